@@ -1,0 +1,52 @@
+# Targets for people; `make` alone lists them.
+
+# Python of the environment: the first that fits; PYTHON=/path/to/python3.12 chooses another.
+FITS := -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))'
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do $$p $(FITS) 2>/dev/null && echo $$p && break; done)
+
+# cpu or gpu; what an environment was set up with is kept until another is asked for.
+EXTRA ?= $(shell cat .venv/.extra 2>/dev/null || echo cpu)
+LOCK = requirements-$(EXTRA).lock
+BIN = .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup pipeline test lint format lock clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+
+setup: $(BIN)/.installed-$(EXTRA) ## create or update .venv (EXTRA=gpu: TensorFlow with CUDA)
+
+$(BIN)/.installed-$(EXTRA): $(LOCK) pyproject.toml
+	@test -n "$(PYTHON)" || { echo "setup: expected Python 3.11, 3.12 or 3.13, found none. Install one, or name it: make setup PYTHON=/path/to/python3.12"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { rm -rf .venv; echo "setup: $(PYTHON) -m venv failed. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	@echo "setup: installing the packages of $(LOCK) into .venv (about 3 GB, a minute or two)"
+	@rm -f $(BIN)/.installed-*
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --require-hashes -r $(LOCK)
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
+	@echo $(EXTRA) > .venv/.extra
+	@touch $@
+
+pipeline: setup ## run the pipeline: Source, Records, Train, Report (ARGS="--Train-epochs 1")
+	@$(BIN)/luigi --module tasks Report $(ARGS)
+
+test: setup ## run the tests (ARGS="-k stream")
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: setup ## check style and formatting
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+format: setup ## put style and formatting right where that can be done by itself
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+lock: setup ## pin the newest versions pyproject.toml allows
+	@for extra in cpu gpu; do \
+	  $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	    --no-emit-find-links --no-header --extra $$extra --extra dev pyproject.toml -o requirements-$$extra.lock || exit 1; \
+	done
+
+clean: ## remove the environment and caches; data stays
+	@rm -rf .venv .pytest_cache .ruff_cache .hypothesis build *.egg-info
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

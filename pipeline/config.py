@@ -1,0 +1,124 @@
+"""Every setting of the pipeline as frozen, validated dataclasses: one per section of config.ini.
+
+Validation happens here, once, before any work: a stage that holds a settings object may trust it. Choices are listed
+here rather than imported from the modules that implement them, so that refusing a misspelt name never waits for
+TensorFlow to be imported; a test holds each list against its implementation.
+"""
+
+import difflib
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.errors import SettingsError
+
+ORIGINS = ("auto", "tfds", "synthetic")
+MODELS = ("baseline_cnn",)
+RECIPES = ("baseline", "onecycle")
+DEVICES = ("auto", "cpu", "gpu", "tpu")
+PRECISIONS = ("auto", "float32", "bfloat16")
+JIT_COMPILE = ("auto", "true", "false")
+
+# tf.random and Beam's options take 32-bit seeds; five digits of shard are what TFDS's file names hold.
+MAX_SEED = 2**31 - 1
+MAX_SHARDS = 99_999
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceSettings:
+    """Where examples come from; section [Source]."""
+
+    dataset: str = "cifar10"
+    origin: str = "auto"
+    tfds_data_dir: str = ""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z][a-z0-9_]*(/[A-Za-z0-9_.-]+)?", self.dataset):
+            refuse("Source", "dataset", "a TensorFlow Datasets name such as cifar10 or mnist", self.dataset)
+        _one_of("Source", "origin", ORIGINS, self.origin)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordsSettings:
+    """How examples are laid out in shards; section [Records]."""
+
+    train_shards: int = 16
+    test_shards: int = 4
+    seed: int = 0
+    runner: str = "FnApiRunner"
+    runner_options: str = ""
+
+    def __post_init__(self) -> None:
+        _in_range("Records", "train_shards", self.train_shards, 1, MAX_SHARDS)
+        _in_range("Records", "test_shards", self.test_shards, 1, MAX_SHARDS)
+        _in_range("Records", "seed", self.seed, 0, MAX_SEED)
+        if not re.fullmatch(r"[A-Za-z_][\w.]*", self.runner):
+            refuse("Records", "runner", "the name or dotted class of a Beam runner", self.runner)
+        self.beam_flags()
+
+    def beam_flags(self) -> list[str]:
+        """``runner_options`` as a list of Beam flags, split as a shell splits words."""
+        try:
+            flags = shlex.split(self.runner_options)
+        except ValueError:
+            flags = ["unbalanced quotes"]
+        if any(not flag.startswith("--") for flag in flags):
+            refuse("Records", "runner_options", "Beam flags such as --direct_num_workers=2", self.runner_options)
+        return flags
+
+    def num_shards(self, split: str) -> int:
+        """The number of TFRecord files of ``split``."""
+        return {"train": self.train_shards, "test": self.test_shards}[split]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings:
+    """What is trained, how and on what; section [Train]."""
+
+    model: str = "baseline_cnn"
+    recipe: str = "onecycle"
+    epochs: int = 5
+    global_batch_size: int = 128
+    device: str = "auto"
+    precision: str = "auto"
+    jit_compile: str = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _one_of("Train", "model", MODELS, self.model)
+        _one_of("Train", "recipe", RECIPES, self.recipe)
+        _in_range("Train", "epochs", self.epochs, 1, 100_000)
+        _in_range("Train", "global_batch_size", self.global_batch_size, 1, 1_000_000)
+        _one_of("Train", "device", DEVICES, self.device)
+        _one_of("Train", "precision", PRECISIONS, self.precision)
+        _one_of("Train", "jit_compile", JIT_COMPILE, self.jit_compile)
+        _in_range("Train", "seed", self.seed, 0, MAX_SEED)
+
+
+def refuse(section: str, name: str, expected: str, got: object, hint: str = "") -> None:
+    """Raise the SettingsError every refused setting is reported with.
+
+    Raises:
+        SettingsError: always; it names the setting, what was expected, what came and where to change it.
+    """
+    raise SettingsError(
+        f"[{section}] {name}: expected {expected}, got {got!r}.{hint} "
+        f"Change it in config.ini or pass --{section}-{name.replace('_', '-')}."
+    )
+
+
+def closest(name: str, known: Sequence[str]) -> str:
+    """' Did you mean …?' for the known name nearest to ``name``, or an empty string."""
+    matches = difflib.get_close_matches(name, known, n=1)
+    return f" Did you mean {matches[0]!r}?" if matches else ""
+
+
+def _one_of(section: str, name: str, choices: Sequence[str], got: str) -> None:
+    if got not in choices:
+        refuse(section, name, f"one of {', '.join(choices)}", got, closest(str(got), choices))
+
+
+def _in_range(section: str, name: str, got: int, low: int, high: int) -> None:
+    if not isinstance(got, int) or not low <= got <= high:
+        refuse(section, name, f"an integer from {low} to {high}", got)

@@ -1,0 +1,120 @@
+"""Fingerprints: what an artefact was made from, as one hash.
+
+An *identity* is a plain dictionary of four parts: the stage's settings, what it reads from upstream, the code that
+computes it and the versions of the libraries that shape its bytes. It is stored whole in the artefact's manifest, so
+that two identities can be compared part by part; its hash, the fingerprint, names the artefact.
+
+Code is hashed as syntax, per function, in every module of ``pipeline`` the stage's entry module reaches by imports:
+comments, docstrings, formatting and modification times leave a fingerprint as it was. Modules are read as text and
+never imported, so that asking "is it stale?" does not cost an import of TensorFlow.
+"""
+
+import ast
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+
+# They check, name and publish artefacts but cannot change a byte of what a stage computes.
+BOOKKEEPING = frozenset(f"pipeline.{name}" for name in ("config", "errors", "fingerprint", "manifest"))
+
+# One library under several names on the package index, the one that is installed counts.
+_ALTERNATIVES = {"tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly")}
+
+
+def fingerprint(identity: Mapping[str, object]) -> str:
+    """SHA-256 of an identity as 64 hex digits; independent of the order of keys.
+
+    Raises:
+        TypeError, ValueError: a value is not plain JSON data.
+    """
+    canonical = json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def package_versions(names: Iterable[str]) -> dict[str, str]:
+    """Installed version of each distribution, without importing it; "absent" where there is none."""
+    return {name: _installed_version(name) for name in names}
+
+
+@cache
+def code_digests(entry: str) -> dict[str, dict[str, str]]:
+    """Module → top-level definition → digest, for ``entry`` and every module of ``pipeline`` it reaches.
+
+    ``entry`` is a dotted module name such as ``"pipeline.shards"``. Statements outside any function or class are
+    digested together under ``"<module>"``.
+    """
+    found: dict[str, dict[str, str]] = {}
+    waiting = [entry]
+    while waiting:
+        module = waiting.pop()
+        if module in found or module in BOOKKEEPING:
+            continue
+        path = _module_path(module)
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        found[module] = {**_definition_digests(tree), **_template_digests(path)}
+        waiting.extend(_imports_of_ours(tree))
+    return found
+
+
+def _installed_version(name: str) -> str:
+    for candidate in _ALTERNATIVES.get(name, (name,)):
+        try:
+            return importlib.metadata.version(candidate)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "absent"
+
+
+def _module_path(module: str) -> Path:
+    spec = importlib.util.find_spec(module.partition(".")[0])
+    base = Path(spec.origin).parent.joinpath(*module.split(".")[1:])
+    return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+
+
+def _imports_of_ours(tree: ast.Module) -> Iterable[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("pipeline."))
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "pipeline":
+            yield from _modules_named(node)
+
+
+def _modules_named(node: ast.ImportFrom) -> Iterable[str]:
+    """``from pipeline import records`` names a module; ``from pipeline.records import x`` a module's content."""
+    if node.module != "pipeline":
+        yield node.module
+    submodules = (f"{node.module}.{alias.name}" for alias in node.names)
+    yield from (name for name in submodules if _module_path(name).is_file())
+
+
+def _definition_digests(tree: ast.Module) -> dict[str, str]:
+    _drop_docstrings(tree)
+    digests, rest = {}, []
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            digests[node.name] = _digest(ast.unparse(node).encode())
+        else:
+            rest.append(ast.unparse(node))
+    return {"<module>": _digest("\n".join(rest).encode()), **digests}
+
+
+def _template_digests(path: Path) -> dict[str, str]:
+    """A package's templates are code too: they shape what it writes."""
+    templates = sorted(path.parent.glob("templates/*")) if path.name == "__init__.py" else []
+    return {f"templates/{file.name}": _digest(file.read_bytes()) for file in templates}
+
+
+def _drop_docstrings(tree: ast.Module) -> None:
+    documented = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    for node in ast.walk(tree):
+        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
+            # A body may not be empty: unparse needs something where only a docstring stood.
+            node.body = node.body[1:] or [ast.Pass()]
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

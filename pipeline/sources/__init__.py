@@ -1,0 +1,105 @@
+"""Sources: where examples come from; the first step of the data's way (source → records → shards → …).
+
+One file for each kind of source: ``tfds.py`` (TensorFlow Datasets) and ``synthetic.py`` (the generated stand-in).
+Whatever the kind, a source is a ``SourceInfo`` that says what it holds, and ``read_block``, which reads any range of a
+split. A range, never a single image, is what travels through the Beam job.
+
+The stand-in is only taken where the real dataset cannot be had, and every later stage is told: ``SourceInfo.origin``
+is part of the identity of all that is made from it.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from pipeline.config import SourceSettings
+from pipeline.errors import DatasetUnavailableError
+from pipeline.sources import synthetic, tfds
+
+SPLITS = ("train", "test")
+
+# sha256 of the concatenated, sorted sha256(label byte ‖ pixels) of a split, taken from the dataset's original
+# files: it depends on neither order nor file format. Only a dataset listed here can be verified.
+CONTENT_DIGESTS = {
+    "cifar10": {
+        "train": "d59acf989e068e709ce686cda292672c7b212c08d29d3d3e6d8c3aa99eba6a85",
+        "test": "899683d46c3a8c66fd56e1af12202e69fe5a4517be10b0f68e04c78fe585c57c",
+    }
+}
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceInfo:
+    """What a source holds; nothing in it depends on where the source lies.
+
+    ``image_shape`` is (height, width, channels) of uint8 images; ``num_examples`` maps split → number of examples.
+    """
+
+    dataset: str
+    origin: str
+    version: str
+    image_shape: tuple[int, int, int]
+    label_names: tuple[str, ...]
+    num_examples: Mapping[str, int]
+
+    @classmethod
+    def from_json(cls, stored: Mapping) -> "SourceInfo":
+        """The info that ``to_json`` wrote."""
+        return cls(
+            **{**stored, "image_shape": tuple(stored["image_shape"]), "label_names": tuple(stored["label_names"])}
+        )
+
+    def to_json(self) -> dict:
+        """Plain JSON data, equal for equal infos."""
+        return {**asdict(self), "image_shape": list(self.image_shape), "label_names": list(self.label_names)}
+
+
+def resolve(settings: SourceSettings) -> SourceInfo:
+    """Get the dataset that ``settings`` ask for; downloads and prepares it where it is not prepared already.
+
+    Raises:
+        DatasetUnavailableError: ``origin = tfds`` and the dataset cannot be had.
+        SettingsError, UnsupportedDatasetError: the dataset is unknown, or not image classification.
+        DamagedArtefactError: a download's digest is not the expected one.
+    """
+    if settings.origin == "synthetic":
+        return _stand_in()
+    try:
+        return SourceInfo(origin="tfds", **tfds.prepare(settings.dataset, settings.tfds_data_dir))
+    except DatasetUnavailableError as error:
+        if settings.origin == "tfds":
+            raise
+        _logger.warning(
+            "%s could not be had: %s\nGoing on with the STAND-IN dataset: generated images, not %s. "
+            "Its figures say nothing about %s. The next run tries the real source again.",
+            *(settings.dataset, error, settings.dataset, settings.dataset),
+        )
+        return _stand_in()
+
+
+def read_block(
+    info: SourceInfo, tfds_data_dir: str, split: str, start: int, stop: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Examples ``start`` to ``stop - 1`` of a split, in the source's own order.
+
+    Returns:
+        uint8 images (stop - start, height, width, channels) and int64 labels (stop - start,).
+    """
+    if info.origin == "synthetic":
+        return synthetic.draw_block(split, start, stop)
+    return tfds.read_block(info.dataset, info.version, tfds_data_dir, split, start, stop)
+
+
+def _stand_in() -> SourceInfo:
+    return SourceInfo(
+        dataset="synthetic",
+        origin="synthetic",
+        version="1",
+        image_shape=synthetic.IMAGE_SHAPE,
+        label_names=synthetic.LABEL_NAMES,
+        num_examples=synthetic.NUM_EXAMPLES,
+    )

@@ -1,0 +1,173 @@
+"""TensorFlow Datasets as a source: prepare once, then read ranges of a split in a fixed order.
+
+A prepared copy is used without touching the network. Before a download the hosts are asked once whether they answer:
+TFDS itself retries an unreachable host for more than three minutes, too long for ``origin = auto`` to find out that
+there is no network.
+"""
+
+import socket
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import requests
+import tensorflow_datasets as tfds
+
+from pipeline.config import closest, refuse
+from pipeline.errors import (
+    DamagedArtefactError,
+    DatasetUnavailableError,
+    StorageError,
+    UnsupportedDatasetError,
+)
+
+PROBE_TIMEOUT_SECONDS = 10
+# Small enough that the decoded images of one batch stay in the processor's cache.
+_READ_BATCH = 500
+
+
+def prepare(dataset: str, data_dir: str) -> dict:
+    """Make sure ``dataset`` is prepared under ``data_dir`` ("" for TFDS's own default) and say what it holds.
+
+    Returns:
+        dataset, version, image_shape, label_names and num_examples, as ``SourceInfo`` takes them.
+
+    Raises:
+        SettingsError: TFDS knows no such dataset.
+        UnsupportedDatasetError: not fixed-size uint8 image classification with a train and a test split.
+        DatasetUnavailableError: it is not prepared and cannot be downloaded.
+        DamagedArtefactError: a downloaded file's digest is not the expected one.
+    """
+    builder = _builder(dataset, data_dir)
+    image_key, label_key = _supervised_keys(builder)
+    if not builder.is_prepared():
+        _download(builder, dataset)
+    features, splits = builder.info.features, builder.info.splits
+    for split in ("train", "test"):
+        if split not in splits:
+            raise _unsupported(dataset, f"a train and a test split, it has {', '.join(splits) or 'none'}")
+    return {
+        "dataset": dataset,
+        "version": str(builder.version),
+        "image_shape": features[image_key].shape,
+        "label_names": tuple(features[label_key].names),
+        "num_examples": {split: splits[split].num_examples for split in ("train", "test")},
+    }
+
+
+def read_block(
+    dataset: str, version: str, data_dir: str, split: str, start: int, stop: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Examples ``start`` to ``stop - 1``: uint8 images (n, height, width, channels), int64 labels (n,).
+
+    Raises:
+        DatasetUnavailableError: the prepared copy is gone and cannot be prepared again.
+        DamagedArtefactError: the copy holds fewer examples than asked for, or another version.
+    """
+    builder = _prepared_builder(dataset, data_dir)
+    if str(builder.version) != version:
+        raise DamagedArtefactError(
+            f"{builder.data_path}: expected version {version} of {dataset}, found {builder.version}. "
+            'Run "make pipeline" again: it takes up the version that is there.'
+        )
+    image_key, label_key = _supervised_keys(builder)
+    batches = builder.as_dataset(
+        split=f"{split}[{start}:{stop}]",
+        shuffle_files=False,
+        batch_size=_READ_BATCH,
+        decoders=tfds.decode.PartialDecoding({image_key: True, label_key: True}),
+        # One file after the other: the n-th example must not depend on how a split is cut into files or blocks.
+        read_config=tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False),
+    )
+    images, labels = zip(*((b[image_key], b[label_key]) for b in batches.as_numpy_iterator()), strict=True)
+    labels = np.concatenate(labels)
+    if len(labels) != stop - start:
+        raise DamagedArtefactError(
+            f"{builder.data_path}: expected {stop - start} examples in {split}[{start}:{stop}], read {len(labels)}. "
+            "Delete that folder and run again to prepare it anew."
+        )
+    return np.concatenate(images), labels
+
+
+@cache
+def _prepared_builder(dataset: str, data_dir: str) -> tfds.core.DatasetBuilder:
+    """Prepares again where the copy has gone since; made once in a process, not for every block."""
+    builder = _builder(dataset, data_dir)
+    if not builder.is_prepared():
+        _download(builder, dataset)
+    return builder
+
+
+def _builder(dataset: str, data_dir: str) -> tfds.core.DatasetBuilder:
+    try:
+        return tfds.builder(dataset, data_dir=str(Path(data_dir).expanduser()) if data_dir else None)
+    except tfds.core.DatasetNotFoundError:
+        hint = closest(dataset, tfds.list_builders(with_community_datasets=False))
+        refuse("Source", "dataset", "a dataset that TensorFlow Datasets knows", dataset, hint)
+    except ImportError as error:
+        raise UnsupportedDatasetError(
+            f"{dataset}: TensorFlow Datasets needs a package that is not installed to prepare it ({error})."
+        ) from error
+
+
+def _supervised_keys(builder: tfds.core.DatasetBuilder) -> tuple[str, str]:
+    features = builder.info.features
+    keys = builder.info.supervised_keys or ("image", "label")
+    kinds = (tfds.features.Image, tfds.features.ClassLabel)
+    if (
+        not isinstance(features, tfds.features.FeaturesDict)
+        or len(keys) != 2
+        or any(key not in features for key in keys)
+    ):
+        raise _unsupported(builder.name, f"an image and a label, it has {features}")
+    if not all(isinstance(features[key], kind) for key, kind in zip(keys, kinds, strict=True)):
+        raise _unsupported(builder.name, f"an Image and a ClassLabel, its pair is {[features[key] for key in keys]}")
+    image = features[keys[0]]
+    if None in image.shape or image.np_dtype != np.uint8:
+        raise _unsupported(builder.name, f"uint8 images of one size, it has {image.np_dtype} {image.shape}")
+    return keys
+
+
+def _unsupported(dataset: str, expected: str) -> UnsupportedDatasetError:
+    return UnsupportedDatasetError(
+        f"{dataset} is not an image-classification dataset this pipeline can take: expected {expected}. "
+        "Choose another, such as cifar10 or mnist, with [Source] dataset or --Source-dataset."
+    )
+
+
+def _download(builder: tfds.core.DatasetBuilder, dataset: str) -> None:
+    _probe_hosts(builder)
+    # Google's bucket of prepared copies is left out: files come from the dataset's own source, with its digest.
+    config = tfds.download.DownloadConfig(try_download_gcs=False)
+    try:
+        builder.download_and_prepare(download_config=config)
+    except tfds.download.DownloadError as error:
+        raise DatasetUnavailableError(f"the download of {dataset} failed: {error}") from error
+    except requests.RequestException as error:
+        raise DatasetUnavailableError(f"the download of {dataset} failed: {error}") from error
+    except tfds.core.download.download_manager.NonMatchingChecksumError as error:
+        raise DamagedArtefactError(f"the download of {dataset} is not what was expected: {error}") from error
+    except OSError as error:
+        raise StorageError(
+            f"{error.filename or builder.data_path}: cannot be written ({error.strerror or error}). "
+            "Set [Source] tfds_data_dir to a writable folder with room for the dataset."
+        ) from error
+    except AssertionError as error:
+        # What TFDS raises for a dataset whose files must be fetched by hand.
+        raise DatasetUnavailableError(str(error)) from error
+
+
+def _probe_hosts(builder: tfds.core.DatasetBuilder) -> None:
+    """Ask each file's host for a sign of life, unless the files lie in TFDS's folder for manual downloads."""
+    infos = builder.url_infos or {}
+    manual = Path(builder.data_path.parents[1 + bool(builder.builder_config)]) / "downloads" / "manual"
+    for url, info in infos.items():
+        if (manual / (info.filename or "")).is_file():
+            continue
+        try:
+            requests.head(url, timeout=PROBE_TIMEOUT_SECONDS).close()
+        except (requests.RequestException, socket.gaierror) as error:
+            raise DatasetUnavailableError(
+                f"{url} is not reachable ({type(error).__name__}). Connect to the network, point [Source] "
+                f"tfds_data_dir (or TFDS_DATA_DIR) at a prepared copy, or put the file into {manual}."
+            ) from error

@@ -1,0 +1,29 @@
+"""The DAG: Source → Records → Train → Report, as Luigi tasks. They wire; ``pipeline`` does the work.
+
+Importing this package loads ``config.ini`` from the project's folder. A file named by ``LUIGI_CONFIG_PATH`` is read
+after it and wins.
+"""
+
+import os
+from pathlib import Path
+
+import luigi.configuration
+
+# Must be set before Keras is imported, which the tasks do when they run.
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+# Without it Luigi warns that an .ini file is not its default kind.
+os.environ.setdefault("LUIGI_CONFIG_PARSER", "ini")
+
+PROJECT_FOLDER = Path(__file__).resolve().parent.parent
+
+luigi.configuration.add_config_path(str(PROJECT_FOLDER / "config.ini"))
+if "LUIGI_CONFIG_PATH" in os.environ:
+    luigi.configuration.add_config_path(os.environ["LUIGI_CONFIG_PATH"])
+
+from tasks.records import Records  # noqa: E402
+from tasks.report import Report  # noqa: E402
+from tasks.source import Source  # noqa: E402
+from tasks.storage import Storage  # noqa: E402
+from tasks.train import Train  # noqa: E402
+
+__all__ = ["Records", "Report", "Source", "Storage", "Train"]

@@ -1,0 +1,94 @@
+"""What a person at the terminal sees: one line per event, one message per error, a quiet Ctrl-C.
+
+Errors written for the user (``PipelineError``) are shown without a traceback, wherever in Luigi they surface; any
+other exception is a defect and keeps its traceback.
+"""
+
+import contextlib
+import logging
+import os
+import re
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import luigi.interface
+from luigi.parameter import UnconsumedParameterWarning
+
+from pipeline.errors import PipelineError
+
+_HANDLER_NAME = "tensorcraft-console"
+
+# What TensorFlow's native libraries write while they load, before any of their log levels is in force.
+_CHATTER = re.compile(rb"I\d{4} \d\d:|WARNING: All log messages before absl::InitializeLog\(\)")
+
+
+def configure() -> None:
+    """Set up logging to stderr and the exception hook; further calls change nothing."""
+    if any(handler.name == _HANDLER_NAME for handler in logging.getLogger().handlers):
+        return
+    handler = logging.StreamHandler()
+    handler.name = _HANDLER_NAME
+    # Beam says on every import that its optional Google Cloud packages are not there.
+    handler.addFilter(lambda record: "apitools not found" not in str(record.msg))
+    handler.setFormatter(_OneMessage("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+    logging.getLogger().addHandler(handler)
+    for name in ("pipeline", "tasks"):
+        logging.getLogger(name).setLevel(logging.INFO)
+    # TFDS logs each file it opens, and deprecations of its own, through absl.
+    logging.getLogger("absl").setLevel(logging.ERROR)
+    logging.getLogger("luigi-interface").setLevel(luigi.interface.core().log_level)
+    # config.py's own check of the file is stricter: it refuses what Luigi only warns about.
+    warnings.simplefilter("ignore", UnconsumedParameterWarning)
+    sys.excepthook = _report_uncaught
+
+
+@contextlib.contextmanager
+def quiet_imports() -> Iterator[None]:
+    """Keep information-level chatter of native libraries off the terminal while the block imports them.
+
+    All else they write to stderr meanwhile is shown when the block ends.
+    """
+    if not Path("/dev/nvidiactl").exists():
+        # Without a card TensorFlow reports the missing driver as an error; 3 lets only fatal ones through.
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with tempfile.TemporaryFile() as written, contextlib.ExitStack() as stack:
+        sys.stderr.flush()
+        terminal = os.dup(2)
+        stack.callback(os.close, terminal)
+        os.dup2(written.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(terminal, 2)
+            written.seek(0)
+            os.write(2, b"".join(line for line in written if not _CHATTER.match(line)))
+
+
+class _OneMessage(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        error = _for_the_user(record.exc_info[1]) if record.exc_info else None
+        if error is None:
+            return super().format(record)
+        plain = logging.makeLogRecord({**record.__dict__, "exc_info": None, "exc_text": None, "args": ()})
+        plain.msg = f"ERROR {type(error).__name__}: {error}"
+        return super().format(plain)
+
+
+def _for_the_user(error: BaseException | None) -> PipelineError | None:
+    """The error written for the user in a chain of causes: Luigi and Beam wrap what a stage raises."""
+    while error is not None and not isinstance(error, PipelineError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _report_uncaught(kind: type[BaseException], error: BaseException, traceback: object) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        print("\nInterrupted. Finished stages are kept; run again to go on.", file=sys.stderr)
+    elif (known := _for_the_user(error)) is not None:
+        print(f"ERROR {type(known).__name__}: {known}", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, traceback)

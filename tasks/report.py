@@ -1,0 +1,89 @@
+"""Report: aggregates the metrics of the runs into a scoreboard."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import luigi
+
+from pipeline.errors import DamagedArtefactError
+from pipeline.fingerprint import fingerprint
+from pipeline.manifest import check_sizes, publishing_in_place, read_manifest
+from tasks.stage import ArtefactTarget, Stage
+from tasks.storage import root_folder
+from tasks.train import Train
+
+_logger = logging.getLogger(__name__)
+
+
+class Report(Stage):
+    """The artefact is always at the same path: ``report/`` under the storage root."""
+
+    kind = "report"
+    entry = "pipeline.report"
+    packages = ("jinja2", "matplotlib", "rich")
+    publishing = staticmethod(publishing_in_place)
+
+    def requires(self) -> Train:
+        """The run this report is asked for; all others under the root are reported with it."""
+        return Train()
+
+    def make_settings(self) -> None:
+        """There are none."""
+
+    def shaping_settings(self) -> Mapping[str, object]:
+        """None."""
+        return {}
+
+    def upstream(self) -> object:
+        """Every whole run under the root, by the digest of its record and metrics, and which one is current."""
+        runs = {manifest["fingerprint"]: _digests(manifest) for _, manifest in self.whole_runs()}
+        return {"current": self.requires().output().expected, "runs": runs}
+
+    def label(self) -> str:
+        """The stable path has no label."""
+        return ""
+
+    def output(self) -> ArtefactTarget:
+        """The newest report; it is stale when a run has come, gone or changed."""
+        return ArtefactTarget(root_folder() / self.kind, fingerprint(self.identity()), shared=True)
+
+    def whole_runs(self) -> list[tuple[Path, dict]]:
+        """Folder and manifest of every run that is what its manifest says; a damaged one is named and left out."""
+        found = []
+        for folder in sorted((root_folder() / Train.kind).glob("[!.]*")):
+            try:
+                manifest = read_manifest(folder)
+                check_sizes(folder, manifest)
+            except DamagedArtefactError as error:
+                _logger.warning("left out of the report: %s", error)
+            else:
+                found.append((folder, manifest))
+        return found
+
+    def make(self, folder: Path) -> Mapping:
+        """Render the scoreboard of all runs and show it."""
+        from pipeline import report
+
+        folders = [run_folder for run_folder, _ in self.whole_runs()]
+        scoreboard = report.build_report(folders, current=self.requires().output().expected)
+        report.write_report(scoreboard, folder)
+        self.table = report.format_table(scoreboard)
+        return {}
+
+    def run(self) -> None:
+        """Publish the report, then show its table and where it is."""
+        super().run()
+        # The pipeline's result, not its log: it goes to standard output, after everything is on disk.
+        print(f"{getattr(self, 'table', '')}\nReport: {root_folder() / self.kind / 'report.html'}")
+
+
+@Report.event_handler(luigi.Event.DEPENDENCY_PRESENT)
+def say_nothing_to_do(report: Report) -> None:
+    """Luigi found the whole DAG complete."""
+    _logger.info("Nothing to do: every stage is fresh.")
+    print(f"Report: {root_folder() / report.kind / 'report.html'}")
+
+
+def _digests(manifest: Mapping) -> dict[str, str]:
+    return {entry["name"]: entry["sha256"] for entry in manifest["files"] if entry["name"].endswith(("json", "jsonl"))}

@@ -1,0 +1,53 @@
+"""From config.ini and the command line to settings: what Luigi only warns about is refused here."""
+
+from functools import cache
+
+import luigi
+from luigi.configuration import get_config
+from luigi.task_register import Register
+
+from pipeline.config import closest
+from pipeline.errors import SettingsError
+
+
+class IntSetting(luigi.IntParameter):
+    """An integer parameter that names itself when its value is not one."""
+
+    def parse(self, s: str) -> int:
+        """The integer that ``s`` spells.
+
+        Raises:
+            SettingsError: it spells none.
+        """
+        try:
+            return super().parse(s)
+        except ValueError:
+            raise SettingsError(f"{self._attribute_name}: expected an integer, got {s!r}.") from None
+
+
+@cache
+def check_config_file() -> None:
+    """Refuse sections and settings that nothing reads: a misspelt one would silently leave its default in force.
+
+    Raises:
+        SettingsError: names the first unknown section or setting, and the nearest known one.
+    """
+    known = _known_settings()
+    parser = get_config()
+    for section in parser.sections():
+        if section not in known:
+            raise SettingsError(f"config: no task or tool reads section [{section}].{closest(section, [*known])}")
+        for name in parser[section]:
+            if name.replace("-", "_") not in known[section]:
+                hint = closest(name, [*known[section]])
+                raise SettingsError(f"config: [{section}] has no setting {name!r}.{hint}")
+
+
+def _known_settings() -> dict[str, set[str]]:
+    """Section → settings, of our tasks and of Luigi's own sections."""
+    known: dict[str, set[str]] = {}
+    for section, _, name, _ in Register.get_all_params():
+        known.setdefault(section, set()).add(name)
+    # Read by Luigi's logging set-up without being declared as a parameter.
+    known["core"].add("no_configure_logging")
+    return known

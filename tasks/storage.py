@@ -1,0 +1,24 @@
+"""Where artefacts go: the storage root and the folders under it.
+
+<root>/source/<dataset>-<fingerprint>/    what the source holds
+<root>/records/<dataset>-<fingerprint>/   sharded TFRecords
+<root>/runs/<model>-<fingerprint>/        one trained run
+<root>/report/                            the newest report, always at this path
+"""
+
+from pathlib import Path
+
+import luigi
+
+PROJECT_FOLDER = Path(__file__).resolve().parent.parent
+
+
+class Storage(luigi.Config):
+    """Section [Storage]."""
+
+    root = luigi.Parameter(default="data", description="Folder for everything the pipeline writes.")
+
+
+def root_folder() -> Path:
+    """The storage root; a relative setting is taken from the project's folder, wherever Luigi was started."""
+    return (PROJECT_FOLDER / Path(Storage().root).expanduser()).resolve()

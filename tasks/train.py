@@ -1,0 +1,64 @@
+"""Train: streams the shards into a Keras model and leaves one run."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import luigi
+
+from pipeline.config import TrainSettings
+from tasks import console
+from tasks.records import Records
+from tasks.settings import IntSetting
+from tasks.stage import Stage
+
+
+class Train(Stage):
+    """Section [Train]; the artefact is a run: its record, metrics, weights, model and TensorBoard logs."""
+
+    kind = "runs"
+    entry = "pipeline.training"
+    packages = ("keras", "numpy", "tensorflow")
+
+    model = luigi.Parameter(default="baseline_cnn", description="Network.")
+    recipe = luigi.Parameter(default="onecycle", description="Optimizer and schedule: baseline or onecycle.")
+    epochs = IntSetting(default=5, description="Passes over the train split.")
+    global_batch_size = IntSetting(default=128, description="Examples per step over all replicas.")
+    device = luigi.Parameter(default="auto", description="cpu, gpu, tpu, or auto.")
+    precision = luigi.Parameter(default="auto", description="float32, bfloat16, or auto.")
+    jit_compile = luigi.Parameter(default="auto", description="XLA: true, false, or auto.")
+    seed = IntSetting(default=0, description="Seed of weights, dropout and the order in each epoch.")
+
+    def requires(self) -> Records:
+        """The records to train on."""
+        return Records()
+
+    def make_settings(self) -> TrainSettings:
+        """The stage's validated settings."""
+        return TrainSettings(**self.param_kwargs)
+
+    def shaping_settings(self) -> Mapping[str, object]:
+        """All of them: what was requested is part of a run, beside what was effective."""
+        return dict(self.param_kwargs)
+
+    def upstream(self) -> object:
+        """The records' fingerprint."""
+        return {"records": self.requires().output().expected}
+
+    def label(self) -> str:
+        """The network."""
+        return self.model
+
+    def make(self, folder: Path) -> Mapping:
+        """Train; everything there is to say stands in the run's record."""
+        with console.quiet_imports():
+            from pipeline import training
+
+        records = self.requires()
+        training.train(
+            records.output().folder,
+            self.settings,
+            folder,
+            requested_dataset=records.requires().dataset,
+            fingerprint=self.output().expected,
+        )
+        return {}
