@@ -1,0 +1,101 @@
+"""Small, real inputs: a stand-in of a few hundred images, its records, and a prepared TFDS folder."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.config import RecordsSettings
+from pipeline.manifest import write_manifest
+from pipeline.sources import SourceInfo, synthetic
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def small_source() -> SourceInfo:
+    """The stand-in, cut short: sizes that no number of shards or blocks divides evenly."""
+    return SourceInfo(
+        dataset="synthetic",
+        origin="synthetic",
+        version="1",
+        image_shape=synthetic.IMAGE_SHAPE,
+        label_names=synthetic.LABEL_NAMES,
+        num_examples={"train": 403, "test": 101},
+    )
+
+
+@pytest.fixture(scope="session")
+def write_small_records(small_source, tmp_path_factory) -> Callable[..., Path]:
+    """A function that runs the Beam job on ``small_source`` and returns the published folder."""
+    from pipeline import shards
+
+    def write(*, source: SourceInfo = small_source, block_examples: int = 60, data_dir: str = "", **settings) -> Path:
+        folder = tmp_path_factory.mktemp("records") / "records"
+        spill_folder = tmp_path_factory.mktemp("spill")
+        folder.mkdir()
+        options = RecordsSettings(**{"train_shards": 3, "test_shards": 2, **settings})
+        details = shards.write_records(
+            source, options, folder, spill_folder, tfds_data_dir=data_dir, block_examples=block_examples
+        )
+        write_manifest(folder, stage="Records", identity={"test": True}, details=details)
+        return folder
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def small_records(write_small_records) -> Path:
+    """Published records of ``small_source``: 3 + 2 shards."""
+    return write_small_records()
+
+
+@pytest.fixture(scope="session")
+def tiny_tfds(tmp_path_factory) -> Path:
+    """A data_dir in which TFDS finds its cifar10 prepared, with 403 + 101 images of ours in it."""
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+
+    data_dir = tmp_path_factory.mktemp("tfds")
+    builder = tfds.builder("cifar10", data_dir=str(data_dir))
+    folder = Path(builder.data_path)
+    folder.mkdir(parents=True)
+    infos = []
+    for split, lengths in {"train": [203, 200], "test": [101]}.items():
+        images, labels = synthetic.draw_block(split, 0, sum(lengths))
+        template = tfds.core.ShardedFileTemplate(
+            data_dir=folder, dataset_name="cifar10", split=split, filetype_suffix="tfrecord"
+        )
+        start = 0
+        for shard, length in enumerate(lengths):
+            path = template.sharded_filepath(shard_index=shard, num_shards=len(lengths))
+            with tf.io.TFRecordWriter(str(path)) as writer:
+                for index in range(start, start + length):
+                    example = {"id": f"{split}_{index}", "image": images[index], "label": labels[index]}
+                    writer.write(builder.info.features.serialize_example(builder.info.features.encode_example(example)))
+            start += length
+        infos.append(tfds.core.SplitInfo(name=split, shard_lengths=lengths, num_bytes=1, filename_template=template))
+    tfds.folder_dataset.write_metadata(
+        data_dir=folder,
+        features=builder.info.features,
+        split_infos=infos,
+        version=str(builder.version),
+        supervised_keys=("image", "label"),
+    )
+    return data_dir
+
+
+@pytest.fixture(scope="session")
+def real_cifar10() -> Path:
+    """TFDS_DATA_DIR, where it holds the real CIFAR-10."""
+    data_dir = Path(os.environ.get("TFDS_DATA_DIR", "")).expanduser()
+    if not os.environ.get("TFDS_DATA_DIR") or not (data_dir / "cifar10").is_dir():
+        pytest.skip("TFDS_DATA_DIR holds no prepared cifar10")
+    return data_dir
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)

@@ -1,0 +1,108 @@
+"""The house's rules: who may import whom, and what stays light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+# Each module of pipeline may import those of ours that are named.
+LEAVES = {"config", "errors", "fingerprint", "manifest", "metrics"}
+DIRECTION = {
+    "errors": set(),
+    "config": {"errors"},
+    "fingerprint": set(),
+    "manifest": {"errors", "fingerprint"},
+    "metrics": set(),
+    "sources": {"config", "errors", "sources"},
+    "records": set(),
+    "shards": {"config", "records", "sources"},
+    "stream": {"records"},
+    "hardware": {"errors"},
+    "models": set(),
+    "training": {"config", "errors", "hardware", "manifest", "metrics", "models", "stream"},
+    "report": {"errors", "metrics", "report"},
+}
+THIRD_PARTY = {
+    "luigi": {"tasks"},
+    "apache_beam": {"shards"},
+    "tensorflow_datasets": {"sources", "shards"},
+    "tensorflow": {"records", "stream", "hardware", "training"},
+    "keras": {"models", "training"},
+    "jinja2": {"report"},
+    "matplotlib": {"report"},
+}
+
+
+def modules():
+    return [*sorted((PROJECT / "pipeline").rglob("*.py")), *sorted((PROJECT / "tasks").glob("*.py"))]
+
+
+def room(path: Path) -> str:
+    """The module or package of pipeline a file belongs to; "tasks" for all tasks."""
+    parts = path.relative_to(PROJECT).with_suffix("").parts
+    return "tasks" if parts[0] == "tasks" else parts[1]
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PROJECT)))
+def test_imports_follow_the_datas_way(path):
+    ours, third = set(), set()
+    for name in imports(path):
+        top, _, rest = name.partition(".")
+        if top == "pipeline" and rest:
+            ours.add(rest.split(".")[0])
+        elif top in THIRD_PARTY or top == "tasks":
+            third.add(top)
+    if room(path) == "tasks":
+        return
+    assert "tasks" not in third
+    if room(path) != "__init__":
+        assert ours <= DIRECTION[room(path)]
+    assert all(room(path) in THIRD_PARTY[name] for name in third)
+
+
+@pytest.mark.parametrize("name", sorted(LEAVES))
+def test_leaves_import_the_standard_library_alone(name):
+    tops = {imported.split(".")[0] for imported in imports(PROJECT / "pipeline" / f"{name}.py")}
+    assert tops <= set(sys.stdlib_module_names) | {"pipeline"}
+
+
+def test_importing_the_tasks_stays_light():
+    heavy = {"tensorflow", "apache_beam", "keras", "tensorflow_datasets", "numpy", "matplotlib"}
+    code = f"import sys, tasks; print(sorted({heavy} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PROJECT)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_setting_stands_in_the_config_file():
+    import configparser
+
+    import tasks
+
+    parser = configparser.ConfigParser()
+    parser.read(PROJECT / "config.ini")
+    for task in (tasks.Storage, tasks.Source, tasks.Records, tasks.Train):
+        for name, parameter in task.get_params():
+            written = parser[task.get_task_family()][name]
+            assert parameter.parse(written) == parameter._default, f"[{task.get_task_family()}] {name}"
+
+
+def test_the_locks_are_hashed_and_name_no_index():
+    for path in PROJECT.glob("requirements-*.lock"):
+        text = path.read_text()
+        assert "--hash=sha256:" in text
+        assert "://" not in text
+        assert "--index" not in text

@@ -1,0 +1,42 @@
+import pytest
+
+from pipeline.config import MODELS, RECIPES, RecordsSettings, SourceSettings, TrainSettings
+from pipeline.errors import SettingsError
+
+
+@pytest.mark.parametrize(
+    ("make", "names"),
+    [
+        (lambda: TrainSettings(epochs=0), ["[Train] epochs", "got 0", "--Train-epochs"]),
+        (lambda: TrainSettings(model="baseline_cn"), ["[Train] model", "'baseline_cn'", "'baseline_cnn'"]),
+        (lambda: TrainSettings(recipe="sgd"), ["[Train] recipe", "baseline, onecycle", "'sgd'"]),
+        (lambda: TrainSettings(device="cuda"), ["[Train] device", "auto, cpu, gpu, tpu"]),
+        (lambda: TrainSettings(precision="float16"), ["[Train] precision"]),
+        (lambda: TrainSettings(jit_compile="yes"), ["[Train] jit_compile"]),
+        (lambda: TrainSettings(seed=-1), ["[Train] seed", "got -1"]),
+        (lambda: TrainSettings(global_batch_size=0), ["--Train-global-batch-size"]),
+        (lambda: RecordsSettings(train_shards=0), ["[Records] train_shards", "from 1 to 99999"]),
+        (lambda: RecordsSettings(test_shards=100_000), ["[Records] test_shards"]),
+        (lambda: RecordsSettings(runner="Direct Runner"), ["[Records] runner"]),
+        (lambda: RecordsSettings(runner_options="direct_num_workers=2"), ["[Records] runner_options"]),
+        (lambda: RecordsSettings(runner_options="--job_name='open"), ["[Records] runner_options"]),
+        (lambda: SourceSettings(origin="web"), ["[Source] origin", "auto, tfds, synthetic"]),
+        (lambda: SourceSettings(dataset="../cifar10"), ["[Source] dataset"]),
+    ],
+)
+def test_refusal_names_setting_value_and_remedy(make, names):
+    with pytest.raises(SettingsError) as refusal:
+        make()
+    for name in names:
+        assert name in str(refusal.value)
+
+
+def test_listed_choices_are_the_implemented_ones():
+    from pipeline import models, training
+
+    assert set(MODELS) == set(models.NETWORKS)
+    assert set(RECIPES) == set(training.RECIPES)
+
+
+def test_beam_flags_are_split_as_a_shell_splits():
+    assert RecordsSettings(runner_options="--a=1 --b='x y'").beam_flags() == ["--a=1", "--b=x y"]

@@ -1,0 +1,200 @@
+"""The DAG as users run it: Luigi in a process of its own, on a small prepared cifar10."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parent.parent
+FAST = ["--Train-epochs", "1", "--Train-global-batch-size", "64", "--Records-train-shards", "3"]
+
+
+class Luigi:
+    """Runs ``luigi --module tasks Report`` on a storage root of its own."""
+
+    def __init__(self, folder: Path, data_dir: Path) -> None:
+        self.root = folder / "root"
+        self.data_dir = data_dir
+        self.config = folder / "extra.ini"
+        self.write_config()
+
+    def write_config(self, more: str = "") -> None:
+        self.config.write_text(f"[Storage]\nroot = {self.root}\n{more}\n")
+
+    def __call__(self, *args: str, cwd: Path = PROJECT, command: tuple[str, ...] = ("-m", "luigi"), **env: str):
+        environment = {
+            **os.environ,
+            "LUIGI_CONFIG_PATH": str(self.config),
+            "LUIGI_CONFIG_PARSER": "ini",
+            "TFDS_DATA_DIR": str(self.data_dir),
+            # No test downloads anything, not even where there is a network.
+            "HTTP_PROXY": "http://127.0.0.1:9",
+            "HTTPS_PROXY": "http://127.0.0.1:9",
+            **env,
+        }
+        return subprocess.run(
+            [sys.executable, *command, "--module", "tasks", "Report", *args],
+            capture_output=True, text=True, timeout=300, env=environment, cwd=cwd, check=False,
+        )  # fmt: skip
+
+    def artefacts(self, kind: str) -> dict[str, float]:
+        """Folder → time of its manifest, of every published artefact of a kind."""
+        return {path.parent.name: path.stat().st_mtime for path in self.root.glob(f"{kind}/*/manifest.json")}
+
+    def report(self) -> dict:
+        return json.loads((self.root / "report" / "report.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def luigi(tmp_path_factory, tiny_tfds):
+    """A root on which the whole pipeline has run once."""
+    luigi = Luigi(tmp_path_factory.mktemp("dag"), tiny_tfds)
+    done = luigi(*FAST)
+    assert done.returncode == 0, done.stderr
+    assert "val." in done.stdout or "accuracy" in done.stdout
+    assert done.stdout.strip().endswith("report/report.html")
+    return luigi
+
+
+def test_a_run_leaves_records_a_run_and_a_report(luigi):
+    (records,) = luigi.artefacts("records")
+    assert records.startswith("cifar10-")
+    (run,) = luigi.report()["runs"]
+    assert run["requested_dataset"] == run["dataset"] == "cifar10"
+    assert run["dataset_verified"] is False, "403 images of ours must not pass for CIFAR-10"
+    assert run["effective_device"] in ("cpu", "gpu", "tpu")
+    for name in ("report.html", "report.md", "report.json"):
+        assert (luigi.root / "report" / name).is_file()
+    assert not list(luigi.root.rglob(".*")), "unfinished work was left behind"
+
+
+def test_a_second_run_does_nothing_and_says_so(luigi):
+    before = {kind: luigi.artefacts(kind) for kind in ("source", "records", "runs")}
+    done = luigi(*FAST)
+    assert done.returncode == 0
+    assert "Nothing to do" in done.stderr
+    assert {kind: luigi.artefacts(kind) for kind in before} == before
+
+
+def test_it_runs_from_another_folder_too(luigi, tmp_path):
+    done = luigi(*FAST, cwd=tmp_path)
+    assert "Nothing to do" in done.stderr
+
+
+def test_the_bare_command_works(luigi):
+    bare = Path(sys.executable).with_name("luigi")
+    done = luigi(*FAST, command=(str(bare),))
+    assert done.returncode == 0
+    assert "Nothing to do" in done.stderr
+
+
+def test_workers_and_a_copy_elsewhere_make_nothing_stale(luigi, tmp_path):
+    import shutil
+
+    copy = Luigi(tmp_path, luigi.data_dir)
+    shutil.copytree(luigi.root, copy.root)
+    done = copy(*FAST, "--Records-runner-options", "--direct_num_workers=2")
+    assert "Nothing to do" in done.stderr
+
+
+def test_changed_epochs_rerun_training_and_report_only(luigi):
+    before = luigi.artefacts("records")
+    changed = [*FAST[2:], "--Train-epochs", "2"]
+    done = luigi(*changed)
+    assert done.returncode == 0, done.stderr
+    assert luigi.artefacts("records") == before
+    assert len(luigi.artefacts("runs")) == 2
+    report = luigi.report()
+    assert {run["epochs"] for run in report["runs"]} == {1, 2}
+    assert report["current"] == next(run["fingerprint"] for run in report["runs"] if run["epochs"] == 2)
+
+
+def test_changed_shards_rerun_everything_below_the_source(luigi):
+    sources = luigi.artefacts("source")
+    done = luigi(*FAST[:-1], "2")
+    assert done.returncode == 0, done.stderr
+    assert luigi.artefacts("source") == sources
+    assert len(luigi.artefacts("records")) == 2
+
+
+def test_a_damaged_shard_is_rebuilt_and_nothing_retrained(luigi):
+    luigi(*FAST)
+    shard = next(luigi.root.glob("records/*/cifar10-train.tfrecord-00001-of-00003"))
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-5])
+    runs = luigi.artefacts("runs")
+    done = luigi(*FAST)
+    assert done.returncode == 0, done.stderr
+    assert f"{shard.name}: manifest lists" in done.stderr
+    assert shard.read_bytes() == whole
+    assert luigi.artefacts("runs") == runs
+
+
+@pytest.mark.parametrize(
+    ("args", "config", "named"),
+    [
+        (["--Train-epochs", "0"], "", "[Train] epochs: expected an integer from 1"),
+        (["--Train-epochs", "many"], "", "epochs: expected an integer, got 'many'"),
+        (["--Train-model", "resnet"], "", "[Train] model: expected one of baseline_cnn"),
+        (["--Train-recipe", "onecycl"], "", "Did you mean 'onecycle'?"),
+        (["--Source-origin", "web"], "", "[Source] origin"),
+        (["--Records-train-shards", "-1"], "", "[Records] train_shards"),
+        ([], "[Train]\nepoch = 3", "[Train] has no setting 'epoch'. Did you mean 'epochs'?"),
+        ([], "[Trian]\nepochs = 3", "section [Trian]. Did you mean 'Train'?"),
+        (["--Source-dataset", "cifar1O"], "", "[Source] dataset"),
+        (["--Source-dataset", "cifar11"], "", "Did you mean 'cifar10'?"),
+        (["--Source-dataset", "tiny_shakespeare"], "", "tiny_shakespeare is not an image-classification dataset"),
+    ],
+)
+def test_a_bad_setting_is_refused_before_any_work(tmp_path, tiny_tfds, args, config, named):
+    luigi = Luigi(tmp_path, tiny_tfds)
+    luigi.write_config(config)
+    done = luigi(*args)
+    assert done.returncode != 0
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not [path for path in luigi.root.rglob("*") if path.is_file()]
+
+
+def test_an_unwritable_root_is_refused(tmp_path, tiny_tfds):
+    luigi = Luigi(tmp_path, tiny_tfds)
+    luigi.root.write_text("a file where a folder should be")
+    done = luigi(*FAST)
+    assert done.returncode != 0
+    assert "StorageError" in done.stderr
+    assert "Set [Storage] root to a writable folder" in done.stderr
+
+
+def test_a_misspelt_flag_is_refused(luigi):
+    done = luigi("--Train-epoch", "1", "--Train-nonsense", "1")
+    assert done.returncode != 0
+
+
+def test_an_unreachable_dataset_fails_where_the_real_one_was_demanded(tmp_path):
+    luigi = Luigi(tmp_path, tmp_path / "empty")
+    done = luigi("--Source-origin", "tfds")
+    assert done.returncode != 0
+    assert "DatasetUnavailableError" in done.stderr
+    assert "tfds_data_dir" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_stand_in_is_loud_and_never_final(tmp_path, tiny_tfds):
+    luigi = Luigi(tmp_path, tmp_path / "empty")
+    done = luigi("--Train-epochs", "1", "--Train-global-batch-size", "512")
+    assert done.returncode == 0, done.stderr
+    assert "STAND-IN" in done.stderr
+    (run,) = luigi.report()["runs"]
+    assert (run["requested_dataset"], run["dataset"], run["dataset_verified"]) == ("cifar10", "synthetic", False)
+    for name in ("report.html", "report.md"):
+        assert "stand-in" in (luigi.root / "report" / name).read_text().lower()
+    again = luigi("--Train-epochs", "1", "--Train-global-batch-size", "512")
+    assert "STAND-IN" in again.stderr, "the real source must be tried again"
+    assert len(luigi.artefacts("runs")) == 1
+    luigi.data_dir = tiny_tfds
+    real = luigi("--Train-epochs", "1", "--Train-global-batch-size", "64")
+    assert real.returncode == 0, real.stderr
+    assert {run["dataset"] for run in luigi.report()["runs"]} == {"synthetic", "cifar10"}

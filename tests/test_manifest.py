@@ -1,0 +1,120 @@
+import json
+
+import pytest
+
+from pipeline.errors import DamagedArtefactError, StorageError
+from pipeline.manifest import (
+    MANIFEST_NAME,
+    check_contents,
+    check_sizes,
+    publishing,
+    publishing_in_place,
+    read_manifest,
+    write_manifest,
+)
+
+
+@pytest.fixture
+def artefact(tmp_path):
+    """A published folder with two files."""
+    final = tmp_path / "runs" / "a-1"
+    with publishing(final) as temporary:
+        (temporary / "weights").write_bytes(b"12345")
+        (temporary / "logs").mkdir()
+        (temporary / "logs" / "events").write_bytes(b"678")
+        write_manifest(temporary, stage="Train", identity={"x": 1}, details={"files": {"weights": {"count": 5}}})
+    return final
+
+
+def test_a_published_artefact_is_whole(artefact):
+    manifest = read_manifest(artefact)
+    check_contents(artefact, manifest)
+    assert [(entry["name"], entry["bytes"]) for entry in manifest["files"]] == [("logs/events", 3), ("weights", 5)]
+    assert manifest["files"][1]["count"] == 5
+    assert [path.name for path in artefact.parent.iterdir()] == ["a-1"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda folder: (folder / "weights").unlink(), "weights"),
+        (lambda folder: (folder / "weights").write_bytes(b"1234"), "weights"),
+        (lambda folder: (folder / "extra").write_bytes(b""), "extra"),
+        (lambda folder: (folder / MANIFEST_NAME).unlink(), MANIFEST_NAME),
+        (lambda folder: (folder / MANIFEST_NAME).write_text("{"), MANIFEST_NAME),
+        (lambda folder: (folder / MANIFEST_NAME).write_text("[]"), MANIFEST_NAME),
+        (lambda folder: rewrite(folder, lambda m: m["identity"].update(x=2)), MANIFEST_NAME),
+        (lambda folder: rewrite(folder, lambda m: m.update(schema_version=99)), MANIFEST_NAME),
+    ],
+)
+def test_damage_is_found_cheaply_and_named(artefact, damage, named):
+    damage(artefact)
+    with pytest.raises(DamagedArtefactError, match=named):
+        check_sizes(artefact, read_manifest(artefact))
+
+
+def test_a_flipped_bit_is_found_by_the_whole_check(artefact):
+    (artefact / "weights").write_bytes(b"12344")
+    check_sizes(artefact, read_manifest(artefact))
+    with pytest.raises(DamagedArtefactError, match="weights"):
+        check_contents(artefact, read_manifest(artefact))
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../secret", "logs/../../secret", 7])
+def test_a_name_that_leads_out_of_the_folder_is_refused(artefact, name):
+    rewrite(artefact, lambda manifest: manifest["files"][0].update(name=name))
+    with pytest.raises(DamagedArtefactError, match="leads out"):
+        read_manifest(artefact)
+
+
+def test_a_link_is_refused(artefact, tmp_path):
+    (tmp_path / "secret").write_bytes(b"12345")
+    (artefact / "weights").unlink()
+    (artefact / "weights").symlink_to(tmp_path / "secret")
+    with pytest.raises(DamagedArtefactError, match="leads out"):
+        read_manifest(artefact)
+
+
+def test_an_error_on_the_way_leaves_nothing(tmp_path):
+    final = tmp_path / "runs" / "a-1"
+
+    def interrupted():
+        with publishing(final) as temporary:
+            (temporary / "half").write_bytes(b"1")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert list(final.parent.iterdir()) == []
+
+
+def test_publishing_again_replaces_the_whole_folder(artefact):
+    with publishing(artefact) as temporary:
+        (temporary / "only").write_bytes(b"9")
+        write_manifest(temporary, stage="Train", identity={"x": 1}, details={})
+    assert sorted(path.name for path in artefact.iterdir()) == [MANIFEST_NAME, "only"]
+    assert [path.name for path in artefact.parent.iterdir()] == ["a-1"]
+
+
+def test_publishing_in_place_keeps_what_lies_beside(tmp_path):
+    final = tmp_path / "report"
+    final.mkdir()
+    (final / "notes.txt").write_text("mine")
+    with publishing_in_place(final) as temporary:
+        (temporary / "report.md").write_text("new")
+        write_manifest(temporary, stage="Report", identity={}, details={})
+    assert (final / "notes.txt").read_text() == "mine"
+    check_sizes(final, read_manifest(final), shared=True)
+
+
+def test_an_unwritable_root_is_named_before_any_work(tmp_path):
+    (tmp_path / "file").write_text("")
+    final = tmp_path / "file" / "runs" / "a"
+    with pytest.raises(StorageError, match=r"file/runs.*\[Storage\] root"), publishing(final):
+        pytest.fail("work began")
+
+
+def rewrite(folder, change):
+    manifest = json.loads((folder / MANIFEST_NAME).read_text())
+    change(manifest)
+    (folder / MANIFEST_NAME).write_text(json.dumps(manifest))

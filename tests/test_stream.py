@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+
+from pipeline.manifest import read_manifest
+from pipeline.sources import synthetic
+from pipeline.stream import InputStream, Split
+
+
+@pytest.fixture(scope="module")
+def split(small_records):
+    return Split.of_manifest(small_records, read_manifest(small_records), "train")
+
+
+@pytest.fixture(params=[True, False], ids=["in_memory", "from_disk"])
+def stream(request, split):
+    return InputStream(split, global_batch_size=32, seed=7, in_memory=request.param)
+
+
+def batches(dataset):
+    return [(images, labels) for images, labels in dataset.as_numpy_iterator()]
+
+
+def as_set(dataset):
+    return sorted(
+        bytes([label]) + image.tobytes()
+        for images, labels in batches(dataset)
+        for image, label in zip(images, labels, strict=True)
+    )
+
+
+def test_training_yields_whole_uint8_batches(stream):
+    epoch = batches(stream.training(0))
+    assert len(epoch) == stream.steps_per_epoch == 403 // 32
+    assert {images.shape for images, _ in epoch} == {(32, 32, 32, 3)}
+    assert {images.dtype for images, _ in epoch} == {np.dtype(np.uint8)}
+    assert {labels.dtype for _, labels in epoch} == {np.dtype(np.int32)}
+
+
+def test_no_example_comes_twice_in_an_epoch(stream):
+    seen = as_set(stream.training(0))
+    assert len(set(seen)) == len(seen) == 403 // 32 * 32
+
+
+def test_same_seed_and_epoch_give_the_same_batches(stream, split):
+    again = InputStream(split, global_batch_size=32, seed=7, in_memory=stream.in_memory)
+    for (left, _), (right, _) in zip(batches(stream.training(3)), batches(again.training(3)), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def test_each_epoch_and_each_seed_has_its_own_order(stream, split):
+    other = InputStream(split, global_batch_size=32, seed=8, in_memory=stream.in_memory)
+    first = batches(stream.training(0))[0][0]
+    assert not np.array_equal(first, batches(stream.training(1))[0][0])
+    assert not np.array_equal(first, batches(other.training(0))[0][0])
+
+
+def test_evaluation_is_every_example_in_stored_order(stream):
+    images, labels = synthetic.draw_block("train", 0, 403)
+    source = sorted(bytes([label]) + image.tobytes() for image, label in zip(images, labels, strict=True))
+    assert as_set(stream.evaluation()) == source
+    np.testing.assert_array_equal(batches(stream.evaluation())[0][0], batches(stream.evaluation())[0][0])
+    assert [len(labels) for _, labels in batches(stream.evaluation())] == [32] * 12 + [19]
+
+
+def test_memory_is_used_only_where_the_split_fits(split, monkeypatch):
+    assert InputStream(split, global_batch_size=32, seed=0).in_memory
+    monkeypatch.setattr("pipeline.stream.MEMORY_SHARE", 0.0)
+    assert not InputStream(split, global_batch_size=32, seed=0).in_memory

@@ -1,0 +1,116 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from pipeline import training
+from pipeline.config import TrainSettings
+from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.metrics import METRICS_NAME, RECORD_NAME, read_metrics
+from pipeline.sources import synthetic
+
+SETTINGS = {"epochs": 2, "global_batch_size": 32, "device": "cpu", "precision": "float32"}
+
+
+def run(records, folder, **settings):
+    folder.mkdir()
+    options = TrainSettings(**{**SETTINGS, **settings})
+    return training.train(records, options, folder, requested_dataset="cifar10", fingerprint="f" * 64)
+
+
+@pytest.fixture(scope="module")
+def trained(small_records, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "a"
+    return folder, run(small_records, folder)
+
+
+def test_a_run_leaves_its_record(trained):
+    folder, record = trained
+    assert json.loads((folder / RECORD_NAME).read_text()) == record
+    assert record["requested_dataset"] == "cifar10"
+    assert record["dataset"] == "synthetic"
+    assert record["dataset_verified"] is False
+    assert record["effective_device"] == "cpu"
+    assert record["steps_per_epoch"] == 403 // 32
+
+
+def test_metrics_have_a_row_for_each_epoch_and_agree_with_the_record(trained):
+    folder, record = trained
+    rows = read_metrics(folder / METRICS_NAME)
+    assert [row["epoch"] for row in rows] == [1, 2]
+    assert record["val_accuracy"] == rows[-1]["val_accuracy"]
+    assert record["first_epoch_seconds"] == rows[0]["train_seconds"]
+    assert record["train_seconds"] == pytest.approx(sum(row["train_seconds"] for row in rows))
+    # The first, compiling epoch is left out of the throughput.
+    assert record["examples_per_second"] == pytest.approx(12 * 32 / rows[1]["train_seconds"], rel=0.01)
+
+
+def test_the_saved_model_is_the_trained_one(trained):
+    folder, record = trained
+    model = keras.saving.load_model(folder / training.MODEL_NAME, safe_mode=True)
+    weights = load_file(folder / training.WEIGHTS_NAME)
+    assert {variable.path: variable.shape for variable in model.weights} == {k: v.shape for k, v in weights.items()}
+    for variable in model.weights:
+        np.testing.assert_array_equal(variable.numpy(), weights[variable.path])
+    images, labels = synthetic.draw_block("test", 0, 101)
+    accuracy = (model.predict(images, verbose=0).argmax(axis=1) == labels).mean()
+    assert accuracy == pytest.approx(record["val_accuracy"], abs=1e-6)
+
+
+def test_tensorboard_has_train_and_validation_scalars(trained):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    folder, _ = trained
+    for name in ("train", "validation"):
+        events = EventAccumulator(str(folder / training.TENSORBOARD_NAME / name), size_guidance={"tensors": 0}).Reload()
+        assert [event.step for event in events.Tensors("epoch_accuracy")] == [1, 2]
+
+
+def test_the_same_seed_trains_the_same_weights(trained, small_records, tmp_path):
+    folder, _ = trained
+    run(small_records, tmp_path / "b")
+    same = (tmp_path / "b" / training.WEIGHTS_NAME).read_bytes()
+    assert same == (folder / training.WEIGHTS_NAME).read_bytes()
+    run(small_records, tmp_path / "c", seed=1)
+    assert same != (tmp_path / "c" / training.WEIGHTS_NAME).read_bytes()
+
+
+def test_training_learns(small_records, tmp_path):
+    record = run(small_records, tmp_path / "a", epochs=12, recipe="baseline")
+    losses = [row["loss"] for row in read_metrics(tmp_path / "a" / METRICS_NAME)]
+    assert losses[-1] < losses[0]
+    assert record["recipe"] == "baseline"
+
+
+def test_a_damaged_shard_is_refused_before_the_first_step(small_records, tmp_path):
+    import shutil
+
+    copy = shutil.copytree(small_records, tmp_path / "records")
+    shard = next(copy.glob("*-train.tfrecord-00001-*"))
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(DamagedArtefactError, match=f"{shard.name}: manifest lists sha256"):
+        run(copy, tmp_path / "run")
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_batch_larger_than_the_split_is_refused(small_records, tmp_path):
+    with pytest.raises(SettingsError, match="at most the 403 examples"):
+        run(small_records, tmp_path / "run", global_batch_size=404)
+
+
+@pytest.mark.parametrize("total_steps", [1, 5, 1_950])
+def test_one_cycle_climbs_and_falls(total_steps):
+    schedule = training.WarmUpLinearDecay(5e-3, total_steps, warm_up=0.2)
+    rates = np.array([float(schedule(step)) for step in range(total_steps)])
+    assert (rates > 0).all()
+    assert rates.max() <= 5e-3 + 1e-9
+    peak = rates.argmax()
+    assert (np.diff(rates[: peak + 1]) > 0).all()
+    assert (np.diff(rates[peak:]) < 0).all()
+    if total_steps > 100:
+        assert peak == pytest.approx(0.2 * total_steps, abs=1)
+        assert rates[-1] < 5e-3 * 2 / total_steps
