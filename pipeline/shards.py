@@ -51,6 +51,11 @@ class Job:
     settings: RecordsSettings
     folder: str
     spill_folder: str
+    block_examples: int = BLOCK_EXAMPLES
+
+    def block_starts(self, split: str) -> range:
+        """First example of each block of a split."""
+        return range(0, self.source.num_examples[split], self.block_examples)
 
     def spill_path(self, split: str, start: int) -> Path:
         """The file with the rows (label, pixels) of the block that begins at ``start``."""
@@ -62,7 +67,13 @@ class Job:
 
 
 def write_records(
-    source: SourceInfo, settings: RecordsSettings, folder: Path, spill_folder: Path, *, tfds_data_dir: str = ""
+    source: SourceInfo,
+    settings: RecordsSettings,
+    folder: Path,
+    spill_folder: Path,
+    *,
+    tfds_data_dir: str = "",
+    block_examples: int = BLOCK_EXAMPLES,
 ) -> dict:
     """Run the Beam job: every split of ``source`` as sharded TFRecords in ``folder``, with TFDS's metadata.
 
@@ -72,6 +83,7 @@ def write_records(
         folder: an empty folder, the records appear here.
         spill_folder: an empty folder on a file system with room for the decoded pixels; the caller removes it.
         tfds_data_dir: where the prepared dataset lies; "" for TFDS's own default.
+        block_examples: examples in one Beam element; changes no byte.
 
     Returns:
         What the records' manifest says beyond the files themselves: source, feature spec, label names, per split
@@ -80,7 +92,7 @@ def write_records(
     Raises:
         PipelineError: the source cannot be read.
     """
-    job = Job(source, tfds_data_dir, settings, str(folder), str(spill_folder))
+    job = Job(source, tfds_data_dir, settings, str(folder), str(spill_folder), block_examples)
     _logger.info("writing %s with Beam's %s", _census(source), settings.runner)
     with beam.Pipeline(runner=settings.runner, options=PipelineOptions(settings.beam_flags())) as pipeline:
         build(pipeline, job)
@@ -92,7 +104,7 @@ def write_records(
 
 def build(pipeline: beam.Pipeline, job: Job) -> beam.PCollection:
     """Add the job's steps to a pipeline; the last collection holds one element, the path of the summary."""
-    blocks = [(split, start) for split in SPLITS for start in _block_starts(job.source.num_examples[split])]
+    blocks = [(split, start) for split in SPLITS for start in job.block_starts(split)]
     return (
         pipeline
         | "Plan blocks" >> beam.Create(blocks)  # (split, start)
@@ -108,7 +120,7 @@ def build(pipeline: beam.Pipeline, job: Job) -> beam.PCollection:
 def spill_block(block: tuple[str, int], job: Job) -> Iterator[tuple[tuple[str, int], int]]:
     """Read one block and put its rows on disk; tells every shard of the split that the block is there."""
     split, start = block
-    stop = min(start + BLOCK_EXAMPLES, job.source.num_examples[split])
+    stop = min(start + job.block_examples, job.source.num_examples[split])
     images, labels = read_block(job.source, job.tfds_data_dir, split, start, stop)
     rows = np.empty((stop - start, job.row_bytes()), np.uint8)
     rows[:, :_LABEL_BYTES] = labels.astype("<i8").view(np.uint8).reshape(-1, _LABEL_BYTES)
@@ -195,10 +207,6 @@ def content_digest(label: int, pixels: bytes, num_labels: int) -> bytes:
     return hashlib.sha256(label.to_bytes(width, "little") + pixels).digest()
 
 
-def _block_starts(num_examples: int) -> range:
-    return range(0, num_examples, BLOCK_EXAMPLES)
-
-
 def _fetch(job: Job, split: str, starts: set[int], indices: np.ndarray) -> Iterator[tuple[int, int, bytes]]:
     """(index, label, pixels) of each index, read row by row from the spilled blocks."""
     width = job.row_bytes()
@@ -206,7 +214,7 @@ def _fetch(job: Job, split: str, starts: set[int], indices: np.ndarray) -> Itera
     files = {start: os.open(job.spill_path(split, start), os.O_RDONLY) for start in starts}
     try:
         for index in indices.tolist():
-            start = index - index % BLOCK_EXAMPLES
+            start = index - index % job.block_examples
             row = os.pread(files[start], width, (index - start) * width)
             yield index, int.from_bytes(row[:_LABEL_BYTES], "little"), row[_LABEL_BYTES:]
     finally:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import keras
+import numpy as np
 import tensorflow as tf
 from safetensors.numpy import save_file
 
@@ -214,11 +215,20 @@ def _report_progress(rows: list[dict[str, float]], epochs: int) -> None:
 
 
 def _save(model: keras.Model, manifest: Mapping, settings: TrainSettings, precision: str, folder: Path) -> None:
-    save_file({v.path: keras.ops.convert_to_numpy(v) for v in model.weights}, folder / WEIGHTS_NAME)
+    save_file(named_weights(model), folder / WEIGHTS_NAME)
     # Saved without its optimizer: the file loads in any Keras without this project's classes, and holds no schedule.
     trained = _build(manifest, settings.model, precision)
     trained.set_weights(model.get_weights())
     trained.save(folder / MODEL_NAME)
+
+
+def named_weights(model: keras.Model) -> dict[str, np.ndarray]:
+    """Layer and variable name → float32 array; the names are the same in a model that was saved and loaded."""
+    return {
+        f"{layer.name}/{weight.name}": keras.ops.convert_to_numpy(weight)
+        for layer in model.layers
+        for weight in layer.weights
+    }
 
 
 def _data_facts(manifest: Mapping, requested_dataset: str) -> dict:

@@ -6,12 +6,16 @@ import luigi
 from luigi.configuration import get_config
 from luigi.task_register import Register
 
-from pipeline.config import closest
+from pipeline.config import closest, refuse
 from pipeline.errors import SettingsError
 
 
 class IntSetting(luigi.IntParameter):
     """An integer parameter that names itself when its value is not one."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        super().__set_name__(owner, name)
+        self._section = owner.__name__
 
     def parse(self, s: str) -> int:
         """The integer that ``s`` spells.
@@ -22,7 +26,7 @@ class IntSetting(luigi.IntParameter):
         try:
             return super().parse(s)
         except ValueError:
-            raise SettingsError(f"{self._attribute_name}: expected an integer, got {s!r}.") from None
+            refuse(self._section, self._attribute_name, "an integer", s)
 
 
 @cache

@@ -11,7 +11,7 @@ from pipeline.config import RecordsSettings
 from pipeline.manifest import write_manifest
 from pipeline.sources import SourceInfo, synthetic
 
-PROJECT = Path(__file__).resolve().parent.parent
+CIFAR10_LABELS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 @pytest.fixture(scope="session")
@@ -60,6 +60,8 @@ def tiny_tfds(tmp_path_factory) -> Path:
 
     data_dir = tmp_path_factory.mktemp("tfds")
     builder = tfds.builder("cifar10", data_dir=str(data_dir))
+    features = builder.info.features
+    features["label"].names = CIFAR10_LABELS
     folder = Path(builder.data_path)
     folder.mkdir(parents=True)
     infos = []
@@ -74,12 +76,12 @@ def tiny_tfds(tmp_path_factory) -> Path:
             with tf.io.TFRecordWriter(str(path)) as writer:
                 for index in range(start, start + length):
                     example = {"id": f"{split}_{index}", "image": images[index], "label": labels[index]}
-                    writer.write(builder.info.features.serialize_example(builder.info.features.encode_example(example)))
+                    writer.write(features.serialize_example(features.encode_example(example)))
             start += length
         infos.append(tfds.core.SplitInfo(name=split, shard_lengths=lengths, num_bytes=1, filename_template=template))
     tfds.folder_dataset.write_metadata(
         data_dir=folder,
-        features=builder.info.features,
+        features=features,
         split_infos=infos,
         version=str(builder.version),
         supervised_keys=("image", "label"),

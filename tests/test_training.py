@@ -50,10 +50,11 @@ def test_metrics_have_a_row_for_each_epoch_and_agree_with_the_record(trained):
 def test_the_saved_model_is_the_trained_one(trained):
     folder, record = trained
     model = keras.saving.load_model(folder / training.MODEL_NAME, safe_mode=True)
-    weights = load_file(folder / training.WEIGHTS_NAME)
-    assert {variable.path: variable.shape for variable in model.weights} == {k: v.shape for k, v in weights.items()}
-    for variable in model.weights:
-        np.testing.assert_array_equal(variable.numpy(), weights[variable.path])
+    saved, loaded = load_file(folder / training.WEIGHTS_NAME), training.named_weights(model)
+    assert len(saved) == 10
+    assert saved.keys() == loaded.keys()
+    for name in saved:
+        np.testing.assert_array_equal(loaded[name], saved[name])
     images, labels = synthetic.draw_block("test", 0, 101)
     accuracy = (model.predict(images, verbose=0).argmax(axis=1) == labels).mean()
     assert accuracy == pytest.approx(record["val_accuracy"], abs=1e-6)
@@ -109,8 +110,10 @@ def test_one_cycle_climbs_and_falls(total_steps):
     assert (rates > 0).all()
     assert rates.max() <= 5e-3 + 1e-9
     peak = rates.argmax()
+    # Two steps as high as each other where the peak falls between them.
     assert (np.diff(rates[: peak + 1]) > 0).all()
-    assert (np.diff(rates[peak:]) < 0).all()
+    assert (np.diff(rates[peak:]) <= 0).all()
+    assert (np.diff(rates[peak + 1 :]) < 0).all()
     if total_steps > 100:
         assert peak == pytest.approx(0.2 * total_steps, abs=1)
         assert rates[-1] < 5e-3 * 2 / total_steps
