@@ -5,6 +5,7 @@ TFDS itself retries an unreachable host for more than three minutes, too long fo
 there is no network.
 """
 
+import os
 import socket
 from functools import cache
 from pathlib import Path
@@ -71,13 +72,18 @@ def read_block(
             'Run "make pipeline" again: it takes up the version that is there.'
         )
     image_key, label_key = _supervised_keys(builder)
+    # One file after the other: the n-th example must not depend on how a split is cut into files or blocks. Twice as
+    # many decoders as cores keep the cores busy while a batch is handed over.
+    decoders = 2 * len(os.sched_getaffinity(0))
+    reading = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False, num_parallel_calls_for_decode=decoders)
+    # See stream.py: an autotuned iterator is slow to close, and here one is opened for every block.
+    reading.options.autotune.enabled = False
     batches = builder.as_dataset(
         split=f"{split}[{start}:{stop}]",
         shuffle_files=False,
         batch_size=_READ_BATCH,
         decoders=tfds.decode.PartialDecoding({image_key: True, label_key: True}),
-        # One file after the other: the n-th example must not depend on how a split is cut into files or blocks.
-        read_config=tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False),
+        read_config=reading,
     )
     images, labels = zip(*((b[image_key], b[label_key]) for b in batches.as_numpy_iterator()), strict=True)
     labels = np.concatenate(labels)
