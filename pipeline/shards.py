@@ -31,7 +31,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline.config import RecordsSettings
 from pipeline.records import feature_spec, serialize, write_tfrecord
-from pipeline.sources import CONTENT_DIGESTS, SPLITS, SourceInfo, read_block
+from pipeline.sources import CONTENT_DIGESTS, SPLITS, SourceInfo
+from pipeline.sources.blocks import read_block
 
 # Examples in one Beam element: large enough that Beam's cost per element vanishes, small enough (15 MB of CIFAR-10)
 # that a worker's memory stays flat.

@@ -30,7 +30,7 @@ THIRD_PARTY = {
     "luigi": {"tasks"},
     "apache_beam": {"shards"},
     "tensorflow_datasets": {"sources", "shards"},
-    "tensorflow": {"records", "stream", "hardware", "training"},
+    "tensorflow": {"sources", "records", "stream", "hardware", "training"},
     "keras": {"models", "training"},
     "jinja2": {"report"},
     "matplotlib": {"report"},

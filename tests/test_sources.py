@@ -4,7 +4,7 @@ import pytest
 from pipeline import sources
 from pipeline.config import SourceSettings
 from pipeline.errors import DatasetUnavailableError, SettingsError, UnsupportedDatasetError
-from pipeline.sources import synthetic
+from pipeline.sources import blocks, synthetic
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_a_prepared_copy_is_used_without_the_network(tiny_tfds, no_network):
 @pytest.mark.parametrize(("start", "stop"), [(0, 403), (0, 1), (190, 230), (202, 204), (400, 403)])
 def test_any_range_is_the_same_examples(tiny_tfds, start, stop):
     info = sources.resolve(settings(tiny_tfds))
-    images, labels = sources.read_block(info, str(tiny_tfds), "train", start, stop)
+    images, labels = blocks.read_block(info, str(tiny_tfds), "train", start, stop)
     expected_images, expected_labels = synthetic.draw_block("train", start, stop)
     assert images.dtype == np.uint8
     np.testing.assert_array_equal(images, expected_images)

@@ -1,8 +1,8 @@
 """Sources: where examples come from; the first step of the data's way (source → records → shards → …).
 
 One file for each kind of source: ``tfds.py`` (TensorFlow Datasets) and ``synthetic.py`` (the generated stand-in).
-Whatever the kind, a source is a ``SourceInfo`` that says what it holds, and ``read_block``, which reads any range of a
-split. A range, never a single image, is what travels through the Beam job.
+Whatever the kind, a source is a ``SourceInfo`` that says what it holds; ``blocks.py`` reads any range of its splits.
+A range, never a single image, is what travels through the Beam job.
 
 The stand-in is only taken where the real dataset cannot be had, and every later stage is told: ``SourceInfo.origin``
 is part of the identity of all that is made from it.
@@ -11,8 +11,6 @@ is part of the identity of all that is made from it.
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-
-import numpy as np
 
 from pipeline.config import SourceSettings
 from pipeline.errors import DatasetUnavailableError
@@ -79,19 +77,6 @@ def resolve(settings: SourceSettings) -> SourceInfo:
             *(settings.dataset, error, settings.dataset, settings.dataset),
         )
         return _stand_in()
-
-
-def read_block(
-    info: SourceInfo, tfds_data_dir: str, split: str, start: int, stop: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Examples ``start`` to ``stop - 1`` of a split, in the source's own order.
-
-    Returns:
-        uint8 images (stop - start, height, width, channels) and int64 labels (stop - start,).
-    """
-    if info.origin == "synthetic":
-        return synthetic.draw_block(split, start, stop)
-    return tfds.read_block(info.dataset, info.version, tfds_data_dir, split, start, stop)
 
 
 def _stand_in() -> SourceInfo:

@@ -1,13 +1,11 @@
-"""TensorFlow Datasets as a source: prepare once, then read ranges of a split in a fixed order.
+"""TensorFlow Datasets as a source: finding a dataset, preparing it once, saying what it holds.
 
 A prepared copy is used without touching the network. Before a download the hosts are asked once whether they answer:
 TFDS itself retries an unreachable host for more than three minutes, too long for ``origin = auto`` to find out that
 there is no network.
 """
 
-import os
 import socket
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +20,9 @@ from pipeline.errors import (
     UnsupportedDatasetError,
 )
 
+DatasetBuilder = tfds.core.DatasetBuilder
+
 PROBE_TIMEOUT_SECONDS = 10
-# Small enough that the decoded images of one batch stay in the processor's cache.
-_READ_BATCH = 500
 
 
 def prepare(dataset: str, data_dir: str) -> dict:
@@ -39,10 +37,9 @@ def prepare(dataset: str, data_dir: str) -> dict:
         DatasetUnavailableError: it is not prepared and cannot be downloaded.
         DamagedArtefactError: a downloaded file's digest is not the expected one.
     """
-    builder = _builder(dataset, data_dir)
-    image_key, label_key = _supervised_keys(builder)
-    if not builder.is_prepared():
-        _download(builder, dataset)
+    # Asked before a download: what cannot be used need not be fetched.
+    image_key, label_key = supervised_keys(_builder(dataset, data_dir))
+    builder = prepared_builder(dataset, data_dir)
     features, splits = builder.info.features, builder.info.splits
     for split in ("train", "test"):
         if split not in splits:
@@ -56,55 +53,23 @@ def prepare(dataset: str, data_dir: str) -> dict:
     }
 
 
-def read_block(
-    dataset: str, version: str, data_dir: str, split: str, start: int, stop: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Examples ``start`` to ``stop - 1``: uint8 images (n, height, width, channels), int64 labels (n,).
+def prepared_builder(dataset: str, data_dir: str) -> DatasetBuilder:
+    """The builder of a dataset that is prepared, or is now.
 
     Raises:
-        DatasetUnavailableError: the prepared copy is gone and cannot be prepared again.
-        DamagedArtefactError: the copy holds fewer examples than asked for, or another version.
+        The same as ``prepare``; UnsupportedDatasetError also where the copy was not prepared as TFRecord files.
     """
-    builder = _prepared_builder(dataset, data_dir)
-    if str(builder.version) != version:
-        raise DamagedArtefactError(
-            f"{builder.data_path}: expected version {version} of {dataset}, found {builder.version}. "
-            'Run "make pipeline" again: it takes up the version that is there.'
-        )
-    image_key, label_key = _supervised_keys(builder)
-    # One file after the other: the n-th example must not depend on how a split is cut into files or blocks. Twice as
-    # many decoders as cores keep the cores busy while a batch is handed over.
-    decoders = 2 * len(os.sched_getaffinity(0))
-    reading = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False, num_parallel_calls_for_decode=decoders)
-    # See stream.py: an autotuned iterator is slow to close, and here one is opened for every block.
-    reading.options.autotune.enabled = False
-    batches = builder.as_dataset(
-        split=f"{split}[{start}:{stop}]",
-        shuffle_files=False,
-        batch_size=_READ_BATCH,
-        decoders=tfds.decode.PartialDecoding({image_key: True, label_key: True}),
-        read_config=reading,
-    )
-    images, labels = zip(*((b[image_key], b[label_key]) for b in batches.as_numpy_iterator()), strict=True)
-    labels = np.concatenate(labels)
-    if len(labels) != stop - start:
-        raise DamagedArtefactError(
-            f"{builder.data_path}: expected {stop - start} examples in {split}[{start}:{stop}], read {len(labels)}. "
-            "Delete that folder and run again to prepare it anew."
-        )
-    return np.concatenate(images), labels
-
-
-@cache
-def _prepared_builder(dataset: str, data_dir: str) -> tfds.core.DatasetBuilder:
-    """Prepares again where the copy has gone since; made once in a process, not for every block."""
     builder = _builder(dataset, data_dir)
     if not builder.is_prepared():
         _download(builder, dataset)
+    if builder.info.file_format is not tfds.core.FileFormat.TFRECORD:
+        raise _unsupported(
+            dataset, f"a copy prepared as TFRecord files, {builder.data_path} is {builder.info.file_format}"
+        )
     return builder
 
 
-def _builder(dataset: str, data_dir: str) -> tfds.core.DatasetBuilder:
+def _builder(dataset: str, data_dir: str) -> DatasetBuilder:
     try:
         return tfds.builder(dataset, data_dir=str(Path(data_dir).expanduser()) if data_dir else None)
     except tfds.core.DatasetNotFoundError:
@@ -116,7 +81,12 @@ def _builder(dataset: str, data_dir: str) -> tfds.core.DatasetBuilder:
         ) from error
 
 
-def _supervised_keys(builder: tfds.core.DatasetBuilder) -> tuple[str, str]:
+def supervised_keys(builder: DatasetBuilder) -> tuple[str, str]:
+    """Names of the image and the label feature.
+
+    Raises:
+        UnsupportedDatasetError: there is no such pair of a fixed-size uint8 image and a class label.
+    """
     features = builder.info.features
     keys = builder.info.supervised_keys or ("image", "label")
     kinds = (tfds.features.Image, tfds.features.ClassLabel)
@@ -141,7 +111,7 @@ def _unsupported(dataset: str, expected: str) -> UnsupportedDatasetError:
     )
 
 
-def _download(builder: tfds.core.DatasetBuilder, dataset: str) -> None:
+def _download(builder: DatasetBuilder, dataset: str) -> None:
     _probe_hosts(builder)
     # Google's bucket of prepared copies is left out: files come from the dataset's own source, with its digest.
     config = tfds.download.DownloadConfig(try_download_gcs=False)
@@ -163,7 +133,7 @@ def _download(builder: tfds.core.DatasetBuilder, dataset: str) -> None:
         raise DatasetUnavailableError(str(error)) from error
 
 
-def _probe_hosts(builder: tfds.core.DatasetBuilder) -> None:
+def _probe_hosts(builder: DatasetBuilder) -> None:
     """Ask each file's host for a sign of life, unless the files lie in TFDS's folder for manual downloads."""
     infos = builder.url_infos or {}
     manual = Path(builder.data_path.parents[1 + bool(builder.builder_config)]) / "downloads" / "manual"
