@@ -10,7 +10,7 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pipeline test lint format lock clean
+.PHONY: help setup pipeline status test lint format lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -29,6 +29,9 @@ $(BIN)/.installed-$(EXTRA): $(LOCK) pyproject.toml
 
 pipeline: setup ## run the pipeline: Source, Records, Train, Report (ARGS="--Train-epochs 1")
 	@$(BIN)/luigi --module tasks Report $(ARGS)
+
+status: setup ## what is fresh, stale, missing or damaged, and why (ARGS="--json")
+	@$(BIN)/python -m tasks.status $(ARGS)
 
 test: setup ## run the tests (ARGS="-k stream")
 	@$(BIN)/python -m pytest $(ARGS)

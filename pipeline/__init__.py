@@ -19,5 +19,6 @@ Beside the way, used by every stage and importing the standard library alone:
     config.py       every setting, validated
     fingerprint.py  what an artefact is made from, as one hash
     manifest.py     what an artefact holds; publishing it whole or not at all
+    staleness.py    what differs between two identities, in words
     errors.py       what users are told when something is wrong
 """

@@ -7,7 +7,6 @@ from pathlib import Path
 import luigi
 
 from pipeline.errors import DamagedArtefactError
-from pipeline.fingerprint import fingerprint
 from pipeline.manifest import check_sizes, publishing_in_place, read_manifest
 from tasks.stage import ArtefactTarget, Stage
 from tasks.storage import root_folder
@@ -46,7 +45,7 @@ class Report(Stage):
 
     def output(self) -> ArtefactTarget:
         """The newest report; it is stale when a run has come, gone or changed."""
-        return ArtefactTarget(root_folder() / self.kind, fingerprint(self.identity()), shared=True)
+        return ArtefactTarget(root_folder() / self.kind, self.identity(), shared=True)
 
     def whole_runs(self) -> list[tuple[Path, dict]]:
         """Folder and manifest of every run that is what its manifest says; a damaged one is named and left out."""

@@ -3,6 +3,9 @@
 from functools import cache
 
 import luigi
+import luigi.interface
+import luigi.notifications
+import luigi.retcodes
 from luigi.configuration import get_config
 from luigi.task_register import Register
 
@@ -48,7 +51,7 @@ def check_config_file() -> None:
 
 
 def _known_settings() -> dict[str, set[str]]:
-    """Section → settings, of our tasks and of Luigi's own sections."""
+    """Section → settings, of our tasks and of Luigi's own sections, which the imports above register."""
     known: dict[str, set[str]] = {}
     for section, _, name, _ in Register.get_all_params():
         known.setdefault(section, set()).add(name)

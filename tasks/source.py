@@ -7,7 +7,7 @@ from pathlib import Path
 import luigi
 
 from pipeline.config import SourceSettings
-from tasks.stage import Stage
+from tasks.stage import Condition, Stage
 
 # A stand-in is final for the process that took it and for no other: the next one tries the real source again.
 _STARTED = time.time()
@@ -42,18 +42,20 @@ class Source(Stage):
         """The dataset asked for."""
         return self.dataset.replace("/", "-")
 
-    def complete(self) -> bool:
-        """Whether the source is known; under ``origin = auto`` a stand-in of an earlier process does not count."""
-        target = self.output()
-        if not target.exists():
-            return False
-        manifest = target.manifest()
-        is_fallback = self.origin == "auto" and manifest["source"]["origin"] == "synthetic"
-        return not is_fallback or manifest["attempted_at"] >= _STARTED
+    def condition(self) -> Condition:
+        """As any stage's; under ``origin = auto`` a stand-in of an earlier process does not count."""
+        condition = super().condition()
+        if condition.state != "fresh":
+            return condition
+        manifest = self.output().manifest()
+        is_stand_in = self.origin == "auto" and manifest["source"]["origin"] == "synthetic"
+        if is_stand_in and manifest["attempted_at"] < _STARTED:
+            return Condition("stale", (f"a stand-in was taken for {self.dataset}: the real source is tried again",))
+        return condition
 
-    def run(self) -> None:
-        """Find out anew: reached only when the source is unknown, or a stand-in was taken earlier."""
-        self.publish(self.output())
+    def is_known(self) -> bool:
+        """Whether there is a whole artefact, be it of a stand-in."""
+        return super().condition().state == "fresh"
 
     def make(self, folder: Path) -> Mapping:
         """Get the dataset; the manifest holds all there is to say."""

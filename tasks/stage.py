@@ -6,17 +6,19 @@ the same outcome, a stage whose artefact still fits has nothing to do and says s
 """
 
 import abc
+import contextlib
 import logging
 import time
 from collections.abc import Mapping
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
 
 import luigi
 
 from pipeline.errors import DamagedArtefactError
 from pipeline.fingerprint import code_digests, fingerprint, package_versions
-from pipeline.manifest import check_sizes, publishing, read_manifest, write_manifest
+from pipeline.manifest import MANIFEST_NAME, check_sizes, publishing, read_manifest, write_manifest
+from pipeline.staleness import differences
 from tasks import console
 from tasks.settings import check_config_file
 from tasks.storage import root_folder
@@ -24,26 +26,53 @@ from tasks.storage import root_folder
 _logger = logging.getLogger(__name__)
 
 
-class ArtefactTarget(luigi.Target):
-    """A folder with a valid manifest whose fingerprint is the one asked for."""
+@dataclass(frozen=True)
+class Condition:
+    """How an artefact stands to what is asked for: fresh, stale, missing or damaged, and why if not fresh."""
 
-    def __init__(self, folder: Path, expected: str, *, shared: bool = False) -> None:
+    state: str
+    reasons: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return ": ".join([self.state, "; ".join(self.reasons)] if self.reasons else [self.state])
+
+
+class ArtefactTarget(luigi.Target):
+    """A folder with a valid manifest whose fingerprint is that of the identity asked for."""
+
+    def __init__(self, folder: Path, identity: Mapping, *, shared: bool = False) -> None:
         """``shared``: other files may lie beside the artefact's own."""
         self.folder = folder
-        self.expected = expected
+        self.identity = identity
+        self.expected = fingerprint(identity)
         self.shared = shared
 
     def exists(self) -> bool:
-        """Whether the artefact is there, whole, and made from what was asked for; says so when it is damaged."""
+        """Whether the artefact is there, whole, and made from what was asked for."""
+        return self.condition().state == "fresh"
+
+    def condition(self) -> Condition:
+        """How the artefact stands; a missing one is held against the newest of its kind, to say what changed."""
         if not self.folder.is_dir():
-            return False
+            return self._against_newest()
         try:
             manifest = read_manifest(self.folder)
             check_sizes(self.folder, manifest, shared=self.shared)
         except DamagedArtefactError as error:
-            _warn_once(f"damaged: {error}")
-            return False
-        return manifest["fingerprint"] == self.expected
+            return Condition("damaged", (str(error),))
+        if manifest["fingerprint"] != self.expected:
+            return Condition("stale", tuple(differences(manifest["identity"], self.identity)))
+        return Condition("fresh")
+
+    def _against_newest(self) -> Condition:
+        others = []
+        for path in self.folder.parent.glob(f"[!.]*/{MANIFEST_NAME}"):
+            with contextlib.suppress(DamagedArtefactError):
+                others.append(read_manifest(path.parent))
+        if not others:
+            return Condition("missing")
+        newest = max(others, key=lambda manifest: manifest["created_at"])
+        return Condition("stale", tuple(differences(newest["identity"], self.identity)))
 
     def manifest(self) -> dict:
         """The artefact's manifest."""
@@ -104,20 +133,31 @@ class Stage(luigi.Task):
 
     def output(self) -> ArtefactTarget:
         """The artefact of the present identity."""
-        expected = fingerprint(self.identity())
-        return ArtefactTarget(root_folder() / self.kind / f"{self.label()}-{expected[:12]}", expected)
+        identity = self.identity()
+        return ArtefactTarget(root_folder() / self.kind / f"{self.label()}-{fingerprint(identity)[:12]}", identity)
+
+    def condition(self) -> Condition:
+        """How the stage's own artefact stands, and why it must be made if it must."""
+        if not all(task.is_known() for task in self.below):
+            return Condition("missing", ("what it is made from is not known before the source is",))
+        return self.output().condition()
+
+    def is_known(self) -> bool:
+        """Whether the identity of the stage's artefact can be told without doing any work."""
+        return all(task.is_known() for task in self.below)
 
     def complete(self) -> bool:
         """Whether neither this stage nor any below it has work to do."""
-        return all(task.complete() for task in self.below) and self.output().exists()
+        return all(task.complete() for task in self.below) and self.condition().state == "fresh"
 
     def run(self) -> None:
         """Make the artefact and publish it, unless one made from the same identity is there already."""
-        target = self.output()
-        if target.exists():
+        target, condition = self.output(), self.condition()
+        if condition.state == "fresh":
             _logger.info("%s: unchanged, reusing %s", self.task_family, target)
-        else:
-            self.publish(target)
+            return
+        _logger.info("%s: %s", self.task_family, condition)
+        self.publish(target)
 
     def publish(self, target: ArtefactTarget) -> None:
         """Make the artefact and let it take its place, whole or not at all."""
@@ -125,11 +165,5 @@ class Stage(luigi.Task):
         started = time.perf_counter()
         with self.publishing(target.folder) as temporary:
             details = {**self.make(temporary), "seconds": round(time.perf_counter() - started, 3)}
-            write_manifest(temporary, stage=self.task_family, identity=self.identity(), details=details)
+            write_manifest(temporary, stage=self.task_family, identity=target.identity, details=details)
         _logger.info("%s: done in %.1f s", self.task_family, time.perf_counter() - started)
-
-
-@cache
-def _warn_once(message: str) -> None:
-    """Luigi asks a task more than once whether it is complete; its answer is news only the first time."""
-    _logger.warning("%s", message)

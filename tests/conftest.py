@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from luigi_process import FAST, Luigi
 
 from pipeline.config import RecordsSettings
 from pipeline.manifest import write_manifest
@@ -87,6 +88,16 @@ def tiny_tfds(tmp_path_factory) -> Path:
         supervised_keys=("image", "label"),
     )
     return data_dir
+
+
+@pytest.fixture(scope="session")
+def first_run(tmp_path_factory, tiny_tfds) -> Luigi:
+    """A storage root on which the whole pipeline has run once; for reading and copying, not for changing."""
+    luigi = Luigi(tmp_path_factory.mktemp("first_run"), tiny_tfds)
+    done = luigi(*FAST)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().endswith("report/report.html")
+    return luigi
 
 
 @pytest.fixture(scope="session")

@@ -10,13 +10,14 @@ import pytest
 PROJECT = Path(__file__).resolve().parent.parent
 
 # Each module of pipeline may import those of ours that are named.
-LEAVES = {"config", "errors", "fingerprint", "manifest", "metrics"}
+LEAVES = {"config", "errors", "fingerprint", "manifest", "metrics", "staleness"}
 DIRECTION = {
     "errors": set(),
     "config": {"errors"},
     "fingerprint": set(),
     "manifest": {"errors", "fingerprint"},
     "metrics": set(),
+    "staleness": set(),
     "sources": {"config", "errors", "sources"},
     "records": set(),
     "shards": {"config", "records", "sources"},

@@ -1,62 +1,16 @@
 """The DAG as users run it: Luigi in a process of its own, on a small prepared cifar10."""
 
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-PROJECT = Path(__file__).resolve().parent.parent
-FAST = ["--Train-epochs", "1", "--Train-global-batch-size", "64", "--Records-train-shards", "3"]
-
-
-class Luigi:
-    """Runs ``luigi --module tasks Report`` on a storage root of its own."""
-
-    def __init__(self, folder: Path, data_dir: Path) -> None:
-        self.root = folder / "root"
-        self.data_dir = data_dir
-        self.config = folder / "extra.ini"
-        self.write_config()
-
-    def write_config(self, more: str = "") -> None:
-        self.config.write_text(f"[Storage]\nroot = {self.root}\n{more}\n")
-
-    def __call__(self, *args: str, cwd: Path = PROJECT, command: tuple[str, ...] = ("-m", "luigi"), **env: str):
-        environment = {
-            **os.environ,
-            "LUIGI_CONFIG_PATH": str(self.config),
-            "LUIGI_CONFIG_PARSER": "ini",
-            "TFDS_DATA_DIR": str(self.data_dir),
-            # No test downloads anything, not even where there is a network.
-            "HTTP_PROXY": "http://127.0.0.1:9",
-            "HTTPS_PROXY": "http://127.0.0.1:9",
-            **env,
-        }
-        return subprocess.run(
-            [sys.executable, *command, "--module", "tasks", "Report", *args],
-            capture_output=True, text=True, timeout=300, env=environment, cwd=cwd, check=False,
-        )  # fmt: skip
-
-    def artefacts(self, kind: str) -> dict[str, float]:
-        """Folder → time of its manifest, of every published artefact of a kind."""
-        return {path.parent.name: path.stat().st_mtime for path in self.root.glob(f"{kind}/*/manifest.json")}
-
-    def report(self) -> dict:
-        return json.loads((self.root / "report" / "report.json").read_text())
+from luigi_process import FAST, Luigi
 
 
 @pytest.fixture(scope="module")
-def luigi(tmp_path_factory, tiny_tfds):
-    """A root on which the whole pipeline has run once."""
-    luigi = Luigi(tmp_path_factory.mktemp("dag"), tiny_tfds)
-    done = luigi(*FAST)
-    assert done.returncode == 0, done.stderr
-    assert "val." in done.stdout or "accuracy" in done.stdout
-    assert done.stdout.strip().endswith("report/report.html")
-    return luigi
+def luigi(first_run, tmp_path_factory):
+    """A root of this module's own on which the whole pipeline has run once."""
+    return first_run.copy(tmp_path_factory.mktemp("dag"))
 
 
 def test_a_run_leaves_records_a_run_and_a_report(luigi):
@@ -85,18 +39,13 @@ def test_it_runs_from_another_folder_too(luigi, tmp_path):
 
 
 def test_the_bare_command_works(luigi):
-    bare = Path(sys.executable).with_name("luigi")
-    done = luigi(*FAST, command=(str(bare),))
+    done = luigi(*FAST, command=(str(Path(sys.executable).with_name("luigi")),))
     assert done.returncode == 0
     assert "Nothing to do" in done.stderr
 
 
 def test_workers_and_a_copy_elsewhere_make_nothing_stale(luigi, tmp_path):
-    import shutil
-
-    copy = Luigi(tmp_path, luigi.data_dir)
-    shutil.copytree(luigi.root, copy.root)
-    done = copy(*FAST, "--Records-runner-options=--direct_num_workers=2")
+    done = luigi.copy(tmp_path)(*FAST, "--Records-runner-options=--direct_num_workers=2")
     assert "Nothing to do" in done.stderr
 
 

@@ -1,0 +1,64 @@
+"""Luigi as users run it: in a process of its own, on a storage root of its own."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parent.parent
+FAST = ["--Train-epochs", "1", "--Train-global-batch-size", "64", "--Records-train-shards", "3"]
+
+
+class Luigi:
+    """Runs ``luigi --module tasks Report`` on a storage root of its own."""
+
+    def __init__(self, folder: Path, data_dir: Path) -> None:
+        self.root = folder / "root"
+        self.data_dir = data_dir
+        self.config = folder / "extra.ini"
+        self.write_config()
+
+    def write_config(self, more: str = "") -> None:
+        self.config.write_text(f"[Storage]\nroot = {self.root}\n{more}\n")
+
+    def __call__(self, *args: str, command: tuple[str, ...] = ("-m", "luigi"), **how):
+        """Run the pipeline with these arguments; the finished process with its output as text."""
+        return self.python(*command, "--module", "tasks", "Report", *args, **how)
+
+    def status(self, *args: str, **how) -> dict[str, dict]:
+        """Stage → state and reasons, as ``make status ARGS="--json"`` prints them."""
+        done = self.python("-m", "tasks.status", "--json", *args, **how)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def python(self, *args: str, cwd: Path = PROJECT, **env: str) -> subprocess.CompletedProcess:
+        """Run Python with these arguments in the environment of this root."""
+        environment = {
+            **os.environ,
+            "LUIGI_CONFIG_PATH": str(self.config),
+            "LUIGI_CONFIG_PARSER": "ini",
+            "TFDS_DATA_DIR": str(self.data_dir),
+            # No test downloads anything, not even where there is a network.
+            "HTTP_PROXY": "http://127.0.0.1:9",
+            "HTTPS_PROXY": "http://127.0.0.1:9",
+            **env,
+        }
+        return subprocess.run(
+            [sys.executable, *args],
+            capture_output=True, text=True, timeout=300, env=environment, cwd=cwd, check=False,
+        )  # fmt: skip
+
+    def copy(self, folder: Path) -> "Luigi":
+        """The same artefacts under another root."""
+        other = Luigi(folder, self.data_dir)
+        shutil.copytree(self.root, other.root)
+        return other
+
+    def artefacts(self, kind: str) -> dict[str, float]:
+        """Folder → time of its manifest, of every published artefact of a kind."""
+        return {path.parent.name: path.stat().st_mtime for path in self.root.glob(f"{kind}/*/manifest.json")}
+
+    def report(self) -> dict:
+        return json.loads((self.root / "report" / "report.json").read_text())

@@ -1,0 +1,166 @@
+"""What an edit makes stale, and the reason given: asked of ``make status``, on a copy of the project that is edited."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from luigi_process import FAST, PROJECT
+
+from pipeline.staleness import differences
+
+STAGES = ["Source", "Records", "Train", "Report"]
+
+
+def test_each_kind_of_difference_has_its_words():
+    old = {
+        "settings": {"epochs": 5, "seed": 0},
+        "upstream": {"records": "a" * 64},
+        "code": {"pipeline.models": {"<module>": "1", "f": "1", "g": "1"}},
+        "packages": {"keras": "3.15.1"},
+    }
+    new = {
+        "settings": {"seed": 0, "epochs": 1},
+        "upstream": {"records": "b" * 64},
+        "code": {"pipeline.models": {"<module>": "2", "f": "2", "h": "1"}},
+        "packages": {"keras": "3.16.0"},
+    }
+    assert differences(old, old) == []
+    assert differences(old, new) == [
+        "epochs: 5 → 1",
+        f"upstream records: {'a' * 12} → {'b' * 12}",
+        "pipeline.models changed",
+        "pipeline.models.f changed",
+        "pipeline.models.g is gone",
+        "pipeline.models.h is new",
+        "keras 3.15.1 → 3.16.0",
+    ]
+
+
+class Project:
+    """A copy of the project's code, and what ``make status`` says there of a root made by the original."""
+
+    def __init__(self, folder: Path, luigi) -> None:
+        self.folder, self.luigi = folder, luigi
+        for name in ("pipeline", "tasks"):
+            shutil.copytree(PROJECT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(PROJECT / "config.ini", folder)
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        text = (self.folder / name).read_text()
+        assert old in text
+        (self.folder / name).write_text(text.replace(old, new, 1))
+
+    def stale(self, *args: str) -> dict[str, str]:
+        """Stage → reasons, of those that are not fresh."""
+        status = self.luigi.status(*FAST, *args, cwd=self.folder, PYTHONPATH=str(self.folder))
+        assert list(status) == STAGES
+        return {name: "; ".join(entry["reasons"]) for name, entry in status.items() if entry["state"] != "fresh"}
+
+
+@pytest.fixture
+def project(tmp_path, first_run):
+    return Project(tmp_path, first_run)
+
+
+def test_nothing_is_stale_in_a_copy_that_was_touched(project):
+    for path in project.folder.rglob("*.py"):
+        os.utime(path, (1, 1))
+    assert project.stale() == {}
+
+
+def test_comments_and_docstrings_make_nothing_stale(project):
+    project.edit("pipeline/models.py", '"""Keras networks', '# A comment.\n"""Networks')
+    project.edit("pipeline/shards.py", "def shard_bounds(", "# Why not.\ndef shard_bounds(")
+    assert project.stale() == {}
+
+
+@pytest.mark.parametrize(
+    ("args", "stages", "reason"),
+    [
+        (["--Train-epochs", "2"], ["Train", "Report"], "epochs: 1 → 2"),
+        (["--Train-seed", "1"], ["Train", "Report"], "seed: 0 → 1"),
+        (["--Train-recipe", "baseline"], ["Train", "Report"], "recipe: onecycle → baseline"),
+        (["--Train-precision", "float32"], ["Train", "Report"], "precision: auto → float32"),
+        (["--Train-global-batch-size", "32"], ["Train", "Report"], "global_batch_size: 64 → 32"),
+        (["--Records-train-shards", "4"], ["Records", "Train", "Report"], "train_shards: 3 → 4"),
+        (["--Records-seed", "1"], ["Records", "Train", "Report"], "seed: 0 → 1"),
+        (["--Records-runner-options=--direct_num_workers=2", "--Records-runner", "DirectRunner"], [], ""),
+        (["--Source-tfds-data-dir", "/elsewhere"], [], ""),
+    ],
+)
+def test_a_setting_makes_stale_what_depends_on_it(project, args, stages, reason):
+    stale = project.stale(*args)
+    assert list(stale) == stages
+    assert not stages or reason in stale[stages[0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "stages", "reason"),
+    [
+        ("pipeline/models.py", "Dropout(0.3", "Dropout(0.31", STAGES[2:], "pipeline.models.baseline_cnn changed"),
+        ("pipeline/shards.py", "digest_size=8", "digest_size=7", STAGES[1:], "pipeline.shards.example_order changed"),
+        ("pipeline/report/wording.py", "validation accuracy on", "accuracy on", STAGES[3:], "wording.verdict changed"),
+        ("pipeline/report/templates/report.md.j2", "#", "##", STAGES[3:], "templates/report.md.j2 changed"),
+        ("pipeline/manifest.py", "indent=1", "indent=2", [], ""),
+    ],
+)  # fmt: skip
+def test_an_edit_makes_stale_the_stages_that_run_it(project, name, old, new, stages, reason):
+    project.edit(name, old, new)
+    stale = project.stale()
+    assert list(stale) == stages
+    assert not stages or reason in stale[stages[0]]
+
+
+def test_a_new_version_of_a_library_makes_stale_what_it_shapes(project):
+    # What importlib.metadata finds first counts: a newer Keras installed in front of the real one.
+    info = project.folder / "keras-9.9.9.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: keras\nVersion: 9.9.9\n")
+    stale = project.stale()
+    assert list(stale) == ["Train", "Report"]
+    assert "keras 3." in stale["Train"]
+    assert "→ 9.9.9" in stale["Train"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "damage", "stages"),
+    [
+        ("records/*/*-train.tfrecord-00001-*", lambda path: path.unlink(), ["Records"]),
+        ("records/*/*-train.tfrecord-00001-*", lambda path: path.write_bytes(path.read_bytes()[:-1]), ["Records"]),
+        ("records/*/*-train.tfrecord-00001-*", lambda path: shutil.copy(path, f"{path}-extra"), ["Records"]),
+        ("runs/*/weights.safetensors", lambda path: path.write_bytes(b""), ["Train", "Report"]),
+        ("runs/*/metrics.jsonl", lambda path: path.unlink(), ["Train", "Report"]),
+        ("report/report.html", lambda path: path.unlink(), ["Report"]),
+    ],
+)
+def test_damage_is_named(first_run, tmp_path, pattern, damage, stages):
+    luigi = first_run.copy(tmp_path)
+    (path,) = luigi.root.glob(pattern)
+    damage(path)
+    status = luigi.status(*FAST)
+    assert [name for name, entry in status.items() if entry["state"] != "fresh"] == stages
+    assert status[stages[0]]["state"] == "damaged"
+    assert path.name in status[stages[0]]["reasons"][0]
+
+
+def test_asking_changes_nothing_and_imports_nothing_heavy(first_run):
+    before = {path: path.stat().st_mtime_ns for path in first_run.root.rglob("*")}
+    code = (
+        "import sys; from tasks.status import main; main(sys.argv[1:]);"
+        "assert not {'tensorflow', 'apache_beam', 'numpy'} & sys.modules.keys()"
+    )
+    done = first_run.python("-c", code, *FAST)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[:2] for line in done.stdout.splitlines()] == [[name, "fresh"] for name in STAGES]
+    assert {path: path.stat().st_mtime_ns for path in first_run.root.rglob("*")} == before
+
+
+def test_the_pipeline_says_why_it_reruns(first_run, tmp_path):
+    luigi = first_run.copy(tmp_path)
+    (luigi.root / "report" / "report.md").write_text("mine")
+    done = luigi(*FAST)
+    assert done.returncode == 0
+    assert "Report: damaged" in done.stderr
+    assert "report.md: manifest lists" in done.stderr
+    assert "Train" not in done.stderr
