@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pipeline.errors import SettingsError
 
+ON_BUSY = ("leave", "wait")
 ORIGINS = ("auto", "tfds", "synthetic")
 MODELS = ("baseline_cnn",)
 RECIPES = ("baseline", "onecycle")
@@ -23,6 +24,17 @@ JIT_COMPILE = ("auto", "true", "false")
 # tf.random and Beam's options take 32-bit seeds; five digits of shard are what TFDS's file names hold.
 MAX_SEED = 2**31 - 1
 MAX_SHARDS = 99_999
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageSettings:
+    """Where artefacts go, and what to do when another process is at work there; section [Storage]."""
+
+    root: str = "data"
+    on_busy: str = "leave"
+
+    def __post_init__(self) -> None:
+        _one_of("Storage", "on_busy", ON_BUSY, self.on_busy)
 
 
 @dataclass(frozen=True, kw_only=True)

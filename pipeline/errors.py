@@ -1,33 +1,52 @@
-"""Errors meant for the person at the terminal.
+"""Errors meant for the person at the terminal, each with the exit code of the process that ends with it.
 
 Each says what was expected, what came and what to do. The console prints them as one line without a traceback;
-any other exception is a defect of ours and keeps its traceback.
+any other exception is a defect of ours, keeps its traceback and ends with exit code 1.
 """
 
 
 class PipelineError(Exception):
     """Base of every error whose message is written for the user."""
 
+    exit_code = 1
+
 
 class SettingsError(PipelineError, ValueError):
     """A setting is misspelt, of the wrong type or out of range."""
+
+    # What argparse ends with for an unknown flag.
+    exit_code = 2
 
 
 class DatasetUnavailableError(PipelineError):
     """The dataset cannot be had from here: no network, a refused or a failed download."""
 
+    exit_code = 3
 
-class UnsupportedDatasetError(PipelineError):
+
+class UnsupportedDatasetError(SettingsError):
     """The dataset exists but is not fixed-size image classification with a train and a test split."""
 
 
 class DamagedArtefactError(PipelineError):
-    """A published artefact (shards, weights, metrics) is not what its manifest says."""
+    """An artefact, the prepared dataset or a download is not what its manifest or digest says."""
+
+    exit_code = 4
+
+
+class BusyError(PipelineError):
+    """Another process is at work on the storage root."""
+
+    exit_code = 5
 
 
 class HardwareMismatchError(PipelineError):
     """The requested device is not there."""
 
+    exit_code = 7
+
 
 class StorageError(PipelineError):
     """The storage root cannot be written."""
+
+    exit_code = 6

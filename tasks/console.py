@@ -8,13 +8,16 @@ import contextlib
 import logging
 import os
 import re
+import signal
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import luigi.interface
+import luigi.retcodes
 from luigi.parameter import UnconsumedParameterWarning
 
 from pipeline.errors import PipelineError
@@ -26,7 +29,7 @@ _CHATTER = re.compile(rb"I\d{4} \d\d:|WARNING: All log messages before absl::Ini
 
 
 def configure() -> None:
-    """Set up logging to stderr and the exception hook; further calls change nothing."""
+    """Set up logging to stderr, exit codes and signals; further calls change nothing."""
     if any(handler.name == _HANDLER_NAME for handler in logging.getLogger().handlers):
         return
     handler = logging.StreamHandler()
@@ -40,9 +43,13 @@ def configure() -> None:
     # TFDS logs each file it opens, and deprecations of its own, through absl.
     logging.getLogger("absl").setLevel(logging.ERROR)
     logging.getLogger("luigi-interface").setLevel(luigi.interface.core().log_level)
+    logging.getLogger("luigi-interface").addHandler(_ExitCode())
     # config.py's own check of the file is stricter: it refuses what Luigi only warns about.
     warnings.simplefilter("ignore", UnconsumedParameterWarning)
     sys.excepthook = _report_uncaught
+    if threading.current_thread() is threading.main_thread():
+        # A scheduler's way to stop a job is then as orderly as Ctrl-C: what is unfinished is cleared away.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @contextlib.contextmanager
@@ -66,6 +73,17 @@ def quiet_imports() -> Iterator[None]:
             os.dup2(terminal, 2)
             written.seek(0)
             os.write(2, b"".join(line for line in written if not _CHATTER.match(line)))
+
+
+class _ExitCode(logging.Handler):
+    """Luigi ends with one code for all failures; one that was logged with an error of ours gets that error's code."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = _for_the_user(record.exc_info[1]) if record.exc_info else None
+        if error is not None:
+            # The very instance Luigi reads when it is done: it keeps one for equal parameters.
+            codes = luigi.retcodes.retcode()
+            codes.task_failed = codes.unhandled_exception = error.exit_code
 
 
 class _OneMessage(logging.Formatter):

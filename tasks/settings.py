@@ -11,6 +11,7 @@ from luigi.task_register import Register
 
 from pipeline.config import closest, refuse
 from pipeline.errors import SettingsError
+from tasks import console
 
 
 class IntSetting(luigi.IntParameter):
@@ -29,6 +30,8 @@ class IntSetting(luigi.IntParameter):
         try:
             return super().parse(s)
         except ValueError:
+            # As the parameter of the root task this is the first that happens: nothing else has set up the console.
+            console.configure()
             refuse(self._section, self._attribute_name, "an integer", s)
 
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import luigi
 
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtefactError, PipelineError
 from pipeline.fingerprint import code_digests, fingerprint, package_versions
 from pipeline.manifest import MANIFEST_NAME, check_sizes, publishing, read_manifest, write_manifest
 from pipeline.staleness import differences
-from tasks import console
+from tasks import console, lock
 from tasks.settings import check_config_file
 from tasks.storage import root_folder
 
@@ -95,8 +95,8 @@ class Stage(luigi.Task):
     publishing = staticmethod(publishing)
 
     def __init__(self, *args: object, **kwargs: object) -> None:
-        super().__init__(*args, **kwargs)
         console.configure()
+        super().__init__(*args, **kwargs)
         check_config_file()
         # Made here, and with it the stages below: a bad setting anywhere is refused before any work starts.
         self.settings = self.make_settings()
@@ -147,8 +147,21 @@ class Stage(luigi.Task):
         return all(task.is_known() for task in self.below)
 
     def complete(self) -> bool:
-        """Whether neither this stage nor any below it has work to do."""
-        return all(task.complete() for task in self.below) and self.condition().state == "fresh"
+        """Whether neither this stage nor any below it has work to do; where it has, the storage root is ours now.
+
+        Luigi asks this in the process that forks its workers, before the first of them starts.
+
+        Raises:
+            SystemExit: the root cannot be had, with the error's exit code. Luigi would go on after an exception.
+        """
+        if all(task.complete() for task in self.below) and self.condition().state == "fresh":
+            return True
+        try:
+            lock.hold()
+        except PipelineError as error:
+            _logger.error("ERROR %s: %s", type(error).__name__, error)
+            raise SystemExit(error.exit_code) from error
+        return False
 
     def run(self) -> None:
         """Make the artefact and publish it, unless one made from the same identity is there already."""

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import luigi
 
+from pipeline.config import StorageSettings
+
 PROJECT_FOLDER = Path(__file__).resolve().parent.parent
 
 
@@ -17,6 +19,11 @@ class Storage(luigi.Config):
     """Section [Storage]."""
 
     root = luigi.Parameter(default="data", description="Folder for everything the pipeline writes.")
+    on_busy = luigi.Parameter(default="leave", description="Another run is at work there: leave, or wait.")
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)
+        StorageSettings(**self.param_kwargs)
 
 
 def root_folder() -> Path:

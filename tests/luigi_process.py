@@ -35,7 +35,18 @@ class Luigi:
 
     def python(self, *args: str, cwd: Path = PROJECT, **env: str) -> subprocess.CompletedProcess:
         """Run Python with these arguments in the environment of this root."""
-        environment = {
+        how = {"env": self.environment(env), "cwd": cwd, "capture_output": True, "text": True}
+        return subprocess.run([sys.executable, *args], timeout=300, check=False, **how)
+
+    def start(self, *args: str) -> subprocess.Popen:
+        """Start the pipeline without waiting for it."""
+        command = [sys.executable, "-m", "luigi", "--module", "tasks", "Report", *args]
+        how = {"env": self.environment({}), "cwd": PROJECT, "text": True}
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how)
+
+    def environment(self, more: dict[str, str]) -> dict[str, str]:
+        """This process's environment, pointed at this root and this prepared dataset."""
+        return {
             **os.environ,
             "LUIGI_CONFIG_PATH": str(self.config),
             "LUIGI_CONFIG_PARSER": "ini",
@@ -43,12 +54,8 @@ class Luigi:
             # No test downloads anything, not even where there is a network.
             "HTTP_PROXY": "http://127.0.0.1:9",
             "HTTPS_PROXY": "http://127.0.0.1:9",
-            **env,
+            **more,
         }
-        return subprocess.run(
-            [sys.executable, *args],
-            capture_output=True, text=True, timeout=300, env=environment, cwd=cwd, check=False,
-        )  # fmt: skip
 
     def copy(self, folder: Path) -> "Luigi":
         """The same artefacts under another root."""

@@ -1,5 +1,6 @@
 """The DAG as users run it: Luigi in a process of its own, on a small prepared cifar10."""
 
+import signal
 import sys
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def test_a_run_leaves_records_a_run_and_a_report(luigi):
     assert run["effective_device"] in ("cpu", "gpu", "tpu")
     for name in ("report.html", "report.md", "report.json"):
         assert (luigi.root / "report" / name).is_file()
-    assert not list(luigi.root.rglob(".*")), "unfinished work was left behind"
+    assert not list(luigi.root.glob("*/.*")), "unfinished work was left behind"
 
 
 def test_a_second_run_does_nothing_and_says_so(luigi):
@@ -105,27 +106,28 @@ def test_a_bad_setting_is_refused_before_any_work(tmp_path, tiny_tfds, args, con
     assert done.returncode != 0
     assert named in done.stderr
     assert "Traceback" not in done.stderr
-    assert not [path for path in luigi.root.rglob("*") if path.is_file()]
+    assert done.returncode == 2
+    assert not [path for path in luigi.root.glob("*/*") if path.is_file()]
 
 
 def test_an_unwritable_root_is_refused(tmp_path, tiny_tfds):
     luigi = Luigi(tmp_path, tiny_tfds)
     luigi.root.write_text("a file where a folder should be")
     done = luigi(*FAST)
-    assert done.returncode != 0
+    assert done.returncode == 6
     assert "StorageError" in done.stderr
     assert "Set [Storage] root to a writable folder" in done.stderr
 
 
 def test_a_misspelt_flag_is_refused(luigi):
     done = luigi("--Train-epoch", "1", "--Train-nonsense", "1")
-    assert done.returncode != 0
+    assert done.returncode == 2
 
 
 def test_an_unreachable_dataset_fails_where_the_real_one_was_demanded(tmp_path):
     luigi = Luigi(tmp_path, tmp_path / "empty")
     done = luigi("--Source-origin", "tfds")
-    assert done.returncode != 0
+    assert done.returncode == 3
     assert "DatasetUnavailableError" in done.stderr
     assert "tfds_data_dir" in done.stderr
 
@@ -147,3 +149,48 @@ def test_a_stand_in_is_loud_and_never_final(tmp_path, tiny_tfds):
     real = luigi("--Train-epochs", "1", "--Train-global-batch-size", "64")
     assert real.returncode == 0, real.stderr
     assert {run["dataset"] for run in luigi.report()["runs"]} == {"synthetic", "cifar10"}
+
+
+def test_a_second_run_on_the_same_root_leaves_and_names_the_first(luigi, tmp_path):
+    import fasteners
+
+    other = luigi.copy(tmp_path)
+    lock = fasteners.InterProcessLock(other.root / ".lock")
+    assert lock.acquire(blocking=False)
+    lock.lockfile.truncate(0)
+    lock.lockfile.write("4711 on here\n")
+    lock.lockfile.flush()
+    done = other(*FAST)
+    assert done.returncode == 0, "a run with nothing to do needs no lock"
+    before = other.artefacts("runs")
+    done = other("--Train-seed", "9", *FAST)
+    assert done.returncode == 5
+    assert "in use by process 4711 on here" in done.stderr
+    assert other.artefacts("runs") == before
+    lock.release()
+
+
+def test_a_crashed_holder_blocks_nobody_and_its_debris_is_cleared_away(luigi, tmp_path):
+    other = luigi.copy(tmp_path)
+    (other.root / ".lock").write_text("4711 on here\n")
+    debris = other.root / "runs" / ".baseline_cnn-0.4711.tmp"
+    debris.mkdir()
+    (debris / "half").write_text("")
+    (other.root / "report" / "report.md").unlink()
+    done = other(*FAST)
+    assert done.returncode == 0, done.stderr
+    assert not debris.exists()
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_stops_it_in_order_and_the_next_run_goes_on(luigi, tmp_path, name):
+    other = luigi.copy(tmp_path)
+    process = other.start("--Train-epochs", "100000", "--Train-global-batch-size", "64", *FAST[4:])
+    assert any("epoch 1/" in line for line in process.stderr), "training never began"
+    process.send_signal(signal.Signals[name])
+    _, rest = process.communicate(timeout=10)
+    assert process.returncode == -signal.SIGINT, "a shell shows it as 130"
+    assert "Interrupted" in rest
+    assert "Traceback" not in rest
+    assert not list(other.root.glob("*/.*"))
+    assert other(*FAST).returncode == 0

@@ -1,0 +1,70 @@
+"""One run at a time on one storage root: an operating-system lock, taken before the first stage that has work to do.
+
+The lock belongs to the process, so one that crashed blocks nobody; its file holds the holder's process id, for those
+who find it taken. Whoever holds the lock may clear away what killed runs left unfinished: nobody else is at work.
+"""
+
+import logging
+import os
+import shutil
+import socket
+from pathlib import Path
+
+import fasteners
+
+from pipeline.errors import BusyError, StorageError
+from tasks.storage import Storage, root_folder
+
+LOCK_NAME = ".lock"
+
+_logger = logging.getLogger(__name__)
+# Kept for the life of the process; workers that Luigi forks from it inherit the knowledge that it is theirs.
+_held: dict[Path, fasteners.InterProcessLock] = {}
+
+
+def hold() -> None:
+    """Take the lock of the storage root for the rest of this process; further calls change nothing.
+
+    Raises:
+        BusyError: another process holds it and ``[Storage] on_busy`` is ``leave``; names its process id.
+        StorageError: the root cannot be written.
+    """
+    root = root_folder()
+    if root in _held:
+        return
+    lock = fasteners.InterProcessLock(root / LOCK_NAME)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        taken = lock.acquire(blocking=False) or _wait(lock, root)
+    except OSError as error:
+        raise StorageError(
+            f"{root}: cannot be written ({error.strerror}). Set [Storage] root to a writable folder."
+        ) from error
+    if not taken:
+        raise BusyError(
+            f"{root}: in use by process {_holder(root)}. Wait until it is done, or let runs wait by themselves with "
+            "[Storage] on_busy = wait or --Storage-on-busy wait."
+        )
+    _held[root] = lock
+    lock.lockfile.truncate(0)
+    lock.lockfile.write(f"{os.getpid()} on {socket.gethostname()}\n")
+    lock.lockfile.flush()
+    _clear_away(root)
+
+
+def _wait(lock: fasteners.InterProcessLock, root: Path) -> bool:
+    if Storage().on_busy != "wait":
+        return False
+    _logger.info("%s: in use by process %s, waiting", root, _holder(root))
+    return lock.acquire(blocking=True)
+
+
+def _holder(root: Path) -> str:
+    return (root / LOCK_NAME).read_text(encoding="utf-8").strip() or "unknown"
+
+
+def _clear_away(root: Path) -> None:
+    """Remove unfinished work: folders under the kinds of artefacts whose names begin with a dot."""
+    for folder in root.glob("*/.*"):
+        _logger.info("clearing away %s, left by a run that was killed", folder)
+        shutil.rmtree(folder)
