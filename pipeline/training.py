@@ -18,6 +18,7 @@ import tensorflow as tf
 from safetensors.numpy import save_file
 
 from pipeline import hardware
+from pipeline.checkpoint import restore_checkpoint, save_checkpoint
 from pipeline.config import TrainSettings, refuse
 from pipeline.errors import SettingsError
 from pipeline.hardware import Placement
@@ -39,7 +40,13 @@ _logger = logging.getLogger(__name__)
 
 
 def train(
-    records_folder: Path, settings: TrainSettings, folder: Path, *, requested_dataset: str, fingerprint: str
+    records_folder: Path,
+    settings: TrainSettings,
+    folder: Path,
+    *,
+    requested_dataset: str,
+    fingerprint: str,
+    checkpoints: Path,
 ) -> dict:
     """Train on published records; leaves record, metrics, weights, model and TensorBoard logs in ``folder``.
 
@@ -49,6 +56,8 @@ def train(
         folder: an empty folder for the run's files.
         requested_dataset: what the user asked for, where a stand-in may have been taken instead.
         fingerprint: the run's own, for its record.
+        checkpoints: folder of the run's checkpoints; one that is there is gone on from. It outlives a failure, and the
+            caller removes it once the run is published.
 
     Returns:
         The run's record as it was written, plain JSON data; times in seconds, accuracies as fractions.
@@ -66,7 +75,16 @@ def train(
     jit_compile = hardware.choose_jit_compile(settings.jit_compile, placement)
     _announce(settings, placement, precision, jit_compile)
     model = _compiled_model(manifest, settings, placement, precision, jit_compile, stream.steps_per_epoch)
-    rows = _run_epochs(model, stream, test, settings.epochs, folder)
+    with placement.strategy.scope():
+        rows = restore_checkpoint(checkpoints, model, fingerprint=fingerprint)
+    epochs_restored = len(rows)
+    if rows:
+        _logger.info("going on after epoch %d/%d, from a checkpoint", len(rows), settings.epochs)
+
+    def after_epoch() -> None:
+        save_checkpoint(checkpoints, model, rows, fingerprint=fingerprint)
+
+    _run_epochs(model, stream, test, settings.epochs, folder, rows, after_epoch)
     _save(model, manifest, settings, precision, folder)
     record = {
         "fingerprint": fingerprint,
@@ -74,6 +92,7 @@ def train(
         **_hardware_facts(settings, placement, precision, jit_compile),
         **{name: getattr(settings, name) for name in ("model", "recipe", "global_batch_size", "epochs", "seed")},
         **_summary(rows, stream),
+        "epochs_restored": epochs_restored,
         "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     write_record(folder / RECORD_NAME, record)
@@ -158,20 +177,32 @@ class WarmUpLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def _run_epochs(
-    model: keras.Model, stream: InputStream, test: InputStream, epochs: int, folder: Path
-) -> list[dict[str, float]]:
-    rows: list[dict[str, float]] = []
+    model: keras.Model,
+    stream: InputStream,
+    test: InputStream,
+    epochs: int,
+    folder: Path,
+    rows: list[dict[str, float]],
+    after_epoch: Callable[[], None],
+) -> None:
+    """Run the epochs that ``rows`` does not have yet, adding a row for each; write all rows to the run's folder."""
     writers = {
         name: tf.summary.create_file_writer(str(folder / TENSORBOARD_NAME / name)) for name in ("train", "validation")
     }
-    for epoch in range(epochs):
+    for row in rows:
+        _write_row(folder, writers, row)
+    for epoch in range(len(rows), epochs):
         rows.append(_run_epoch(model, stream, test, epoch))
-        append_metrics(folder / METRICS_NAME, rows[-1])
-        _write_summaries(writers, rows[-1])
+        after_epoch()
+        _write_row(folder, writers, rows[-1])
         _report_progress(rows, epochs)
     for writer in writers.values():
         writer.close()
-    return rows
+
+
+def _write_row(folder: Path, writers: Mapping[str, tf.summary.SummaryWriter], row: Mapping[str, float]) -> None:
+    append_metrics(folder / METRICS_NAME, row)
+    _write_summaries(writers, row)
 
 
 def _run_epoch(model: keras.Model, stream: InputStream, test: InputStream, epoch: int) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """Train: streams the shards into a Keras model and leaves one run."""
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from pipeline.config import TrainSettings
 from tasks import console
 from tasks.records import Records
 from tasks.settings import IntSetting
-from tasks.stage import Stage
+from tasks.stage import ArtefactTarget, Stage
+from tasks.storage import root_folder
 
 
 class Train(Stage):
@@ -60,5 +62,15 @@ class Train(Stage):
             folder,
             requested_dataset=records.requires().dataset,
             fingerprint=self.output().expected,
+            checkpoints=self.checkpoints(),
         )
         return {}
+
+    def checkpoints(self) -> Path:
+        """Where an interrupted run goes on from; outside its artefact, which is whole or not there."""
+        return root_folder() / "checkpoints" / self.output().folder.name
+
+    def publish(self, target: ArtefactTarget) -> None:
+        """As any stage; the checkpoints have then done their duty."""
+        super().publish(target)
+        shutil.rmtree(self.checkpoints(), ignore_errors=True)

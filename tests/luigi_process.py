@@ -15,6 +15,7 @@ class Luigi:
     """Runs ``luigi --module tasks Report`` on a storage root of its own."""
 
     def __init__(self, folder: Path, data_dir: Path) -> None:
+        folder.mkdir(exist_ok=True)
         self.root = folder / "root"
         self.data_dir = data_dir
         self.config = folder / "extra.ini"

@@ -24,7 +24,8 @@ DIRECTION = {
     "stream": {"records"},
     "hardware": {"errors"},
     "models": set(),
-    "training": {"config", "errors", "hardware", "manifest", "metrics", "models", "stream"},
+    "checkpoint": {"errors", "manifest"},
+    "training": {"checkpoint", "config", "errors", "hardware", "manifest", "metrics", "models", "stream"},
     "report": {"errors", "metrics", "report"},
 }
 THIRD_PARTY = {
@@ -32,7 +33,7 @@ THIRD_PARTY = {
     "apache_beam": {"shards"},
     "tensorflow_datasets": {"sources", "shards"},
     "tensorflow": {"sources", "records", "stream", "hardware", "training"},
-    "keras": {"models", "training"},
+    "keras": {"models", "checkpoint", "training"},
     "jinja2": {"report"},
     "matplotlib": {"report"},
 }

@@ -193,4 +193,24 @@ def test_a_signal_stops_it_in_order_and_the_next_run_goes_on(luigi, tmp_path, na
     assert "Interrupted" in rest
     assert "Traceback" not in rest
     assert not list(other.root.glob("*/.*"))
+    assert list(other.root.glob("checkpoints/*/epoch-*")), "what was trained is kept"
     assert other(*FAST).returncode == 0
+
+
+def test_a_killed_training_goes_on_where_it_was(luigi, tmp_path):
+    arguments = ["--Train-epochs", "12", "--Train-global-batch-size", "64", *FAST[4:]]
+    undisturbed, killed = luigi.copy(tmp_path / "a"), luigi.copy(tmp_path / "b")
+    process = killed.start(*arguments)
+    assert any("epoch 3/" in line for line in process.stderr), "training never began"
+    process.kill()
+    process.communicate(timeout=10)
+    done = killed(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert "going on after epoch" in done.stderr
+    assert undisturbed(*arguments).returncode == 0
+    weights = [
+        {path.parent.name: path.read_bytes() for path in root.glob("runs/*/weights.safetensors")}
+        for root in (undisturbed.root, killed.root)
+    ]
+    assert weights[0] == weights[1]
+    assert not list(killed.root.glob("checkpoints/*"))

@@ -14,10 +14,17 @@ from pipeline.sources import synthetic
 SETTINGS = {"epochs": 2, "global_batch_size": 32, "device": "cpu", "precision": "float32"}
 
 
-def run(records, folder, **settings):
+def run(records, folder, *, checkpoints=None, **settings):
     folder.mkdir()
     options = TrainSettings(**{**SETTINGS, **settings})
-    return training.train(records, options, folder, requested_dataset="cifar10", fingerprint="f" * 64)
+    return training.train(
+        records,
+        options,
+        folder,
+        requested_dataset="cifar10",
+        fingerprint="f" * 64,
+        checkpoints=checkpoints or folder.with_name(f"{folder.name}-checkpoints"),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +83,55 @@ def test_the_same_seed_trains_the_same_weights(trained, small_records, tmp_path)
     assert same == (folder / training.WEIGHTS_NAME).read_bytes()
     run(small_records, tmp_path / "c", seed=1)
     assert same != (tmp_path / "c" / training.WEIGHTS_NAME).read_bytes()
+
+
+class Killed(Exception):
+    """Stands for a kill: nothing of ours catches it."""
+
+
+@pytest.mark.parametrize("epochs_done", [1, 2, 3])
+def test_a_resumed_run_ends_with_the_same_weights(small_records, tmp_path, monkeypatch, epochs_done):
+    whole = run(small_records, tmp_path / "whole", epochs=3)
+    with monkeypatch.context() as patch:
+        report_progress = training._report_progress
+
+        def kill(rows, epochs):
+            report_progress(rows, epochs)
+            if len(rows) == epochs_done:
+                raise Killed
+
+        patch.setattr(training, "_report_progress", kill)
+        with pytest.raises(Killed):
+            run(small_records, tmp_path / "killed", checkpoints=tmp_path / "checkpoints", epochs=3)
+    resumed = run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints", epochs=3)
+    weights = [(tmp_path / name / training.WEIGHTS_NAME).read_bytes() for name in ("whole", "resumed")]
+    assert weights[0] == weights[1]
+    assert (whole["epochs_restored"], resumed["epochs_restored"]) == (0, epochs_done)
+    rows = [read_metrics(tmp_path / name / METRICS_NAME) for name in ("whole", "resumed")]
+    assert [row["val_loss"] for row in rows[0]] == [row["val_loss"] for row in rows[1]]
+
+
+def test_a_damaged_checkpoint_is_left_out(small_records, tmp_path, caplog):
+    checkpoints = tmp_path / "checkpoints"
+    run(small_records, tmp_path / "a", checkpoints=checkpoints)
+    state = checkpoints / "epoch-000002" / "state.safetensors"
+    content = bytearray(state.read_bytes())
+    content[-1] ^= 1
+    state.write_bytes(content)
+    again = run(small_records, tmp_path / "b", checkpoints=checkpoints)
+    assert again["epochs_restored"] == 0
+    assert "state.safetensors: manifest lists sha256" in caplog.text
+
+
+def test_another_runs_checkpoint_is_not_taken(small_records, tmp_path):
+    from pipeline.manifest import write_manifest
+
+    checkpoints = tmp_path / "checkpoints"
+    run(small_records, tmp_path / "a", checkpoints=checkpoints)
+    folder = checkpoints / "epoch-000002"
+    (folder / "manifest.json").unlink()
+    write_manifest(folder, stage="checkpoint", identity={"run": "e" * 64, "epoch": 2}, details={})
+    assert run(small_records, tmp_path / "b", checkpoints=checkpoints)["epochs_restored"] == 0
 
 
 def test_training_learns(small_records, tmp_path):
