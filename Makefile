@@ -10,7 +10,7 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pipeline status test lint format lock clean
+.PHONY: help setup pipeline status verify clean-stale test lint format lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -32,6 +32,12 @@ pipeline: setup ## run the pipeline: Source, Records, Train, Report (ARGS="--Tra
 
 status: setup ## what is fresh, stale, missing or damaged, and why (ARGS="--json")
 	@$(BIN)/python -m tasks.status $(ARGS)
+
+verify: setup ## read every artefact to the last byte
+	@$(BIN)/python -m tasks.verify $(ARGS)
+
+clean-stale: setup ## remove artefacts the present settings do not reach (DRY=1 only lists them)
+	@$(BIN)/python -m tasks.clean_stale $(if $(DRY),--dry-run) $(ARGS)
 
 test: setup ## run the tests (ARGS="-k stream")
 	@$(BIN)/python -m pytest $(ARGS)

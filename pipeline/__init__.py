@@ -21,5 +21,6 @@ Beside the way, used by every stage and importing the standard library alone:
     fingerprint.py  what an artefact is made from, as one hash
     manifest.py     what an artefact holds; publishing it whole or not at all
     staleness.py    what differs between two identities, in words
+    verify.py       an artefact read to the last byte
     errors.py       what users are told when something is wrong
 """

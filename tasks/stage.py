@@ -136,6 +136,10 @@ class Stage(luigi.Task):
         identity = self.identity()
         return ArtefactTarget(root_folder() / self.kind / f"{self.label()}-{fingerprint(identity)[:12]}", identity)
 
+    def folders(self) -> list[Path]:
+        """Every folder under the storage root that belongs to the present settings."""
+        return [self.output().folder]
+
     def condition(self) -> Condition:
         """How the stage's own artefact stands, and why it must be made if it must."""
         if not all(task.is_known() for task in self.below):

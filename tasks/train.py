@@ -70,6 +70,10 @@ class Train(Stage):
         """Where an interrupted run goes on from; outside its artefact, which is whole or not there."""
         return root_folder() / "checkpoints" / self.output().folder.name
 
+    def folders(self) -> list[Path]:
+        """The run, and the checkpoints it would go on from."""
+        return [*super().folders(), self.checkpoints()]
+
     def publish(self, target: ArtefactTarget) -> None:
         """As any stage; the checkpoints have then done their duty."""
         super().publish(target)

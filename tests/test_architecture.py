@@ -26,13 +26,14 @@ DIRECTION = {
     "models": set(),
     "checkpoint": {"errors", "manifest"},
     "training": {"checkpoint", "config", "errors", "hardware", "manifest", "metrics", "models", "stream"},
+    "verify": {"errors", "manifest", "stream"},
     "report": {"errors", "metrics", "report"},
 }
 THIRD_PARTY = {
     "luigi": {"tasks"},
     "apache_beam": {"shards"},
     "tensorflow_datasets": {"sources", "shards"},
-    "tensorflow": {"sources", "records", "stream", "hardware", "training"},
+    "tensorflow": {"sources", "records", "stream", "hardware", "training", "verify"},
     "keras": {"models", "checkpoint", "training"},
     "jinja2": {"report"},
     "matplotlib": {"report"},

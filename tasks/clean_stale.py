@@ -1,0 +1,44 @@
+"""``make clean-stale``: removes the artefacts that the present settings do not reach."""
+
+import shutil
+from pathlib import Path
+
+from pipeline.errors import SettingsError
+from tasks import command, lock
+from tasks.stage import Stage
+from tasks.storage import root_folder
+
+
+def main(argv: list[str]) -> int:
+    """List what is not reached, with sizes, and remove it unless ``--dry-run``."""
+    parser = command.parser("clean-stale", "Remove artefacts that the present settings do not reach.")
+    parser.add_argument("--dry-run", action="store_true", help="only list them (make clean-stale DRY=1)")
+    arguments, overrides = parser.parse_known_args(argv)
+    with command.stages_of(overrides) as stages:
+        if not all(stage.is_known() for stage in stages):
+            raise SettingsError("what the present settings reach is not known before the source is: run make pipeline")
+        lock.hold()
+        stale = unreached(stages)
+    for folder, size in stale.items():
+        print(f"{size / 1e6:10.1f} MB  {folder}")
+    print(f"{sum(stale.values()) / 1e6:10.1f} MB in {len(stale)} artefacts{' (not removed)' * arguments.dry_run}")
+    if not arguments.dry_run:
+        for folder in stale:
+            shutil.rmtree(folder)
+    return 0
+
+
+def unreached(stages: list[Stage]) -> dict[Path, int]:
+    """Folder → bytes of every artefact and checkpoint that none of the stages would take up."""
+    reached = {folder for stage in stages for folder in stage.folders()}
+    kinds = {folder.parent for folder in reached} - {root_folder()}
+    folders = sorted(folder for kind in kinds for folder in kind.glob("[!.]*") if folder.is_dir())
+    return {folder: _size(folder) for folder in folders if folder not in reached}
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+if __name__ == "__main__":
+    command.run(main)

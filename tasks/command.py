@@ -1,0 +1,42 @@
+"""What the commands beside the pipeline share: flags of their own, and the DAG that Luigi's overrides describe."""
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+
+from luigi.cmdline_parser import CmdlineParser
+
+from pipeline.errors import PipelineError
+from tasks.stage import Stage
+
+
+@contextlib.contextmanager
+def stages_of(overrides: Sequence[str]) -> Iterator[list[Stage]]:
+    """The stages, from the source to the report, under settings such as ``--Train-epochs 1``."""
+    with CmdlineParser.global_instance(["--module", "tasks", "Report", *overrides]) as command_line:
+        yield list(_from_below(command_line.get_task_obj()))
+
+
+def parser(name: str, description: str) -> argparse.ArgumentParser:
+    """A parser for a command's own flags; what it does not know is an override for Luigi."""
+    return argparse.ArgumentParser(
+        prog=f"make {name}",
+        description=description,
+        epilog=f'Settings as for the pipeline: make {name} ARGS="--Train-epochs 1".',
+    )
+
+
+def run(main: Callable[[list[str]], int]) -> None:
+    """Run a command to its exit code; an error written for the user ends with its own."""
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except PipelineError as error:
+        print(f"ERROR {type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+def _from_below(stage: Stage) -> Iterator[Stage]:
+    for below in stage.below:
+        yield from _from_below(below)
+    yield stage

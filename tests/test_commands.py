@@ -1,0 +1,58 @@
+"""``make verify`` and ``make clean-stale``, in processes of their own."""
+
+import json
+
+import pytest
+from luigi_process import FAST
+
+
+@pytest.fixture
+def luigi(first_run, tmp_path):
+    return first_run.copy(tmp_path)
+
+
+def test_verify_reads_every_artefact(luigi):
+    done = luigi.python("-m", "tasks.verify")
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["whole"] * 3
+
+
+def test_verify_finds_a_flipped_bit(luigi):
+    shard = next(luigi.root.glob("records/*/*-test.tfrecord-00000-*"))
+    content = bytearray(shard.read_bytes())
+    content[1000] ^= 4
+    shard.write_bytes(content)
+    done = luigi.python("-m", "tasks.verify")
+    assert done.returncode == 4
+    assert f"damaged  {shard}" in done.stdout
+
+
+def test_verify_counts_labels_behind_a_manifest_that_agrees_with_the_bytes(luigi):
+    manifest_path = next(luigi.root.glob("records/*/manifest.json"))
+    manifest = json.loads(manifest_path.read_text())
+    counts = manifest["splits"]["test"]["label_counts"]
+    counts["cat"], counts["dog"] = counts["cat"] + 1, counts["dog"] - 1
+    manifest_path.write_text(json.dumps(manifest))
+    done = luigi.python("-m", "tasks.verify")
+    assert done.returncode == 4
+    assert "test labels: manifest counts" in done.stdout
+
+
+def test_clean_stale_lists_and_removes_only_what_is_not_reached(luigi):
+    other = ["--Train-epochs", "2", *FAST[2:]]
+    assert luigi(*other).returncode == 0
+    runs = luigi.artefacts("runs")
+    assert len(runs) == 2
+    dry = luigi.python("-m", "tasks.clean_stale", "--dry-run", *other)
+    assert "in 1 artefacts (not removed)" in dry.stdout
+    assert luigi.artefacts("runs") == runs
+    assert luigi.python("-m", "tasks.clean_stale", *other).returncode == 0
+    assert len(luigi.artefacts("runs")) == 1
+    assert [entry["state"] for entry in luigi.status(*other).values()] == ["fresh", "fresh", "fresh", "stale"]
+
+
+def test_clean_stale_removes_nothing_before_the_source_is_known(luigi):
+    done = luigi.python("-m", "tasks.clean_stale", "--Source-dataset", "mnist")
+    assert done.returncode == 2
+    assert "run make pipeline" in done.stderr
+    assert len(luigi.artefacts("runs")) == 1
