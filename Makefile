@@ -10,7 +10,7 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pipeline status verify clean-stale test lint format lock clean
+.PHONY: help setup pipeline status verify clean-stale test test-faults lint format lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -40,7 +40,10 @@ clean-stale: setup ## remove artefacts the present settings do not reach (DRY=1 
 	@$(BIN)/python -m tasks.clean_stale $(if $(DRY),--dry-run) $(ARGS)
 
 test: setup ## run the tests (ARGS="-k stream")
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -m "not faults" $(ARGS)
+
+test-faults: setup ## run the tests that kill and damage whole runs
+	@$(BIN)/python -m pytest -m faults $(ARGS)
 
 lint: setup ## check style and formatting
 	@$(BIN)/ruff check .

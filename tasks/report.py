@@ -7,7 +7,7 @@ from pathlib import Path
 import luigi
 
 from pipeline.errors import DamagedArtefactError
-from pipeline.manifest import check_sizes, publishing_in_place, read_manifest
+from pipeline.manifest import check_files, publishing_in_place, read_manifest
 from tasks.stage import ArtefactTarget, Stage
 from tasks.storage import root_folder
 from tasks.train import Train
@@ -53,7 +53,7 @@ class Report(Stage):
         for folder in sorted((root_folder() / Train.kind).glob("[!.]*")):
             try:
                 manifest = read_manifest(folder)
-                check_sizes(folder, manifest)
+                check_files(folder, manifest)
             except DamagedArtefactError as error:
                 _logger.warning("left out of the report: %s", error)
             else:

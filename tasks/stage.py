@@ -17,7 +17,7 @@ import luigi
 
 from pipeline.errors import DamagedArtefactError, PipelineError
 from pipeline.fingerprint import code_digests, fingerprint, package_versions
-from pipeline.manifest import MANIFEST_NAME, check_sizes, publishing, read_manifest, write_manifest
+from pipeline.manifest import MANIFEST_NAME, check_files, publishing, read_manifest, write_manifest
 from pipeline.staleness import differences
 from tasks import console, lock
 from tasks.settings import check_config_file
@@ -57,7 +57,7 @@ class ArtefactTarget(luigi.Target):
             return self._against_newest()
         try:
             manifest = read_manifest(self.folder)
-            check_sizes(self.folder, manifest, shared=self.shared)
+            check_files(self.folder, manifest, shared=self.shared)
         except DamagedArtefactError as error:
             return Condition("damaged", (str(error),))
         if manifest["fingerprint"] != self.expected:

@@ -1,4 +1,6 @@
 import json
+import os
+import shutil
 
 import pytest
 
@@ -6,7 +8,7 @@ from pipeline.errors import DamagedArtefactError, StorageError
 from pipeline.manifest import (
     MANIFEST_NAME,
     check_contents,
-    check_sizes,
+    check_files,
     publishing,
     publishing_in_place,
     read_manifest,
@@ -50,14 +52,32 @@ def test_a_published_artefact_is_whole(artefact):
 def test_damage_is_found_cheaply_and_named(artefact, damage, named):
     damage(artefact)
     with pytest.raises(DamagedArtefactError, match=named):
-        check_sizes(artefact, read_manifest(artefact))
+        check_files(artefact, read_manifest(artefact))
 
 
-def test_a_flipped_bit_is_found_by_the_whole_check(artefact):
+def test_a_flipped_bit_is_found(artefact):
     (artefact / "weights").write_bytes(b"12344")
-    check_sizes(artefact, read_manifest(artefact))
-    with pytest.raises(DamagedArtefactError, match="weights"):
+    with pytest.raises(DamagedArtefactError, match="weights: manifest lists sha256"):
+        check_files(artefact, read_manifest(artefact))
+
+
+def test_a_touched_or_copied_artefact_is_whole(artefact, tmp_path):
+    os.utime(artefact / "weights", (1, 1))
+    check_files(artefact, read_manifest(artefact))
+    copy = shutil.copytree(artefact, tmp_path / "copy")
+    check_files(copy, read_manifest(copy))
+
+
+def test_a_bit_that_rotted_in_place_is_found_by_the_whole_check_and_then_by_the_cheap_one(artefact):
+    times = (artefact / "weights").stat()
+    with (artefact / "weights").open("r+b") as file:
+        file.write(b"2")
+    os.utime(artefact / "weights", ns=(times.st_atime_ns, times.st_mtime_ns))
+    check_files(artefact, read_manifest(artefact))
+    with pytest.raises(DamagedArtefactError, match="weights: manifest lists sha256"):
         check_contents(artefact, read_manifest(artefact))
+    with pytest.raises(DamagedArtefactError, match="weights: manifest lists sha256"):
+        check_files(artefact, read_manifest(artefact))
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../secret", "logs/../../secret", 7])
@@ -104,7 +124,7 @@ def test_publishing_in_place_keeps_what_lies_beside(tmp_path):
         (temporary / "report.md").write_text("new")
         write_manifest(temporary, stage="Report", identity={}, details={})
     assert (final / "notes.txt").read_text() == "mine"
-    check_sizes(final, read_manifest(final), shared=True)
+    check_files(final, read_manifest(final), shared=True)
 
 
 def test_an_unwritable_root_is_named_before_any_work(tmp_path):

@@ -37,6 +37,12 @@ def test_each_kind_of_difference_has_its_words():
     ]
 
 
+def flip_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
 class Project:
     """A copy of the project's code, and what ``make status`` says there of a root made by the original."""
 
@@ -128,6 +134,7 @@ def test_a_new_version_of_a_library_makes_stale_what_it_shapes(project):
     [
         ("records/*/*-train.tfrecord-00001-*", lambda path: path.unlink(), ["Records"]),
         ("records/*/*-train.tfrecord-00001-*", lambda path: path.write_bytes(path.read_bytes()[:-1]), ["Records"]),
+        ("records/*/*-train.tfrecord-00001-*", lambda path: flip_bit(path), ["Records"]),
         ("records/*/*-train.tfrecord-00001-*", lambda path: shutil.copy(path, f"{path}-extra"), ["Records"]),
         ("runs/*/weights.safetensors", lambda path: path.write_bytes(b""), ["Train", "Report"]),
         ("runs/*/metrics.jsonl", lambda path: path.unlink(), ["Train", "Report"]),
