@@ -66,6 +66,7 @@ def test_a_touched_or_copied_artefact_is_whole(artefact, tmp_path):
     check_files(artefact, read_manifest(artefact))
     copy = shutil.copytree(artefact, tmp_path / "copy")
     check_files(copy, read_manifest(copy))
+    assert (copy / "weights").stat().st_ino != (artefact / "weights").stat().st_ino
 
 
 def test_a_bit_that_rotted_in_place_is_found_by_the_whole_check_and_then_by_the_cheap_one(artefact):

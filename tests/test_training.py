@@ -89,9 +89,9 @@ class Killed(Exception):
     """Stands for a kill: nothing of ours catches it."""
 
 
-@pytest.mark.parametrize("epochs_done", [1, 2, 3])
-def test_a_resumed_run_ends_with_the_same_weights(small_records, tmp_path, monkeypatch, epochs_done):
-    whole = run(small_records, tmp_path / "whole", epochs=3)
+@pytest.mark.parametrize("epochs_done", [1, 2])
+def test_a_resumed_run_ends_with_the_same_weights(trained, small_records, tmp_path, monkeypatch, epochs_done):
+    folder, whole = trained
     with monkeypatch.context() as patch:
         report_progress = training._report_progress
 
@@ -102,12 +102,12 @@ def test_a_resumed_run_ends_with_the_same_weights(small_records, tmp_path, monke
 
         patch.setattr(training, "_report_progress", kill)
         with pytest.raises(Killed):
-            run(small_records, tmp_path / "killed", checkpoints=tmp_path / "checkpoints", epochs=3)
-    resumed = run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints", epochs=3)
-    weights = [(tmp_path / name / training.WEIGHTS_NAME).read_bytes() for name in ("whole", "resumed")]
+            run(small_records, tmp_path / "killed", checkpoints=tmp_path / "checkpoints")
+    resumed = run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints")
+    weights = [(path / training.WEIGHTS_NAME).read_bytes() for path in (folder, tmp_path / "resumed")]
     assert weights[0] == weights[1]
     assert (whole["epochs_restored"], resumed["epochs_restored"]) == (0, epochs_done)
-    rows = [read_metrics(tmp_path / name / METRICS_NAME) for name in ("whole", "resumed")]
+    rows = [read_metrics(path / METRICS_NAME) for path in (folder, tmp_path / "resumed")]
     assert [row["val_loss"] for row in rows[0]] == [row["val_loss"] for row in rows[1]]
 
 
