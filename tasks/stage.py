@@ -173,12 +173,11 @@ class Stage(luigi.Task):
         if condition.state == "fresh":
             _logger.info("%s: unchanged, reusing %s", self.task_family, target)
             return
-        _logger.info("%s: %s", self.task_family, condition)
+        _logger.info("%s: %s, making %s", self.task_family, condition, target)
         self.publish(target)
 
     def publish(self, target: ArtefactTarget) -> None:
         """Make the artefact and let it take its place, whole or not at all."""
-        _logger.info("%s: making %s", self.task_family, target)
         started = time.perf_counter()
         with self.publishing(target.folder) as temporary:
             details = {**self.make(temporary), "seconds": round(time.perf_counter() - started, 3)}
