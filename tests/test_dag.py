@@ -190,7 +190,7 @@ def test_a_signal_stops_it_in_order_and_the_next_run_goes_on(luigi, tmp_path, na
     process = other.start("--Train-epochs", "100000", "--Train-global-batch-size", "64", *FAST[4:])
     assert any("epoch 1/" in line for line in process.stderr), "training never began"
     process.send_signal(signal.Signals[name])
-    _, rest = process.communicate(timeout=10)
+    _, rest = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGINT, "a shell shows it as 130"
     assert "Interrupted" in rest
     assert "Traceback" not in rest
@@ -201,12 +201,12 @@ def test_a_signal_stops_it_in_order_and_the_next_run_goes_on(luigi, tmp_path, na
 
 @pytest.mark.faults
 def test_a_killed_training_goes_on_where_it_was(luigi, tmp_path):
-    arguments = ["--Train-epochs", "12", "--Train-global-batch-size", "64", *FAST[4:]]
+    arguments = ["--Train-epochs", "40", "--Train-global-batch-size", "64", *FAST[4:]]
     undisturbed, killed = luigi.copy(tmp_path / "a"), luigi.copy(tmp_path / "b")
     process = killed.start(*arguments)
     assert any("epoch 3/" in line for line in process.stderr), "training never began"
     process.kill()
-    process.communicate(timeout=10)
+    process.communicate(timeout=60)
     done = killed(*arguments)
     assert done.returncode == 0, done.stderr
     assert "going on after epoch" in done.stderr
