@@ -6,6 +6,7 @@ who find it taken. Whoever holds the lock may clear away what killed runs left u
 
 import logging
 import os
+import re
 import shutil
 import socket
 from pathlib import Path
@@ -16,6 +17,11 @@ from pipeline.errors import BusyError, StorageError
 from tasks.storage import Storage, root_folder
 
 LOCK_NAME = ".lock"
+
+# Where unfinished work lies (the report's in the root itself) and how it is called: by manifest.publishing after the
+# artefact and the process, and by the records' spilled blocks.
+_PLACES = (".", "source", "records", "runs")
+_UNFINISHED = re.compile(r"\..+\.\d+\.tmp(\.old)?|\.spill-\w+")
 
 _logger = logging.getLogger(__name__)
 # Kept for the life of the process; workers that Luigi forks from it inherit the knowledge that it is theirs.
@@ -64,7 +70,8 @@ def _holder(root: Path) -> str:
 
 
 def _clear_away(root: Path) -> None:
-    """Remove unfinished work: folders under the kinds of artefacts whose names begin with a dot."""
-    for folder in root.glob("*/.*"):
-        _logger.info("clearing away %s, left by a run that was killed", folder)
-        shutil.rmtree(folder)
+    """Remove unfinished work, and nothing else that begins with a dot: the root may hold what is not ours."""
+    for folder in (found for place in _PLACES for found in (root / place).glob(".*")):
+        if folder.is_dir() and not folder.is_symlink() and _UNFINISHED.fullmatch(folder.name):
+            _logger.info("clearing away %s, left by a run that was killed", folder)
+            shutil.rmtree(folder)

@@ -174,13 +174,19 @@ def test_a_second_run_on_the_same_root_leaves_and_names_the_first(luigi, tmp_pat
 def test_a_crashed_holder_blocks_nobody_and_its_debris_is_cleared_away(luigi, tmp_path):
     other = luigi.copy(tmp_path)
     (other.root / ".lock").write_text("4711 on here\n")
-    debris = other.root / "runs" / ".baseline_cnn-0.4711.tmp"
-    debris.mkdir()
-    (debris / "half").write_text("")
+    debris = [
+        other.root / name for name in ("runs/.baseline_cnn-0.4711.tmp", "records/.spill-x1_y", ".report.4711.tmp.old")
+    ]
+    not_ours = [other.root / name for name in ("project/.git", "runs/.git", ".config")]
+    for folder in debris + not_ours:
+        folder.mkdir(parents=True)
+        (folder / "half").write_text("")
+    (other.root / "report" / ".DS_Store").write_text("")
     (other.root / "report" / "report.md").unlink()
     done = other(*FAST)
     assert done.returncode == 0, done.stderr
-    assert not debris.exists()
+    assert not any(folder.exists() for folder in debris)
+    assert all((folder / "half").is_file() for folder in not_ours)
 
 
 @pytest.mark.faults
