@@ -33,18 +33,25 @@ def read_manifest(folder: Path) -> dict:
     path = folder / MANIFEST_NAME
     try:
         manifest = json.loads(path.read_bytes())
-        recorded = manifest["fingerprint"], manifest["schema_version"]
+        recorded = manifest["fingerprint"], manifest["schema_version"], manifest["seal"]
         names = [entry["name"] for entry in manifest["files"]]
-        expected = fingerprint(manifest["identity"]), SCHEMA_VERSION
+        expected = fingerprint(manifest["identity"]), SCHEMA_VERSION, seal(manifest)
     except FileNotFoundError:
         raise DamagedArtefactError(f"{path}: expected a manifest, found none. {_REMEDY}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedArtefactError(f"{path}: not a manifest ({error!r}). {_REMEDY}") from None
     if recorded != expected:
-        raise DamagedArtefactError(f"{path}: expected fingerprint and schema {expected}, got {recorded}. {_REMEDY}")
+        raise DamagedArtefactError(
+            f"{path}: expected fingerprint, schema and seal {expected}, got {recorded}. {_REMEDY}"
+        )
     for name in names:
         _refuse_escape(path, name)
     return manifest
+
+
+def seal(manifest: Mapping) -> str:
+    """Digest of all the manifest says: a bit that flips in it must not turn ``dataset_verified`` true."""
+    return fingerprint({key: value for key, value in manifest.items() if key != "seal"})
 
 
 def check_files(folder: Path, manifest: Mapping, *, shared: bool = False) -> None:
@@ -109,6 +116,7 @@ def write_manifest(folder: Path, *, stage: str, identity: Mapping, details: Mapp
         **{key: value for key, value in details.items() if key != "files"},
         "files": [_describe(folder, path, extra) for path in sorted(folder.rglob("*")) if path.is_file()],
     }
+    manifest["seal"] = seal(manifest)
     (folder / MANIFEST_NAME).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     return manifest
 

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 from pipeline.errors import SettingsError
+from pipeline.manifest import MANIFEST_NAME
 from tasks import command, lock
 from tasks.stage import Stage
 from tasks.storage import root_folder
@@ -32,8 +33,13 @@ def unreached(stages: list[Stage]) -> dict[Path, int]:
     """Folder → bytes of every artefact and checkpoint that none of the stages would take up."""
     reached = {folder for stage in stages for folder in stage.folders()}
     kinds = {folder.parent for folder in reached} - {root_folder()}
-    folders = sorted(folder for kind in kinds for folder in kind.glob("[!.]*") if folder.is_dir())
+    folders = sorted(folder for kind in kinds for folder in kind.glob("[!.]*") if _is_ours(folder))
     return {folder: _size(folder) for folder in folders if folder not in reached}
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether the pipeline made the folder; the root may hold what it did not."""
+    return any(folder.glob(MANIFEST_NAME)) or any(folder.glob(f"epoch-*/{MANIFEST_NAME}"))
 
 
 def _size(folder: Path) -> int:

@@ -5,6 +5,8 @@ import json
 import pytest
 from luigi_process import FAST
 
+from pipeline.manifest import seal
+
 
 @pytest.fixture
 def luigi(first_run, tmp_path):
@@ -32,6 +34,7 @@ def test_verify_counts_labels_behind_a_manifest_that_agrees_with_the_bytes(luigi
     manifest = json.loads(manifest_path.read_text())
     counts = manifest["splits"]["test"]["label_counts"]
     counts["cat"], counts["dog"] = counts["cat"] + 1, counts["dog"] - 1
+    manifest["seal"] = seal(manifest)
     manifest_path.write_text(json.dumps(manifest))
     done = luigi.python("-m", "tasks.verify")
     assert done.returncode == 4
@@ -46,8 +49,11 @@ def test_clean_stale_lists_and_removes_only_what_is_not_reached(luigi):
     dry = luigi.python("-m", "tasks.clean_stale", "--dry-run", *other)
     assert "in 1 artefacts (not removed)" in dry.stdout
     assert luigi.artefacts("runs") == runs
+    (luigi.root / "runs" / "mine").mkdir()
+    (luigi.root / "runs" / "mine" / "notes.txt").write_text("not the pipeline's")
     assert luigi.python("-m", "tasks.clean_stale", *other).returncode == 0
     assert len(luigi.artefacts("runs")) == 1
+    assert (luigi.root / "runs" / "mine" / "notes.txt").is_file()
     assert [entry["state"] for entry in luigi.status(*other).values()] == ["fresh", "fresh", "fresh", "stale"]
 
 

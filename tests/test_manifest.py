@@ -12,6 +12,7 @@ from pipeline.manifest import (
     publishing,
     publishing_in_place,
     read_manifest,
+    seal,
     write_manifest,
 )
 
@@ -81,6 +82,13 @@ def test_a_bit_that_rotted_in_place_is_found_by_the_whole_check_and_then_by_the_
         check_files(artefact, read_manifest(artefact))
 
 
+def test_a_manifest_changed_by_other_hands_is_damaged(artefact):
+    path = artefact / MANIFEST_NAME
+    path.write_text(path.read_text().replace('"count": 5', '"count": 6'))
+    with pytest.raises(DamagedArtefactError, match="seal"):
+        read_manifest(artefact)
+
+
 @pytest.mark.parametrize("name", ["/etc/passwd", "../secret", "logs/../../secret", 7])
 def test_a_name_that_leads_out_of_the_folder_is_refused(artefact, name):
     rewrite(artefact, lambda manifest: manifest["files"][0].update(name=name))
@@ -138,4 +146,5 @@ def test_an_unwritable_root_is_named_before_any_work(tmp_path):
 def rewrite(folder, change):
     manifest = json.loads((folder / MANIFEST_NAME).read_text())
     change(manifest)
+    manifest["seal"] = seal(manifest)
     (folder / MANIFEST_NAME).write_text(json.dumps(manifest))
