@@ -27,8 +27,11 @@ $(BIN)/.installed-$(EXTRA): $(LOCK) pyproject.toml
 	@echo $(EXTRA) > .venv/.extra
 	@touch $@
 
-pipeline: setup ## run the pipeline: Source, Records, Train, Report (ARGS="--Train-epochs 1")
-	@$(BIN)/luigi --module tasks Report $(ARGS)
+# FORCE=Train makes that stage and all after it again, FORCE=1 every stage.
+FORCED = $(if $(FORCE),--Force-stage $(if $(filter 1,$(FORCE)),Source,$(FORCE)))
+
+pipeline: setup ## run what is stale of Source, Records, Train, Report (ARGS="--Train-epochs 1", FORCE=Train)
+	@$(BIN)/luigi --module tasks Report $(FORCED) $(ARGS)
 
 status: setup ## what is fresh, stale, missing or damaged, and why (ARGS="--json")
 	@$(BIN)/python -m tasks.status $(ARGS)

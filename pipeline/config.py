@@ -10,9 +10,11 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pipeline.errors import SettingsError
 
+STAGES = ("Source", "Records", "Train", "Report")
 ON_BUSY = ("leave", "wait")
 ORIGINS = ("auto", "tfds", "synthetic")
 MODELS = ("baseline_cnn",)
@@ -24,6 +26,8 @@ JIT_COMPILE = ("auto", "true", "false")
 # tf.random and Beam's options take 32-bit seeds; five digits of shard are what TFDS's file names hold.
 MAX_SEED = 2**31 - 1
 MAX_SHARDS = 99_999
+# A year, below what an alarm of the operating system takes.
+MAX_TIME_LIMIT_SECONDS = 366 * 24 * 3600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,22 +42,48 @@ class StorageSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceSettings:
+class ForceSettings:
+    """What is made again although nothing has changed; section [Force]."""
+
+    stage: str = ""
+
+    def __post_init__(self) -> None:
+        _one_of("Force", "stage", (*STAGES, ""), self.stage)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageSettings:
+    """What every stage has, and the whole of the report's; section [Report]."""
+
+    section: ClassVar[str] = "Report"
+    time_limit_seconds: int = 0
+
+    def __post_init__(self) -> None:
+        _in_range(self.section, "time_limit_seconds", self.time_limit_seconds, 0, MAX_TIME_LIMIT_SECONDS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceSettings(StageSettings):
     """Where examples come from; section [Source]."""
+
+    section: ClassVar[str] = "Source"
 
     dataset: str = "cifar10"
     origin: str = "auto"
     tfds_data_dir: str = ""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not re.fullmatch(r"[a-z][a-z0-9_]*(/[A-Za-z0-9_.-]+)?", self.dataset):
             refuse("Source", "dataset", "a TensorFlow Datasets name such as cifar10 or mnist", self.dataset)
         _one_of("Source", "origin", ORIGINS, self.origin)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordsSettings:
+class RecordsSettings(StageSettings):
     """How examples are laid out in shards; section [Records]."""
+
+    section: ClassVar[str] = "Records"
 
     train_shards: int = 16
     test_shards: int = 4
@@ -62,6 +92,7 @@ class RecordsSettings:
     runner_options: str = ""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _in_range("Records", "train_shards", self.train_shards, 1, MAX_SHARDS)
         _in_range("Records", "test_shards", self.test_shards, 1, MAX_SHARDS)
         _in_range("Records", "seed", self.seed, 0, MAX_SEED)
@@ -85,8 +116,10 @@ class RecordsSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSettings:
+class TrainSettings(StageSettings):
     """What is trained, how and on what; section [Train]."""
+
+    section: ClassVar[str] = "Train"
 
     model: str = "baseline_cnn"
     recipe: str = "onecycle"
@@ -98,6 +131,7 @@ class TrainSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _one_of("Train", "model", MODELS, self.model)
         _one_of("Train", "recipe", RECIPES, self.recipe)
         _in_range("Train", "epochs", self.epochs, 1, 100_000)
@@ -128,7 +162,13 @@ def closest(name: str, known: Sequence[str]) -> str:
 
 def _one_of(section: str, name: str, choices: Sequence[str], got: str) -> None:
     if got not in choices:
-        refuse(section, name, f"one of {', '.join(choices)}", got, closest(str(got), choices))
+        refuse(
+            section,
+            name,
+            f"one of {', '.join(choice or 'nothing' for choice in choices)}",
+            got,
+            closest(str(got), choices),
+        )
 
 
 def _in_range(section: str, name: str, got: int, low: int, high: int) -> None:

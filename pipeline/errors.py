@@ -40,13 +40,23 @@ class BusyError(PipelineError):
     exit_code = 5
 
 
+class StorageError(PipelineError):
+    """The storage root cannot be written, or has too little room."""
+
+    exit_code = 6
+
+
 class HardwareMismatchError(PipelineError):
     """The requested device is not there."""
 
     exit_code = 7
 
 
-class StorageError(PipelineError):
-    """The storage root cannot be written."""
+class TimeLimitError(PipelineError):
+    """A stage ran past its time limit."""
 
-    exit_code = 6
+    exit_code = 8
+
+
+class WorkerDiedError(PipelineError):
+    """A worker process of the Beam runner died."""

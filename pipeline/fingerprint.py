@@ -19,7 +19,9 @@ from functools import cache
 from pathlib import Path
 
 # They check, name and publish artefacts but cannot change a byte of what a stage computes.
-BOOKKEEPING = frozenset(f"pipeline.{name}" for name in ("config", "errors", "fingerprint", "manifest", "staleness"))
+BOOKKEEPING = frozenset(
+    f"pipeline.{name}" for name in ("config", "errors", "fingerprint", "manifest", "space", "staleness")
+)
 
 # One library under several names on the package index, the one that is installed counts.
 _ALTERNATIVES = {"tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly")}

@@ -17,8 +17,9 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from pipeline.errors import DamagedArtefactError, StorageError
+from pipeline.errors import DamagedArtefactError, PipelineError
 from pipeline.fingerprint import fingerprint
+from pipeline.space import as_storage_error, require_space
 
 MANIFEST_NAME = "manifest.json"
 SCHEMA_VERSION = 1
@@ -82,13 +83,13 @@ def check_files(folder: Path, manifest: Mapping, *, shared: bool = False) -> Non
             _check_digest(folder / name, entry["sha256"], _digest_of_stamp(folder / name, **found))
 
 
-def check_contents(folder: Path, manifest: Mapping) -> None:
+def check_contents(folder: Path, manifest: Mapping, *, shared: bool = False) -> None:
     """Whole check: as ``check_files``, then the sha256 of every file.
 
     Raises:
         DamagedArtefactError: names the first file that differs.
     """
-    check_files(folder, manifest)
+    check_files(folder, manifest, shared=shared)
     for entry in manifest["files"]:
         path = folder / entry["name"]
         try:
@@ -122,25 +123,25 @@ def write_manifest(folder: Path, *, stage: str, identity: Mapping, details: Mapp
 
 
 @contextlib.contextmanager
-def publishing(final: Path) -> Iterator[Path]:
+def publishing(final: Path, *, bytes_needed: int = 0) -> Iterator[Path]:
     """A temporary folder that becomes ``final`` when the block ends well, and vanishes when it does not.
 
     Raises:
-        StorageError: the folder cannot be made; names the path and the cause.
+        StorageError: ``bytes_needed`` are not free, or the disk fails on the way; names path, cause and bytes.
     """
-    with _temporary_folder(final) as temporary:
+    with _temporary_folder(final, bytes_needed) as temporary:
         yield temporary
         _flush(temporary)
         _take_place(temporary, final)
 
 
 @contextlib.contextmanager
-def publishing_in_place(final: Path) -> Iterator[Path]:
+def publishing_in_place(final: Path, *, bytes_needed: int = 0) -> Iterator[Path]:
     """As ``publishing``, for files at a stable path that people may have open or keep others beside.
 
     Each file replaces its namesake by one rename, the manifest last: no moment without a whole file of each name.
     """
-    with _temporary_folder(final) as temporary:
+    with _temporary_folder(final, bytes_needed) as temporary:
         yield temporary
         _flush(temporary)
         final.mkdir(exist_ok=True)
@@ -159,17 +160,22 @@ _REMEDY = 'Run "make pipeline" to rebuild it.'
 
 
 @contextlib.contextmanager
-def _temporary_folder(final: Path) -> Iterator[Path]:
+def _temporary_folder(final: Path, bytes_needed: int) -> Iterator[Path]:
     temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+    require_space(final.parent, bytes_needed)
     try:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
-    except OSError as error:
-        raise StorageError(
-            f"{final.parent}: cannot be written ({error.strerror}). Set [Storage] root to a writable folder."
-        ) from error
-    try:
         yield temporary
+    except PipelineError:
+        raise
+    except Exception as error:
+        # What was written so far is part of what is free once it is gone, and of what is needed.
+        shutil.rmtree(temporary, ignore_errors=True)
+        storage_error = as_storage_error(error, final.parent, bytes_needed)
+        if storage_error is None:
+            raise
+        raise storage_error from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

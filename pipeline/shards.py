@@ -33,6 +33,7 @@ from pipeline.config import RecordsSettings
 from pipeline.records import feature_spec, serialize, write_tfrecord
 from pipeline.sources import CONTENT_DIGESTS, SPLITS, SourceInfo
 from pipeline.sources.blocks import read_block
+from pipeline.workers import watching_workers
 
 # Examples in one Beam element: large enough that Beam's cost per element vanishes, small enough (15 MB of CIFAR-10)
 # that a worker's memory stays flat.
@@ -95,7 +96,10 @@ def write_records(
     """
     job = Job(source, tfds_data_dir, settings, str(folder), str(spill_folder), block_examples)
     _logger.info("writing %s with Beam's %s", _census(source), settings.runner)
-    with beam.Pipeline(runner=settings.runner, options=PipelineOptions(settings.beam_flags())) as pipeline:
+    with (
+        watching_workers(),
+        beam.Pipeline(runner=settings.runner, options=PipelineOptions(settings.beam_flags())) as pipeline,
+    ):
         build(pipeline, job)
     summary_path = spill_folder / _SUMMARY
     shards = json.loads(summary_path.read_text(encoding="utf-8"))
@@ -128,7 +132,8 @@ def spill_block(block: tuple[str, int], job: Job) -> Iterator[tuple[tuple[str, i
     rows[:, _LABEL_BYTES:] = images.reshape(stop - start, -1)
     path = job.spill_path(split, start)
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    rows.tofile(temporary)
+    # Not tofile(): where the disk is full it raises an error that does not say so.
+    temporary.write_bytes(rows.data)
     os.replace(temporary, path)
     for shard_index in range(job.settings.num_shards(split)):
         yield (split, shard_index), start

@@ -16,14 +16,14 @@ from pipeline.stream import InputStream, Split
 _READ_BATCH = 1_000
 
 
-def verify_artefact(folder: Path) -> None:
+def verify_artefact(folder: Path, *, shared: bool = False) -> None:
     """Check every file's size and sha256, and of records every CRC, the number of examples and the label counts.
 
     Raises:
         DamagedArtefactError: names the first file or count that is not what the manifest says.
     """
     manifest = read_manifest(folder)
-    check_contents(folder, manifest)
+    check_contents(folder, manifest, shared=shared)
     for split in manifest.get("splits", {}):
         _verify_split(folder, manifest, split)
 

@@ -23,7 +23,8 @@ if "LUIGI_CONFIG_PATH" in os.environ:
 from tasks.records import Records  # noqa: E402
 from tasks.report import Report  # noqa: E402
 from tasks.source import Source  # noqa: E402
+from tasks.stage import Force  # noqa: E402
 from tasks.storage import Storage  # noqa: E402
 from tasks.train import Train  # noqa: E402
 
-__all__ = ["Records", "Report", "Source", "Storage", "Train"]
+__all__ = ["Force", "Records", "Report", "Source", "Storage", "Train"]

@@ -6,12 +6,11 @@ other exception is a defect and keeps its traceback.
 
 import contextlib
 import logging
+import multiprocessing
 import os
 import re
-import signal
 import sys
 import tempfile
-import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ import luigi.retcodes
 from luigi.parameter import UnconsumedParameterWarning
 
 from pipeline.errors import PipelineError
+from tasks import interrupt
 
 _HANDLER_NAME = "tensorcraft-console"
 
@@ -34,8 +34,7 @@ def configure() -> None:
         return
     handler = logging.StreamHandler()
     handler.name = _HANDLER_NAME
-    # Beam says on every import that its optional Google Cloud packages are not there.
-    handler.addFilter(lambda record: "apitools not found" not in str(record.msg))
+    handler.addFilter(_is_news)
     handler.setFormatter(_OneMessage("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
     logging.getLogger().addHandler(handler)
     for name in ("pipeline", "tasks"):
@@ -47,9 +46,7 @@ def configure() -> None:
     # config.py's own check of the file is stricter: it refuses what Luigi only warns about.
     warnings.simplefilter("ignore", UnconsumedParameterWarning)
     sys.excepthook = _report_uncaught
-    if threading.current_thread() is threading.main_thread():
-        # A scheduler's way to stop a job is then as orderly as Ctrl-C: what is unfinished is cleared away.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupt.listen()
 
 
 @contextlib.contextmanager
@@ -78,12 +75,37 @@ def quiet_imports() -> Iterator[None]:
 class _ExitCode(logging.Handler):
     """Luigi ends with one code for all failures; one that was logged with an error of ours gets that error's code."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        # Stages may run in processes that Luigi forks, of which the first hears no more than that they failed.
+        self.shared = multiprocessing.Value("i", 0)
+        # The very instance Luigi reads when it is done: it keeps one for equal parameters.
+        codes = luigi.retcodes.retcode()
+        codes.task_failed = _SharedCode(codes.task_failed, self.shared)
+
     def emit(self, record: logging.LogRecord) -> None:
         error = _for_the_user(record.exc_info[1]) if record.exc_info else None
         if error is not None:
-            # The very instance Luigi reads when it is done: it keeps one for equal parameters.
-            codes = luigi.retcodes.retcode()
-            codes.task_failed = codes.unhandled_exception = error.exit_code
+            self.shared.value = luigi.retcodes.retcode().unhandled_exception = error.exit_code
+
+
+class _SharedCode(int):
+    """An exit code that is asked for only when Luigi weighs it against the others, by multiplying it with 0 or 1."""
+
+    def __new__(cls, otherwise: int, shared: object) -> "_SharedCode":
+        code = super().__new__(cls, otherwise)
+        code.shared = shared
+        return code
+
+    def __mul__(self, other: int) -> int:
+        return (self.shared.value or int(self)) * other
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Not what Beam logs of an error that leaves the stage anyway, nor its missing Google Cloud packages."""
+    if record.exc_info and record.name.startswith("apache_beam"):
+        return not (_for_the_user(record.exc_info[1]) or isinstance(record.exc_info[1], KeyboardInterrupt))
+    return "apitools not found" not in str(record.msg)
 
 
 class _OneMessage(logging.Formatter):

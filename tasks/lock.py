@@ -20,7 +20,7 @@ LOCK_NAME = ".lock"
 
 # Where unfinished work lies (the report's in the root itself) and how it is called: by manifest.publishing after the
 # artefact and the process, and by the records' spilled blocks.
-_PLACES = (".", "source", "records", "runs")
+_PLACES = (".", "source", "records", "runs", "checkpoints/*")
 _UNFINISHED = re.compile(r"\..+\.\d+\.tmp(\.old)?|\.spill-\w+")
 
 _logger = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ def hold() -> None:
     lock.lockfile.truncate(0)
     lock.lockfile.write(f"{os.getpid()} on {socket.gethostname()}\n")
     lock.lockfile.flush()
-    _clear_away(root)
+    clear_away(root)
 
 
 def _wait(lock: fasteners.InterProcessLock, root: Path) -> bool:
@@ -69,9 +69,9 @@ def _holder(root: Path) -> str:
     return (root / LOCK_NAME).read_text(encoding="utf-8").strip() or "unknown"
 
 
-def _clear_away(root: Path) -> None:
+def clear_away(root: Path) -> None:
     """Remove unfinished work, and nothing else that begins with a dot: the root may hold what is not ours."""
-    for folder in (found for place in _PLACES for found in (root / place).glob(".*")):
+    for folder in (found for place in _PLACES for found in root.glob(f"{place}/.*")):
         if folder.is_dir() and not folder.is_symlink() and _UNFINISHED.fullmatch(folder.name):
             _logger.info("clearing away %s, left by a run that was killed", folder)
             shutil.rmtree(folder)

@@ -1,5 +1,6 @@
 """Records: the Beam job that serializes every split of the source into sharded TFRecords."""
 
+import math
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +9,7 @@ import luigi
 
 from pipeline.config import RecordsSettings
 from tasks import console
-from tasks.settings import IntSetting
+from tasks.settings import IntSetting, time_limit_setting
 from tasks.source import Source
 from tasks.stage import Stage
 
@@ -23,8 +24,10 @@ class Records(Stage):
     train_shards = IntSetting(default=16, description="TFRecord files of the train split.")
     test_shards = IntSetting(default=4, description="TFRecord files of the test split.")
     seed = IntSetting(default=0, description="Seed of the order within and across shards.")
+    # Not what shapes the artefact: any runner with any number of workers writes the same bytes.
     runner = luigi.Parameter(default="FnApiRunner", significant=False, description="Beam runner.")
     runner_options = luigi.Parameter(default="", significant=False, description="Flags passed on to Beam.")
+    time_limit_seconds = time_limit_setting()
 
     def requires(self) -> Source:
         """The source to serialize."""
@@ -34,10 +37,6 @@ class Records(Stage):
         """The stage's validated settings."""
         return RecordsSettings(**self.param_kwargs)
 
-    def shaping_settings(self) -> Mapping[str, object]:
-        """Not the runner: any runner with any number of workers writes the same bytes."""
-        return {"train_shards": self.train_shards, "test_shards": self.test_shards, "seed": self.seed}
-
     def upstream(self) -> object:
         """What the source holds, not how it was come by."""
         return self.requires().output().manifest()["source"]
@@ -45,6 +44,11 @@ class Records(Stage):
     def label(self) -> str:
         """The dataset that was had."""
         return self.upstream()["dataset"].replace("/", "-")
+
+    def bytes_needed(self) -> int:
+        """The pixels twice: spilled, and as records with about a hundred bytes around each."""
+        source = self.upstream()
+        return 2 * sum(source["num_examples"].values()) * (math.prod(source["image_shape"]) + 100)
 
     def make(self, folder: Path) -> Mapping:
         """Run the Beam job; decoded pixels are spilled beside the records and go with the job."""

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import luigi
 
+from pipeline.config import StageSettings
 from pipeline.errors import DamagedArtefactError
 from pipeline.manifest import check_files, publishing_in_place, read_manifest
+from tasks.settings import time_limit_setting
 from tasks.stage import ArtefactTarget, Stage
 from tasks.storage import root_folder
 from tasks.train import Train
@@ -23,16 +25,15 @@ class Report(Stage):
     packages = ("jinja2", "matplotlib", "rich")
     publishing = staticmethod(publishing_in_place)
 
+    time_limit_seconds = time_limit_setting()
+
     def requires(self) -> Train:
         """The run this report is asked for; all others under the root are reported with it."""
         return Train()
 
-    def make_settings(self) -> None:
-        """There are none."""
-
-    def shaping_settings(self) -> Mapping[str, object]:
-        """None."""
-        return {}
+    def make_settings(self) -> StageSettings:
+        """The stage's validated settings."""
+        return StageSettings(**self.param_kwargs)
 
     def upstream(self) -> object:
         """Every whole run under the root, by the digest of its record and metrics, and which one is current."""
@@ -70,11 +71,15 @@ class Report(Stage):
         self.table = report.format_table(scoreboard)
         return {}
 
+    def publish(self, target: ArtefactTarget) -> None:
+        """As any stage; its table is the pipeline's result, not its log: it goes to standard output."""
+        super().publish(target)
+        print(self.table)
+
     def run(self) -> None:
-        """Publish the report, then show its table and where it is."""
+        """Publish the report, then say where it is."""
         super().run()
-        # The pipeline's result, not its log: it goes to standard output, after everything is on disk.
-        print(f"{getattr(self, 'table', '')}\nReport: {root_folder() / self.kind / 'report.html'}")
+        print(f"Report: {root_folder() / self.kind / 'report.html'}")
 
 
 @Report.event_handler(luigi.Event.DEPENDENCY_PRESENT)

@@ -35,6 +35,11 @@ class IntSetting(luigi.IntParameter):
             refuse(self._section, self._attribute_name, "an integer", s)
 
 
+def time_limit_setting() -> IntSetting:
+    """Every stage's own; it changes no byte."""
+    return IntSetting(default=0, significant=False, description="Seconds the stage may take; 0: no limit.")
+
+
 @cache
 def check_config_file() -> None:
     """Refuse sections and settings that nothing reads: a misspelt one would silently leave its default in force.

@@ -9,21 +9,39 @@ import abc
 import contextlib
 import logging
 import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import luigi
 
+from pipeline.config import ForceSettings
 from pipeline.errors import DamagedArtefactError, PipelineError
 from pipeline.fingerprint import code_digests, fingerprint, package_versions
 from pipeline.manifest import MANIFEST_NAME, check_files, publishing, read_manifest, write_manifest
 from pipeline.staleness import differences
 from tasks import console, lock
+from tasks.interrupt import time_limit
 from tasks.settings import check_config_file
 from tasks.storage import root_folder
 
 _logger = logging.getLogger(__name__)
+
+#: Of this process, and of the workers Luigi forks from it.
+RUN_ID = uuid.uuid4().hex
+
+
+class Force(luigi.Config):
+    """Section [Force]."""
+
+    stage = luigi.Parameter(
+        default="", description="Make this stage and all after it again: Source, Records, Train, Report."
+    )
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)
+        ForceSettings(**self.param_kwargs)
 
 
 @dataclass(frozen=True)
@@ -91,6 +109,8 @@ class Stage(luigi.Task):
     entry: str
     #: Distributions that shape the artefact's bytes.
     packages: tuple[str, ...]
+    #: Each stage's own setting, as it stands in a section of its own.
+    time_limit_seconds: int
     #: How a finished folder takes its place.
     publishing = staticmethod(publishing)
 
@@ -99,16 +119,12 @@ class Stage(luigi.Task):
         super().__init__(*args, **kwargs)
         check_config_file()
         # Made here, and with it the stages below: a bad setting anywhere is refused before any work starts.
-        self.settings = self.make_settings()
+        self.settings, self.force = self.make_settings(), Force()
         self.below = luigi.task.flatten(self.requires())
 
     @abc.abstractmethod
     def make_settings(self) -> object:
         """The stage's validated settings."""
-
-    @abc.abstractmethod
-    def shaping_settings(self) -> Mapping[str, object]:
-        """The settings that can change the artefact's bytes."""
 
     @abc.abstractmethod
     def upstream(self) -> object:
@@ -121,6 +137,14 @@ class Stage(luigi.Task):
     @abc.abstractmethod
     def make(self, folder: Path) -> Mapping:
         """Write the artefact into an empty folder; returns what its manifest says beyond the files."""
+
+    def shaping_settings(self) -> Mapping[str, object]:
+        """The settings that can change the artefact's bytes: those that Luigi calls significant."""
+        return {name: self.param_kwargs[name] for name, parameter in self.get_params() if parameter.significant}
+
+    def bytes_needed(self) -> int:
+        """The most that making the artefact takes on the disk at one time."""
+        return 2_000_000
 
     def identity(self) -> dict:
         """Everything the artefact is made from."""
@@ -144,7 +168,15 @@ class Stage(luigi.Task):
         """How the stage's own artefact stands, and why it must be made if it must."""
         if not all(task.is_known() for task in self.below):
             return Condition("missing", ("what it is made from is not known before the source is",))
-        return self.output().condition()
+        target = self.output()
+        condition = target.condition()
+        if condition.state == "fresh" and self.is_forced() and target.manifest().get("run_id") != RUN_ID:
+            return Condition("stale", (f"asked for by [Force] stage = {self.force.stage}",))
+        return condition
+
+    def is_forced(self) -> bool:
+        """Whether the stage is to be made again in this run though nothing has changed."""
+        return self.task_family == self.force.stage or any(task.is_forced() for task in self.below)
 
     def is_known(self) -> bool:
         """Whether the identity of the stage's artefact can be told without doing any work."""
@@ -179,7 +211,12 @@ class Stage(luigi.Task):
     def publish(self, target: ArtefactTarget) -> None:
         """Make the artefact and let it take its place, whole or not at all."""
         started = time.perf_counter()
-        with self.publishing(target.folder) as temporary:
-            details = {**self.make(temporary), "seconds": round(time.perf_counter() - started, 3)}
+        with (
+            time_limit(self.task_family, self.time_limit_seconds),
+            self.publishing(target.folder, bytes_needed=self.bytes_needed()) as temporary,
+        ):
+            details = self.make(temporary)
+            seconds = round(time.perf_counter() - started, 3)
+            details = {**details, "run_id": RUN_ID, "seconds": seconds}
             write_manifest(temporary, stage=self.task_family, identity=target.identity, details=details)
         _logger.info("%s: done in %.1f s", self.task_family, time.perf_counter() - started)

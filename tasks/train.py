@@ -9,7 +9,7 @@ import luigi
 from pipeline.config import TrainSettings
 from tasks import console
 from tasks.records import Records
-from tasks.settings import IntSetting
+from tasks.settings import IntSetting, time_limit_setting
 from tasks.stage import ArtefactTarget, Stage
 from tasks.storage import root_folder
 
@@ -21,6 +21,7 @@ class Train(Stage):
     entry = "pipeline.training"
     packages = ("keras", "numpy", "tensorflow")
 
+    # All of them shape a run: what was requested is part of it, beside what was effective.
     model = luigi.Parameter(default="baseline_cnn", description="Network.")
     recipe = luigi.Parameter(default="onecycle", description="Optimizer and schedule: baseline or onecycle.")
     epochs = IntSetting(default=5, description="Passes over the train split.")
@@ -29,6 +30,7 @@ class Train(Stage):
     precision = luigi.Parameter(default="auto", description="float32, bfloat16, or auto.")
     jit_compile = luigi.Parameter(default="auto", description="XLA: true, false, or auto.")
     seed = IntSetting(default=0, description="Seed of weights, dropout and the order in each epoch.")
+    time_limit_seconds = time_limit_setting()
 
     def requires(self) -> Records:
         """The records to train on."""
@@ -38,10 +40,6 @@ class Train(Stage):
         """The stage's validated settings."""
         return TrainSettings(**self.param_kwargs)
 
-    def shaping_settings(self) -> Mapping[str, object]:
-        """All of them: what was requested is part of a run, beside what was effective."""
-        return dict(self.param_kwargs)
-
     def upstream(self) -> object:
         """The records' fingerprint."""
         return {"records": self.requires().output().expected}
@@ -49,6 +47,10 @@ class Train(Stage):
     def label(self) -> str:
         """The network."""
         return self.model
+
+    def bytes_needed(self) -> int:
+        """Measured on the baseline CNN: 2 MB of weights in two files and logs, two checkpoints of 3 MB at a time."""
+        return 10_000_000
 
     def make(self, folder: Path) -> Mapping:
         """Train; everything there is to say stands in the run's record."""

@@ -1,7 +1,9 @@
 """``make verify``: every artefact under the storage root, read to the last byte."""
 
 from pipeline.errors import DamagedArtefactError
+from pipeline.manifest import MANIFEST_NAME
 from tasks import command, console
+from tasks.report import Report
 from tasks.storage import root_folder
 
 
@@ -13,10 +15,11 @@ def main(argv: list[str]) -> int:
     with command.stages_of(overrides), console.quiet_imports():
         from pipeline.verify import verify_artefact
     damaged = 0
-    for manifest in sorted(root_folder().glob("[!.]*/[!.]*/manifest.json")):
+    for folder in sorted(path.parent for path in root_folder().rglob(f"[!.]*/{MANIFEST_NAME}")):
         try:
-            verify_artefact(manifest.parent)
-            print(f"whole    {manifest.parent}")
+            # The report's folder may hold what is not ours.
+            verify_artefact(folder, shared=folder == root_folder() / Report.kind)
+            print(f"whole    {folder}")
         except DamagedArtefactError as error:
             damaged += 1
             print(f"damaged  {error}")

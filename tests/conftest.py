@@ -1,6 +1,7 @@
 """Small, real inputs: a stand-in of a few hundred images, its records, and a prepared TFDS folder."""
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,20 @@ from pipeline.manifest import write_manifest
 from pipeline.sources import SourceInfo, synthetic
 
 CIFAR10_LABELS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
+_COUNTS = pytest.StashKey[Counter]()
+
+
+@pytest.fixture(scope="session")
+def count(request) -> Counter:
+    """Faults injected, by kind; printed when the tests are done."""
+    return request.config.stash.setdefault(_COUNTS, Counter())
+
+
+def pytest_terminal_summary(terminalreporter, config) -> None:
+    for kind, number in config.stash.get(_COUNTS, Counter()).items():
+        terminalreporter.write_line(f"faults: {number} {kind}")
 
 
 @pytest.fixture(scope="session")

@@ -10,17 +10,19 @@ import pytest
 PROJECT = Path(__file__).resolve().parent.parent
 
 # Each module of pipeline may import those of ours that are named.
-LEAVES = {"config", "errors", "fingerprint", "manifest", "metrics", "staleness"}
+LEAVES = {"config", "errors", "fingerprint", "manifest", "metrics", "space", "staleness"}
 DIRECTION = {
     "errors": set(),
     "config": {"errors"},
     "fingerprint": set(),
-    "manifest": {"errors", "fingerprint"},
+    "space": {"errors"},
+    "manifest": {"errors", "fingerprint", "space"},
     "metrics": set(),
     "staleness": set(),
     "sources": {"config", "errors", "sources"},
     "records": set(),
-    "shards": {"config", "records", "sources"},
+    "workers": {"errors"},
+    "shards": {"config", "records", "sources", "workers"},
     "stream": {"records"},
     "hardware": {"errors"},
     "models": set(),
@@ -97,7 +99,7 @@ def test_every_setting_stands_in_the_config_file():
 
     parser = configparser.ConfigParser()
     parser.read(PROJECT / "config.ini")
-    for task in (tasks.Storage, tasks.Source, tasks.Records, tasks.Train):
+    for task in (tasks.Storage, tasks.Force, tasks.Source, tasks.Records, tasks.Train, tasks.Report):
         for name, parameter in task.get_params():
             written = parser[task.get_task_family()][name]
             assert parameter.parse(written) == parameter._default, f"[{task.get_task_family()}] {name}"

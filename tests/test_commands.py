@@ -16,7 +16,7 @@ def luigi(first_run, tmp_path):
 def test_verify_reads_every_artefact(luigi):
     done = luigi.python("-m", "tasks.verify")
     assert done.returncode == 0, done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["whole"] * 3
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["whole"] * 4
 
 
 def test_verify_finds_a_flipped_bit(luigi):

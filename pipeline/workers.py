@@ -1,0 +1,87 @@
+"""Beam's worker processes: one that dies ends the job (the shards' aid).
+
+With ``--direct_running_mode=multi_processing`` Beam's local runner starts processes and reads from them. It notices one
+that breaks off, but waits without end for one that died before it had connected, and leaves the others running when the
+job fails. So the thread that waits for a process is listened to, and what is left after a failure is killed.
+"""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+
+import psutil
+
+from pipeline.errors import WorkerDiedError
+
+# Name of the thread in which Beam waits for one worker process; it raises when the process ends with an error.
+_WAITING_THREAD = "run_worker"
+# Part of the command line of Beam's worker processes.
+_WORKER_COMMAND = "apache_beam.runners.worker"
+# What Beam says when a worker it reads from is gone.
+_BROKEN_OFF = "Channel closed prematurely"
+# For Beam to notice by itself, and for a job that failed otherwise to take its workers down.
+PATIENCE_SECONDS = 5
+
+
+@contextlib.contextmanager
+def watching_workers() -> Iterator[None]:
+    """Run the block, a Beam job in the main thread, so that the death of a worker process ends it.
+
+    Raises:
+        WorkerDiedError: a worker process died; names how.
+    """
+    deaths: list[str] = []
+    others: list[threading.ExceptHookArgs] = []
+    # A real signal: the main thread waits in a system call that a merely pending interrupt would not wake. And one of
+    # our own: in a shell's background SIGINT is ignored.
+    wake = (threading.main_thread().ident, signal.SIGUSR2)
+    unnoticed = threading.Timer(PATIENCE_SECONDS, signal.pthread_kill, wake)
+    unnoticed.daemon = True
+
+    def listen(arguments: threading.ExceptHookArgs) -> None:
+        if arguments.thread is None or arguments.thread.name != _WAITING_THREAD:
+            others.append(arguments)
+            return
+        if not deaths:
+            unnoticed.start()
+        deaths.append(str(arguments.exc_value))
+
+    hook_before, threading.excepthook = threading.excepthook, listen
+    handler_before = signal.signal(signal.SIGUSR2, _raise_unnoticed)
+    try:
+        yield
+    except (Exception, _Unnoticed) as error:
+        if _BROKEN_OFF not in str(error) and not isinstance(error, _Unnoticed):
+            raise
+        others.clear()
+        raise WorkerDiedError(
+            f"a worker process of the Beam job died ({deaths[0] if deaths else error}; -9 and 137 are often the system "
+            "short of memory). Run again; fewer workers need less memory, see [Records] runner_options."
+        ) from error
+    finally:
+        unnoticed.cancel()
+        signal.signal(signal.SIGUSR2, handler_before)
+        _end_workers()
+        threading.excepthook = hook_before
+        for arguments in others:
+            hook_before(arguments)
+
+
+class _Unnoticed(BaseException):
+    """Nothing in Beam catches it."""
+
+
+def _raise_unnoticed(*_: object) -> None:
+    raise _Unnoticed
+
+
+def _end_workers() -> None:
+    """Kill the worker processes that are left, and let the threads that waited for them see it."""
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if any(_WORKER_COMMAND in part for part in process.cmdline()):
+                process.kill()
+    for thread in threading.enumerate():
+        if thread.name == _WAITING_THREAD:
+            thread.join(PATIENCE_SECONDS)

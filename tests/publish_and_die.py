@@ -1,0 +1,70 @@
+"""Publishes an artefact in a process of its own and kills it before the n-th rename, fsync, unlink or rmdir.
+
+Usage: python publish_and_die.py SCENARIO ROOT CONTENT N. Prints how many there were when it lives to its end.
+"""
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from pipeline.manifest import publishing, publishing_in_place, write_manifest
+
+DEADLY = ("fsync", "rename", "replace", "unlink", "rmdir")
+FILES = ("a", "b", "logs/c")
+
+
+def arm(nth: int) -> list[int]:
+    """Wrap each deadly function; the list counts their calls."""
+    calls = [0]
+
+    def deadly(function: Callable) -> Callable:
+        def call(*args: object, **kwargs: object) -> object:
+            calls[0] += 1
+            if calls[0] == nth:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*args, **kwargs)
+
+        return call
+
+    for name in DEADLY:
+        setattr(os, name, deadly(getattr(os, name)))
+    return calls
+
+
+def publish(scenario: str, root: Path, content: str) -> None:
+    """What a stage does at its end (``in_place``: the report's), or a training after an epoch."""
+    if scenario == "checkpoint":
+        save_epoch(root / "checkpoints" / "run", int(content))
+        return
+    how, final = (publishing_in_place, root / "report") if scenario == "in_place" else (publishing, root / "runs" / "a")
+    with how(final) as temporary:
+        for name in FILES if scenario != "in_place" else FILES[:2]:
+            (temporary / name).parent.mkdir(exist_ok=True)
+            (temporary / name).write_text(content * 1000)
+        write_manifest(temporary, stage="Train", identity={"content": content}, details={})
+
+
+def save_epoch(folder: Path, epochs: int) -> None:
+    """The checkpoint after ``epochs`` epochs; the weights tell the epoch."""
+    import keras
+
+    from pipeline.checkpoint import save_checkpoint
+
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, kernel_initializer="ones")])
+    model.compile(optimizer="sgd", loss="mse")
+    model.set_weights([weight * epochs for weight in model.get_weights()])
+    save_checkpoint(folder, model, [{"epoch": epoch + 1} for epoch in range(epochs)], fingerprint="f" * 64)
+
+
+if __name__ == "__main__":
+    # Imported before it is armed: how rmtree works is decided on import.
+    assert shutil.rmtree
+    if sys.argv[1] == "checkpoint":
+        import keras  # noqa: F401
+        import tensorflow  # noqa: F401
+    counted = arm(int(sys.argv[4]))
+    publish(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
+    print(counted[0])
