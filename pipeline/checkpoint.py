@@ -8,7 +8,6 @@ an uninterrupted one, bit for bit on the same CPU.
 
 import json
 import logging
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import keras
 from safetensors.numpy import load_file, save_file
 
 from pipeline.errors import DamagedArtefactError
-from pipeline.manifest import check_contents, publishing, read_manifest, write_manifest
+from pipeline.manifest import check_contents, discard, publishing, read_manifest, write_manifest
 
 _STATE_NAME = "state.safetensors"
 _ROWS_NAME = "metrics.json"
@@ -33,9 +32,9 @@ def save_checkpoint(folder: Path, model: keras.Model, rows: Sequence[Mapping[str
         )
         (temporary / _ROWS_NAME).write_text(json.dumps(rows), encoding="utf-8")
         write_manifest(temporary, stage="checkpoint", identity={"run": fingerprint, "epoch": len(rows)}, details={})
-    for other in folder.iterdir():
+    for other in folder.glob("epoch-*"):
         if other != final:
-            shutil.rmtree(other)
+            discard(other)
 
 
 def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str) -> list[dict[str, float]]:

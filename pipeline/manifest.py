@@ -150,6 +150,14 @@ def publishing_in_place(final: Path, *, bytes_needed: int = 0) -> Iterator[Path]
         _flush_folder(final)
 
 
+def discard(folder: Path) -> None:
+    """Remove an artefact, or a folder of them, by one rename: no moment in which a part of it is there."""
+    aside = _temporary_name(folder)
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(folder, aside)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
 def sha256_of(path: Path) -> str:
     """Hex sha256 of a file's bytes."""
     with path.open("rb") as file:
@@ -161,7 +169,7 @@ _REMEDY = 'Run "make pipeline" to rebuild it.'
 
 @contextlib.contextmanager
 def _temporary_folder(final: Path, bytes_needed: int) -> Iterator[Path]:
-    temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+    temporary = _temporary_name(final)
     require_space(final.parent, bytes_needed)
     try:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -178,6 +186,10 @@ def _temporary_folder(final: Path, bytes_needed: int) -> Iterator[Path]:
         raise storage_error from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _temporary_name(final: Path) -> Path:
+    return final.with_name(f".{final.name}.{os.getpid()}.tmp")
 
 
 def _describe(folder: Path, path: Path, extra: Mapping) -> dict:

@@ -1,10 +1,9 @@
 """``make clean-stale``: removes the artefacts that the present settings do not reach."""
 
-import shutil
 from pathlib import Path
 
 from pipeline.errors import SettingsError
-from pipeline.manifest import MANIFEST_NAME
+from pipeline.manifest import MANIFEST_NAME, discard
 from tasks import command, lock
 from tasks.stage import Stage
 from tasks.storage import root_folder
@@ -25,7 +24,7 @@ def main(argv: list[str]) -> int:
     print(f"{sum(stale.values()) / 1e6:10.1f} MB in {len(stale)} artefacts{' (not removed)' * arguments.dry_run}")
     if not arguments.dry_run:
         for folder in stale:
-            shutil.rmtree(folder)
+            discard(folder)
     return 0
 
 

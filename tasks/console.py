@@ -102,10 +102,9 @@ class _SharedCode(int):
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Not what Beam logs of an error that leaves the stage anyway, nor its missing Google Cloud packages."""
-    if record.exc_info and record.name.startswith("apache_beam"):
-        return not (_for_the_user(record.exc_info[1]) or isinstance(record.exc_info[1], KeyboardInterrupt))
-    return "apitools not found" not in str(record.msg)
+    """Not what Beam logs of an error, which leaves the stage anyway, nor its missing Google Cloud packages."""
+    of_an_error = record.name.startswith("apache_beam") and record.exc_info
+    return not of_an_error and "apitools not found" not in str(record.msg)
 
 
 class _OneMessage(logging.Formatter):

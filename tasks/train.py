@@ -1,12 +1,12 @@
 """Train: streams the shards into a Keras model and leaves one run."""
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 import luigi
 
 from pipeline.config import TrainSettings
+from pipeline.manifest import discard
 from tasks import console
 from tasks.records import Records
 from tasks.settings import IntSetting, time_limit_setting
@@ -79,4 +79,4 @@ class Train(Stage):
     def publish(self, target: ArtefactTarget) -> None:
         """As any stage; the checkpoints have then done their duty."""
         super().publish(target)
-        shutil.rmtree(self.checkpoints(), ignore_errors=True)
+        discard(self.checkpoints())
