@@ -93,6 +93,8 @@ def test_a_damaged_shard_is_rebuilt_and_nothing_retrained(luigi):
         (["--Train-recipe", "onecycl"], "", "Did you mean 'onecycle'?"),
         (["--Source-origin", "web"], "", "[Source] origin"),
         (["--Records-train-shards", "-1"], "", "[Records] train_shards"),
+        (["--Force-stage", "Trian"], "", "[Force] stage: expected one of Source, Records, Train, Report, nothing"),
+        (["--Records-time-limit-seconds", "-1"], "", "[Records] time_limit_seconds"),
         ([], "[Train]\nepoch = 3", "[Train] has no setting 'epoch'. Did you mean 'epochs'?"),
         ([], "[Trian]\nepochs = 3", "section [Trian]. Did you mean 'Train'?"),
         (["--Source-dataset", "cifar1O"], "", "[Source] dataset"),
@@ -109,6 +111,22 @@ def test_a_bad_setting_is_refused_before_any_work(tmp_path, tiny_tfds, args, con
     assert "Traceback" not in done.stderr
     assert done.returncode == 2
     assert not [path for path in luigi.root.glob("*/*") if path.is_file()]
+
+
+def test_a_failure_in_a_worker_process_of_luigi_ends_with_its_own_code(luigi):
+    done = luigi(*FAST[:2], *FAST[4:], "--Train-global-batch-size", "404", "--workers", "2")
+    assert done.returncode == 2
+    assert "at most the 403 examples" in done.stderr
+
+
+def test_a_forced_stage_is_made_again_once(luigi):
+    luigi(*FAST)
+    runs = luigi.artefacts("runs")
+    done = luigi(*FAST, "--Force-stage", "Report")
+    assert done.returncode == 0, done.stderr
+    assert "Report: stale: asked for by [Force] stage = Report" in done.stderr
+    assert luigi.artefacts("runs") == runs
+    assert "Nothing to do" in luigi(*FAST).stderr
 
 
 def test_an_unwritable_root_is_refused(tmp_path, tiny_tfds):

@@ -118,6 +118,13 @@ def test_an_edit_makes_stale_the_stages_that_run_it(project, name, old, new, sta
     assert not stages or reason in stale[stages[0]]
 
 
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_forced_stage_is_made_again_with_all_after_it(project, stage):
+    status = project.luigi.status(*FAST, "--Force-stage", stage)
+    assert [name for name, entry in status.items() if entry["state"] == "stale"] == STAGES[STAGES.index(stage) :]
+    assert status[stage]["reasons"] == [f"asked for by [Force] stage = {stage}"]
+
+
 def test_a_new_version_of_a_library_makes_stale_what_it_shapes(project):
     # What importlib.metadata finds first counts: a newer Keras installed in front of the real one.
     info = project.folder / "keras-9.9.9.dist-info"
