@@ -18,14 +18,17 @@ STAGES = ("Source", "Records", "Train", "Report")
 ON_BUSY = ("leave", "wait")
 ORIGINS = ("auto", "tfds", "synthetic")
 MODELS = ("baseline_cnn",)
-RECIPES = ("baseline", "onecycle")
+RECIPES = ("baseline", "onecycle", "lamb")
 DEVICES = ("auto", "cpu", "gpu", "tpu")
+ON_MISMATCH = ("fail", "fallback", "skip")
+SCALE_LEARNING_RATE = ("none", "linear", "sqrt")
 PRECISIONS = ("auto", "float32", "bfloat16")
 JIT_COMPILE = ("auto", "true", "false")
 
 # tf.random and Beam's options take 32-bit seeds; five digits of shard are what TFDS's file names hold.
 MAX_SEED = 2**31 - 1
 MAX_SHARDS = 99_999
+MAX_REPLICAS = 64
 # A year, below what an alarm of the operating system takes.
 MAX_TIME_LIMIT_SECONDS = 366 * 24 * 3600
 
@@ -125,7 +128,13 @@ class TrainSettings(StageSettings):
     recipe: str = "onecycle"
     epochs: int = 5
     global_batch_size: int = 128
+    scale_learning_rate: str = "none"
     device: str = "auto"
+    on_mismatch: str = "fail"
+    replicas: int = 1
+    tpu_address: str = ""
+    tpu_zone: str = ""
+    tpu_project: str = ""
     precision: str = "auto"
     jit_compile: str = "auto"
     seed: int = 0
@@ -136,7 +145,13 @@ class TrainSettings(StageSettings):
         _one_of("Train", "recipe", RECIPES, self.recipe)
         _in_range("Train", "epochs", self.epochs, 1, 100_000)
         _in_range("Train", "global_batch_size", self.global_batch_size, 1, 1_000_000)
+        _one_of("Train", "scale_learning_rate", SCALE_LEARNING_RATE, self.scale_learning_rate)
         _one_of("Train", "device", DEVICES, self.device)
+        _one_of("Train", "on_mismatch", ON_MISMATCH, self.on_mismatch)
+        _in_range("Train", "replicas", self.replicas, 1, MAX_REPLICAS)
+        if self.global_batch_size % self.replicas:
+            multiple = f"a multiple of the {self.replicas} replicas"
+            refuse("Train", "global_batch_size", multiple, self.global_batch_size)
         _one_of("Train", "precision", PRECISIONS, self.precision)
         _one_of("Train", "jit_compile", JIT_COMPILE, self.jit_compile)
         _in_range("Train", "seed", self.seed, 0, MAX_SEED)

@@ -4,6 +4,8 @@ Each says what was expected, what came and what to do. The console prints them a
 any other exception is a defect of ours, keeps its traceback and ends with exit code 1.
 """
 
+from collections.abc import Mapping
+
 
 class PipelineError(Exception):
     """Base of every error whose message is written for the user."""
@@ -47,9 +49,13 @@ class StorageError(PipelineError):
 
 
 class HardwareMismatchError(PipelineError):
-    """The requested device is not there."""
+    """The requested device is not there; ``mismatch`` says why as plain data."""
 
     exit_code = 7
+
+    def __init__(self, message: str, mismatch: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.mismatch = mismatch
 
 
 class TimeLimitError(PipelineError):

@@ -17,14 +17,15 @@ import numpy as np
 import tensorflow as tf
 from safetensors.numpy import save_file
 
-from pipeline import hardware
+from pipeline import breakdown, hardware
 from pipeline.checkpoint import restore_checkpoint, save_checkpoint
 from pipeline.config import TrainSettings, refuse
-from pipeline.errors import SettingsError
+from pipeline.errors import HardwareMismatchError, SettingsError
 from pipeline.hardware import Placement
 from pipeline.manifest import check_contents, read_manifest
 from pipeline.metrics import METRICS_NAME, RECORD_NAME, append_metrics, write_record
 from pipeline.models import build_model
+from pipeline.recipes import make_optimizer
 from pipeline.stream import InputStream, Split
 
 MODEL_NAME = "model.keras"
@@ -34,6 +35,30 @@ TENSORBOARD_NAME = "tensorboard"
 # Large enough that the cost of calling an execution vanishes, small enough that Ctrl-C is answered in a second.
 STEPS_PER_EXECUTION = 32
 EVALUATION_BATCH_SIZE = 1_000
+_TPU_CORE_EXAMPLES = 8
+
+_RECORDED_SETTINGS = (
+    "model",
+    "recipe",
+    "global_batch_size",
+    "epochs",
+    "seed",
+    "scale_learning_rate",
+    "on_mismatch",
+    "replicas",
+)
+# What a run that was not made has to say: nothing.
+_SKIPPED = {
+    "status": "skipped",
+    "effective_device": "none",
+    "device_verified": False,
+    "device_name": None,
+    "num_replicas": 0,
+    "jit_compile": False,
+    "receipt": None,
+    "time_breakdown": None,
+    **dict.fromkeys(("train_seconds", "first_epoch_seconds", "examples_per_second", "val_accuracy", "val_loss")),
+}
 
 _POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 _logger = logging.getLogger(__name__)
@@ -60,7 +85,8 @@ def train(
             caller removes it once the run is published.
 
     Returns:
-        The run's record as it was written, plain JSON data; times in seconds, accuracies as fractions.
+        The run's record as it was written, plain JSON data; times in seconds, accuracies as fractions. Its status is
+        "skipped", without figures, where the device is not there and ``on_mismatch`` is "skip".
 
     Raises:
         DamagedArtefactError: a shard is not what the manifest says.
@@ -69,32 +95,66 @@ def train(
     """
     manifest = read_manifest(records_folder)
     check_contents(records_folder, manifest)
-    placement = hardware.place(settings.device)
+    about = {
+        "fingerprint": fingerprint,
+        "status": "finished",
+        **_data_facts(manifest, requested_dataset),
+        **{name: getattr(settings, name) for name in _RECORDED_SETTINGS},
+        **{f"requested_{name}": getattr(settings, name) for name in ("device", "precision", "jit_compile")},
+        "hostname": socket.gethostname(),
+    }
+    try:
+        placement = hardware.place(settings)
+    except HardwareMismatchError as error:
+        if settings.on_mismatch != "skip":
+            raise
+        _logger.warning("SKIPPED: %s", error)
+        return _finish(folder, {**about, **_SKIPPED, "precision": settings.precision, "mismatch": error.mismatch})
+    breakdown.reset_peak_memory()
     stream, test = _streams(records_folder, manifest, settings, placement)
-    precision = hardware.choose_precision(settings.precision, placement)
-    jit_compile = hardware.choose_jit_compile(settings.jit_compile, placement)
-    _announce(settings, placement, precision, jit_compile)
+    precision = hardware.choose_precision(settings.precision, placement.effective_device)
+    jit_compile = hardware.choose_jit_compile(settings.jit_compile, placement.effective_device)
+    receipt = hardware.write_receipt(settings, placement, precision)
+    _announce(settings, receipt, precision, jit_compile)
     model = _compiled_model(manifest, settings, placement, precision, jit_compile, stream.steps_per_epoch)
     with placement.strategy.scope():
         rows = restore_checkpoint(checkpoints, model, fingerprint=fingerprint)
     epochs_restored = len(rows)
     if rows:
         _logger.info("going on after epoch %d/%d, from a checkpoint", len(rows), settings.epochs)
+    checkpoint_seconds: list[float] = []
 
     def after_epoch() -> None:
+        started = time.perf_counter()
         save_checkpoint(checkpoints, model, rows, fingerprint=fingerprint)
+        checkpoint_seconds.append(time.perf_counter() - started)
 
     _run_epochs(model, stream, test, settings.epochs, folder, rows, after_epoch)
     _save(model, manifest, settings, precision, folder)
-    record = {
-        "fingerprint": fingerprint,
-        **_data_facts(manifest, requested_dataset),
-        **_hardware_facts(settings, placement, precision, jit_compile),
-        **{name: getattr(settings, name) for name in ("model", "recipe", "global_batch_size", "epochs", "seed")},
-        **_summary(rows, stream),
-        "epochs_restored": epochs_restored,
-        "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+    return _finish(
+        folder,
+        {
+            **about,
+            "effective_device": receipt.effective_device,
+            "device_verified": receipt.device_verified,
+            "device_name": receipt.device_name,
+            "num_replicas": receipt.num_replicas,
+            "precision": precision,
+            "jit_compile": jit_compile,
+            "mismatch": receipt.mismatch,
+            "receipt": receipt.to_json(),
+            **_summary(rows, stream),
+            "epochs_restored": epochs_restored,
+            # Last, when nothing more is wanted of the model: timing its step trains it on.
+            "time_breakdown": breakdown.measure(model, stream, rows, checkpoint_seconds),
+            "peak_host_bytes": breakdown.peak_host_bytes(),
+            "peak_device_bytes": breakdown.peak_device_bytes(receipt.effective_device),
+        },
+    )
+
+
+def _finish(folder: Path, record: dict) -> dict:
+    record["finished_at"] = datetime.now(UTC).isoformat(timespec="seconds")
     write_record(folder / RECORD_NAME, record)
     return record
 
@@ -108,8 +168,16 @@ def _streams(
         refuse("Train", "global_batch_size", f"at most the {train.num_examples} examples of the train split", size)
     if size % replicas:
         refuse("Train", "global_batch_size", f"a multiple of the {replicas} replicas", size)
+    if placement.effective_device == "tpu" and size // replicas < _TPU_CORE_EXAMPLES:
+        _logger.warning(
+            "[Train] global_batch_size: %d over %d TPU cores are %d examples a core; fewer than %d leave it idle, 128 "
+            "suit it best: %d",
+            *(size, replicas, size // replicas, _TPU_CORE_EXAMPLES, 128 * replicas),
+        )
     stream = InputStream(train, global_batch_size=size, seed=settings.seed)
-    return stream, InputStream(test, global_batch_size=EVALUATION_BATCH_SIZE, seed=settings.seed)
+    # Keras adds up the replicas' shares of the first batch to learn its shape: they must be alike.
+    evaluation_size = max(1, min(EVALUATION_BATCH_SIZE, test.num_examples) // replicas) * replicas
+    return stream, InputStream(test, global_batch_size=evaluation_size, seed=settings.seed)
 
 
 def _compiled_model(
@@ -125,11 +193,17 @@ def _compiled_model(
     with placement.strategy.scope():
         model = _build(manifest, settings.model, precision)
         model.compile(
-            optimizer=RECIPES[settings.recipe](steps_per_epoch * settings.epochs),
+            optimizer=make_optimizer(
+                settings.recipe,
+                total_steps=steps_per_epoch * settings.epochs,
+                global_batch_size=settings.global_batch_size,
+                scale_learning_rate=settings.scale_learning_rate,
+            ),
             loss="sparse_categorical_crossentropy",
             metrics=["accuracy"],
             jit_compile=jit_compile,
-            steps_per_execution=min(STEPS_PER_EXECUTION, steps_per_epoch),
+            # Keras runs several steps in one execution on one replica only (keras-team/keras issue 19246).
+            steps_per_execution=min(STEPS_PER_EXECUTION, steps_per_epoch) if placement.num_replicas == 1 else 1,
         )
     return model
 
@@ -143,37 +217,6 @@ def _build(manifest: Mapping, name: str, precision: str) -> keras.Model:
         raise SettingsError(f"[Train] model: {error}. Choose another dataset or model.") from error
     finally:
         keras.config.set_dtype_policy(before)
-
-
-def _baseline(total_steps: int) -> keras.optimizers.Optimizer:
-    """RMSprop at 1e-3, as the tutorials train."""
-    return keras.optimizers.RMSprop(1e-3)
-
-
-def _onecycle(total_steps: int) -> keras.optimizers.Optimizer:
-    """Adam; the rate climbs linearly to 5e-3 over the first fifth of all steps and falls linearly to zero."""
-    return keras.optimizers.Adam(WarmUpLinearDecay(5e-3, total_steps, warm_up=0.2))
-
-
-RECIPES: dict[str, Callable[[int], keras.optimizers.Optimizer]] = {"baseline": _baseline, "onecycle": _onecycle}
-
-
-class WarmUpLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """A learning rate that climbs linearly from zero to its peak and falls linearly back to zero."""
-
-    def __init__(self, peak: float, total_steps: int, *, warm_up: float) -> None:
-        """``warm_up`` is the share of ``total_steps`` on the way up, more than 0 and less than 1."""
-        self.peak, self.total_steps, self.warm_up = peak, total_steps, warm_up
-
-    def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """The learning rate of the ``step``-th update, counted from 0."""
-        # The n-th update uses the rate at its end: the first is not wasted on a rate of zero.
-        progress = (tf.cast(step, tf.float32) + 1.0) / (self.total_steps + 1.0)
-        return self.peak * tf.minimum(progress / self.warm_up, (1.0 - progress) / (1.0 - self.warm_up))
-
-    def get_config(self) -> dict:
-        """The constructor's arguments."""
-        return {"peak": self.peak, "total_steps": self.total_steps, "warm_up": self.warm_up}
 
 
 def _run_epochs(
@@ -272,22 +315,6 @@ def _data_facts(manifest: Mapping, requested_dataset: str) -> dict:
     }
 
 
-def _hardware_facts(settings: TrainSettings, placement: Placement, precision: str, jit_compile: bool) -> dict:
-    return {
-        "requested_device": settings.device,
-        "effective_device": placement.effective_device,
-        "device_verified": placement.device_verified,
-        "device_name": placement.device_name,
-        "device_evidence": placement.evidence,
-        "num_replicas": placement.num_replicas,
-        "requested_precision": settings.precision,
-        "precision": precision,
-        "requested_jit_compile": settings.jit_compile,
-        "jit_compile": jit_compile,
-        "hostname": socket.gethostname(),
-    }
-
-
 def _summary(rows: list[dict[str, float]], stream: InputStream) -> dict:
     timed = rows[1:] or rows
     examples = stream.steps_per_epoch * stream.global_batch_size * len(timed)
@@ -303,10 +330,12 @@ def _summary(rows: list[dict[str, float]], stream: InputStream) -> dict:
     }
 
 
-def _announce(settings: TrainSettings, placement: Placement, precision: str, jit_compile: bool) -> None:
+def _announce(settings: TrainSettings, receipt: hardware.Receipt, precision: str, jit_compile: bool) -> None:
+    if receipt.mismatch:
+        _logger.warning("FALLBACK to %s: %s", receipt.effective_device, receipt.mismatch["cause"])
     _logger.info(
         "training %s on %s (requested %s, %s; %s), %d replica(s), %s, XLA %s",
-        *(settings.model, placement.effective_device, settings.device),
-        "verified" if placement.device_verified else "NOT verified",
-        *(placement.device_name, placement.num_replicas, precision, "on" if jit_compile else "off"),
+        *(settings.model, receipt.effective_device, settings.device),
+        "verified" if receipt.device_verified else f"NOT verified: {'; '.join(receipt.doubts)}",
+        *(receipt.device_name, receipt.num_replicas, precision, "on" if jit_compile else "off"),
     )

@@ -41,6 +41,8 @@ def configure() -> None:
         logging.getLogger(name).setLevel(logging.INFO)
     # TFDS logs each file it opens, and deprecations of its own, through absl.
     logging.getLogger("absl").setLevel(logging.ERROR)
+    # MirroredStrategy tells of every reduction it traces.
+    logging.getLogger("tensorflow").setLevel(logging.WARNING)
     logging.getLogger("luigi-interface").setLevel(luigi.interface.core().log_level)
     logging.getLogger("luigi-interface").addHandler(_ExitCode())
     # config.py's own check of the file is stricter: it refuses what Luigi only warns about.

@@ -54,8 +54,12 @@ class Records(Stage):
         """Run the Beam job; decoded pixels are spilled beside the records and go with the job."""
         with console.quiet_imports():
             from pipeline import shards
+            from pipeline.hardware import split_cpu
             from pipeline.sources import SourceInfo
+        from tasks.train import Train
 
+        # TensorFlow's devices are laid out once in a process, and this stage is the first to compute with it.
+        split_cpu(Train().replicas)
         with tempfile.TemporaryDirectory(prefix=".spill-", dir=folder.parent) as spill_folder:
             return shards.write_records(
                 SourceInfo.from_json(self.upstream()),

@@ -7,10 +7,10 @@ import luigi
 
 from pipeline.config import TrainSettings
 from pipeline.manifest import discard
-from tasks import console
+from tasks import console, device
 from tasks.records import Records
 from tasks.settings import IntSetting, time_limit_setting
-from tasks.stage import ArtefactTarget, Stage
+from tasks.stage import RUN_ID, ArtefactTarget, Condition, Stage
 from tasks.storage import root_folder
 
 
@@ -20,13 +20,22 @@ class Train(Stage):
     kind = "runs"
     entry = "pipeline.training"
     packages = ("keras", "numpy", "tensorflow")
+    # Of which there is one, if nothing says otherwise: no two runs train at once and spoil each other's times.
+    resources = {"accelerator": 1}
 
-    # All of them shape a run: what was requested is part of it, beside what was effective.
+    # What was requested is part of a run, beside what was effective.
     model = luigi.Parameter(default="baseline_cnn", description="Network.")
     recipe = luigi.Parameter(default="onecycle", description="Optimizer and schedule: baseline or onecycle.")
     epochs = IntSetting(default=5, description="Passes over the train split.")
     global_batch_size = IntSetting(default=128, description="Examples per step over all replicas.")
+    scale_learning_rate = luigi.Parameter(default="none", description="With the global batch: none, linear or sqrt.")
     device = luigi.Parameter(default="auto", description="cpu, gpu, tpu, or auto.")
+    on_mismatch = luigi.Parameter(default="fail", description="The device is not there: fail, fallback or skip.")
+    replicas = IntSetting(default=1, description="Logical devices the CPU is split into.")
+    # Where the TPU is, not what it is.
+    tpu_address = luigi.Parameter(default="", significant=False, description="Name, grpc://host:port, or local.")
+    tpu_zone = luigi.Parameter(default="", significant=False, description="Cloud zone of the named TPU.")
+    tpu_project = luigi.Parameter(default="", significant=False, description="Cloud project of the named TPU.")
     precision = luigi.Parameter(default="auto", description="float32, bfloat16, or auto.")
     jit_compile = luigi.Parameter(default="auto", description="XLA: true, false, or auto.")
     seed = IntSetting(default=0, description="Seed of weights, dropout and the order in each epoch.")
@@ -40,6 +49,11 @@ class Train(Stage):
         """The stage's validated settings."""
         return TrainSettings(**self.param_kwargs)
 
+    def shaping_settings(self) -> Mapping[str, object]:
+        """Not what would be done about a missing CPU."""
+        shaping = super().shaping_settings()
+        return {name: shaping[name] for name in shaping if (self.device, name) != ("cpu", "on_mismatch")}
+
     def upstream(self) -> object:
         """The records' fingerprint."""
         return {"records": self.requires().output().expected}
@@ -52,13 +66,30 @@ class Train(Stage):
         """Measured on the baseline CNN: 2 MB of weights in two files and logs, two checkpoints of 3 MB at a time."""
         return 10_000_000
 
+    def condition(self) -> Condition:
+        """As any stage's; a run that an earlier process skipped does not count: the device is tried again."""
+        condition = super().condition()
+        if condition.state == "fresh":
+            manifest = self.output().manifest()
+            if manifest["status"] == "skipped" and manifest["run_id"] != RUN_ID:
+                return Condition("stale", (f"{self.device} was not there: it is tried again",))
+        return condition
+
+    def complete(self) -> bool:
+        """As any stage's; where it has to train, a device that is not there fails it before any data is prepared."""
+        if super().complete():
+            return True
+        if self.device in ("gpu", "tpu") and self.on_mismatch == "fail" and self.condition().state != "fresh":
+            device.require(self.settings)
+        return False
+
     def make(self, folder: Path) -> Mapping:
         """Train; everything there is to say stands in the run's record."""
         with console.quiet_imports():
             from pipeline import training
 
         records = self.requires()
-        training.train(
+        record = training.train(
             records.output().folder,
             self.settings,
             folder,
@@ -66,7 +97,7 @@ class Train(Stage):
             fingerprint=self.output().expected,
             checkpoints=self.checkpoints(),
         )
-        return {}
+        return {"status": record["status"]}
 
     def checkpoints(self) -> Path:
         """Where an interrupted run goes on from; outside its artefact, which is whole or not there."""

@@ -1,0 +1,98 @@
+"""Breakdown: where a run's time and memory went (… → training → metrics → report).
+
+A step of training takes a batch from the input stream and computes. Whether it waited is not seen from outside, so each
+is timed alone: the stream with nothing behind it, the step on one batch that is there already. What the step takes in
+training beyond what it takes alone is waiting.
+"""
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from pipeline.stream import InputStream
+
+# Calls of the step timed alone; each runs as many steps as one execution does in training.
+_TIMED_CALLS = 3
+_INPUT_WARM_UP_BATCHES = 20
+_INPUT_TIMED_BATCHES = 200
+
+
+def measure(
+    model: keras.Model, stream: InputStream, rows: Sequence[Mapping[str, float]], checkpoint_seconds: Sequence[float]
+) -> dict[str, float | None]:
+    """Seconds by part; trains ``model`` on, so nothing may be wanted of it afterwards.
+
+    Args:
+        model: compiled, and trained on ``stream``.
+        stream: the input stream of the train split.
+        rows: the run's metrics, one row an epoch.
+        checkpoint_seconds: time of each checkpoint saved.
+
+    Returns:
+        Per step ``step_seconds`` (in training; without the first, compiling epoch where there are more),
+        ``step_alone_seconds``, ``input_alone_seconds``; ``input_wait_share`` from 0 to 1; of the whole run
+        ``evaluation_seconds``, ``checkpoint_seconds`` and, None for a single epoch, ``compilation_seconds``.
+    """
+    epochs = [row["train_seconds"] for row in rows]
+    step = statistics.median(epochs[1:] or epochs) / stream.steps_per_epoch
+    step_alone = _step_alone_seconds(model, stream)
+    return {
+        "step_seconds": step,
+        "step_alone_seconds": step_alone,
+        "input_alone_seconds": _input_alone_seconds(stream),
+        "input_wait_share": round(max(0.0, 1 - step_alone / step), 4),
+        "compilation_seconds": max(0.0, epochs[0] - step * stream.steps_per_epoch) if len(epochs) > 1 else None,
+        "evaluation_seconds": sum(row["evaluation_seconds"] for row in rows),
+        "checkpoint_seconds": sum(checkpoint_seconds),
+    }
+
+
+def reset_peak_memory() -> None:
+    """Let the peak count from here: earlier stages ran in the same process. Linux only; elsewhere it counts them."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return
+
+
+def peak_host_bytes() -> int | None:
+    """The most memory this process held since the reset; None where Linux does not tell."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:")), None)
+
+
+def peak_device_bytes(effective_device: str) -> int | None:
+    """The most memory the first accelerator held; None for a CPU, whose memory is the host's, and where unknown."""
+    if effective_device != "gpu":
+        return None
+    return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+
+
+def _step_alone_seconds(model: keras.Model, stream: InputStream) -> float:
+    steps = min(stream.steps_per_epoch, model.steps_per_execution)
+    batch = next(iter(stream.training(0)))
+    batches = tf.data.Dataset.from_tensors(batch).repeat(steps)
+    seconds = []
+    # The first call makes what the others reuse.
+    for _ in range(1 + _TIMED_CALLS):
+        started = time.perf_counter()
+        model.fit(batches, shuffle=False, verbose=0)
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds[1:]) / steps
+
+
+def _input_alone_seconds(stream: InputStream) -> float:
+    warm_up = min(_INPUT_WARM_UP_BATCHES, stream.steps_per_epoch - 1)
+    batches = iter(stream.training(0).take(warm_up + _INPUT_TIMED_BATCHES))
+    for _ in range(warm_up):
+        next(batches)
+    started = time.perf_counter()
+    taken = sum(1 for _ in batches)
+    return (time.perf_counter() - started) / taken

@@ -1,0 +1,19 @@
+"""``python -m pipeline.hardware``: whether the device of some settings is there.
+
+Reads the fields of TrainSettings as a JSON object from standard input. Ends with 0 where the device is there, else with
+the exit code of HardwareMismatchError and the message. A process of its own, so that the one that asks
+keeps TensorFlow out: it may fork, and a TPU that was initialised cannot be given back.
+"""
+
+import json
+import sys
+
+from pipeline.config import TrainSettings
+from pipeline.errors import PipelineError
+from pipeline.hardware.strategies import place
+
+try:
+    place(TrainSettings(**json.load(sys.stdin)))
+except PipelineError as error:
+    print(error)
+    sys.exit(error.exit_code)

@@ -1,0 +1,68 @@
+"""Machine: the host's processor, the cores and memory this process is granted. Linux's own files; TensorFlow unused."""
+
+import math
+import os
+import platform
+from pathlib import Path
+
+import psutil
+
+# What decides the speed of a network on a CPU: width of vectors, and native bfloat16 and int8 products.
+_TELLING_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "sve", "bf16")
+
+
+def cpu_model() -> str:
+    """The processor as it calls itself."""
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def cpu_flags() -> set[str]:
+    """Instruction sets, in Linux's spelling."""
+    return set((_cpuinfo("flags") or _cpuinfo("Features")).split())
+
+
+def granted_cores() -> int:
+    """Cores this process may keep busy: those of its affinity, fewer where its cgroup has a quota."""
+    cores = len(os.sched_getaffinity(0))
+    quota, _, period = _cgroup("cpu.max").partition(" ")
+    return min(cores, max(1, math.ceil(int(quota) / int(period)))) if quota.isdigit() and period.isdigit() else cores
+
+
+def granted_memory_bytes() -> int:
+    """Memory this process may use: the machine's, less where its cgroup has a limit."""
+    limit = _cgroup("memory.max")
+    total = psutil.virtual_memory().total
+    return min(total, int(limit)) if limit.isdigit() else total
+
+
+def describe() -> dict[str, object]:
+    """The host as plain data."""
+    flags = cpu_flags()
+    return {
+        "cpu_model": cpu_model(),
+        "cores": os.cpu_count(),
+        "granted_cores": granted_cores(),
+        "instruction_sets": [flag for flag in _TELLING_FLAGS if flag in flags],
+        "memory_bytes": psutil.virtual_memory().total,
+        "granted_memory_bytes": granted_memory_bytes(),
+        "system": f"{platform.system()} {platform.release()}",
+    }
+
+
+def _cpuinfo(field: str) -> str:
+    """First value of a field of /proc/cpuinfo, "" on other systems than Linux."""
+    lines = _read(Path("/proc/cpuinfo")).splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(field)), "")
+
+
+def _cgroup(name: str) -> str:
+    """A limit of this process's own cgroup (version 2), "" where there is none."""
+    path = _read(Path("/proc/self/cgroup")).strip().rpartition("::")[2].lstrip("/")
+    return (_read(Path("/sys/fs/cgroup") / path / name) or _read(Path("/sys/fs/cgroup") / name)).strip()
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return ""

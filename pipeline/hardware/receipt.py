@@ -1,0 +1,162 @@
+"""Receipt: the evidence of what hardware a run really used, as plain data for its record and the report.
+
+``device_verified`` is true only where placement and probe agree with the effective device: every replica's variable and
+computation was seen on a device of its own of that kind, and an accelerator computes clearly faster than its host.
+"""
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+
+import tensorflow as tf
+
+from pipeline.config import TrainSettings
+from pipeline.hardware import machine, probe
+from pipeline.hardware.strategies import Placement
+
+# The slowest accelerator in use is many times faster than its host in these operations; a host that stands in for one
+# is exactly as fast as itself.
+_FASTER_THAN_HOST = 2.0
+# What changes speed or placement without standing in a setting of ours.
+_FLAGS = (
+    *("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA", "OMP_NUM_THREADS", "XLA_FLAGS", "TF_XLA_FLAGS"),
+    *("CUDA_VISIBLE_DEVICES", "TF_GPU_ALLOCATOR", "TF_FORCE_GPU_ALLOW_GROWTH", "TPU_NAME", "LIBTPU_INIT_ARGS"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """What was asked for, what was had, and what shows it; every value plain JSON data."""
+
+    requested: dict
+    mismatch: dict | None
+    resolver: dict
+    topology: dict
+    strategy: str
+    num_replicas: int
+    logical_devices: list[str]
+    physical_devices: list[dict]
+    placement: dict
+    probe: dict
+    host: dict
+    versions: dict
+    flags: dict
+    threads: dict
+    effective_device: str
+    device_name: str
+    device_verified: bool
+    doubts: list[str]
+
+    def to_json(self) -> dict:
+        """Plain data."""
+        return asdict(self)
+
+
+def write_receipt(settings: TrainSettings, placement: Placement, precision: str) -> Receipt:
+    """Look at the placement, time the device in the run's precision, and write down what was seen.
+
+    Takes about half a second on a CPU, twice that with an accelerator, whose host is timed too.
+    """
+    effective = placement.effective_device
+    seen = probe.observe(placement.strategy)
+    speeds = {"precision": precision, **probe.measure(effective, precision)}
+    if effective != "cpu":
+        host = probe.measure("cpu", precision)
+        speeds |= {f"host_{name}": value for name, value in host.items()}
+    doubts = find_doubts(effective, placement.num_replicas, seen, speeds)
+    asked = ("device", "precision", "jit_compile", "replicas", "on_mismatch", "tpu_address", "tpu_zone", "tpu_project")
+    return Receipt(
+        requested={name: getattr(settings, name) for name in asked},
+        mismatch=placement.mismatch and placement.mismatch.to_json(),
+        resolver=placement.resolver,
+        topology=placement.topology,
+        strategy=type(placement.strategy).__name__,
+        num_replicas=placement.num_replicas,
+        logical_devices=[device.name for device in tf.config.list_logical_devices()],
+        physical_devices=_physical_devices(),
+        placement=seen,
+        probe=speeds,
+        host=machine.describe(),
+        versions=_versions(),
+        flags={name: os.environ[name] for name in _FLAGS if name in os.environ},
+        threads={
+            "inter_op": tf.config.threading.get_inter_op_parallelism_threads(),
+            "intra_op": tf.config.threading.get_intra_op_parallelism_threads(),
+        },
+        effective_device=effective,
+        device_name=device_name(effective),
+        device_verified=not doubts,
+        doubts=doubts,
+    )
+
+
+def find_doubts(effective: str, num_replicas: int, seen: Mapping, speeds: Mapping) -> list[str]:
+    """Each way in which what was seen speaks against the effective device; none where it is verified."""
+    doubts = []
+    for what in ("variable_devices", "computation_devices"):
+        kinds = {_kind(device) for device in seen[what]}
+        if kinds != {effective}:
+            doubts.append(f"{what}: expected {effective}, seen {', '.join(sorted(kinds))}")
+        elif len(set(seen[what])) != num_replicas:
+            doubts.append(f"{what}: expected {num_replicas} devices, seen {len(set(seen[what]))}")
+    if effective != "cpu":
+        ours, host = speeds["matmul_flops_per_second"], speeds["host_matmul_flops_per_second"]
+        if ours < _FASTER_THAN_HOST * host:
+            doubts.append(f"probe: {effective} multiplies {ours / host:.1f} times as fast as its host's CPU")
+    return doubts
+
+
+def device_name(effective_device: str) -> str:
+    """The device as people know it: the processor and its granted cores, or the accelerators' names."""
+    if effective_device == "cpu":
+        return f"{machine.cpu_model()}, {machine.granted_cores()} cores"
+    return ", ".join(device["name"] for device in _physical_devices() if device["type"] == effective_device)
+
+
+def _physical_devices() -> list[dict]:
+    return [_describe(device) for device in tf.config.list_physical_devices()]
+
+
+def _describe(device: tf.config.PhysicalDevice) -> dict:
+    details = tf.config.experimental.get_device_details(device) if device.device_type == "GPU" else {}
+    description = {"type": device.device_type.lower(), "name": details.get("device_name", device.name)}
+    if "compute_capability" in details:
+        description["compute_capability"] = ".".join(map(str, details["compute_capability"]))
+        description["driver"] = _driver()
+    return description
+
+
+def _driver() -> str:
+    try:
+        return Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").splitlines()[0]
+    except (OSError, IndexError):
+        return "unknown"
+
+
+def _versions() -> dict[str, str]:
+    build = tf.sysconfig.get_build_info()
+    found = {
+        "python": platform.python_version(),
+        "tensorflow": tf.__version__,
+        # XLA and oneDNN are built into TensorFlow: its commit is their version.
+        "tensorflow_commit": tf.version.GIT_VERSION,
+        "keras": _installed("keras"),
+        "built_for_cuda": build.get("cuda_version"),
+        "built_for_cudnn": build.get("cudnn_version"),
+        "libtpu": next((_installed(name) for name in ("libtpu", "libtpu-nightly") if _installed(name)), None),
+    }
+    return {name: str(version) for name, version in found.items() if version}
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _kind(device: str) -> str:
+    return (tf.DeviceSpec.from_string(device).device_type or "none").lower()

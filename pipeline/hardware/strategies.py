@@ -1,0 +1,162 @@
+"""Strategies: a requested device becomes a tf.distribute strategy, or the reason why not.
+
+``replicas`` splits the CPU into logical devices under MirroredStrategy, so that replicated training is the real thing
+on any machine.
+"""
+
+import os
+import socket
+import urllib.parse
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import tensorflow as tf
+
+from pipeline.config import TrainSettings, refuse
+from pipeline.errors import HardwareMismatchError
+from pipeline.hardware.mismatch import Mismatch, explain
+
+# TensorFlow itself waits for an address that does not answer without end.
+CONNECT_TIMEOUT_SECONDS = 10
+_TPU_PORT = 8470
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where a run is to compute.
+
+    ``effective_device`` is "cpu", "gpu" or "tpu"; ``resolver`` and ``topology`` are what a TPU's said, plain data;
+    ``mismatch`` is set where another device was requested and could not be had.
+    """
+
+    strategy: tf.distribute.Strategy
+    requested_device: str
+    effective_device: str
+    mismatch: Mismatch | None = None
+    resolver: dict = field(default_factory=dict)
+    topology: dict = field(default_factory=dict)
+
+    @property
+    def num_replicas(self) -> int:
+        """Copies of the model that train in step."""
+        return self.strategy.num_replicas_in_sync
+
+
+def split_cpu(replicas: int) -> None:
+    """Lay out ``replicas`` logical CPU devices, before TensorFlow first computes: it holds for the process.
+
+    Raises:
+        SettingsError: TensorFlow has computed already, on another layout.
+    """
+    if replicas > 1:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        try:
+            tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * replicas)
+        except RuntimeError:
+            if len(tf.config.list_logical_devices("CPU")) < replicas:
+                refuse("Train", "replicas", "the number this process began with; run again", replicas)
+
+
+def place(settings: TrainSettings) -> Placement:
+    """The strategy for the device of the settings, "auto" being the first there is of TPU, GPU, CPU.
+
+    Raises:
+        HardwareMismatchError: the device is not there, and ``on_mismatch`` is not "fallback"; holds the Mismatch.
+        SettingsError: ``replicas`` was given for another device than the CPU.
+    """
+    requested, wanted = settings.device, _first_present() if settings.device == "auto" else settings.device
+    try:
+        return Placement(requested_device=requested, effective_device=wanted, **_STRATEGIES[wanted](settings))
+    except (ImportError, ValueError, OSError, RuntimeError, TypeError, AttributeError, tf.errors.OpError) as error:
+        if isinstance(error, HardwareMismatchError) or wanted == "cpu":
+            raise
+        mismatch = explain(wanted, error)
+        if settings.on_mismatch != "fallback":
+            raise HardwareMismatchError(str(mismatch), mismatch.to_json()) from error
+    instead = "gpu" if wanted == "tpu" and tf.config.list_physical_devices("GPU") else "cpu"
+    strategy = _STRATEGIES[instead](settings)
+    return Placement(requested_device=requested, effective_device=instead, mismatch=mismatch, **strategy)
+
+
+def _first_present() -> str:
+    # A TPU host announces itself by these; asking the resolver without them only waits for a metadata server.
+    if os.environ.get("TPU_NAME") or any(Path("/dev").glob("accel*")):
+        return "tpu"
+    return "gpu" if tf.config.list_physical_devices("GPU") else "cpu"
+
+
+def _on_cpu(settings: TrainSettings) -> dict:
+    if settings.replicas > 1:
+        split_cpu(settings.replicas)
+        return {"strategy": tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(settings.replicas)])}
+    if not tf.config.list_logical_devices("GPU"):
+        # The device TensorFlow takes by itself; a strategy of our own would copy every batch once more.
+        return {"strategy": tf.distribute.get_strategy()}
+    return {"strategy": tf.distribute.OneDeviceStrategy("/cpu:0")}
+
+
+def _on_gpu(settings: TrainSettings) -> dict:
+    _refuse_replicas(settings, "gpu")
+    gpus = tf.config.list_logical_devices("GPU")
+    if not gpus:
+        if not tf.test.is_built_with_cuda():
+            raise RuntimeError("TensorFlow is built without CUDA")
+        raise RuntimeError("TensorFlow sees none" if Path("/dev/nvidiactl").exists() else "no driver")
+    if len(gpus) == 1:
+        return {"strategy": tf.distribute.OneDeviceStrategy("/gpu:0")}
+    return {"strategy": tf.distribute.MirroredStrategy([gpu.name for gpu in gpus])}
+
+
+def _on_tpu(settings: TrainSettings) -> dict:
+    _refuse_replicas(settings, "tpu")
+    resolver = _resolve(settings)
+    if settings.tpu_address != "local":
+        _require_answer(resolver.master())
+        tf.config.experimental_connect_to_cluster(resolver)
+    topology = tf.tpu.experimental.initialize_tpu_system(resolver)
+    devices = tf.config.list_logical_devices("TPU")
+    if not devices:
+        # A resolver for "local" answers on any machine.
+        raise RuntimeError("the topology holds no TPU")
+    return {
+        "strategy": tf.distribute.TPUStrategy(resolver),
+        "resolver": {"master": resolver.master(), "cluster": _cluster(resolver)},
+        "topology": {
+            "mesh_shape": [int(size) for size in topology.mesh_shape],
+            "num_tasks": int(topology.num_tasks),
+            "num_tpus_per_task": int(topology.num_tpus_per_task),
+        },
+    }
+
+
+def _resolve(settings: TrainSettings) -> tf.distribute.cluster_resolver.ClusterResolver:
+    """The resolver for ``tpu_address``, TPU_NAME, or this very host where it has TPUs."""
+    address = (
+        settings.tpu_address or os.environ.get("TPU_NAME") or ("local" if any(Path("/dev").glob("accel*")) else None)
+    )
+    return tf.distribute.cluster_resolver.TPUClusterResolver(
+        address, zone=settings.tpu_zone or None, project=settings.tpu_project or None
+    )
+
+
+def _require_answer(master: str) -> None:
+    parts = urllib.parse.urlsplit(master if "://" in master else f"grpc://{master}")
+    if parts.hostname:
+        try:
+            socket.create_connection((parts.hostname, parts.port or _TPU_PORT), CONNECT_TIMEOUT_SECONDS).close()
+        except OSError as error:
+            raise ConnectionError(f"{master} is unreachable ({error})") from error
+
+
+def _cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> dict:
+    cluster = resolver.cluster_spec()
+    return {job: list(cluster.job_tasks(job)) for job in cluster.jobs} if cluster else {}
+
+
+def _refuse_replicas(settings: TrainSettings, device: str) -> None:
+    if settings.replicas > 1:
+        refuse("Train", "replicas", f"1 on {device} (it splits the CPU; accelerators each hold one)", settings.replicas)
+
+
+_STRATEGIES: dict[str, Callable[[TrainSettings], dict]] = {"cpu": _on_cpu, "gpu": _on_gpu, "tpu": _on_tpu}
