@@ -10,7 +10,7 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pipeline status verify clean-stale test test-faults lint format lock clean
+.PHONY: help setup pipeline status doctor verify clean-stale test test-faults lint format lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -35,6 +35,9 @@ pipeline: setup ## run what is stale of Source, Records, Train, Report (ARGS="--
 
 status: setup ## what is fresh, stale, missing or damaged, and why (ARGS="--json")
 	@$(BIN)/python -m tasks.status $(ARGS)
+
+doctor: setup ## whether a run would work here, and on what hardware (ARGS="--Train-device gpu", ARGS="--json")
+	@$(BIN)/python -m tasks.doctor $(ARGS)
 
 verify: setup ## read every artefact to the last byte
 	@$(BIN)/python -m tasks.verify $(ARGS)

@@ -28,8 +28,9 @@ import apache_beam as beam
 import numpy as np
 import tensorflow_datasets as tfds
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineRunner, create_runner
 
-from pipeline.config import RecordsSettings
+from pipeline.config import RecordsSettings, refuse
 from pipeline.records import feature_spec, serialize, write_tfrecord
 from pipeline.sources import CONTENT_DIGESTS, SPLITS, SourceInfo
 from pipeline.sources.blocks import read_block
@@ -98,13 +99,27 @@ def write_records(
     _logger.info("writing %s with Beam's %s", _census(source), settings.runner)
     with (
         watching_workers(),
-        beam.Pipeline(runner=settings.runner, options=PipelineOptions(settings.beam_flags())) as pipeline,
+        beam.Pipeline(runner=make_runner(settings), options=PipelineOptions(settings.beam_flags())) as pipeline,
     ):
         build(pipeline, job)
     summary_path = spill_folder / _SUMMARY
     shards = json.loads(summary_path.read_text(encoding="utf-8"))
     _write_tfds_metadata(job, shards)
     return _details(job, shards)
+
+
+def make_runner(settings: RecordsSettings) -> PipelineRunner:
+    """The Beam runner of the settings.
+
+    Raises:
+        SettingsError: Beam knows no such runner, or its packages are not installed.
+    """
+    try:
+        return create_runner(settings.runner)
+    except (ValueError, AttributeError, ImportError) as error:
+        refuse(
+            "Records", "runner", "the name or dotted class of an installed Beam runner", settings.runner, f" {error}"
+        )
 
 
 def build(pipeline: beam.Pipeline, job: Job) -> beam.PCollection:

@@ -24,10 +24,13 @@ DIRECTION = {
     "workers": {"errors"},
     "shards": {"config", "records", "sources", "workers"},
     "stream": {"records"},
-    "hardware": {"errors"},
+    "hardware": {"config", "errors", "hardware"},
     "models": set(),
     "checkpoint": {"errors", "manifest"},
-    "training": {"checkpoint", "config", "errors", "hardware", "manifest", "metrics", "models", "stream"},
+    "recipes": set(),
+    "breakdown": {"stream"},
+    "training": {"breakdown", "checkpoint", "config", "errors", "hardware", "manifest", "metrics", "models", "recipes"}
+    | {"stream"},
     "verify": {"errors", "manifest", "stream"},
     "report": {"errors", "metrics", "report"},
 }
@@ -35,8 +38,8 @@ THIRD_PARTY = {
     "luigi": {"tasks"},
     "apache_beam": {"shards"},
     "tensorflow_datasets": {"sources", "shards"},
-    "tensorflow": {"sources", "records", "stream", "hardware", "training", "verify"},
-    "keras": {"models", "checkpoint", "training"},
+    "tensorflow": {"sources", "records", "stream", "hardware", "recipes", "breakdown", "training", "verify"},
+    "keras": {"models", "checkpoint", "recipes", "breakdown", "training"},
     "jinja2": {"report"},
     "matplotlib": {"report"},
 }

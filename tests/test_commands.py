@@ -62,3 +62,37 @@ def test_clean_stale_removes_nothing_before_the_source_is_known(luigi):
     assert done.returncode == 2
     assert "run make pipeline" in done.stderr
     assert len(luigi.artefacts("runs")) == 1
+
+
+def test_doctor_says_what_a_run_would_use_and_that_it_would_work(luigi):
+    done = luigi.python("-m", "tasks.doctor", "--json", "--Train-device", "cpu")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert {name: check["ok"] for name, check in answer["checks"].items()} == dict.fromkeys(
+        ("packages", "storage", "dataset", "runner", "device"), True
+    )
+    assert "is prepared in" in answer["checks"]["dataset"]["says"]
+    assert answer["receipt"]["effective_device"] == "cpu"
+    assert answer["receipt"]["device_verified"] is True
+
+
+def test_doctor_names_each_thing_that_would_fail_with_its_remedy(luigi, tmp_path):
+    luigi.data_dir = tmp_path / "empty"
+    arguments = ["--Source-origin", "tfds", "--Records-runner", "FnApiRuner", "--Train-device", "tpu"]
+    arguments += ["--Train-tpu-address", "grpc://127.0.0.1:9"]
+    done = luigi.python("-m", "tasks.doctor", *arguments)
+    assert done.returncode == 3, "the first failure's code"
+    lines = {line.split()[1]: line for line in done.stdout.splitlines() if line.startswith("FAILS")}
+    assert set(lines) == {"dataset", "runner", "device"}
+    assert "tfds_data_dir" in lines["dataset"]
+    assert "FnApiRunner" in lines["runner"]
+    assert "The TPU's address does not answer." in lines["device"]
+
+
+def test_a_package_of_a_wrong_version_is_named(monkeypatch):
+    from pipeline.errors import SettingsError
+    from tasks import doctor
+
+    monkeypatch.setattr(doctor, "_installed", lambda name: "1.0" if name == "keras" else None)
+    with pytest.raises(SettingsError, match=r"keras>=3.* is needed, 1.0 is installed.*luigi.*none is installed"):
+        doctor.check_packages()

@@ -32,10 +32,10 @@ def test_refusal_names_setting_value_and_remedy(make, names):
 
 
 def test_listed_choices_are_the_implemented_ones():
-    from pipeline import models, training
+    from pipeline import models, recipes
 
     assert set(MODELS) == set(models.NETWORKS)
-    assert set(RECIPES) == set(training.RECIPES)
+    assert set(RECIPES) == set(recipes.RECIPES)
 
 
 def test_beam_flags_are_split_as_a_shell_splits():

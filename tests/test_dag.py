@@ -89,6 +89,8 @@ def test_a_damaged_shard_is_rebuilt_and_nothing_retrained(luigi):
     [
         (["--Train-epochs", "0"], "", "[Train] epochs: expected an integer from 1"),
         (["--Train-epochs", "many"], "", "[Train] epochs: expected an integer, got 'many'"),
+        (["--Train-replicas", "3"], "", "[Train] global_batch_size: expected a multiple of the 3 replicas"),
+        (["--Train-on-mismatch", "ignore"], "", "[Train] on_mismatch: expected one of fail, fallback, skip"),
         (["--Train-model", "resnet"], "", "[Train] model: expected one of baseline_cnn"),
         (["--Train-recipe", "onecycl"], "", "Did you mean 'onecycle'?"),
         (["--Source-origin", "web"], "", "[Source] origin"),
@@ -168,6 +170,42 @@ def test_a_stand_in_is_loud_and_never_final(tmp_path, tiny_tfds):
     real = luigi("--Train-epochs", "1", "--Train-global-batch-size", "64")
     assert real.returncode == 0, real.stderr
     assert {run["dataset"] for run in luigi.report()["runs"]} == {"synthetic", "cifar10"}
+
+
+NO_TPU = ["--Train-device", "tpu", "--Train-tpu-address", "grpc://127.0.0.1:9"]
+
+
+def test_a_missing_device_fails_before_any_data_is_prepared(tmp_path, tiny_tfds):
+    luigi = Luigi(tmp_path, tiny_tfds)
+    done = luigi(*FAST, *NO_TPU)
+    assert done.returncode == 7
+    assert "ERROR HardwareMismatchError: [Train] device: tpu was requested. The TPU's address does not" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(luigi.root.glob("*/*"))
+
+
+@pytest.mark.slow
+def test_a_missing_device_is_skipped_and_tried_again(luigi, tmp_path):
+    other = luigi.copy(tmp_path)
+    for _ in range(2):
+        done = other(*FAST, *NO_TPU, "--Train-on-mismatch", "skip")
+        assert done.returncode == 0, done.stderr
+        assert "SKIPPED: [Train] device: tpu was requested." in done.stderr
+    skipped = [run for run in other.report()["runs"] if run["status"] == "skipped"]
+    assert [(run["requested_device"], run["effective_device"], run["val_accuracy"]) for run in skipped] == [
+        ("tpu", "none", None)
+    ]
+
+
+@pytest.mark.slow
+def test_a_missing_device_falls_back_and_every_table_says_so(luigi, tmp_path):
+    other = luigi.copy(tmp_path)
+    done = other(*FAST, *NO_TPU, "--Train-on-mismatch", "fallback")
+    assert done.returncode == 0, done.stderr
+    assert "FALLBACK to cpu: The TPU's address does not answer." in done.stderr
+    assert "tpu → cpu" in done.stdout
+    report = {name: (other.root / "report" / name).read_text() for name in ("report.html", "report.md")}
+    assert all("fallback" in text.lower() for text in report.values())
 
 
 def test_a_second_run_on_the_same_root_leaves_and_names_the_first(luigi, tmp_path):

@@ -1,11 +1,14 @@
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from pipeline import training
+from pipeline import recipes, training
 from pipeline.config import TrainSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.metrics import METRICS_NAME, RECORD_NAME, read_metrics
@@ -134,11 +137,72 @@ def test_another_runs_checkpoint_is_not_taken(small_records, tmp_path):
     assert run(small_records, tmp_path / "b", checkpoints=checkpoints)["epochs_restored"] == 0
 
 
-def test_training_learns(small_records, tmp_path):
-    record = run(small_records, tmp_path / "a", epochs=12, recipe="baseline")
+@pytest.mark.parametrize("recipe", ["baseline", "lamb"])
+def test_training_learns(small_records, tmp_path, recipe):
+    record = run(small_records, tmp_path / "a", epochs=12, recipe=recipe)
     losses = [row["loss"] for row in read_metrics(tmp_path / "a" / METRICS_NAME)]
     assert losses[-1] < losses[0]
-    assert record["recipe"] == "baseline"
+    assert record["recipe"] == recipe
+
+
+@pytest.mark.parametrize(("how", "factor"), [("none", 1), ("linear", 4), ("sqrt", 2)])
+def test_the_learning_rate_grows_with_the_global_batch(how, factor):
+    rate = recipes.make_optimizer(
+        "baseline", total_steps=10, global_batch_size=512, scale_learning_rate=how
+    ).learning_rate
+    assert float(rate) == pytest.approx(1e-3 * factor)
+
+
+def test_where_the_time_went_adds_up(trained):
+    _, record = trained
+    parts = record["time_breakdown"]
+    assert parts["step_seconds"] * record["steps_per_epoch"] == pytest.approx(
+        record["train_seconds"] - record["first_epoch_seconds"], abs=1e-3
+    )
+    assert parts["input_wait_share"] == pytest.approx(
+        max(0, 1 - parts["step_alone_seconds"] / parts["step_seconds"]), abs=1e-3
+    )
+    assert parts["compilation_seconds"] < record["first_epoch_seconds"]
+    assert parts["evaluation_seconds"] == pytest.approx(record["evaluation_seconds"], abs=1e-3)
+    assert min(parts["input_alone_seconds"], parts["checkpoint_seconds"]) > 0
+    assert record["peak_host_bytes"] > 50e6
+
+
+def test_a_missing_device_is_skipped_with_its_reason_and_no_figures(small_records, tmp_path):
+    record = run(small_records, tmp_path / "a", device="tpu", tpu_address="grpc://127.0.0.1:9", on_mismatch="skip")
+    assert json.loads((tmp_path / "a" / RECORD_NAME).read_text()) == record
+    assert (record["status"], record["requested_device"], record["effective_device"]) == ("skipped", "tpu", "none")
+    assert "does not answer" in record["mismatch"]["cause"]
+    assert record["device_verified"] is False
+    assert {record[name] for name in ("val_accuracy", "train_seconds", "examples_per_second")} == {None}
+
+
+def test_a_fallback_trains_and_says_what_was_requested(small_records, tmp_path):
+    settings = {"device": "tpu", "tpu_address": "grpc://127.0.0.1:9", "on_mismatch": "fallback", "epochs": 1}
+    record = run(small_records, tmp_path / "a", **settings)
+    assert (record["requested_device"], record["effective_device"]) == ("tpu", "cpu")
+    assert record["device_verified"] is True
+    assert "does not answer" in record["mismatch"]["cause"]
+    assert record["receipt"]["mismatch"] == record["mismatch"]
+
+
+@pytest.mark.slow
+def test_any_number_of_replicas_trains_to_the_same_weights(small_records, tmp_path):
+    # Processes of their own: logical devices are laid out once in each.
+    script = Path(__file__).with_name("train_replicas.py")
+    weights = {}
+    for replicas in (1, 2, 4, 8):
+        folder = tmp_path / str(replicas)
+        folder.mkdir()
+        command = [sys.executable, script, small_records, folder, replicas]
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        record = json.loads((folder / RECORD_NAME).read_text())
+        assert (record["num_replicas"], record["device_verified"]) == (replicas, True)
+        weights[replicas] = load_file(folder / training.WEIGHTS_NAME)
+    for replicas in (2, 4, 8):
+        for name, weight in weights[1].items():
+            np.testing.assert_allclose(weights[replicas][name], weight, rtol=1e-4, atol=1e-6)
 
 
 def test_a_damaged_shard_is_refused_before_the_first_step(small_records, tmp_path):
@@ -161,7 +225,7 @@ def test_a_batch_larger_than_the_split_is_refused(small_records, tmp_path):
 
 @pytest.mark.parametrize("total_steps", [1, 5, 1_950])
 def test_one_cycle_climbs_and_falls(total_steps):
-    schedule = training.WarmUpLinearDecay(5e-3, total_steps, warm_up=0.2)
+    schedule = recipes.WarmUpLinearDecay(5e-3, total_steps, warm_up=0.2)
     rates = np.array([float(schedule(step)) for step in range(total_steps)])
     assert (rates > 0).all()
     assert rates.max() <= 5e-3 + 1e-9

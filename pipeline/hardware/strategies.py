@@ -14,7 +14,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from pipeline.config import TrainSettings, refuse
-from pipeline.errors import HardwareMismatchError
+from pipeline.errors import HardwareMismatchError, PipelineError
 from pipeline.hardware.mismatch import Mismatch, explain
 
 # TensorFlow itself waits for an address that does not answer without end.
@@ -69,7 +69,7 @@ def place(settings: TrainSettings) -> Placement:
     try:
         return Placement(requested_device=requested, effective_device=wanted, **_STRATEGIES[wanted](settings))
     except (ImportError, ValueError, OSError, RuntimeError, TypeError, AttributeError, tf.errors.OpError) as error:
-        if isinstance(error, HardwareMismatchError) or wanted == "cpu":
+        if isinstance(error, PipelineError) or wanted == "cpu":
             raise
         mismatch = explain(wanted, error)
         if settings.on_mismatch != "fallback":

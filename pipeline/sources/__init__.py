@@ -79,6 +79,22 @@ def resolve(settings: SourceSettings) -> SourceInfo:
         return _stand_in()
 
 
+def availability(settings: SourceSettings) -> str:
+    """How the dataset that ``settings`` ask for would be had, in words; changes nothing.
+
+    Raises:
+        The same as ``resolve``, but for what only a download shows.
+    """
+    if settings.origin == "synthetic":
+        return "the stand-in, as asked for"
+    try:
+        return tfds.availability(settings.dataset, settings.tfds_data_dir)
+    except DatasetUnavailableError as error:
+        if settings.origin == "tfds":
+            raise
+        return f"only a STAND-IN, generated images: {error}"
+
+
 def _stand_in() -> SourceInfo:
     return SourceInfo(
         dataset="synthetic",

@@ -53,6 +53,20 @@ def prepare(dataset: str, data_dir: str) -> dict:
     }
 
 
+def availability(dataset: str, data_dir: str) -> str:
+    """Where ``dataset`` is prepared, or that it can be downloaded; changes nothing.
+
+    Raises:
+        The same as ``prepare``, but for what only a download shows.
+    """
+    builder = _builder(dataset, data_dir)
+    supervised_keys(builder)
+    if builder.is_prepared():
+        return f"{dataset} is prepared in {builder.data_path}"
+    _probe_hosts(builder)
+    return f"{dataset} can be downloaded to {builder.data_path}"
+
+
 def prepared_builder(dataset: str, data_dir: str) -> DatasetBuilder:
     """The builder of a dataset that is prepared, or is now.
 

@@ -1,0 +1,144 @@
+"""``make doctor``: whether a run would work here, and the hardware receipt of this machine, without training."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from importlib import metadata
+
+from packaging.requirements import Requirement
+
+from pipeline.errors import PipelineError, SettingsError
+from pipeline.space import free_bytes, require_space
+from tasks import command, console, lock
+from tasks.records import Records
+from tasks.source import Source
+from tasks.storage import root_folder
+from tasks.train import Train
+
+_DISTRIBUTION = "tensorcraft"
+
+
+def main(argv: list[str]) -> int:
+    """Print a line for each check and the receipt; 0 only if a run would work, else the first failure's exit code."""
+    parser = command.parser("doctor", "Whether a run would work here, and what hardware it would really use.")
+    parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
+    arguments, overrides = parser.parse_known_args(argv)
+    console.configure()
+    receipt: dict = {}
+    with command.stages_of(overrides) as stages:
+        by_name = {stage.task_family: stage for stage in stages}
+        checks = {
+            "packages": check_packages,
+            "storage": lambda: check_storage(by_name["Source"], by_name["Records"], by_name["Train"]),
+            "dataset": lambda: check_dataset(by_name["Source"]),
+            "runner": lambda: check_runner(by_name["Records"]),
+            "device": lambda: check_device(by_name["Train"], receipt),
+        }
+        results = {name: _ask(check) for name, check in checks.items()}
+    if arguments.json:
+        answers = {name: {"ok": code == 0, "says": says} for name, (code, says) in results.items()}
+        print(json.dumps({"checks": answers, "receipt": receipt}, indent=1))
+    else:
+        for name, (code, says) in results.items():
+            print(f"{'ok' if code == 0 else 'FAILS':6} {name:9} {says}")
+        print("".join(f"\n{name:36} {value}" for name, value in _flattened(receipt)))
+    return next((code for code, _ in results.values() if code), 0)
+
+
+def check_packages() -> str:
+    """That each installed package is of a version this project, and with it the others, can work with.
+
+    Raises:
+        SettingsError: names those that are not.
+    """
+    wrong = []
+    for text in metadata.requires(_DISTRIBUTION) or ():
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            version = _installed(requirement.name)
+            if version is None or not requirement.specifier.contains(version, prereleases=True):
+                wrong.append(f"{requirement} is needed, {version or 'none'} is installed")
+    if wrong:
+        raise SettingsError(f"{'; '.join(wrong)}. Install the locked versions with: make clean setup")
+    return f"python and packages fit, tensorflow {_installed('tensorflow')}, keras {_installed('keras')}"
+
+
+def check_storage(source: Source, records: Records, train: Train) -> str:
+    """That the root can be written, is not in use, and has room.
+
+    Raises:
+        StorageError, BusyError: it cannot, it is, or it has not.
+    """
+    root = root_folder()
+    lock.hold()
+    needed = source.bytes_needed() + train.bytes_needed() + (records.bytes_needed() if records.is_known() else 0)
+    require_space(root, needed)
+    return f"{root}, {free_bytes(root) / 1e9:.1f} GB free, at least {needed / 1e9:.2f} GB needed"
+
+
+def check_dataset(source: Source) -> str:
+    """That the dataset is prepared or can be downloaded; where ``origin`` allows it a stand-in will do.
+
+    Raises:
+        DatasetUnavailableError: it cannot be had, and no stand-in is allowed.
+        SettingsError, UnsupportedDatasetError: it is unknown, or not image classification.
+    """
+    with console.quiet_imports():
+        from pipeline import sources
+
+    return sources.availability(source.settings)
+
+
+def check_runner(records: Records) -> str:
+    """That Beam knows the runner.
+
+    Raises:
+        SettingsError: it does not, or the runner's own packages are missing.
+    """
+    with console.quiet_imports():
+        from pipeline import shards
+
+    return f"Beam's {type(shards.make_runner(records.settings)).__name__}"
+
+
+def check_device(train: Train, receipt: dict) -> str:
+    """That the device is there and verified; fills ``receipt``.
+
+    Raises:
+        HardwareMismatchError: it is not there, and ``on_mismatch`` is not ``fallback``.
+    """
+    with console.quiet_imports():
+        from pipeline import hardware
+
+    placement = hardware.place(train.settings)
+    precision = hardware.choose_precision(train.precision, placement.effective_device)
+    found = hardware.write_receipt(train.settings, placement, precision)
+    receipt |= found.to_json()
+    verified = "verified" if found.device_verified else f"NOT verified: {'; '.join(found.doubts)}"
+    return f"{found.effective_device} (requested {train.device}, {verified}; {found.device_name}), {precision}"
+
+
+def _ask(check: Callable[[], str]) -> tuple[int, str]:
+    try:
+        return 0, check()
+    except PipelineError as error:
+        return error.exit_code, f"{type(error).__name__}: {error}"
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _flattened(value: Mapping, path: str = "") -> Iterator[tuple[str, object]]:
+    for name, part in value.items():
+        here = f"{path}{name}"
+        if isinstance(part, Mapping):
+            yield from _flattened(part, f"{here}.")
+        else:
+            yield here, f"{part:,}" if isinstance(part, int) and not isinstance(part, bool) else part
+
+
+if __name__ == "__main__":
+    command.run(main)

@@ -1,0 +1,150 @@
+"""A device that is not there: each known failure is explained with a remedy, and none passes for success."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import tensorflow as tf
+
+from pipeline.config import TrainSettings
+from pipeline.errors import HardwareMismatchError, SettingsError
+from pipeline.hardware import place, strategies
+from pipeline.hardware.mismatch import explain
+
+no_accelerator = pytest.mark.skipif(
+    any(device.device_type != "CPU" for device in tf.config.list_physical_devices()), reason="there is an accelerator"
+)
+
+# (device, exception as the libraries raise it, words of the cause, words of the remedy)
+FAILURES = [
+    ("tpu", ValueError("Please provide a TPU Name to connect to."), "No TPU is named", "tpu_address"),
+    (
+        "tpu",
+        tf.errors.NotFoundError(None, None, "TPUs not found in the cluster. Failed in initialization: No OpKernel was "
+                                "registered to support Op 'ConfigureDistributedTPU' used by {{node ...}}"),
+        "no TPU support",
+        "tensorflow-tpu",
+    ),
+    (
+        "tpu",
+        tf.errors.InvalidArgumentError(None, None, "No OpKernel was registered to support Op 'Other'"),
+        "no TPU support",
+        "tensorflow-tpu",
+    ),
+    ("tpu", tf.errors.NotFoundError(None, None, "TPUs not found in the cluster."), "no TPU behind it", "TPU host"),
+    ("tpu", RuntimeError("the topology holds no TPU"), "no TPU behind it", "TPU host"),
+    ("tpu", ImportError("libtpu.so: cannot open shared object file"), "libtpu could not be loaded", "Install libtpu"),
+    ("tpu", RuntimeError("The TPU is already in use by process with pid 4711. Not attempting to load libtpu.so"),
+     "Another process holds the TPU", "end it"),
+    ("tpu", AttributeError("module 'ml_dtypes' has no attribute 'float4'"), "do not fit together", "fresh environment"),
+    ("tpu", ImportError("jaxlib is version 0.4.1, but this version of jax requires 0.7"), "do not fit", "make clean"),
+    ("tpu", tf.errors.UnavailableError(None, None, "failed to connect to all addresses"), "does not answer", "running"),
+    ("tpu", tf.errors.DeadlineExceededError(None, None, "Deadline Exceeded"), "does not answer", "running"),
+    ("tpu", ConnectionError("grpc://10.0.0.2:8470 is unreachable (timed out)"), "does not answer", "running"),
+    ("tpu", OSError("<urlopen error [Errno -2] Name or service not known>"), "could not be resolved", "tpu_zone"),
+    ("tpu", tf.errors.UnimplementedError(None, None, "File system scheme '[local]' not implemented (file: '/a/b')"),
+     "cannot read this machine's files", "storage root"),
+    ("gpu", RuntimeError("TensorFlow is built without CUDA"), "no GPU support", "make setup EXTRA=gpu"),
+    ("gpu", RuntimeError("no driver"), "no NVIDIA driver", "nvidia-smi"),
+    ("gpu", RuntimeError("TensorFlow sees none"), "could not load its CUDA libraries", "CUDA_VISIBLE_DEVICES"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("device", "error", "cause", "remedy"), FAILURES, ids=lambda value: str(value)[:40])
+def test_a_known_failure_is_explained(device, error, cause, remedy):
+    mismatch = explain(device, error)
+    assert cause in mismatch.cause
+    assert remedy in mismatch.remedy
+    assert str(error) in mismatch.error
+
+
+def test_an_unknown_failure_is_quoted_whole():
+    mismatch = explain("tpu", RuntimeError("the moon is in the wrong place"))
+    assert "RuntimeError: the moon is in the wrong place" in mismatch.cause
+    assert "[Train] device" in mismatch.remedy
+
+
+@pytest.mark.parametrize(("device", "error", "cause", "remedy"), FAILURES[:14], ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize("fails", ["resolver", "initialisation"])
+def test_a_failure_on_the_way_to_a_tpu_is_refused(monkeypatch, device, error, cause, remedy, fails):
+    def fail(*_, **__):
+        raise error
+
+    resolver = fail if fails == "resolver" else lambda *_, **__: SimpleNamespace(master=lambda: "")
+    monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", resolver)
+    monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", fail)
+    with pytest.raises(HardwareMismatchError, match="tpu was requested") as raised:
+        place(TrainSettings(device="tpu", tpu_address="local"))
+    assert cause in raised.value.mismatch["cause"]
+    assert remedy in raised.value.mismatch["remedy"]
+
+
+@no_accelerator
+def test_an_initialisation_that_succeeds_with_zero_tpus_is_refused(monkeypatch):
+    # What the tutorials' "TPU runtime" was: everything answered, and the host's CPU trained.
+    resolver = SimpleNamespace(master=lambda: "", cluster_spec=lambda: None)
+    monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", lambda *_, **__: resolver)
+    monkeypatch.setattr(
+        tf.tpu.experimental, "initialize_tpu_system", lambda _: SimpleNamespace(mesh_shape=[1, 1, 1, 0])
+    )
+    with pytest.raises(HardwareMismatchError, match="there is no TPU behind it"):
+        place(TrainSettings(device="tpu", tpu_address="local"))
+
+
+def test_an_address_that_does_not_answer_is_refused_before_tensorflow_waits_for_it():
+    with pytest.raises(HardwareMismatchError, match="does not answer"):
+        place(TrainSettings(device="tpu", tpu_address="grpc://127.0.0.1:9"))
+
+
+def test_the_environment_names_the_tpu_where_no_setting_does(monkeypatch):
+    asked = []
+
+    def resolver(name, **where):
+        asked.append((name, where))
+        raise ValueError("Please provide a TPU Name to connect to.")
+
+    monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", resolver)
+    monkeypatch.setenv("TPU_NAME", "from-environment")
+    for settings in ({}, {"tpu_address": "mine", "tpu_zone": "z", "tpu_project": "p"}):
+        with pytest.raises(HardwareMismatchError):
+            place(TrainSettings(device="tpu", **settings))
+    assert asked == [
+        ("from-environment", {"zone": None, "project": None}),
+        ("mine", {"zone": "z", "project": "p"}),
+    ]
+
+
+@no_accelerator
+@pytest.mark.parametrize("device", ["gpu", "tpu"])
+def test_a_fallback_says_what_it_is(monkeypatch, device):
+    monkeypatch.delenv("TPU_NAME", raising=False)
+    placement = place(TrainSettings(device=device, on_mismatch="fallback"))
+    assert (placement.requested_device, placement.effective_device) == (device, "cpu")
+    assert placement.mismatch.device == device
+    assert placement.mismatch.cause
+
+
+@no_accelerator
+def test_a_tpu_that_is_announced_and_not_there_is_no_cpu_by_silence(monkeypatch):
+    monkeypatch.setattr(strategies, "_first_present", lambda: "tpu")
+    with pytest.raises(HardwareMismatchError):
+        place(TrainSettings(device="auto", tpu_address="grpc://127.0.0.1:9"))
+
+
+def test_replicas_split_the_cpu_alone(monkeypatch):
+    with pytest.raises(SettingsError, match=r"\[Train\] replicas: expected 1 on tpu"):
+        place(TrainSettings(device="tpu", replicas=2))
+
+
+@no_accelerator
+def test_the_check_in_a_process_of_its_own_ends_with_the_code_of_a_mismatch():
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline.hardware"],
+        input='{"device": "gpu"}',
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == HardwareMismatchError.exit_code
+    assert done.stdout.startswith("[Train] device: gpu was requested. This machine shows no NVIDIA driver")

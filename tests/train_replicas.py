@@ -1,0 +1,39 @@
+"""Trains a network without dropout on so many logical CPU devices.
+
+Usage: python train_replicas.py RECORDS FOLDER REPLICAS. Dropout would differ: each replica draws its own.
+"""
+
+import sys
+from pathlib import Path
+
+import keras
+
+from pipeline import models, training
+from pipeline.config import TrainSettings
+
+
+def without_dropout(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            keras.Input(image_shape, dtype="uint8"),
+            layers.Rescaling(1 / 64, offset=-2),
+            layers.Conv2D(8, 2, activation="relu"),
+            layers.MaxPooling2D(4),
+            layers.Flatten(),
+            layers.Dense(num_labels, activation="softmax"),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    records, folder, replicas = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    models.NETWORKS["baseline_cnn"] = without_dropout
+    training.train(
+        records,
+        TrainSettings(device="cpu", precision="float32", epochs=2, global_batch_size=64, replicas=replicas),
+        folder,
+        requested_dataset="cifar10",
+        fingerprint="f" * 64,
+        checkpoints=folder / "checkpoints",
+    )
