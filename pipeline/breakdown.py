@@ -43,7 +43,7 @@ def measure(
     return {
         "step_seconds": step,
         "step_alone_seconds": step_alone,
-        "input_alone_seconds": _input_alone_seconds(stream),
+        "input_alone_seconds": input_alone_seconds(stream),
         "input_wait_share": round(max(0.0, 1 - step_alone / step), 4),
         "compilation_seconds": max(0.0, epochs[0] - step * stream.steps_per_epoch) if len(epochs) > 1 else None,
         "evaluation_seconds": sum(row["evaluation_seconds"] for row in rows),
@@ -88,7 +88,8 @@ def _step_alone_seconds(model: keras.Model, stream: InputStream) -> float:
     return statistics.median(seconds[1:]) / steps
 
 
-def _input_alone_seconds(stream: InputStream) -> float:
+def input_alone_seconds(stream: InputStream) -> float:
+    """Seconds for a batch of the stream with nothing behind it, once it runs."""
     warm_up = min(_INPUT_WARM_UP_BATCHES, stream.steps_per_epoch - 1)
     batches = iter(stream.training(0).take(warm_up + _INPUT_TIMED_BATCHES))
     for _ in range(warm_up):

@@ -14,12 +14,13 @@ from typing import ClassVar
 
 from pipeline.errors import SettingsError
 
-STAGES = ("Source", "Records", "Train", "Report")
+STAGES = ("Source", "Records", "Tune", "Train", "Report")
 ON_BUSY = ("leave", "wait")
 ORIGINS = ("auto", "tfds", "synthetic")
 MODELS = ("baseline_cnn",)
 RECIPES = ("baseline", "onecycle", "lamb")
 DEVICES = ("auto", "cpu", "gpu", "tpu")
+TUNE = ("rule", "measure")
 ON_MISMATCH = ("fail", "fallback", "skip")
 SCALE_LEARNING_RATE = ("none", "linear", "sqrt")
 PRECISIONS = ("auto", "float32", "bfloat16")
@@ -137,6 +138,7 @@ class TrainSettings(StageSettings):
     tpu_project: str = ""
     precision: str = "auto"
     jit_compile: str = "auto"
+    tune: str = "rule"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -154,6 +156,7 @@ class TrainSettings(StageSettings):
             refuse("Train", "global_batch_size", multiple, self.global_batch_size)
         _one_of("Train", "precision", PRECISIONS, self.precision)
         _one_of("Train", "jit_compile", JIT_COMPILE, self.jit_compile)
+        _one_of("Train", "tune", TUNE, self.tune)
         _in_range("Train", "seed", self.seed, 0, MAX_SEED)
 
 

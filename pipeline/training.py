@@ -19,21 +19,18 @@ from safetensors.numpy import save_file
 
 from pipeline import breakdown, hardware
 from pipeline.checkpoint import restore_checkpoint, save_checkpoint
+from pipeline.computation import Computation, build, by_rule, compiled_model
 from pipeline.config import TrainSettings, refuse
-from pipeline.errors import HardwareMismatchError, SettingsError
+from pipeline.errors import HardwareMismatchError
 from pipeline.hardware import Placement
 from pipeline.manifest import check_contents, read_manifest
 from pipeline.metrics import METRICS_NAME, RECORD_NAME, append_metrics, write_record
-from pipeline.models import build_model
-from pipeline.recipes import make_optimizer
 from pipeline.stream import InputStream, Split
 
 MODEL_NAME = "model.keras"
 WEIGHTS_NAME = "weights.safetensors"
 TENSORBOARD_NAME = "tensorboard"
 
-# Large enough that the cost of calling an execution vanishes, small enough that Ctrl-C is answered in a second.
-STEPS_PER_EXECUTION = 32
 EVALUATION_BATCH_SIZE = 1_000
 _TPU_CORE_EXAMPLES = 8
 
@@ -56,11 +53,10 @@ _SKIPPED = {
     "num_replicas": 0,
     "jit_compile": False,
     "receipt": None,
+    "tuning": None,
     "time_breakdown": None,
     **dict.fromkeys(("train_seconds", "first_epoch_seconds", "examples_per_second", "val_accuracy", "val_loss")),
 }
-
-_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 _logger = logging.getLogger(__name__)
 
 
@@ -72,6 +68,7 @@ def train(
     requested_dataset: str,
     fingerprint: str,
     checkpoints: Path,
+    tuning: Mapping | None = None,
 ) -> dict:
     """Train on published records; leaves record, metrics, weights, model and TensorBoard logs in ``folder``.
 
@@ -83,6 +80,7 @@ def train(
         fingerprint: the run's own, for its record.
         checkpoints: folder of the run's checkpoints; one that is there is gone on from. It outlives a failure, and the
             caller removes it once the run is published.
+        tuning: what tuning.tune found; None computes by rule.
 
     Returns:
         The run's record as it was written, plain JSON data; times in seconds, accuracies as fractions. Its status is
@@ -111,12 +109,11 @@ def train(
         _logger.warning("SKIPPED: %s", error)
         return _finish(folder, {**about, **_SKIPPED, "precision": settings.precision, "mismatch": error.mismatch})
     breakdown.reset_peak_memory()
-    stream, test = _streams(records_folder, manifest, settings, placement)
-    precision = hardware.choose_precision(settings.precision, placement.effective_device)
-    jit_compile = hardware.choose_jit_compile(settings.jit_compile, placement.effective_device)
-    receipt = hardware.write_receipt(settings, placement, precision)
-    _announce(settings, receipt, precision, jit_compile)
-    model = _compiled_model(manifest, settings, placement, precision, jit_compile, stream.steps_per_epoch)
+    computation = Computation(**tuning["chosen"]) if tuning else by_rule(settings, placement)
+    stream, test = _streams(records_folder, manifest, settings, placement, computation)
+    receipt = hardware.write_receipt(settings, placement, computation.precision)
+    _announce(settings, receipt, computation)
+    model = compiled_model(manifest, settings, placement.strategy, computation, stream.steps_per_epoch)
     with placement.strategy.scope():
         rows = restore_checkpoint(checkpoints, model, fingerprint=fingerprint)
     epochs_restored = len(rows)
@@ -130,7 +127,7 @@ def train(
         checkpoint_seconds.append(time.perf_counter() - started)
 
     _run_epochs(model, stream, test, settings.epochs, folder, rows, after_epoch)
-    _save(model, manifest, settings, precision, folder)
+    _save(model, manifest, settings, computation.precision, folder)
     return _finish(
         folder,
         {
@@ -139,8 +136,10 @@ def train(
             "device_verified": receipt.device_verified,
             "device_name": receipt.device_name,
             "num_replicas": receipt.num_replicas,
-            "precision": precision,
-            "jit_compile": jit_compile,
+            "precision": computation.precision,
+            "jit_compile": computation.jit_compile,
+            "steps_per_execution": model.steps_per_execution,
+            "tuning": tuning,
             "mismatch": receipt.mismatch,
             "receipt": receipt.to_json(),
             **_summary(rows, stream),
@@ -160,7 +159,7 @@ def _finish(folder: Path, record: dict) -> dict:
 
 
 def _streams(
-    folder: Path, manifest: Mapping, settings: TrainSettings, placement: Placement
+    folder: Path, manifest: Mapping, settings: TrainSettings, placement: Placement, computation: Computation
 ) -> tuple[InputStream, InputStream]:
     train, test = (Split.of_manifest(folder, manifest, name) for name in ("train", "test"))
     size, replicas = settings.global_batch_size, placement.num_replicas
@@ -174,49 +173,10 @@ def _streams(
             "suit it best: %d",
             *(size, replicas, size // replicas, _TPU_CORE_EXAMPLES, 128 * replicas),
         )
-    stream = InputStream(train, global_batch_size=size, seed=settings.seed)
+    stream = InputStream(train, global_batch_size=size, seed=settings.seed, in_memory=computation.in_memory)
     # Keras adds up the replicas' shares of the first batch to learn its shape: they must be alike.
     evaluation_size = max(1, min(EVALUATION_BATCH_SIZE, test.num_examples) // replicas) * replicas
     return stream, InputStream(test, global_batch_size=evaluation_size, seed=settings.seed)
-
-
-def _compiled_model(
-    manifest: Mapping,
-    settings: TrainSettings,
-    placement: Placement,
-    precision: str,
-    jit_compile: bool,
-    steps_per_epoch: int,
-) -> keras.Model:
-    keras.utils.clear_session()
-    keras.utils.set_random_seed(settings.seed)
-    with placement.strategy.scope():
-        model = _build(manifest, settings.model, precision)
-        model.compile(
-            optimizer=make_optimizer(
-                settings.recipe,
-                total_steps=steps_per_epoch * settings.epochs,
-                global_batch_size=settings.global_batch_size,
-                scale_learning_rate=settings.scale_learning_rate,
-            ),
-            loss="sparse_categorical_crossentropy",
-            metrics=["accuracy"],
-            jit_compile=jit_compile,
-            # Keras runs several steps in one execution on one replica only (keras-team/keras issue 19246).
-            steps_per_execution=min(STEPS_PER_EXECUTION, steps_per_epoch) if placement.num_replicas == 1 else 1,
-        )
-    return model
-
-
-def _build(manifest: Mapping, name: str, precision: str) -> keras.Model:
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(_POLICIES[precision])
-    try:
-        return build_model(name, tuple(manifest["feature_spec"]["image"]["shape"]), len(manifest["label_names"]))
-    except ValueError as error:
-        raise SettingsError(f"[Train] model: {error}. Choose another dataset or model.") from error
-    finally:
-        keras.config.set_dtype_policy(before)
 
 
 def _run_epochs(
@@ -291,7 +251,7 @@ def _report_progress(rows: list[dict[str, float]], epochs: int) -> None:
 def _save(model: keras.Model, manifest: Mapping, settings: TrainSettings, precision: str, folder: Path) -> None:
     save_file(named_weights(model), folder / WEIGHTS_NAME)
     # Saved without its optimizer: the file loads in any Keras without this project's classes, and holds no schedule.
-    trained = _build(manifest, settings.model, precision)
+    trained = build(manifest, settings.model, precision)
     trained.set_weights(model.get_weights())
     trained.save(folder / MODEL_NAME)
 
@@ -330,12 +290,13 @@ def _summary(rows: list[dict[str, float]], stream: InputStream) -> dict:
     }
 
 
-def _announce(settings: TrainSettings, receipt: hardware.Receipt, precision: str, jit_compile: bool) -> None:
+def _announce(settings: TrainSettings, receipt: hardware.Receipt, computation: Computation) -> None:
     if receipt.mismatch:
         _logger.warning("FALLBACK to %s: %s", receipt.effective_device, receipt.mismatch["cause"])
     _logger.info(
         "training %s on %s (requested %s, %s; %s), %d replica(s), %s, XLA %s",
         *(settings.model, receipt.effective_device, settings.device),
         "verified" if receipt.device_verified else f"NOT verified: {'; '.join(receipt.doubts)}",
-        *(receipt.device_name, receipt.num_replicas, precision, "on" if jit_compile else "off"),
+        *(receipt.device_name, receipt.num_replicas, computation.precision),
+        "on" if computation.jit_compile else "off",
     )

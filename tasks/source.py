@@ -7,7 +7,7 @@ import luigi
 
 from pipeline.config import SourceSettings
 from tasks.settings import time_limit_setting
-from tasks.stage import RUN_ID, Condition, Stage
+from tasks.stage import Stage
 
 
 class Source(Stage):
@@ -38,23 +38,15 @@ class Source(Stage):
         """The dataset asked for."""
         return self.dataset.replace("/", "-")
 
-    def condition(self) -> Condition:
-        """As any stage's; under ``origin = auto`` an earlier run's stand-in does not count: the real one is tried."""
-        condition = super().condition()
-        if condition.state != "fresh":
-            return condition
-        manifest = self.output().manifest()
-        is_stand_in = self.origin == "auto" and manifest["source"]["origin"] == "synthetic"
-        if is_stand_in and manifest.get("run_id") != RUN_ID:
-            return Condition("stale", (f"a stand-in was taken for {self.dataset}: the real source is tried again",))
-        return condition
-
     def is_known(self) -> bool:
         """Whether there is a whole artefact, be it of a stand-in."""
-        return super().condition().state == "fresh"
+        return self.output().exists()
 
     def make(self, folder: Path) -> Mapping:
         """Get the dataset; the manifest holds all there is to say."""
         from pipeline import sources
 
-        return {"source": sources.resolve(self.settings).to_json()}
+        source = sources.resolve(self.settings).to_json()
+        is_stand_in = self.origin == "auto" and source["origin"] == "synthetic"
+        again = f"a stand-in was taken for {self.dataset}: the real source is tried again"
+        return {"source": source, "provisional": again} if is_stand_in else {"source": source}

@@ -136,7 +136,10 @@ class Stage(luigi.Task):
 
     @abc.abstractmethod
     def make(self, folder: Path) -> Mapping:
-        """Write the artefact into an empty folder; returns what its manifest says beyond the files."""
+        """Write the artefact into an empty folder; returns what its manifest says beyond the files.
+
+        An entry "provisional" there says why the artefact is not final: the next run makes it again.
+        """
 
     def shaping_settings(self) -> Mapping[str, object]:
         """The settings that can change the artefact's bytes: those that Luigi calls significant."""
@@ -167,11 +170,16 @@ class Stage(luigi.Task):
     def condition(self) -> Condition:
         """How the stage's own artefact stands, and why it must be made if it must."""
         if not all(task.is_known() for task in self.below):
-            return Condition("missing", ("what it is made from is not known before the source is",))
+            return Condition("missing", ("what it is made from is not known before the stages above are done",))
         target = self.output()
         condition = target.condition()
-        if condition.state == "fresh" and self.is_forced() and target.manifest().get("run_id") != RUN_ID:
+        # What this very run has made is final for it.
+        if condition.state != "fresh" or (manifest := target.manifest()).get("run_id") == RUN_ID:
+            return condition
+        if self.is_forced():
             return Condition("stale", (f"asked for by [Force] stage = {self.force.stage}",))
+        if "provisional" in manifest:
+            return Condition("stale", (manifest["provisional"],))
         return condition
 
     def is_forced(self) -> bool:

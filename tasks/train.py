@@ -10,8 +10,9 @@ from pipeline.manifest import discard
 from tasks import console, device
 from tasks.records import Records
 from tasks.settings import IntSetting, time_limit_setting
-from tasks.stage import RUN_ID, ArtefactTarget, Condition, Stage
+from tasks.stage import ArtefactTarget, Stage
 from tasks.storage import root_folder
+from tasks.tune import Tune
 
 
 class Train(Stage):
@@ -38,12 +39,23 @@ class Train(Stage):
     tpu_project = luigi.Parameter(default="", significant=False, description="Cloud project of the named TPU.")
     precision = luigi.Parameter(default="auto", description="float32, bfloat16, or auto.")
     jit_compile = luigi.Parameter(default="auto", description="XLA: true, false, or auto.")
+    tune = luigi.Parameter(default="rule", description="How what is auto is chosen: rule or measure.")
     seed = IntSetting(default=0, description="Seed of weights, dropout and the order in each epoch.")
     time_limit_seconds = time_limit_setting()
 
-    def requires(self) -> Records:
-        """The records to train on."""
-        return Records()
+    def requires(self) -> list[Stage]:
+        """The records to train on and, where it is to be measured, how best to."""
+        return [Records(), self.tuner()] if self.tune == "measure" else [Records()]
+
+    def tuner(self) -> Tune:
+        """The measurement for these settings."""
+        return Tune(
+            **{
+                name: self.param_kwargs[name]
+                for name in Tune.get_param_names(include_significant=True)
+                if name != "time_limit_seconds"
+            }
+        )
 
     def make_settings(self) -> TrainSettings:
         """The stage's validated settings."""
@@ -55,8 +67,9 @@ class Train(Stage):
         return {name: shaping[name] for name in shaping if (self.device, name) != ("cpu", "on_mismatch")}
 
     def upstream(self) -> object:
-        """The records' fingerprint."""
-        return {"records": self.requires().output().expected}
+        """The records' fingerprint, and what was chosen for the computation."""
+        records = {"records": Records().output().expected}
+        return records | {"computation": self.tuner().choice()["chosen"]} if self.tune == "measure" else records
 
     def label(self) -> str:
         """The network."""
@@ -65,15 +78,6 @@ class Train(Stage):
     def bytes_needed(self) -> int:
         """Measured on the baseline CNN: 2 MB of weights in two files and logs, two checkpoints of 3 MB at a time."""
         return 10_000_000
-
-    def condition(self) -> Condition:
-        """As any stage's; a run that an earlier process skipped does not count: the device is tried again."""
-        condition = super().condition()
-        if condition.state == "fresh":
-            manifest = self.output().manifest()
-            if manifest["status"] == "skipped" and manifest["run_id"] != RUN_ID:
-                return Condition("stale", (f"{self.device} was not there: it is tried again",))
-        return condition
 
     def complete(self) -> bool:
         """As any stage's; where it has to train, a device that is not there fails it before any data is prepared."""
@@ -88,7 +92,7 @@ class Train(Stage):
         with console.quiet_imports():
             from pipeline import training
 
-        records = self.requires()
+        records = Records()
         record = training.train(
             records.output().folder,
             self.settings,
@@ -96,8 +100,10 @@ class Train(Stage):
             requested_dataset=records.requires().dataset,
             fingerprint=self.output().expected,
             checkpoints=self.checkpoints(),
+            tuning=self.tuner().choice() if self.tune == "measure" else None,
         )
-        return {"status": record["status"]}
+        skipped = {"provisional": f"{self.device} was not there: it is tried again"}
+        return skipped if record["status"] == "skipped" else {}
 
     def checkpoints(self) -> Path:
         """Where an interrupted run goes on from; outside its artefact, which is whole or not there."""

@@ -95,7 +95,11 @@ def test_a_damaged_shard_is_rebuilt_and_nothing_retrained(luigi):
         (["--Train-recipe", "onecycl"], "", "Did you mean 'onecycle'?"),
         (["--Source-origin", "web"], "", "[Source] origin"),
         (["--Records-train-shards", "-1"], "", "[Records] train_shards"),
-        (["--Force-stage", "Trian"], "", "[Force] stage: expected one of Source, Records, Train, Report, nothing"),
+        (
+            ["--Force-stage", "Trian"],
+            "",
+            "[Force] stage: expected one of Source, Records, Tune, Train, Report, nothing",
+        ),
         (["--Records-time-limit-seconds", "-1"], "", "[Records] time_limit_seconds"),
         ([], "[Train]\nepoch = 3", "[Train] has no setting 'epoch'. Did you mean 'epochs'?"),
         ([], "[Trian]\nepochs = 3", "section [Trian]. Did you mean 'Train'?"),

@@ -7,9 +7,9 @@ import sys
 import pytest
 import tensorflow as tf
 
-from pipeline import hardware
+from pipeline import hardware, machine
 from pipeline.config import TrainSettings
-from pipeline.hardware import machine, probe
+from pipeline.hardware import probe
 from pipeline.hardware.receipt import find_doubts
 from pipeline.hardware.strategies import Placement
 

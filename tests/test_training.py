@@ -17,7 +17,7 @@ from pipeline.sources import synthetic
 SETTINGS = {"epochs": 2, "global_batch_size": 32, "device": "cpu", "precision": "float32"}
 
 
-def run(records, folder, *, checkpoints=None, **settings):
+def run(records, folder, *, checkpoints=None, tuning=None, **settings):
     folder.mkdir()
     options = TrainSettings(**{**SETTINGS, **settings})
     return training.train(
@@ -27,6 +27,7 @@ def run(records, folder, *, checkpoints=None, **settings):
         requested_dataset="cifar10",
         fingerprint="f" * 64,
         checkpoints=checkpoints or folder.with_name(f"{folder.name}-checkpoints"),
+        tuning=tuning,
     )
 
 

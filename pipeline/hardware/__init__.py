@@ -6,7 +6,6 @@ no proof of a TPU, and a strategy that exists is no proof of anything.
     strategies.py   requested device → strategy, or why not
     mismatch.py     an exception → cause and remedy in words
     probe.py        where a variable lives and a computation runs, and how fast
-    machine.py      what the host is: processor, cores granted, memory
     receipt.py      all of it as plain data, and whether the device is verified
     precision.py    the rules behind precision = auto and jit_compile = auto
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from pipeline.hardware import machine
+from pipeline import machine
 
 # oneDNN multiplies bfloat16 natively where the processor has one of these.
 _BFLOAT16_CPU_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})

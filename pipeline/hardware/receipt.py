@@ -13,8 +13,9 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from pipeline import machine
 from pipeline.config import TrainSettings
-from pipeline.hardware import machine, probe
+from pipeline.hardware import probe
 from pipeline.hardware.strategies import Placement
 
 # The slowest accelerator in use is many times faster than its host in these operations; a host that stands in for one

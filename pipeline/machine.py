@@ -1,4 +1,7 @@
-"""Machine: the host's processor, the cores and memory this process is granted. Linux's own files; TensorFlow unused."""
+"""Machine: the host's processor, the cores and memory this process is granted, its accelerators.
+
+Beside the data's way. From Linux's own files: asking does not cost an import of TensorFlow.
+"""
 
 import math
 import os
@@ -35,6 +38,13 @@ def granted_memory_bytes() -> int:
     return min(total, int(limit)) if limit.isdigit() else total
 
 
+def accelerators() -> list[str]:
+    """NVIDIA cards by their driver's word, TPU chips by their device files; that they compute is not said."""
+    cards = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+    chips = [path.name for path in sorted(Path("/dev").glob("accel*"))]
+    return [*(_value(_read(card), "Model") for card in cards), *chips]
+
+
 def describe() -> dict[str, object]:
     """The host as plain data."""
     flags = cpu_flags()
@@ -43,6 +53,7 @@ def describe() -> dict[str, object]:
         "cores": os.cpu_count(),
         "granted_cores": granted_cores(),
         "instruction_sets": [flag for flag in _TELLING_FLAGS if flag in flags],
+        "accelerators": accelerators(),
         "memory_bytes": psutil.virtual_memory().total,
         "granted_memory_bytes": granted_memory_bytes(),
         "system": f"{platform.system()} {platform.release()}",
@@ -51,8 +62,12 @@ def describe() -> dict[str, object]:
 
 def _cpuinfo(field: str) -> str:
     """First value of a field of /proc/cpuinfo, "" on other systems than Linux."""
-    lines = _read(Path("/proc/cpuinfo")).splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith(field)), "")
+    return _value(_read(Path("/proc/cpuinfo")), field)
+
+
+def _value(text: str, field: str) -> str:
+    """First value of a field in lines of "field: value", "" where there is none."""
+    return next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith(field)), "")
 
 
 def _cgroup(name: str) -> str:

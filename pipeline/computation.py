@@ -1,0 +1,90 @@
+"""Computation: how a network is computed, apart from what is learned (training's aid).
+
+Precision, XLA, steps in one execution, and whether the examples lie in memory. ``by_rule`` chooses from what is known
+of the device; tuning.py measures instead.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import keras
+import tensorflow as tf
+
+from pipeline import hardware
+from pipeline.config import TrainSettings
+from pipeline.errors import SettingsError
+from pipeline.hardware import Placement
+from pipeline.models import build_model
+from pipeline.recipes import make_optimizer
+
+# Large enough that the cost of calling an execution vanishes, small enough that Ctrl-C is answered in a second.
+STEPS_PER_EXECUTION = 32
+
+_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Computation:
+    """``in_memory`` None: where the examples fit."""
+
+    precision: str
+    jit_compile: bool
+    steps_per_execution: int = STEPS_PER_EXECUTION
+    in_memory: bool | None = None
+
+    def to_json(self) -> dict:
+        """Plain data."""
+        return asdict(self)
+
+
+def by_rule(settings: TrainSettings, placement: Placement) -> Computation:
+    """What is known to suit the device, where the settings say "auto"."""
+    return Computation(
+        precision=hardware.choose_precision(settings.precision, placement.effective_device),
+        jit_compile=hardware.choose_jit_compile(settings.jit_compile, placement.effective_device),
+        # Keras runs several steps in one execution on one replica only (keras-team/keras issue 19246).
+        steps_per_execution=STEPS_PER_EXECUTION if placement.num_replicas == 1 else 1,
+    )
+
+
+def compiled_model(
+    manifest: Mapping, settings: TrainSettings, strategy: tf.distribute.Strategy, computation: Computation, steps: int
+) -> keras.Model:
+    """A new network of seeded weights in the strategy's scope, compiled for ``steps`` steps an epoch.
+
+    Raises:
+        SettingsError: the network does not take the records' images.
+    """
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(settings.seed)
+    with strategy.scope():
+        model = build(manifest, settings.model, computation.precision)
+        model.compile(
+            optimizer=make_optimizer(
+                settings.recipe,
+                total_steps=steps * settings.epochs,
+                global_batch_size=settings.global_batch_size,
+                scale_learning_rate=settings.scale_learning_rate,
+            ),
+            loss="sparse_categorical_crossentropy",
+            metrics=["accuracy"],
+            jit_compile=computation.jit_compile,
+            steps_per_execution=min(computation.steps_per_execution, steps),
+        )
+    return model
+
+
+def build(manifest: Mapping, name: str, precision: str) -> keras.Model:
+    """The network for the records' images and labels, in a precision; not compiled.
+
+    Raises:
+        SettingsError: it does not take such images.
+    """
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(_POLICIES[precision])
+    try:
+        return build_model(name, tuple(manifest["feature_spec"]["image"]["shape"]), len(manifest["label_names"]))
+    except ValueError as error:
+        raise SettingsError(f"[Train] model: {error}. Choose another dataset or model.") from error
+    finally:
+        keras.config.set_dtype_policy(before)
