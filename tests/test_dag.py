@@ -59,7 +59,7 @@ def test_changed_epochs_rerun_training_and_report_only(luigi):
     assert len(luigi.artefacts("runs")) == 2
     report = luigi.report()
     assert {run["epochs"] for run in report["runs"]} == {1, 2}
-    assert report["current"] == next(run["fingerprint"] for run in report["runs"] if run["epochs"] == 2)
+    assert report["current"] == [run["fingerprint"] for run in report["runs"] if run["epochs"] == 2]
 
 
 def test_changed_shards_rerun_everything_below_the_source(luigi):
@@ -94,6 +94,16 @@ def test_a_damaged_shard_is_rebuilt_and_nothing_retrained(luigi):
         (["--Source-origin", "web"], "", "[Source] origin"),
         (["--Records-train-shards", "-1"], "", "[Records] train_shards"),
         (["--Force-stage", "Trian"], "", "[Force] stage: expected one of Source, Records, Train, Report, nothing"),
+        (["--seeds", "3"], "", "[Report] seeds: expected a JSON list such as '[0,1,2]', got '3'"),
+        (["--devices", "cpu"], "", "--Report-devices"),
+        (
+            ["--devices", '["cpu","gqu"]'],
+            "",
+            "[Report] devices: expected one of auto, cpu, gpu, tpu, got 'gqu'. Did you",
+        ),
+        (["--global-batch-sizes", "[256,0]"], "", "[Report] global_batch_sizes: expected an integer from 1 to 1000000"),
+        (["--seeds", "[true]"], "", "[Report] seeds: expected an integer from 0"),
+        ([], "[Report]\nprecisions = [[]]", "[Report] precisions: expected one of auto, float32, bfloat16, got ()"),
         (["--Records-time-limit-seconds", "-1"], "", "[Records] time_limit_seconds"),
         ([], "[Train]\nepoch = 3", "[Train] has no setting 'epoch'. Did you mean 'epochs'?"),
         ([], "[Trian]\nepochs = 3", "section [Trian]. Did you mean 'Train'?"),
