@@ -29,7 +29,7 @@ DIRECTION = {
     "checkpoint": {"errors", "manifest"},
     "training": {"checkpoint", "config", "errors", "hardware", "manifest", "metrics", "models", "stream"},
     "verify": {"errors", "manifest", "stream"},
-    "report": {"errors", "metrics", "report"},
+    "report": {"errors", "fingerprint", "manifest", "metrics", "report"},
 }
 THIRD_PARTY = {
     "luigi": {"tasks"},

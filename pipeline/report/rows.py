@@ -1,11 +1,22 @@
 """Rows: runs and published figures as lines of text, the same for HTML, Markdown and the terminal."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.report.formats import NO_FIGURE, dataset_name, moment, number, percent, plain, yes_no
-from pipeline.report.wording import device_note, is_stand_in
+from pipeline.report.formats import (
+    NO_FIGURE,
+    mean_number,
+    mean_percent,
+    megabytes,
+    moment,
+    number,
+    percent,
+    plain,
+    plural,
+    yes_no,
+)
+from pipeline.report.wording import device_note, is_stand_in, mark, remarks
 
 EPOCH_HEADINGS = (
     "epoch",
@@ -19,21 +30,36 @@ EPOCH_HEADINGS = (
     "learning rate",
 )
 
+TUNING_HEADINGS = ("precision", "XLA", "steps at a time", "input", "images/s")
+BATCH_HEADINGS = ("batch", "epoch, s", "step, ms", "runs")
+
+# Field of the record's time_breakdown → (what it is, decimals).
+_TIMES = {
+    "step_seconds": ("A step of training", 4),
+    "step_alone_seconds": ("A step with its images at hand", 4),
+    "input_alone_seconds": ("The input of a step alone", 4),
+    "compilation_seconds": ("Compilation", 2),
+    "evaluation_seconds": ("Evaluation", 2),
+    "checkpoint_seconds": ("Checkpoints", 2),
+}
+
 _NOT_HERE = "not here"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of the scoreboard, as text; `warning` says why its figures need care, or is empty."""
+    """One line of the scoreboard, as text; `remarks` say why its figures need care."""
 
     label: str
+    runs: str = ""
     details: tuple[str, ...]
-    current: bool = False
+    mark: str = ""
     published: bool = False
-    warning: str = ""
+    remarks: tuple[str, ...] = ()
     requested_device: str
     effective_device: str
     device_note: str
+    host: str = ""
     device_verified: str
     dataset: str
     dataset_verified: str
@@ -44,26 +70,35 @@ class Row:
     train_seconds: str
     examples_per_second: str
     val_accuracy: str
+    speedup: str
 
 
-def run_row(run: Mapping[str, Any], current: str | None) -> Row:
-    """The scoreboard's line for a run of ours."""
-    warning = f"stand-in for {dataset_name(run['requested_dataset'])}" if is_stand_in(run) else ""
+def scenario_row(scenario: Mapping[str, Any], current: Sequence[str]) -> Row:
+    """The scoreboard's line for a scenario: one run of ours, or several that differ in their seed."""
+    run, seeds = scenario, ", ".join(map(number, scenario["seeds"]))
+    several = len(scenario["seeds"]) > 1
+    which = plain(f"seeds {seeds}") if several else f"seed {seeds}, {plain(scenario['fingerprints'][0])[:8]}"
     return Row(
         label=f"{plain(run['model'])} / {plain(run['recipe'])}",
-        details=(plain(run["fingerprint"])[:8], moment(run["finished_at"])),
-        current=run["fingerprint"] == current,
-        warning=warning,
+        runs=plural(len(scenario["seeds"]), "run") if several else "",
+        details=(which, moment(run["finished_at"])),
+        mark=mark(scenario["fingerprints"], current),
+        remarks=remarks(run),
         requested_device=plain(run["requested_device"]),
         effective_device=plain(run["effective_device"]),
         device_note=device_note(run),
+        host=plain(run["hostname"] or ""),
         device_verified=yes_no(run["device_verified"]),
         dataset=plain(run["dataset"]),
         dataset_verified=yes_no(run["dataset_verified"]),
         requested_precision=plain(run["requested_precision"]),
         precision=plain(run["precision"]),
         global_batch_size=number(run["global_batch_size"]),
-        **_figures(run),
+        epochs=number(run["epochs"]),
+        train_seconds=mean_number(run["train_seconds"], 2),
+        examples_per_second=mean_number(run["examples_per_second"]),
+        val_accuracy=mean_percent(run["val_accuracy"], 2),
+        speedup=_speedup(run["speedup"]),
     )
 
 
@@ -79,7 +114,11 @@ def published_row(row: Mapping[str, Any]) -> Row:
         device_verified=_NOT_HERE,
         dataset=plain(row["dataset"]),
         dataset_verified=_NOT_HERE,
-        **_figures(row),
+        epochs=number(row["epochs"]),
+        train_seconds=number(row["train_seconds"], 2),
+        examples_per_second=number(row["examples_per_second"]),
+        val_accuracy=percent(row["val_accuracy"], 2),
+        speedup="published elsewhere",
     )
 
 
@@ -109,13 +148,79 @@ def circumstances(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The rest of what one would need to repeat a run: (what, value)."""
     return [
         ("Model / recipe", f"{plain(run['model'])} / {plain(run['recipe'])}"),
-        ("Global batch", f"{number(run['global_batch_size'])} images over {_replicas(run)}"),
+        ("Global batch", f"{number(run['global_batch_size'])} images over {plural(run['num_replicas'], 'replica')}"),
         ("Seed", plain(run["seed"])),
         ("Validation loss", number(run["val_loss"], 4)),
         ("Finished", moment(run["finished_at"])),
         ("Host", plain(run["hostname"] or "unknown")),
         ("Fingerprint", plain(run["fingerprint"])),
+        ("Peak memory", f"host {megabytes(run['peak_host_bytes'])}, device {megabytes(run['peak_device_bytes'])}"),
     ]
+
+
+def time_rows(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Where the time went: (what, seconds)."""
+    parts = run["time_breakdown"] or {}
+    return [(what, number(parts[name], decimals)) for name, (what, decimals) in _TIMES.items() if name in parts]
+
+
+def evidence(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The run's hardware receipt, whatever it holds, as (place, value) of each of its leaves."""
+    return [(plain(" / ".join(path), 120), _leaf(value)) for path, value in _leaves(run["receipt"] or {})]
+
+
+def tuning_rows(run: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """What was tried before training, in the order of TUNING_HEADINGS."""
+    return [
+        (
+            plain(tried["precision"]),
+            _switch(tried["jit_compile"]),
+            number(tried["steps_per_execution"]),
+            plain(tried["input"] or NO_FIGURE),
+            number(tried["examples_per_second"]),
+        )
+        for tried in (run["tuning"] or {}).get("candidates", ())
+    ]
+
+
+def chosen(run: Mapping[str, Any]) -> str:
+    """What the tuning chose, as "name value" pairs; empty where nothing was tuned."""
+    choice = (run["tuning"] or {}).get("chosen") or {}
+    return ", ".join(f"{plain(' / '.join(path))} {_leaf(value)}" for path, value in _leaves(choice))
+
+
+def batch_rows(table: Mapping[str, Any]) -> list[tuple[str, tuple[tuple[str, ...], ...]]]:
+    """Each line of a table by batch: its name, and its points in the order of BATCH_HEADINGS."""
+    return [
+        (
+            line_name(line),
+            tuple(
+                (
+                    number(point["global_batch_size"]),
+                    mean_number(point["epoch_seconds"], 2),
+                    mean_number(_milliseconds(point["step_seconds"]), 2),
+                    number(len(point["seeds"])),
+                )
+                for point in line["points"]
+            ),
+        )
+        for line in table["lines"]
+    ]
+
+
+def line_name(line: Mapping[str, Any]) -> str:
+    """What a line by batch was measured on, and why its figures need care."""
+    note = device_note(line)
+    care = [*remarks(line), *([] if line["device_verified"] else ["device not verified"])]
+    device = f"{plain(line['effective_device'])} ({note})" if note else plain(line["effective_device"])
+    asked_for = f"requested {plain(line['requested_device'])}"
+    return ", ".join([f"{device} on {plain(line['hostname'] or 'an unknown host')}", asked_for, *care])
+
+
+def table_name(table: Mapping[str, Any]) -> str:
+    """What the rows of a table by batch share."""
+    epochs = plural(table["epochs"], "epoch")
+    return f"{plain(table['model'])} / {plain(table['recipe'])}, {epochs}, {plain(table['precision'])}"
 
 
 def epoch_rows(epochs: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
@@ -136,17 +241,28 @@ def epoch_rows(epochs: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     ]
 
 
-def _figures(row: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        "epochs": number(row["epochs"]),
-        "train_seconds": number(row["train_seconds"], 2),
-        "examples_per_second": number(row["examples_per_second"]),
-        "val_accuracy": percent(row["val_accuracy"], 2),
-    }
+def _speedup(speedup: Mapping[str, Any]) -> str:
+    if speedup["ratio"] is None:
+        return speedup["words"]
+    return f"{number(speedup['ratio'], 2)} × {speedup['words']}"
 
 
-def _replicas(run: Mapping[str, Any]) -> str:
-    return f"{number(run['num_replicas'])} replica{'' if run['num_replicas'] == 1 else 's'}"
+def _milliseconds(figure: Mapping[str, float | None]) -> dict[str, float | None]:
+    return {name: None if seconds is None else 1000 * seconds for name, seconds in figure.items()}
+
+
+def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if not isinstance(value, dict | list):
+        yield path, value
+        return
+    for name, child in value.items() if isinstance(value, dict) else enumerate(value, start=1):
+        yield from _leaves(child, (*path, str(name)))
+
+
+def _leaf(value: Any) -> str:
+    if isinstance(value, bool):
+        return yes_no(value)
+    return NO_FIGURE if value is None else plain(value, 200)
 
 
 def _switch(value: Any) -> str:
