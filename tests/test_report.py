@@ -9,9 +9,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from report_runs import EPOCH, NAMES, RUN, render
 
-from pipeline.errors import DamagedArtefactError
-from pipeline.report import PUBLISHED, build_report, format_table, read_run, write_report
+from pipeline.report import PUBLISHED, build_report, format_table
 from pipeline.report.formats import moment, number, percent, plain, spread
 
 PROMISED = {
@@ -37,68 +37,7 @@ PROMISED = {
     "finished_at",
     "curves",
 }
-NAMES = ("report.json", "report.md", "report.html")
 SCRIPT = "<script>alert(1)</script>"
-
-RUN = {
-    "dataset": "cifar10",
-    "requested_dataset": "cifar10",
-    "dataset_verified": True,
-    "model": "baseline_cnn",
-    "recipe": "onecycle",
-    "requested_device": "auto",
-    "effective_device": "cpu",
-    "device_verified": True,
-    "device_name": "AMD EPYC 9B14",
-    "num_replicas": 1,
-    "global_batch_size": 128,
-    "epochs": 2,
-    "seed": 0,
-    "requested_precision": "auto",
-    "precision": "bfloat16",
-    "requested_jit_compile": "auto",
-    "jit_compile": False,
-    "train_seconds": 24.8,
-    "first_epoch_seconds": 13.1,
-    "examples_per_second": 10012.4,
-    "val_accuracy": 0.738,
-    "val_loss": 0.764,
-    "fingerprint": "a" * 64,
-    "finished_at": "2026-03-01T10:00:00+00:00",
-    "hostname": "bench",
-}
-EPOCH = {
-    "epoch": 1,
-    "loss": 1.5,
-    "accuracy": 0.5,
-    "val_loss": 1.2,
-    "val_accuracy": 0.6,
-    "train_seconds": 12.4,
-    "evaluation_seconds": 0.5,
-    "examples_per_second": 10000.0,
-    "learning_rate": 0.001,
-}
-
-
-@pytest.fixture
-def make_run(tmp_path):
-    """Writes a run's folder: run.json with the changes given, two epochs unless `curves` says otherwise."""
-
-    def make(name="run", curves=None, **changes):
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / "run.json").write_text(json.dumps(RUN | changes), encoding="utf-8")
-        rows = [EPOCH, EPOCH | {"epoch": 2, "val_accuracy": 0.738}] if curves is None else curves
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        (folder / "metrics.jsonl").write_text(lines, encoding="utf-8")
-        return folder
-
-    return make
-
-
-def render(folders, out, current=(RUN["fingerprint"],)):
-    write_report(build_report(folders, current=current), out)
-    return {name: (out / name).read_text(encoding="utf-8") for name in NAMES}
 
 
 def test_report_json_has_every_promised_name(make_run, tmp_path):
@@ -324,48 +263,6 @@ def test_figures_that_are_not_finite_become_null_and_a_dash(make_run, tmp_path):
 def test_a_loss_of_any_size_does_not_stop_the_report(make_run, tmp_path, loss):
     folder = make_run(curves=[EPOCH | {"loss": loss}, EPOCH | {"epoch": 2**62, "loss": -loss}])
     assert "<svg" in render([folder], tmp_path / "out")["report.html"]
-
-
-@pytest.mark.parametrize("key", list(RUN))
-def test_a_run_without_a_field_is_refused_by_file_and_field(make_run, key):
-    folder = make_run()
-    (folder / "run.json").write_text(json.dumps({name: RUN[name] for name in RUN if name != key}))
-    with pytest.raises(DamagedArtefactError, match=rf'{re.escape(str(folder / "run.json"))}.*"{key}"'):
-        read_run(folder)
-
-
-DAMAGE = [
-    ("run.json", "{", "not valid JSON"),
-    ("run.json", "[]", "expected a JSON object, found list"),
-    ("run.json", "[" * 100_000, "not valid JSON"),
-    ("run.json", json.dumps(RUN | {"epochs": "5"}), '"epochs": expected int'),
-    ("run.json", json.dumps(RUN | {"epochs": True}), '"epochs": expected int'),
-    ("run.json", json.dumps(RUN | {"train_seconds": 10**400}), '"train_seconds": expected'),
-    ("run.json", json.dumps(RUN | {"dataset_verified": "yes"}), '"dataset_verified": expected bool'),
-    ("run.json", json.dumps(RUN | {"finished_at": "yesterday"}), '"finished_at": expected an ISO 8601 date'),
-    ("run.json", json.dumps(RUN | {"finished_at": "2026-03-01T10:00:00"}), '"finished_at": expected an ISO'),
-    ("run.json", json.dumps(RUN | {"finished_at": "2026-03-01T10:00:00+02:00"}), "(not UTC)"),
-    ("metrics.jsonl", "", "expected one JSON object per epoch, found none"),
-    ("metrics.jsonl", json.dumps(EPOCH) + '\n{"epoch": 2', "line 2 is not valid JSON"),
-    ("metrics.jsonl", '{"epoch": 1}', 'line 1 lacks "loss"'),
-]
-
-
-@pytest.mark.parametrize(("name", "content", "message"), DAMAGE)
-def test_a_damaged_file_is_refused_by_name(make_run, name, content, message):
-    folder = make_run()
-    (folder / name).write_text(content)
-    with pytest.raises(DamagedArtefactError, match=re.escape(message)) as raised:
-        read_run(folder)
-    assert str(folder / name) in str(raised.value)
-
-
-@pytest.mark.parametrize("name", ["run.json", "metrics.jsonl"])
-def test_a_missing_file_is_refused_by_name(make_run, name):
-    folder = make_run()
-    (folder / name).unlink()
-    with pytest.raises(DamagedArtefactError, match=re.escape(str(folder / name))):
-        read_run(folder)
 
 
 def test_a_current_run_that_is_not_among_the_runs_is_refused(make_run):

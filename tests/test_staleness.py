@@ -37,6 +37,11 @@ def test_each_kind_of_difference_has_its_words():
     ]
 
 
+def test_several_fingerprints_are_told_by_their_beginnings():
+    old, new = ({"upstream": {"current": [letter * 64 for letter in letters]}} for letters in ("a", "ab"))
+    assert differences(old, new) == [f"upstream current: {'a' * 12} → {'a' * 12}, {'b' * 12}"]
+
+
 def flip_bit(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1

@@ -28,7 +28,8 @@ def batch_sizes(scenarios: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _table(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         **{name: rows[0][name] for name in _COMPARED},
-        "lines": [_line(line) for line in grouped(rows, _OF_A_LINE)],
+        # The longest first: they are what a sweep was made for, and what is drawn where there is room for few.
+        "lines": sorted((_line(line) for line in grouped(rows, _OF_A_LINE)), key=lambda line: -len(line["points"])),
     }
 
 

@@ -37,8 +37,7 @@ _TEXT_COLUMNS = {
     "": 1,
     "device:\nrequested →\neffective": 11,
     "device\nverified": 8,
-    "data": 9,
-    "data\nverified": 8,
+    "data,\nverified": 10,
     "model\nrecipe": 12,
     "precision": 9,
 }
@@ -90,7 +89,7 @@ def _scoreboard(report: Mapping[str, Any], width: int) -> Table:
     # Folded where there is no room: a figure cut short would be a wrong one.
     for heading in ("batch", "epochs", "seconds", "images/s", "val.\naccuracy"):
         table.add_column(Text(heading), justify="right", overflow="fold")
-    table.add_column(Text("speed-up"), min_width=14 if wide_enough else None, overflow="fold")
+    table.add_column(Text("speed-up,\nor why none"), min_width=18 if wide_enough else None, overflow="fold")
     for scenario in report["scenarios"]:
         table.add_row(*map(Text, _cells(rows.scenario_row(scenario, report["current"]))))
     table.add_section()
@@ -121,8 +120,7 @@ def _cells(row: rows.Row) -> tuple[str, ...]:
         "*" if row.mark else "†" if row.published else "",
         _lines(f"{row.requested_device} → {row.effective_device}", row.host),
         row.device_verified,
-        ", ".join([row.dataset, *row.remarks]),
-        row.dataset_verified,
+        _lines(row.dataset, row.dataset_verified),
         _lines(*row.label.split(" / "), row.runs),
         row.precision,
         row.global_batch_size,
@@ -130,7 +128,8 @@ def _cells(row: rows.Row) -> tuple[str, ...]:
         row.train_seconds.replace(" ±", "\n±"),
         row.examples_per_second.replace(" ±", "\n±"),
         row.val_accuracy.replace(" ±", "\n±"),
-        row.speedup,
+        # A row with remarks never has a ratio, and they say why.
+        ", ".join(row.remarks) or row.speedup,
     )
 
 
@@ -164,7 +163,6 @@ def _run_part(run: Mapping[str, Any], current: Sequence[str]) -> dict[str, Any]:
     shown, evidence = spread(run["curves"]), rows.evidence(run)
     return {
         "name": wording.run_name(run, current),
-        "remarks": wording.remarks(run),
         "tiles": rows.tiles(run),
         "receipt": rows.receipt(run),
         "circumstances": rows.circumstances(run),

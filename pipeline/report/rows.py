@@ -56,6 +56,7 @@ class Row:
     mark: str = ""
     published: bool = False
     remarks: tuple[str, ...] = ()
+    stand_in: bool = False
     requested_device: str
     effective_device: str
     device_note: str
@@ -84,6 +85,7 @@ def scenario_row(scenario: Mapping[str, Any], current: Sequence[str]) -> Row:
         details=(which, moment(run["finished_at"])),
         mark=mark(scenario["fingerprints"], current),
         remarks=remarks(run),
+        stand_in=is_stand_in(run),
         requested_device=plain(run["requested_device"]),
         effective_device=plain(run["effective_device"]),
         device_note=device_note(run),
@@ -159,9 +161,12 @@ def circumstances(run: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def time_rows(run: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Where the time went: (what, seconds)."""
-    parts = run["time_breakdown"] or {}
-    return [(what, number(parts[name], decimals)) for name, (what, decimals) in _TIMES.items() if name in parts]
+    """Where the time went: (what, seconds or share of a step); empty where that was not measured."""
+    parts = run["time_breakdown"]
+    if parts is None:
+        return []
+    seconds = [(what, f"{number(parts[name], decimals)} s") for name, (what, decimals) in _TIMES.items()]
+    return [*seconds, ("Share of a step spent waiting", percent(parts["input_wait_share"], 0))]
 
 
 def evidence(run: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -178,9 +178,10 @@ def mark(fingerprints: Sequence[str], current: Sequence[str]) -> str:
 
 def run_name(run: Mapping[str, Any], current: Sequence[str]) -> str:
     """A run in a few words, as in the legend of the curves."""
-    stand_in = f", stand-in for {dataset_name(run['requested_dataset'])}" if is_stand_in(run) else ""
+    used, asked = plain(run["effective_device"]), plain(run["requested_device"])
+    device = used if asked in ("auto", used) else f"{asked} → {used}"
+    where = ", ".join([device, plain(run["precision"]), *remarks(run)])
     marked = mark([run["fingerprint"]], current)
-    where = f"{plain(run['effective_device'])}, {plain(run['precision'])}{stand_in}"
     which = f"{plain(run['fingerprint'])[:8]}, batch {number(run['global_batch_size'])}, seed {number(run['seed'])}"
     return f"{plain(run['model'])} / {plain(run['recipe'])} on {where} ({', '.join(filter(None, [which, marked]))})"
 
