@@ -1,12 +1,14 @@
 """A report about several runs: what every rendering says of a sweep, and a whole sweep from end to end."""
 
 import json
+import shutil
 import statistics
 
 import pytest
 from luigi_process import FAST
 from report_runs import MISMATCH, NAMES, RUN, SKIPPED, render
 
+from pipeline.manifest import write_manifest
 from pipeline.metrics import read_metrics
 from pipeline.report import build_report, format_table
 
@@ -75,7 +77,7 @@ def test_a_skipped_run_is_a_row_with_its_reason_and_no_figures(make_run, tmp_pat
     files = render([folder], tmp_path / "out")
     table = format_table(build_report([folder], current=[RUN["fingerprint"]]), width=200)
     for text in (files["report.html"], files["report.md"], table):
-        assert "The run was skipped: tpu was requested, and there is none." in text
+        assert "The run on tpu was skipped: no TPU answers." in text
         assert "no TPU answers. Start on a TPU VM." in text
         assert "skipped: no TPU answers" in text
     row = next(line for line in files["report.md"].splitlines() if "**this run:**" in line)
@@ -202,5 +204,18 @@ def test_a_sweep_over_batches_and_seeds_ends_in_tables_that_agree_with_the_runs(
     states = luigi.status(*arguments)
     assert list(states)[2:6] == [f"Train global_batch_size {size}, seed {seed}" for size, seed in order]
     assert {state["state"] for state in states.values()} == {"fresh"}
+
+    # One of these runs as another machine would have made it, copied here.
+    original = next(luigi.root.glob(f"runs/*{report['current'][0][:12]}"))
+    copy = shutil.copytree(original, original.with_name("from-elsewhere"))
+    record = json.loads((copy / "run.json").read_text())
+    (copy / "run.json").write_text(json.dumps(record | {"hostname": "elsewhere", "examples_per_second": 1e9}))
+    identity = json.loads((copy / "manifest.json").read_text())["identity"]
+    write_manifest(copy, stage="Train", identity=identity, details={})
+    assert luigi(*arguments).returncode == 0
+    elsewhere = [row for row in luigi.report()["scenarios"] if row["hostname"] == "elsewhere"]
+    assert [(row["seeds"], row["fingerprints"]) for row in elsewhere] == [[[0], [report["current"][0]]]]
+    shutil.rmtree(copy)
+
     stale = luigi.python("-m", "tasks.clean_stale", "--dry-run", *arguments)
     assert "in 1 artefacts (not removed)" in stale.stdout, "only the run of another number of epochs"

@@ -51,7 +51,7 @@ def _speedup(scenario: Mapping[str, Any], eligible: Sequence[Mapping[str, Any]])
         return _no_ratio("no other hardware to compare with")
     nearest = min(others, key=lambda other: len(differing(scenario, other)))
     if apart := differing(scenario, nearest):
-        return _no_ratio(f"not comparable with {_name(nearest)}: {', '.join(apart)} differ{'s' * (len(apart) == 1)}")
+        return _no_ratio(f"differs from {_name(nearest)} in {', '.join(apart)}")
     baseline = min((other for other in eligible if not differing(scenario, other)), key=_slowest_first)
     if scenario is baseline:
         return _no_ratio("baseline")

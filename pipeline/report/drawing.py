@@ -93,7 +93,8 @@ def heights(values: Iterable[float | None]) -> list[float]:
 
 def _for_page(svg: str, alternative_text: str) -> str:
     view_box = re.search(r'viewBox="([\d. ]+)"', svg)[1]
-    body = svg[svg.index(">", svg.index("<svg")) + 1 :]
+    # matplotlib numbers its groups from 1 in each drawing; nothing refers to them, and a page may hold each id once.
+    body = re.sub(r'<g id="[^"]*"', "<g", svg[svg.index(">", svg.index("<svg")) + 1 :])
     for placeholder, colour in _PAGE_COLOURS.items():
         body = body.replace(placeholder, colour)
     label = html.escape(alternative_text)

@@ -53,7 +53,9 @@ def verdict(report: Mapping[str, Any]) -> str:
 
 def _verdict_on_one(run: Mapping[str, Any]) -> str:
     if run["status"] == SKIPPED:
-        return f"The run was skipped: {plain(run['requested_device'])} was requested, and there is none."
+        return _sentence(
+            f"The run on {plain(run['requested_device'])} was skipped: {plain(run['mismatch']['cause'], 300)}"
+        )
     return (
         f"{percent(run['val_accuracy'])} validation accuracy on {_data_phrase(run)} "
         f"after {plural(run['epochs'], 'epoch')}: "
