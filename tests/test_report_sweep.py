@@ -211,10 +211,11 @@ def test_a_sweep_over_batches_and_seeds_ends_in_tables_that_agree_with_the_runs(
     record = json.loads((copy / "run.json").read_text())
     (copy / "run.json").write_text(json.dumps(record | {"hostname": "elsewhere", "examples_per_second": 1e9}))
     identity = json.loads((copy / "manifest.json").read_text())["identity"]
+    (copy / "manifest.json").unlink()
     write_manifest(copy, stage="Train", identity=identity, details={})
     assert luigi(*arguments).returncode == 0
     elsewhere = [row for row in luigi.report()["scenarios"] if row["hostname"] == "elsewhere"]
-    assert [(row["seeds"], row["fingerprints"]) for row in elsewhere] == [[[0], [report["current"][0]]]]
+    assert [(row["seeds"], row["fingerprints"]) for row in elsewhere] == [([0], [report["current"][0]])]
     shutil.rmtree(copy)
 
     stale = luigi.python("-m", "tasks.clean_stale", "--dry-run", *arguments)

@@ -7,8 +7,8 @@ Last in the data's way: source → records → shards → input stream → train
     comparison.py   those rows → which may be compared, and the speed-up of those that may
     batch_sizes.py  those rows → epoch and step time by batch and device
     scoreboard.py   all of the above → one plain dict, the content of report.json
-    formats.py wording.py rows.py   that dict → the figures, sentences and cells every rendering shares
-    drawing.py curves.py            its series → inline SVG
+    formats.py wording.py rows.py details.py    that dict → the words and cells every rendering shares
+    drawing.py curves.py                        its series → inline SVG
     render.py       all of it → files in a folder, or a string for a terminal
 
 Importing this package imports matplotlib, jinja2 and rich: do so inside a task's `run()`.

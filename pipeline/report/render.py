@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.report import rows, wording
+from pipeline.report import details, rows, wording
 from pipeline.report.curves import draw_batch_sizes, draw_curves
 from pipeline.report.drawing import MARKERS, MAX_LINES
 from pipeline.report.formats import spread
@@ -151,28 +151,28 @@ def _page(report: Mapping[str, Any]) -> dict[str, Any]:
         "batch_headings": rows.BATCH_HEADINGS,
         "batch_tables": [_batch_part(table) for table in report["batch_sizes"]],
         **_curves_part(report, drawn),
-        "runs": [_run_part(run, report["current"]) for run in runs[:_MAX_RUN_PARTS]],
+        "runs": [_run_part(run) for run in runs[:_MAX_RUN_PARTS]],
         "runs_left_out": max(0, len(runs) - _MAX_RUN_PARTS),
-        "epoch_headings": rows.EPOCH_HEADINGS,
-        "tuning_headings": rows.TUNING_HEADINGS,
+        "epoch_headings": details.EPOCH_HEADINGS,
+        "tuning_headings": details.TUNING_HEADINGS,
         "markers": [marker for _, marker in MARKERS],
     }
 
 
-def _run_part(run: Mapping[str, Any], current: Sequence[str]) -> dict[str, Any]:
-    shown, evidence = spread(run["curves"]), rows.evidence(run)
+def _run_part(run: Mapping[str, Any]) -> dict[str, Any]:
+    shown, evidence = spread(run["curves"]), details.evidence(run)
     return {
-        "name": wording.run_name(run, current),
-        "tiles": rows.tiles(run),
-        "receipt": rows.receipt(run),
-        "circumstances": rows.circumstances(run),
+        "name": wording.run_name(run, []),
+        "tiles": details.tiles(run),
+        "receipt": details.receipt(run),
+        "circumstances": details.circumstances(run),
         "time_verdict": wording.time_verdict(run),
-        "times": rows.time_rows(run),
+        "times": details.time_rows(run),
         "evidence": evidence[:_MAX_EVIDENCE],
         "evidence_left_out": max(0, len(evidence) - _MAX_EVIDENCE),
-        "tuning": rows.tuning_rows(run)[:_MAX_EVIDENCE],
-        "chosen": rows.chosen(run),
-        "epochs": rows.epoch_rows(shown),
+        "tuning": details.tuning_rows(run)[:_MAX_EVIDENCE],
+        "chosen": details.chosen(run),
+        "epochs": details.epoch_rows(shown),
         "epochs_left_out": len(run["curves"]) - len(shown),
     }
 
