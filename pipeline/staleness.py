@@ -42,6 +42,8 @@ def _how(old: object, new: object) -> str:
 
 
 def _show(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "there"
     if isinstance(value, list):
         value = ", ".join(map(_show, value))
     text = _ABSENT if value is None else str(value)

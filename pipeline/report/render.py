@@ -75,9 +75,9 @@ def format_table(report: Mapping[str, Any], *, width: int | None = None) -> str:
     for headline, explanation in wording.warnings(wording.current_runs(report)):
         console.print(Text(f"! {headline}. {explanation}"))
     console.print(Text(wording.verdict(report)))
-    console.print(_scoreboard(report, console.width))
-    for table in report["batch_sizes"]:
-        console.print(_batch_table(table))
+    for table in (_scoreboard(report, console.width), *map(_batch_table, report["batch_sizes"])):
+        console.print()
+        console.print(table)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
 
 
@@ -89,7 +89,7 @@ def _scoreboard(report: Mapping[str, Any], width: int) -> Table:
     # Folded where there is no room: a figure cut short would be a wrong one.
     for heading in ("batch", "epochs", "seconds", "images/s", "val.\naccuracy"):
         table.add_column(Text(heading), justify="right", overflow="fold")
-    table.add_column(Text("speed-up,\nor why none"), min_width=18 if wide_enough else None, overflow="fold")
+    table.add_column(Text("speed-up,\nor why none"), min_width=16 if wide_enough else None, overflow="fold")
     for scenario in report["scenarios"]:
         table.add_row(*map(Text, _cells(rows.scenario_row(scenario, report["current"]))))
     table.add_section()
@@ -112,7 +112,8 @@ def _batch_table(batches: Mapping[str, Any]) -> Table:
 
 
 def _table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, caption_justify="left")
+    # The box puts one space between columns: with more the scoreboard would not fit.
+    return Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, caption_justify="left")
 
 
 def _cells(row: rows.Row) -> tuple[str, ...]:
