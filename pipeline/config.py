@@ -33,10 +33,10 @@ SWEPT = {
     "recipes": "recipe",
 }
 
+MAX_GLOBAL_BATCH_SIZE = 1_000_000
 # tf.random and Beam's options take 32-bit seeds; five digits of shard are what TFDS's file names hold.
 MAX_SEED = 2**31 - 1
 MAX_SHARDS = 99_999
-MAX_GLOBAL_BATCH_SIZE = 1_000_000
 # A year, below what an alarm of the operating system takes.
 MAX_TIME_LIMIT_SECONDS = 366 * 24 * 3600
 

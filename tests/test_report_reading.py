@@ -48,7 +48,11 @@ DAMAGE = [
         json.dumps(RUN | {"tuning": {"chosen": {}, "candidates": [3]}}),
         "candidate 1: expected a JSON object",
     ),
-    ("run.json", json.dumps(RUN | {"tuning": {"chosen": {}, "candidates": [{}]}}), 'candidate 1 lacks "precision"'),
+    (
+        "run.json",
+        json.dumps(RUN | {"tuning": {"chosen": {}, "candidates": [{}]}}),
+        'candidate 1 lacks "examples_per_second"',
+    ),
     ("metrics.jsonl", "", "expected one JSON object per epoch, found none"),
     ("metrics.jsonl", json.dumps(EPOCH) + '\n{"epoch": 2', "line 2 is not valid JSON"),
     ("metrics.jsonl", '{"epoch": 1}', 'line 1 lacks "loss"'),
@@ -88,8 +92,9 @@ def test_a_skipped_run_needs_no_metrics(make_run, metrics):
     assert (run["curves"], run["mismatch"]) == ([], MISMATCH)
 
 
-def made_from(folder, code="1", **settings):
-    identity = {"settings": {"seed": 0, "global_batch_size": 64, "epochs": 2} | settings, "code": {"f": code}}
+def made_from(folder, code="1", in_memory=True, **settings):
+    settings = {"seed": 0, "global_batch_size": 64, "epochs": 2} | settings
+    identity = {"settings": settings, "upstream": {"computation": {"in_memory": in_memory}}, "code": {"f": code}}
     write_manifest(folder, stage="Train", identity=identity, details={})
     return read_run(folder)["made_from"]
 
@@ -98,12 +103,13 @@ def test_what_a_run_was_made_from_is_the_same_for_all_seeds_and_batches_and_no_m
     folder = make_run()
     first = made_from(folder)
     assert made_from(folder, seed=1) == made_from(folder, global_batch_size=128) == first
+    assert made_from(folder, in_memory=False) == first
     assert made_from(folder, epochs=3) != first
     assert made_from(folder, code="2") != first
 
 
 def test_a_manifest_without_settings_is_damage(make_run):
     folder = make_run()
-    write_manifest(folder, stage="Train", identity={"settings": 3}, details={})
+    write_manifest(folder, stage="Train", identity={"settings": 3, "upstream": {}}, details={})
     with pytest.raises(DamagedArtefactError, match=r"manifest\.json.*expected settings"):
         read_run(folder)

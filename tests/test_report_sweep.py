@@ -1,6 +1,7 @@
 """A report about several runs: what every rendering says of a sweep, and a whole sweep from end to end."""
 
 import json
+import re
 import shutil
 import statistics
 
@@ -130,7 +131,7 @@ def test_where_the_time_went_is_said_in_words(make_run, tmp_path, share, words):
     files = render([make_run(time_breakdown=BREAKDOWN | {"input_wait_share": share})], tmp_path / "out")
     assert f'<p class="finding">{words}</p>' in files["report.html"]
     assert f"Where the time went: {words}\n" in files["report.md"]
-    assert "<dd>0.0310 s</dd>" in files["report.html"]
+    assert "<dd>31.00 ms</dd>" in files["report.html"]
 
 
 def test_what_was_not_measured_is_no_verdict(make_run, tmp_path):
@@ -151,8 +152,11 @@ def test_receipt_memory_and_tuning_are_shown_whatever_they_hold(make_run, tmp_pa
     assert "<dt>probe / matmul / 3</dt><dd>yes</dd>" in page
     assert "404 more in report.json" in page
     assert "Chosen: precision float32" in page
-    assert "4,321" in page
-    assert "4,321" in text
+    for heading in ("steps per execution", "images/s"):
+        assert re.search(rf'<th scope="col"( class="number")?>{heading}</th>', page)
+    assert '<td class="number">4,321</td>' in page
+    assert "steps per execution 8" in text
+    assert "images/s 4,321" in text
     assert "host 1,234 MB, device –" in page
     for content in (page, text):
         assert "<script" not in content

@@ -8,8 +8,9 @@ from pipeline.report.reading import FINISHED
 from pipeline.report.scenarios import SHARED, grouped
 
 _COMPARED = [name for name in COMPARED if name != "global_batch_size"]
-# What follows from the batch does not make another line: the steps, and what XLA's "auto" came to.
-_OF_A_LINE = [name for name in SHARED if name not in ("global_batch_size", "steps_per_epoch", "jit_compile")]
+# What follows from the batch does not make another line: its steps, and what was found the best way to compute it.
+_OF_A_BATCH = ("global_batch_size", "steps_per_epoch", "jit_compile", "steps_per_execution", "input_in_memory")
+_OF_A_LINE = [name for name in SHARED if name not in _OF_A_BATCH]
 
 
 def batch_sizes(scenarios: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -18,17 +18,18 @@ EPOCH_HEADINGS = (
     "learning rate",
 )
 
-TUNING_HEADINGS = ("precision", "XLA", "steps at a time", "input", "images/s")
-
-# Field of the record's time_breakdown → (what it is, decimals).
+# Field of the record's time_breakdown → (what it is, units of it in a second, their name).
 _TIMES = {
-    "step_seconds": ("A step of training", 4),
-    "step_alone_seconds": ("A step with its images at hand", 4),
-    "input_alone_seconds": ("The input of a step alone", 4),
-    "compilation_seconds": ("Compilation", 2),
-    "evaluation_seconds": ("Evaluation", 2),
-    "checkpoint_seconds": ("Checkpoints", 2),
+    "step_seconds": ("A step of training", 1000, "ms"),
+    "step_alone_seconds": ("A step with its images at hand", 1000, "ms"),
+    "input_alone_seconds": ("The input of a step alone", 1000, "ms"),
+    "compilation_seconds": ("Compilation", 1, "s"),
+    "evaluation_seconds": ("Evaluation", 1, "s"),
+    "checkpoint_seconds": ("Checkpoints", 1, "s"),
 }
+
+_RATE = "examples_per_second"
+_MOST_COLUMNS = 8
 
 
 def receipt(run: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
@@ -72,7 +73,7 @@ def time_rows(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     parts = run["time_breakdown"]
     if parts is None:
         return []
-    seconds = [(what, f"{number(parts[name], decimals)} s") for name, (what, decimals) in _TIMES.items()]
+    seconds = [(what, _duration(parts[name], scale, unit)) for name, (what, scale, unit) in _TIMES.items()]
     return [*seconds, ("Share of a step spent waiting", percent(parts["input_wait_share"], 0))]
 
 
@@ -81,18 +82,13 @@ def evidence(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(plain(" / ".join(path), 120), _leaf(value)) for path, value in _leaves(run["receipt"] or {})]
 
 
-def tuning_rows(run: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """What was tried before training, in the order of TUNING_HEADINGS."""
-    return [
-        (
-            plain(tried["precision"]),
-            _switch(tried["jit_compile"]),
-            number(tried["steps_per_execution"]),
-            plain(tried["input"] or NO_FIGURE),
-            number(tried["examples_per_second"]),
-        )
-        for tried in (run["tuning"] or {}).get("candidates", ())
-    ]
+def tuning_table(run: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """What was timed before training, whatever was varied: the headings, then a row for each; empty without tuning."""
+    tried = (run["tuning"] or {}).get("candidates", ())
+    names = list(dict.fromkeys(name for candidate in tried for name in candidate))[:_MOST_COLUMNS]
+    headings = tuple("images/s" if name == _RATE else plain(name.replace("_", " ")) for name in names)
+    cells = [tuple(_timed(name, candidate.get(name)) for name in names) for candidate in tried]
+    return [headings, *cells] if tried else []
 
 
 def chosen(run: Mapping[str, Any]) -> str:
@@ -117,6 +113,14 @@ def epoch_rows(epochs: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
         )
         for row in epochs
     ]
+
+
+def _duration(seconds: float | None, scale: int, unit: str) -> str:
+    return NO_FIGURE if seconds is None else f"{number(scale * seconds, 2)} {unit}"
+
+
+def _timed(name: str, value: Any) -> str:
+    return number(value) if name == _RATE else _leaf(value)
 
 
 def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

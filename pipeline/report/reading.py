@@ -64,6 +64,8 @@ _LATER_FIELDS: Mapping[str, tuple[tuple[type, ...], Any]] = {
     "receipt": (_OPTIONAL_OBJECT, None),
     "content_digests": (_OPTIONAL_OBJECT, None),
     "steps_per_epoch": (_OPTIONAL_COUNT, None),
+    "steps_per_execution": (_OPTIONAL_COUNT, None),
+    "input_in_memory": ((bool, NoneType), None),
     "epochs_restored": (_COUNT, 0),
     "time_breakdown": (_OPTIONAL_OBJECT, None),
     "peak_host_bytes": (_OPTIONAL_COUNT, None),
@@ -89,13 +91,8 @@ _OBJECT_FIELDS: Mapping[str, _Fields] = {
     "tuning": {"chosen": _OPTIONAL_OBJECT, "candidates": (list,)},
 }
 
-_CANDIDATE_FIELDS: _Fields = {
-    "precision": _TEXT,
-    "jit_compile": (bool, str, NoneType),
-    "steps_per_execution": _OPTIONAL_COUNT,
-    "input": _OPTIONAL_TEXT,
-    "examples_per_second": _FIGURE,
-}
+# What else was varied is told by each candidate itself.
+_CANDIDATE_FIELDS: _Fields = {"examples_per_second": _FIGURE}
 
 # What a run that was skipped has none of.
 _MEASURED = ("train_seconds", "first_epoch_seconds", "examples_per_second", "val_accuracy", "val_loss")
@@ -121,8 +118,8 @@ def read_run(folder: Path) -> dict[str, Any]:
 
     Returns:
         The record's fields, those that an older record lacks filled in, with `curves` (empty for a run that was
-        skipped) and `made_from`: a hash of the manifest's identity without seed and batch, None where there is no
-        manifest.
+        skipped) and `made_from`: a hash of the manifest's identity without seed, batch and what was measured
+        for that batch, None where there is no manifest.
 
     Raises:
         DamagedArtefactError: A file is missing, is not JSON, or lacks a field or has one of another type; the
@@ -144,12 +141,15 @@ def _made_from(folder: Path) -> str | None:
         return None
     identity = read_manifest(folder)["identity"]
     try:
-        settings = dict(identity["settings"])
+        settings, upstream = dict(identity["settings"]), dict(identity["upstream"])
     except (KeyError, TypeError, ValueError) as error:
-        problem = f'"identity": expected settings, found none ({error!r})'
+        problem = f'"identity": expected settings and upstream, found other ({error!r})'
         raise DamagedArtefactError(_message(folder / MANIFEST_NAME, problem)) from error
-    rest = {name: value for name, value in settings.items() if name not in ("seed", "global_batch_size")}
-    return fingerprint({**identity, "settings": rest})
+    for name in ("seed", "global_batch_size"):
+        settings.pop(name, None)
+    # Measured anew for each batch; the record says what it came to.
+    upstream.pop("computation", None)
+    return fingerprint({**identity, "settings": settings, "upstream": upstream})
 
 
 def _read_curves(path: Path) -> list[dict[str, Any]]:

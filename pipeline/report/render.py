@@ -155,7 +155,6 @@ def _page(report: Mapping[str, Any]) -> dict[str, Any]:
         "runs": [_run_part(run) for run in runs[:_MAX_RUN_PARTS]],
         "runs_left_out": max(0, len(runs) - _MAX_RUN_PARTS),
         "epoch_headings": details.EPOCH_HEADINGS,
-        "tuning_headings": details.TUNING_HEADINGS,
         "markers": [marker for _, marker in MARKERS],
     }
 
@@ -171,7 +170,7 @@ def _run_part(run: Mapping[str, Any]) -> dict[str, Any]:
         "times": details.time_rows(run),
         "evidence": evidence[:_MAX_EVIDENCE],
         "evidence_left_out": max(0, len(evidence) - _MAX_EVIDENCE),
-        "tuning": details.tuning_rows(run)[:_MAX_EVIDENCE],
+        "tuning": details.tuning_table(run)[: 1 + _MAX_EVIDENCE],
         "chosen": details.chosen(run),
         "epochs": details.epoch_rows(shown),
         "epochs_left_out": len(run["curves"]) - len(shown),

@@ -34,6 +34,8 @@ SHARED = (
     "precision",
     "requested_jit_compile",
     "jit_compile",
+    "steps_per_execution",
+    "input_in_memory",
 )
 
 
