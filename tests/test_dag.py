@@ -94,6 +94,12 @@ def test_a_damaged_shard_is_rebuilt_and_nothing_retrained(luigi):
         (["--Source-origin", "web"], "", "[Source] origin"),
         (["--Records-train-shards", "-1"], "", "[Records] train_shards"),
         (["--Force-stage", "Trian"], "", "[Force] stage: expected one of Source, Records, Train, Report, nothing"),
+        (["--Records-time-limit-seconds", "-1"], "", "[Records] time_limit_seconds"),
+        ([], "[Train]\nepoch = 3", "[Train] has no setting 'epoch'. Did you mean 'epochs'?"),
+        ([], "[Trian]\nepochs = 3", "section [Trian]. Did you mean 'Train'?"),
+        (["--Source-dataset", "cifar1O"], "", "[Source] dataset"),
+        (["--Source-dataset", "cifar11"], "", "Did you mean 'cifar10"),
+        (["--Source-dataset", "tiny_shakespeare"], "", "tiny_shakespeare is not an image-classification dataset"),
         (["--seeds", "3"], "", "[Report] seeds: expected a JSON list such as '[0,1,2]', got '3'"),
         (["--devices", "cpu"], "", "--Report-devices"),
         (
@@ -104,12 +110,6 @@ def test_a_damaged_shard_is_rebuilt_and_nothing_retrained(luigi):
         (["--global-batch-sizes", "[256,0]"], "", "[Report] global_batch_sizes: expected an integer from 1 to 1000000"),
         (["--seeds", "[true]"], "", "[Report] seeds: expected an integer from 0"),
         ([], "[Report]\nprecisions = [[]]", "[Report] precisions: expected one of auto, float32, bfloat16, got ()"),
-        (["--Records-time-limit-seconds", "-1"], "", "[Records] time_limit_seconds"),
-        ([], "[Train]\nepoch = 3", "[Train] has no setting 'epoch'. Did you mean 'epochs'?"),
-        ([], "[Trian]\nepochs = 3", "section [Trian]. Did you mean 'Train'?"),
-        (["--Source-dataset", "cifar1O"], "", "[Source] dataset"),
-        (["--Source-dataset", "cifar11"], "", "Did you mean 'cifar10"),
-        (["--Source-dataset", "tiny_shakespeare"], "", "tiny_shakespeare is not an image-classification dataset"),
     ],
 )
 def test_a_bad_setting_is_refused_before_any_work(tmp_path, tiny_tfds, args, config, named):
