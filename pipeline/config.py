@@ -6,6 +6,7 @@ TensorFlow to be imported; a test holds each list against its implementation.
 """
 
 import difflib
+import itertools
 import re
 import shlex
 from collections.abc import Sequence
@@ -26,6 +27,16 @@ SCALE_LEARNING_RATE = ("none", "linear", "sqrt")
 PRECISIONS = ("auto", "float32", "bfloat16")
 JIT_COMPILE = ("auto", "true", "false")
 
+# Each list of [Report], and the setting of [Train] it sweeps.
+SWEPT = {
+    "devices": "device",
+    "global_batch_sizes": "global_batch_size",
+    "seeds": "seed",
+    "precisions": "precision",
+    "recipes": "recipe",
+}
+
+MAX_GLOBAL_BATCH_SIZE = 1_000_000
 # tf.random and Beam's options take 32-bit seeds; five digits of shard are what TFDS's file names hold.
 MAX_SEED = 2**31 - 1
 MAX_SHARDS = 99_999
@@ -57,9 +68,9 @@ class ForceSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class StageSettings:
-    """What every stage has, and the whole of the report's; section [Report]."""
+    """What every stage has."""
 
-    section: ClassVar[str] = "Report"
+    section: ClassVar[str]
     time_limit_seconds: int = 0
 
     def __post_init__(self) -> None:
@@ -146,7 +157,7 @@ class TrainSettings(StageSettings):
         _one_of("Train", "model", MODELS, self.model)
         _one_of("Train", "recipe", RECIPES, self.recipe)
         _in_range("Train", "epochs", self.epochs, 1, 100_000)
-        _in_range("Train", "global_batch_size", self.global_batch_size, 1, 1_000_000)
+        _in_range("Train", "global_batch_size", self.global_batch_size, 1, MAX_GLOBAL_BATCH_SIZE)
         _one_of("Train", "scale_learning_rate", SCALE_LEARNING_RATE, self.scale_learning_rate)
         _one_of("Train", "device", DEVICES, self.device)
         _one_of("Train", "on_mismatch", ON_MISMATCH, self.on_mismatch)
@@ -158,6 +169,34 @@ class TrainSettings(StageSettings):
         _one_of("Train", "jit_compile", JIT_COMPILE, self.jit_compile)
         _one_of("Train", "tune", TUNE, self.tune)
         _in_range("Train", "seed", self.seed, 0, MAX_SEED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportSettings(StageSettings):
+    """Which runs the report asks for: the product of the lists, an empty one standing for [Train]'s own value."""
+
+    section: ClassVar[str] = "Report"
+
+    devices: tuple[str, ...] = ()
+    global_batch_sizes: tuple[int, ...] = ()
+    seeds: tuple[int, ...] = ()
+    precisions: tuple[str, ...] = ()
+    recipes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, choices in (("devices", DEVICES), ("precisions", PRECISIONS), ("recipes", RECIPES)):
+            for value in getattr(self, name):
+                _one_of("Report", name, choices, value)
+        for name, low, high in (("global_batch_sizes", 1, MAX_GLOBAL_BATCH_SIZE), ("seeds", 0, MAX_SEED)):
+            for value in getattr(self, name):
+                _in_range("Report", name, value, low, high)
+
+    def combinations(self) -> list[dict[str, object]]:
+        """[Train]'s settings of each run asked for, each run once, the last list changing fastest."""
+        lists = {setting: getattr(self, name) for name, setting in SWEPT.items() if getattr(self, name)}
+        products = itertools.product(*(dict.fromkeys(values) for values in lists.values()))
+        return [dict(zip(lists, values, strict=True)) for values in products]
 
 
 def refuse(section: str, name: str, expected: str, got: object, hint: str = "") -> None:
@@ -190,5 +229,6 @@ def _one_of(section: str, name: str, choices: Sequence[str], got: str) -> None:
 
 
 def _in_range(section: str, name: str, got: int, low: int, high: int) -> None:
-    if not isinstance(got, int) or not low <= got <= high:
+    # A JSON list may hold true, which is an int to isinstance.
+    if type(got) is not int or not low <= got <= high:
         refuse(section, name, f"an integer from {low} to {high}", got)

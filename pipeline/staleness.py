@@ -42,6 +42,10 @@ def _how(old: object, new: object) -> str:
 
 
 def _show(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "there"
+    if isinstance(value, list):
+        value = ", ".join(map(_show, value))
     text = _ABSENT if value is None else str(value)
     # A fingerprint is told by its beginning, as in the folders' names.
     if len(text) == 64 and set(text) <= set("0123456789abcdef"):

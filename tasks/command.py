@@ -15,7 +15,22 @@ from tasks.stage import Stage
 def stages_of(overrides: Sequence[str]) -> Iterator[list[Stage]]:
     """The stages, from the source to the report, under settings such as ``--Train-epochs 1``."""
     with CmdlineParser.global_instance(["--module", "tasks", "Report", *overrides]) as command_line:
-        yield list(_from_below(command_line.get_task_obj()))
+        # Several runs are made from the same records: each stage once, where it is first needed.
+        yield list(dict.fromkeys(_from_below(command_line.get_task_obj())))
+
+
+def by_name(stages: Sequence[Stage]) -> dict[str, Stage]:
+    """The stages by their tasks' names; several of one name are told apart by the settings in which they differ."""
+    named = {}
+    for stage in stages:
+        others = [other.param_kwargs for other in stages if other.task_family == stage.task_family]
+        apart = [
+            f"{setting} {value}"
+            for setting, value in stage.param_kwargs.items()
+            if any(other[setting] != value for other in others)
+        ]
+        named[" ".join([stage.task_family, ", ".join(apart)]).strip()] = stage
+    return named
 
 
 def parser(name: str, description: str) -> argparse.ArgumentParser:

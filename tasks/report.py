@@ -1,4 +1,4 @@
-"""Report: aggregates the metrics of the runs into a scoreboard."""
+"""Report: asks for one run or the product of several lists, and puts all runs on one scoreboard."""
 
 import logging
 from collections.abc import Mapping
@@ -6,15 +6,19 @@ from pathlib import Path
 
 import luigi
 
-from pipeline.config import StageSettings
+from pipeline.config import SWEPT, ReportSettings
 from pipeline.errors import DamagedArtefactError
 from pipeline.manifest import check_files, publishing_in_place, read_manifest
-from tasks.settings import time_limit_setting
+from tasks.settings import ListSetting, time_limit_setting
 from tasks.stage import ArtefactTarget, Stage
 from tasks.storage import root_folder
 from tasks.train import Train
 
 _logger = logging.getLogger(__name__)
+
+
+def _swept(name: str, example: str) -> ListSetting:
+    return ListSetting(example, significant=False, description=f"Runs for each of these; empty: [Train] {SWEPT[name]}.")
 
 
 class Report(Stage):
@@ -25,20 +29,33 @@ class Report(Stage):
     packages = ("jinja2", "matplotlib", "rich")
     publishing = staticmethod(publishing_in_place)
 
+    # Not what shapes the artefact: that is which runs they come to, and they stand in what is upstream.
+    devices = _swept("devices", '["cpu","gpu"]')
+    global_batch_sizes = _swept("global_batch_sizes", "[256,512]")
+    seeds = _swept("seeds", "[0,1,2]")
+    precisions = _swept("precisions", '["float32","bfloat16"]')
+    recipes = _swept("recipes", '["baseline","onecycle"]')
     time_limit_seconds = time_limit_setting()
 
-    def requires(self) -> Train:
-        """The run this report is asked for; all others under the root are reported with it."""
-        return Train()
+    def requires(self) -> list[Train]:
+        """The runs this report is asked for; all others under the root are reported with them."""
+        return [Train(**combination) for combination in self.settings.combinations()]
 
-    def make_settings(self) -> StageSettings:
+    def make_settings(self) -> ReportSettings:
         """The stage's validated settings."""
-        return StageSettings(**self.param_kwargs)
+        return ReportSettings(**self.param_kwargs)
 
     def upstream(self) -> object:
-        """Every whole run under the root, by the digest of its record and metrics, and which one is current."""
-        runs = {manifest["fingerprint"]: _digests(manifest) for _, manifest in self.whole_runs()}
-        return {"current": self.requires().output().expected, "runs": runs}
+        """The runs asked for, and every whole run under the root by the digests of its record and metrics.
+
+        By folder: a run copied here from another machine may have the fingerprint of one that was made here.
+        """
+        runs = {folder.name: _digests(manifest) for folder, manifest in self.whole_runs()}
+        return {"current": self.current(), "runs": runs}
+
+    def current(self) -> list[str]:
+        """Fingerprints of the runs asked for, in the order asked."""
+        return [train.output().expected for train in self.below]
 
     def label(self) -> str:
         """The stable path has no label."""
@@ -66,7 +83,7 @@ class Report(Stage):
         from pipeline import report
 
         folders = [run_folder for run_folder, _ in self.whole_runs()]
-        scoreboard = report.build_report(folders, current=self.requires().output().expected)
+        scoreboard = report.build_report(folders, current=self.current())
         report.write_report(scoreboard, folder)
         self.table = report.format_table(scoreboard)
         return {}

@@ -1,5 +1,6 @@
 """From config.ini and the command line to settings: what Luigi only warns about is refused here."""
 
+import json
 from functools import cache
 
 import luigi
@@ -14,12 +15,21 @@ from pipeline.errors import SettingsError
 from tasks import console
 
 
-class IntSetting(luigi.IntParameter):
-    """An integer parameter that names itself when its value is not one."""
+class _Named:
+    """A parameter that names itself when its value is refused."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         super().__set_name__(owner, name)
         self._section = owner.__name__
+
+    def _refuse(self, expected: str, got: str) -> None:
+        # As the parameter of the root task this is the first that happens: nothing else has set up the console.
+        console.configure()
+        refuse(self._section, self._attribute_name, expected, got)
+
+
+class IntSetting(_Named, luigi.IntParameter):
+    """An integer."""
 
     def parse(self, s: str) -> int:
         """The integer that ``s`` spells.
@@ -30,9 +40,30 @@ class IntSetting(luigi.IntParameter):
         try:
             return super().parse(s)
         except ValueError:
-            # As the parameter of the root task this is the first that happens: nothing else has set up the console.
-            console.configure()
-            refuse(self._section, self._attribute_name, "an integer", s)
+            self._refuse("an integer", s)
+
+
+class ListSetting(_Named, luigi.ListParameter):
+    """A list as JSON writes it; Luigi takes any JSON and turns the letters of a bare word into a list."""
+
+    def __init__(self, example: str, **kwargs: object) -> None:
+        super().__init__(default=(), **kwargs)
+        self._example = example
+
+    def parse(self, x: str) -> tuple:
+        """The list that ``x`` spells.
+
+        Raises:
+            SettingsError: it spells none.
+        """
+        try:
+            values = json.loads(x)
+        # RecursionError: brackets nested without end.
+        except (ValueError, RecursionError):
+            values = None
+        if not isinstance(values, list):
+            self._refuse(f"a JSON list such as '{self._example}'", x)
+        return self.normalize(values)
 
 
 def time_limit_setting() -> IntSetting:

@@ -11,12 +11,13 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
     arguments, overrides = parser.parse_known_args(argv)
     with command.stages_of(overrides) as stages:
-        conditions = {stage.task_family: stage.condition() for stage in stages}
+        conditions = {name: stage.condition() for name, stage in command.by_name(stages).items()}
     if arguments.json:
         print(json.dumps({name: {"state": c.state, "reasons": c.reasons} for name, c in conditions.items()}, indent=1))
     else:
+        width = max(map(len, conditions)) + 1
         for name, condition in conditions.items():
-            print(f"{name:8} {condition.state:8} {'; '.join(condition.reasons)}".rstrip())
+            print(f"{name:{width}} {condition.state:8} {'; '.join(condition.reasons)}".rstrip())
     return 0
 
 

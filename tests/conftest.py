@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from luigi_process import FAST, Luigi
+from report_runs import write_run
 
 from pipeline.config import RecordsSettings
 from pipeline.manifest import write_manifest
@@ -122,6 +123,12 @@ def real_cifar10() -> Path:
     if not os.environ.get("TFDS_DATA_DIR") or not (data_dir / "cifar10").is_dir():
         pytest.skip("TFDS_DATA_DIR holds no prepared cifar10")
     return data_dir
+
+
+@pytest.fixture
+def make_run(tmp_path) -> Callable[..., Path]:
+    """A function that writes the folder of a run, as `write_run` does, under a name of its own."""
+    return lambda name="run", curves=None, **changes: write_run(tmp_path / name, curves, **changes)
 
 
 @pytest.fixture

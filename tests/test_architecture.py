@@ -44,7 +44,7 @@ DIRECTION = {
         "stream",
     },
     "verify": {"errors", "manifest", "stream"},
-    "report": {"errors", "metrics", "report"},
+    "report": {"errors", "fingerprint", "manifest", "metrics", "report"},
 }
 THIRD_PARTY = {
     "luigi": {"tasks"},

@@ -1,6 +1,6 @@
 import pytest
 
-from pipeline.config import MODELS, RECIPES, RecordsSettings, SourceSettings, TrainSettings
+from pipeline.config import MODELS, RECIPES, RecordsSettings, ReportSettings, SourceSettings, TrainSettings
 from pipeline.errors import SettingsError
 
 
@@ -15,6 +15,12 @@ from pipeline.errors import SettingsError
         (lambda: TrainSettings(jit_compile="yes"), ["[Train] jit_compile"]),
         (lambda: TrainSettings(seed=-1), ["[Train] seed", "got -1"]),
         (lambda: TrainSettings(global_batch_size=0), ["--Train-global-batch-size"]),
+        (lambda: TrainSettings(seed=True), ["[Train] seed", "got True"]),
+        (lambda: ReportSettings(devices=("cpu", "gp")), ["[Report] devices", "'gp'", "'gpu'", "--Report-devices"]),
+        (lambda: ReportSettings(seeds=("1",)), ["[Report] seeds: expected an integer", "got '1'"]),
+        (lambda: ReportSettings(global_batch_sizes=(32, 0)), ["[Report] global_batch_sizes", "got 0"]),
+        (lambda: ReportSettings(precisions=("float8",)), ["[Report] precisions", "bfloat16"]),
+        (lambda: ReportSettings(recipes=("sgd",)), ["[Report] recipes", "baseline, onecycle"]),
         (lambda: RecordsSettings(train_shards=0), ["[Records] train_shards", "from 1 to 99999"]),
         (lambda: RecordsSettings(test_shards=100_000), ["[Records] test_shards"]),
         (lambda: RecordsSettings(runner="Direct Runner"), ["[Records] runner"]),
@@ -40,3 +46,17 @@ def test_listed_choices_are_the_implemented_ones():
 
 def test_beam_flags_are_split_as_a_shell_splits():
     assert RecordsSettings(runner_options="--a=1 --b='x y'").beam_flags() == ["--a=1", "--b=x y"]
+
+
+def test_lists_come_to_their_product_each_run_once_in_the_order_asked():
+    settings = ReportSettings(devices=("gpu", "cpu"), seeds=(1, 0, 1))
+    assert settings.combinations() == [
+        {"device": "gpu", "seed": 1},
+        {"device": "gpu", "seed": 0},
+        {"device": "cpu", "seed": 1},
+        {"device": "cpu", "seed": 0},
+    ]
+
+
+def test_without_lists_there_is_one_run_of_the_settings_of_train():
+    assert ReportSettings().combinations() == [{}]

@@ -59,7 +59,7 @@ def test_changed_epochs_rerun_training_and_report_only(luigi):
     assert len(luigi.artefacts("runs")) == 2
     report = luigi.report()
     assert {run["epochs"] for run in report["runs"]} == {1, 2}
-    assert report["current"] == next(run["fingerprint"] for run in report["runs"] if run["epochs"] == 2)
+    assert report["current"] == [run["fingerprint"] for run in report["runs"] if run["epochs"] == 2]
 
 
 def test_changed_shards_rerun_everything_below_the_source(luigi):
@@ -106,6 +106,16 @@ def test_a_damaged_shard_is_rebuilt_and_nothing_retrained(luigi):
         (["--Source-dataset", "cifar1O"], "", "[Source] dataset"),
         (["--Source-dataset", "cifar11"], "", "Did you mean 'cifar10"),
         (["--Source-dataset", "tiny_shakespeare"], "", "tiny_shakespeare is not an image-classification dataset"),
+        (["--seeds", "3"], "", "[Report] seeds: expected a JSON list such as '[0,1,2]', got '3'"),
+        (["--devices", "cpu"], "", "--Report-devices"),
+        (
+            ["--devices", '["cpu","gqu"]'],
+            "",
+            "[Report] devices: expected one of auto, cpu, gpu, tpu, got 'gqu'. Did you",
+        ),
+        (["--global-batch-sizes", "[256,0]"], "", "[Report] global_batch_sizes: expected an integer from 1 to 1000000"),
+        (["--seeds", "[true]"], "", "[Report] seeds: expected an integer from 0"),
+        ([], "[Report]\nprecisions = [[]]", "[Report] precisions: expected one of auto, float32, bfloat16, got ()"),
     ],
 )
 def test_a_bad_setting_is_refused_before_any_work(tmp_path, tiny_tfds, args, config, named):

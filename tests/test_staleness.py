@@ -37,6 +37,16 @@ def test_each_kind_of_difference_has_its_words():
     ]
 
 
+def test_several_fingerprints_are_told_by_their_beginnings():
+    old, new = ({"upstream": {"current": [letter * 64 for letter in letters]}} for letters in ("a", "ab"))
+    assert differences(old, new) == [f"upstream current: {'a' * 12} → {'a' * 12}, {'b' * 12}"]
+
+
+def test_a_run_that_came_is_told_by_its_name():
+    old, new = ({"upstream": {"runs": runs}} for runs in ({}, {"cnn-1": {"run.json": "a" * 64}}))
+    assert differences(old, new) == ["upstream runs.cnn-1: – → there"]
+
+
 def flip_bit(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -106,7 +116,7 @@ def test_a_setting_makes_stale_what_depends_on_it(project, args, stages, reason)
     [
         ("pipeline/models.py", "Dropout(0.3", "Dropout(0.31", STAGES[2:], "pipeline.models.baseline_cnn changed"),
         ("pipeline/shards.py", "digest_size=8", "digest_size=7", STAGES[1:], "pipeline.shards.example_order changed"),
-        ("pipeline/report/wording.py", "validation accuracy on", "accuracy on", STAGES[3:], "wording.verdict changed"),
+        ("pipeline/report/wording.py", "validation accuracy on", "accuracy on", STAGES[3:], "_verdict_on_one changed"),
         ("pipeline/report/templates/report.md.j2", "#", "##", STAGES[3:], "templates/report.md.j2 changed"),
         ("pipeline/manifest.py", "indent=1", "indent=2", [], ""),
     ],

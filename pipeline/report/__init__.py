@@ -1,16 +1,21 @@
-"""Report: finished runs to a scoreboard, as JSON, Markdown, HTML and a table for the terminal.
+"""Report: runs to a scoreboard, as JSON, Markdown, HTML and a table for the terminal.
 
 Last in the data's way: source → records → shards → input stream → training → metrics → **report**.
 
-    scoreboard.py   run folders → one plain dict, the content of report.json
-    wording.py      that dict → the words and formatted figures every rendering shares
-    curves.py       per-epoch accuracy and loss → one inline SVG
+    reading.py      a run's folder → its record and metrics, checked field by field
+    scenarios.py    runs that differ in their seed alone → one row, mean and standard deviation
+    comparison.py   those rows → which may be compared, and the speed-up of those that may
+    batch_sizes.py  those rows → epoch and step time by batch and device
+    scoreboard.py   all of the above → one plain dict, the content of report.json
+    formats.py wording.py rows.py details.py    that dict → the words and cells every rendering shares
+    drawing.py curves.py                        its series → inline SVG
     render.py       all of it → files in a folder, or a string for a terminal
 
 Importing this package imports matplotlib, jinja2 and rich: do so inside a task's `run()`.
 """
 
+from pipeline.report.reading import read_run
 from pipeline.report.render import format_table, write_report
-from pipeline.report.scoreboard import PUBLISHED, build_report, read_run
+from pipeline.report.scoreboard import PUBLISHED, build_report
 
 __all__ = ["PUBLISHED", "build_report", "format_table", "read_run", "write_report"]

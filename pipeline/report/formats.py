@@ -6,7 +6,7 @@ escaping belongs to each rendering.
 
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -30,6 +30,28 @@ def percent(fraction: float | None, decimals: int = 1) -> str:
     return text if text == NO_FIGURE else f"{text} %"
 
 
+def mean_number(figure: Mapping[str, float | None], decimals: int = 0) -> str:
+    """A mean with its standard deviation where there is one, as `mean_and_deviation` gives them."""
+    mean = number(figure["mean"], decimals)
+    return mean if figure["deviation"] is None else f"{mean} ± {number(figure['deviation'], decimals)}"
+
+
+def mean_percent(figure: Mapping[str, float | None], decimals: int = 1) -> str:
+    """The same of fractions from 0 to 1, in percent."""
+    text = mean_number({name: None if part is None else part * 100 for name, part in figure.items()}, decimals)
+    return text if text == NO_FIGURE else f"{text} %"
+
+
+def megabytes(size: int | None) -> str:
+    """A number of bytes in millions of them."""
+    return NO_FIGURE if size is None else f"{number(size / 1e6)} MB"
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun: "1 run", "3 runs"."""
+    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
+
+
 def yes_no(flag: bool) -> str:
     """A flag as a word: colour alone would not reach everyone."""
     return "yes" if flag else "no"
@@ -45,13 +67,13 @@ def dataset_name(name: str) -> str:
     return _DATASET_NAMES.get(name, plain(name))
 
 
-def plain(text: Any) -> str:
-    """Text of unknown origin on one line of at most 80 letters, without control or direction marks."""
-    letters = str(text)[: 4 * _LONGEST]
+def plain(text: Any, longest: int = _LONGEST) -> str:
+    """Text of unknown origin on one line of at most 80 letters, or `longest`, without control or direction marks."""
+    letters = str(text)[: 4 * longest]
     # Categories C and Z: control, format, surrogate; separators.
     kept = "".join(" " if unicodedata.category(letter)[0] in "CZ" else letter for letter in letters)
     line = " ".join(kept.split())
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+    return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 def spread(rows: Sequence[Any], limit: int = 100) -> list[Any]:

@@ -21,19 +21,23 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.report import rows, wording
-from pipeline.report.curves import MARKERS, MAX_RUNS, draw_curves
+from pipeline.report import details, rows, wording
+from pipeline.report.curves import draw_batch_sizes, draw_curves
+from pipeline.report.drawing import MARKERS, MAX_LINES
 from pipeline.report.formats import spread
+from pipeline.report.reading import FINISHED
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _TERMINAL_COLUMNS = 120
+# Beyond these a page would be longer than anyone reads; report.json holds them all.
+_MAX_RUN_PARTS = 24
+_MAX_EVIDENCE = 100
 # Heading → the columns below which its words would be broken.
 _TEXT_COLUMNS = {
     "": 1,
     "device:\nrequested →\neffective": 11,
     "device\nverified": 8,
-    "data": 9,
-    "data\nverified": 8,
+    "data,\nverified": 10,
     "model\nrecipe": 12,
     "precision": 9,
 }
@@ -68,73 +72,123 @@ def format_table(report: Mapping[str, Any], *, width: int | None = None) -> str:
         force_terminal=False,
         force_jupyter=False,
     )
-    for headline, explanation in wording.warnings(wording.current_run(report)):
+    for headline, explanation in wording.warnings(wording.current_runs(report)):
         console.print(Text(f"! {headline}. {explanation}"))
     console.print(Text(wording.verdict(report)))
-    console.print(_table(report, console.width))
+    for table in (_scoreboard(report, console.width), *map(_batch_table, report["batch_sizes"])):
+        console.print()
+        console.print(table)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
 
 
-def _table(report: Mapping[str, Any], width: int) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+def _scoreboard(report: Mapping[str, Any], width: int) -> Table:
+    table = _table()
     wide_enough = width >= _TERMINAL_COLUMNS
     for heading, columns in _TEXT_COLUMNS.items():
         table.add_column(Text(heading), min_width=columns if wide_enough else None, overflow="fold")
     # Folded where there is no room: a figure cut short would be a wrong one.
     for heading in ("batch", "epochs", "seconds", "images/s", "val.\naccuracy"):
         table.add_column(Text(heading), justify="right", overflow="fold")
-    for run in report["runs"]:
-        table.add_row(*map(Text, _cells(rows.run_row(run, report["current"]))))
+    table.add_column(Text("speed-up,\nor why none"), min_width=16 if wide_enough else None, overflow="fold")
+    for scenario in report["scenarios"]:
+        table.add_row(*map(Text, _cells(rows.scenario_row(scenario, report["current"]))))
     table.add_section()
     for row in report["published"]:
         table.add_row(*map(Text, _cells(rows.published_row(row))))
-    table.caption = Text("* this run   † published elsewhere, never measured here   – no figure")
-    table.caption_justify = "left"
+    table.caption = Text("* asked for   † published elsewhere, never measured here   – no figure")
     return table
+
+
+def _batch_table(batches: Mapping[str, Any]) -> Table:
+    table = _table()
+    table.add_column(Text(f"by batch: {rows.table_name(batches)}"), overflow="fold")
+    for heading in rows.BATCH_HEADINGS:
+        table.add_column(Text(heading), justify="right", overflow="fold")
+    for name, points in rows.batch_rows(batches):
+        for place, cells in enumerate(points):
+            table.add_row(*map(Text, ("" if place else name, *cells)))
+        table.add_section()
+    return table
+
+
+def _table() -> Table:
+    # The box puts one space between columns: with more the scoreboard would not fit.
+    return Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, caption_justify="left")
 
 
 def _cells(row: rows.Row) -> tuple[str, ...]:
     return (
-        "*" if row.current else "†" if row.published else "",
-        f"{row.requested_device} → {row.effective_device}",
+        "*" if row.mark else "†" if row.published else "",
+        _lines(f"{row.requested_device} → {row.effective_device}", row.host),
         row.device_verified,
-        f"{row.dataset}, {row.warning}" if row.warning else row.dataset,
-        row.dataset_verified,
-        row.label.replace(" / ", "\n"),
+        _lines(row.dataset, row.dataset_verified),
+        _lines(*row.label.split(" / "), row.runs),
         row.precision,
         row.global_batch_size,
         row.epochs,
-        row.train_seconds,
-        row.examples_per_second,
-        row.val_accuracy,
+        row.train_seconds.replace(" ±", "\n±"),
+        row.examples_per_second.replace(" ±", "\n±"),
+        row.val_accuracy.replace(" ±", "\n±"),
+        # A row with remarks never has a ratio, and they say why.
+        ", ".join(row.remarks) or row.speedup,
     )
 
 
+def _lines(*texts: str) -> str:
+    return "\n".join(filter(None, texts))
+
+
 def _page(report: Mapping[str, Any]) -> dict[str, Any]:
-    """What the templates place; all of it but the drawing still to be escaped."""
-    run, drawn = wording.current_run(report), _drawn(report)
+    """What the templates place; all of it but the drawings still to be escaped."""
+    runs, drawn = wording.current_runs(report), _drawn(report)
     return {
         "verdict": wording.verdict(report),
-        "warnings": wording.warnings(run),
+        "warnings": wording.warnings(runs),
+        "alarm": any(wording.is_stand_in(run) for run in runs),
         "definitions": wording.DEFINITIONS,
-        "rows": [rows.run_row(entry, report["current"]) for entry in report["runs"]],
+        "rows": [rows.scenario_row(scenario, report["current"]) for scenario in report["scenarios"]],
         "published": [rows.published_row(row) for row in report["published"]],
         "published_source": report["published"][0]["source"],
+        "batch_headings": rows.BATCH_HEADINGS,
+        "batch_tables": [_batch_part(table) for table in report["batch_sizes"]],
         **_curves_part(report, drawn),
-        "run": run and _run_part(run),
+        "runs": [_run_part(run) for run in runs[:_MAX_RUN_PARTS]],
+        "runs_left_out": max(0, len(runs) - _MAX_RUN_PARTS),
+        "epoch_headings": details.EPOCH_HEADINGS,
+        "markers": [marker for _, marker in MARKERS],
     }
 
 
 def _run_part(run: Mapping[str, Any]) -> dict[str, Any]:
-    shown = spread(run["curves"])
+    shown, evidence = spread(run["curves"]), details.evidence(run)
     return {
-        "row": rows.run_row(run, None),
-        "tiles": rows.tiles(run),
-        "receipt": rows.receipt(run),
-        "circumstances": rows.circumstances(run),
-        "epoch_headings": rows.EPOCH_HEADINGS,
-        "epochs": rows.epoch_rows(shown),
+        "name": wording.run_name(run, []),
+        "tiles": details.tiles(run),
+        "receipt": details.receipt(run),
+        "circumstances": details.circumstances(run),
+        "time_verdict": wording.time_verdict(run),
+        "times": details.time_rows(run),
+        "evidence": evidence[:_MAX_EVIDENCE],
+        "evidence_left_out": max(0, len(evidence) - _MAX_EVIDENCE),
+        "tuning": details.tuning_table(run)[: 1 + _MAX_EVIDENCE],
+        "chosen": details.chosen(run),
+        "epochs": details.epoch_rows(shown),
         "epochs_left_out": len(run["curves"]) - len(shown),
+    }
+
+
+def _batch_part(table: Mapping[str, Any]) -> dict[str, Any]:
+    name, lines = rows.table_name(table), rows.batch_rows(table)
+    ends = "; ".join(
+        f"{line}: {', '.join(f'batch {batch}: {epoch} s, {step} ms' for batch, epoch, step, _ in points)}"
+        for line, points in lines[:MAX_LINES]
+    )
+    alternative = f"Epoch time and step time by global batch, {name}. {ends}."
+    return {
+        "name": name,
+        "lines": lines,
+        "drawn": lines[:MAX_LINES],
+        "drawing": Markup(draw_batch_sizes(table["lines"][:MAX_LINES], alternative_text=alternative)),
     }
 
 
@@ -144,20 +198,17 @@ def _curves_part(report: Mapping[str, Any], drawn: Sequence[Mapping[str, Any]]) 
     ends = "; ".join(f"{name}: {final}" for name, final in zip(names, finals, strict=True))
     alternative = f"Accuracy and loss by epoch, training and validation. At the end, {ends}."
     return {
-        "drawn": [
-            {"name": name, "final": final, "marker": marker}
-            for name, final, (_, marker) in zip(names, finals, MARKERS, strict=False)
-        ],
+        "drawn": [{"name": name, "final": final} for name, final in zip(names, finals, strict=True)],
         "drawn_note": wording.drawn_note(report, len(drawn)),
         "curves": Markup(draw_curves(drawn, alternative_text=alternative)) if drawn else "",
     }
 
 
 def _drawn(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    newest = list(report["runs"][:MAX_RUNS])
-    run = wording.current_run(report)
-    # The run the report is about is drawn even where newer ones would crowd it out.
-    return newest if run is None or run in newest else [*newest[:-1], run]
+    finished = [run for run in report["runs"] if run["status"] == FINISHED]
+    # The runs the report is about are drawn even where newer ones would crowd them out.
+    chosen = sorted(finished, key=lambda run: run["fingerprint"] not in report["current"])[:MAX_LINES]
+    return [run for run in finished if run in chosen]
 
 
 def _render(template: str, facts: Mapping[str, Any]) -> str:

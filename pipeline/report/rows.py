@@ -4,36 +4,39 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.report.formats import NO_FIGURE, dataset_name, moment, number, percent, plain, yes_no
-from pipeline.report.wording import device_note, is_stand_in
-
-EPOCH_HEADINGS = (
-    "epoch",
-    "training accuracy",
-    "validation accuracy",
-    "training loss",
-    "validation loss",
-    "training, s",
-    "evaluation, s",
-    "images/s",
-    "learning rate",
+from pipeline.report.formats import (
+    NO_FIGURE,
+    mean_number,
+    mean_percent,
+    moment,
+    number,
+    percent,
+    plain,
+    plural,
+    yes_no,
 )
+from pipeline.report.wording import device_note, is_stand_in, mark, remarks
+
+BATCH_HEADINGS = ("batch", "epoch, s", "step, ms", "runs")
 
 _NOT_HERE = "not here"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of the scoreboard, as text; `warning` says why its figures need care, or is empty."""
+    """One line of the scoreboard, as text; `remarks` say why its figures need care."""
 
     label: str
+    runs: str = ""
     details: tuple[str, ...]
-    current: bool = False
+    mark: str = ""
     published: bool = False
-    warning: str = ""
+    remarks: tuple[str, ...] = ()
+    stand_in: bool = False
     requested_device: str
     effective_device: str
     device_note: str
+    host: str = ""
     device_verified: str
     dataset: str
     dataset_verified: str
@@ -44,26 +47,36 @@ class Row:
     train_seconds: str
     examples_per_second: str
     val_accuracy: str
+    speedup: str
 
 
-def run_row(run: Mapping[str, Any], current: str | None) -> Row:
-    """The scoreboard's line for a run of ours."""
-    warning = f"stand-in for {dataset_name(run['requested_dataset'])}" if is_stand_in(run) else ""
+def scenario_row(scenario: Mapping[str, Any], current: Sequence[str]) -> Row:
+    """The scoreboard's line for a scenario: one run of ours, or several that differ in their seed."""
+    run, seeds = scenario, ", ".join(map(number, scenario["seeds"]))
+    several = len(scenario["seeds"]) > 1
+    which = plain(f"seeds {seeds}") if several else f"seed {seeds}, {plain(scenario['fingerprints'][0])[:8]}"
     return Row(
         label=f"{plain(run['model'])} / {plain(run['recipe'])}",
-        details=(plain(run["fingerprint"])[:8], moment(run["finished_at"])),
-        current=run["fingerprint"] == current,
-        warning=warning,
+        runs=plural(len(scenario["seeds"]), "run") if several else "",
+        details=(which, moment(run["finished_at"])),
+        mark=mark(scenario["fingerprints"], current),
+        remarks=remarks(run),
+        stand_in=is_stand_in(run),
         requested_device=plain(run["requested_device"]),
         effective_device=plain(run["effective_device"]),
         device_note=device_note(run),
+        host=plain(run["hostname"] or ""),
         device_verified=yes_no(run["device_verified"]),
         dataset=plain(run["dataset"]),
         dataset_verified=yes_no(run["dataset_verified"]),
         requested_precision=plain(run["requested_precision"]),
         precision=plain(run["precision"]),
         global_batch_size=number(run["global_batch_size"]),
-        **_figures(run),
+        epochs=number(run["epochs"]),
+        train_seconds=mean_number(run["train_seconds"], 2),
+        examples_per_second=mean_number(run["examples_per_second"]),
+        val_accuracy=mean_percent(run["val_accuracy"], 2),
+        speedup=_speedup(run["speedup"]),
     )
 
 
@@ -79,75 +92,53 @@ def published_row(row: Mapping[str, Any]) -> Row:
         device_verified=_NOT_HERE,
         dataset=plain(row["dataset"]),
         dataset_verified=_NOT_HERE,
-        **_figures(row),
+        epochs=number(row["epochs"]),
+        train_seconds=number(row["train_seconds"], 2),
+        examples_per_second=number(row["examples_per_second"]),
+        val_accuracy=percent(row["val_accuracy"], 2),
+        speedup="published elsewhere",
     )
 
 
-def receipt(run: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    """What a run asked for and what it got: (what, requested, effective, verified)."""
-    device = f"{plain(run['effective_device'])}, {device_note(run)}".removesuffix(", ")
-    data = f"{plain(run['dataset'])}, a stand-in" if is_stand_in(run) else plain(run["dataset"])
-    return [
-        ("Device", plain(run["requested_device"]), device, yes_no(run["device_verified"])),
-        ("Data", plain(run["requested_dataset"]), data, yes_no(run["dataset_verified"])),
-        ("Precision", plain(run["requested_precision"]), plain(run["precision"]), "not measured"),
-        ("XLA", _switch(run["requested_jit_compile"]), _switch(run["jit_compile"]), "not measured"),
-    ]
-
-
-def tiles(run: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The few figures one looks for first: (what, figure with its unit)."""
-    return [
-        ("Validation accuracy", percent(run["val_accuracy"], 2)),
-        ("Training time", f"{number(run['train_seconds'], 1)} s"),
-        ("Images/s", number(run["examples_per_second"])),
-        ("First epoch", f"{number(run['first_epoch_seconds'], 1)} s"),
-    ]
-
-
-def circumstances(run: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The rest of what one would need to repeat a run: (what, value)."""
-    return [
-        ("Model / recipe", f"{plain(run['model'])} / {plain(run['recipe'])}"),
-        ("Global batch", f"{number(run['global_batch_size'])} images over {_replicas(run)}"),
-        ("Seed", plain(run["seed"])),
-        ("Validation loss", number(run["val_loss"], 4)),
-        ("Finished", moment(run["finished_at"])),
-        ("Host", plain(run["hostname"] or "unknown")),
-        ("Fingerprint", plain(run["fingerprint"])),
-    ]
-
-
-def epoch_rows(epochs: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """The figures of a run's epochs, in the order of EPOCH_HEADINGS."""
+def batch_rows(table: Mapping[str, Any]) -> list[tuple[str, tuple[tuple[str, ...], ...]]]:
+    """Each line of a table by batch: its name, and its points in the order of BATCH_HEADINGS."""
     return [
         (
-            number(row["epoch"]),
-            percent(row["accuracy"], 2),
-            percent(row["val_accuracy"], 2),
-            number(row["loss"], 4),
-            number(row["val_loss"], 4),
-            number(row["train_seconds"], 2),
-            number(row["evaluation_seconds"], 2),
-            number(row["examples_per_second"]),
-            f"{row['learning_rate']:.2e}" if row["learning_rate"] is not None else NO_FIGURE,
+            line_name(line),
+            tuple(
+                (
+                    number(point["global_batch_size"]),
+                    mean_number(point["epoch_seconds"], 2),
+                    mean_number(_milliseconds(point["step_seconds"]), 2),
+                    number(len(point["seeds"])),
+                )
+                for point in line["points"]
+            ),
         )
-        for row in epochs
+        for line in table["lines"]
     ]
 
 
-def _figures(row: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        "epochs": number(row["epochs"]),
-        "train_seconds": number(row["train_seconds"], 2),
-        "examples_per_second": number(row["examples_per_second"]),
-        "val_accuracy": percent(row["val_accuracy"], 2),
-    }
+def line_name(line: Mapping[str, Any]) -> str:
+    """What a line by batch was measured on, and why its figures need care."""
+    note = device_note(line)
+    care = [*remarks(line), *([] if line["device_verified"] else ["device not verified"])]
+    device = f"{plain(line['effective_device'])} ({note})" if note else plain(line["effective_device"])
+    asked_for = f"requested {plain(line['requested_device'])}"
+    return ", ".join([f"{device} on {plain(line['hostname'] or 'an unknown host')}", asked_for, *care])
 
 
-def _replicas(run: Mapping[str, Any]) -> str:
-    return f"{number(run['num_replicas'])} replica{'' if run['num_replicas'] == 1 else 's'}"
+def table_name(table: Mapping[str, Any]) -> str:
+    """What the rows of a table by batch share."""
+    epochs = plural(table["epochs"], "epoch")
+    return f"{plain(table['model'])} / {plain(table['recipe'])}, {epochs}, {plain(table['precision'])}"
 
 
-def _switch(value: Any) -> str:
-    return {True: "on", False: "off", None: "auto"}.get(value, plain(value))
+def _speedup(speedup: Mapping[str, Any]) -> str:
+    if speedup["ratio"] is None:
+        return speedup["words"]
+    return f"{number(speedup['ratio'], 2)} × {speedup['words']}"
+
+
+def _milliseconds(figure: Mapping[str, float | None]) -> dict[str, float | None]:
+    return {name: None if seconds is None else 1000 * seconds for name, seconds in figure.items()}

@@ -3,10 +3,11 @@
 Not yet escaped: see formats.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pipeline.report.formats import dataset_name, number, percent, plain
+from pipeline.report.formats import NO_FIGURE, dataset_name, number, percent, plain, plural
+from pipeline.report.reading import SKIPPED
 
 DEFINITIONS = (
     ("Requested and effective", "what the settings asked for, and what the run really used."),
@@ -14,6 +15,17 @@ DEFINITIONS = (
      "unknown."),
     ("Stand-in", "generated images, used where the requested dataset could not be had; they try out the "
      "pipeline and say nothing about the dataset."),
+    ("Fallback", "the requested device was not there and the settings said to train on what is."),
+    ("Skipped", "the requested device was not there and the settings said to go on without the run."),
+    ("Mean ± deviation", "over the runs of a row, which differ in their seed alone; the sample standard "
+     "deviation. Runs of two hosts, or of two versions of the code, are two rows."),
+    ("Speed-up", "images/s of the row over those of the baseline: the slowest row with the same dataset content, "
+     "model, recipe, epochs, global batch and precision. Rows on stand-in data, on hardware that was not verified "
+     "or not requested, and published rows, are no baseline and have no speed-up."),
+    ("Epoch and step time", "training seconds of an epoch, and those divided by its steps; epochs in which the "
+     "model was compiled are left out, so that a run of one epoch has none."),
+    ("Input-bound", "the device waited for images in more than a tenth of a step's time; otherwise the run is "
+     "compute-bound."),
     ("Training time", "wall-clock seconds of all training epochs together, the first one included, "
      "evaluation left out (train_seconds)."),
     ("Images/s", "training images per second; without the first epoch, which compiles, when there are more "
@@ -26,28 +38,57 @@ DEFINITIONS = (
 )  # fmt: skip
 
 
-def current_run(report: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The run the report was asked for; None where no run was named."""
-    return next((run for run in report["runs"] if run["fingerprint"] == report["current"]), None)
+def current_runs(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The runs the report was asked for, in the order asked."""
+    return [run for asked_for in report["current"] for run in report["runs"] if run["fingerprint"] == asked_for]
 
 
 def verdict(report: Mapping[str, Any]) -> str:
-    """One sentence on the current run."""
-    run = current_run(report)
-    if run is None:
+    """One sentence on what was asked for."""
+    runs = current_runs(report)
+    if not runs:
         return "This report is about no run in particular." if report["runs"] else "No run has finished yet."
-    epochs = f"{number(run['epochs'])} epoch{'' if run['epochs'] == 1 else 's'}"
+    return _verdict_on_one(runs[0]) if len(runs) == 1 else _verdict_on_several(runs)
+
+
+def _verdict_on_one(run: Mapping[str, Any]) -> str:
+    if run["status"] == SKIPPED:
+        return _sentence(
+            f"The run on {plain(run['requested_device'])} was skipped: {plain(run['mismatch']['cause'], 300)}"
+        )
     return (
-        f"{percent(run['val_accuracy'])} validation accuracy on {_data_phrase(run)} after {epochs}: "
+        f"{percent(run['val_accuracy'])} validation accuracy on {_data_phrase(run)} "
+        f"after {plural(run['epochs'], 'epoch')}: "
         f"{number(run['train_seconds'], 1)} s of training on {_device_phrase(run)}, "
         f"{number(run['examples_per_second'])} images/s."
     )
 
 
-def warnings(run: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """(headline, explanation) for each way a run's figures may be taken for something they are not."""
-    if run is None:
-        return []
+def _verdict_on_several(runs: Sequence[Mapping[str, Any]]) -> str:
+    finished = [run for run in runs if run["status"] != SKIPPED]
+    counts = [f"{len(finished)} finished", f"{len(runs) - len(finished)} skipped"][: 1 + (len(finished) < len(runs))]
+    asked_for = f"{plural(len(runs), 'run')} asked for, {', '.join(counts)}"
+    ranges = [
+        _range([run["val_accuracy"] for run in finished], percent, "validation accuracy"),
+        _range([run["examples_per_second"] for run in finished], number, "images/s"),
+    ]
+    return f"{asked_for}: {', '.join(ranges)}." if finished else f"{asked_for}."
+
+
+def _range(values: Sequence[float | None], show: Callable[[float | None], str], what: str) -> str:
+    known = [value for value in values if value is not None]
+    ends = dict.fromkeys(show(end) for end in (min(known), max(known))) if known else [NO_FIGURE]
+    return f"{' to '.join(ends)} {what}"
+
+
+def warnings(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """(headline, explanation) for each way the runs' figures may be taken for something they are not, each once."""
+    return list(dict.fromkeys(warning for run in runs for warning in _warnings(run)))
+
+
+def _warnings(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if run["status"] == SKIPPED:
+        return [(f"Skipped: {plain(run['requested_device'])}", _mismatch_phrase(run))]
     return _data_warnings(run) + _device_warnings(run) + _precision_warnings(run)
 
 
@@ -67,12 +108,22 @@ def _data_warnings(run: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _device_warnings(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     used, asked = plain(run["effective_device"]), plain(run["requested_device"])
     found = []
-    if run["requested_device"] not in ("auto", run["effective_device"]):
+    if is_fallback(run):
         reason = f"{asked} was requested, the run used {used}: its time and throughput are those of {used}."
-        found.append(("Not the requested device", reason))
+        found.append(("Not the requested device", " ".join([reason, _mismatch_phrase(run)]).strip()))
     if not run["device_verified"]:
         found.append(("Device not verified", f"Nothing that was measured shows the work was done on {used}."))
     return found
+
+
+def _mismatch_phrase(run: Mapping[str, Any]) -> str:
+    if run["mismatch"] is None:
+        return ""
+    return " ".join(_sentence(plain(run["mismatch"][name], 300)) for name in ("cause", "remedy"))
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?", "…")) else f"{text}."
 
 
 def _precision_warnings(run: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -87,19 +138,54 @@ def is_stand_in(run: Mapping[str, Any]) -> bool:
     return run["dataset"] == "synthetic" and run["requested_dataset"] != "synthetic"
 
 
+def is_fallback(run: Mapping[str, Any]) -> bool:
+    """Whether the run used another device than the one asked for."""
+    if run["status"] == SKIPPED:
+        return False
+    return run["mismatch"] is not None or run["requested_device"] not in ("auto", run["effective_device"])
+
+
+def remarks(run: Mapping[str, Any]) -> tuple[str, ...]:
+    """Why the figures of a run or a row need care, in a few words each."""
+    if run["status"] == SKIPPED:
+        return (f"skipped: {plain(run['mismatch']['cause'], 200)}",)
+    found = []
+    if is_stand_in(run):
+        found.append(f"stand-in for {dataset_name(run['requested_dataset'])}")
+    if is_fallback(run):
+        found.append(f"fallback from {plain(run['requested_device'])}")
+    return tuple(found)
+
+
+def time_verdict(run: Mapping[str, Any]) -> str:
+    """Whether a run's steps waited for the device or for the input; empty where that was not measured."""
+    share = (run["time_breakdown"] or {}).get("input_wait_share")
+    if share is None:
+        return ""
+    return f"input-bound: {percent(share, 0)} of the step was spent waiting" if share > 0.1 else "compute-bound"
+
+
 def device_note(run: Mapping[str, Any]) -> str:
     """What is known of a run's device beyond its kind: its name, and the replicas where there are several."""
-    replicas = f"{number(run['num_replicas'])} replicas" if run["num_replicas"] != 1 else ""
+    replicas = f"{number(run['num_replicas'])} replicas" if run["num_replicas"] > 1 else ""
     return ", ".join(part for part in (plain(run["device_name"] or ""), replicas) if part)
 
 
-def run_name(run: Mapping[str, Any], current: str | None) -> str:
+def mark(fingerprints: Sequence[str], current: Sequence[str]) -> str:
+    """What tells a row with the runs asked for from the others."""
+    if not set(fingerprints) & set(current):
+        return ""
+    return "this run" if len(current) == len(fingerprints) == 1 else "asked for"
+
+
+def run_name(run: Mapping[str, Any], current: Sequence[str]) -> str:
     """A run in a few words, as in the legend of the curves."""
-    stand_in = f", stand-in for {dataset_name(run['requested_dataset'])}" if is_stand_in(run) else ""
-    mark = ", this run" if run["fingerprint"] == current else ""
-    where = f"{plain(run['effective_device'])}, {plain(run['precision'])}{stand_in}"
-    which = f"{plain(run['fingerprint'])[:8]}{mark}"
-    return f"{plain(run['model'])} / {plain(run['recipe'])} on {where} ({which})"
+    used, asked = plain(run["effective_device"]), plain(run["requested_device"])
+    device = used if asked in ("auto", used) else f"{asked} → {used}"
+    where = ", ".join([device, plain(run["precision"]), *remarks(run)])
+    marked = mark([run["fingerprint"]], current)
+    which = f"{plain(run['fingerprint'])[:8]}, batch {number(run['global_batch_size'])}, seed {number(run['seed'])}"
+    return f"{plain(run['model'])} / {plain(run['recipe'])} on {where} ({', '.join(filter(None, [which, marked]))})"
 
 
 def final_figures(run: Mapping[str, Any]) -> str:
@@ -112,8 +198,8 @@ def final_figures(run: Mapping[str, Any]) -> str:
 
 def drawn_note(report: Mapping[str, Any], drawn: int) -> str:
     """Which of the runs are drawn; an empty string where all are."""
-    total = len(report["runs"])
-    return f"Drawn are {drawn} of {total} runs: the newest, and always this one." if drawn < total else ""
+    total = sum(run["status"] != SKIPPED for run in report["runs"])
+    return f"Drawn are {drawn} of {total} runs: those asked for first, then the newest." if drawn < total else ""
 
 
 def _data_phrase(run: Mapping[str, Any]) -> str:

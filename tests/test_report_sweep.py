@@ -1,0 +1,229 @@
+"""A report about several runs: what every rendering says of a sweep, and a whole sweep from end to end."""
+
+import json
+import re
+import shutil
+import statistics
+
+import pytest
+from luigi_process import FAST
+from report_runs import MISMATCH, NAMES, RUN, SKIPPED, render
+
+from pipeline.manifest import write_manifest
+from pipeline.metrics import read_metrics
+from pipeline.report import build_report, format_table
+
+DIGESTS = {"train": "1" * 64, "test": "2" * 64}
+GPU = {"effective_device": "gpu", "device_name": "H200", "hostname": "other", "examples_per_second": 30037.2}
+HOSTILE = "<script>alert(1)</script> | [x](http://evil.example) \x1b[31m"
+
+
+@pytest.fixture
+def sweep(make_run):
+    """Folders and fingerprints of runs on CPU and GPU at two batches with two seeds each."""
+    folders, fingerprints = [], []
+    for device in ({}, GPU):
+        for size in (128, 256):
+            for seed in (0, 1):
+                fingerprint = f"{len(folders):064x}"
+                more = {"content_digests": DIGESTS, "steps_per_epoch": 51200 // size, "train_seconds": 24.0 + seed}
+                changes = {"fingerprint": fingerprint, "global_batch_size": size, "seed": seed} | more
+                folders.append(make_run(f"run{len(folders)}", **device, **changes))
+                fingerprints.append(fingerprint)
+    return folders, fingerprints
+
+
+def test_every_rendering_shows_means_speed_ups_and_times_by_batch(sweep, tmp_path):
+    folders, fingerprints = sweep
+    files = render(folders, tmp_path / "out", current=fingerprints)
+    table = format_table(build_report(folders, current=fingerprints))
+    for text in (files["report.html"], files["report.md"], table):
+        assert "8 runs asked for, 8 finished" in text
+        assert "24.50" in text
+        assert "± 0.71" in text
+        assert "3.00 ×" in text
+        assert "published elsewhere" in text
+        for step_milliseconds in ("31.00", "62.00"):
+            assert step_milliseconds in text
+    assert max(map(len, table.splitlines())) <= 120
+    # The last column is cut where the others leave it no room.
+    assert "or why none" in table
+    assert "3.00 × of cpu" in table
+    assert sum(line.startswith("* auto") for line in table.splitlines()) == 4
+
+
+def test_times_by_batch_are_drawn_on_a_page_that_still_loads_nothing(sweep, tmp_path):
+    page = render(sweep[0], tmp_path / "out", current=sweep[1])["report.html"]
+    assert page.count("<svg") == 2
+    assert "batch 128: 12.40 ± 0.00 s, 31.00 ± 0.00 ms" in page
+    assert not [word for word in ("<script", "http://", "https://", "url(") if word in page.replace("url(#", "")]
+
+
+def test_each_run_asked_for_can_be_unfolded(sweep, tmp_path):
+    folders, fingerprints = sweep
+    files = render(folders, tmp_path / "out", current=fingerprints[:3])
+    assert files["report.html"].count('<details class="run">') == 3
+    assert files["report.json"].count('"seed": 0') == 4
+    assert json.loads(files["report.json"])["current"] == fingerprints[:3]
+
+
+def test_runs_beyond_what_anyone_reads_are_counted_and_left_to_the_json(make_run, tmp_path):
+    fingerprints = [f"{n:064x}" for n in range(30)]
+    folders = [make_run(f"run{n}", fingerprint=name, seed=n) for n, name in enumerate(fingerprints)]
+    files = render(folders, tmp_path / "out", current=fingerprints)
+    assert files["report.html"].count('<details class="run">') == 24
+    assert "6 more in report.json" in files["report.html"]
+    assert len(json.loads(files["report.json"])["runs"]) == 30
+
+
+def test_a_skipped_run_is_a_row_with_its_reason_and_no_figures(make_run, tmp_path):
+    folder = make_run(requested_device="tpu", curves=[], **SKIPPED)
+    files = render([folder], tmp_path / "out")
+    table = format_table(build_report([folder], current=[RUN["fingerprint"]]), width=200)
+    for text in (files["report.html"], files["report.md"], table):
+        assert "The run on tpu was skipped: no TPU answers." in text
+        assert "no TPU answers. Start on a TPU VM." in text
+        assert "skipped: no TPU answers" in text
+    row = next(line for line in files["report.md"].splitlines() if "**this run:**" in line)
+    assert [cell.strip() for cell in row.split("|")][11:15] == ["–", "–", "–", "skipped"]
+    assert "<svg" not in files["report.html"]
+
+
+def test_a_fallback_is_said_in_every_rendering_with_cause_and_remedy(make_run, tmp_path):
+    folder = make_run(requested_device="tpu", on_mismatch="fallback", mismatch=MISMATCH)
+    files = render([folder], tmp_path / "out")
+    table = format_table(build_report([folder], current=[RUN["fingerprint"]]), width=200)
+    for text in (files["report.html"], files["report.md"], table):
+        assert "no TPU answers. Start on a TPU VM." in text
+        assert "fallback from tpu" in text
+
+
+def test_a_warning_that_holds_for_many_runs_is_given_once(make_run, tmp_path):
+    folders = [
+        make_run(f"run{n}", fingerprint=f"{n:064x}", seed=n, requested_device="tpu", mismatch=MISMATCH)
+        for n in range(3)
+    ]
+    page = render(folders, tmp_path / "out", current=[f"{n:064x}" for n in range(3)])["report.html"]
+    assert page.count("<li><strong>") == 1
+
+
+BREAKDOWN = {
+    "step_seconds": 0.031,
+    "step_alone_seconds": 0.021,
+    "input_alone_seconds": 0.011,
+    "input_wait_share": 0.31,
+    "compilation_seconds": None,
+    "evaluation_seconds": 1.25,
+    "checkpoint_seconds": 0.4,
+}
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        (0.31, "input-bound: 31 % of the step was spent waiting"),
+        (0.11, "input-bound: 11 % of the step was spent waiting"),
+        (0.1, "compute-bound"),
+        (0.0, "compute-bound"),
+    ],
+)
+def test_where_the_time_went_is_said_in_words(make_run, tmp_path, share, words):
+    files = render([make_run(time_breakdown=BREAKDOWN | {"input_wait_share": share})], tmp_path / "out")
+    assert f'<p class="finding">{words}</p>' in files["report.html"]
+    assert f"Where the time went: {words}\n" in files["report.md"]
+    assert "<dd>31.00 ms</dd>" in files["report.html"]
+
+
+def test_what_was_not_measured_is_no_verdict(make_run, tmp_path):
+    files = render([make_run(time_breakdown=BREAKDOWN | {"input_wait_share": None})], tmp_path / "out")
+    assert "Where the time went" in files["report.html"]
+    assert '<p class="finding">' not in files["report.html"]
+    assert "-bound" not in files["report.html"].split("What the figures mean")[0]
+
+
+def test_receipt_memory_and_tuning_are_shown_whatever_they_hold(make_run, tmp_path):
+    receipt = {"probe": {"matmul": [1.5, None, True]}, HOSTILE: HOSTILE, "many": list(range(500))}
+    tried = {"precision": "float32", "jit_compile": False, "steps_per_execution": 8, "input": HOSTILE}
+    tuning = {"chosen": {"precision": "float32"}, "candidates": [tried | {"examples_per_second": 4321.0}]}
+    memory = {"peak_host_bytes": 1_234_000_000, "peak_device_bytes": None}
+    files = render([make_run(receipt=receipt, tuning=tuning, **memory)], tmp_path / "out")
+    page, text = files["report.html"], files["report.md"]
+    assert "<dt>probe / matmul / 1</dt><dd>1.5</dd>" in page
+    assert "<dt>probe / matmul / 3</dt><dd>yes</dd>" in page
+    assert "404 more in report.json" in page
+    assert "Chosen: precision float32" in page
+    for heading in ("steps per execution", "images/s"):
+        assert re.search(rf'<th scope="col"( class="number")?>{heading}</th>', page)
+    assert '<td class="number">4,321</td>' in page
+    assert "steps per execution 8" in text
+    assert "images/s 4,321" in text
+    assert "host 1,234 MB, device –" in page
+    for content in (page, text):
+        assert "<script" not in content
+        assert "\x1b" not in content
+    assert r"\[x\]" in text
+
+
+@pytest.mark.parametrize("size", [-1, 0, 1, 2**62])
+def test_a_batch_of_any_size_does_not_stop_the_drawing(make_run, tmp_path, size):
+    folders = [
+        make_run(f"run{n}", fingerprint=f"{n:064x}", content_digests=DIGESTS, global_batch_size=batch)
+        for n, batch in enumerate((size, 128))
+    ]
+    assert render(folders, tmp_path / "out", current=[])["report.html"].count("<svg") == 2
+
+
+@pytest.mark.slow
+def test_a_sweep_over_batches_and_seeds_ends_in_tables_that_agree_with_the_runs(first_run, tmp_path):
+    luigi = first_run.copy(tmp_path)
+    arguments = ["--Train-epochs", "3", *FAST[4:], "--global-batch-sizes", "[32,64]", "--seeds", "[0,1]"]
+    done = luigi(*arguments)
+    assert done.returncode == 0, done.stderr
+    report = luigi.report()
+    runs = {
+        record["fingerprint"]: (record, read_metrics(path.parent / "metrics.jsonl"))
+        for path in luigi.root.glob("runs/*/run.json")
+        for record in [json.loads(path.read_text())]
+    }
+    asked_for = [runs[name][0] for name in report["current"]]
+    order = [(record["global_batch_size"], record["seed"]) for record in asked_for]
+    assert order == [(32, 0), (32, 1), (64, 0), (64, 1)]
+
+    rows = {row["global_batch_size"]: row for row in report["scenarios"] if row["epochs"] == 3}
+    (table,) = report["batch_sizes"]
+    (line,) = table["lines"]
+    points = {point["global_batch_size"]: point for point in line["points"]}
+    assert set(rows) == set(points) == {32, 64}
+    for size, row in rows.items():
+        mine = [runs[name] for name in report["current"] if runs[name][0]["global_batch_size"] == size]
+        assert row["seeds"] == points[size]["seeds"] == [0, 1]
+        for name in ("train_seconds", "examples_per_second", "val_accuracy"):
+            figures = [record[name] for record, _ in mine]
+            assert row[name]["mean"] == pytest.approx(statistics.mean(figures))
+            assert row[name]["deviation"] == pytest.approx(statistics.stdev(figures))
+        seconds = [(metrics[1]["train_seconds"] + metrics[2]["train_seconds"]) / 2 for _, metrics in mine]
+        assert points[size]["epoch_seconds"]["mean"] == pytest.approx(statistics.mean(seconds))
+        assert points[size]["step_seconds"]["mean"] == pytest.approx(statistics.mean(seconds) / (403 // size))
+    assert {row["speedup"]["words"] for row in rows.values()} == {"no other hardware to compare with"}
+    assert all((luigi.root / "report" / name).is_file() for name in NAMES)
+
+    assert "Nothing to do" in luigi(*arguments).stderr
+    states = luigi.status(*arguments)
+    assert list(states)[2:6] == [f"Train global_batch_size {size}, seed {seed}" for size, seed in order]
+    assert {state["state"] for state in states.values()} == {"fresh"}
+
+    # One of these runs as another machine would have made it, copied here.
+    original = next(luigi.root.glob(f"runs/*{report['current'][0][:12]}"))
+    copy = shutil.copytree(original, original.with_name("from-elsewhere"))
+    record = json.loads((copy / "run.json").read_text())
+    (copy / "run.json").write_text(json.dumps(record | {"hostname": "elsewhere", "examples_per_second": 1e9}))
+    identity = json.loads((copy / "manifest.json").read_text())["identity"]
+    (copy / "manifest.json").unlink()
+    write_manifest(copy, stage="Train", identity=identity, details={})
+    assert luigi(*arguments).returncode == 0
+    elsewhere = [row for row in luigi.report()["scenarios"] if row["hostname"] == "elsewhere"]
+    assert [(row["seeds"], row["fingerprints"]) for row in elsewhere] == [([0], [report["current"][0]])]
+    shutil.rmtree(copy)
+
+    stale = luigi.python("-m", "tasks.clean_stale", "--dry-run", *arguments)
+    assert "in 1 artefacts (not removed)" in stale.stdout, "only the run of another number of epochs"
