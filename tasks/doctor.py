@@ -1,7 +1,8 @@
 """``make doctor``: whether a run would work here, and the hardware receipt of this machine, without training."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import metadata
 
 from packaging.requirements import Requirement
@@ -11,6 +12,7 @@ from pipeline.space import free_bytes, require_space
 from tasks import command, console, lock
 from tasks.records import Records
 from tasks.source import Source
+from tasks.stage import Stage
 from tasks.storage import root_folder
 from tasks.train import Train
 
@@ -25,13 +27,15 @@ def main(argv: list[str]) -> int:
     console.configure()
     receipt: dict = {}
     with command.stages_of(overrides) as stages:
-        by_name = {stage.task_family: stage for stage in stages}
+        source, records = Source(), Records()
+        trains = {train.device: train for train in stages if isinstance(train, Train)}
         checks = {
             "packages": check_packages,
-            "storage": lambda: check_storage(by_name["Source"], by_name["Records"], by_name["Train"]),
-            "dataset": lambda: check_dataset(by_name["Source"]),
-            "runner": lambda: check_runner(by_name["Records"]),
-            "device": lambda: check_device(by_name["Train"], receipt),
+            "storage": lambda: check_storage(stages),
+            "dataset": lambda: check_dataset(source),
+            "runner": lambda: check_runner(records),
+            # A sweep asks for several.
+            **{f"device {name}": partial(check_device, train, receipt) for name, train in trains.items()},
         }
         results = {name: _ask(check) for name, check in checks.items()}
     if arguments.json:
@@ -39,7 +43,7 @@ def main(argv: list[str]) -> int:
         print(json.dumps({"checks": answers, "receipt": receipt}, indent=1))
     else:
         for name, (code, says) in results.items():
-            print(f"{'ok' if code == 0 else 'FAILS':6} {name:9} {says}")
+            print(f"{'ok' if code == 0 else 'FAILS':6} {name:12} {says}")
         print("".join(f"\n{name:36} {value}" for name, value in _flattened(receipt)))
     return next((code for code, _ in results.values() if code), 0)
 
@@ -62,7 +66,7 @@ def check_packages() -> str:
     return f"python and packages fit, tensorflow {_installed('tensorflow')}, keras {_installed('keras')}"
 
 
-def check_storage(source: Source, records: Records, train: Train) -> str:
+def check_storage(stages: Sequence[Stage]) -> str:
     """That the root can be written, is not in use, and has room.
 
     Raises:
@@ -70,7 +74,8 @@ def check_storage(source: Source, records: Records, train: Train) -> str:
     """
     root = root_folder()
     lock.hold()
-    needed = source.bytes_needed() + train.bytes_needed() + (records.bytes_needed() if records.is_known() else 0)
+    # Before the source is, the size of its records is not known.
+    needed = sum(stage.bytes_needed() for stage in stages if stage.is_known())
     require_space(root, needed)
     return f"{root}, {free_bytes(root) / 1e9:.1f} GB free, at least {needed / 1e9:.2f} GB needed"
 

@@ -69,7 +69,7 @@ def test_doctor_says_what_a_run_would_use_and_that_it_would_work(luigi):
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert {name: check["ok"] for name, check in answer["checks"].items()} == dict.fromkeys(
-        ("packages", "storage", "dataset", "runner", "device"), True
+        ("packages", "storage", "dataset", "runner", "device cpu"), True
     )
     assert "is prepared in" in answer["checks"]["dataset"]["says"]
     assert answer["receipt"]["effective_device"] == "cpu"
