@@ -46,10 +46,10 @@ clean-stale: setup ## remove artefacts the present settings do not reach (DRY=1 
 	@$(BIN)/python -m tasks.clean_stale $(if $(DRY),--dry-run) $(ARGS)
 
 test: setup ## run the tests (ARGS="-k stream")
-	@$(BIN)/python -m pytest -m "not faults" $(ARGS)
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not faults" $(ARGS)
 
 test-faults: setup ## run the tests that kill and damage whole runs
-	@$(BIN)/python -m pytest -m faults $(ARGS)
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 -m faults $(ARGS)
 
 lint: setup ## check style and formatting
 	@$(BIN)/ruff check .

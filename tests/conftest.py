@@ -26,6 +26,18 @@ def count(request) -> Counter:
     return request.config.stash.setdefault(_COUNTS, Counter())
 
 
+def pytest_sessionfinish(session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["faults"] = dict(session.config.stash.get(_COUNTS, {}))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node) -> None:
+    """Add up what the worker processes of pytest-xdist counted."""
+    counts = node.config.stash.setdefault(_COUNTS, Counter())
+    counts.update(getattr(node, "workeroutput", {}).get("faults", {}))
+
+
 def pytest_terminal_summary(terminalreporter, config) -> None:
     for kind, number in config.stash.get(_COUNTS, Counter()).items():
         terminalreporter.write_line(f"faults: {number} {kind}")

@@ -191,16 +191,18 @@ def test_a_fallback_trains_and_says_what_was_requested(small_records, tmp_path):
 def test_any_number_of_replicas_trains_to_the_same_weights(small_records, tmp_path):
     # Processes of their own: logical devices are laid out once in each.
     script = Path(__file__).with_name("train_replicas.py")
-    weights = {}
+    processes = {}
     for replicas in (1, 2, 4, 8):
-        folder = tmp_path / str(replicas)
-        folder.mkdir()
-        command = [sys.executable, script, small_records, folder, replicas]
-        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        record = json.loads((folder / RECORD_NAME).read_text())
+        (tmp_path / str(replicas)).mkdir()
+        command = [sys.executable, script, small_records, tmp_path / str(replicas), replicas]
+        processes[replicas] = subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE, text=True)
+    weights = {}
+    for replicas, process in processes.items():
+        _, said = process.communicate()
+        assert process.returncode == 0, said
+        record = json.loads((tmp_path / str(replicas) / RECORD_NAME).read_text())
         assert (record["num_replicas"], record["device_verified"]) == (replicas, True)
-        weights[replicas] = load_file(folder / training.WEIGHTS_NAME)
+        weights[replicas] = load_file(tmp_path / str(replicas) / training.WEIGHTS_NAME)
     for replicas in (2, 4, 8):
         for name, weight in weights[1].items():
             np.testing.assert_allclose(weights[replicas][name], weight, rtol=1e-4, atol=1e-6)

@@ -31,7 +31,7 @@ if __name__ == "__main__":
     models.NETWORKS["baseline_cnn"] = without_dropout
     training.train(
         records,
-        TrainSettings(device="cpu", precision="float32", epochs=2, global_batch_size=64, replicas=replicas),
+        TrainSettings(device="cpu", precision="float32", epochs=1, global_batch_size=64, replicas=replicas),
         folder,
         requested_dataset="cifar10",
         fingerprint="f" * 64,
