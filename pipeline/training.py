@@ -126,7 +126,8 @@ def train(
         save_checkpoint(checkpoints, model, rows, fingerprint=fingerprint)
         checkpoint_seconds.append(time.perf_counter() - started)
 
-    _run_epochs(model, stream, test, settings.epochs, folder, rows, after_epoch)
+    with hardware.explaining(placement):
+        _run_epochs(model, stream, test, settings.epochs, folder, rows, after_epoch)
     _save(model, manifest, settings, computation.precision, folder)
     return _finish(
         folder,

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from pipeline.config import TrainSettings
 from pipeline.errors import HardwareMismatchError, SettingsError
-from pipeline.hardware import place, strategies
+from pipeline.hardware import Placement, explaining, place, strategies
 from pipeline.hardware.mismatch import explain
 
 no_accelerator = pytest.mark.skipif(
@@ -113,6 +113,18 @@ def test_the_environment_names_the_tpu_where_no_setting_does(monkeypatch):
         ("from-environment", {"zone": None, "project": None}),
         ("mine", {"zone": "z", "project": "p"}),
     ]
+
+
+def test_what_fails_only_in_use_is_explained_on_a_tpu_and_left_alone_elsewhere():
+    def use(device):
+        placement = Placement(strategy=tf.distribute.get_strategy(), requested_device=device, effective_device=device)
+        with explaining(placement):
+            raise tf.errors.UnimplementedError(None, None, "File system scheme '[local]' not implemented")
+
+    with pytest.raises(HardwareMismatchError, match="cannot read this machine's files"):
+        use("tpu")
+    with pytest.raises(tf.errors.UnimplementedError):
+        use("cpu")
 
 
 @no_accelerator

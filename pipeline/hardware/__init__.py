@@ -14,6 +14,15 @@ no proof of a TPU, and a strategy that exists is no proof of anything.
 
 from pipeline.hardware.precision import choose_jit_compile, choose_precision
 from pipeline.hardware.receipt import Receipt, write_receipt
-from pipeline.hardware.strategies import Placement, place, split_cpu
+from pipeline.hardware.strategies import Placement, explaining, place, split_cpu
 
-__all__ = ["Placement", "Receipt", "choose_jit_compile", "choose_precision", "place", "split_cpu", "write_receipt"]
+__all__ = [
+    "Placement",
+    "Receipt",
+    "choose_jit_compile",
+    "choose_precision",
+    "explaining",
+    "place",
+    "split_cpu",
+    "write_receipt",
+]

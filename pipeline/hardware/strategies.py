@@ -4,10 +4,11 @@
 on any machine.
 """
 
+import contextlib
 import os
 import socket
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -77,6 +78,22 @@ def place(settings: TrainSettings) -> Placement:
     instead = "gpu" if wanted == "tpu" and tf.config.list_physical_devices("GPU") else "cpu"
     strategy = _STRATEGIES[instead](settings)
     return Placement(requested_device=requested, effective_device=instead, mismatch=mismatch, **strategy)
+
+
+@contextlib.contextmanager
+def explaining(placement: Placement) -> Iterator[None]:
+    """Explain what fails on a TPU only once it is used, such as files that its host cannot read.
+
+    Raises:
+        HardwareMismatchError: TensorFlow failed on a TPU; holds the Mismatch.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if placement.effective_device != "tpu":
+            raise
+        mismatch = explain("tpu", error)
+        raise HardwareMismatchError(str(mismatch), mismatch.to_json()) from error
 
 
 def _first_present() -> str:
