@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -42,7 +43,8 @@ class Luigi:
     def start(self, *args: str) -> subprocess.Popen:
         """Start the pipeline without waiting for it."""
         command = [sys.executable, "-m", "luigi", "--module", "tasks", "Report", *args]
-        how = {"env": self.environment({}), "cwd": PROJECT, "text": True}
+        # Tests that are started in a shell's background ignore SIGINT, and so would what they start.
+        how = {"env": self.environment({}), "cwd": PROJECT, "text": True, "preexec_fn": _hear_interrupts}
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how)
 
     def environment(self, more: dict[str, str]) -> dict[str, str]:
@@ -70,3 +72,7 @@ class Luigi:
 
     def report(self) -> dict:
         return json.loads((self.root / "report" / "report.json").read_text())
+
+
+def _hear_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
