@@ -2,7 +2,8 @@
 
 A step of training takes a batch from the input stream and computes. Whether it waited is not seen from outside, so each
 is timed alone: the stream with nothing behind it, the step on one batch that is there already. What the step takes in
-training beyond what it takes alone is waiting.
+training beyond what it takes alone is waiting, but for no longer than the stream takes for a batch: the rest is other
+work on the machine, which slows one timing and not the other.
 """
 
 import statistics
@@ -39,16 +40,21 @@ def measure(
     """
     epochs = [row["train_seconds"] for row in rows]
     step = statistics.median(epochs[1:] or epochs) / stream.steps_per_epoch
-    step_alone = _step_alone_seconds(model, stream)
+    step_alone, input_alone = _step_alone_seconds(model, stream), input_alone_seconds(stream)
     return {
         "step_seconds": step,
         "step_alone_seconds": step_alone,
-        "input_alone_seconds": input_alone_seconds(stream),
-        "input_wait_share": round(max(0.0, 1 - step_alone / step), 4),
+        "input_alone_seconds": input_alone,
+        "input_wait_share": input_wait_share(step=step, step_alone=step_alone, input_alone=input_alone),
         "compilation_seconds": max(0.0, epochs[0] - step * stream.steps_per_epoch) if len(epochs) > 1 else None,
         "evaluation_seconds": sum(row["evaluation_seconds"] for row in rows),
         "checkpoint_seconds": sum(checkpoint_seconds),
     }
+
+
+def input_wait_share(*, step: float, step_alone: float, input_alone: float) -> float:
+    """The share of a step, from 0 to 1, that was spent waiting for its batch; seconds a step and a batch."""
+    return round(max(0.0, min(step - step_alone, input_alone)) / step, 4)
 
 
 def reset_peak_memory() -> None:
