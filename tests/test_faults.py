@@ -42,7 +42,7 @@ def assert_nothing_half(root: Path) -> None:
     for kind in ("source", "records", "runs"):
         for folder in root.glob(f"{kind}/[!.]*"):
             check_contents(folder, read_manifest(folder))
-    for folder in root.glob("checkpoints/*/[!.]*"):
+    for folder in root.glob("checkpoints/[!.]*/[!.]*"):
         check_contents(folder, read_manifest(folder))
 
 
