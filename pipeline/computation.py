@@ -20,6 +20,9 @@ from pipeline.recipes import make_optimizer
 # Large enough that the cost of calling an execution vanishes, small enough that Ctrl-C is answered in a second.
 STEPS_PER_EXECUTION = 32
 
+# The setting cache → whether the examples lie in memory; None: where they fit.
+IN_MEMORY = {"auto": None, "memory": True, "none": False}
+
 _POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
@@ -44,6 +47,7 @@ def by_rule(settings: TrainSettings, placement: Placement) -> Computation:
         jit_compile=hardware.choose_jit_compile(settings.jit_compile, placement.effective_device),
         # Keras runs several steps in one execution on one replica only (keras-team/keras issue 19246).
         steps_per_execution=STEPS_PER_EXECUTION if placement.num_replicas == 1 else 1,
+        in_memory=IN_MEMORY[settings.cache],
     )
 
 

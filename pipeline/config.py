@@ -22,6 +22,7 @@ MODELS = ("baseline_cnn",)
 RECIPES = ("baseline", "onecycle", "lamb")
 DEVICES = ("auto", "cpu", "gpu", "tpu")
 TUNE = ("rule", "measure")
+CACHE = ("auto", "memory", "none")
 ON_MISMATCH = ("fail", "fallback", "skip")
 SCALE_LEARNING_RATE = ("none", "linear", "sqrt")
 PRECISIONS = ("auto", "float32", "bfloat16")
@@ -149,6 +150,7 @@ class TrainSettings(StageSettings):
     tpu_project: str = ""
     precision: str = "auto"
     jit_compile: str = "auto"
+    cache: str = "auto"
     tune: str = "rule"
     seed: int = 0
 
@@ -167,6 +169,7 @@ class TrainSettings(StageSettings):
             refuse("Train", "global_batch_size", multiple, self.global_batch_size)
         _one_of("Train", "precision", PRECISIONS, self.precision)
         _one_of("Train", "jit_compile", JIT_COMPILE, self.jit_compile)
+        _one_of("Train", "cache", CACHE, self.cache)
         _one_of("Train", "tune", TUNE, self.tune)
         _in_range("Train", "seed", self.seed, 0, MAX_SEED)
 

@@ -38,6 +38,13 @@ def granted_memory_bytes() -> int:
     return min(total, int(limit)) if limit.isdigit() else total
 
 
+def free_memory_bytes() -> int:
+    """Memory that can be had without driving anything out: the machine's, or what its cgroup's limit leaves."""
+    limit, used = _cgroup("memory.max"), _cgroup("memory.current")
+    free = psutil.virtual_memory().available
+    return min(free, max(0, int(limit) - int(used))) if limit.isdigit() and used.isdigit() else free
+
+
 def accelerators() -> list[str]:
     """NVIDIA cards by their driver's word, TPU chips by their device files; that they compute is not said."""
     cards = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))

@@ -1,13 +1,14 @@
 """Shards: the Beam job that turns a source into sharded TFRecord files (source → records → shards → …).
 
 Where an example goes is known before anything is read: its place in its split follows from the seed and its key
-alone. So the job has two halves and nothing but small tuples between them:
+alone, and all records of a split have one length. So each block of examples is read, decoded, framed and put where
+it belongs in its shards, and nothing but small tuples passes between the steps:
 
-    plan blocks → spill each block (read, decode, append rows to a file) → wait for all blocks of a split
-                → write each shard (fetch its rows from the spilled blocks, in order) → summarise
+    plan blocks → write each block (read, decode, frame, place) → wait for all blocks → summarise
 
-Pixels never pass through the runner's shuffle, which some runners hold in memory; any runner with any number of
-workers writes the same bytes. On a cluster the storage root must be a file system that all workers share.
+Pixels never pass through the runner's shuffle, which some runners hold in memory, and are written once. A block that
+is run twice puts the same bytes in the same places: any runner with any number of workers writes the same files. On a
+cluster the storage root must be a POSIX file system that all workers share.
 
 The finished folder is also a dataset that TensorFlow Datasets reads by ``tfds.builder_from_directory``: this is the
 one place that writes TFDS's metadata.
@@ -18,8 +19,8 @@ import itertools
 import json
 import logging
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,16 +32,15 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
 from pipeline.config import RecordsSettings, refuse
-from pipeline.records import feature_spec, serialize, write_tfrecord
+from pipeline.records import RecordLayout, example_key, example_keys, feature_spec
 from pipeline.sources import CONTENT_DIGESTS, SPLITS, SourceInfo
-from pipeline.sources.blocks import read_block
+from pipeline.sources.blocks import read_batches
 from pipeline.workers import watching_workers
 
-# Examples in one Beam element: large enough that Beam's cost per element vanishes, small enough (15 MB of CIFAR-10)
-# that a worker's memory stays flat.
-BLOCK_EXAMPLES = 5_000
+# Examples in one Beam element. Large, because TFDS's files can only be read from their beginning: a block's first
+# example costs reading all before it. Memory does not grow with it, and one block is decoded on all cores.
+BLOCK_EXAMPLES = 25_000
 
-_LABEL_BYTES = 8
 _SUMMARY = "summary.json"
 _logger = logging.getLogger(__name__)
 
@@ -53,27 +53,49 @@ class Job:
     tfds_data_dir: str
     settings: RecordsSettings
     folder: str
-    spill_folder: str
+    notes_folder: str
     block_examples: int = BLOCK_EXAMPLES
 
-    def block_starts(self, split: str) -> range:
-        """First example of each block of a split."""
-        return range(0, self.source.num_examples[split], self.block_examples)
+    def blocks(self) -> list[tuple[str, int]]:
+        """Split and first example of each block."""
+        return [
+            (split, start)
+            for split in SPLITS
+            for start in range(0, self.source.num_examples[split], self.block_examples)
+        ]
 
-    def spill_path(self, split: str, start: int) -> Path:
-        """The file with the rows (label, pixels) of the block that begins at ``start``."""
-        return Path(self.spill_folder) / f"{split}-{start:012d}.rows"
+    def shards(self, split: str) -> list[dict]:
+        """Name, split, index and number of records of each shard, in order."""
+        num_shards = self.settings.num_shards(split)
+        return [
+            {
+                "name": shard_name(self.source.dataset, split, shard_index, num_shards),
+                "split": split,
+                "shard_index": shard_index,
+                "num_records": stop - first,
+            }
+            for shard_index, (first, stop) in enumerate(shard_bounds(self.source.num_examples[split], num_shards))
+        ]
 
-    def row_bytes(self) -> int:
-        """Bytes of one spilled row: the label as int64, then the pixels."""
-        return _LABEL_BYTES + int(np.prod(self.source.image_shape))
+    def places(self, split: str) -> np.ndarray:
+        """Shard and place of each example of a split, as ``example_places`` gives them."""
+        settings = self.settings
+        return example_places(split, self.source.num_examples[split], settings.num_shards(split), settings.seed)
+
+    def layout(self, split: str) -> RecordLayout:
+        """How the split's records lie in their files."""
+        return RecordLayout(self.source.image_shape, len(self.source.label_names), split)
+
+    def note_path(self, split: str, start: int) -> Path:
+        """The file with the digests and label counts of the block that begins at ``start``."""
+        return Path(self.notes_folder) / f"{split}-{start:012d}.json"
 
 
 def write_records(
     source: SourceInfo,
     settings: RecordsSettings,
     folder: Path,
-    spill_folder: Path,
+    notes_folder: Path,
     *,
     tfds_data_dir: str = "",
     block_examples: int = BLOCK_EXAMPLES,
@@ -84,7 +106,7 @@ def write_records(
         source: what to write.
         settings: shards per split, seed, runner.
         folder: an empty folder, the records appear here.
-        spill_folder: an empty folder on a file system with room for the decoded pixels; the caller removes it.
+        notes_folder: an empty folder that workers share, for what they note of each block; the caller removes it.
         tfds_data_dir: where the prepared dataset lies; "" for TFDS's own default.
         block_examples: examples in one Beam element; changes no byte.
 
@@ -95,17 +117,15 @@ def write_records(
     Raises:
         PipelineError: the source cannot be read.
     """
-    job = Job(source, tfds_data_dir, settings, str(folder), str(spill_folder), block_examples)
+    job = Job(source, tfds_data_dir, settings, str(folder), str(notes_folder), block_examples)
     _logger.info("writing %s with Beam's %s", _census(source), settings.runner)
     with (
         watching_workers(),
         beam.Pipeline(runner=make_runner(settings), options=PipelineOptions(settings.beam_flags())) as pipeline,
     ):
         build(pipeline, job)
-    summary_path = spill_folder / _SUMMARY
-    shards = json.loads(summary_path.read_text(encoding="utf-8"))
-    _write_tfds_metadata(job, shards)
-    return _details(job, shards)
+    _write_tfds_metadata(job)
+    return _details(job, json.loads((notes_folder / _SUMMARY).read_text(encoding="utf-8")))
 
 
 def make_runner(settings: RecordsSettings) -> PipelineRunner:
@@ -124,77 +144,60 @@ def make_runner(settings: RecordsSettings) -> PipelineRunner:
 
 def build(pipeline: beam.Pipeline, job: Job) -> beam.PCollection:
     """Add the job's steps to a pipeline; the last collection holds one element, the path of the summary."""
-    blocks = [(split, start) for split in SPLITS for start in job.block_starts(split)]
     return (
         pipeline
-        | "Plan blocks" >> beam.Create(blocks)  # (split, start)
+        | "Plan blocks" >> beam.Create(job.blocks())  # (split, start)
         | "Spread blocks" >> beam.Reshuffle()  # (split, start), one worker's work no longer fused to one bundle
-        | "Spill blocks" >> beam.FlatMap(spill_block, job)  # ((split, shard_index), start), for every shard
-        | "Wait for all blocks" >> beam.GroupByKey()  # ((split, shard_index), [start, …])
-        | "Write shards" >> beam.Map(write_shard, job)  # description of the shard, a dict
-        | "Bring together" >> beam.GroupBy(lambda shard: 0)  # (0, [description, …])
+        | "Write blocks" >> beam.Map(write_block, job)  # (split, start)
+        | "Wait for all blocks" >> beam.GroupBy(lambda block: 0)  # (0, [(split, start), …])
         | "Write summary" >> beam.Map(write_summary, job)  # path of the summary
     )
 
 
-def spill_block(block: tuple[str, int], job: Job) -> Iterator[tuple[tuple[str, int], int]]:
-    """Read one block and put its rows on disk; tells every shard of the split that the block is there."""
+def write_block(block: tuple[str, int], job: Job) -> tuple[str, int]:
+    """Read one block and put its records where they belong in the shards; notes its digests and labels beside."""
     split, start = block
     stop = min(start + job.block_examples, job.source.num_examples[split])
-    images, labels = read_block(job.source, job.tfds_data_dir, split, start, stop)
-    rows = np.empty((stop - start, job.row_bytes()), np.uint8)
-    rows[:, :_LABEL_BYTES] = labels.astype("<i8").view(np.uint8).reshape(-1, _LABEL_BYTES)
-    rows[:, _LABEL_BYTES:] = images.reshape(stop - start, -1)
-    path = job.spill_path(split, start)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    # Not tofile(): where the disk is full it raises an error that does not say so.
-    temporary.write_bytes(rows.data)
-    os.replace(temporary, path)
-    for shard_index in range(job.settings.num_shards(split)):
-        yield (split, shard_index), start
+    layout, places = job.layout(split), job.places(split)
+    digests, label_counts = bytearray(), np.zeros(len(job.source.label_names), np.int64)
+    with ExitStack() as stack:
+        files = _open_shards(job, split, stack)
+        for images, labels in read_batches(job.source, job.tfds_data_dir, split, start, stop):
+            indices = np.arange(start, start + len(labels))
+            frames = layout.encode(images, labels, example_keys(split, indices))
+            for frame, (shard, place) in zip(frames, places[indices].tolist(), strict=True):
+                _write_all(files[shard], frame, place * layout.frame_bytes)
+            for digest in content_digests(images, labels, len(job.source.label_names)):
+                digests += digest
+            label_counts += np.bincount(labels, minlength=len(label_counts))
+            start += len(labels)
+    note = {"label_counts": label_counts.tolist(), "digests": digests.hex()}
+    _write_json(job.note_path(*block), note)
+    return block
 
 
-def write_shard(waited: tuple[tuple[str, int], Iterable[int]], job: Job) -> dict:
-    """Write one TFRecord file from the spilled blocks; returns its description for the summary."""
-    (split, shard_index), starts = waited
-    num_shards = job.settings.num_shards(split)
-    name = shard_name(job.source.dataset, split, shard_index, num_shards)
-    order = example_order(split, job.source.num_examples[split], job.settings.seed)
-    bounds = shard_bounds(len(order), num_shards)
-    label_counts: Counter[int] = Counter()
-    digests: list[bytes] = []
-
-    def records() -> Iterator[bytes]:
-        for index, label, pixels in _fetch(job, split, set(starts), order[slice(*bounds[shard_index])]):
-            label_counts[label] += 1
-            digests.append(content_digest(label, pixels, len(job.source.label_names)))
-            yield serialize(pixels, label, example_key(split, index))
-
-    write_tfrecord(Path(job.folder) / name, records())
-    return {
-        "name": name,
-        "split": split,
-        "shard_index": shard_index,
-        "num_records": len(digests),
-        "label_counts": dict(label_counts),
-        "digests": b"".join(sorted(digests)).hex(),
-    }
-
-
-def write_summary(together: tuple[int, Iterable[dict]], job: Job) -> str:
-    """Join the shards' descriptions into one file: on a cluster the submitting process sees nothing but files."""
-    _, shards = together
-    path = Path(job.spill_folder) / _SUMMARY
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    ordered = sorted(shards, key=lambda shard: (shard["split"], shard["shard_index"]))
-    temporary.write_text(json.dumps(ordered), encoding="utf-8")
-    os.replace(temporary, path)
+def write_summary(together: tuple[int, Iterable[tuple[str, int]]], job: Job) -> str:
+    """Join the blocks' notes into one file: on a cluster the submitting process sees nothing but files."""
+    _, written = together
+    missing = set(job.blocks()) - set(written)
+    if missing:
+        raise RuntimeError(f"Beam ended the job without the blocks {sorted(missing)}")
+    path = Path(job.notes_folder) / _SUMMARY
+    _write_json(path, {split: _summarise(job, split) for split in SPLITS})
     return str(path)
 
 
-def example_key(split: str, index: int) -> str:
-    """The stable id of the ``index``-th example of a split in the source's own order."""
-    return f"{split}-{index:09d}"
+def _summarise(job: Job, split: str) -> dict:
+    starts = [start for block_split, start in job.blocks() if block_split == split]
+    notes = [json.loads(job.note_path(split, start).read_text(encoding="utf-8")) for start in starts]
+    digests = b"".join(bytes.fromhex(note["digests"]) for note in notes)
+    every_digest = sorted(digests[place : place + 32] for place in range(0, len(digests), 32))
+    counts = np.sum([note["label_counts"] for note in notes], axis=0).tolist()
+    return {
+        "num_examples": len(every_digest),
+        "label_counts": dict(zip(job.source.label_names, counts, strict=True)),
+        "content_digest": hashlib.sha256(b"".join(every_digest)).hexdigest(),
+    }
 
 
 @cache
@@ -222,29 +225,49 @@ def shard_name(dataset: str, split: str, shard_index: int, num_shards: int) -> s
     return f"{dataset.split('/')[0]}-{split}.tfrecord-{shard_index:05d}-of-{num_shards:05d}"
 
 
-def content_digest(label: int, pixels: bytes, num_labels: int) -> bytes:
-    """sha256 of label and pixels; the label takes one byte where all labels fit, else eight."""
-    width = 1 if num_labels <= 256 else _LABEL_BYTES
-    return hashlib.sha256(label.to_bytes(width, "little") + pixels).digest()
+def content_digests(images: np.ndarray, labels: np.ndarray, num_labels: int) -> Iterator[bytes]:
+    """sha256 of label and pixels of each example; the label takes one byte where all labels fit, else eight."""
+    label_bytes = labels.astype("u1" if num_labels <= 256 else "<u8")[:, None].view(np.uint8)
+    rows = np.concatenate([label_bytes, images.reshape(len(images), -1)], axis=1)
+    return (hashlib.sha256(row).digest() for row in rows)
 
 
-def _fetch(job: Job, split: str, starts: set[int], indices: np.ndarray) -> Iterator[tuple[int, int, bytes]]:
-    """(index, label, pixels) of each index, read row by row from the spilled blocks."""
-    width = job.row_bytes()
-    # Positioned reads, not a memory map: mapped pages count as this process's memory until it ends.
-    files = {start: os.open(job.spill_path(split, start), os.O_RDONLY) for start in starts}
-    try:
-        for index in indices.tolist():
-            start = index - index % job.block_examples
-            row = os.pread(files[start], width, (index - start) * width)
-            yield index, int.from_bytes(row[:_LABEL_BYTES], "little"), row[_LABEL_BYTES:]
-    finally:
-        for descriptor in files.values():
-            os.close(descriptor)
+@cache
+def example_places(split: str, num_examples: int, num_shards: int, seed: int) -> np.ndarray:
+    """int64 (num_examples, 2): the shard of each of the source's examples, and its place among the shard's records."""
+    order = example_order(split, num_examples, seed)
+    places = np.empty((num_examples, 2), np.int64)
+    for shard_index, (first, stop) in enumerate(shard_bounds(num_examples, num_shards)):
+        places[order[first:stop], 0] = shard_index
+        places[order[first:stop], 1] = np.arange(stop - first)
+    return places
 
 
-def _details(job: Job, shards: list[dict]) -> dict:
-    splits = {split: _describe_split(job, split, shards) for split in SPLITS}
+def _open_shards(job: Job, split: str, stack: ExitStack) -> list[int]:
+    """Descriptors of a split's shard files, each as long as it will be in the end."""
+    files = []
+    for shard in job.shards(split):
+        files.append(os.open(Path(job.folder) / shard["name"], os.O_WRONLY | os.O_CREAT, 0o666))
+        stack.callback(os.close, files[-1])
+        # The same for every block: it cuts nothing off what another has written.
+        os.ftruncate(files[-1], shard["num_records"] * job.layout(split).frame_bytes)
+    return files
+
+
+def _write_all(file: int, content: np.ndarray, offset: int) -> None:
+    """Positioned writes, not a memory map: mapped pages count as this process's memory, and a full disk kills it."""
+    written = os.pwrite(file, content, offset)
+    while written < len(content):
+        written += os.pwrite(file, content[written:], offset + written)
+
+
+def _write_json(path: Path, content: object) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(content), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def _details(job: Job, splits: dict) -> dict:
     expected = CONTENT_DIGESTS.get(job.source.dataset, {})
     return {
         "source": job.source.to_json(),
@@ -253,24 +276,14 @@ def _details(job: Job, shards: list[dict]) -> dict:
         "splits": splits,
         "dataset_verified": bool(expected) and all(splits[s]["content_digest"] == expected[s] for s in SPLITS),
         "files": {
-            shard["name"]: {key: shard[key] for key in ("split", "shard_index", "num_records")} for shard in shards
+            shard["name"]: {key: shard[key] for key in ("split", "shard_index", "num_records")}
+            for split in SPLITS
+            for shard in job.shards(split)
         },
     }
 
 
-def _describe_split(job: Job, split: str, shards: list[dict]) -> dict:
-    ours = [shard for shard in shards if shard["split"] == split]
-    digests = bytes.fromhex("".join(shard["digests"] for shard in ours))
-    counts = sum((Counter({int(k): n for k, n in shard["label_counts"].items()}) for shard in ours), Counter())
-    every_digest = sorted(digests[place : place + 32] for place in range(0, len(digests), 32))
-    return {
-        "num_examples": sum(shard["num_records"] for shard in ours),
-        "label_counts": {name: counts[label] for label, name in enumerate(job.source.label_names)},
-        "content_digest": hashlib.sha256(b"".join(every_digest)).hexdigest(),
-    }
-
-
-def _write_tfds_metadata(job: Job, shards: list[dict]) -> None:
+def _write_tfds_metadata(job: Job) -> None:
     features = tfds.features.FeaturesDict(
         {
             "image": tfds.features.Tensor(shape=job.source.image_shape, dtype=np.uint8, encoding="bytes"),
@@ -284,19 +297,19 @@ def _write_tfds_metadata(job: Job, shards: list[dict]) -> None:
     tfds.folder_dataset.write_metadata(
         data_dir=job.folder,
         features=features,
-        split_infos=[_split_info(job, split, shards, template) for split in SPLITS],
+        split_infos=[_split_info(job, split, template) for split in SPLITS],
         version=job.source.version if job.source.version.count(".") == 2 else f"{job.source.version}.0.0",
         supervised_keys=("image", "label"),
         check_data=False,
     )
 
 
-def _split_info(job: Job, split: str, shards: list[dict], template: object) -> tfds.core.SplitInfo:
-    ours = [shard for shard in shards if shard["split"] == split]
+def _split_info(job: Job, split: str, template: object) -> tfds.core.SplitInfo:
+    lengths = [shard["num_records"] for shard in job.shards(split)]
     return tfds.core.SplitInfo(
         name=split,
-        shard_lengths=[shard["num_records"] for shard in ours],
-        num_bytes=sum((Path(job.folder) / shard["name"]).stat().st_size for shard in ours),
+        shard_lengths=lengths,
+        num_bytes=sum(lengths) * job.layout(split).frame_bytes,
         filename_template=template,
     )
 

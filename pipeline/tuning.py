@@ -16,7 +16,7 @@ import keras
 
 from pipeline import hardware
 from pipeline.breakdown import input_alone_seconds
-from pipeline.computation import Computation, by_rule, compiled_model
+from pipeline.computation import IN_MEMORY, Computation, by_rule, compiled_model
 from pipeline.config import TrainSettings
 from pipeline.manifest import check_contents, read_manifest
 from pipeline.stream import InputStream, Split
@@ -70,8 +70,10 @@ def _streams(folder: Path, manifest: Mapping, settings: TrainSettings) -> dict[b
     """In memory or not → stream; the one that is taken by itself comes first."""
     split = Split.of_manifest(folder, manifest, "train")
     how = {"global_batch_size": settings.global_batch_size, "seed": settings.seed}
-    stream = InputStream(split, **how)
-    from_disk = {False: InputStream(split, **how, in_memory=False)} if stream.in_memory else {}
+    stream = InputStream(split, **how, in_memory=IN_MEMORY[settings.cache])
+    from_disk = (
+        {False: InputStream(split, **how, in_memory=False)} if settings.cache == "auto" and stream.in_memory else {}
+    )
     return {stream.in_memory: stream, **from_disk}
 
 

@@ -19,9 +19,9 @@ from tasks.storage import Storage, root_folder
 LOCK_NAME = ".lock"
 
 # Where unfinished work lies (the report's in the root itself) and how it is called: by manifest.publishing after the
-# artefact and the process, and by the records' spilled blocks.
+# artefact and the process, and by what the records' job notes of its blocks.
 _PLACES = (".", "source", "records", "tuning", "runs", "checkpoints", "checkpoints/*")
-_UNFINISHED = re.compile(r"\..+\.\d+\.tmp(\.old)?|\.spill-\w+")
+_UNFINISHED = re.compile(r"\..+\.\d+\.tmp(\.old)?|\.notes-\w+")
 
 _logger = logging.getLogger(__name__)
 # Kept for the life of the process; workers that Luigi forks from it inherit the knowledge that it is theirs.

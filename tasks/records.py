@@ -46,12 +46,12 @@ class Records(Stage):
         return self.upstream()["dataset"].replace("/", "-")
 
     def bytes_needed(self) -> int:
-        """The pixels twice: spilled, and as records with about a hundred bytes around each."""
+        """The pixels, with about a hundred bytes around each image and as much again to note of it."""
         source = self.upstream()
-        return 2 * sum(source["num_examples"].values()) * (math.prod(source["image_shape"]) + 100)
+        return sum(source["num_examples"].values()) * (math.prod(source["image_shape"]) + 200)
 
     def make(self, folder: Path) -> Mapping:
-        """Run the Beam job; decoded pixels are spilled beside the records and go with the job."""
+        """Run the Beam job; what it notes of each block lies beside the records and goes with the job."""
         with console.quiet_imports():
             from pipeline import shards
             from pipeline.hardware import split_cpu
@@ -60,11 +60,11 @@ class Records(Stage):
 
         # TensorFlow's devices are laid out once in a process, and this stage is the first to compute with it.
         split_cpu(Train().replicas)
-        with tempfile.TemporaryDirectory(prefix=".spill-", dir=folder.parent) as spill_folder:
+        with tempfile.TemporaryDirectory(prefix=".notes-", dir=folder.parent) as notes_folder:
             return shards.write_records(
                 SourceInfo.from_json(self.upstream()),
                 self.settings,
                 folder,
-                Path(spill_folder),
+                Path(notes_folder),
                 tfds_data_dir=self.requires().tfds_data_dir,
             )

@@ -39,6 +39,7 @@ class Train(Stage):
     tpu_project = luigi.Parameter(default="", significant=False, description="Cloud project of the named TPU.")
     precision = luigi.Parameter(default="auto", description="float32, bfloat16, or auto.")
     jit_compile = luigi.Parameter(default="auto", description="XLA: true, false, or auto.")
+    cache = luigi.Parameter(default="auto", description="Examples in memory: auto (where they fit), memory, none.")
     tune = luigi.Parameter(default="rule", description="How what is auto is chosen: rule or measure.")
     seed = IntSetting(default=0, description="Seed of weights, dropout and the order in each epoch.")
     time_limit_seconds = time_limit_setting()

@@ -28,6 +28,7 @@ class Tune(Stage):
     device = luigi.Parameter()
     precision = luigi.Parameter()
     jit_compile = luigi.Parameter()
+    cache = luigi.Parameter()
     replicas = IntSetting()
     on_mismatch = luigi.Parameter(significant=False)
     tpu_address = luigi.Parameter(significant=False)

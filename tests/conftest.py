@@ -63,11 +63,11 @@ def write_small_records(small_source, tmp_path_factory) -> Callable[..., Path]:
 
     def write(*, source: SourceInfo = small_source, block_examples: int = 60, data_dir: str = "", **settings) -> Path:
         folder = tmp_path_factory.mktemp("records") / "records"
-        spill_folder = tmp_path_factory.mktemp("spill")
+        notes_folder = tmp_path_factory.mktemp("notes")
         folder.mkdir()
         options = RecordsSettings(**{"train_shards": 3, "test_shards": 2, **settings})
         details = shards.write_records(
-            source, options, folder, spill_folder, tfds_data_dir=data_dir, block_examples=block_examples
+            source, options, folder, notes_folder, tfds_data_dir=data_dir, block_examples=block_examples
         )
         write_manifest(folder, stage="Records", identity={"test": True}, details=details)
         return folder

@@ -19,11 +19,11 @@ DIRECTION = {
     "manifest": {"errors", "fingerprint", "space"},
     "metrics": set(),
     "staleness": set(),
-    "sources": {"config", "errors", "sources"},
+    "sources": {"config", "errors", "machine", "sources"},
     "records": set(),
     "workers": {"errors"},
     "shards": {"config", "records", "sources", "workers"},
-    "stream": {"records"},
+    "stream": {"errors", "machine", "records"},
     "machine": set(),
     "hardware": {"config", "errors", "hardware", "machine"},
     "models": set(),
@@ -43,7 +43,7 @@ DIRECTION = {
         "metrics",
         "stream",
     },
-    "verify": {"errors", "manifest", "stream"},
+    "verify": {"errors", "manifest", "records", "stream"},
     "report": {"errors", "fingerprint", "manifest", "metrics", "report"},
 }
 THIRD_PARTY = {

@@ -1,39 +1,89 @@
 import numpy as np
+import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from tfrecord import parse_example, read_records
 
-from pipeline.records import feature_spec, parse_batch, serialize, write_tfrecord
-
-images = arrays(np.uint8, st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 3)))
+from pipeline.records import RecordLayout, example_key, example_keys, feature_spec, parse_batch, serialize
 
 
-@given(image=images, label=st.integers(0, 2**31 - 1), key=st.text(max_size=20))
-def test_a_record_holds_what_was_put_in(image, label, key):
-    record = serialize(image.tobytes(), label, key)
-    assert parse_example(record) == {"image": image.tobytes(), "label": label, "key": key.encode()}
-    parsed_images, parsed_labels = parse_batch(tf.constant([record, record]), feature_spec(image.shape))
-    assert parsed_images.dtype == tf.uint8
-    assert parsed_labels.dtype == tf.int32
-    np.testing.assert_array_equal(parsed_images.numpy(), np.stack([image, image]))
-    assert parsed_labels.numpy().tolist() == [label, label]
+@st.composite
+def batches(draw):
+    """A layout, and images, labels and indices that fit it."""
+    num_labels = draw(st.sampled_from([1, 2, 10, 128, 129, 1_000, 16_384, 16_385, 100_000]))
+    shape = draw(st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 3)))
+    size = draw(st.integers(1, 4))
+    return (
+        RecordLayout(shape, num_labels, draw(st.sampled_from(["train", "test", "validation"]))),
+        draw(arrays(np.uint8, (size, *shape))),
+        draw(arrays(np.int64, size, elements=st.integers(0, num_labels - 1))),
+        draw(arrays(np.int64, size, elements=st.integers(0, 999_999_999))),
+    )
+
+
+def encoded(layout, images, labels, indices):
+    return layout.encode(images, labels, example_keys(layout.split, indices))
+
+
+@given(batch=batches())
+def test_a_record_holds_what_was_put_in(tmp_path_factory, batch):
+    layout, images, labels, indices = batch
+    path = tmp_path_factory.mktemp("records") / "a.tfrecord"
+    path.write_bytes(encoded(*batch).tobytes())
+    records = list(read_records(path))
+    assert [parse_example(record) for record in records] == [
+        {"image": image.tobytes(), "label": label, "key": example_key(layout.split, index).encode()}
+        for image, label, index in zip(images, labels, indices, strict=True)
+    ]
+
+
+@given(batch=batches())
+def test_tensorflow_reads_what_was_put_in(tmp_path_factory, batch):
+    layout, images, labels, _ = batch
+    path = tmp_path_factory.mktemp("records") / "a.tfrecord"
+    path.write_bytes(encoded(*batch).tobytes())
+    serialized = tf.constant(list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator()))
+    parsed_images, parsed_labels = parse_batch(serialized, feature_spec(layout.image_shape))
+    np.testing.assert_array_equal(parsed_images, images)
+    np.testing.assert_array_equal(parsed_labels, labels)
+
+
+@given(batch=batches())
+def test_decoding_gives_what_was_encoded(batch):
+    layout, images, labels, _ = batch
+    frames = encoded(*batch)
+    assert frames.shape == (len(images), layout.frame_bytes)
+    decoded_images, decoded_labels = layout.decode(tf.constant(frames))
+    assert (decoded_images.dtype, decoded_labels.dtype) == (tf.uint8, tf.int32)
+    np.testing.assert_array_equal(decoded_images, images)
+    np.testing.assert_array_equal(decoded_labels, labels)
+
+
+@given(batch=batches())
+def test_a_record_is_protobufs_own_where_the_label_needs_no_padding(batch):
+    layout, images, labels, indices = batch
+    for frame, image, label, index in zip(encoded(*batch), images, labels, indices, strict=True):
+        record = serialize(image.tobytes(), label, example_key(layout.split, index))
+        assert len(record) <= layout.frame_bytes - 16
+        if len(record) == layout.frame_bytes - 16:
+            assert frame[12:-4].tobytes() == record
+        # Padded or not, protobuf reads the same Example.
+        assert tf.train.Example.FromString(frame[12:-4].tobytes()) == tf.train.Example.FromString(record)
+
+
+@given(index=st.integers(0, 999_999_999), split=st.sampled_from(["train", "test"]))
+def test_keys_of_a_batch_are_the_keys_of_its_examples(index, split):
+    assert example_keys(split, np.array([index]))[0].tobytes().decode() == example_key(split, index)
+
+
+@pytest.mark.parametrize(
+    ("num_labels", "label_bytes"), [(1, 1), (2, 1), (128, 1), (129, 2), (16_384, 2), (16_385, 3), (100_000, 3)]
+)
+def test_the_label_takes_the_bytes_of_the_greatest(num_labels, label_bytes):
+    assert RecordLayout((2, 2, 1), num_labels, "train").label_bytes == label_bytes
 
 
 def test_equal_examples_have_equal_bytes():
     assert len({serialize(b"\x00" * 12, 3, "train-000000001") for _ in range(20)}) == 1
-
-
-def test_a_file_is_whole_or_not_there(tmp_path):
-    def breaks():
-        yield b"one"
-        raise RuntimeError("source gone")
-
-    path = tmp_path / "a.tfrecord"
-    try:
-        write_tfrecord(path, breaks())
-    except RuntimeError:
-        assert not path.exists()
-    write_tfrecord(path, [b"one", b"two"])
-    assert list(read_records(path)) == [b"one", b"two"]

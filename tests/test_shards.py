@@ -12,6 +12,7 @@ from tfrecord import crc32c, parse_example, read_records
 from pipeline import shards, sources
 from pipeline.config import SourceSettings
 from pipeline.manifest import read_manifest
+from pipeline.records import example_key
 from pipeline.sources import CONTENT_DIGESTS, SourceInfo, synthetic
 
 
@@ -27,7 +28,7 @@ def test_every_record_is_the_sources_example(small_records, small_source):
             for record in read_records(path):
                 example = parse_example(record)
                 index = int(example["key"].decode().rpartition("-")[2])
-                assert example["key"].decode() == shards.example_key(split, index)
+                assert example["key"].decode() == example_key(split, index)
                 assert example["image"] == images[index].tobytes()
                 assert example["label"] == labels[index]
                 seen.add(index)

@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -28,11 +30,19 @@ def test_a_prepared_copy_is_used_without_the_network(tiny_tfds, no_network):
 @pytest.mark.parametrize(("start", "stop"), [(0, 403), (0, 1), (190, 230), (202, 204), (400, 403)])
 def test_any_range_is_the_same_examples(tiny_tfds, start, stop):
     info = sources.resolve(settings(tiny_tfds))
-    images, labels = blocks.read_block(info, str(tiny_tfds), "train", start, stop)
+    images, labels = map(
+        np.concatenate, zip(*blocks.read_batches(info, str(tiny_tfds), "train", start, stop), strict=True)
+    )
     expected_images, expected_labels = synthetic.draw_block("train", start, stop)
     assert images.dtype == np.uint8
     np.testing.assert_array_equal(images, expected_images)
     np.testing.assert_array_equal(labels, expected_labels)
+
+
+def test_an_example_without_a_label_is_refused(tiny_tfds):
+    info = dataclasses.replace(sources.resolve(settings(tiny_tfds)), label_names=("airplane", "automobile"))
+    with pytest.raises(UnsupportedDatasetError, match=r"expected labels from 0 to 1, the train split holds 0 to 9"):
+        list(blocks.read_batches(info, str(tiny_tfds), "train", 0, 403))
 
 
 def test_auto_goes_on_with_the_stand_in_and_says_so(tmp_path, no_network, caplog):

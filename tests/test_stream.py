@@ -1,6 +1,10 @@
+import dataclasses
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from pipeline.errors import DamagedArtefactError
 from pipeline.manifest import read_manifest
 from pipeline.sources import synthetic
 from pipeline.stream import InputStream, Split
@@ -66,3 +70,20 @@ def test_memory_is_used_only_where_the_split_fits(split, monkeypatch):
     assert InputStream(split, global_batch_size=32, seed=0).in_memory
     monkeypatch.setattr("pipeline.stream.MEMORY_SHARE", 0.0)
     assert not InputStream(split, global_batch_size=32, seed=0).in_memory
+
+
+def test_memory_and_disk_give_the_same_examples(split):
+    memory, disk = (InputStream(split, global_batch_size=32, seed=7, in_memory=kept) for kept in (True, False))
+    for (left, left_labels), (right, right_labels) in zip(
+        batches(memory.evaluation()), batches(disk.evaluation()), strict=True
+    ):
+        np.testing.assert_array_equal(left, right)
+        np.testing.assert_array_equal(left_labels, right_labels)
+
+
+def test_records_that_are_not_as_the_manifest_says_are_refused(split, tmp_path):
+    short = tmp_path / "short"
+    short.write_bytes(Path(split.files[0]).read_bytes()[:-1])
+    cut = dataclasses.replace(split, files=(str(short), *split.files[1:]))
+    with pytest.raises(DamagedArtefactError, match=r'manifest lists 403 train records of 3154 bytes.*"make pipeline"'):
+        InputStream(cut, global_batch_size=32, seed=7, in_memory=True)

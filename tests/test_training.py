@@ -47,6 +47,11 @@ def test_a_run_leaves_its_record(trained):
     assert record["steps_per_epoch"] == 403 // 32
 
 
+@pytest.mark.parametrize(("cache", "in_memory"), [("memory", True), ("none", False)])
+def test_the_cache_is_where_the_settings_want_it(small_records, tmp_path, cache, in_memory):
+    assert run(small_records, tmp_path / "a", epochs=1, cache=cache)["input_in_memory"] is in_memory
+
+
 def test_metrics_have_a_row_for_each_epoch_and_agree_with_the_record(trained):
     folder, record = trained
     rows = read_metrics(folder / METRICS_NAME)

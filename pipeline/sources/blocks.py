@@ -6,62 +6,75 @@ A prepared TFDS dataset is read from its own TFRecord files, a batch of serializ
 its own image feature. ``as_dataset`` parses example by example: the same 50,000 images took it 1.4 times as long.
 """
 
-import os
+from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
 import tensorflow as tf
 
-from pipeline.errors import DamagedArtefactError
+from pipeline import machine
+from pipeline.errors import DamagedArtefactError, UnsupportedDatasetError
 from pipeline.sources import SourceInfo, synthetic, tfds
 
 _READ_BUFFER_BYTES = 8 * 2**20
 # Small enough that a batch of decoded images stays in the processor's cache.
 _DECODE_BATCH = 128
+_DRAW_BATCH = 500
 
 
-def read_block(
+def read_batches(
     info: SourceInfo, tfds_data_dir: str, split: str, start: int, stop: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Examples ``start`` to ``stop - 1`` of a split, in the source's own order.
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Examples ``start`` to ``stop - 1`` of a split, in the source's own order, a few hundred at a time.
 
-    Returns:
-        uint8 images (stop - start, height, width, channels) and int64 labels (stop - start,).
+    While a batch is worked on, the next ones are decoded in other threads.
+
+    Yields:
+        uint8 images (batch, height, width, channels) and int64 labels (batch,).
 
     Raises:
         DatasetUnavailableError: the prepared copy is gone and cannot be prepared again.
         DamagedArtefactError: the copy is of another version, or cannot be read to the end.
+        UnsupportedDatasetError: an example has no label.
     """
     if info.origin == "synthetic":
-        return synthetic.draw_block(split, start, stop)
-    builder = _builder(info.dataset, info.version, tfds_data_dir)
+        for first in range(start, stop, _DRAW_BATCH):
+            yield synthetic.draw_block(split, first, min(first + _DRAW_BATCH, stop))
+        return
+    builder, decode = _opened(info.dataset, info.version, tfds_data_dir)
+    found = 0
     try:
-        images, labels = zip(*_batches(builder, split, start, stop), strict=True)
+        for images, labels in _decoded(_serialized(builder, split, start, stop), decode):
+            _check_labels(info, split, labels)
+            found += len(labels)
+            yield images, labels
+    except UnsupportedDatasetError:
+        raise
     except (tf.errors.OpError, ValueError) as error:
         raise DamagedArtefactError(_unreadable(builder, split, str(error).splitlines()[0])) from error
-    if sum(map(len, labels)) != stop - start:
-        found = f"{sum(map(len, labels))} examples in [{start}:{stop}]"
-        raise DamagedArtefactError(_unreadable(builder, split, found))
-    return np.concatenate(images), np.concatenate(labels)
+    if found != stop - start:
+        raise DamagedArtefactError(_unreadable(builder, split, f"{found} examples in [{start}:{stop}]"))
 
 
 @cache
-def _builder(dataset: str, version: str, data_dir: str) -> tfds.DatasetBuilder:
-    """Opened once in a process, not for every block; prepares again where the copy has gone since."""
+def _opened(
+    dataset: str, version: str, data_dir: str
+) -> tuple[tfds.DatasetBuilder, tf.types.experimental.GenericFunction]:
+    """Opened and traced once in a process, not for every block; prepares again where the copy has gone since.
+
+    The function takes a batch of serialized examples and gives its images and labels.
+    """
     builder = tfds.prepared_builder(dataset, data_dir)
     if str(builder.version) != version:
         raise DamagedArtefactError(
             f"{builder.data_path}: expected version {version} of {dataset}, found {builder.version}. "
             'Run "make pipeline" again: it takes up the version that is there.'
         )
-    return builder
-
-
-def _batches(builder: tfds.DatasetBuilder, split: str, start: int, stop: int) -> tf.data.NumpyIterator:
     image_key, label_key = tfds.supervised_keys(builder)
     feature = builder.info.features[image_key]
     spec = {image_key: tf.io.FixedLenFeature([], tf.string), label_key: tf.io.FixedLenFeature([], tf.int64)}
 
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def decode(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         parsed = tf.io.parse_example(serialized, spec)
         signature = tf.TensorSpec(feature.shape, tf.uint8)
@@ -71,14 +84,26 @@ def _batches(builder: tfds.DatasetBuilder, split: str, start: int, stop: int) ->
         )
         return images, parsed[label_key]
 
-    records = _serialized(builder, split, start, stop).batch(_DECODE_BATCH)
+    return builder, decode
+
+
+def _check_labels(info: SourceInfo, split: str, labels: np.ndarray) -> None:
+    # TFDS gives -1 where a split has no labels.
+    if labels.min() < 0 or labels.max() >= len(info.label_names):
+        raise UnsupportedDatasetError(
+            f"{info.dataset}: expected labels from 0 to {len(info.label_names) - 1}, the {split} split holds "
+            f"{labels.min()} to {labels.max()}. Choose another with [Source] dataset or --Source-dataset."
+        )
+
+
+def _decoded(records: tf.data.Dataset, decode: tf.types.experimental.GenericFunction) -> tf.data.NumpyIterator:
     # One more than there are cores keeps them busy while a batch is handed over.
-    workers = len(os.sched_getaffinity(0)) + 1
-    decoded = records.map(decode, num_parallel_calls=workers, deterministic=True).prefetch(workers)
+    workers = machine.granted_cores() + 1
+    decoded = records.batch(_DECODE_BATCH).map(decode, num_parallel_calls=workers, deterministic=True)
     options = tf.data.Options()
     # See stream.py: an autotuned iterator is slow to close, and here one is opened for every block.
     options.autotune.enabled = False
-    return decoded.with_options(options).as_numpy_iterator()
+    return decoded.prefetch(workers).with_options(options).as_numpy_iterator()
 
 
 def _serialized(builder: tfds.DatasetBuilder, split: str, start: int, stop: int) -> tf.data.Dataset:
