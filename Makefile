@@ -10,7 +10,7 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pipeline status doctor verify clean-stale test test-faults lint format lock clean
+.PHONY: help setup pipeline status doctor verify clean-stale test test-faults bench lint format lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -50,6 +50,11 @@ test: setup ## run the tests (ARGS="-k stream")
 
 test-faults: setup ## run the tests that kill and damage whole runs
 	@$(BIN)/python -m pytest -n auto --maxprocesses 4 -m faults $(ARGS)
+
+bench: setup ## measure against what one would use instead, 10 minutes (ARGS="stream" for one part)
+	@$(BIN)/python -c "import torch" 2>/dev/null || { echo "bench: installing PyTorch, a rival, into .venv"; \
+	  $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-build-isolation --editable ".[bench]"; }
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 lint: setup ## check style and formatting
 	@$(BIN)/ruff check .

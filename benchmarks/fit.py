@@ -1,83 +1,99 @@
-"""Training throughput: this pipeline's stream and precision against a plain float32 ``model.fit`` on arrays in memory.
+"""Training throughput: our stream against arrays in memory (6), and against what others train with (8)."""
 
-    .venv/bin/python benchmarks/fit.py data/records/cifar10-…
-
-The two train the same network by turns, A B A B …, in one process; the ratio is taken pair by pair, so that it holds on
-a machine whose speed drifts. The first pair compiles and is left out.
-"""
-
-import argparse
-import statistics
-import time
 from collections.abc import Callable
-from pathlib import Path
+from statistics import median
 
 import keras
+import numpy as np
+import tensorflow as tf
 
+from benchmarks.comparison import Comparison, by_turns, ratios, seconds_of
+from benchmarks.data import Bench
+from benchmarks.rivals import tutorial
+from benchmarks.rivals.record_writer import arrays
+from benchmarks.rivals.torch_process import TorchProcess
 from pipeline import hardware
-from pipeline.manifest import read_manifest
-from pipeline.models import build_model
-from pipeline.stream import InputStream, Split
-from pipeline.training import STEPS_PER_EXECUTION
+from pipeline.computation import STEPS_PER_EXECUTION, by_rule, compiled_model
+from pipeline.config import TrainSettings
+from pipeline.stream import InputStream
 
-GLOBAL_BATCH_SIZE = 128
-
-
-def main() -> None:
-    """Print images per second of each round and the median ratio."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("records", type=Path, help="folder of a records artefact")
-    parser.add_argument("--rounds", type=int, default=5, help="pairs that count (5)")
-    arguments = parser.parse_args()
-    stream = InputStream(
-        Split.of_manifest(arguments.records, read_manifest(arguments.records), "train"),
-        global_batch_size=GLOBAL_BATCH_SIZE,
-        seed=0,
-        in_memory=True,
-    )
-    ours, plain = _ours(stream), _plain(stream)
-    ratios = []
-    for number in range(arguments.rounds + 1):
-        rates = [stream.split.num_examples / seconds for seconds in (_timed(ours, number), _timed(plain, number))]
-        if number:
-            ratios.append(rates[0] / rates[1])
-            print(f"round {number}: ours {rates[0]:,.0f} images/s, plain fit {rates[1]:,.0f}, ratio {ratios[-1]:.2f}")
-    print(f"median ratio {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+# Three executions: a second and a half of training.
+STEPS = 3 * STEPS_PER_EXECUTION
 
 
-def _ours(stream: InputStream) -> Callable[[int], object]:
-    placement = hardware.place("auto")
-    with placement.strategy.scope():
-        model = _model(
-            hardware.choose_precision("auto", placement),
-            jit_compile=hardware.choose_jit_compile("auto", placement),
-            steps_per_execution=STEPS_PER_EXECUTION,
+def measure(bench: Bench) -> list[Comparison]:
+    """Rows 6 and 8."""
+    settings = TrainSettings(device="cpu")
+    size = settings.global_batch_size
+    stream = InputStream(bench.split("train"), global_batch_size=size, seed=0, in_memory=True)
+    images, labels = arrays(bench.split("train"))
+    model = _model(bench, settings, stream)
+    taught, published = tutorial.data(images[: STEPS * size], labels[: STEPS * size]), tutorial.model()
+    epoch = iter(range(1_000))
+    constant = tf.data.Dataset.from_tensors((images[:size], labels[:size])).repeat(STEPS)
+
+    def rate(action: Callable[[], object]) -> float:
+        return STEPS * size / seconds_of(action)
+
+    with TorchProcess(images, labels, bench.folder) as torch:
+        values = by_turns(
+            {
+                "ours": lambda: rate(lambda: model.fit(stream.training(next(epoch)).take(STEPS), verbose=0)),
+                "arrays": lambda: rate(lambda: _fit_arrays(model, images, labels, size)),
+                "step": lambda: rate(lambda: model.fit(constant, verbose=0)),
+                "tutorial": lambda: rate(lambda: published.fit(*taught, batch_size=tutorial.BATCH_SIZE, verbose=0)),
+                "torch": lambda: torch.training_rate("float32", size, STEPS),
+                "torch_bfloat16": lambda: torch.training_rate("bfloat16", size, STEPS),
+            },
+            bench.rounds,
+            warm_up=True,
         )
-    return lambda epoch: model.fit(stream.training(epoch), shuffle=False, verbose=0)
+    limit = f"the step alone, on one batch over and over: {median(values['step']):,.0f} images/s"
+    return [
+        _row(
+            "6",
+            "fit from our stream",
+            "fit on arrays in memory, same model and settings",
+            values,
+            "arrays",
+            0.98,
+            limit,
+        ),
+        _row(
+            "8a",
+            "training throughput, baseline CNN",
+            "the tutorial's program as published",
+            values,
+            "tutorial",
+            2,
+            limit,
+        ),
+        _row("8b", "training throughput, baseline CNN", "PyTorch, eager, float32", values, "torch", 3, limit),
+        _row("8c", "training throughput, baseline CNN", "PyTorch, eager, bfloat16", values, "torch_bfloat16", 3, limit),
+    ]
 
 
-def _plain(stream: InputStream) -> Callable[[int], object]:
-    images, labels = (array.numpy() for array in next(iter(_whole(stream).evaluation())))
-    model = _model("float32")
-    return lambda epoch: model.fit(images, labels, batch_size=GLOBAL_BATCH_SIZE, verbose=0)
+def _row(number: str, what: str, against: str, values: dict, rival: str, goal: float, limit: str) -> Comparison:
+    return Comparison(
+        number=number,
+        what=what,
+        against=against,
+        unit="images/s",
+        ours=values["ours"],
+        theirs=values[rival],
+        figure="times as fast",
+        figures=ratios(values["ours"], values[rival]),
+        goal=goal,
+        at_least=True,
+        limit=limit,
+    )
 
 
-def _whole(stream: InputStream) -> InputStream:
-    return InputStream(stream.split, global_batch_size=stream.split.num_examples, seed=0, in_memory=True)
+def _model(bench: Bench, settings: TrainSettings, stream: InputStream) -> keras.Model:
+    placement = hardware.place(settings)
+    how = by_rule(settings, placement)
+    return compiled_model(bench.manifest, settings, placement.strategy, how, stream.steps_per_epoch)
 
 
-def _model(precision: str, **how: object) -> keras.Model:
-    keras.config.set_dtype_policy({"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision])
-    model = build_model("baseline_cnn", (32, 32, 3), 10)
-    model.compile(optimizer="rmsprop", loss="sparse_categorical_crossentropy", metrics=["accuracy"], **how)
-    return model
-
-
-def _timed(epoch: Callable[[int], object], number: int) -> float:
-    started = time.perf_counter()
-    epoch(number)
-    return time.perf_counter() - started
-
-
-if __name__ == "__main__":
-    main()
+def _fit_arrays(model: keras.Model, images: np.ndarray, labels: np.ndarray, size: int) -> None:
+    model.fit(images[: STEPS * size], labels[: STEPS * size], batch_size=size, verbose=0)

@@ -1,0 +1,132 @@
+"""Records: from the prepared dataset to sharded TFRecords (1, 2), and how memory grows (3)."""
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import apache_beam as beam
+
+from benchmarks.comparison import Comparison, by_turns, ratios, seconds_of
+from benchmarks.data import SPLITS, Bench, write_to
+from benchmarks.rivals import record_writer, tfds_prepare
+from pipeline.config import RecordsSettings
+from pipeline.shards import make_runner
+from pipeline.sources.blocks import read_batches
+
+
+def measure(bench: Bench) -> list[Comparison]:
+    """Rows 1 to 3."""
+    with tempfile.TemporaryDirectory(dir=bench.folder) as scratch:
+        return [*_writing(bench, Path(scratch)), _growing(Path(scratch))]
+
+
+def _writing(bench: Bench, scratch: Path) -> list[Comparison]:
+    arrays = {split: record_writer.arrays(bench.split(split)) for split in SPLITS}
+    archive = tfds_prepare.unpack(arrays, bench.source.label_names, scratch / "archive")
+    values = by_turns(
+        {
+            "ours": lambda: _in_new_folder(scratch, lambda folder: write_to(bench, folder)),
+            "tfds": lambda: _in_new_folder(scratch, lambda folder: tfds_prepare.prepare(archive, folder)),
+            "loop": lambda: _in_new_folder(scratch, lambda folder: record_writer.write(arrays, folder)),
+            "empty": lambda: seconds_of(_empty_job),
+            "decode": lambda: seconds_of(lambda: _decode(bench)),
+        },
+        bench.rounds,
+        warm_up=True,
+    )
+    job = [ours - empty for ours, empty in zip(values["ours"], values["empty"], strict=True)]
+    images = f"{bench.num_examples:,} images"
+    limit = f"decoding the PNGs alone, on all cores: {median(values['decode']):.2f} s"
+    return [
+        Comparison(
+            number="1",
+            what=f"Records, {images}",
+            against="TFDS's own prepare",
+            unit="s",
+            ours=values["ours"],
+            theirs=values["tfds"],
+            figure="times faster",
+            figures=ratios(values["tfds"], values["ours"]),
+            goal=8,
+            at_least=True,
+            limit=f"{limit}, {median(ratios(values['tfds'], values['decode'])):.1f} times faster than TFDS",
+        ),
+        Comparison(
+            number="2",
+            what="the same without the fixed cost of a Beam job",
+            against="a bare loop of tf.io.TFRecordWriter over arrays in memory",
+            unit="s",
+            ours=job,
+            theirs=values["loop"],
+            figure="times its time",
+            figures=ratios(job, values["loop"]),
+            goal=1.5,
+            at_least=False,
+            limit=f"{limit}, {median(ratios(values['decode'], values['loop'])):.2f} times the loop's time",
+            note=f"an empty Beam job takes {median(values['empty']):.2f} s",
+        ),
+    ]
+
+
+def _growing(scratch: Path) -> Comparison:
+    small, large = (_write_stand_in(times, scratch) for times in (1, 10))
+    return Comparison(
+        number="3",
+        what="peak memory of Records, 600,000 stand-in images",
+        against="the same of 60,000",
+        unit="MB",
+        ours=[large["peak_bytes"] / 1e6],
+        theirs=[small["peak_bytes"] / 1e6],
+        figure="times its memory",
+        figures=[large["peak_bytes"] / small["peak_bytes"]],
+        goal=1.3,
+        at_least=False,
+        limit="1",
+        note=f"time: {large['seconds'] / small['seconds']:.1f} times (goal at most 11), {small['seconds']:.1f} and "
+        f"{large['seconds']:.1f} s, once each",
+    )
+
+
+def _write_stand_in(times: int, scratch: Path) -> dict:
+    # A process of its own, started anew: a forked one inherits the peak of its parent.
+    command = [sys.executable, "-m", "benchmarks.stand_in", str(times), str(scratch / f"times-{times}")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def _empty_job() -> None:
+    with beam.Pipeline(runner=make_runner(RecordsSettings())) as pipeline:
+        (
+            pipeline
+            | "Create" >> beam.Create([1])
+            | "Spread" >> beam.Reshuffle()
+            | "Pass on" >> beam.Map(lambda element: element)
+            | "Wait" >> beam.GroupBy(lambda element: 0)
+            | "End" >> beam.Map(lambda element: element)
+        )
+
+
+def _decode(bench: Bench) -> None:
+    for split in SPLITS:
+        for _ in read_batches(bench.source, bench.tfds_data_dir, split, 0, bench.source.num_examples[split]):
+            pass
+
+
+def _in_new_folder(scratch: Path, action: Callable[[Path], object]) -> float:
+    with _removed_afterwards(scratch / "new") as folder:
+        return seconds_of(lambda: action(folder))
+
+
+@contextmanager
+def _removed_afterwards(folder: Path) -> Iterator[Path]:
+    try:
+        yield folder
+    finally:
+        for left in folder.parent.glob(f"{folder.name}*"):
+            shutil.rmtree(left)

@@ -1,0 +1,1 @@
+"""What one would use instead, each as its own documentation recommends."""

@@ -1,0 +1,162 @@
+"""Input stream: first pass (4), later passes (5), an emulated accelerator kept busy (7)."""
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from benchmarks.comparison import Comparison, by_turns, ratios
+from benchmarks.data import Bench
+from benchmarks.rivals import keras_arrays, tfds_stream
+from benchmarks.rivals.record_writer import arrays
+from benchmarks.rivals.torch_process import TorchProcess
+from pipeline.stream import InputStream
+
+GLOBAL_BATCH_SIZE = 128
+# Accelerators are fed larger batches: 512 at 400,000 images/s is a step of 1.3 ms.
+ACCELERATOR_BATCH_SIZE = 512
+DEMANDS = ((150_000, 0.97), (400_000, 0.90))
+_PASSES = 4
+
+
+def measure(bench: Bench) -> list[Comparison]:
+    """Rows 4, 5 and 7."""
+    return [_first_pass(bench), *_later_passes(bench), *_accelerator(bench)]
+
+
+def _first_pass(bench: Bench) -> Comparison:
+    def ours() -> float:
+        return _rate(lambda: _stream(bench, GLOBAL_BATCH_SIZE).training(0))
+
+    values = by_turns(
+        {
+            "ours": ours,
+            "tfds": lambda: _rate(lambda: tfds_stream.dataset(bench.tfds_data_dir, GLOBAL_BATCH_SIZE)),
+            "read": lambda: _reading_rate(bench),
+        },
+        bench.rounds,
+    )
+    return Comparison(
+        number="4",
+        what="input stream, first pass, from the files",
+        against="TFDS as_dataset, mapped, cached, shuffled, batched, prefetched",
+        unit="images/s",
+        ours=values["ours"],
+        theirs=values["tfds"],
+        figure="times as fast",
+        figures=ratios(values["ours"], values["tfds"]),
+        goal=15,
+        at_least=True,
+        limit=f"reading the files' bytes into fresh memory: {median(values['read']):,.0f} images/s",
+        note="the files lie in the page cache for both",
+    )
+
+
+def _later_passes(bench: Bench) -> list[Comparison]:
+    images, labels = arrays(bench.split("train"))
+    stream = _stream(bench, GLOBAL_BATCH_SIZE)
+    keras_dataset = keras_arrays.dataset(images, labels, GLOBAL_BATCH_SIZE)
+    epoch = iter(range(1, 1_000))
+    with TorchProcess(images, labels, bench.folder) as torch:
+        workers = torch.best_number_of_workers(GLOBAL_BATCH_SIZE)
+        values = by_turns(
+            {
+                "ours": lambda: _rate(lambda: stream.training(next(epoch))),
+                "keras": lambda: _rate(lambda: keras_dataset),
+                "torch": lambda: torch.loader_rate(GLOBAL_BATCH_SIZE, workers),
+                "gather": lambda: _gathering_rate(images, next(epoch)),
+            },
+            bench.rounds,
+            warm_up=True,
+        )
+    limit = f"NumPy gathering the same rows, one thread: {median(values['gather']):,.0f} images/s"
+    row = {"what": "input stream, later passes, in memory", "unit": "images/s", "ours": values["ours"], "limit": limit}
+    return [
+        Comparison(
+            number="5a",
+            against="Keras's adapter of NumPy arrays",
+            theirs=values["keras"],
+            figure="times as fast",
+            figures=ratios(values["ours"], values["keras"]),
+            goal=1,
+            at_least=True,
+            **row,
+        ),
+        Comparison(
+            number="5b",
+            against="PyTorch DataLoader over tensors in memory",
+            theirs=values["torch"],
+            figure="times as fast",
+            figures=ratios(values["ours"], values["torch"]),
+            goal=10,
+            at_least=True,
+            note=f"{workers} workers, its fastest of 0, 1, 2 and 4",
+            **row,
+        ),
+    ]
+
+
+def _accelerator(bench: Bench) -> list[Comparison]:
+    stream = _stream(bench, ACCELERATOR_BATCH_SIZE)
+    demands = {f"{demand:,}": demand for demand, _ in DEMANDS}
+    values = by_turns(
+        {name: lambda demand=demand: _busy_share(stream, demand) for name, demand in demands.items()},
+        bench.rounds,
+        warm_up=True,
+    )
+    return [
+        Comparison(
+            number=f"7{letter}",
+            what=f"an emulated accelerator that takes {demand:,} images/s, kept busy",
+            against="always busy",
+            unit="share of its time",
+            ours=values[f"{demand:,}"],
+            figure="of the time",
+            figures=values[f"{demand:,}"],
+            goal=goal,
+            at_least=True,
+            limit="1",
+            note=f"steps of {ACCELERATOR_BATCH_SIZE} images that sleep; {_PASSES} passes with what lies between them",
+        )
+        for letter, (demand, goal) in zip("ab", DEMANDS, strict=True)
+    ]
+
+
+def _stream(bench: Bench, global_batch_size: int) -> InputStream:
+    return InputStream(bench.split("train"), global_batch_size=global_batch_size, seed=0, in_memory=True)
+
+
+def _rate(make: Callable[[], Iterable]) -> float:
+    """Images per second of one pass, what it takes to make the dataset included."""
+    started = time.perf_counter()
+    images = sum(len(labels) for _, labels in make())
+    return images / (time.perf_counter() - started)
+
+
+def _busy_share(stream: InputStream, demand: float) -> float:
+    step_seconds = stream.global_batch_size / demand
+    busy = 0.0
+    started = time.perf_counter()
+    for epoch in range(_PASSES):
+        for _ in stream.training(epoch):
+            began = time.perf_counter()
+            time.sleep(step_seconds)
+            busy += time.perf_counter() - began
+    return busy / (time.perf_counter() - started)
+
+
+def _reading_rate(bench: Bench) -> float:
+    files = bench.split("train").files
+    started = time.perf_counter()
+    contents = [Path(file).read_bytes() for file in files]
+    return bench.source.num_examples["train"] / (time.perf_counter() - started) if contents else 0.0
+
+
+def _gathering_rate(images: np.ndarray, seed: int) -> float:
+    order = np.random.default_rng(seed).permutation(len(images))
+    started = time.perf_counter()
+    for first in range(0, len(order), GLOBAL_BATCH_SIZE):
+        images[order[first : first + GLOBAL_BATCH_SIZE]]
+    return len(order) / (time.perf_counter() - started)

@@ -1,0 +1,55 @@
+"""The suite: runs the parts; writes RESULTS.md and results.json beside this file."""
+
+import argparse
+import importlib
+import multiprocessing
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks import results
+from benchmarks.comparison import ROUNDS, Comparison
+from benchmarks.data import Bench, prepare
+from pipeline.errors import PipelineError
+
+# In the order of their numbers.
+PARTS = ("records", "stream", "fit", "accuracy", "cold")
+
+
+def main() -> int:
+    """Measure; 0 where all was measured, whether or not the goals were reached."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="part", help=f"{', '.join(PARTS)}; all if none is named")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"turns of each comparison ({ROUNDS})")
+    arguments = parser.parse_args()
+    unknown = set(arguments.parts) - set(PARTS)
+    if unknown:
+        parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    # Inherited by every process below.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    with tempfile.TemporaryDirectory(prefix="tensorcraft-bench-") as folder:
+        try:
+            bench = _in_own_process(prepare, Path(folder), arguments.rounds)
+        except PipelineError as error:
+            print(f"benchmarks: {error}", file=sys.stderr)
+            return error.exit_code
+        for part in arguments.parts or PARTS:
+            print(f"{part} …", file=sys.stderr, flush=True)
+            measured = [one.to_json() for one in _in_own_process(measure, part, bench)]
+            results.show(measured)
+            results.write(part, measured, datetime.now(UTC).date().isoformat())
+    return 0
+
+
+def measure(part: str, bench: Bench) -> list[Comparison]:
+    """One part's comparisons; called in a new process."""
+    return importlib.import_module(f"benchmarks.{part}").measure(bench)
+
+
+def _in_own_process(function: Callable, *arguments: object):
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
