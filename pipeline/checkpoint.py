@@ -60,6 +60,5 @@ def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str) ->
 
 def _variables(model: keras.Model) -> dict[str, keras.Variable]:
     """Place and path → variable; the place keeps apart those that share a path, like two dropouts' seed states."""
-    model.optimizer.build(model.trainable_variables)
     variables = [*model.variables, *model.optimizer.variables]
     return {f"{place:04d} {variable.path}": variable for place, variable in enumerate(variables)}

@@ -15,7 +15,7 @@ from pipeline.config import TrainSettings
 from pipeline.errors import SettingsError
 from pipeline.hardware import Placement
 from pipeline.models import build_model
-from pipeline.recipes import make_optimizer
+from pipeline.recipes import make_loss, make_optimizer
 
 # Large enough that the cost of calling an execution vanishes, small enough that Ctrl-C is answered in a second.
 STEPS_PER_EXECUTION = 32
@@ -70,11 +70,13 @@ def compiled_model(
                 global_batch_size=settings.global_batch_size,
                 scale_learning_rate=settings.scale_learning_rate,
             ),
-            loss="sparse_categorical_crossentropy",
+            loss=make_loss(settings.recipe),
             metrics=["accuracy"],
             jit_compile=computation.jit_compile,
             steps_per_execution=min(computation.steps_per_execution, steps),
         )
+        # Here and not in the first step: its variables are then called the same in a run that is gone on with.
+        model.optimizer.build(model.trainable_variables)
     return model
 
 

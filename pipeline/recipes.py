@@ -1,7 +1,8 @@
-"""Recipes: optimizer and learning rate by the name the settings call them (training's aid)."""
+"""Recipes: optimizer, learning rate and loss by the name the settings call them (training's aid)."""
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import keras
 import tensorflow as tf
@@ -20,7 +21,20 @@ def make_optimizer(
     """
     ratio = global_batch_size / REFERENCE_BATCH_SIZE
     scale = {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[scale_learning_rate]
-    return RECIPES[recipe](total_steps, scale)
+    return RECIPES[recipe].optimizer(total_steps, scale)
+
+
+def make_loss(recipe: str) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+    """The recipe's loss: (int labels (batch,), probabilities (batch, num_labels)) → float32 (batch,)."""
+    smoothing = RECIPES[recipe].label_smoothing
+    if not smoothing:
+        return keras.losses.sparse_categorical_crossentropy
+
+    def smoothed_crossentropy(labels: tf.Tensor, probabilities: tf.Tensor) -> tf.Tensor:
+        one_hot = keras.ops.one_hot(keras.ops.reshape(labels, [-1]), probabilities.shape[-1])
+        return keras.losses.categorical_crossentropy(one_hot, probabilities, label_smoothing=smoothing)
+
+    return smoothed_crossentropy
 
 
 def _baseline(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
@@ -29,8 +43,12 @@ def _baseline(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
 
 
 def _onecycle(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
-    """Adam; the rate climbs linearly to 5e-3 over the first fifth of all steps and falls linearly to zero."""
-    return keras.optimizers.Adam(WarmUpLinearDecay(5e-3 * scale, total_steps, warm_up=0.2))
+    """Nadam; the rate climbs linearly to 5e-3 over the first fifth of all steps and falls linearly to zero.
+
+    With a few thousand steps in all, a second moment over the last hundred (beta_2 0.99) follows the gradients, and one
+    over the last thousand does not; docs/LOG.md has what else was tried.
+    """
+    return keras.optimizers.Nadam(WarmUpLinearDecay(5e-3 * scale, total_steps, warm_up=0.2), beta_2=0.99)
 
 
 def _lamb(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
@@ -38,10 +56,21 @@ def _lamb(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
     return keras.optimizers.Lamb(WarmUpLinearDecay(1e-2 * scale, total_steps, warm_up=0.2))
 
 
-RECIPES: dict[str, Callable[[int, float], keras.optimizers.Optimizer]] = {
-    "baseline": _baseline,
-    "onecycle": _onecycle,
-    "lamb": _lamb,
+@dataclass(frozen=True)
+class Recipe:
+    """``optimizer`` takes the number of updates and the factor on its rate.
+
+    ``label_smoothing`` is the share of each label that is spread over all labels (Szegedy et al. 2016).
+    """
+
+    optimizer: Callable[[int, float], keras.optimizers.Optimizer]
+    label_smoothing: float = 0.0
+
+
+RECIPES = {
+    "baseline": Recipe(_baseline),
+    "onecycle": Recipe(_onecycle, label_smoothing=0.1),
+    "lamb": Recipe(_lamb),
 }
 
 
