@@ -113,8 +113,16 @@ class RecordLayout:
         """
         # The key is left out: nothing behind this point asks for it.
         images = tf.reshape(frames[:, self._image], [-1, *self.image_shape])
-        groups = tf.cast(frames[:, self._label] & 0x7F, tf.int32)
-        return images, tf.reduce_sum(groups * [1 << _VARINT_BITS * group for group in range(self.label_bytes)], axis=1)
+        return images, tf.reduce_sum(tf.cast(frames[:, self._label] & 0x7F, tf.int32) * self._label_weights, axis=1)
+
+    def columns(self, frames: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The same of NumPy arrays; the images are a view."""
+        images = frames[:, self._image].reshape(-1, *self.image_shape)
+        return images, (frames[:, self._label] & 0x7F).astype(np.int32) @ self._label_weights
+
+    @cached_property
+    def _label_weights(self) -> np.ndarray:
+        return (1 << _VARINT_BITS * np.arange(self.label_bytes)).astype(np.int32)
 
     @cached_property
     def _template(self) -> np.ndarray:

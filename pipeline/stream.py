@@ -1,6 +1,6 @@
 """Input stream: shards to a batched tf.data.Dataset of uint8 images (… → shards → stream → training → …).
 
-All records of a split have one length, so a shard is an array of rows: it is read as one piece and a batch is taken
+All records of a split have one length, so a shard is an array of rows, and images and labels are columns of it: taken
 apart by array slices, with no work per record. Pixels stay uint8, a quarter of the bytes of float32, until the model
 rescales them on the device.
 
@@ -12,6 +12,7 @@ batches it would have seen.
 The checksum of each record is left to ``make verify``: training checks the sha256 of every file before its first step.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from pipeline import machine
 from pipeline.errors import DamagedArtefactError
 from pipeline.records import RecordLayout
 
-# Share of the memory free at the start that a split's records may take; the rest is for the model and the runtime.
+# Share of the memory free at the start that a split's pixels may take; the rest is for the model and the runtime.
 MEMORY_SHARE = 0.5
 # Records are stored shuffled, and the order of the shards changes with each epoch: this only mixes neighbours. Small,
 # for memory that is touched for the first time costs more than reading what goes there.
@@ -53,9 +54,9 @@ class Split:
         files = tuple(str(folder / shard["name"]) for shard in shards)
         return cls(files, manifest["splits"][split]["num_examples"], RecordLayout.of_manifest(manifest, split))
 
-    def num_bytes(self) -> int:
-        """Bytes of all records as they lie in their files, and in memory."""
-        return self.num_examples * self.layout.frame_bytes
+    def pixel_bytes(self) -> int:
+        """Bytes of all images."""
+        return self.num_examples * math.prod(self.layout.image_shape)
 
 
 class InputStream:
@@ -65,13 +66,13 @@ class InputStream:
     """
 
     def __init__(self, split: Split, *, global_batch_size: int, seed: int, in_memory: bool | None = None) -> None:
-        """``in_memory=None`` keeps the split in memory where its records fit into half of what is free."""
+        """``in_memory=None`` keeps the split in memory where its pixels fit into half of what is free."""
         self.split = split
         self.global_batch_size = global_batch_size
         self.seed = seed
-        fits = split.num_bytes() <= MEMORY_SHARE * machine.free_memory_bytes()
+        fits = split.pixel_bytes() <= MEMORY_SHARE * machine.free_memory_bytes()
         self.in_memory = fits if in_memory is None else in_memory
-        self._frames = _load(split) if self.in_memory else None
+        self._examples = _load(split) if self.in_memory else None
 
     @property
     def steps_per_epoch(self) -> int:
@@ -80,10 +81,11 @@ class InputStream:
 
     def training(self, epoch: int) -> tf.data.Dataset:
         """One pass over the split in the order of (seed, epoch), without the remainder."""
-        if self._frames is not None:
-            order = _permutation(self.split.num_examples, self.seed, epoch)
+        if self._examples is not None:
             # Shuffle before the remainder is dropped: each epoch leaves out other examples.
-            indices = tf.data.Dataset.from_tensor_slices(order).batch(self.global_batch_size, drop_remainder=True)
+            order = _permutation(self.split.num_examples, self.seed, epoch)
+            order = order[: self.steps_per_epoch * self.global_batch_size]
+            indices = tf.data.Dataset.from_tensor_slices(tf.reshape(order, [-1, self.global_batch_size]))
             batches = self._finish(indices, self._gather)
         else:
             files = tf.gather(tf.constant(self.split.files), _permutation(len(self.split.files), self.seed, epoch))
@@ -93,9 +95,9 @@ class InputStream:
 
     def evaluation(self) -> tf.data.Dataset:
         """One pass over the split in its stored order, to the last example."""
-        if self._frames is not None:
-            indices = tf.data.Dataset.range(self.split.num_examples).batch(self.global_batch_size)
-            return self._finish(indices, self._gather)
+        if self._examples is not None:
+            starts = tf.data.Dataset.range(0, self.split.num_examples, self.global_batch_size)
+            return self._finish(starts, self._slice)
         return self._finish(self._records(list(self.split.files)).batch(self.global_batch_size), self._split_up)
 
     def _records(self, files: object) -> tf.data.Dataset:
@@ -111,43 +113,56 @@ class InputStream:
         # An iterator whose parallelism TensorFlow 2.21 tunes is not closed before the tuner's next period, which
         # doubles from 10 ms to a minute: an epoch of 6 s took 10.2 s, the next 20.5 s. Fixed numbers cost nothing here.
         options.autotune.enabled = False
+        # There is nothing left to improve in four transformations, and looking takes 6 ms at the start of each epoch.
+        options.experimental_optimization.apply_default_optimizations = False
         # Batches are ready made and all differ: cutting files over replicas would only give them other examples.
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
         dataset = batches.map(to_examples, num_parallel_calls=machine.granted_cores())
         return dataset.prefetch(_PREFETCH_BATCHES).with_options(options)
 
     def _gather(self, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return self.split.layout.decode(tf.gather(self._frames, indices))
+        images, labels = self._examples
+        return tf.gather(images, indices), tf.gather(labels, indices)
+
+    def _slice(self, start: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        images, labels = self._examples
+        stop = start + self.global_batch_size
+        return images[start:stop], labels[start:stop]
 
     def _split_up(self, records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         frames = tf.io.decode_raw(records, tf.uint8, fixed_length=self.split.layout.frame_bytes)
         return self.split.layout.decode(frames)
 
 
-def _load(split: Split) -> tf.Tensor:
-    """All framed records of a split: uint8 (num_examples, frame_bytes), read straight to where they stay."""
-    width = split.layout.frame_bytes
-    # TensorFlow's operations want tensors that begin on a 64-byte boundary.
-    spare = np.empty(split.num_bytes() + _ALIGNMENT, np.uint8)
-    content = spare[-spare.ctypes.data % _ALIGNMENT :][: split.num_bytes()]
+def _load(split: Split) -> tuple[tf.Tensor, tf.Tensor]:
+    """All images and labels of a split, copied once, from the files' pages to where they stay."""
+    layout = split.layout
     sizes = [Path(file).stat().st_size for file in split.files]
-    if sum(sizes) != split.num_bytes() or any(size % width for size in sizes):
+    if sum(sizes) != split.num_examples * layout.frame_bytes or any(size % layout.frame_bytes for size in sizes):
         raise DamagedArtefactError(
-            f"{Path(split.files[0]).parent}: manifest lists {split.num_examples} {split.layout.split} records of "
-            f'{width} bytes each, found {sum(sizes)} bytes. Run "make pipeline" to rebuild it.'
+            f"{Path(split.files[0]).parent}: manifest lists {split.num_examples} {layout.split} records of "
+            f'{layout.frame_bytes} bytes each, found {sum(sizes)} bytes. Run "make pipeline" to rebuild it.'
         )
-    stops = np.cumsum(sizes)
+    images = _aligned((split.num_examples, *layout.image_shape), np.uint8)
+    labels = _aligned((split.num_examples,), np.int32)
+    stops = np.cumsum([size // layout.frame_bytes for size in sizes])
+
+    def copy(file: str, start: int, stop: int) -> None:
+        if start < stop:
+            frames = np.memmap(file, np.uint8, mode="r").reshape(-1, layout.frame_bytes)
+            images[start:stop], labels[start:stop] = layout.columns(frames)
+
     with ThreadPoolExecutor(machine.granted_cores()) as pool:
-        list(pool.map(_read_into, split.files, np.split(content, stops[:-1])))
-    # As it is: convert_to_tensor would copy it, which takes longer than reading.
-    return tf.experimental.dlpack.from_dlpack(content.reshape(-1, width).__dlpack__())
+        list(pool.map(copy, split.files, [0, *stops[:-1]], stops))
+    # As they are: convert_to_tensor would copy them, which takes longer than reading.
+    return tuple(tf.experimental.dlpack.from_dlpack(array.__dlpack__()) for array in (images, labels))
 
 
-def _read_into(file: str, content: np.ndarray) -> None:
-    with open(file, "rb", buffering=0) as source:
-        place = 0
-        while place < len(content):
-            place += source.readinto(content[place:])
+def _aligned(shape: tuple[int, ...], dtype: type) -> np.ndarray:
+    """An empty array that begins on a 64-byte boundary, as TensorFlow's operations want it."""
+    num_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    spare = np.empty(num_bytes + _ALIGNMENT, np.uint8)
+    return spare[-spare.ctypes.data % _ALIGNMENT :][:num_bytes].view(dtype).reshape(shape)
 
 
 def _permutation(size: int, seed: int, epoch: int) -> tf.Tensor:

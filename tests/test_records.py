@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from tfrecord import parse_example, read_records
@@ -50,6 +50,8 @@ def test_tensorflow_reads_what_was_put_in(tmp_path_factory, batch):
     np.testing.assert_array_equal(parsed_labels, labels)
 
 
+# The first example traces.
+@settings(deadline=None)
 @given(batch=batches())
 def test_decoding_gives_what_was_encoded(batch):
     layout, images, labels, _ = batch
