@@ -10,7 +10,7 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pipeline status doctor verify clean-stale test test-faults lint format lock clean
+.PHONY: help setup pipeline status doctor verify clean-stale tensorboard test test-faults lint format lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -44,6 +44,11 @@ verify: setup ## read every artefact to the last byte
 
 clean-stale: setup ## remove artefacts the present settings do not reach (DRY=1 only lists them)
 	@$(BIN)/python -m tasks.clean_stale $(if $(DRY),--dry-run) $(ARGS)
+
+ROOT ?= data
+
+tensorboard: setup ## show all runs in TensorBoard, on this machine only (ROOT=data, ARGS="--port 6007")
+	@$(BIN)/tensorboard --logdir $(ROOT)/runs --host 127.0.0.1 $(ARGS)
 
 test: setup ## run the tests (ARGS="-k stream")
 	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not faults" $(ARGS)

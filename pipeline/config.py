@@ -41,6 +41,8 @@ MAX_GLOBAL_BATCH_SIZE = 1_000_000
 MAX_SEED = 2**31 - 1
 MAX_SHARDS = 99_999
 MAX_REPLICAS = 64
+# A trace of more is larger than the profiler's tools open.
+MAX_PROFILE_STEPS = 1_000
 # A year, below what an alarm of the operating system takes.
 MAX_TIME_LIMIT_SECONDS = 366 * 24 * 3600
 
@@ -151,6 +153,7 @@ class TrainSettings(StageSettings):
     jit_compile: str = "auto"
     tune: str = "rule"
     seed: int = 0
+    profile_steps: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -169,6 +172,7 @@ class TrainSettings(StageSettings):
         _one_of("Train", "jit_compile", JIT_COMPILE, self.jit_compile)
         _one_of("Train", "tune", TUNE, self.tune)
         _in_range("Train", "seed", self.seed, 0, MAX_SEED)
+        _in_range("Train", "profile_steps", self.profile_steps, 0, MAX_PROFILE_STEPS)
 
 
 @dataclass(frozen=True, kw_only=True)

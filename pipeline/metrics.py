@@ -6,6 +6,10 @@ from pathlib import Path
 
 RECORD_NAME = "run.json"
 METRICS_NAME = "metrics.jsonl"
+# What evaluation.py writes, and the report reads.
+EVALUATION_NAME = "evaluation.json"
+MISTAKES_NAME = "mistakes.png"
+EXAMPLES_NAME = "examples.png"
 
 
 def append_metrics(path: Path, row: Mapping[str, float]) -> None:

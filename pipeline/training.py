@@ -14,7 +14,6 @@ from pathlib import Path
 
 import keras
 import numpy as np
-import tensorflow as tf
 from safetensors.numpy import save_file
 
 from pipeline import breakdown, hardware
@@ -22,14 +21,15 @@ from pipeline.checkpoint import restore_checkpoint, save_checkpoint
 from pipeline.computation import Computation, build, by_rule, compiled_model
 from pipeline.config import TrainSettings, refuse
 from pipeline.errors import HardwareMismatchError
+from pipeline.evaluation import evaluate
 from pipeline.hardware import Placement
 from pipeline.manifest import check_contents, read_manifest
 from pipeline.metrics import METRICS_NAME, RECORD_NAME, append_metrics, write_record
 from pipeline.stream import InputStream, Split
+from pipeline.summaries import Summaries, profile
 
 MODEL_NAME = "model.keras"
 WEIGHTS_NAME = "weights.safetensors"
-TENSORBOARD_NAME = "tensorboard"
 
 EVALUATION_BATCH_SIZE = 1_000
 _TPU_CORE_EXAMPLES = 8
@@ -70,7 +70,7 @@ def train(
     checkpoints: Path,
     tuning: Mapping | None = None,
 ) -> dict:
-    """Train on published records; leaves record, metrics, weights, model and TensorBoard logs in ``folder``.
+    """Train on published records; leaves record, metrics, evaluation, weights, model and TensorBoard logs.
 
     Args:
         records_folder: the records artefact; every file's sha256 is checked before the first step.
@@ -126,9 +126,15 @@ def train(
         save_checkpoint(checkpoints, model, rows, fingerprint=fingerprint)
         checkpoint_seconds.append(time.perf_counter() - started)
 
-    with hardware.explaining(placement):
-        _run_epochs(model, stream, test, settings.epochs, folder, rows, after_epoch)
+    with hardware.explaining(placement), Summaries(folder) as summaries:
+        _run_epochs(model, stream, test, settings.epochs, folder, rows, after_epoch, summaries)
+        facts, tiles = evaluate(model, test, manifest, folder)
+        summaries.write_run({**about, "precision": computation.precision}, _named(facts), tiles)
     _save(model, manifest, settings, computation.precision, folder)
+    # Last, when nothing more is wanted of the model: timing its step trains it on, and so does the profiler.
+    time_breakdown = breakdown.measure(model, stream, rows, checkpoint_seconds)
+    if settings.profile_steps:
+        profile(model, stream, folder, steps=settings.profile_steps)
     return _finish(
         folder,
         {
@@ -145,8 +151,7 @@ def train(
             "receipt": receipt.to_json(),
             **_summary(rows, stream),
             "epochs_restored": epochs_restored,
-            # Last, when nothing more is wanted of the model: timing its step trains it on.
-            "time_breakdown": breakdown.measure(model, stream, rows, checkpoint_seconds),
+            "time_breakdown": time_breakdown,
             "peak_host_bytes": breakdown.peak_host_bytes(),
             "peak_device_bytes": breakdown.peak_device_bytes(receipt.effective_device),
         },
@@ -188,25 +193,21 @@ def _run_epochs(
     folder: Path,
     rows: list[dict[str, float]],
     after_epoch: Callable[[], None],
+    summaries: Summaries,
 ) -> None:
     """Run the epochs that ``rows`` does not have yet, adding a row for each; write all rows to the run's folder."""
-    writers = {
-        name: tf.summary.create_file_writer(str(folder / TENSORBOARD_NAME / name)) for name in ("train", "validation")
-    }
     for row in rows:
-        _write_row(folder, writers, row)
+        _write_row(folder, summaries, row)
     for epoch in range(len(rows), epochs):
         rows.append(_run_epoch(model, stream, test, epoch))
         after_epoch()
-        _write_row(folder, writers, rows[-1])
+        _write_row(folder, summaries, rows[-1])
         _report_progress(rows, epochs)
-    for writer in writers.values():
-        writer.close()
 
 
-def _write_row(folder: Path, writers: Mapping[str, tf.summary.SummaryWriter], row: Mapping[str, float]) -> None:
+def _write_row(folder: Path, summaries: Summaries, row: Mapping[str, float]) -> None:
     append_metrics(folder / METRICS_NAME, row)
-    _write_summaries(writers, row)
+    summaries.write_epoch(row)
 
 
 def _run_epoch(model: keras.Model, stream: InputStream, test: InputStream, epoch: int) -> dict[str, float]:
@@ -228,16 +229,6 @@ def _run_epoch(model: keras.Model, stream: InputStream, test: InputStream, epoch
     }
 
 
-def _write_summaries(writers: Mapping[str, tf.summary.SummaryWriter], row: Mapping[str, float]) -> None:
-    for name, prefix in (("train", ""), ("validation", "val_")):
-        with writers[name].as_default(step=row["epoch"]):
-            tf.summary.scalar("epoch_loss", row[f"{prefix}loss"])
-            tf.summary.scalar("epoch_accuracy", row[f"{prefix}accuracy"])
-    with writers["train"].as_default(step=row["epoch"]):
-        tf.summary.scalar("epoch_learning_rate", row["learning_rate"])
-        tf.summary.scalar("examples_per_second", row["examples_per_second"])
-
-
 def _report_progress(rows: list[dict[str, float]], epochs: int) -> None:
     row, left = rows[-1], epochs - len(rows)
     # The first epoch compiles: judge what is left by the newest.
@@ -247,6 +238,15 @@ def _report_progress(rows: list[dict[str, float]], epochs: int) -> None:
         *(row["epoch"], epochs, row["train_seconds"], f"{row['examples_per_second']:,.0f}"),
         *(row["accuracy"], row["val_accuracy"], f"{seconds_left:.0f} s left" if left else "done"),
     )
+
+
+def _named(facts: Mapping) -> list[dict]:
+    """The mistakes with the labels' names for their numbers."""
+    names = facts["label_names"]
+    return [
+        {"label": names[one["label"]], "predicted": names[one["predicted"]], "confidence": one["confidence"]}
+        for one in facts["mistakes"]
+    ]
 
 
 def _save(model: keras.Model, manifest: Mapping, settings: TrainSettings, precision: str, folder: Path) -> None:

@@ -41,6 +41,7 @@ class Train(Stage):
     jit_compile = luigi.Parameter(default="auto", description="XLA: true, false, or auto.")
     tune = luigi.Parameter(default="rule", description="How what is auto is chosen: rule or measure.")
     seed = IntSetting(default=0, description="Seed of weights, dropout and the order in each epoch.")
+    profile_steps = IntSetting(default=0, description="Steps the profiler traces after training; 0: none.")
     time_limit_seconds = time_limit_setting()
 
     def requires(self) -> list[Stage]:

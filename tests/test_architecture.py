@@ -31,6 +31,8 @@ DIRECTION = {
     "recipes": set(),
     "breakdown": {"stream"},
     "computation": {"config", "errors", "hardware", "models", "recipes"},
+    "evaluation": {"metrics", "stream"},
+    "summaries": {"stream"},
     "tuning": {"breakdown", "computation", "config", "hardware", "manifest", "stream"},
     "training": {
         "breakdown",
@@ -38,10 +40,12 @@ DIRECTION = {
         "computation",
         "config",
         "errors",
+        "evaluation",
         "hardware",
         "manifest",
         "metrics",
         "stream",
+        "summaries",
     },
     "verify": {"errors", "manifest", "stream"},
     "report": {"errors", "fingerprint", "manifest", "metrics", "report"},
@@ -51,8 +55,9 @@ THIRD_PARTY = {
     "apache_beam": {"shards"},
     "tensorflow_datasets": {"sources", "shards"},
     "tensorflow": {"sources", "records", "stream", "hardware", "recipes", "breakdown", "computation", "training"}
-    | {"verify"},
-    "keras": {"models", "checkpoint", "recipes", "breakdown", "computation", "tuning", "training"},
+    | {"evaluation", "summaries", "verify"},
+    "keras": {"models", "checkpoint", "recipes", "breakdown", "computation", "tuning", "training"}
+    | {"evaluation", "summaries"},
     "jinja2": {"report"},
     "matplotlib": {"report"},
 }
