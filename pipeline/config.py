@@ -43,6 +43,8 @@ MAX_SHARDS = 99_999
 MAX_REPLICAS = 64
 # A trace of more is larger than the profiler's tools open.
 MAX_PROFILE_STEPS = 1_000
+# Beyond it nothing is a regression.
+MAX_SIGMA = 1_000
 # A year, below what an alarm of the operating system takes.
 MAX_TIME_LIMIT_SECONDS = 366 * 24 * 3600
 
@@ -186,6 +188,8 @@ class ReportSettings(StageSettings):
     seeds: tuple[int, ...] = ()
     precisions: tuple[str, ...] = ()
     recipes: tuple[str, ...] = ()
+    min_val_accuracy: float = 0.0
+    max_regression_sigma: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -195,6 +199,11 @@ class ReportSettings(StageSettings):
         for name, low, high in (("global_batch_sizes", 1, MAX_GLOBAL_BATCH_SIZE), ("seeds", 0, MAX_SEED)):
             for value in getattr(self, name):
                 _in_range("Report", name, value, low, high)
+        for name, high in (("min_val_accuracy", 1), ("max_regression_sigma", MAX_SIGMA)):
+            value = getattr(self, name)
+            # Not a number compares false with everything.
+            if not 0 <= value <= high:
+                refuse("Report", name, f"a number from 0 to {high}", value)
 
     def combinations(self) -> list[dict[str, object]]:
         """[Train]'s settings of each run asked for, each run once, the last list changing fastest."""

@@ -60,6 +60,7 @@ THIRD_PARTY = {
     | {"evaluation", "summaries"},
     "jinja2": {"report"},
     "matplotlib": {"report"},
+    "PIL": {"report"},
 }
 
 
