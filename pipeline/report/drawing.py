@@ -29,7 +29,6 @@ _PAGE_COLOURS = {_INK: "currentColor", SERIES_COLOUR: "var(--series)"} | {
 }
 
 _STYLE = {
-    "svg.hashsalt": "tensorcraft",
     "svg.fonttype": "none",
     # A label may hold dollar signs.
     "text.parse_math": False,
@@ -86,7 +85,8 @@ def draw(
     with matplotlib.rc_context():
         # A matplotlibrc on this machine must not change the report.
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
+        # The ids within follow from it: a page with several drawings must hold each once.
+        matplotlib.rcParams.update(_STYLE | {"svg.hashsalt": alternative_text})
         figure = Figure(figsize=inches)
         axes = figure.subplots(1, panels, squeeze=False)[0]
         figure.subplots_adjust(**margins)

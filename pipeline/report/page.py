@@ -55,33 +55,36 @@ def _run_part(run: Mapping[str, Any], pictures: Mapping[str, Sequence[str]]) -> 
         "circumstances": details.circumstances(run),
         "time_verdict": wording.time_verdict(run),
         "times": details.time_rows(run),
-        **_seconds_part(run),
+        **_seconds_part(run, wording.run_name(run, [])),
         "evidence": evidence[:_MAX_EVIDENCE],
         "evidence_left_out": max(0, len(evidence) - _MAX_EVIDENCE),
         "tuning": details.tuning_table(run)[: 1 + _MAX_EVIDENCE],
         "chosen": details.chosen(run),
         "epochs": details.epoch_rows(shown),
         "epochs_left_out": len(run["curves"]) - len(shown),
-        "evaluation": _evaluation_part(run["evaluation"], pictures) if run["evaluation"] else None,
+        "evaluation": _evaluation_part(run, pictures) if run["evaluation"] else None,
     }
 
 
-def _seconds_part(run: Mapping[str, Any]) -> dict[str, Any]:
+def _seconds_part(run: Mapping[str, Any], name: str) -> dict[str, Any]:
     parts = details.seconds_by_part(run)
     if not parts:
         return {"seconds_bar": "", "seconds_legend": []}
     legend = [f"{what}: {number(seconds, 1)} s" for what, seconds in parts]
+    alternative = f"Where the time of {name} went: {'; '.join(legend)}."
     return {
-        "seconds_bar": Markup(draw_seconds(parts, alternative_text=f"Where the time went: {'; '.join(legend)}.")),
+        "seconds_bar": Markup(draw_seconds(parts, alternative_text=alternative)),
         "seconds_legend": legend,
     }
 
 
-def _evaluation_part(facts: Mapping[str, Any], pictures: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def _evaluation_part(run: Mapping[str, Any], pictures: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    facts = run["evaluation"]
     error = percent(facts["expected_calibration_error"])
     bins = [one for one in facts["calibration"] if one["accuracy"] is not None]
     ends = "; ".join(f"confidence {percent(one['confidence'])}: right {percent(one['accuracy'])}" for one in bins)
-    alternative = f"Calibration over {number(facts['num_examples'])} images, expected error {error}. {ends}."
+    of_what = f"{wording.run_name(run, [])} over {number(facts['num_examples'])} images"
+    alternative = f"Calibration of {of_what}, expected error {error}. {ends}."
     return {
         "error": error,
         "calibration": Markup(draw_calibration(facts["calibration"], alternative_text=alternative)),
