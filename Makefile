@@ -10,10 +10,10 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pipeline status doctor verify clean-stale tensorboard test test-faults lint format lock clean
+.PHONY: help setup pipeline status doctor verify clean-stale report-diff tensorboard test test-faults lint format lock clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
 
 setup: $(BIN)/.installed-$(EXTRA) ## create or update .venv (EXTRA=gpu: TensorFlow with CUDA)
 
@@ -44,6 +44,9 @@ verify: setup ## read every artefact to the last byte
 
 clean-stale: setup ## remove artefacts the present settings do not reach (DRY=1 only lists them)
 	@$(BIN)/python -m tasks.clean_stale $(if $(DRY),--dry-run) $(ARGS)
+
+report-diff: setup ## what differs between two runs (A=<folder or fingerprint> B=<another>)
+	@$(BIN)/python -m tasks.report_diff "$(A)" "$(B)" $(ARGS)
 
 ROOT ?= data
 

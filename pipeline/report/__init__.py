@@ -13,6 +13,9 @@ Last in the data's way: source → records → shards → input stream → train
     scoreboard.py   all of the above → one plain dict, the content of report.json
     formats.py wording.py rows.py details.py    that dict → the words and cells every rendering shares
     drawing.py curves.py                        its series → inline SVG
+    bars.py         a run's time, calibration and labels → inline SVG
+    page.py         all of it → what the templates place
+    diff.py         two runs → what differs between them
     render.py       all of it → files in a folder, or a string for a terminal
 
 Importing this package imports matplotlib, jinja2, pillow and rich: do so inside a task's `run()`.
