@@ -10,7 +10,7 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pipeline status doctor verify clean-stale report-diff tensorboard test test-faults lint format lock clean
+.PHONY: help setup pipeline status doctor verify clean-stale report-diff tensorboard export test test-faults lint format lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -47,6 +47,9 @@ clean-stale: setup ## remove artefacts the present settings do not reach (DRY=1 
 
 report-diff: setup ## what differs between two runs (A=<folder or fingerprint> B=<another>)
 	@$(BIN)/python -m tasks.report_diff "$(A)" "$(B)" $(ARGS)
+
+export: setup ## the run as SavedModel and LiteRT, each held against Keras (ARGS as for pipeline)
+	@$(BIN)/luigi --module tasks Export $(ARGS)
 
 ROOT ?= data
 

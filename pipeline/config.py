@@ -178,6 +178,19 @@ class TrainSettings(StageSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExportSettings(StageSettings):
+    """In which forms a run is to serve elsewhere; section [Export]."""
+
+    section: ClassVar[str] = "Export"
+
+    calibration_examples: int = 500
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _in_range("Export", "calibration_examples", self.calibration_examples, 1, 1_000_000)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReportSettings(StageSettings):
     """Which runs the report asks for: the product of the lists, an empty one standing for [Train]'s own value."""
 

@@ -24,11 +24,10 @@ from pipeline.errors import HardwareMismatchError
 from pipeline.evaluation import evaluate
 from pipeline.hardware import Placement
 from pipeline.manifest import check_contents, read_manifest
-from pipeline.metrics import METRICS_NAME, RECORD_NAME, append_metrics, write_record
+from pipeline.metrics import METRICS_NAME, MODEL_NAME, RECORD_NAME, append_metrics, write_record
 from pipeline.stream import InputStream, Split
 from pipeline.summaries import Summaries, profile
 
-MODEL_NAME = "model.keras"
 WEIGHTS_NAME = "weights.safetensors"
 
 EVALUATION_BATCH_SIZE = 1_000

@@ -53,7 +53,8 @@ class Report(Stage):
         By folder: a run copied here from another machine may have the fingerprint of one that was made here.
         """
         runs = {folder.name: _digests(manifest) for folder, manifest in self.whole_runs()}
-        return {"current": self.current(), "runs": runs}
+        exports = sorted(folder.name for folder in (root_folder() / "exports").glob("[!.]*"))
+        return {"current": self.current(), "runs": runs} | ({"exports": exports} if exports else {})
 
     def current(self) -> list[str]:
         """Fingerprints of the runs asked for, in the order asked."""

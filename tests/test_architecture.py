@@ -33,6 +33,7 @@ DIRECTION = {
     "computation": {"config", "errors", "hardware", "models", "recipes"},
     "evaluation": {"metrics", "stream"},
     "summaries": {"stream"},
+    "export": {"computation", "errors", "manifest", "metrics", "stream"},
     "tuning": {"breakdown", "computation", "config", "hardware", "manifest", "stream"},
     "training": {
         "breakdown",
@@ -55,12 +56,13 @@ THIRD_PARTY = {
     "apache_beam": {"shards"},
     "tensorflow_datasets": {"sources", "shards"},
     "tensorflow": {"sources", "records", "stream", "hardware", "recipes", "breakdown", "computation", "training"}
-    | {"evaluation", "summaries", "verify"},
+    | {"evaluation", "export", "summaries", "verify"},
     "keras": {"models", "checkpoint", "recipes", "breakdown", "computation", "tuning", "training"}
-    | {"evaluation", "summaries"},
+    | {"evaluation", "export", "summaries"},
     "jinja2": {"report"},
     "matplotlib": {"report"},
     "PIL": {"report"},
+    "ai_edge_litert": {"export"},
 }
 
 
@@ -121,7 +123,7 @@ def test_every_setting_stands_in_the_config_file():
 
     parser = configparser.ConfigParser()
     parser.read(PROJECT / "config.ini")
-    for task in (tasks.Storage, tasks.Force, tasks.Source, tasks.Records, tasks.Train, tasks.Report):
+    for task in (tasks.Storage, tasks.Force, tasks.Source, tasks.Records, tasks.Train, tasks.Report, tasks.Export):
         for name, parameter in task.get_params():
             written = parser[task.get_task_family()][name]
             assert parameter.parse(written) == parameter._default, f"[{task.get_task_family()}] {name}"

@@ -31,6 +31,8 @@ EPOCH_HEADINGS = (
     "learning rate",
 )
 
+EXPORT_HEADINGS = ("form", "size", "accuracy", "agrees with Keras")
+
 # Field of the record's time_breakdown → (what it is, units of it in a second, their name).
 _TIMES = {
     "step_seconds": ("A step of training", 1000, "ms"),
@@ -170,6 +172,20 @@ def count_rows(counts: Mapping[str, Mapping[str, int]]) -> list[tuple[str, ...]]
     """Examples by label: (label, its examples in each split)."""
     labels = list(dict.fromkeys(label for split in counts.values() for label in split))[:MAX_CLASSES]
     return [(plain(label, 24), *(number(split.get(label, 0)) for split in counts.values())) for label in labels]
+
+
+def export_rows(facts: Mapping[str, Any] | None) -> list[tuple[str, ...]]:
+    """The forms a run was exported in: (form, size, accuracy, agreement with Keras)."""
+    forms = (facts or {}).get("forms", {})
+    return [
+        (
+            plain(name),
+            f"{number(form['bytes'] / 1e6, 2)} MB",
+            percent(form["accuracy"], 2),
+            percent(form["agreement"], 2),
+        )
+        for name, form in forms.items()
+    ]
 
 
 def group_name(group: Mapping[str, Any]) -> str:

@@ -10,8 +10,11 @@ from typing import Any
 
 from pipeline.errors import DamagedArtefactError
 from pipeline.manifest import MANIFEST_NAME, read_manifest
+from pipeline.metrics import EXPORT_NAME
+from pipeline.report.fields import COUNT, FIGURE, OBJECT, check, message, parse, read
 
 _DIGITS_IN_NAME = 12
+_FORM_FIELDS = {"bytes": COUNT, **dict.fromkeys(("accuracy", "agreement", "largest_difference"), FIGURE)}
 
 
 def lineage(run_folder: Path, run: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -34,6 +37,29 @@ def lineage(run_folder: Path, run: Mapping[str, Any]) -> list[dict[str, Any]]:
         _node("Train", run_folder.name if own else None, own, fingerprint=run["fingerprint"]),
     ]
     return [node for node in nodes if node["fingerprint"] is not None]
+
+
+def exported(run_folder: Path, run: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the newest export of a run says of its forms; None where there is none under this root.
+
+    Raises:
+        DamagedArtefactError: its export.json is not what an export leaves; names file and field.
+    """
+    exports = run_folder.parent.parent / "exports"
+    made = (
+        name for name, manifest in _manifests(exports) if _part(manifest, "upstream").get("run") == run["fingerprint"]
+    )
+    name = next(made, None)
+    if name is None:
+        return None
+    path = exports / name / EXPORT_NAME
+    facts = parse(read(path), path.name, path)
+    check(facts, {"num_examples": COUNT, "forms": OBJECT}, path.name, path)
+    for form, values in facts["forms"].items():
+        if not isinstance(values, dict):
+            raise DamagedArtefactError(message(path, f"form {form!r:.80}: expected a JSON object"))
+        check(values, _FORM_FIELDS, f"{path.name}, form {form!r:.80}", path)
+    return facts
 
 
 def stages(lineages: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:

@@ -22,7 +22,13 @@ _MAX_DRAWN_LABELS = 40
 def page_facts(report: Mapping[str, Any]) -> dict[str, Any]:
     """Everything the templates place, by the names they use."""
     runs, drawn = wording.current_runs(report), _drawn(report)
-    parts = [_run_part(run, _pictures_of(report, run)) for run in runs[:_MAX_RUN_PARTS]]
+    parts = [
+        {
+            **_run_part(run, _pictures_of(report, run)),
+            "exports": details.export_rows(report["exports"].get(run["fingerprint"])),
+        }
+        for run in runs[:_MAX_RUN_PARTS]
+    ]
     return {
         "verdict": wording.verdict(report),
         "changes": wording.change_sentences(report),
@@ -42,6 +48,7 @@ def page_facts(report: Mapping[str, Any]) -> dict[str, Any]:
         "history": _history_part(report),
         "lineage": details.lineage_rows(report["lineage"]),
         "epoch_headings": details.EPOCH_HEADINGS,
+        "export_headings": details.EXPORT_HEADINGS,
         "markers": [marker for _, marker in MARKERS],
     }
 

@@ -14,13 +14,13 @@ from pipeline.report.batch_sizes import batch_sizes
 from pipeline.report.comparison import with_speedups
 from pipeline.report.gate import NO_DEMANDS, Gate, judge_gate
 from pipeline.report.history import changes, entries_of, merged, trends
-from pipeline.report.lineage import lineage, stages
+from pipeline.report.lineage import exported, lineage, stages
 from pipeline.report.predictions import read_pictures
 from pipeline.report.reading import read_run
 from pipeline.report.scenarios import scenarios
 
-# 2: `current` is a list; `scenarios` and `batch_sizes` came. 3: `evaluation` of each run, `lineage`, `history`,
-# `changes` and `gate` came.
+# 2: `current` is a list; `scenarios` and `batch_sizes` came. 3: `evaluation` of each run, `lineage`, `exports`,
+# `history`, `changes` and `gate` came.
 SCHEMA_VERSION = 3
 # Pictures of more runs would make a page of megabytes.
 MAX_PICTURED_RUNS = 3
@@ -71,10 +71,10 @@ def build_report(
 
     Returns:
         `schema_version`, `current`, `runs` (as `read_run` gives them, newest first), `scenarios` (see scenarios.py
-        and comparison.py), `batch_sizes` (see batch_sizes.py), `lineage` of the current runs (see lineage.py),
-        `history`, `changes` (see history.py), `gate` (see gate.py) and `published`. Seconds are wall-clock, rates are
-        images per second, accuracies fractions from 0 to 1. `pictures`, of the first current runs by their place
-        among `runs`, are for the page alone.
+        and comparison.py), `batch_sizes` (see batch_sizes.py), `lineage` of the current runs and, by fingerprint,
+        their `exports` (see lineage.py), `history`, `changes` (see history.py), `gate` (see gate.py) and `published`.
+        Seconds are wall-clock, rates are images per second, accuracies fractions from 0 to 1. `pictures`, of the first
+        current runs by their place among `runs`, are for the page alone.
 
     A run that cannot be read is named in the log and left out: one bad folder must not cost all others their
     report.
@@ -101,9 +101,20 @@ def build_report(
         "history": trends(entries, current),
         "changes": changed,
         "gate": judge_gate(gate, [run for _, run in asked], changed),
+        "exports": _exports(asked),
         "pictures": _pictures(asked, runs),
         "published": [dict(row) for row in PUBLISHED],
     }
+
+
+def _exports(asked: Sequence[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any]:
+    found = {}
+    for folder, run in asked:
+        try:
+            found[run["fingerprint"]] = exported(folder, run)
+        except DamagedArtefactError as error:
+            _logger.warning("left out of the report: %s", error)
+    return {fingerprint: facts for fingerprint, facts in found.items() if facts}
 
 
 def _pictures(asked: Sequence[tuple[Path, Mapping[str, Any]]], runs: Sequence[Mapping[str, Any]]) -> dict[int, Any]:
