@@ -17,6 +17,7 @@ from pipeline.errors import SettingsError
 
 STAGES = ("Source", "Records", "Tune", "Train", "Report")
 ON_BUSY = ("leave", "wait")
+LOG_FORMATS = ("text", "json")
 ORIGINS = ("auto", "tfds", "synthetic")
 MODELS = ("baseline_cnn",)
 RECIPES = ("baseline", "onecycle", "lamb")
@@ -55,9 +56,11 @@ class StorageSettings:
 
     root: str = "data"
     on_busy: str = "leave"
+    log_format: str = "text"
 
     def __post_init__(self) -> None:
         _one_of("Storage", "on_busy", ON_BUSY, self.on_busy)
+        _one_of("Storage", "log_format", LOG_FORMATS, self.log_format)
 
 
 @dataclass(frozen=True, kw_only=True)

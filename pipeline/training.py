@@ -16,7 +16,7 @@ import keras
 import numpy as np
 from safetensors.numpy import save_file
 
-from pipeline import breakdown, hardware
+from pipeline import breakdown, hardware, progress
 from pipeline.checkpoint import restore_checkpoint, save_checkpoint
 from pipeline.computation import Computation, build, by_rule, compiled_model
 from pipeline.config import TrainSettings, refuse
@@ -211,7 +211,9 @@ def _write_row(folder: Path, summaries: Summaries, row: Mapping[str, float]) -> 
 
 def _run_epoch(model: keras.Model, stream: InputStream, test: InputStream, epoch: int) -> dict[str, float]:
     started = time.perf_counter()
-    history = model.fit(stream.training(epoch), initial_epoch=epoch, epochs=epoch + 1, shuffle=False, verbose=0).history
+    callbacks = [_Progress(epoch, stream)] if progress.is_heard() else None
+    how = {"initial_epoch": epoch, "epochs": epoch + 1, "shuffle": False, "verbose": 0, "callbacks": callbacks}
+    history = model.fit(stream.training(epoch), **how).history
     trained = time.perf_counter()
     validation = model.evaluate(test.evaluation(), verbose=0, return_dict=True)
     train_seconds = trained - started
@@ -226,6 +228,21 @@ def _run_epoch(model: keras.Model, stream: InputStream, test: InputStream, epoch
         "examples_per_second": round(stream.steps_per_epoch * stream.global_batch_size / train_seconds, 1),
         "learning_rate": float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)),
     }
+
+
+class _Progress(keras.callbacks.Callback):
+    """Tells of an epoch's images after each execution of several steps."""
+
+    def __init__(self, epoch: int, stream: InputStream) -> None:
+        super().__init__()
+        self._what, self._size = f"epoch {epoch + 1}", stream.global_batch_size
+        self._total = stream.steps_per_epoch * stream.global_batch_size
+
+    def on_train_batch_end(self, batch: int, logs: Mapping | None = None) -> None:
+        progress.tell(self._what, min((batch + 1) * self._size, self._total), self._total)
+
+    def on_train_end(self, logs: Mapping | None = None) -> None:
+        progress.tell(self._what, self._total, self._total)
 
 
 def _report_progress(rows: list[dict[str, float]], epochs: int) -> None:

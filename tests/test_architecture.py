@@ -10,7 +10,7 @@ import pytest
 PROJECT = Path(__file__).resolve().parent.parent
 
 # Each module of pipeline may import those of ours that are named.
-LEAVES = {"config", "errors", "fingerprint", "manifest", "metrics", "space", "staleness"}
+LEAVES = {"config", "errors", "fingerprint", "manifest", "metrics", "progress", "space", "staleness"}
 DIRECTION = {
     "errors": set(),
     "config": {"errors"},
@@ -19,6 +19,7 @@ DIRECTION = {
     "manifest": {"errors", "fingerprint", "space"},
     "metrics": set(),
     "staleness": set(),
+    "progress": set(),
     "sources": {"config", "errors", "sources"},
     "records": set(),
     "workers": {"errors"},
@@ -45,6 +46,7 @@ DIRECTION = {
         "hardware",
         "manifest",
         "metrics",
+        "progress",
         "stream",
         "summaries",
     },
