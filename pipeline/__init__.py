@@ -13,6 +13,7 @@ The data's way, one module (or package) for each step:
     training.py     compile, fit, evaluate, throughput
     evaluation.py   what the trained network gets right and wrong
     export.py       a trained network in the forms that serve it elsewhere
+    tracking.py     a published run in MLflow, where one is named
     summaries.py    what TensorBoard shows of a run
     checkpoint.py   a run's state after each epoch
     metrics.py      per-epoch metrics as JSON Lines

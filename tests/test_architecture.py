@@ -34,6 +34,7 @@ DIRECTION = {
     "computation": {"config", "errors", "hardware", "models", "recipes"},
     "evaluation": {"metrics", "stream"},
     "summaries": {"stream"},
+    "tracking": {"metrics"},
     "export": {"computation", "errors", "manifest", "metrics", "stream"},
     "tuning": {"breakdown", "computation", "config", "hardware", "manifest", "stream"},
     "training": {
@@ -64,6 +65,7 @@ THIRD_PARTY = {
     "jinja2": {"report"},
     "matplotlib": {"report"},
     "PIL": {"report"},
+    "mlflow": {"tracking"},
     "ai_edge_litert": {"export"},
 }
 

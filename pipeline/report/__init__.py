@@ -15,6 +15,7 @@ Last in the data's way: source → records → shards → input stream → train
     drawing.py curves.py                        its series → inline SVG
     bars.py         a run's time, calibration and labels → inline SVG
     page.py         all of it → what the templates place
+    cards.py        a run → model card and dataset card
     diff.py         two runs → what differs between them
     render.py       all of it → files in a folder, or a string for a terminal
 

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.report import rows, wording
+from pipeline.report import cards, details, rows, wording
 from pipeline.report.page import page_facts
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -44,6 +44,8 @@ _TEXT_COLUMNS = {
 def write_report(report: Mapping[str, Any], folder: Path) -> None:
     """Writes report.json, report.md and report.html into `folder`, making it where it is missing.
 
+    And model-card.md and dataset-card.md, about the first run asked for that was finished.
+
     The same report gives the same bytes. Writes are plain: publishing them whole is the caller's.
 
     Raises:
@@ -54,6 +56,25 @@ def write_report(report: Mapping[str, Any], folder: Path) -> None:
     _write(folder / "report.json", _json(report))
     _write(folder / "report.md", _render("report.md.j2", facts))
     _write(folder / "report.html", _render("report.html.j2", facts))
+    _write_cards(report, folder)
+
+
+def _write_cards(report: Mapping[str, Any], folder: Path) -> None:
+    run = cards.carded_run(report)
+    evaluation = run["evaluation"] if run else None
+    # Always written: a card of an earlier report must not stay beside one that has none.
+    model = dataset = "No run that was asked for has what this card is about.\n"
+    if run:
+        facts = {
+            **cards.card_facts(run, report),
+            "classes": details.class_rows(evaluation) if evaluation else [],
+            "confusions": details.confusion_lines(evaluation)[:5] if evaluation else [],
+        }
+        model = cards.model_front_matter(_finite(run)) + _render("model-card.md.j2", facts)
+    if evaluation:
+        dataset = cards.dataset_front_matter(run) + _render("dataset-card.md.j2", facts)
+    _write(folder / "model-card.md", model)
+    _write(folder / "dataset-card.md", dataset)
 
 
 def format_table(report: Mapping[str, Any], *, width: int | None = None) -> str:
