@@ -78,6 +78,15 @@ def test_pictures_are_shown_of_the_first_runs_only(make_run, tmp_path):
     assert page.count("test image 7<") == 5
 
 
+def test_a_page_about_many_runs_stays_a_few_hundred_kilobytes(make_run, tmp_path):
+    names, labels = [f"{n:064x}" for n in range(24)], [f"label {n}" for n in range(10)]
+    folders = [write_evaluation(make_run(f"run{n}", fingerprint=name, seed=n), labels) for n, name in enumerate(names)]
+    page = render(folders, tmp_path / "out", current=names)["report.html"]
+    assert page.count("Calibration: expected error") == 24
+    assert page.count('aria-label="Calibration of ') == 8
+    assert len(page.encode()) < 600_000
+
+
 def test_report_json_has_the_evaluation_and_no_pictures(evaluated, tmp_path):
     report = json.loads(render([evaluated], tmp_path / "out")["report.json"])
     assert report["runs"][0]["evaluation"]["expected_calibration_error"] > 0

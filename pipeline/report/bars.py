@@ -70,7 +70,8 @@ def draw_calibration(bins: Sequence[Mapping[str, Any]], *, alternative_text: str
             tick_sparsely(axes.yaxis)
         accuracy.yaxis.set_major_formatter(_PERCENT)
 
-    return draw(plot, alternative_text=alternative_text, inches=(10.4, 3.2))
+    margins = {"left": 0.06, "right": 0.97, "top": 0.88, "bottom": 0.16, "wspace": 0.18}
+    return draw(plot, alternative_text=alternative_text, inches=(10.4, 3.2), margins=margins)
 
 
 def draw_labels(counts: Mapping[str, Mapping[str, int]], *, alternative_text: str) -> str:

@@ -15,6 +15,8 @@ from pipeline.report.reading import FINISHED, is_stand_in
 # Beyond these a page would be longer than anyone reads; report.json holds them all.
 _MAX_RUN_PARTS = 24
 _MAX_DRAWN = 24
+# Drawings of each run beyond these would make up most of the page; their figures are there as text.
+_MAX_RUN_DRAWINGS = 8
 _MAX_EVIDENCE = 100
 _MAX_DRAWN_LABELS = 40
 
@@ -24,10 +26,10 @@ def page_facts(report: Mapping[str, Any]) -> dict[str, Any]:
     runs, drawn = wording.current_runs(report), _drawn(report)
     parts = [
         {
-            **_run_part(run, _pictures_of(report, run)),
+            **_run_part(run, _pictures_of(report, run), with_drawings=place < _MAX_RUN_DRAWINGS),
             "exports": details.export_rows(report["exports"].get(run["fingerprint"])),
         }
-        for run in runs[:_MAX_RUN_PARTS]
+        for place, run in enumerate(runs[:_MAX_RUN_PARTS])
     ]
     return {
         "verdict": wording.verdict(report),
@@ -53,7 +55,7 @@ def page_facts(report: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _run_part(run: Mapping[str, Any], pictures: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def _run_part(run: Mapping[str, Any], pictures: Mapping[str, Sequence[str]], *, with_drawings: bool) -> dict[str, Any]:
     shown, evidence = spread(run["curves"]), details.evidence(run)
     return {
         "name": wording.run_name(run, []),
@@ -62,39 +64,42 @@ def _run_part(run: Mapping[str, Any], pictures: Mapping[str, Sequence[str]]) -> 
         "circumstances": details.circumstances(run),
         "time_verdict": wording.time_verdict(run),
         "times": details.time_rows(run),
-        **_seconds_part(run, wording.run_name(run, [])),
+        **_seconds_part(run, with_drawing=with_drawings),
         "evidence": evidence[:_MAX_EVIDENCE],
         "evidence_left_out": max(0, len(evidence) - _MAX_EVIDENCE),
         "tuning": details.tuning_table(run)[: 1 + _MAX_EVIDENCE],
         "chosen": details.chosen(run),
         "epochs": details.epoch_rows(shown),
         "epochs_left_out": len(run["curves"]) - len(shown),
-        "evaluation": _evaluation_part(run, pictures) if run["evaluation"] else None,
+        "evaluation": _evaluation_part(run, pictures, with_drawing=with_drawings) if run["evaluation"] else None,
     }
 
 
-def _seconds_part(run: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _seconds_part(run: Mapping[str, Any], *, with_drawing: bool) -> dict[str, Any]:
     parts = details.seconds_by_part(run)
-    if not parts:
+    if not parts or not with_drawing:
         return {"seconds_bar": "", "seconds_legend": []}
     legend = [f"{what}: {number(seconds, 1)} s" for what, seconds in parts]
-    alternative = f"Where the time of {name} went: {'; '.join(legend)}."
+    alternative = f"Where the time of {wording.run_name(run, [])} went: {'; '.join(legend)}."
     return {
         "seconds_bar": Markup(draw_seconds(parts, alternative_text=alternative)),
         "seconds_legend": legend,
     }
 
 
-def _evaluation_part(run: Mapping[str, Any], pictures: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def _evaluation_part(
+    run: Mapping[str, Any], pictures: Mapping[str, Sequence[str]], *, with_drawing: bool
+) -> dict[str, Any]:
     facts = run["evaluation"]
     error = percent(facts["expected_calibration_error"])
     bins = [one for one in facts["calibration"] if one["accuracy"] is not None]
     ends = "; ".join(f"confidence {percent(one['confidence'])}: right {percent(one['accuracy'])}" for one in bins)
     of_what = f"{wording.run_name(run, [])} over {number(facts['num_examples'])} images"
     alternative = f"Calibration of {of_what}, expected error {error}. {ends}."
+    drawing = Markup(draw_calibration(facts["calibration"], alternative_text=alternative)) if with_drawing else ""
     return {
         "error": error,
-        "calibration": Markup(draw_calibration(facts["calibration"], alternative_text=alternative)),
+        "calibration": drawing,
         "labels": details.label_names(facts),
         "matrix": details.confusion_rows(facts),
         "confusions": details.confusion_lines(facts),
