@@ -10,10 +10,10 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pipeline status doctor verify clean-stale test test-faults bench lint format lock clean
+.PHONY: help setup pipeline status doctor verify clean-stale report-diff tensorboard export test test-faults bench lint format lock clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
 
 setup: $(BIN)/.installed-$(EXTRA) ## create or update .venv (EXTRA=gpu: TensorFlow with CUDA)
 
@@ -44,6 +44,17 @@ verify: setup ## read every artefact to the last byte
 
 clean-stale: setup ## remove artefacts the present settings do not reach (DRY=1 only lists them)
 	@$(BIN)/python -m tasks.clean_stale $(if $(DRY),--dry-run) $(ARGS)
+
+report-diff: setup ## what differs between two runs (A=<folder or fingerprint> B=<another>)
+	@$(BIN)/python -m tasks.report_diff "$(A)" "$(B)" $(ARGS)
+
+export: setup ## the run as SavedModel and LiteRT, each held against Keras (ARGS as for pipeline)
+	@$(BIN)/luigi --module tasks Export $(ARGS)
+
+ROOT ?= data
+
+tensorboard: setup ## show all runs in TensorBoard, on this machine only (ROOT=data, ARGS="--port 6007")
+	@$(BIN)/tensorboard --logdir $(ROOT)/runs --host 127.0.0.1 $(ARGS)
 
 test: setup ## run the tests (ARGS="-k stream")
 	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not faults" $(ARGS)

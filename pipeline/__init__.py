@@ -11,6 +11,10 @@ The data's way, one module (or package) for each step:
     hardware.py     requested device → tf.distribute strategy and what is known of it
     models.py       Keras networks
     training.py     compile, fit, evaluate, throughput
+    evaluation.py   what the trained network gets right and wrong
+    export.py       a trained network in the forms that serve it elsewhere
+    tracking.py     a published run in MLflow, where one is named
+    summaries.py    what TensorBoard shows of a run
     checkpoint.py   a run's state after each epoch
     metrics.py      per-epoch metrics as JSON Lines
     report/         runs → scoreboard → JSON, Markdown, HTML

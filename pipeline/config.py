@@ -17,6 +17,7 @@ from pipeline.errors import SettingsError
 
 STAGES = ("Source", "Records", "Tune", "Train", "Report")
 ON_BUSY = ("leave", "wait")
+LOG_FORMATS = ("text", "json")
 ORIGINS = ("auto", "tfds", "synthetic")
 MODELS = ("baseline_cnn",)
 RECIPES = ("baseline", "onecycle", "lamb")
@@ -42,6 +43,10 @@ MAX_GLOBAL_BATCH_SIZE = 1_000_000
 MAX_SEED = 2**31 - 1
 MAX_SHARDS = 99_999
 MAX_REPLICAS = 64
+# A trace of more is larger than the profiler's tools open.
+MAX_PROFILE_STEPS = 1_000
+# Beyond it nothing is a regression.
+MAX_SIGMA = 1_000
 # A year, below what an alarm of the operating system takes.
 MAX_TIME_LIMIT_SECONDS = 366 * 24 * 3600
 
@@ -52,9 +57,11 @@ class StorageSettings:
 
     root: str = "data"
     on_busy: str = "leave"
+    log_format: str = "text"
 
     def __post_init__(self) -> None:
         _one_of("Storage", "on_busy", ON_BUSY, self.on_busy)
+        _one_of("Storage", "log_format", LOG_FORMATS, self.log_format)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +160,7 @@ class TrainSettings(StageSettings):
     cache: str = "auto"
     tune: str = "rule"
     seed: int = 0
+    profile_steps: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -172,6 +180,20 @@ class TrainSettings(StageSettings):
         _one_of("Train", "cache", CACHE, self.cache)
         _one_of("Train", "tune", TUNE, self.tune)
         _in_range("Train", "seed", self.seed, 0, MAX_SEED)
+        _in_range("Train", "profile_steps", self.profile_steps, 0, MAX_PROFILE_STEPS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportSettings(StageSettings):
+    """In which forms a run is to serve elsewhere; section [Export]."""
+
+    section: ClassVar[str] = "Export"
+
+    calibration_examples: int = 500
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _in_range("Export", "calibration_examples", self.calibration_examples, 1, 1_000_000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +207,8 @@ class ReportSettings(StageSettings):
     seeds: tuple[int, ...] = ()
     precisions: tuple[str, ...] = ()
     recipes: tuple[str, ...] = ()
+    min_val_accuracy: float = 0.0
+    max_regression_sigma: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -194,6 +218,11 @@ class ReportSettings(StageSettings):
         for name, low, high in (("global_batch_sizes", 1, MAX_GLOBAL_BATCH_SIZE), ("seeds", 0, MAX_SEED)):
             for value in getattr(self, name):
                 _in_range("Report", name, value, low, high)
+        for name, high in (("min_val_accuracy", 1), ("max_regression_sigma", MAX_SIGMA)):
+            value = getattr(self, name)
+            # Not a number compares false with everything.
+            if not 0 <= value <= high:
+                refuse("Report", name, f"a number from 0 to {high}", value)
 
     def combinations(self) -> list[dict[str, object]]:
         """[Train]'s settings of each run asked for, each run once, the last list changing fastest."""

@@ -64,5 +64,11 @@ class TimeLimitError(PipelineError):
     exit_code = 8
 
 
+class GateError(PipelineError):
+    """The runs asked for are not as good as ``[Report]`` demands; the report is there all the same."""
+
+    exit_code = 9
+
+
 class WorkerDiedError(PipelineError):
     """A worker process of the Beam runner died."""

@@ -5,7 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 RECORD_NAME = "run.json"
+MODEL_NAME = "model.keras"
 METRICS_NAME = "metrics.jsonl"
+EXPORT_NAME = "export.json"
+# What evaluation.py writes, and the report reads.
+EVALUATION_NAME = "evaluation.json"
+MISTAKES_NAME = "mistakes.png"
+EXAMPLES_NAME = "examples.png"
 
 
 def append_metrics(path: Path, row: Mapping[str, float]) -> None:

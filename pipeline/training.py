@@ -14,22 +14,21 @@ from pathlib import Path
 
 import keras
 import numpy as np
-import tensorflow as tf
 from safetensors.numpy import save_file
 
-from pipeline import breakdown, hardware
+from pipeline import breakdown, hardware, progress
 from pipeline.checkpoint import restore_checkpoint, save_checkpoint
 from pipeline.computation import Computation, build, by_rule, compiled_model
 from pipeline.config import TrainSettings, refuse
 from pipeline.errors import HardwareMismatchError
+from pipeline.evaluation import evaluate
 from pipeline.hardware import Placement
 from pipeline.manifest import check_contents, read_manifest
-from pipeline.metrics import METRICS_NAME, RECORD_NAME, append_metrics, write_record
+from pipeline.metrics import METRICS_NAME, MODEL_NAME, RECORD_NAME, append_metrics, write_record
 from pipeline.stream import InputStream, Split
+from pipeline.summaries import Summaries, profile
 
-MODEL_NAME = "model.keras"
 WEIGHTS_NAME = "weights.safetensors"
-TENSORBOARD_NAME = "tensorboard"
 
 EVALUATION_BATCH_SIZE = 1_000
 _TPU_CORE_EXAMPLES = 8
@@ -70,7 +69,7 @@ def train(
     checkpoints: Path,
     tuning: Mapping | None = None,
 ) -> dict:
-    """Train on published records; leaves record, metrics, weights, model and TensorBoard logs in ``folder``.
+    """Train on published records; leaves record, metrics, evaluation, weights, model and TensorBoard logs.
 
     Args:
         records_folder: the records artefact; every file's sha256 is checked before the first step.
@@ -126,9 +125,15 @@ def train(
         save_checkpoint(checkpoints, model, rows, fingerprint=fingerprint)
         checkpoint_seconds.append(time.perf_counter() - started)
 
-    with hardware.explaining(placement):
-        _run_epochs(model, stream, test, settings.epochs, folder, rows, after_epoch)
+    with hardware.explaining(placement), Summaries(folder) as summaries:
+        _run_epochs(model, stream, test, settings.epochs, folder, rows, after_epoch, summaries)
+        facts, tiles = evaluate(model, test, manifest, folder)
+        summaries.write_run({**about, "precision": computation.precision}, _named(facts), tiles)
     _save(model, manifest, settings, computation.precision, folder)
+    # Last, when nothing more is wanted of the model: timing its step trains it on, and so does the profiler.
+    time_breakdown = breakdown.measure(model, stream, rows, checkpoint_seconds)
+    if settings.profile_steps:
+        profile(model, stream, folder, steps=settings.profile_steps)
     return _finish(
         folder,
         {
@@ -145,8 +150,7 @@ def train(
             "receipt": receipt.to_json(),
             **_summary(rows, stream),
             "epochs_restored": epochs_restored,
-            # Last, when nothing more is wanted of the model: timing its step trains it on.
-            "time_breakdown": breakdown.measure(model, stream, rows, checkpoint_seconds),
+            "time_breakdown": time_breakdown,
             "peak_host_bytes": breakdown.peak_host_bytes(),
             "peak_device_bytes": breakdown.peak_device_bytes(receipt.effective_device),
         },
@@ -188,30 +192,28 @@ def _run_epochs(
     folder: Path,
     rows: list[dict[str, float]],
     after_epoch: Callable[[], None],
+    summaries: Summaries,
 ) -> None:
     """Run the epochs that ``rows`` does not have yet, adding a row for each; write all rows to the run's folder."""
-    writers = {
-        name: tf.summary.create_file_writer(str(folder / TENSORBOARD_NAME / name)) for name in ("train", "validation")
-    }
     for row in rows:
-        _write_row(folder, writers, row)
+        _write_row(folder, summaries, row)
     for epoch in range(len(rows), epochs):
         rows.append(_run_epoch(model, stream, test, epoch))
         after_epoch()
-        _write_row(folder, writers, rows[-1])
+        _write_row(folder, summaries, rows[-1])
         _report_progress(rows, epochs)
-    for writer in writers.values():
-        writer.close()
 
 
-def _write_row(folder: Path, writers: Mapping[str, tf.summary.SummaryWriter], row: Mapping[str, float]) -> None:
+def _write_row(folder: Path, summaries: Summaries, row: Mapping[str, float]) -> None:
     append_metrics(folder / METRICS_NAME, row)
-    _write_summaries(writers, row)
+    summaries.write_epoch(row)
 
 
 def _run_epoch(model: keras.Model, stream: InputStream, test: InputStream, epoch: int) -> dict[str, float]:
     started = time.perf_counter()
-    history = model.fit(stream.training(epoch), initial_epoch=epoch, epochs=epoch + 1, shuffle=False, verbose=0).history
+    callbacks = [_Progress(epoch, stream)] if progress.is_heard() else None
+    how = {"initial_epoch": epoch, "epochs": epoch + 1, "shuffle": False, "verbose": 0, "callbacks": callbacks}
+    history = model.fit(stream.training(epoch), **how).history
     trained = time.perf_counter()
     validation = model.evaluate(test.evaluation(), verbose=0, return_dict=True)
     train_seconds = trained - started
@@ -228,14 +230,19 @@ def _run_epoch(model: keras.Model, stream: InputStream, test: InputStream, epoch
     }
 
 
-def _write_summaries(writers: Mapping[str, tf.summary.SummaryWriter], row: Mapping[str, float]) -> None:
-    for name, prefix in (("train", ""), ("validation", "val_")):
-        with writers[name].as_default(step=row["epoch"]):
-            tf.summary.scalar("epoch_loss", row[f"{prefix}loss"])
-            tf.summary.scalar("epoch_accuracy", row[f"{prefix}accuracy"])
-    with writers["train"].as_default(step=row["epoch"]):
-        tf.summary.scalar("epoch_learning_rate", row["learning_rate"])
-        tf.summary.scalar("examples_per_second", row["examples_per_second"])
+class _Progress(keras.callbacks.Callback):
+    """Tells of an epoch's images after each execution of several steps."""
+
+    def __init__(self, epoch: int, stream: InputStream) -> None:
+        super().__init__()
+        self._what, self._size = f"epoch {epoch + 1}", stream.global_batch_size
+        self._total = stream.steps_per_epoch * stream.global_batch_size
+
+    def on_train_batch_end(self, batch: int, logs: Mapping | None = None) -> None:
+        progress.tell(self._what, min((batch + 1) * self._size, self._total), self._total)
+
+    def on_train_end(self, logs: Mapping | None = None) -> None:
+        progress.tell(self._what, self._total, self._total)
 
 
 def _report_progress(rows: list[dict[str, float]], epochs: int) -> None:
@@ -247,6 +254,15 @@ def _report_progress(rows: list[dict[str, float]], epochs: int) -> None:
         *(row["epoch"], epochs, row["train_seconds"], f"{row['examples_per_second']:,.0f}"),
         *(row["accuracy"], row["val_accuracy"], f"{seconds_left:.0f} s left" if left else "done"),
     )
+
+
+def _named(facts: Mapping) -> list[dict]:
+    """The mistakes with the labels' names for their numbers."""
+    names = facts["label_names"]
+    return [
+        {"label": names[one["label"]], "predicted": names[one["predicted"]], "confidence": one["confidence"]}
+        for one in facts["mistakes"]
+    ]
 
 
 def _save(model: keras.Model, manifest: Mapping, settings: TrainSettings, precision: str, folder: Path) -> None:

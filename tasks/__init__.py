@@ -20,6 +20,7 @@ luigi.configuration.add_config_path(str(PROJECT_FOLDER / "config.ini"))
 if "LUIGI_CONFIG_PATH" in os.environ:
     luigi.configuration.add_config_path(os.environ["LUIGI_CONFIG_PATH"])
 
+from tasks.export import Export  # noqa: E402
 from tasks.records import Records  # noqa: E402
 from tasks.report import Report  # noqa: E402
 from tasks.source import Source  # noqa: E402
@@ -27,4 +28,4 @@ from tasks.stage import Force  # noqa: E402
 from tasks.storage import Storage  # noqa: E402
 from tasks.train import Train  # noqa: E402
 
-__all__ = ["Force", "Records", "Report", "Source", "Storage", "Train"]
+__all__ = ["Export", "Force", "Records", "Report", "Source", "Storage", "Train"]

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import tempfile
+import uuid
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,12 @@ from luigi.parameter import UnconsumedParameterWarning
 
 from pipeline.errors import PipelineError
 from tasks import interrupt
+from tasks.json_log import JsonFormatter
+from tasks.live import LiveHandler
+from tasks.storage import Storage
+
+#: Of this process, and of the workers Luigi forks from it.
+RUN_ID = uuid.uuid4().hex
 
 _HANDLER_NAME = "tensorcraft-console"
 
@@ -32,7 +39,7 @@ def configure() -> None:
     """Set up logging to stderr, exit codes and signals; further calls change nothing."""
     if any(handler.name == _HANDLER_NAME for handler in logging.getLogger().handlers):
         return
-    handler = logging.StreamHandler()
+    handler = LiveHandler()
     handler.name = _HANDLER_NAME
     handler.addFilter(_is_news)
     handler.setFormatter(_OneMessage("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
@@ -49,6 +56,9 @@ def configure() -> None:
     warnings.simplefilter("ignore", UnconsumedParameterWarning)
     sys.excepthook = _report_uncaught
     interrupt.listen()
+    # Last: a setting that is refused is told in the words above.
+    if Storage().log_format == "json":
+        handler.setFormatter(_OneObject(RUN_ID))
 
 
 @contextlib.contextmanager
@@ -117,6 +127,15 @@ class _OneMessage(logging.Formatter):
         plain = logging.makeLogRecord({**record.__dict__, "exc_info": None, "exc_text": None, "args": ()})
         plain.msg = f"ERROR {type(error).__name__}: {error}"
         return super().format(plain)
+
+
+class _OneObject(JsonFormatter):
+    def format(self, record: logging.LogRecord) -> str:
+        error = _for_the_user(record.exc_info[1]) if record.exc_info else None
+        if error is None:
+            return super().format(record)
+        known = {"exc_info": (type(error), error, None), "msg": str(error), "args": (), "exc_text": None}
+        return super().format(logging.makeLogRecord({**record.__dict__, **known}))
 
 
 def _for_the_user(error: BaseException | None) -> PipelineError | None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import luigi
 
 from pipeline.config import SWEPT, ReportSettings
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtefactError, GateError
 from pipeline.manifest import check_files, publishing_in_place, read_manifest
-from tasks.settings import ListSetting, time_limit_setting
+from tasks.settings import FloatSetting, ListSetting, time_limit_setting
 from tasks.stage import ArtefactTarget, Stage
 from tasks.storage import root_folder
 from tasks.train import Train
@@ -26,7 +26,7 @@ class Report(Stage):
 
     kind = "report"
     entry = "pipeline.report"
-    packages = ("jinja2", "matplotlib", "rich")
+    packages = ("jinja2", "matplotlib", "pillow", "rich")
     publishing = staticmethod(publishing_in_place)
 
     # Not what shapes the artefact: that is which runs they come to, and they stand in what is upstream.
@@ -35,6 +35,8 @@ class Report(Stage):
     seeds = _swept("seeds", "[0,1,2]")
     precisions = _swept("precisions", '["float32","bfloat16"]')
     recipes = _swept("recipes", '["baseline","onecycle"]')
+    min_val_accuracy = FloatSetting(default=0.0, description="Demanded of the runs asked for, from 0 to 1; 0: none.")
+    max_regression_sigma = FloatSetting(default=0.0, description="Fall of accuracy allowed, in deviations; 0: any.")
     time_limit_seconds = time_limit_setting()
 
     def requires(self) -> list[Train]:
@@ -51,7 +53,8 @@ class Report(Stage):
         By folder: a run copied here from another machine may have the fingerprint of one that was made here.
         """
         runs = {folder.name: _digests(manifest) for folder, manifest in self.whole_runs()}
-        return {"current": self.current(), "runs": runs}
+        exports = sorted(folder.name for folder in (root_folder() / "exports").glob("[!.]*"))
+        return {"current": self.current(), "runs": runs} | ({"exports": exports} if exports else {})
 
     def current(self) -> list[str]:
         """Fingerprints of the runs asked for, in the order asked."""
@@ -79,14 +82,23 @@ class Report(Stage):
         return found
 
     def make(self, folder: Path) -> Mapping:
-        """Render the scoreboard of all runs and show it."""
+        """Render the scoreboard of all runs and show it; what was not in the history yet is added to it first."""
         from pipeline import report
 
-        folders = [run_folder for run_folder, _ in self.whole_runs()]
-        scoreboard = report.build_report(folders, current=self.current())
+        history = root_folder() / report.HISTORY_NAME
+        gate = report.Gate(min_val_accuracy=self.min_val_accuracy, max_regression_sigma=self.max_regression_sigma)
+        scoreboard = report.build_report(
+            [run_folder for run_folder, _ in self.whole_runs()],
+            current=self.current(),
+            past=report.read_history(history),
+            gate=gate,
+        )
+        report.append_history(history, report.entries_of(scoreboard["runs"]))
         report.write_report(scoreboard, folder)
         self.table = report.format_table(scoreboard)
-        return {}
+        self.failures = (scoreboard["gate"] or {}).get("failures", [])
+        # Not final: a run that fails its gate fails it again until something changes.
+        return {"provisional": f"the gate failed: {'; '.join(self.failures)}"} if self.failures else {}
 
     def publish(self, target: ArtefactTarget) -> None:
         """As any stage; its table is the pipeline's result, not its log: it goes to standard output."""
@@ -94,9 +106,16 @@ class Report(Stage):
         print(self.table)
 
     def run(self) -> None:
-        """Publish the report, then say where it is."""
+        """Publish the report, then say where it is.
+
+        Raises:
+            GateError: the runs asked for are not as good as the settings demand.
+        """
+        self.failures: list[str] = []
         super().run()
         print(f"Report: {root_folder() / self.kind / 'report.html'}")
+        if self.failures:
+            raise GateError(f"{'; '.join(self.failures)}. The report is written.")
 
 
 @Report.event_handler(luigi.Event.DEPENDENCY_PRESENT)

@@ -43,6 +43,21 @@ class IntSetting(_Named, luigi.IntParameter):
             self._refuse("an integer", s)
 
 
+class FloatSetting(_Named, luigi.FloatParameter):
+    """A number."""
+
+    def parse(self, s: str) -> float:
+        """The number that ``s`` spells.
+
+        Raises:
+            SettingsError: it spells none.
+        """
+        try:
+            return super().parse(s)
+        except ValueError:
+            self._refuse("a number", s)
+
+
 class ListSetting(_Named, luigi.ListParameter):
     """A list as JSON writes it; Luigi takes any JSON and turns the letters of a bare word into a list."""
 

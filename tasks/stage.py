@@ -9,7 +9,6 @@ import abc
 import contextlib
 import logging
 import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,14 +21,12 @@ from pipeline.fingerprint import code_digests, fingerprint, package_versions
 from pipeline.manifest import MANIFEST_NAME, check_files, publishing, read_manifest, write_manifest
 from pipeline.staleness import differences
 from tasks import console, lock
+from tasks.console import RUN_ID
 from tasks.interrupt import time_limit
 from tasks.settings import check_config_file
 from tasks.storage import root_folder
 
 _logger = logging.getLogger(__name__)
-
-#: Of this process, and of the workers Luigi forks from it.
-RUN_ID = uuid.uuid4().hex
 
 
 class Force(luigi.Config):

@@ -20,6 +20,7 @@ class Storage(luigi.Config):
 
     root = luigi.Parameter(default="data", description="Folder for everything the pipeline writes.")
     on_busy = luigi.Parameter(default="leave", description="Another run is at work there: leave, or wait.")
+    log_format = luigi.Parameter(default="text", description="Of the log on stderr: text, or json.")
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)

@@ -1,5 +1,7 @@
 """Train: streams the shards into a Keras model and leaves one run."""
 
+import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from tasks.settings import IntSetting, time_limit_setting
 from tasks.stage import ArtefactTarget, Stage
 from tasks.storage import root_folder
 from tasks.tune import Tune
+
+_logger = logging.getLogger(__name__)
 
 
 class Train(Stage):
@@ -42,6 +46,7 @@ class Train(Stage):
     cache = luigi.Parameter(default="auto", description="Examples in memory: auto (where they fit), memory, none.")
     tune = luigi.Parameter(default="rule", description="How what is auto is chosen: rule or measure.")
     seed = IntSetting(default=0, description="Seed of weights, dropout and the order in each epoch.")
+    profile_steps = IntSetting(default=0, description="Steps the profiler traces after training; 0: none.")
     time_limit_seconds = time_limit_setting()
 
     def requires(self) -> list[Stage]:
@@ -118,3 +123,14 @@ class Train(Stage):
         """As any stage; the checkpoints have then done their duty."""
         super().publish(target)
         discard(self.checkpoints())
+        if tracking_uri := os.environ.get("MLFLOW_TRACKING_URI"):
+            _track(target.folder, tracking_uri)
+
+
+def _track(run: Path, tracking_uri: str) -> None:
+    try:
+        from pipeline import tracking
+    except ModuleNotFoundError as error:
+        _logger.warning("not logged to MLflow: the package %s is not installed; pip install '.[mlflow]'", error.name)
+    else:
+        tracking.log_run(run, tracking_uri=tracking_uri)

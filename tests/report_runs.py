@@ -3,7 +3,15 @@
 import json
 from pathlib import Path
 
+import numpy as np
+from PIL import Image
+
+import pipeline.report
+from pipeline.evaluation import judge
+from pipeline.metrics import EXAMPLES_NAME, MISTAKES_NAME
 from pipeline.report import build_report, write_report
+
+TEMPLATES = Path(pipeline.report.__file__).parent / "templates"
 
 NAMES = ("report.json", "report.md", "report.html")
 
@@ -66,6 +74,38 @@ def write_run(folder: Path, curves: list | None = None, **changes) -> Path:
     return folder
 
 
-def render(folders, out, current=(RUN["fingerprint"],)):
-    write_report(build_report(folders, current=current), out)
+def write_evaluation(folder: Path, labels=("cat", "dog", "ship"), **changes) -> Path:
+    """Adds an evaluation: of each label 24 images right and 6 wrong, two mistakes and three examples shown."""
+    count = len(labels)
+    predicted = [(label, label) for label in range(count)] * 24
+    predicted += [(label, (label + 1) % count) for label in range(count)] * 6
+    true, given = (np.array(column) for column in zip(*predicted, strict=True))
+    confidence = np.linspace(0.3, 0.99, len(true))
+    sheet = Image.fromarray(np.arange(8 * 8 * 8 * 3, dtype=np.uint8).reshape(8, 64, 3))
+    for name in (MISTAKES_NAME, EXAMPLES_NAME):
+        sheet.save(folder / name)
+    facts = {
+        "label_names": list(labels),
+        "label_counts": {"train": dict.fromkeys(labels, 300), "test": dict.fromkeys(labels, 30)},
+        **judge(true, given, confidence, num_labels=count),
+        "mistakes": [
+            {"index": 7, "label": 0, "predicted": count - 1, "confidence": 0.97},
+            {"index": 3, "label": count - 1, "predicted": 0, "confidence": 0.9},
+        ],
+        "examples": [{"index": place, "label": place % count} for place in range(3)],
+        "tiles": {"per_row": 8, "height": 8, "width": 8},
+    }
+    (folder / "evaluation.json").write_text(json.dumps(facts | changes), encoding="utf-8")
+    return folder
+
+
+def foreign(page: str) -> str:
+    """The page without its own script, of which there is one: the file that lies beside the template."""
+    script = f"<script>{(TEMPLATES / 'report.js').read_text(encoding='utf-8')}</script>"
+    assert page.count(script) == 1
+    return page.replace(script, "")
+
+
+def render(folders, out, current=(RUN["fingerprint"],), **how):
+    write_report(build_report(folders, current=current, **how), out)
     return {name: (out / name).read_text(encoding="utf-8") for name in NAMES}

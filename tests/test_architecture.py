@@ -10,7 +10,7 @@ import pytest
 PROJECT = Path(__file__).resolve().parent.parent
 
 # Each module of pipeline may import those of ours that are named.
-LEAVES = {"config", "errors", "fingerprint", "manifest", "metrics", "space", "staleness"}
+LEAVES = {"config", "errors", "fingerprint", "manifest", "metrics", "progress", "space", "staleness"}
 DIRECTION = {
     "errors": set(),
     "config": {"errors"},
@@ -19,6 +19,7 @@ DIRECTION = {
     "manifest": {"errors", "fingerprint", "space"},
     "metrics": set(),
     "staleness": set(),
+    "progress": set(),
     "sources": {"config", "errors", "machine", "sources"},
     "records": set(),
     "workers": {"errors"},
@@ -31,6 +32,10 @@ DIRECTION = {
     "recipes": set(),
     "breakdown": {"stream"},
     "computation": {"config", "errors", "hardware", "models", "recipes"},
+    "evaluation": {"metrics", "stream"},
+    "summaries": {"stream"},
+    "tracking": {"metrics"},
+    "export": {"computation", "errors", "manifest", "metrics", "stream"},
     "tuning": {"breakdown", "computation", "config", "hardware", "manifest", "stream"},
     "training": {
         "breakdown",
@@ -38,10 +43,13 @@ DIRECTION = {
         "computation",
         "config",
         "errors",
+        "evaluation",
         "hardware",
         "manifest",
         "metrics",
+        "progress",
         "stream",
+        "summaries",
     },
     "verify": {"errors", "manifest", "records", "stream"},
     "report": {"errors", "fingerprint", "manifest", "metrics", "report"},
@@ -51,10 +59,14 @@ THIRD_PARTY = {
     "apache_beam": {"shards"},
     "tensorflow_datasets": {"sources", "shards"},
     "tensorflow": {"sources", "records", "stream", "hardware", "recipes", "breakdown", "computation", "training"}
-    | {"verify"},
-    "keras": {"models", "checkpoint", "recipes", "breakdown", "computation", "tuning", "training"},
+    | {"evaluation", "export", "summaries", "verify"},
+    "keras": {"models", "checkpoint", "recipes", "breakdown", "computation", "tuning", "training"}
+    | {"evaluation", "export", "summaries"},
     "jinja2": {"report"},
     "matplotlib": {"report"},
+    "PIL": {"report"},
+    "mlflow": {"tracking"},
+    "ai_edge_litert": {"export"},
 }
 
 
@@ -115,7 +127,7 @@ def test_every_setting_stands_in_the_config_file():
 
     parser = configparser.ConfigParser()
     parser.read(PROJECT / "config.ini")
-    for task in (tasks.Storage, tasks.Force, tasks.Source, tasks.Records, tasks.Train, tasks.Report):
+    for task in (tasks.Storage, tasks.Force, tasks.Source, tasks.Records, tasks.Train, tasks.Report, tasks.Export):
         for name, parameter in task.get_params():
             written = parser[task.get_task_family()][name]
             assert parameter.parse(written) == parameter._default, f"[{task.get_task_family()}] {name}"

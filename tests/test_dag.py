@@ -1,5 +1,6 @@
 """The DAG as users run it: Luigi in a process of its own, on a small prepared cifar10."""
 
+import json
 import signal
 import sys
 from pathlib import Path
@@ -68,6 +69,26 @@ def test_changed_shards_rerun_everything_below_the_source(luigi):
     assert done.returncode == 0, done.stderr
     assert luigi.artefacts("source") == sources
     assert len(luigi.artefacts("records")) == 2
+
+
+def test_a_failed_gate_ends_with_its_own_code_after_the_report_is_written_until_it_passes(luigi):
+    demanding = [*FAST, "--Report-min-val-accuracy", "1.0"]
+    for _ in range(2):
+        done = luigi(*demanding)
+        assert done.returncode == 9, done.stderr
+        assert "ERROR GateError: validation accuracy of run" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert luigi.report()["gate"]["passed"] is False
+    assert luigi.status(*demanding)["Report"]["reasons"][0].startswith("the gate failed: validation accuracy")
+    assert luigi(*FAST, "--Report-min-val-accuracy", "0.01").returncode == 0
+    assert luigi.report()["gate"]["passed"] is True
+
+
+def test_every_run_is_in_the_history_once(luigi):
+    luigi(*FAST)
+    fingerprints = [json.loads(line)["fingerprint"] for line in (luigi.root / "history.jsonl").open()]
+    assert len(fingerprints) == len(set(fingerprints))
+    assert set(fingerprints) >= {run["fingerprint"] for run in luigi.report()["runs"]}
 
 
 def test_a_damaged_shard_is_rebuilt_and_nothing_retrained(luigi):

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from report_runs import EPOCH, NAMES, RUN, render
+from report_runs import EPOCH, NAMES, RUN, foreign, render, write_evaluation
 
 from pipeline.report import PUBLISHED, build_report, format_table
 from pipeline.report.formats import moment, number, percent, plain, spread
@@ -42,7 +42,7 @@ SCRIPT = "<script>alert(1)</script>"
 
 def test_report_json_has_every_promised_name(make_run, tmp_path):
     report = json.loads(render([make_run()], tmp_path / "out")["report.json"])
-    assert report["schema_version"] == 2
+    assert report["schema_version"] == 3
     assert report["current"] == [RUN["fingerprint"]]
     assert set(report["runs"][0]) >= PROMISED
     assert [row["epoch"] for row in report["runs"][0]["curves"]] == [1, 2]
@@ -119,8 +119,8 @@ TEXTS = [name for name, value in RUN.items() if isinstance(value, str) and name 
 def test_a_script_in_a_run_stays_text(make_run, tmp_path, name):
     changed = RUN | {name: SCRIPT}
     files = render([make_run(**changed)], tmp_path / "out", current=[changed["fingerprint"]])
-    assert "script" not in Outline(files["report.html"]).tags
-    assert "<script" not in files["report.html"]
+    assert "script" not in Outline(foreign(files["report.html"])).tags
+    assert "<script" not in foreign(files["report.html"])
     assert "<script" not in files["report.md"]
 
 
@@ -213,11 +213,14 @@ def test_the_verdict_says_figures_data_and_device(make_run, tmp_path):
 
 
 def test_the_page_loads_nothing(make_run, tmp_path):
-    page = render([make_run(hostname="http://example.org")], tmp_path / "out")["report.html"]
+    folder = write_evaluation(make_run(hostname="http://example.org"))
+    page = foreign(render([folder], tmp_path / "out")["report.html"])
     outline = Outline(page)
     loading = {"src", "srcset", "href", "xlink:href", "data", "action", "poster"}
-    assert all(value.startswith("#") for _, name, value in outline.attributes if name in loading)
-    assert not {"script", "link", "img", "iframe", "object", "image"} & set(outline.tags)
+    targets = [value for _, name, value in outline.attributes if name in loading]
+    assert sum(target.startswith("data:image/png;base64,") for target in targets) == 5
+    assert all(target.startswith(("#", "data:image/png;base64,")) for target in targets)
+    assert not {"script", "link", "iframe", "object", "image"} & set(outline.tags)
     assert "@import" not in page
     assert all(target.startswith("#") for target in re.findall(r"url\(\s*['\"]?([^)]*)", page))
     assert not re.search(r"https?://", page.replace("http://example.org", ""))
@@ -240,13 +243,15 @@ def test_the_drawing_is_readable_without_seeing_it(make_run, tmp_path):
     }  # fmt: skip
 
 
-def test_more_than_six_runs_are_drawn_as_the_newest_and_the_current_one(make_run, tmp_path):
+def test_of_many_runs_the_current_one_and_the_newest_are_drawn_first(make_run, tmp_path):
     dates = {n: f"2026-03-0{n}T10:00:00Z" for n in range(1, 9)}
     folders = [make_run(f"run{n}", fingerprint=f"{n}" * 64, finished_at=date) for n, date in dates.items()]
     page = render(folders, tmp_path / "out", current=["1" * 64])["report.html"]
-    drawn = re.findall(r"\((\d)\1{7}", page.split('<ul class="legend">')[1].split("</ul>")[0])
-    assert drawn == ["8", "7", "6", "5", "4", "1"]
-    assert "Drawn are 6 of 8 runs" in page
+    entries = re.findall(r"<li data-series.*?</li>", page)
+    # The rest can be chosen.
+    assert [re.search(r"\((\d)\1{7}", entry)[1] for entry in entries] == ["1", "8", "7", "6", "5", "4", "3", "2"]
+    assert [" checked" in entry for entry in entries] == [True] * 6 + [False] * 2
+    assert "Drawn first are 6 of 8 runs" in page
 
 
 def test_figures_that_are_not_finite_become_null_and_a_dash(make_run, tmp_path):

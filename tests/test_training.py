@@ -6,12 +6,13 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from safetensors.numpy import load_file
 
-from pipeline import breakdown, recipes, training
+from pipeline import breakdown, recipes, summaries, training
 from pipeline.config import TrainSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
-from pipeline.metrics import METRICS_NAME, RECORD_NAME, read_metrics
+from pipeline.metrics import EVALUATION_NAME, METRICS_NAME, MISTAKES_NAME, RECORD_NAME, read_metrics
 from pipeline.sources import synthetic
 
 SETTINGS = {"epochs": 2, "global_batch_size": 32, "device": "cpu", "precision": "float32"}
@@ -81,8 +82,42 @@ def test_tensorboard_has_train_and_validation_scalars(trained):
 
     folder, _ = trained
     for name in ("train", "validation"):
-        events = EventAccumulator(str(folder / training.TENSORBOARD_NAME / name), size_guidance={"tensors": 0}).Reload()
+        path = folder / summaries.TENSORBOARD_NAME / name
+        events = EventAccumulator(str(path), size_guidance={"tensors": 0}).Reload()
         assert [event.step for event in events.Tensors("epoch_accuracy")] == [1, 2]
+
+
+def test_tensorboard_has_hyper_parameters_and_the_images_of_mistakes(trained):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams import metadata
+
+    folder, record = trained
+    events = EventAccumulator(str(folder / summaries.TENSORBOARD_NAME), size_guidance={"tensors": 0}).Reload()
+    started = events.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content
+    found = metadata.parse_session_start_info_plugin_data(started).hparams
+    assert found["global_batch_size"].number_value == 32
+    assert found["recipe"].string_value == record["recipe"]
+    (images,) = events.Tensors("mistakes")
+    width, height, *pngs = images.tensor_proto.string_val
+    assert (width, height) == (b"32", b"32")
+    facts = json.loads((folder / EVALUATION_NAME).read_text())
+    sheet = tf.io.decode_png((folder / MISTAKES_NAME).read_bytes()).numpy()
+    assert len(pngs) == len(facts["mistakes"])
+    np.testing.assert_array_equal(tf.io.decode_png(pngs[0]), sheet[:32, :32])
+
+
+def test_the_evaluation_agrees_with_the_record(trained):
+    folder, record = trained
+    facts = json.loads((folder / EVALUATION_NAME).read_text())
+    assert facts["accuracy"] == pytest.approx(record["val_accuracy"], abs=1e-6)
+
+
+def test_the_profiler_traces_the_steps_asked_for_and_changes_no_weight(trained, small_records, tmp_path):
+    folder, _ = trained
+    run(small_records, tmp_path / "b", profile_steps=3)
+    assert list((tmp_path / "b").glob("tensorboard/plugins/profile/*/*.xplane.pb"))
+    weights = [(path / training.WEIGHTS_NAME).read_bytes() for path in (folder, tmp_path / "b")]
+    assert weights[0] == weights[1]
 
 
 def test_the_same_seed_trains_the_same_weights(trained, small_records, tmp_path):

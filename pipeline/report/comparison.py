@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.report.formats import plain
-from pipeline.report.reading import SKIPPED
-from pipeline.report.wording import is_fallback
+from pipeline.report.reading import SKIPPED, is_fallback
 
 #: What two rows must share, in the words of the cell that says they do not.
 COMPARED = {

@@ -1,20 +1,24 @@
-"""Curves: accuracy and loss by epoch of a few runs, and epoch and step time by batch of a few devices."""
+"""Curves: accuracy and loss by epoch, epoch and step time by batch, accuracy and throughput over the days."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from pipeline.report.drawing import COLOURS, MARKERS, draw, heights
+from pipeline.report.drawing import COLOURS, MARKERS, MAX_LINES, SERIES_COLOUR, draw, heights, tick_sparsely
 from pipeline.report.formats import spread
+
+_MOST_DATES = 200
 
 
 def draw_curves(runs: Sequence[Mapping[str, Any]], *, alternative_text: str) -> str:
     """Draws accuracy (left) and loss (right) over epochs: validation solid and marked, training dashed.
 
     Args:
-        runs: One to MAX_LINES runs with their `curves`.
+        runs: The runs with their `curves`; the n-th is the series n of the page.
         alternative_text: What the drawing shows, for those who do not see it; plain text.
 
     Returns:
@@ -24,9 +28,11 @@ def draw_curves(runs: Sequence[Mapping[str, Any]], *, alternative_text: str) -> 
     def plot(accuracy: Axes, loss: Axes) -> None:
         _plot_epochs(accuracy, runs, "accuracy")
         accuracy.set_title("Accuracy")
+        tick_sparsely(accuracy.yaxis)
         accuracy.yaxis.set_major_formatter(FuncFormatter(lambda fraction, _: f"{100 * fraction:g} %"))
         _plot_epochs(loss, runs, "loss")
         loss.set_title("Loss")
+        tick_sparsely(loss.yaxis)
 
     return draw(plot, alternative_text=alternative_text)
 
@@ -51,16 +57,54 @@ def draw_batch_sizes(lines: Sequence[Mapping[str, Any]], *, alternative_text: st
     return draw(plot, alternative_text=alternative_text)
 
 
+def draw_history(groups: Sequence[Mapping[str, Any]], *, alternative_text: str) -> str:
+    """Draws validation accuracy (left) and images/s (right) of each group of comparable runs over time.
+
+    Args:
+        groups: One to MAX_LINES groups with their `points`, as `trends` gives them.
+        alternative_text: What the drawing shows, for those who do not see it; plain text.
+
+    Returns:
+        One `<svg>` element, see `draw`.
+    """
+
+    def plot(accuracy: Axes, rate: Axes) -> None:
+        _plot_dates(accuracy, groups, "val_accuracy")
+        accuracy.set_title("Validation accuracy")
+        accuracy.yaxis.set_major_formatter(FuncFormatter(lambda fraction, _: f"{100 * fraction:.4g} %"))
+        _plot_dates(rate, groups, "examples_per_second")
+        rate.set_title("Images/s")
+        rate.yaxis.set_major_formatter(FuncFormatter(lambda figure, _: f"{figure:,.0f}"))
+
+    return draw(plot, alternative_text=alternative_text)
+
+
+def _plot_dates(axes: Axes, groups: Sequence[Mapping[str, Any]], figure: str) -> None:
+    for group, colour, (marker, _) in zip(groups, COLOURS, MARKERS, strict=False):
+        points = spread(group["points"], _MOST_DATES)
+        dates = [datetime.fromisoformat(point["finished_at"]) for point in points]
+        values = heights(point[figure] for point in points)
+        axes.plot(dates, values, color=colour, linewidth=1.2, marker=marker, markersize=5)
+    locator = AutoDateLocator(minticks=2, maxticks=6)
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    tick_sparsely(axes.yaxis)
+
+
 def _plot_epochs(axes: Axes, runs: Sequence[Mapping[str, Any]], metric: str) -> None:
-    for run, colour, (marker, _) in zip(runs, COLOURS, MARKERS, strict=False):
-        rows = spread(run["curves"])
+    # Of many runs fewer points each: the page stays small.
+    most_points = 100 if len(runs) <= MAX_LINES else 40
+    for place, run in enumerate(runs):
+        marker, _ = MARKERS[place % MAX_LINES]
+        rows = spread(run["curves"], most_points)
         epochs = [row["epoch"] for row in rows]
         # Lines of many epochs carry a dozen markers, not a hundred.
         every = max(1, len(rows) // 12)
         training, validation = (heights(row[name] for row in rows) for name in (metric, f"val_{metric}"))
-        axes.plot(epochs, training, color=colour, linewidth=1.2, linestyle=(0, (4, 3)), alpha=0.75)
+        series = {"color": SERIES_COLOUR, "gid": f"series-{place}"}
+        axes.plot(epochs, training, linewidth=1.2, linestyle=(0, (4, 3)), alpha=0.75, **series)
         marks = {"marker": marker, "markersize": 5.5, "markevery": every}
-        axes.plot(epochs, validation, color=colour, linewidth=2, **marks)
+        axes.plot(epochs, validation, linewidth=2, **marks, **series)
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
 
@@ -79,3 +123,4 @@ def _plot_batches(axes: Axes, lines: Sequence[Mapping[str, Any]], figure: str, *
     axes.xaxis.set_major_formatter(FuncFormatter(lambda batch, _: f"{batch:,.0f}"))
     axes.minorticks_off()
     axes.set_ylim(bottom=0)
+    tick_sparsely(axes.yaxis)

@@ -1,10 +1,23 @@
 """Details: what one run has to show for itself beyond its line on the scoreboard, as lines of text."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pipeline.report.formats import NO_FIGURE, megabytes, moment, number, percent, plain, plural, yes_no
-from pipeline.report.wording import device_note, is_stand_in
+from pipeline.report.formats import (
+    NO_FIGURE,
+    megabytes,
+    moment,
+    number,
+    percent,
+    plain,
+    plural,
+    points,
+    signed,
+    yes_no,
+)
+from pipeline.report.predictions import worst_confusions
+from pipeline.report.reading import is_stand_in
+from pipeline.report.wording import change_verdict, device_note
 
 EPOCH_HEADINGS = (
     "epoch",
@@ -18,6 +31,8 @@ EPOCH_HEADINGS = (
     "learning rate",
 )
 
+EXPORT_HEADINGS = ("form", "size", "accuracy", "agrees with Keras")
+
 # Field of the record's time_breakdown → (what it is, units of it in a second, their name).
 _TIMES = {
     "step_seconds": ("A step of training", 1000, "ms"),
@@ -27,6 +42,11 @@ _TIMES = {
     "evaluation_seconds": ("Evaluation", 1, "s"),
     "checkpoint_seconds": ("Checkpoints", 1, "s"),
 }
+
+# A larger matrix is no longer read cell by cell: its worst cells are listed instead.
+_MAX_MATRIX = 25
+_MAX_CONFUSIONS = 10
+MAX_CLASSES = 100
 
 _RATE = "examples_per_second"
 _MOST_COLUMNS = 8
@@ -75,6 +95,144 @@ def time_rows(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         return []
     seconds = [(what, _duration(parts[name], scale, unit)) for name, (what, scale, unit) in _TIMES.items()]
     return [*seconds, ("Share of a step spent waiting", percent(parts["input_wait_share"], 0))]
+
+
+def seconds_by_part(run: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """The run's seconds, (what, how many), of training and evaluation; empty where that was not measured."""
+    parts = run["time_breakdown"]
+    if parts is None or run["train_seconds"] is None:
+        return []
+    compilation = min(parts["compilation_seconds"] or 0, run["train_seconds"])
+    steps = run["train_seconds"] - compilation
+    waiting = steps * (parts["input_wait_share"] or 0)
+    return [
+        ("computing", steps - waiting),
+        ("waiting for input", waiting),
+        ("compilation", compilation),
+        ("evaluation", parts["evaluation_seconds"] or 0),
+        ("checkpoints", parts["checkpoint_seconds"] or 0),
+    ]
+
+
+def label_names(facts: Mapping[str, Any]) -> list[str]:
+    """The labels of a run's evaluation, as plain text."""
+    return [plain(name, 24) for name in facts["label_names"]]
+
+
+def confusion_rows(facts: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, float]]]]:
+    """The confusion matrix: (true label, cells), a cell its count and its share of the row; empty for many labels."""
+    names = label_names(facts)
+    if len(names) > _MAX_MATRIX:
+        return []
+    return [
+        (name, [(number(count), round(count / max(1, sum(row)), 3)) for count in row])
+        for name, row in zip(names, facts["confusion_matrix"], strict=True)
+    ]
+
+
+def confusion_lines(facts: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """What is most often taken for what: (true label, predicted label, images)."""
+    names = label_names(facts)
+    return [
+        (names[true], names[given], number(count)) for true, given, count in worst_confusions(facts, _MAX_CONFUSIONS)
+    ]
+
+
+def class_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Each label with its images, precision, recall and F1."""
+    shares = ("precision", "recall", "f1")
+    return [
+        (name, number(entry["examples"]), *(percent(entry[share]) for share in shares))
+        for name, entry in zip(label_names(facts), facts["classes"][:MAX_CLASSES], strict=False)
+    ]
+
+
+def mistake_rows(facts: Mapping[str, Any], pictures: Sequence[str]) -> list[dict[str, str]]:
+    """The most confident mistakes: label, prediction, confidence, index; the picture, a PNG in base64, may be empty."""
+    names = label_names(facts)
+    return [
+        {
+            "label": names[one["label"]],
+            "predicted": names[one["predicted"]],
+            "confidence": percent(one["confidence"]),
+            "index": number(one["index"]),
+            "picture": pictures[place] if place < len(pictures) else "",
+        }
+        for place, one in enumerate(facts["mistakes"])
+    ]
+
+
+def example_rows(facts: Mapping[str, Any], pictures: Sequence[str]) -> list[tuple[str, str]]:
+    """A few examples of the records: (label, a PNG in base64)."""
+    names = label_names(facts)
+    return [(names[one["label"]], picture) for one, picture in zip(facts["examples"], pictures, strict=False)]
+
+
+def count_rows(counts: Mapping[str, Mapping[str, int]]) -> list[tuple[str, ...]]:
+    """Examples by label: (label, its examples in each split)."""
+    labels = list(dict.fromkeys(label for split in counts.values() for label in split))[:MAX_CLASSES]
+    return [(plain(label, 24), *(number(split.get(label, 0)) for split in counts.values())) for label in labels]
+
+
+def export_rows(facts: Mapping[str, Any] | None) -> list[tuple[str, ...]]:
+    """The forms a run was exported in: (form, size, accuracy, agreement with Keras)."""
+    forms = (facts or {}).get("forms", {})
+    return [
+        (
+            plain(name),
+            f"{number(form['bytes'] / 1e6, 2)} MB",
+            percent(form["accuracy"], 2),
+            percent(form["agreement"], 2),
+        )
+        for name, form in forms.items()
+    ]
+
+
+def group_name(group: Mapping[str, Any]) -> str:
+    """What the runs of a group of the history share."""
+    where = f"{plain(group['effective_device'])} on {plain(group['hostname'] or 'an unknown host')}"
+    how = f"batch {number(group['global_batch_size'])}, {plural(group['epochs'], 'epoch')}, {plain(group['precision'])}"
+    return f"{plain(group['model'])} / {plain(group['recipe'])} on {plain(group['dataset'])}, {how}, {where}"
+
+
+def change_rows(changes: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """The changes since the last comparable runs: (group, figure, before, now, change, verdict)."""
+    return [
+        row
+        for change in changes
+        for row in (
+            (group_name(change), "validation accuracy", *_compared(change["val_accuracy"], percent, points)),
+            (group_name(change), "images/s", *_compared(change[_RATE], number, signed)),
+        )
+    ]
+
+
+def lineage_rows(stages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The stages a report comes from, each artefact with its name and (what, value) of all that made it."""
+    return [
+        {"stage": stage["stage"], "artefacts": [_artefact(node) for node in stage["artefacts"]]} for stage in stages
+    ]
+
+
+def _artefact(node: Mapping[str, Any]) -> dict[str, Any]:
+    facts = [("fingerprint", plain(node["fingerprint"]))]
+    if node["settings"] is None:
+        facts.append(("more", "not under this storage root"))
+    else:
+        took, made_at = node["seconds"], plain(node["made_at"])
+        facts.append(("took", f"{number(took, 1)} s" if isinstance(took, int | float) else NO_FIGURE))
+        facts.append(("made", made_at))
+        facts += [(plain(" / ".join(path)), _leaf(value)) for path, value in _leaves(dict(node["settings"]))]
+        facts += [(plain(name), _leaf(version)) for name, version in node["packages"].items()]
+    return {"name": plain(node["artefact"]), "facts": facts}
+
+
+def _compared(
+    figure: Mapping[str, float | None],
+    show: Callable[[float | None], str],
+    show_change: Callable[[float | None], str],
+) -> tuple[str, ...]:
+    return show(figure["baseline"]), show(figure["value"]), show_change(figure["change"]), change_verdict(figure)
 
 
 def evidence(run: Mapping[str, Any]) -> list[tuple[str, str]]:

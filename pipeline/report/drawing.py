@@ -1,18 +1,18 @@
 """Drawing: what every drawing of the report shares, from the style to the `<svg>` inside the HTML page.
 
 Decisions: the Figure API without pyplot, so that nothing global is changed and no window system is asked for.
-Text stays text and colours are the page's: a drawing follows the page's font, and its light or dark. Of a
-run only figures enter a drawing, no text (the legend is the page's). The same figures give the same bytes.
+Text stays text and colours are the page's: a drawing follows the page's font, and its light or dark. Of the
+text of a run only its labels enter a drawing, as plain text. The same figures give the same bytes.
 """
 
 import html
 import io
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import matplotlib
-from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -23,13 +23,15 @@ MAX_LINES = len(MARKERS)
 # matplotlib knows no CSS variables: it draws in these placeholders, then exchanged for the page's colours.
 _INK = "#010203"
 COLOURS = [f"#0a0b{place:02x}" for place in range(1, MAX_LINES + 1)]
-_PAGE_COLOURS = {_INK: "currentColor"} | {
+SERIES_COLOUR = "#0a0bff"
+_PAGE_COLOURS = {_INK: "currentColor", SERIES_COLOUR: "var(--series)"} | {
     colour: f"var(--run-{place})" for place, colour in enumerate(COLOURS, start=1)
 }
 
 _STYLE = {
-    "svg.hashsalt": "tensorcraft",
     "svg.fonttype": "none",
+    # A label may hold dollar signs.
+    "text.parse_math": False,
     "font.size": 9,
     "text.color": _INK,
     "axes.edgecolor": _INK,
@@ -53,34 +55,50 @@ _STYLE = {
     "ytick.major.size": 0,
     "lines.solid_capstyle": "round",
 }
+_TWO_PANELS = {"left": 0.05, "right": 0.985, "top": 0.89, "bottom": 0.13, "wspace": 0.13}
 _HIGHEST = 1e38
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
-def draw(plot: Callable[[Axes, Axes], None], *, alternative_text: str) -> str:
-    """Draws two panels side by side.
+def draw(
+    plot: Callable[..., None],
+    *,
+    alternative_text: str,
+    panels: int = 2,
+    inches: tuple[float, float] = (10.4, 3.7),
+    margins: Mapping[str, float] = _TWO_PANELS,
+) -> str:
+    """Draws one panel, or several side by side.
 
     Args:
-        plot: Fills the left and the right one, with the n-th line in COLOURS[n] and the n-th of MARKERS.
+        plot: Fills them, given as so many arguments, in COLOURS and MARKERS, or in SERIES_COLOUR what it gives an id
+            such as `series-3`: the page shows, hides and colours it, see below.
         alternative_text: What the drawing shows, for those who do not see it; plain text.
+        panels: How many.
+        inches: Width and height; the page scales the drawing to its width.
+        margins: Where the panels end, as shares of width and height, and their distance.
 
     Returns:
-        One `<svg>` element for an HTML page: transparent, without scripts, links or fixed size. The n-th line has the
-        page's colour --run-n.
+        One `<svg>` element for an HTML page: transparent, without scripts, links or fixed size. The n-th of COLOURS is
+        the page's colour --run-n; a group of the id `series-3` has `data-series="3"`, and SERIES_COLOUR is --series.
     """
     with matplotlib.rc_context():
         # A matplotlibrc on this machine must not change the report.
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
-        figure = Figure(figsize=(10.4, 3.7))
-        panels = figure.subplots(1, 2)
-        figure.subplots_adjust(left=0.05, right=0.985, top=0.89, bottom=0.13, wspace=0.13)
-        plot(*panels)
-        for panel in panels:
-            panel.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
+        # The ids within follow from it: a page with several drawings must hold each once.
+        matplotlib.rcParams.update(_STYLE | {"svg.hashsalt": alternative_text})
+        figure = Figure(figsize=inches)
+        axes = figure.subplots(1, panels, squeeze=False)[0]
+        figure.subplots_adjust(**margins)
+        plot(*axes)
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", transparent=True, metadata=_NO_METADATA)
     return _for_page(buffer.getvalue(), alternative_text)
+
+
+def tick_sparsely(axis: Axis) -> None:
+    """A handful of round figures."""
+    axis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
 
 
 def heights(values: Iterable[float | None]) -> list[float]:
@@ -93,7 +111,9 @@ def heights(values: Iterable[float | None]) -> list[float]:
 
 def _for_page(svg: str, alternative_text: str) -> str:
     view_box = re.search(r'viewBox="([\d. ]+)"', svg)[1]
-    # matplotlib numbers its groups from 1 in each drawing; nothing refers to them, and a page may hold each id once.
+    # A page may hold each id once, and several drawings may show the same series.
+    svg = re.sub(r'<g id="series-(\d+)"', r'<g data-series="\1"', svg)
+    # matplotlib numbers its groups from 1 in each drawing; nothing refers to them.
     body = re.sub(r'<g id="[^"]*"', "<g", svg[svg.index(">", svg.index("<svg")) + 1 :])
     for placeholder, colour in _PAGE_COLOURS.items():
         body = body.replace(placeholder, colour)

@@ -42,6 +42,18 @@ def mean_percent(figure: Mapping[str, float | None], decimals: int = 1) -> str:
     return text if text == NO_FIGURE else f"{text} %"
 
 
+def signed(value: float | None, decimals: int = 0) -> str:
+    """A difference with its sign."""
+    text = number(value, decimals)
+    return f"+{text}" if value is not None and math.isfinite(value) and value > 0 else text.replace("-", "−")
+
+
+def points(fraction: float | None) -> str:
+    """A difference of two fractions from 0 to 1, in percentage points."""
+    text = signed(None if fraction is None else 100 * fraction, 2)
+    return text if text == NO_FIGURE else f"{text} points"
+
+
 def megabytes(size: int | None) -> str:
     """A number of bytes in millions of them."""
     return NO_FIGURE if size is None else f"{number(size / 1e6)} MB"

@@ -5,33 +5,31 @@ Markdown by the environment's `finalize`, which no expression of a template can 
 markup.
 """
 
+import base64
+import hashlib
 import html
 import io
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.report import details, rows, wording
-from pipeline.report.curves import draw_batch_sizes, draw_curves
-from pipeline.report.drawing import MARKERS, MAX_LINES
-from pipeline.report.formats import spread
-from pipeline.report.reading import FINISHED
+from pipeline.report import cards, details, rows, wording
+from pipeline.report.page import page_facts
 
 _TEMPLATES = Path(__file__).parent / "templates"
+# The page's own script, which its security policy knows by this digest: no other runs.
+_SCRIPT = (_TEMPLATES / "report.js").read_text(encoding="utf-8")
+_SCRIPT_DIGEST = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode("ascii")
 _TERMINAL_COLUMNS = 120
-# Beyond these a page would be longer than anyone reads; report.json holds them all.
-_MAX_RUN_PARTS = 24
-_MAX_EVIDENCE = 100
 # Heading → the columns below which its words would be broken.
 _TEXT_COLUMNS = {
     "": 1,
@@ -46,16 +44,37 @@ _TEXT_COLUMNS = {
 def write_report(report: Mapping[str, Any], folder: Path) -> None:
     """Writes report.json, report.md and report.html into `folder`, making it where it is missing.
 
+    And model-card.md and dataset-card.md, about the first run asked for that was finished.
+
     The same report gives the same bytes. Writes are plain: publishing them whole is the caller's.
 
     Raises:
         OSError: The folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    facts = _page(report)
+    facts = page_facts(report)
     _write(folder / "report.json", _json(report))
     _write(folder / "report.md", _render("report.md.j2", facts))
     _write(folder / "report.html", _render("report.html.j2", facts))
+    _write_cards(report, folder)
+
+
+def _write_cards(report: Mapping[str, Any], folder: Path) -> None:
+    run = cards.carded_run(report)
+    evaluation = run["evaluation"] if run else None
+    # Always written: a card of an earlier report must not stay beside one that has none.
+    model = dataset = "No run that was asked for has what this card is about.\n"
+    if run:
+        facts = {
+            **cards.card_facts(run, report),
+            "classes": details.class_rows(evaluation) if evaluation else [],
+            "confusions": details.confusion_lines(evaluation)[:5] if evaluation else [],
+        }
+        model = cards.model_front_matter(_finite(run)) + _render("model-card.md.j2", facts)
+    if evaluation:
+        dataset = cards.dataset_front_matter(run) + _render("dataset-card.md.j2", facts)
+    _write(folder / "model-card.md", model)
+    _write(folder / "dataset-card.md", dataset)
 
 
 def format_table(report: Mapping[str, Any], *, width: int | None = None) -> str:
@@ -72,9 +91,11 @@ def format_table(report: Mapping[str, Any], *, width: int | None = None) -> str:
         force_terminal=False,
         force_jupyter=False,
     )
-    for headline, explanation in wording.warnings(wording.current_runs(report)):
+    for headline, explanation in wording.report_warnings(report):
         console.print(Text(f"! {headline}. {explanation}"))
     console.print(Text(wording.verdict(report)))
+    for sentence in wording.change_sentences(report):
+        console.print(Text(sentence))
     for table in (_scoreboard(report, console.width), *map(_batch_table, report["batch_sizes"])):
         console.print()
         console.print(table)
@@ -138,79 +159,6 @@ def _lines(*texts: str) -> str:
     return "\n".join(filter(None, texts))
 
 
-def _page(report: Mapping[str, Any]) -> dict[str, Any]:
-    """What the templates place; all of it but the drawings still to be escaped."""
-    runs, drawn = wording.current_runs(report), _drawn(report)
-    return {
-        "verdict": wording.verdict(report),
-        "warnings": wording.warnings(runs),
-        "alarm": any(wording.is_stand_in(run) for run in runs),
-        "definitions": wording.DEFINITIONS,
-        "rows": [rows.scenario_row(scenario, report["current"]) for scenario in report["scenarios"]],
-        "published": [rows.published_row(row) for row in report["published"]],
-        "published_source": report["published"][0]["source"],
-        "batch_headings": rows.BATCH_HEADINGS,
-        "batch_tables": [_batch_part(table) for table in report["batch_sizes"]],
-        **_curves_part(report, drawn),
-        "runs": [_run_part(run) for run in runs[:_MAX_RUN_PARTS]],
-        "runs_left_out": max(0, len(runs) - _MAX_RUN_PARTS),
-        "epoch_headings": details.EPOCH_HEADINGS,
-        "markers": [marker for _, marker in MARKERS],
-    }
-
-
-def _run_part(run: Mapping[str, Any]) -> dict[str, Any]:
-    shown, evidence = spread(run["curves"]), details.evidence(run)
-    return {
-        "name": wording.run_name(run, []),
-        "tiles": details.tiles(run),
-        "receipt": details.receipt(run),
-        "circumstances": details.circumstances(run),
-        "time_verdict": wording.time_verdict(run),
-        "times": details.time_rows(run),
-        "evidence": evidence[:_MAX_EVIDENCE],
-        "evidence_left_out": max(0, len(evidence) - _MAX_EVIDENCE),
-        "tuning": details.tuning_table(run)[: 1 + _MAX_EVIDENCE],
-        "chosen": details.chosen(run),
-        "epochs": details.epoch_rows(shown),
-        "epochs_left_out": len(run["curves"]) - len(shown),
-    }
-
-
-def _batch_part(table: Mapping[str, Any]) -> dict[str, Any]:
-    name, lines = rows.table_name(table), rows.batch_rows(table)
-    ends = "; ".join(
-        f"{line}: {', '.join(f'batch {batch}: {epoch} s, {step} ms' for batch, epoch, step, _ in points)}"
-        for line, points in lines[:MAX_LINES]
-    )
-    alternative = f"Epoch time and step time by global batch, {name}. {ends}."
-    return {
-        "name": name,
-        "lines": lines,
-        "drawn": lines[:MAX_LINES],
-        "drawing": Markup(draw_batch_sizes(table["lines"][:MAX_LINES], alternative_text=alternative)),
-    }
-
-
-def _curves_part(report: Mapping[str, Any], drawn: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    names = [wording.run_name(run, report["current"]) for run in drawn]
-    finals = [wording.final_figures(run) for run in drawn]
-    ends = "; ".join(f"{name}: {final}" for name, final in zip(names, finals, strict=True))
-    alternative = f"Accuracy and loss by epoch, training and validation. At the end, {ends}."
-    return {
-        "drawn": [{"name": name, "final": final} for name, final in zip(names, finals, strict=True)],
-        "drawn_note": wording.drawn_note(report, len(drawn)),
-        "curves": Markup(draw_curves(drawn, alternative_text=alternative)) if drawn else "",
-    }
-
-
-def _drawn(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    finished = [run for run in report["runs"] if run["status"] == FINISHED]
-    # The runs the report is about are drawn even where newer ones would crowd them out.
-    chosen = sorted(finished, key=lambda run: run["fingerprint"] not in report["current"])[:MAX_LINES]
-    return [run for run in finished if run in chosen]
-
-
 def _render(template: str, facts: Mapping[str, Any]) -> str:
     for_html = template.endswith(".html.j2")
     environment = Environment(
@@ -222,7 +170,7 @@ def _render(template: str, facts: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    return environment.get_template(template).render(facts)
+    return environment.get_template(template).render(facts, script=_SCRIPT, script_digest=_SCRIPT_DIGEST)
 
 
 def _for_markdown(value: Any) -> str:
@@ -232,7 +180,9 @@ def _for_markdown(value: Any) -> str:
 
 
 def _json(report: Mapping[str, Any]) -> str:
-    return json.dumps(_finite(report), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    # Pictures are the page's; the runs' folders hold them.
+    facts = {name: part for name, part in report.items() if name != "pictures"}
+    return json.dumps(_finite(facts), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _finite(value: Any) -> Any:

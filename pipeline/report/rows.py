@@ -15,7 +15,8 @@ from pipeline.report.formats import (
     plural,
     yes_no,
 )
-from pipeline.report.wording import device_note, is_stand_in, mark, remarks
+from pipeline.report.reading import is_stand_in
+from pipeline.report.wording import device_note, mark, remarks
 
 BATCH_HEADINGS = ("batch", "epoch, s", "step, ms", "runs")
 

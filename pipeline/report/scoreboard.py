@@ -12,11 +12,18 @@ from typing import Any
 from pipeline.errors import DamagedArtefactError
 from pipeline.report.batch_sizes import batch_sizes
 from pipeline.report.comparison import with_speedups
+from pipeline.report.gate import NO_DEMANDS, Gate, judge_gate
+from pipeline.report.history import changes, entries_of, merged, trends
+from pipeline.report.lineage import exported, lineage, stages
+from pipeline.report.predictions import read_pictures
 from pipeline.report.reading import read_run
 from pipeline.report.scenarios import scenarios
 
-# 2: `current` is a list; `scenarios` and `batch_sizes` came.
-SCHEMA_VERSION = 2
+# 2: `current` is a list; `scenarios` and `batch_sizes` came. 3: `evaluation` of each run, `lineage`, `exports`,
+# `history`, `changes` and `gate` came.
+SCHEMA_VERSION = 3
+# Pictures of more runs would make a page of megabytes.
+MAX_PICTURED_RUNS = 3
 
 _logger = logging.getLogger(__name__)
 
@@ -47,17 +54,27 @@ PUBLISHED: tuple[Mapping[str, Any], ...] = (
 )
 
 
-def build_report(run_folders: Sequence[Path], *, current: Sequence[str]) -> dict[str, Any]:
+def build_report(
+    run_folders: Sequence[Path],
+    *,
+    current: Sequence[str],
+    past: Sequence[Mapping[str, Any]] = (),
+    gate: Gate = NO_DEMANDS,
+) -> dict[str, Any]:
     """Collects runs into the report's data.
 
     Args:
         run_folders: Folders of finished or skipped runs, in any order.
         current: Fingerprints of the runs the report is asked for; may be empty.
+        past: Entries of the history, as `read_history` gives them; what they have of the runs is taken once.
+        gate: What is demanded of the current runs.
 
     Returns:
         `schema_version`, `current`, `runs` (as `read_run` gives them, newest first), `scenarios` (see scenarios.py
-        and comparison.py), `batch_sizes` (see batch_sizes.py) and `published`. Seconds are wall-clock, rates are
-        images per second, accuracies fractions from 0 to 1.
+        and comparison.py), `batch_sizes` (see batch_sizes.py), `lineage` of the current runs and, by fingerprint,
+        their `exports` (see lineage.py), `history`, `changes` (see history.py), `gate` (see gate.py) and `published`.
+        Seconds are wall-clock, rates are images per second, accuracies fractions from 0 to 1. `pictures`, of the first
+        current runs by their place among `runs`, are for the page alone.
 
     A run that cannot be read is named in the log and left out: one bad folder must not cost all others their
     report.
@@ -65,22 +82,53 @@ def build_report(run_folders: Sequence[Path], *, current: Sequence[str]) -> dict
     Raises:
         ValueError: No readable run has one of the fingerprints of `current`.
     """
-    runs = sorted(_readable_runs(run_folders), key=_age_order, reverse=True)
+    found = sorted(_readable_runs(run_folders), key=lambda pair: _age_order(pair[1]), reverse=True)
+    runs = [run for _, run in found]
     for asked_for in current:
         if asked_for not in {run["fingerprint"] for run in runs}:
             raise ValueError(f"current: expected fingerprints of the {len(runs)} runs, got {asked_for!r}")
     rows = with_speedups(scenarios(runs))
+    asked = [pair for fingerprint in current for pair in found if pair[1]["fingerprint"] == fingerprint]
+    entries = merged(past, entries_of(runs))
+    changed = changes(entries, current)
     return {
         "schema_version": SCHEMA_VERSION,
         "current": list(current),
         "runs": runs,
         "scenarios": rows,
         "batch_sizes": batch_sizes(rows),
+        "lineage": stages([lineage(folder, run) for folder, run in asked]),
+        "history": trends(entries, current),
+        "changes": changed,
+        "gate": judge_gate(gate, [run for _, run in asked], changed),
+        "exports": _exports(asked),
+        "pictures": _pictures(asked, runs),
         "published": [dict(row) for row in PUBLISHED],
     }
 
 
-def _readable_runs(folders: Sequence[Path]) -> Iterator[dict[str, Any]]:
+def _exports(asked: Sequence[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any]:
+    found = {}
+    for folder, run in asked:
+        try:
+            found[run["fingerprint"]] = exported(folder, run)
+        except DamagedArtefactError as error:
+            _logger.warning("left out of the report: %s", error)
+    return {fingerprint: facts for fingerprint, facts in found.items() if facts}
+
+
+def _pictures(asked: Sequence[tuple[Path, Mapping[str, Any]]], runs: Sequence[Mapping[str, Any]]) -> dict[int, Any]:
+    evaluated = [(folder, run) for folder, run in asked if run["evaluation"]][:MAX_PICTURED_RUNS]
+    found = {}
+    for folder, run in evaluated:
+        try:
+            found[runs.index(run)] = read_pictures(folder, run["evaluation"])
+        except DamagedArtefactError as error:
+            _logger.warning("left out of the report: %s", error)
+    return found
+
+
+def _readable_runs(folders: Sequence[Path]) -> Iterator[tuple[Path, dict[str, Any]]]:
     seen = set()
     for folder in folders:
         try:
@@ -92,7 +140,7 @@ def _readable_runs(folders: Sequence[Path]) -> Iterator[dict[str, Any]]:
         which = (run["fingerprint"], run["hostname"], run["finished_at"])
         if which not in seen:
             seen.add(which)
-            yield run
+            yield folder, run
 
 
 def _age_order(run: Mapping[str, Any]) -> tuple[datetime, str, str]:

@@ -6,8 +6,21 @@ Not yet escaped: see formats.py.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pipeline.report.formats import NO_FIGURE, dataset_name, number, percent, plain, plural
-from pipeline.report.reading import SKIPPED
+from pipeline.report.formats import (
+    NO_FIGURE,
+    dataset_name,
+    mean_number,
+    mean_percent,
+    moment,
+    number,
+    percent,
+    plain,
+    plural,
+    points,
+    signed,
+)
+from pipeline.report.history import judge_change
+from pipeline.report.reading import SKIPPED, is_fallback, is_stand_in
 
 DEFINITIONS = (
     ("Requested and effective", "what the settings asked for, and what the run really used."),
@@ -32,6 +45,14 @@ DEFINITIONS = (
      "(examples_per_second). Published rows: all images over all seconds, the first epoch included."),
     ("Validation accuracy", "share of the validation images classified correctly after training "
      "(val_accuracy)."),
+    ("Precision, recall, F1", "of the images given a label, the share that has it; of those that have it, the share "
+     "that was given it; the harmonic mean of both."),
+    ("Calibration", "the expected calibration error is the mean distance between how sure the network was and how "
+     "often it was right, over 15 bins of confidence, weighted by their images; 0 is perfect."),
+    ("σ", "standard deviation of a change between two means if nothing but noise made it, from runs that differ in "
+     "their seed alone, or from the earlier runs where there are none. Beyond 2 σ a change is called better or "
+     "worse."),
+    ("Comparable runs", "share dataset content, model, recipe, epochs, global batch, precision and hardware."),
     ("Loss", "what training minimises, averaged over images; lower is better."),
     ("Batch", "images per optimizer step, over all replicas together (global_batch_size)."),
     ("Fingerprint", "hash of everything a run was made from; the scoreboard shows its first eight digits."),
@@ -48,7 +69,7 @@ def verdict(report: Mapping[str, Any]) -> str:
     runs = current_runs(report)
     if not runs:
         return "This report is about no run in particular." if report["runs"] else "No run has finished yet."
-    return _verdict_on_one(runs[0]) if len(runs) == 1 else _verdict_on_several(runs)
+    return _verdict_on_one(runs[0]) if len(runs) == 1 else _verdict_on_several(report, runs)
 
 
 def _verdict_on_one(run: Mapping[str, Any]) -> str:
@@ -60,14 +81,25 @@ def _verdict_on_one(run: Mapping[str, Any]) -> str:
         f"{percent(run['val_accuracy'])} validation accuracy on {_data_phrase(run)} "
         f"after {plural(run['epochs'], 'epoch')}: "
         f"{number(run['train_seconds'], 1)} s of training on {_device_phrase(run)}, "
-        f"{number(run['examples_per_second'])} images/s."
+        f"{number(run['examples_per_second'])} images/s{_bound(run)}."
     )
 
 
-def _verdict_on_several(runs: Sequence[Mapping[str, Any]]) -> str:
+def _bound(run: Mapping[str, Any]) -> str:
+    return f", {bound}" if (bound := time_verdict(run).partition(":")[0]) else ""
+
+
+def _verdict_on_several(report: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> str:
     finished = [run for run in runs if run["status"] != SKIPPED]
     counts = [f"{len(finished)} finished", f"{len(runs) - len(finished)} skipped"][: 1 + (len(finished) < len(runs))]
     asked_for = f"{plural(len(runs), 'run')} asked for, {', '.join(counts)}"
+    if row := _row_of(report, runs):
+        return (
+            f"{mean_percent(row['val_accuracy'])} validation accuracy over {plural(len(runs), 'seed')} on "
+            f"{_data_phrase(runs[0])} after {plural(runs[0]['epochs'], 'epoch')}: "
+            f"{mean_number(row['train_seconds'], 1)} s of training on {_device_phrase(runs[0])}, "
+            f"{mean_number(row['examples_per_second'])} images/s{_bound(runs[0])}."
+        )
     ranges = [
         _range([run["val_accuracy"] for run in finished], percent, "validation accuracy"),
         _range([run["examples_per_second"] for run in finished], number, "images/s"),
@@ -75,10 +107,50 @@ def _verdict_on_several(runs: Sequence[Mapping[str, Any]]) -> str:
     return f"{asked_for}: {', '.join(ranges)}." if finished else f"{asked_for}."
 
 
+def _row_of(report: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The scoreboard's row that is these runs and no others, if there is one."""
+    asked_for = sorted(run["fingerprint"] for run in runs)
+    rows = (row for row in report["scenarios"] if sorted(row["fingerprints"]) == asked_for)
+    return next((row for row in rows if row["status"] != SKIPPED), None)
+
+
 def _range(values: Sequence[float | None], show: Callable[[float | None], str], what: str) -> str:
     known = [value for value in values if value is not None]
     ends = dict.fromkeys(show(end) for end in (min(known), max(known))) if known else [NO_FIGURE]
     return f"{' to '.join(ends)} {what}"
+
+
+def report_warnings(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What was demanded and not met, then the warnings of the runs asked for."""
+    failures = (report["gate"] or {}).get("failures", ())
+    failed = [("The gate failed", _sentence("; ".join(failures)))] if failures else []
+    return [*failed, *warnings(current_runs(report))]
+
+
+def change_sentences(report: Mapping[str, Any]) -> list[str]:
+    """For each group of runs asked for that has comparable ones before it, what has changed."""
+    return [_change_sentence(change) for change in report["changes"] if change["earlier"]]
+
+
+def _change_sentence(change: Mapping[str, Any]) -> str:
+    accuracy, rate = change["val_accuracy"], change["examples_per_second"]
+    return (
+        f"Since the last comparable run ({moment(change['since'])}): "
+        f"validation accuracy {points(accuracy['change'])}, {change_verdict(accuracy)}; "
+        f"images/s {signed(rate['change'])}, {change_verdict(rate)}."
+    )
+
+
+def change_verdict(figure: Mapping[str, float | None]) -> str:
+    """Whether a change is one, in a few words."""
+    words = {
+        "new": "nothing to compare with",
+        "unknown": "too few runs to know the noise",
+        "noise": "within noise",
+        "better": "better",
+        "worse": "worse",
+    }[judge_change(figure)]
+    return words if figure["sigmas"] is None else f"{words} ({number(abs(figure['sigmas']), 1)} σ)"
 
 
 def warnings(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
@@ -131,18 +203,6 @@ def _precision_warnings(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         return []
     used, asked = plain(run["precision"]), plain(run["requested_precision"])
     return [("Not the requested precision", f"{asked} was requested, the run computed in {used}.")]
-
-
-def is_stand_in(run: Mapping[str, Any]) -> bool:
-    """Whether generated images took the place of the dataset asked for."""
-    return run["dataset"] == "synthetic" and run["requested_dataset"] != "synthetic"
-
-
-def is_fallback(run: Mapping[str, Any]) -> bool:
-    """Whether the run used another device than the one asked for."""
-    if run["status"] == SKIPPED:
-        return False
-    return run["mismatch"] is not None or run["requested_device"] not in ("auto", run["effective_device"])
 
 
 def remarks(run: Mapping[str, Any]) -> tuple[str, ...]:
@@ -199,7 +259,7 @@ def final_figures(run: Mapping[str, Any]) -> str:
 def drawn_note(report: Mapping[str, Any], drawn: int) -> str:
     """Which of the runs are drawn; an empty string where all are."""
     total = sum(run["status"] != SKIPPED for run in report["runs"])
-    return f"Drawn are {drawn} of {total} runs: those asked for first, then the newest." if drawn < total else ""
+    return f"Drawn first are {drawn} of {total} runs: those asked for, then the newest." if drawn < total else ""
 
 
 def _data_phrase(run: Mapping[str, Any]) -> str:

@@ -1,0 +1,202 @@
+"""Evaluation: what a trained network gets right and wrong on the test split (… → training → evaluation → report).
+
+Made once, after the last epoch, from one pass of predictions in large batches and one over the labels. The figures go
+to evaluation.json. The most confident mistakes and a few examples of each label go to two PNG files, tiles of one size
+row by row, so that the run's folder says all there is to say without the records it was made from.
+"""
+
+import heapq
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from pipeline.metrics import EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME
+from pipeline.stream import InputStream
+
+CALIBRATION_BINS = 15
+MAX_MISTAKES = 24
+EXAMPLES_PER_LABEL = 3
+MAX_EXAMPLE_LABELS = 10
+# Larger images are scaled down to it: the tiles are there to be recognised, the records hold the pixels.
+MAX_TILE_SIDE = 64
+TILES_PER_ROW = 8
+
+
+def evaluate(model: keras.Model, test: InputStream, manifest: Mapping, folder: Path) -> tuple[dict, np.ndarray]:
+    """Evaluate a trained network; leaves evaluation.json, mistakes.png and examples.png in ``folder``.
+
+    Args:
+        model: compiled; uint8 images → probabilities.
+        test: the input stream of the test split.
+        manifest: that of the records.
+        folder: the run's folder.
+
+    Returns:
+        The facts as written, see ``judge``, and the tiles of the mistakes, uint8 (mistakes, height, width, channels).
+    """
+    # A diverged network gives no probabilities: it is then sure of nothing.
+    probabilities = np.nan_to_num(model.predict(test.evaluation(), verbose=0), nan=0.0)
+    predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1).clip(0, 1)
+    labels, mistakes, examples = _look_at(test, predicted, confidence)
+    names = manifest["label_names"]
+    shape = test.split.spec["image"]["shape"]
+    tiles = {MISTAKES_NAME: _tiles(mistakes, shape), EXAMPLES_NAME: _tiles(examples, shape)}
+    height, width = tiles[MISTAKES_NAME].shape[1:3]
+    facts = {
+        "label_names": list(names),
+        "label_counts": {split: dict(entry["label_counts"]) for split, entry in manifest["splits"].items()},
+        **judge(labels, predicted, confidence, num_labels=len(names)),
+        "mistakes": [
+            {
+                "index": index,
+                "label": int(labels[index]),
+                "predicted": int(predicted[index]),
+                "confidence": round(float(confidence[index]), 6),
+            }
+            for index, _ in mistakes
+        ],
+        "examples": [{"index": index, "label": int(labels[index])} for index, _ in examples],
+        "tiles": {"per_row": TILES_PER_ROW, "height": height, "width": width},
+    }
+    for name, images in tiles.items():
+        if len(images):
+            (folder / name).write_bytes(tf.io.encode_png(_sheet(images)).numpy())
+    (folder / EVALUATION_NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    return facts, tiles[MISTAKES_NAME]
+
+
+def judge(labels: np.ndarray, predicted: np.ndarray, confidence: np.ndarray, *, num_labels: int) -> dict:
+    """The figures of one pass of predictions, as plain JSON data.
+
+    Args:
+        labels: int (examples,), from 0.
+        predicted: int (examples,), the label given.
+        confidence: float (examples,) from 0 to 1, the probability of the label given.
+        num_labels: how many labels there are.
+
+    Returns:
+        ``num_examples``, ``accuracy``; ``confusion_matrix``, counts by true label (row) and predicted label (column);
+        ``classes``, for each label ``examples``, ``precision``, ``recall`` and ``f1``, null where nothing was there
+        to divide by; ``expected_calibration_error`` and the ``calibration`` bins it is the mean of.
+    """
+    confusion = np.zeros((num_labels, num_labels), np.int64)
+    np.add.at(confusion, (labels, predicted), 1)
+    right = labels == predicted
+    bins = calibration(right, confidence)
+    return {
+        "num_examples": len(labels),
+        "accuracy": float(right.mean()),
+        "confusion_matrix": confusion.tolist(),
+        "classes": _classes(confusion),
+        "calibration": bins,
+        "expected_calibration_error": expected_calibration_error(bins),
+    }
+
+
+def calibration(right: np.ndarray, confidence: np.ndarray) -> list[dict]:
+    """Bins of equal width by confidence: how sure the network was there, and how often right.
+
+    Args:
+        right: bool (examples,).
+        confidence: float (examples,) from 0 to 1; 1 falls into the last bin.
+
+    Returns:
+        For each bin ``low``, ``high``, ``examples``, and the mean ``confidence`` and ``accuracy``, null where it is
+        empty.
+    """
+    place = np.minimum((confidence * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
+    counts, sure, correct = (
+        np.bincount(place, weights, minlength=CALIBRATION_BINS) for weights in (None, confidence, right)
+    )
+    return [
+        {
+            "low": index / CALIBRATION_BINS,
+            "high": (index + 1) / CALIBRATION_BINS,
+            "examples": int(count),
+            "confidence": float(sure[index] / count) if count else None,
+            "accuracy": float(correct[index] / count) if count else None,
+        }
+        for index, count in enumerate(counts)
+    ]
+
+
+def expected_calibration_error(bins: Sequence[Mapping]) -> float:
+    """Mean distance of confidence and accuracy over bins, weighted by their examples (Guo et al. 2017, equation 3)."""
+    total = sum(entry["examples"] for entry in bins)
+    filled = (entry for entry in bins if entry["examples"])
+    return sum(entry["examples"] * abs(entry["accuracy"] - entry["confidence"]) for entry in filled) / total
+
+
+def _classes(confusion: np.ndarray) -> list[dict]:
+    right, given, there = confusion.diagonal(), confusion.sum(axis=0), confusion.sum(axis=1)
+    return [
+        {
+            "examples": int(there[label]),
+            "precision": _share(right[label], given[label]),
+            "recall": _share(right[label], there[label]),
+            # Of precision and recall the harmonic mean, which is this where both exist.
+            "f1": _share(2 * right[label], given[label] + there[label]),
+        }
+        for label in range(len(confusion))
+    ]
+
+
+def _share(part: np.integer, whole: np.integer) -> float | None:
+    return float(part / whole) if whole else None
+
+
+_Indexed = list[tuple[int, np.ndarray]]
+
+
+def _look_at(test: InputStream, predicted: np.ndarray, confidence: np.ndarray) -> tuple[np.ndarray, _Indexed, _Indexed]:
+    """Every label, the images of the most confident mistakes, and of the first examples of each label."""
+    labels: list[int] = []
+    mistakes: list[tuple[float, int, np.ndarray]] = []
+    examples: dict[int, _Indexed] = {}
+    for index, image, label in _examples(test):
+        labels.append(label)
+        shown = examples.setdefault(label, [])
+        if label < MAX_EXAMPLE_LABELS and len(shown) < EXAMPLES_PER_LABEL:
+            shown.append((index, image.copy()))
+        if label != predicted[index]:
+            # Of two that are as sure the first: the index is never equal, and images are never compared.
+            entry = (float(confidence[index]), -index)
+            if len(mistakes) < MAX_MISTAKES:
+                heapq.heappush(mistakes, (*entry, image.copy()))
+            elif entry > mistakes[0][:2]:
+                heapq.heapreplace(mistakes, (*entry, image.copy()))
+    most_confident = [(-negative, image) for _, negative, image in sorted(mistakes, key=lambda kept: kept[:2])[::-1]]
+    return np.array(labels), most_confident, [entry for label in sorted(examples) for entry in examples[label]]
+
+
+def _examples(test: InputStream) -> Iterator[tuple[int, np.ndarray, int]]:
+    index = 0
+    for images, labels in test.evaluation().as_numpy_iterator():
+        for image, label in zip(images, labels.tolist(), strict=True):
+            yield index, image, label
+            index += 1
+
+
+def _tiles(indexed: _Indexed, image_shape: Sequence[int]) -> np.ndarray:
+    """The images, scaled down where they are large: uint8 (images, height, width, channels)."""
+    height, width, channels = image_shape
+    scale = min(1.0, MAX_TILE_SIDE / max(height, width))
+    size = max(1, round(height * scale)), max(1, round(width * scale))
+    images = np.array([image for _, image in indexed], np.uint8).reshape(-1, height, width, channels)
+    if scale == 1.0 or not len(images):
+        return images[:, : size[0], : size[1]]
+    return tf.cast(tf.round(tf.image.resize(images, size, method="area")), tf.uint8).numpy()
+
+
+def _sheet(tiles: np.ndarray) -> np.ndarray:
+    """One image of all tiles, row by row, the rest of the last row black."""
+    count, height, width, channels = tiles.shape
+    rows = -(-count // TILES_PER_ROW)
+    whole = np.zeros((rows * TILES_PER_ROW, height, width, channels), np.uint8)
+    whole[:count] = tiles
+    grid = whole.reshape(rows, TILES_PER_ROW, height, width, channels).swapaxes(1, 2)
+    return grid.reshape(rows * height, TILES_PER_ROW * width, channels)

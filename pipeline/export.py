@@ -1,0 +1,175 @@
+"""Export: a trained run in the forms that serve it elsewhere (… → training → export).
+
+A TensorFlow SavedModel for servers, with a signature for uint8 batches and one for encoded images (PNG or JPEG), and
+LiteRT for devices, in float32 and quantised to int8. The network is built anew in float32 with the trained weights:
+LiteRT does not compute in bfloat16, and a server may not. Each form then classifies the test split, and is held
+against what Keras says of it.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
+
+from pipeline.computation import build
+from pipeline.errors import DamagedArtefactError
+from pipeline.manifest import read_manifest
+from pipeline.metrics import EXPORT_NAME, MODEL_NAME, RECORD_NAME
+from pipeline.stream import InputStream, Split
+
+SAVED_MODEL_NAME = "saved_model"
+LITERT_NAMES = {"float32": "model-float32.tflite", "int8": "model-int8.tflite"}
+
+#: Signatures of the SavedModel: uint8 images (batch, height, width, channels), and strings (batch,).
+PIXELS_SIGNATURE, ENCODED_SIGNATURE = "serving_default", "encoded_images"
+_BATCH = 500
+
+#: uint8 images (batch, height, width, channels) → probabilities (batch, labels).
+Predict = Callable[[np.ndarray], np.ndarray]
+
+
+def export(run: Path, records: Path, folder: Path, *, calibration_examples: int) -> dict:
+    """Write every form of a run's network into an empty folder, and what each is worth.
+
+    Args:
+        run: the run's folder.
+        records: the folder of the records it was trained on.
+        folder: where the forms and export.json go.
+        calibration_examples: images of the train split that set the ranges of the int8 network.
+
+    Returns:
+        What export.json holds: the test split's ``num_examples`` and, for each form, its ``bytes``, ``accuracy``,
+        ``agreement`` (the share of test images given the label that Keras gives them) and
+        ``largest_difference`` of a probability from Keras's.
+
+    Raises:
+        DamagedArtefactError: the run was skipped and has no network.
+    """
+    manifest, record = read_manifest(records), json.loads((run / RECORD_NAME).read_text(encoding="utf-8"))
+    if not (run / MODEL_NAME).exists():
+        why = f"the run was {record['status']}: train it on a device that is there"
+        raise DamagedArtefactError(f"{run / MODEL_NAME}: expected a network, found none; {why}.")
+    model = build(manifest, record["model"], "float32")
+    model.set_weights(keras.saving.load_model(run / MODEL_NAME, safe_mode=True).get_weights())
+    train, test = (_stream(records, manifest, name) for name in ("train", "test"))
+    _write_saved_model(model, folder / SAVED_MODEL_NAME)
+    _write_litert(model, folder, _first(train, calibration_examples))
+    return _judged(folder, model, test)
+
+
+def saved_model(folder: Path) -> Predict:
+    """The exported SavedModel by its signature for uint8 batches."""
+    # Kept whole: a signature does not outlive what it was loaded with.
+    loaded = tf.saved_model.load(str(folder / SAVED_MODEL_NAME))
+
+    def predict(images: np.ndarray) -> np.ndarray:
+        (probabilities,) = loaded.signatures[PIXELS_SIGNATURE](images=tf.constant(images)).values()
+        return probabilities.numpy()
+
+    return predict
+
+
+def litert(folder: Path, kind: str) -> Predict:
+    """The exported LiteRT network, ``float32`` or ``int8``."""
+    runner = Interpreter(str(folder / LITERT_NAMES[kind])).get_signature_runner(PIXELS_SIGNATURE)
+
+    def predict(images: np.ndarray) -> np.ndarray:
+        (probabilities,) = runner(images=images).values()
+        return probabilities
+
+    return predict
+
+
+def _write_saved_model(model: keras.Model, folder: Path) -> None:
+    shape = model.input_shape[1:]
+
+    def of_pixels(images: tf.Tensor) -> tf.Tensor:
+        return model(images, training=False)
+
+    def of_encoded(encoded: tf.Tensor) -> tf.Tensor:
+        return model(tf.map_fn(_decode(shape), encoded, fn_output_signature=tf.uint8), training=False)
+
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    archive.add_endpoint(PIXELS_SIGNATURE, of_pixels, [tf.TensorSpec((None, *shape), tf.uint8, "images")])
+    archive.add_endpoint(ENCODED_SIGNATURE, of_encoded, [tf.TensorSpec((None,), tf.string, "encoded")])
+    archive.write_out(str(folder), verbose=False)
+
+
+def _decode(shape: tuple[int, int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
+    """An encoded image of any size → uint8 of the network's shape; one of that size keeps its pixels."""
+    height, width, channels = shape
+
+    def decode(encoded: tf.Tensor) -> tf.Tensor:
+        image = tf.io.decode_image(encoded, channels=channels, expand_animations=False)
+        resized = tf.image.resize(image, (height, width), antialias=True)
+        return tf.saturate_cast(tf.round(tf.ensure_shape(resized, shape)), tf.uint8)
+
+    return decode
+
+
+def _write_litert(model: keras.Model, folder: Path, calibration: np.ndarray) -> None:
+    def examples() -> Iterator[dict[str, np.ndarray]]:
+        for image in calibration:
+            yield {"images": image[np.newaxis]}
+
+    source = str(folder / SAVED_MODEL_NAME)
+    for kind, name in LITERT_NAMES.items():
+        converter = tf.lite.TFLiteConverter.from_saved_model(source, signature_keys=[PIXELS_SIGNATURE])
+        if kind == "int8":
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+            converter.representative_dataset = lambda: ((PIXELS_SIGNATURE, example) for example in examples())
+        (folder / name).write_bytes(converter.convert())
+
+
+def _judged(folder: Path, model: keras.Model, test: InputStream) -> dict:
+    forms: dict[str, tuple[Path, Predict]] = {
+        "SavedModel": (folder / SAVED_MODEL_NAME, saved_model(folder)),
+        **{f"LiteRT {kind}": (folder / name, litert(folder, kind)) for kind, name in LITERT_NAMES.items()},
+    }
+    tallies = {name: {"right": 0, "agreeing": 0, "largest_difference": 0.0} for name in forms}
+    for images, labels in test.evaluation().as_numpy_iterator():
+        expected = model.predict_on_batch(images)
+        for name, (_, predict) in forms.items():
+            _add(tallies[name], predict(images), expected, labels)
+    count = test.split.num_examples
+    facts = {
+        "num_examples": count,
+        "forms": {
+            name: {
+                "bytes": _size(path),
+                "accuracy": tallies[name]["right"] / count,
+                "agreement": tallies[name]["agreeing"] / count,
+                "largest_difference": tallies[name]["largest_difference"],
+            }
+            for name, (path, _) in forms.items()
+        },
+    }
+    (folder / EXPORT_NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    return facts
+
+
+def _add(tally: dict[str, float], found: np.ndarray, expected: np.ndarray, labels: np.ndarray) -> None:
+    given = found.argmax(axis=1)
+    tally["right"] += int((given == labels).sum())
+    tally["agreeing"] += int((given == expected.argmax(axis=1)).sum())
+    tally["largest_difference"] = max(tally["largest_difference"], float(np.abs(found - expected).max()))
+
+
+def _size(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _stream(folder: Path, manifest: Mapping, name: str) -> InputStream:
+    split = Split.of_manifest(folder, manifest, name)
+    return InputStream(split, global_batch_size=min(_BATCH, split.num_examples), seed=0, in_memory=False)
+
+
+def _first(stream: InputStream, count: int) -> np.ndarray:
+    images = stream.evaluation().unbatch().take(count).map(lambda image, _: image)
+    return np.array(list(images.as_numpy_iterator()))

@@ -1,0 +1,96 @@
+"""Bars: where a run's time went, how often it was right by how sure it was, and how many examples a label has."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
+
+from pipeline.report.drawing import COLOURS, draw, tick_sparsely
+from pipeline.report.formats import plain
+
+_PERCENT = FuncFormatter(lambda fraction, _: f"{100 * fraction:g} %")
+_LABEL_LETTERS = 16
+
+
+def draw_seconds(parts: Sequence[tuple[str, float]], *, alternative_text: str) -> str:
+    """Draws the parts of a run's time as one bar, the n-th in the n-th colour.
+
+    Args:
+        parts: At most as many as there are colours; what, and its seconds.
+        alternative_text: What the drawing shows, for those who do not see it; plain text.
+    """
+
+    def plot(axes: Axes) -> None:
+        start = 0.0
+        for (_, seconds), colour in zip(parts, COLOURS, strict=False):
+            axes.barh(0, seconds, left=start, color=colour, height=0.8)
+            start += seconds
+        axes.set_yticks([])
+        axes.grid(False)
+        axes.set_xlim(0, start or 1)
+        axes.set_xlabel("seconds")
+
+    margins = {"left": 0.02, "right": 0.98, "top": 0.95, "bottom": 0.55}
+    return draw(plot, alternative_text=alternative_text, panels=1, inches=(10.4, 0.9), margins=margins)
+
+
+def draw_calibration(bins: Sequence[Mapping[str, Any]], *, alternative_text: str) -> str:
+    """Draws how often the network was right by how sure it was (left), and how often it was so sure (right).
+
+    Args:
+        bins: As the run's evaluation has them.
+        alternative_text: What the drawing shows, for those who do not see it; plain text.
+    """
+    filled = [one for one in bins if one["accuracy"] is not None and one["confidence"] is not None]
+
+    def plot(accuracy: Axes, examples: Axes) -> None:
+        accuracy.plot([0, 1], [0, 1], color=COLOURS[1], linewidth=1.2, linestyle=(0, (4, 3)))
+        accuracy.plot(
+            [one["confidence"] for one in filled],
+            [one["accuracy"] for one in filled],
+            color=COLOURS[0],
+            linewidth=2,
+            marker="o",
+            markersize=5.5,
+        )
+        accuracy.set_title("Accuracy by confidence")
+        accuracy.set_ylim(0, 1.02)
+        examples.bar(
+            [(one["low"] + one["high"]) / 2 for one in bins],
+            [one["examples"] for one in bins],
+            width=0.8 / max(1, len(bins)),
+            color=COLOURS[0],
+        )
+        examples.set_title("Examples by confidence")
+        for axes in (accuracy, examples):
+            axes.set_xlim(0, 1)
+            axes.xaxis.set_major_formatter(_PERCENT)
+            axes.set_xlabel("confidence")
+            tick_sparsely(axes.yaxis)
+        accuracy.yaxis.set_major_formatter(_PERCENT)
+
+    margins = {"left": 0.06, "right": 0.97, "top": 0.88, "bottom": 0.16, "wspace": 0.18}
+    return draw(plot, alternative_text=alternative_text, inches=(10.4, 3.2), margins=margins)
+
+
+def draw_labels(counts: Mapping[str, Mapping[str, int]], *, alternative_text: str) -> str:
+    """Draws how many examples of each label a split has, a panel for each of two splits.
+
+    Args:
+        counts: Split → label → examples.
+        alternative_text: What the drawing shows, for those who do not see it; plain text.
+    """
+
+    def plot(*panels: Axes) -> None:
+        for axes, (split, labels), colour in zip(panels, counts.items(), COLOURS, strict=False):
+            places = range(len(labels))
+            axes.bar(places, [*labels.values()], color=colour, width=0.75)
+            names = [plain(label, _LABEL_LETTERS) for label in labels]
+            axes.set_xticks(places, names, rotation=40, ha="right", rotation_mode="anchor")
+            axes.set_title(f"Examples of {plain(split, _LABEL_LETTERS)}")
+            tick_sparsely(axes.yaxis)
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,.0f}"))
+
+    margins = {"left": 0.06, "right": 0.985, "top": 0.88, "bottom": 0.27, "wspace": 0.15}
+    return draw(plot, alternative_text=alternative_text, panels=len(counts), inches=(10.4, 3.2), margins=margins)

@@ -1,0 +1,153 @@
+"""Diff: what differs between two runs, from what they were made of to what they measured."""
+
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pipeline.manifest import MANIFEST_NAME, read_manifest
+from pipeline.report.formats import NO_FIGURE, plain, signed, yes_no
+from pipeline.report.reading import read_run
+
+_DATA = ("requested_dataset", "dataset", "dataset_verified", "content_digests", "records_fingerprint")
+_HARDWARE = (
+    "requested_device",
+    "effective_device",
+    "device_verified",
+    "device_name",
+    "num_replicas",
+    "hostname",
+    "precision",
+    "jit_compile",
+    "steps_per_execution",
+    "input_in_memory",
+)
+_METRICS = (
+    "status",
+    "val_accuracy",
+    "val_loss",
+    "train_seconds",
+    "first_epoch_seconds",
+    "examples_per_second",
+    "steps_per_epoch",
+    "epochs_restored",
+    "time_breakdown",
+    "peak_host_bytes",
+    "peak_device_bytes",
+)
+# Of a run without a manifest.
+_SETTINGS = ("model", "recipe", "epochs", "global_batch_size", "seed", "on_mismatch")
+_DIGEST_LETTERS = 12
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that differs; None where a run says nothing of it."""
+
+    section: str
+    name: str
+    one: Any
+    other: Any
+
+    @property
+    def change(self) -> float | None:
+        """How much larger the other figure is; None where it is no measured figure."""
+        figures = (self.one, self.other)
+        known = all(isinstance(figure, int | float) and not isinstance(figure, bool) for figure in figures)
+        return self.other - self.one if self.section == "metrics" and known else None
+
+
+def compare_runs(one: Path, other: Path) -> list[Difference]:
+    """What differs between two runs' folders: settings, data, code, versions, hardware, metrics, in this order.
+
+    Raises:
+        DamagedArtefactError: a folder holds no run, or a damaged one.
+    """
+    sections = [_facts(folder) for folder in (one, other)]
+    found = []
+    for section in sections[0]:
+        leaves = [dict(_leaves(facts[section])) for facts in sections]
+        for name in dict.fromkeys((*leaves[0], *leaves[1])):
+            values = [side.get(name) for side in leaves]
+            if values[0] != values[1]:
+                found.append(Difference(section, name, *values))
+    return found
+
+
+def format_differences(differences: list[Difference], names: tuple[str, str], *, width: int = 120) -> str:
+    """The differences as a table for a terminal, without colour codes; ``names`` of the two runs head its columns."""
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False, force_jupyter=False)
+    if not differences:
+        return "The two runs do not differ.\n"
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1))
+    for heading in ("", *names):
+        table.add_column(Text(plain(heading)), overflow="fold")
+    table.add_column(Text("change"), justify="right")
+    section = None
+    for one in differences:
+        if one.section != section:
+            if section is not None:
+                table.add_section()
+            section = one.section
+            table.add_row(Text(section.upper()))
+        change = "" if one.change is None else signed(one.change, _decimals(one.change))
+        table.add_row(Text(f"  {plain(one.name)}"), Text(_show(one.one)), Text(_show(one.other)), Text(change))
+    console.print(table)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    run = read_run(folder)
+    identity = read_manifest(folder)["identity"] if (folder / MANIFEST_NAME).exists() else {}
+    receipt, evaluation = run["receipt"] or {}, run["evaluation"] or {}
+    return {
+        "settings": identity.get("settings") or {name: run[name] for name in _SETTINGS},
+        "data": {name: run[name] for name in _DATA},
+        "code": identity.get("code", {}),
+        "versions": {**identity.get("packages", {}), **_part(receipt, "versions")},
+        "hardware": {
+            **{name: run[name] for name in _HARDWARE},
+            **{name: receipt.get(name) for name in ("host", "flags")},
+        },
+        "metrics": {
+            **{name: run[name] for name in _METRICS},
+            "expected_calibration_error": evaluation.get("expected_calibration_error"),
+        },
+    }
+
+
+def _part(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = facts.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted path, value) of each leaf; a list is one: its places mean nothing by themselves."""
+    if not isinstance(value, Mapping):
+        yield path, value
+        return
+    for name, child in value.items():
+        yield from _leaves(child, f"{path}.{name}" if path else str(name))
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, bool):
+        return yes_no(value)
+    if isinstance(value, float):
+        return f"{value:,.{_decimals(value)}f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    text = NO_FIGURE if value is None else plain(", ".join(map(str, value)) if isinstance(value, list) else value, 60)
+    is_digest = len(text) in (16, 64) and set(text) <= set("0123456789abcdef")
+    return text[:_DIGEST_LETTERS] if is_digest else text
+
+
+def _decimals(figure: float) -> int:
+    """As many as leave four digits or so."""
+    return 4 if abs(figure) < 1 else 2 if abs(figure) < 1_000 else 0

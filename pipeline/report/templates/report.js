@@ -1,0 +1,73 @@
+"use strict";
+// Nothing on the page needs this to be read: it sorts the scoreboard and chooses the curves that are drawn.
+const COLOURS = 6;
+
+function sortBy(table, heading) {
+  const column = Number(heading.dataset.column);
+  const numeric = heading.classList.contains("number");
+  const value = (row) => {
+    const text = row.cells[column].innerText.trim();
+    return numeric ? parseFloat(text.replaceAll(",", "")) : text;
+  };
+  // Figures the largest first, words from A to Z; a second click turns the order round.
+  const first = numeric ? "descending" : "ascending";
+  const second = numeric ? "ascending" : "descending";
+  const order = heading.getAttribute("aria-sort") === first ? second : first;
+  const sign = order === "ascending" ? 1 : -1;
+  const compare = (one, other) => {
+    const [a, b] = [value(one), value(other)];
+    if (!numeric) return sign * a.localeCompare(b, "en", { numeric: true });
+    // A row without the figure stays below, whatever the order.
+    if (isNaN(a) || isNaN(b)) return isNaN(a) - isNaN(b);
+    return sign * (a - b);
+  };
+  const body = table.tBodies[0];
+  body.append(...Array.from(body.rows).sort(compare));
+  for (const other of table.querySelectorAll("th[aria-sort]")) other.setAttribute("aria-sort", "none");
+  heading.setAttribute("aria-sort", order);
+}
+
+for (const table of document.querySelectorAll("table.sortable")) {
+  for (const heading of table.querySelectorAll("th[data-column]")) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...heading.childNodes);
+    heading.append(button);
+    heading.setAttribute("aria-sort", "none");
+    button.addEventListener("click", () => sortBy(table, heading));
+  }
+}
+
+const boxes = Array.from(document.querySelectorAll("input[data-series]"));
+const rowBoxes = Array.from(document.querySelectorAll("input[data-series-of-row]"));
+const seriesOf = (rowBox) => rowBox.dataset.seriesOfRow.split(" ").map((place) => boxes[Number(place)]);
+
+function draw() {
+  let colour = 0;
+  for (const box of boxes) {
+    if (box.checked) colour += 1;
+    for (const part of document.querySelectorAll(`[data-series="${box.dataset.series}"]:not(input)`)) {
+      part.classList.toggle("off", !box.checked);
+      if (box.checked) part.style.setProperty("--series", `var(--run-${((colour - 1) % COLOURS) + 1})`);
+    }
+  }
+  for (const rowBox of rowBoxes) {
+    const chosen = seriesOf(rowBox).filter((box) => box.checked).length;
+    rowBox.checked = chosen > 0;
+    rowBox.indeterminate = chosen > 0 && chosen < seriesOf(rowBox).length;
+  }
+}
+
+for (const box of boxes) box.addEventListener("change", draw);
+for (const rowBox of rowBoxes) {
+  rowBox.addEventListener("change", () => {
+    for (const box of seriesOf(rowBox)) box.checked = rowBox.checked;
+    draw();
+  });
+}
+document.documentElement.classList.add("scripted");
+if (boxes.length) draw();
+// Paper has nothing to unfold.
+window.addEventListener("beforeprint", () => {
+  for (const details of document.querySelectorAll("details")) details.open = true;
+});

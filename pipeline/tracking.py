@@ -1,0 +1,92 @@
+"""Tracking: a published run in MLflow, where a team keeps its runs there (… → metrics → tracking).
+
+Only where ``MLFLOW_TRACKING_URI`` is set. What is logged is read from the run's folder: nothing of a run depends on
+whether it is tracked.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+
+# Nobody asked it to tell its makers of its use; whoever wants that sets the variable.
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+
+import mlflow
+from mlflow.entities import Metric, Param, RunTag
+
+from pipeline.metrics import EVALUATION_NAME, METRICS_NAME, RECORD_NAME, read_metrics
+
+EXPERIMENT = "tensorcraft"
+
+_PARAMS = (
+    "model",
+    "recipe",
+    "epochs",
+    "global_batch_size",
+    "scale_learning_rate",
+    "seed",
+    "replicas",
+    "requested_device",
+    "requested_precision",
+    "precision",
+    "jit_compile",
+)
+_TAGS = ("fingerprint", "status", "dataset", "dataset_verified", "effective_device", "device_verified", "device_name")
+_FINAL = ("val_accuracy", "val_loss", "train_seconds", "first_epoch_seconds", "examples_per_second", "peak_host_bytes")
+# The longest a value may be in MLflow's own stores.
+_LONGEST = 500
+_logger = logging.getLogger(__name__)
+
+
+def log_run(folder: Path, *, tracking_uri: str) -> str | None:
+    """Log a run's settings, metrics by epoch, figures and files to MLflow, once.
+
+    Args:
+        folder: the run's folder.
+        tracking_uri: a server's address, or ``file:`` with a path.
+
+    Returns:
+        MLflow's id of the run; None where MLflow cannot be reached or refuses: the log says why, the run is as good.
+    """
+    try:
+        return _log(mlflow.MlflowClient(tracking_uri), folder)
+    # A server has many ways to fail, and none may cost a run that is trained.
+    except Exception as error:
+        _logger.warning("not logged to MLflow at %s: %s", tracking_uri, error)
+        return None
+
+
+def _log(client: mlflow.MlflowClient, folder: Path) -> str:
+    record = json.loads((folder / RECORD_NAME).read_text(encoding="utf-8"))
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    experiment_id = experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT)
+    same = f"tags.fingerprint = '{record['fingerprint']}' and tags.finished_at = '{record['finished_at']}'"
+    if known := client.search_runs([experiment_id], same, max_results=1):
+        return known[0].info.run_id
+    finished = round(datetime.fromisoformat(record["finished_at"]).timestamp() * 1000)
+    run_id = client.create_run(experiment_id, start_time=finished, run_name=folder.name).info.run_id
+    params = [Param(name, _short(record[name])) for name in _PARAMS]
+    tags = [RunTag(name, _short(record[name])) for name in (*_TAGS, "finished_at")]
+    client.log_batch(run_id, [*_metrics(folder, record, finished)], params, tags)
+    client.log_artifacts(run_id, str(folder))
+    client.set_terminated(run_id, "FINISHED" if record["status"] == "finished" else "KILLED", finished)
+    _logger.info("logged to MLflow as %s", run_id)
+    return run_id
+
+
+def _metrics(folder: Path, record: Mapping, moment: int) -> Iterator[Metric]:
+    if (folder / METRICS_NAME).exists():
+        for row in read_metrics(folder / METRICS_NAME):
+            yield from (Metric(f"epoch_{name}", row[name], moment, row["epoch"]) for name in row if name != "epoch")
+    last = record["epochs"]
+    yield from (Metric(name, record[name], moment, last) for name in _FINAL if record.get(name) is not None)
+    if (folder / EVALUATION_NAME).exists():
+        facts = json.loads((folder / EVALUATION_NAME).read_text(encoding="utf-8"))
+        yield Metric("expected_calibration_error", facts["expected_calibration_error"], moment, last)
+
+
+def _short(value: object) -> str:
+    return str(value)[:_LONGEST]

@@ -1,0 +1,75 @@
+"""Export: the run in the forms that serve it elsewhere; asked for by itself, with ``make export``."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pipeline.config import ExportSettings
+from pipeline.errors import SettingsError
+from tasks import console
+from tasks.records import Records
+from tasks.settings import IntSetting, time_limit_setting
+from tasks.stage import ArtefactTarget, Stage
+from tasks.train import Train
+
+
+class Export(Stage):
+    """Section [Export]; the artefact is a SavedModel and two LiteRT networks, each held against Keras."""
+
+    kind = "exports"
+    entry = "pipeline.export"
+    packages = ("ai-edge-litert", "keras", "numpy", "tensorflow")
+
+    calibration_examples = IntSetting(default=500, description="Images that set the ranges of the int8 network.")
+    time_limit_seconds = time_limit_setting()
+
+    def requires(self) -> Train:
+        """The run to export."""
+        return Train()
+
+    def make_settings(self) -> ExportSettings:
+        """The stage's validated settings."""
+        return ExportSettings(**self.param_kwargs)
+
+    def upstream(self) -> object:
+        """The run's fingerprint."""
+        return {"run": self.requires().output().expected}
+
+    def label(self) -> str:
+        """The network."""
+        return self.requires().label()
+
+    def bytes_needed(self) -> int:
+        """Measured on the baseline CNN: 3.4 MB."""
+        return 10_000_000
+
+    def make(self, folder: Path) -> Mapping:
+        """Write every form; the manifest says what each is worth.
+
+        Raises:
+            SettingsError: the packages for it are not installed.
+        """
+        try:
+            with console.quiet_imports():
+                from pipeline import export
+        except ModuleNotFoundError as error:
+            raise SettingsError(
+                f"Export: expected the package {error.name}, it is not installed. Install what export needs with: "
+                "pip install '.[export]'"
+            ) from error
+        self.facts = export.export(
+            self.requires().output().folder,
+            Records().output().folder,
+            folder,
+            calibration_examples=self.calibration_examples,
+        )
+        return {}
+
+    def publish(self, target: ArtefactTarget) -> None:
+        """As any stage; what each form is worth goes to standard output."""
+        super().publish(target)
+        for name, form in self.facts["forms"].items():
+            print(
+                f"{name:15} {form['bytes'] / 1e6:6.2f} MB  accuracy {form['accuracy']:.4f}  "
+                f"agrees with Keras on {100 * form['agreement']:.2f} % of {self.facts['num_examples']:,} test images"
+            )
+        print(f"Export: {target}")

@@ -1,0 +1,51 @@
+"""One live line at a terminal: what is being done, how far it is, images/s and the time left.
+
+Only where stderr is a terminal. Log lines are printed above it: both must go through the same console, or one would
+write into the other.
+"""
+
+import logging
+import sys
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from pipeline import progress
+
+
+class LiveHandler(logging.StreamHandler):
+    """Writes log lines to stderr, and keeps the live line below them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._line: Progress | None = None
+        if sys.stderr.isatty():
+            self._console = Console(stderr=True, highlight=False)
+            progress.listen(self._show)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the record, above the live line where there is one."""
+        if self._line is None:
+            super().emit(record)
+        else:
+            self._console.print(Text(self.format(record)), soft_wrap=True)
+
+    def _show(self, what: str, done: int, total: int) -> None:
+        if self._line is None:
+            columns = (TextColumn("{task.description}"), BarColumn(), _Rate(), TimeRemainingColumn())
+            # What is done leaves no trace: the log says how it went.
+            self._line = Progress(*columns, console=self._console, transient=True)
+            self._task = self._line.add_task(what, total=total)
+            self._line.start()
+        if done >= total:
+            self._line.stop()
+            self._line = None
+        else:
+            self._line.update(self._task, description=what, completed=done, total=total)
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text(f"{speed:,.0f} images/s" if speed else "")

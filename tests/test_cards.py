@@ -1,0 +1,68 @@
+"""The model card and the dataset card, as the Hugging Face Hub's own library reads them."""
+
+import re
+
+import pytest
+from report_runs import RUN, SKIPPED, render, write_evaluation
+
+hub = pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
+
+HOSTILE = '---\n"x": <script>alert(1)</script> | [x](http://evil.example)'
+
+
+def card(folders, out, kind, name):
+    render(folders, out)
+    return kind((out / name).read_text(encoding="utf-8"))
+
+
+def test_the_model_card_holds_the_result_as_the_hub_lists_it(make_run, tmp_path):
+    found = card([write_evaluation(make_run())], tmp_path / "out", hub.ModelCard, "model-card.md")
+    (result,) = found.data.eval_results
+    assert (result.task_type, result.dataset_type, result.metric_type) == (
+        "image-classification",
+        "cifar10",
+        "accuracy",
+    )
+    assert result.metric_value == RUN["val_accuracy"]
+    assert found.data.library_name == "keras"
+    assert found.data.datasets == ["cifar10"]
+    assert "| accuracy | 73.80 % |" in found.text
+    assert "cat, dog, ship" in found.text
+
+
+def test_the_dataset_card_holds_features_splits_and_size(make_run, tmp_path):
+    found = card([write_evaluation(make_run())], tmp_path / "out", hub.DatasetCard, "dataset-card.md")
+    info = found.data.to_dict()["dataset_info"]
+    assert info["splits"] == [{"name": "train", "num_examples": 900}, {"name": "test", "num_examples": 90}]
+    assert info["features"][1]["dtype"]["class_label"]["names"] == {"0": "cat", "1": "dog", "2": "ship"}
+    assert found.data.size_categories == ["n<1K"]
+
+
+def test_a_stand_in_is_declared_and_claims_no_dataset(make_run, tmp_path):
+    folder = write_evaluation(make_run(dataset="synthetic", dataset_verified=False))
+    model = card([folder], tmp_path / "out", hub.ModelCard, "model-card.md")
+    assert not model.data.datasets
+    assert "Not a network for CIFAR-10" in model.text
+    assert "Not CIFAR-10" in (tmp_path / "out" / "dataset-card.md").read_text()
+
+
+def test_no_text_of_a_run_ends_the_front_matter_or_becomes_markup(make_run, tmp_path):
+    folder = write_evaluation(make_run(model=HOSTILE, recipe=HOSTILE), labels=(HOSTILE, "dog", "ship"))
+    for kind, name in ((hub.ModelCard, "model-card.md"), (hub.DatasetCard, "dataset-card.md")):
+        found = card([folder], tmp_path / "out", kind, name)
+        assert "x" not in found.data.to_dict()
+        assert "<script" not in found.text
+        assert not re.search(r"(?<!\\)\]\(", found.text)
+
+
+def test_a_run_that_diverged_or_was_made_before_there_were_evaluations_has_a_card(make_run, tmp_path):
+    found = card([make_run(val_accuracy=float("nan"))], tmp_path / "out", hub.ModelCard, "model-card.md")
+    assert "| accuracy | – |" in found.text
+    assert "No run" in (tmp_path / "out" / "dataset-card.md").read_text()
+
+
+def test_a_report_on_runs_that_were_skipped_leaves_no_card_of_an_earlier_one(make_run, tmp_path):
+    render([write_evaluation(make_run())], tmp_path / "out")
+    render([make_run("skipped", curves=[], **SKIPPED)], tmp_path / "out")
+    for name in ("model-card.md", "dataset-card.md"):
+        assert (tmp_path / "out" / name).read_text().startswith("No run that was asked for")

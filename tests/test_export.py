@@ -1,0 +1,120 @@
+"""Export: each form is read by the tool it is for and says what Keras says."""
+
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+pytest.importorskip("ai_edge_litert", reason="the optional packages of export are not installed")
+
+import tensorflow as tf
+from luigi_process import FAST
+from test_training import run
+
+from pipeline import export
+from pipeline.errors import DamagedArtefactError
+from pipeline.metrics import EXPORT_NAME, MODEL_NAME
+from pipeline.sources import synthetic
+
+IMAGES, LABELS = synthetic.draw_block("test", 0, 101)
+
+
+@pytest.fixture(scope="module")
+def trained(small_records, tmp_path_factory):
+    """A run that has learnt something, so that its probabilities differ."""
+    folder = tmp_path_factory.mktemp("runs") / "a"
+    run(small_records, folder, epochs=6)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def exported(trained, small_records, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exported")
+    return folder, export.export(trained, small_records, folder, calibration_examples=50)
+
+
+@pytest.fixture(scope="module")
+def expected(trained):
+    return keras.saving.load_model(trained / MODEL_NAME).predict(IMAGES, verbose=0)
+
+
+def test_keras_loads_the_model_in_a_fresh_process_in_safe_mode_with_the_same_predictions(trained, expected, tmp_path):
+    np.save(tmp_path / "images.npy", IMAGES)
+    code = (
+        "import sys, keras, numpy as np; images = np.load(sys.argv[2]); assert images.dtype == np.uint8; "
+        "model = keras.saving.load_model(sys.argv[1], safe_mode=True); "
+        "np.save(sys.argv[3], model.predict(images, verbose=0)); "
+        "assert not [name for name in sys.modules if name.startswith(('pipeline', 'tasks'))]"
+    )
+    paths = [trained / MODEL_NAME, tmp_path / "images.npy", tmp_path / "found.npy"]
+    subprocess.run([sys.executable, "-c", code, *paths], check=True, cwd=tmp_path, capture_output=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "found.npy"), expected)
+
+
+def test_the_saved_model_says_what_keras_says_of_pixels(exported, expected):
+    np.testing.assert_allclose(export.saved_model(exported[0])(IMAGES), expected, atol=1e-5)
+
+
+def test_the_saved_model_says_the_same_of_encoded_images_of_any_size(exported, expected):
+    loaded = tf.saved_model.load(str(exported[0] / export.SAVED_MODEL_NAME))
+    encoded = [tf.io.encode_png(image).numpy() for image in IMAGES[:5]]
+    (found,) = loaded.signatures[export.ENCODED_SIGNATURE](encoded=tf.constant(encoded)).values()
+    np.testing.assert_allclose(found, expected[:5], atol=1e-5)
+    twice = np.repeat(np.repeat(IMAGES[:1], 2, axis=1), 2, axis=2)[0]
+    jpeg = tf.io.encode_jpeg(twice, quality=100).numpy()
+    (found,) = loaded.signatures[export.ENCODED_SIGNATURE](encoded=tf.constant([jpeg])).values()
+    assert found.shape == (1, 10)
+
+
+def test_litert_says_what_keras_says_in_float32_and_nearly_so_in_int8(exported, expected):
+    np.testing.assert_allclose(export.litert(exported[0], "float32")(IMAGES), expected, atol=1e-5)
+    quantised = export.litert(exported[0], "int8")(IMAGES)
+    assert np.abs(quantised - expected).max() < 0.1
+    sizes = [(exported[0] / export.LITERT_NAMES[kind]).stat().st_size for kind in ("int8", "float32")]
+    assert sizes[0] < sizes[1] / 3
+
+
+def test_sizes_and_accuracies_are_those_of_the_files(exported, expected):
+    folder, facts = exported
+    assert json.loads((folder / EXPORT_NAME).read_text()) == facts
+    assert facts["num_examples"] == 101
+    accuracy = (expected.argmax(axis=1) == LABELS).mean()
+    for name in ("SavedModel", "LiteRT float32"):
+        assert facts["forms"][name]["accuracy"] == pytest.approx(accuracy)
+        assert facts["forms"][name]["agreement"] == 1
+        assert facts["forms"][name]["largest_difference"] < 1e-5
+    path = folder / export.LITERT_NAMES["int8"]
+    assert facts["forms"]["LiteRT int8"]["bytes"] == path.stat().st_size
+    # Of a network that has hardly learnt, many labels are a toss-up.
+    assert facts["forms"]["LiteRT int8"]["agreement"] > 0.5
+
+
+def test_a_run_in_bfloat16_is_exported_in_float32(small_records, tmp_path):
+    run(small_records, tmp_path / "a", precision="bfloat16", epochs=1)
+    (tmp_path / "out").mkdir()
+    facts = export.export(tmp_path / "a", small_records, tmp_path / "out", calibration_examples=20)
+    assert facts["forms"]["LiteRT float32"]["agreement"] == 1
+
+
+def test_a_run_that_was_skipped_has_nothing_to_export(small_records, tmp_path):
+    run(small_records, tmp_path / "a", device="tpu", on_mismatch="skip", tpu_address="grpc://127.0.0.1:9")
+    with pytest.raises(DamagedArtefactError, match="the run was skipped"):
+        export.export(tmp_path / "a", small_records, tmp_path / "out", calibration_examples=20)
+
+
+def test_the_stage_exports_the_run_once_and_the_report_says_what_each_form_is_worth(first_run, tmp_path):
+    luigi = first_run.copy(tmp_path)
+    command = ["-m", "luigi", "--module", "tasks", "Export", *FAST, "--Export-calibration-examples", "20"]
+    done = luigi.python(*command)
+    assert done.returncode == 0, done.stderr
+    assert "LiteRT int8" in done.stdout
+    assert len(luigi.artefacts("exports")) == 1
+    assert "making" not in luigi.python(*command).stderr
+    assert luigi(*FAST).returncode == 0
+    (facts,) = luigi.report()["exports"].values()
+    assert set(facts["forms"]) == {"SavedModel", "LiteRT float32", "LiteRT int8"}
+    assert "LiteRT int8" in (luigi.root / "report" / "report.html").read_text()
+    assert "LiteRT int8" in (luigi.root / "report" / "report.md").read_text()

@@ -1,0 +1,193 @@
+"""What the report shows of a run's evaluation and lineage, and what of it is refused by file and field."""
+
+import base64
+import io
+import json
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+from report_runs import RUN, render, write_evaluation
+
+from pipeline.errors import DamagedArtefactError
+from pipeline.manifest import write_manifest
+from pipeline.report import build_report, read_run
+
+HOSTILE = "<img src=x onerror=alert(1)> $x$ | `y`"
+
+
+@pytest.fixture
+def evaluated(make_run):
+    return write_evaluation(make_run())
+
+
+def test_a_run_without_an_evaluation_is_reported_all_the_same(make_run, tmp_path):
+    folder = make_run()
+    assert read_run(folder)["evaluation"] is None
+    assert "Confusion matrix" not in render([folder], tmp_path / "out")["report.html"]
+
+
+def test_the_page_shows_matrix_classes_calibration_mistakes_and_records(evaluated, tmp_path):
+    files = render([evaluated], tmp_path / "out")
+    page = files["report.html"]
+    assert '<th scope="row">cat</th><td class="right" style="--share:0.8">24</td>' in page
+    cells = '<th scope="row">dog</th>' + "".join(f'<td class="number">{text}</td>' for text in ("30", *["80.0 %"] * 3))
+    assert cells in page
+    assert re.search(r"Calibration: expected error \d+\.\d %", page)
+    assert 'alt="Test image 7: cat, taken for ship"' in page
+    assert '<span class="wrong">ship</span> <span class="whole">97.0 %</span>' in page
+    assert "Examples of each label. train: cat 300, dog 300, ship 300; test: cat 30, dog 30, ship 30." in page
+    assert page.count('alt="Example of ') == 3
+    assert "| cat | 30 | 80.0 % | 80.0 % | 80.0 % |" in files["report.md"]
+    assert "Confident mistake: test image 7 is cat, taken for ship (97.0 %)" in files["report.md"]
+
+
+def test_each_picture_is_its_own_tile_of_the_sheet(evaluated, tmp_path):
+    page = render([evaluated], tmp_path / "out")["report.html"]
+    pictures = re.findall(r'<img src="data:image/png;base64,([^"]+)" alt="Test image', page)
+    sheet = np.array(Image.open(evaluated / "mistakes.png"))
+    for place, picture in enumerate(pictures):
+        pixels = np.array(Image.open(io.BytesIO(base64.b64decode(picture))))
+        np.testing.assert_array_equal(pixels, sheet[:, 8 * place : 8 * place + 8])
+
+
+def test_a_label_that_is_a_tag_stays_text_in_tables_drawings_and_alternative_texts(make_run, tmp_path):
+    folder = write_evaluation(make_run(), labels=(HOSTILE, "dog", "ship"))
+    files = render([folder], tmp_path / "out")
+    assert "<img src=x" not in files["report.html"]
+    assert "&lt;img src=x onerr" in files["report.html"]
+    assert "<img" not in files["report.md"]
+    assert "$x$" in files["report.html"], "a dollar sign is no formula"
+
+
+def test_many_labels_are_listed_by_what_is_taken_for_what(make_run, tmp_path):
+    labels = [f"label {n}" for n in range(120)]
+    page = render([write_evaluation(make_run(), labels=labels)], tmp_path / "out")["report.html"]
+    assert "Confusion matrix" not in page
+    assert "Most often taken for each other" in page
+    assert "20 more labels in report.json" in page
+    assert len(page.encode()) < 200_000
+
+
+def test_pictures_are_shown_of_the_first_runs_only(make_run, tmp_path):
+    names = [f"{n:064x}" for n in range(5)]
+    folders = [write_evaluation(make_run(f"run{n}", fingerprint=name)) for n, name in enumerate(names)]
+    page = render(folders, tmp_path / "out", current=names)["report.html"]
+    assert page.count('alt="Test image 7') == 3
+    assert page.count("test image 7<") == 5
+
+
+def test_a_page_about_many_runs_stays_a_few_hundred_kilobytes(make_run, tmp_path):
+    names, labels = [f"{n:064x}" for n in range(24)], [f"label {n}" for n in range(10)]
+    folders = [write_evaluation(make_run(f"run{n}", fingerprint=name, seed=n), labels) for n, name in enumerate(names)]
+    page = render(folders, tmp_path / "out", current=names)["report.html"]
+    assert page.count("Calibration: expected error") == 24
+    assert page.count('aria-label="Calibration of ') == 8
+    assert len(page.encode()) < 600_000
+
+
+def test_report_json_has_the_evaluation_and_no_pictures(evaluated, tmp_path):
+    report = json.loads(render([evaluated], tmp_path / "out")["report.json"])
+    assert report["runs"][0]["evaluation"]["expected_calibration_error"] > 0
+    assert "pictures" not in report
+
+
+def changed(facts, **more):
+    return json.dumps(facts | more)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("label_names", [], '"label_names": expected 1 to'),
+        ("label_names", ["cat", 3, "ship"], '"label_names"'),
+        ("confusion_matrix", [[1, 2], [3, 4]], "expected counts for each of 3 labels"),
+        ("confusion_matrix", [[1, -2, 3]] * 3, "expected counts for each of 3 labels"),
+        ("classes", [3], "entry 1: expected a JSON object"),
+        ("calibration", [{}], '"calibration", entry 1 lacks "examples"'),
+        ("mistakes", [{"index": 1, "label": 9, "predicted": 0, "confidence": 1.0}], "expected labels below 3"),
+        ("label_counts", {"train": {"cat": "many"}}, '"label_counts": expected counts'),
+        ("accuracy", "high", '"accuracy": expected int or float'),
+        ("tiles", {}, '"tiles" lacks "per_row"'),
+    ],
+)
+def test_a_damaged_evaluation_is_refused_by_file_and_field(make_run, name, value, message):
+    folder = write_evaluation(make_run(), **{name: value})
+    with pytest.raises(DamagedArtefactError, match=re.escape(message)) as raised:
+        read_run(folder)
+    assert str(folder / "evaluation.json") in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "tiles"),
+    [
+        (b"GIF89a", {}),
+        (b"", {}),
+        (None, {}),
+        ("as it was", {"width": 16}),
+        ("as it was", {"height": 10**9}),
+        ("as it was", {"per_row": 0}),
+    ],
+)
+def test_a_damaged_sheet_costs_the_pictures_and_not_the_report(make_run, tmp_path, caplog, content, tiles):
+    shape = {"per_row": 8, "height": 8, "width": 8} | tiles
+    folder = write_evaluation(make_run(), tiles=shape)
+    if content is None:
+        (folder / "mistakes.png").unlink()
+    elif content != "as it was":
+        (folder / "mistakes.png").write_bytes(content)
+    page = render([folder], tmp_path / "out")["report.html"]
+    assert "<img" not in page
+    assert "taken for" not in page
+    assert "is cat, test image 7" in page
+    assert "mistakes.png" in caplog.text
+
+
+def publish(folder, stage, *, upstream=None, **details):
+    folder.mkdir(parents=True, exist_ok=True)
+    identity = {
+        "settings": {"stage": stage},
+        "upstream": upstream or {},
+        "code": {},
+        "packages": {"tensorflow": "2.21.0"},
+    }
+    return write_manifest(folder, stage=stage, identity=identity, details={"seconds": 1.5, **details})
+
+
+def test_the_lineage_is_read_from_the_manifests_under_the_root(make_run, tmp_path):
+    holds = {"dataset": "cifar10", "num_examples": 3}
+    source = publish(tmp_path / "source" / "cifar10-1", "Source", source=holds)
+    records = publish(tmp_path / "records" / "cifar10-2", "Records", upstream=holds)
+    (tmp_path / "runs").mkdir()
+    folder = make_run("runs/cnn-3", records_fingerprint=records["fingerprint"])
+    train = publish(folder, "Train", upstream={"records": records["fingerprint"]})
+    report = build_report([folder], current=[RUN["fingerprint"]])
+    nodes = [stage["artefacts"][0] for stage in report["lineage"]]
+    assert [(node["stage"], node["fingerprint"]) for node in nodes] == [
+        ("Source", source["fingerprint"]),
+        ("Records", records["fingerprint"]),
+        ("Train", train["fingerprint"]),
+    ]
+    assert nodes[1]["artefact"] == f"cifar10-{records['fingerprint'][:12]}"
+    assert (nodes[1]["seconds"], nodes[1]["settings"]) == (1.5, {"stage": "Records"})
+    page = render([folder], tmp_path / "out")["report.html"]
+    assert "<dt>took</dt><dd>1.5 s</dd>" in page
+    assert "<dt>tensorflow</dt><dd>2.21.0</dd>" in page
+
+
+def test_the_lineage_of_a_run_from_elsewhere_is_its_fingerprints(make_run, tmp_path):
+    (tmp_path / "runs").mkdir()
+    folder = make_run("runs/copied", records_fingerprint="c" * 64)
+    (records, train) = build_report([folder], current=[RUN["fingerprint"]])["lineage"]
+    assert (records["artefacts"][0]["fingerprint"], records["artefacts"][0]["settings"]) == ("c" * 64, None)
+    assert train["stage"] == "Train"
+    assert "not under this storage root" in render([folder], tmp_path / "out")["report.html"]
+
+
+def test_runs_of_one_report_share_their_records_in_the_lineage(make_run, tmp_path):
+    (tmp_path / "runs").mkdir()
+    names = [f"{n:064x}" for n in range(3)]
+    folders = [make_run(f"runs/{n}", fingerprint=n, records_fingerprint="c" * 64) for n in names]
+    records, train = build_report(folders, current=names)["lineage"]
+    assert (len(records["artefacts"]), len(train["artefacts"])) == (1, 3)

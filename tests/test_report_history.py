@@ -1,0 +1,185 @@
+"""History: the log of every run reported, changes held against their noise, and the gate."""
+
+import json
+import statistics
+
+import pytest
+from report_runs import NAMES, RUN, SKIPPED, render
+
+from pipeline.manifest import write_manifest
+from pipeline.report import Gate, append_history, build_report, entries_of, format_table, read_history
+from pipeline.report.history import changes, judge_change, trends
+
+DIGESTS = {"train": "1" * 64, "test": "2" * 64}
+
+
+def entry(number, accuracy, *, made_from=None, **more):
+    """An entry of the history: the n-th run, a day after the one before it."""
+    name = f"{number:064x}"
+    facts = {
+        "fingerprint": name,
+        "made_from": made_from or name,
+        "content_digests": DIGESTS,
+        "finished_at": f"2026-03-{number:02d}T10:00:00+00:00",
+        "val_accuracy": accuracy,
+        "status": "finished",
+    }
+    return entries_of([{**RUN, **facts, **more}])[0]
+
+
+def change_of(entries, *current):
+    (change,) = changes(entries, [f"{number:064x}" for number in current])
+    return change
+
+
+def test_the_log_keeps_every_run_once_in_the_order_they_were_reported(tmp_path):
+    log = tmp_path / "history.jsonl"
+    assert read_history(log) == []
+    append_history(log, [entry(1, 0.7)])
+    append_history(log, [entry(1, 0.7), entry(2, 0.8)])
+    assert [one["val_accuracy"] for one in read_history(log)] == [0.7, 0.8]
+    assert len(log.read_text().splitlines()) == 2
+
+
+def test_the_log_is_only_added_to(tmp_path):
+    log = tmp_path / "history.jsonl"
+    append_history(log, [entry(1, 0.7)])
+    before = log.read_bytes()
+    append_history(log, [entry(2, 0.8)])
+    assert log.read_bytes().startswith(before)
+    untouched = log.stat().st_mtime_ns
+    append_history(log, [entry(2, 0.8)])
+    assert log.stat().st_mtime_ns == untouched
+
+
+@pytest.mark.parametrize("torn", ['{"fingerprint": "ab', "[]", '{"fingerprint": 3}', "\x00\xff"])
+def test_a_torn_line_costs_no_other_line(tmp_path, caplog, torn):
+    log = tmp_path / "history.jsonl"
+    append_history(log, [entry(1, 0.7)])
+    with log.open("a", encoding="latin-1") as file:
+        file.write(torn)
+    append_history(log, [entry(2, 0.8)])
+    assert [one["val_accuracy"] for one in read_history(log)] == [0.7, 0.8]
+    assert "history.jsonl: line 2" in caplog.text
+
+
+def test_a_run_whose_folder_is_gone_stays_in_the_history(make_run, tmp_path):
+    report = build_report([make_run(content_digests=DIGESTS)], current=[], past=[entry(1, 0.7)])
+    (group,) = report["history"]
+    assert len(report["runs"]) == 1
+    assert sorted(point["val_accuracy"] for point in group["points"]) == [0.7, RUN["val_accuracy"]]
+
+
+def test_only_comparable_runs_share_a_group():
+    others = [entry(n, 0.7, **{name: value}) for n, (name, value) in enumerate(
+        [("global_batch_size", 256), ("epochs", 9), ("precision", "float32"), ("hostname", "other"), ("recipe", "x"),
+         ("content_digests", {"train": "3" * 64, "test": "4" * 64})], start=2)]  # fmt: skip
+    groups = trends([entry(1, 0.7), *others], current=[f"{1:064x}"])
+    assert len(groups) == 7
+    assert [group["is_current"] for group in groups] == [True] + [False] * 6
+    assert change_of([entry(1, 0.7), *others], 1)["earlier"] == 0
+
+
+def test_the_first_of_its_kind_is_compared_with_nothing():
+    change = change_of([entry(1, 0.7)], 1)
+    assert (change["since"], change["val_accuracy"]["change"]) == (None, None)
+    assert judge_change(change["val_accuracy"]) == "new"
+
+
+def test_a_change_before_the_noise_is_known_is_no_verdict():
+    change = change_of([entry(1, 0.7), entry(2, 0.71)], 2)
+    assert change["val_accuracy"]["change"] == pytest.approx(0.01)
+    assert judge_change(change["val_accuracy"]) == "unknown"
+    assert judge_change(change_of([entry(1, 0.7), entry(2, 0.7)], 2)["val_accuracy"]) == "noise"
+
+
+@pytest.mark.parametrize(("accuracy", "verdict"), [(0.715, "noise"), (0.75, "better"), (0.65, "worse")])
+def test_a_change_is_held_against_the_spread_of_earlier_runs(accuracy, verdict):
+    past = [0.70, 0.71, 0.69, 0.70]
+    entries = [entry(n, value) for n, value in enumerate([*past, accuracy], start=1)]
+    figure = change_of(entries, 5)["val_accuracy"]
+    # One run against one: each has the spread of all.
+    assert figure["deviation"] == pytest.approx(statistics.stdev(past) * 2**0.5)
+    assert figure["baseline"] == 0.70
+    assert judge_change(figure) == verdict
+
+
+def test_a_change_is_held_against_the_spread_over_seeds_where_there_is_one():
+    before = [entry(n, value, made_from="before", seed=n) for n, value in ((1, 0.70), (2, 0.72), (3, 0.71))]
+    after = [entry(n, value, made_from="after", seed=n) for n, value in ((4, 0.73), (5, 0.75), (6, 0.74))]
+    change = change_of(before + after, 4, 5, 6)
+    figure = change["val_accuracy"]
+    assert change["earlier"] == 3
+    assert (figure["value"], figure["baseline"]) == (pytest.approx(0.74), pytest.approx(0.71))
+    assert figure["deviation"] == pytest.approx(0.01 * (1 / 3 + 1 / 3) ** 0.5)
+    assert judge_change(figure) == "better"
+
+
+def test_a_run_made_again_is_no_second_draw():
+    again = [entry(1, 0.7), {**entry(1, 0.7), "finished_at": "2026-03-01T11:00:00+00:00"}]
+    change = change_of([*again, {**entry(1, 0.7), "finished_at": "2026-03-01T12:00:00+00:00"}, entry(2, 0.8)], 2)
+    assert judge_change(change["val_accuracy"]) == "unknown"
+
+
+def test_a_run_that_diverged_has_no_change_and_stops_nothing(make_run, tmp_path):
+    folder = make_run(content_digests=DIGESTS, val_accuracy=None, train_seconds=None)
+    files = render([folder], tmp_path / "out", past=[entry(1, 0.7)])
+    change = json.loads(files["report.json"])["changes"][0]["val_accuracy"]
+    assert (change["value"], change["change"]) == (None, None)
+
+
+PAST = [entry(n, 0.70 + n / 1000) for n in range(1, 5)]
+
+
+@pytest.mark.parametrize(
+    ("gate", "accuracy", "failure"),
+    [
+        (Gate(), 0.1, None),
+        (Gate(min_val_accuracy=0.7), 0.7, None),
+        (Gate(min_val_accuracy=0.7), 0.69, "69.00 %, demanded are at least 70.00 %"),
+        (Gate(min_val_accuracy=0.7), None, "–, demanded are at least 70.00 %"),
+        (Gate(max_regression_sigma=3), 0.702, None),
+        (Gate(max_regression_sigma=3), 0.9, None),
+        (Gate(max_regression_sigma=3), 0.65, "fell from 70.40 % to 65.00 %"),
+    ],
+)
+def test_the_gate_fails_for_what_its_settings_demand(make_run, gate, accuracy, failure):
+    folder = make_run(content_digests=DIGESTS, val_accuracy=accuracy, finished_at="2026-03-09T10:00:00+00:00", epochs=2)
+    outcome = build_report([folder], current=[RUN["fingerprint"]], past=PAST, gate=gate)["gate"]
+    if gate == Gate():
+        assert outcome is None
+    else:
+        assert outcome["passed"] == (failure is None)
+        assert failure is None or failure in outcome["failures"][0]
+
+
+def test_the_gate_does_not_judge_noise_that_is_not_known_nor_a_run_that_was_skipped(make_run):
+    folder = make_run(content_digests=DIGESTS, val_accuracy=0.1, finished_at="2026-03-09T10:00:00+00:00")
+    gate = Gate(max_regression_sigma=1)
+    assert build_report([folder], current=[RUN["fingerprint"]], past=PAST[:1], gate=gate)["gate"]["passed"]
+    skipped = make_run("skipped", curves=[], **(SKIPPED | {"fingerprint": "b" * 64}))
+    assert build_report([skipped], current=["b" * 64], gate=Gate(min_val_accuracy=0.9))["gate"]["passed"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_failed_gate_and_a_change_are_said_in_every_rendering(make_run, tmp_path, name):
+    folder = make_run(content_digests=DIGESTS, val_accuracy=0.65, finished_at="2026-03-09T10:00:00+00:00")
+    write_manifest(folder, stage="Train", identity={"settings": {}, "upstream": {}}, details={})
+    text = render([folder], tmp_path / "out", past=PAST, gate=Gate(min_val_accuracy=0.7))[name]
+    if name == "report.json":
+        assert json.loads(text)["gate"]["failures"]
+        return
+    assert "The gate failed." in text
+    for words in (
+        "Since the last comparable run (2026-03-04 10:00 UTC): validation accuracy −5.40 points, worse (29.6 σ)",
+        "images/s 0, within noise",
+    ):
+        assert words in text
+
+
+def test_the_terminal_says_a_change_and_a_failed_gate(make_run):
+    folder = make_run(content_digests=DIGESTS, val_accuracy=0.65, finished_at="2026-03-09T10:00:00+00:00")
+    report = build_report([folder], current=[RUN["fingerprint"]], past=PAST, gate=Gate(min_val_accuracy=0.7))
+    text = format_table(report, width=300)
+    assert "! The gate failed." in text
+    assert "validation accuracy −5.40 points, worse" in text

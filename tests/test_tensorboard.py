@@ -1,0 +1,79 @@
+"""TensorBoard itself, started as make tensorboard starts it, and asked for what it shows of a run."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from luigi_process import PROJECT
+from test_training import run
+
+WAIT_SECONDS = 120
+
+
+@pytest.fixture(scope="module")
+def tensorboard(small_records, tmp_path_factory):
+    """A function that asks a TensorBoard on a free port of loopback for a path of its data."""
+    root = tmp_path_factory.mktemp("root")
+    (root / "runs").mkdir()
+    run(small_records, root / "runs" / "cnn", epochs=2)
+    recipe = re.search(r"^\t@(\$\(BIN\)/tensorboard .*)$", (PROJECT / "Makefile").read_text(), re.MULTILINE)[1]
+    known = {"$(BIN)/": "", "$(ROOT)": str(root), "$(ARGS)": "--port 0 --load_fast=false"}
+    for name, value in known.items():
+        recipe = recipe.replace(name, value)
+    program, *arguments = recipe.split()
+
+    command = [str(Path(sys.executable).with_name(program)), *arguments]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            address = next(found[0] for line in process.stderr if (found := re.search(r"http://[^ ]+", line)))
+            yield lambda path, **body: ask(f"{address.rstrip('/')}/data/{path}", body)
+        finally:
+            process.terminate()
+
+
+def ask(address: str, body: dict):
+    """What TensorBoard answers, once it has read the run."""
+    assert address.startswith("http://127.0.0.1:"), "on loopback alone"
+    until = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < until:
+        data = json.dumps(body).encode() if body else None
+        request = urllib.request.Request(address, data, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=WAIT_SECONDS) as answer:
+            found = json.load(answer)
+        if found:
+            return found
+        time.sleep(0.5)
+    raise AssertionError(f"{address} has nothing to show")
+
+
+@pytest.mark.slow
+def test_tensorboard_shows_the_scalars_of_train_and_validation_by_epoch(tensorboard):
+    tags = tensorboard("plugin/scalars/tags")
+    assert set(tags) == {"cnn/tensorboard/train", "cnn/tensorboard/validation"}
+    assert set(tags["cnn/tensorboard/validation"]) == {"epoch_accuracy", "epoch_loss"}
+    points = tensorboard("plugin/scalars/scalars?run=cnn/tensorboard/validation&tag=epoch_accuracy")
+    assert [step for _, step, _ in points] == [1, 2]
+
+
+@pytest.mark.slow
+def test_tensorboard_shows_the_images_of_mistakes_and_what_they_were_taken_for(tensorboard):
+    assert "mistakes" in tensorboard("plugin/images/tags")["cnn/tensorboard"]
+    images = tensorboard("plugin/images/images?run=cnn/tensorboard&tag=mistakes&sample=0")
+    assert images[0]["step"] == 2
+    assert len(images) == 1
+    (text,) = tensorboard("plugin/text/text?run=cnn/tensorboard&tag=mistakes_in_words")
+    assert "taken for" in text["text"]
+
+
+@pytest.mark.slow
+def test_tensorboard_shows_the_hyper_parameters_with_the_metrics_they_led_to(tensorboard):
+    tensorboard("plugin/scalars/tags")
+    found = tensorboard("plugin/hparams/experiment", experimentName="")
+    assert {info["name"] for info in found["hparamInfos"]} >= {"recipe", "global_batch_size", "epochs", "seed"}
+    assert {(info["name"]["group"], info["name"]["tag"]) for info in found["metricInfos"]} == {
+        ("train", "examples_per_second"), ("validation", "epoch_accuracy")}  # fmt: skip
