@@ -10,7 +10,7 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pipeline status doctor verify clean-stale test test-faults lint format lock clean
+.PHONY: help setup pipeline nightly status doctor verify clean-stale test test-faults lint format lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -32,6 +32,9 @@ FORCED = $(if $(FORCE),--Force-stage $(if $(filter 1,$(FORCE)),Source,$(FORCE)))
 
 pipeline: setup ## run what is stale of Source, Records, Train, Report (ARGS="--Train-epochs 1", FORCE=Train)
 	@$(BIN)/luigi --module tasks Report $(FORCED) $(ARGS)
+
+nightly: setup ## the same, and keep the report of today (UTC) (DATE=2026-11-20)
+	@$(BIN)/luigi --module tasks Nightly --date $(or $(DATE),$(shell date -u +%F)) $(FORCED) $(ARGS)
 
 status: setup ## what is fresh, stale, missing or damaged, and why (ARGS="--json")
 	@$(BIN)/python -m tasks.status $(ARGS)

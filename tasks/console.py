@@ -24,6 +24,8 @@ from tasks import interrupt
 
 _HANDLER_NAME = "tensorcraft-console"
 
+_logger = logging.getLogger(__name__)
+
 # What TensorFlow's native libraries write while they load, before any of their log levels is in force.
 _CHATTER = re.compile(rb"I\d{4} \d\d:|WARNING: All log messages before absl::InitializeLog\(\)")
 
@@ -72,6 +74,20 @@ def quiet_imports() -> Iterator[None]:
             os.dup2(terminal, 2)
             written.seek(0)
             os.write(2, b"".join(line for line in written if not _CHATTER.match(line)))
+
+
+@contextlib.contextmanager
+def leaving_on_errors() -> Iterator[None]:
+    """For where Luigi asks what there is to do: it would show a traceback of any exception there, and go on.
+
+    Raises:
+        SystemExit: for an error written for the user, with its exit code.
+    """
+    try:
+        yield
+    except PipelineError as error:
+        _logger.error("ERROR %s: %s", type(error).__name__, error)
+        raise SystemExit(error.exit_code) from error
 
 
 class _ExitCode(logging.Handler):

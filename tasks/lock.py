@@ -20,7 +20,7 @@ LOCK_NAME = ".lock"
 
 # Where unfinished work lies (the report's in the root itself) and how it is called: by manifest.publishing after the
 # artefact and the process, and by the records' spilled blocks.
-_PLACES = (".", "source", "records", "tuning", "runs", "checkpoints", "checkpoints/*")
+_PLACES = (".", "source", "records", "tuning", "runs", "checkpoints", "checkpoints/*", "report/history")
 _UNFINISHED = re.compile(r"\..+\.\d+\.tmp(\.old)?|\.spill-\w+")
 
 _logger = logging.getLogger(__name__)

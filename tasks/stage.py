@@ -17,7 +17,7 @@ from pathlib import Path
 import luigi
 
 from pipeline.config import ForceSettings
-from pipeline.errors import DamagedArtefactError, PipelineError
+from pipeline.errors import DamagedArtefactError
 from pipeline.fingerprint import code_digests, fingerprint, package_versions
 from pipeline.manifest import MANIFEST_NAME, check_files, publishing, read_manifest, write_manifest
 from pipeline.staleness import differences
@@ -200,11 +200,8 @@ class Stage(luigi.Task):
         """
         if all(task.complete() for task in self.below) and self.condition().state == "fresh":
             return True
-        try:
+        with console.leaving_on_errors():
             lock.hold()
-        except PipelineError as error:
-            _logger.error("ERROR %s: %s", type(error).__name__, error)
-            raise SystemExit(error.exit_code) from error
         return False
 
     def run(self) -> None:

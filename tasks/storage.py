@@ -4,6 +4,7 @@
 <root>/records/<dataset>-<fingerprint>/   sharded TFRecords
 <root>/runs/<model>-<fingerprint>/        one trained run
 <root>/report/                            the newest report, always at this path
+<root>/report/history/<date>/             the report of that date, where runs are scheduled
 """
 
 from pathlib import Path

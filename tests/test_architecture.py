@@ -19,6 +19,7 @@ DIRECTION = {
     "manifest": {"errors", "fingerprint", "space"},
     "metrics": set(),
     "staleness": set(),
+    "nights": {"errors", "manifest"},
     "sources": {"config", "errors", "sources"},
     "records": set(),
     "workers": {"errors"},
