@@ -33,8 +33,8 @@ FORCED = $(if $(FORCE),--Force-stage $(if $(filter 1,$(FORCE)),Source,$(FORCE)))
 pipeline: setup ## run what is stale of Source, Records, Train, Report (ARGS="--Train-epochs 1", FORCE=Train)
 	@$(BIN)/luigi --module tasks Report $(FORCED) $(ARGS)
 
-nightly: setup ## the same, and keep the report of today (UTC) (DATE=2026-11-20)
-	@$(BIN)/luigi --module tasks Nightly --date $(or $(DATE),$(shell date -u +%F)) $(FORCED) $(ARGS)
+nightly: setup ## the same without anyone watching, and keep the report of today (UTC) (DATE=2026-11-20)
+	@$(BIN)/python -m tasks.unattended Nightly --date $(or $(DATE),$(shell date -u +%F)) $(FORCED) $(ARGS)
 
 status: setup ## what is fresh, stale, missing or damaged, and why (ARGS="--json")
 	@$(BIN)/python -m tasks.status $(ARGS)

@@ -25,6 +25,7 @@ if "LUIGI_CONFIG_PATH" in os.environ:
     luigi.configuration.add_config_path(os.environ["LUIGI_CONFIG_PATH"])
 
 from tasks.nightly import Nightly  # noqa: E402
+from tasks.notify import Metrics, Notify  # noqa: E402
 from tasks.records import Records  # noqa: E402
 from tasks.report import Report  # noqa: E402
 from tasks.source import Source  # noqa: E402
@@ -32,4 +33,4 @@ from tasks.stage import Force  # noqa: E402
 from tasks.storage import Storage  # noqa: E402
 from tasks.train import Train  # noqa: E402
 
-__all__ = ["Force", "Nightly", "Records", "Report", "Source", "Storage", "Train"]
+__all__ = ["Force", "Metrics", "Nightly", "Notify", "Records", "Report", "Source", "Storage", "Train"]

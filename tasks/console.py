@@ -20,7 +20,7 @@ import luigi.retcodes
 from luigi.parameter import UnconsumedParameterWarning
 
 from pipeline.errors import PipelineError
-from tasks import interrupt
+from tasks import events, interrupt
 
 _HANDLER_NAME = "tensorcraft-console"
 
@@ -51,6 +51,7 @@ def configure() -> None:
     warnings.simplefilter("ignore", UnconsumedParameterWarning)
     sys.excepthook = _report_uncaught
     interrupt.listen()
+    events.listen()
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import pytest
 PROJECT = Path(__file__).resolve().parent.parent
 
 # Each module of pipeline may import those of ours that are named.
-LEAVES = {"config", "errors", "fingerprint", "manifest", "metrics", "space", "staleness"}
+LEAVES = {"config", "errors", "fingerprint", "manifest", "metrics", "schedule", "space", "staleness"}
 DIRECTION = {
     "errors": set(),
     "config": {"errors"},
@@ -20,6 +20,9 @@ DIRECTION = {
     "metrics": set(),
     "staleness": set(),
     "nights": {"errors", "manifest"},
+    "schedule": set(),
+    "notify": {"schedule"},
+    "monitoring": set(),
     "sources": {"config", "errors", "sources"},
     "records": set(),
     "workers": {"errors"},
@@ -55,6 +58,8 @@ THIRD_PARTY = {
     | {"verify"},
     "keras": {"models", "checkpoint", "recipes", "breakdown", "computation", "tuning", "training"},
     "jinja2": {"report"},
+    "prometheus_client": {"monitoring"},
+    "requests": {"sources", "notify"},
     "matplotlib": {"report"},
 }
 
@@ -116,7 +121,16 @@ def test_every_setting_stands_in_the_config_file():
 
     parser = configparser.ConfigParser()
     parser.read(PROJECT / "config.ini")
-    for task in (tasks.Storage, tasks.Force, tasks.Source, tasks.Records, tasks.Train, tasks.Report):
+    for task in (
+        tasks.Storage,
+        tasks.Force,
+        tasks.Notify,
+        tasks.Metrics,
+        tasks.Source,
+        tasks.Records,
+        tasks.Train,
+        tasks.Report,
+    ):
         for name, parameter in task.get_params():
             written = parser[task.get_task_family()][name]
             assert parameter.parse(written) == parameter._default, f"[{task.get_task_family()}] {name}"
