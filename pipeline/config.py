@@ -41,6 +41,8 @@ MAX_GLOBAL_BATCH_SIZE = 1_000_000
 MAX_SEED = 2**31 - 1
 MAX_SHARDS = 99_999
 MAX_REPLICAS = 64
+# Runs, or days: nearly three hundred years.
+MAX_KEPT = 100_000
 # What a chat service or a mail still shows.
 MAX_LOG_LINES = 200
 # A year, below what an alarm of the operating system takes.
@@ -49,13 +51,17 @@ MAX_TIME_LIMIT_SECONDS = 366 * 24 * 3600
 
 @dataclass(frozen=True, kw_only=True)
 class StorageSettings:
-    """Where artefacts go, and what to do when another process is at work there; section [Storage]."""
+    """Where artefacts go, how long they are kept, and what if another process works there; section [Storage]."""
 
     root: str = "data"
     on_busy: str = "leave"
+    keep_runs: int = 0
+    keep_days: int = 0
 
     def __post_init__(self) -> None:
         _one_of("Storage", "on_busy", ON_BUSY, self.on_busy)
+        _in_range("Storage", "keep_runs", self.keep_runs, 0, MAX_KEPT)
+        _in_range("Storage", "keep_days", self.keep_days, 0, MAX_KEPT)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.manifest import MANIFEST_NAME, discard, read_manifest
 from pipeline.nights import referred_runs
 from tasks import command, lock
-from tasks.nightly import history_folder
+from tasks.report import history_folder
 from tasks.stage import Stage
 from tasks.storage import root_folder
 

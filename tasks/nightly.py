@@ -15,9 +15,10 @@ import luigi
 from pipeline.config import refuse
 from pipeline.errors import DamagedArtefactError
 from pipeline.nights import publish_night, read_night, whole_nights
-from tasks import console, lock
-from tasks.report import Report
-from tasks.storage import root_folder
+from pipeline.retention import is_past
+from tasks import command, console, lock, retention
+from tasks.report import Report, history_folder
+from tasks.storage import Storage, root_folder
 
 _logger = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class Nightly(luigi.Task):
             # RangeDaily asks before it makes a task of ours, and a bad setting is refused before any work starts.
             Report()
         done = {night.date for night in whole_nights(history_folder())[0]}
-        return [day for day in parameter_tuples if day in done]
+        return [day for day in parameter_tuples if day in done or _is_past(day)]
 
     def requires(self) -> Report:
         """The report to keep."""
@@ -57,11 +58,13 @@ class Nightly(luigi.Task):
         return history_folder() / self.date.isoformat()
 
     def complete(self) -> bool:
-        """Whether the date has its report; where it has not, the storage root is ours now.
+        """Whether the date has its report, or needs none any longer; if it does, the storage root is ours now.
 
         Raises:
             SystemExit: the root cannot be had, with the error's exit code.
         """
+        if _is_past(self.date):
+            return True
         try:
             read_night(self.folder())
             return True
@@ -74,6 +77,9 @@ class Nightly(luigi.Task):
 
     def run(self) -> None:
         """Keep a copy of the report, and say whether anything was new."""
+        if retention.apply(command.from_below(self.report)):
+            # Runs it showed are gone.
+            self.report.run()
         night = publish_night(history_folder(), self.date, root_folder() / Report.kind)
         if night.same_as:
             _logger.info("%s: dataset, code and settings of %s, its runs are reused", self, night.same_as)
@@ -87,13 +93,13 @@ class Nightly(luigi.Task):
 
 @Nightly.event_handler(luigi.Event.DEPENDENCY_PRESENT)
 def say_nothing_to_do(nightly: Nightly) -> None:
-    """Luigi found that the date has its report."""
-    _logger.info("%s: has its report", nightly)
+    """Luigi found that there is nothing to do for the date."""
+    past = _is_past(nightly.date)
+    _logger.info("%s: %s", nightly, "before [Storage] keep_days, needs no report" if past else "has its report")
 
 
-def history_folder() -> Path:
-    """Where the dated copies of the report lie."""
-    return root_folder() / Report.kind / "history"
+def _is_past(day: date) -> bool:
+    return is_past(day, Storage().keep_days, today())
 
 
 def today() -> date:

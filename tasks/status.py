@@ -4,7 +4,7 @@ import json
 
 from pipeline.nights import missing_between, whole_nights
 from tasks import command
-from tasks.nightly import history_folder
+from tasks.report import history_folder
 from tasks.stage import Condition
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import luigi
 
 from pipeline.config import StorageSettings
+from tasks.settings import IntSetting
 
 PROJECT_FOLDER = Path(__file__).resolve().parent.parent
 
@@ -21,6 +22,8 @@ class Storage(luigi.Config):
 
     root = luigi.Parameter(default="data", description="Folder for everything the pipeline writes.")
     on_busy = luigi.Parameter(default="leave", description="Another run is at work there: leave, or wait.")
+    keep_runs = IntSetting(default=0, description="Newest runs that Nightly keeps; 0: all.")
+    keep_days = IntSetting(default=0, description="Days for which Nightly keeps runs and dated reports; 0: for ever.")
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)

@@ -202,10 +202,7 @@ def _what_there_is() -> dict:
     """Figures of the artefacts the settings reach, as far as they have been made."""
     stage_seconds, records, runs = {}, {}, []
     with contextlib.suppress(PipelineError):
-        waiting = [Report()]
-        while waiting:
-            stage = waiting.pop()
-            waiting += stage.below
+        for stage in command.from_below(Report()):
             if not stage.is_known() or stage.condition().state not in ("fresh", "stale"):
                 continue
             with contextlib.suppress(PipelineError):

@@ -20,6 +20,7 @@ DIRECTION = {
     "metrics": set(),
     "staleness": set(),
     "nights": {"errors", "manifest"},
+    "retention": {"errors", "manifest", "metrics", "nights"},
     "schedule": set(),
     "notify": {"schedule"},
     "monitoring": set(),
