@@ -69,6 +69,7 @@ def train(
     fingerprint: str,
     checkpoints: Path,
     tuning: Mapping | None = None,
+    progress: Callable[[str, int], None] = lambda _, __: None,
 ) -> dict:
     """Train on published records; leaves record, metrics, weights, model and TensorBoard logs in ``folder``.
 
@@ -81,6 +82,7 @@ def train(
         checkpoints: folder of the run's checkpoints; one that is there is gone on from. It outlives a failure, and the
             caller removes it once the run is published.
         tuning: what tuning.tune found; None computes by rule.
+        progress: told after each epoch, in words and as a percentage.
 
     Returns:
         The run's record as it was written, plain JSON data; times in seconds, accuracies as fractions. Its status is
@@ -127,7 +129,7 @@ def train(
         checkpoint_seconds.append(time.perf_counter() - started)
 
     with hardware.explaining(placement):
-        _run_epochs(model, stream, test, settings.epochs, folder, rows, after_epoch)
+        _run_epochs(model, stream, test, settings.epochs, folder, rows, after_epoch, progress)
     _save(model, manifest, settings, computation.precision, folder)
     return _finish(
         folder,
@@ -188,6 +190,7 @@ def _run_epochs(
     folder: Path,
     rows: list[dict[str, float]],
     after_epoch: Callable[[], None],
+    progress: Callable[[str, int], None],
 ) -> None:
     """Run the epochs that ``rows`` does not have yet, adding a row for each; write all rows to the run's folder."""
     writers = {
@@ -199,7 +202,7 @@ def _run_epochs(
         rows.append(_run_epoch(model, stream, test, epoch))
         after_epoch()
         _write_row(folder, writers, rows[-1])
-        _report_progress(rows, epochs)
+        progress(_report_progress(rows, epochs), 100 * len(rows) // epochs)
     for writer in writers.values():
         writer.close()
 
@@ -238,15 +241,17 @@ def _write_summaries(writers: Mapping[str, tf.summary.SummaryWriter], row: Mappi
         tf.summary.scalar("examples_per_second", row["examples_per_second"])
 
 
-def _report_progress(rows: list[dict[str, float]], epochs: int) -> None:
+def _report_progress(rows: list[dict[str, float]], epochs: int) -> str:
     row, left = rows[-1], epochs - len(rows)
     # The first epoch compiles: judge what is left by the newest.
     seconds_left = left * (row["train_seconds"] + row["evaluation_seconds"])
-    _logger.info(
-        "epoch %d/%d: %.1f s, %s images/s, accuracy %.4f, validation accuracy %.4f, %s",
-        *(row["epoch"], epochs, row["train_seconds"], f"{row['examples_per_second']:,.0f}"),
-        *(row["accuracy"], row["val_accuracy"], f"{seconds_left:.0f} s left" if left else "done"),
+    message = (
+        f"epoch {row['epoch']}/{epochs}: {row['train_seconds']:.1f} s, {row['examples_per_second']:,.0f} images/s, "
+        f"accuracy {row['accuracy']:.4f}, validation accuracy {row['val_accuracy']:.4f}, "
+        f"{f'{seconds_left:.0f} s left' if left else 'done'}"
     )
+    _logger.info("%s", message)
+    return message
 
 
 def _save(model: keras.Model, manifest: Mapping, settings: TrainSettings, precision: str, folder: Path) -> None:

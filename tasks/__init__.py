@@ -1,7 +1,7 @@
 """The DAG: Source → Records → Train → Report (→ Nightly), as Luigi tasks. They wire; ``pipeline`` does the work.
 
-Importing this package loads ``config.ini`` from the project's folder. A file named by ``LUIGI_CONFIG_PATH`` is read
-after it and wins.
+Importing this package loads ``config.ini`` from the project's folder, then ``central.ini`` where the environment says
+``TENSORCRAFT_SCHEDULER=central``. A file named by ``LUIGI_CONFIG_PATH`` is read after them and wins.
 """
 
 import os
@@ -21,6 +21,8 @@ warnings.filterwarnings("ignore", message='Parameter "param_name" with value "No
 PROJECT_FOLDER = Path(__file__).resolve().parent.parent
 
 luigi.configuration.add_config_path(str(PROJECT_FOLDER / "config.ini"))
+if os.environ.get("TENSORCRAFT_SCHEDULER") == "central":
+    luigi.configuration.add_config_path(str(PROJECT_FOLDER / "central.ini"))
 if "LUIGI_CONFIG_PATH" in os.environ:
     luigi.configuration.add_config_path(os.environ["LUIGI_CONFIG_PATH"])
 

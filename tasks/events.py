@@ -1,13 +1,16 @@
-"""Events: what Luigi's tasks do, told to the process that supervises this one, if there is one (see unattended.py).
+"""Events: what Luigi's tasks do, told to those who have to know.
 
-Through a pipe, not through the log: that is for people, and not through a file: the disk may be full.
+A process that supervises this one, if there is one (see unattended.py), hears of it through a pipe: the log is for
+people, and for a file the disk may be full. Luigi's own worker hears of a failure by a signal.
 """
 
 import json
 import os
+import signal
 from collections.abc import Callable
 
 import luigi
+import luigi.worker
 
 DESCRIPTOR_VARIABLE = "TENSORCRAFT_EVENTS_FD"
 
@@ -17,10 +20,22 @@ _LONGEST_REASON = 2_000
 
 def listen() -> None:
     """Tell of each task that begins, ends or fails; in workers that Luigi forks as well."""
+    if luigi.worker.worker().keep_alive:
+        for event in (luigi.Event.FAILURE, luigi.Event.BROKEN_TASK):
+            luigi.Task.event_handler(event)(_leaver(os.getpid()))
     descriptor = os.environ.get(DESCRIPTOR_VARIABLE, "")
     if descriptor.isdigit():
         for event in (luigi.Event.START, luigi.Event.SUCCESS, luigi.Event.FAILURE):
             luigi.Task.event_handler(event)(_teller(int(descriptor), event))
+
+
+def _leaver(worker: int) -> Callable[..., None]:
+    """With ``keep_alive`` Luigi's worker would wait to try again; this signal is its own way to be sent home."""
+
+    def leave(*_: object) -> None:
+        os.kill(worker, signal.SIGUSR1)
+
+    return leave
 
 
 def _teller(descriptor: int, event: str) -> Callable[..., None]:

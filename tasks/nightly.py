@@ -18,7 +18,7 @@ from pipeline.nights import publish_night, read_night, whole_nights
 from pipeline.retention import is_past
 from tasks import command, console, lock, retention
 from tasks.report import Report, history_folder
-from tasks.storage import Storage, root_folder
+from tasks.storage import Storage, of_this_root, root_folder
 
 _logger = logging.getLogger(__name__)
 
@@ -31,6 +31,7 @@ class Nightly(luigi.Task):
     def __init__(self, *args: object, **kwargs: object) -> None:
         console.configure()
         super().__init__(*args, **kwargs)
+        self.task_id = of_this_root(self.task_id)
         if self.date > today():
             refuse("Nightly", "date", f"a date up to {today()} (UTC)", self.date.isoformat())
         # Made here, and with it the stages below: a bad setting anywhere is refused before any work starts.

@@ -1,10 +1,15 @@
 """Sections [Notify] and [Metrics]: whom and what is told of runs without anyone watching (see unattended.py)."""
 
+from pathlib import Path
+
 import luigi
 from luigi.parameter import ParameterVisibility
 
 from pipeline.config import MetricsSettings, NotifySettings
 from tasks.settings import IntSetting
+from tasks.storage import root_folder
+
+_REPORT_NAME = "report.html"
 
 
 class Notify(luigi.Config):
@@ -29,3 +34,22 @@ class Metrics(luigi.Config):
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         MetricsSettings(**self.param_kwargs)
+
+
+def report_path() -> str:
+    """Where people find the newest report: its address if one is set, else its path."""
+    return _address() or str(_report())
+
+
+def report_url() -> str:
+    """The same for a browser."""
+    return _address() or _report().as_uri()
+
+
+def _address() -> str:
+    base = Notify().report_url
+    return f"{base.rstrip('/')}/{_REPORT_NAME}" if base else ""
+
+
+def _report() -> Path:
+    return root_folder() / "report" / _REPORT_NAME

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import luigi
+from luigi.rpc import RPCError
 
 from pipeline.config import ForceSettings
 from pipeline.errors import DamagedArtefactError
@@ -23,8 +24,9 @@ from pipeline.manifest import MANIFEST_NAME, check_files, publishing, read_manif
 from pipeline.staleness import differences
 from tasks import console, lock
 from tasks.interrupt import time_limit
+from tasks.notify import report_url
 from tasks.settings import check_config_file
-from tasks.storage import root_folder
+from tasks.storage import of_this_root, root_folder
 
 _logger = logging.getLogger(__name__)
 
@@ -117,6 +119,7 @@ class Stage(luigi.Task):
     def __init__(self, *args: object, **kwargs: object) -> None:
         console.configure()
         super().__init__(*args, **kwargs)
+        self.task_id = of_this_root(self.task_id)
         check_config_file()
         # Made here, and with it the stages below: a bad setting anywhere is refused before any work starts.
         self.settings, self.force = self.make_settings(), Force()
@@ -211,6 +214,9 @@ class Stage(luigi.Task):
             _logger.info("%s: unchanged, reusing %s", self.task_family, target)
             return
         _logger.info("%s: %s, making %s", self.task_family, condition, target)
+        if self.set_tracking_url:
+            with contextlib.suppress(RPCError):
+                self.set_tracking_url(report_url())
         self.publish(target)
 
     def publish(self, target: ArtefactTarget) -> None:

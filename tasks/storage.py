@@ -7,6 +7,7 @@
 <root>/report/history/<date>/             the report of that date, where runs are scheduled
 """
 
+import hashlib
 from pathlib import Path
 
 import luigi
@@ -28,6 +29,11 @@ class Storage(luigi.Config):
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         StorageSettings(**self.param_kwargs)
+
+
+def of_this_root(task_id: str) -> str:
+    """The id by which a central scheduler knows a task: the same one on another storage root is another."""
+    return f"{task_id}_{hashlib.sha256(str(root_folder()).encode()).hexdigest()[:10]}"
 
 
 def root_folder() -> Path:

@@ -1,9 +1,11 @@
 """Train: streams the shards into a Keras model and leaves one run."""
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
 import luigi
+from luigi.rpc import RPCError
 
 from pipeline.config import TrainSettings
 from pipeline.manifest import discard
@@ -92,6 +94,7 @@ class Train(Stage):
         with console.quiet_imports():
             from pipeline import training
 
+        self.show_progress("starting", 0)
         records = Records()
         record = training.train(
             records.output().folder,
@@ -101,9 +104,18 @@ class Train(Stage):
             fingerprint=self.output().expected,
             checkpoints=self.checkpoints(),
             tuning=self.tuner().choice() if self.tune == "measure" else None,
+            progress=self.show_progress,
         )
         skipped = {"provisional": f"{self.device} was not there: it is tried again"}
         return skipped if record["status"] == "skipped" else {}
+
+    def show_progress(self, message: str, percentage: int) -> None:
+        """Tell whoever looks at Luigi's visualiser; where nobody can, training goes on."""
+        # Luigi gives a task these while its worker runs it.
+        if self.set_status_message:
+            with contextlib.suppress(RPCError):
+                self.set_status_message(message)
+                self.set_progress_percentage(percentage)
 
     def checkpoints(self) -> Path:
         """Where an interrupted run goes on from; outside its artefact, which is whole or not there."""

@@ -32,7 +32,7 @@ from pipeline.errors import PipelineError
 from pipeline.metrics import RECORD_NAME
 from pipeline.schedule import Outcome
 from tasks import command, console, events
-from tasks.notify import Metrics, Notify
+from tasks.notify import Metrics, Notify, report_path
 from tasks.report import Report
 from tasks.storage import PROJECT_FOLDER, Storage, root_folder
 from tasks.train import Train
@@ -155,7 +155,7 @@ def _settle(path: Path, outcome: Outcome, secrets: set[str]) -> None:
             event = schedule.due(state, outcome, channel)
             if event:
                 told = notify.message(
-                    outcome, event=event, host=socket.gethostname(), since=since, report=_report_address()
+                    outcome, event=event, host=socket.gethostname(), since=since, report=report_path()
                 )
                 if tell(told):
                     schedule.settle(state, outcome, channel)
@@ -174,11 +174,6 @@ def _by_email(told: dict) -> bool:
     # Luigi logs what goes wrong here.
     luigi.notifications.send_error_email(told["text"], notify.as_text(told))
     return True
-
-
-def _report_address() -> str:
-    base = Notify().report_url
-    return f"{base.rstrip('/')}/report.html" if base else str(root_folder() / Report.kind / "report.html")
 
 
 def _measure(state_path: Path, outcome: Outcome) -> None:
