@@ -39,7 +39,7 @@ pipeline: setup ## run what is stale of Source, Records, Train, Report (ARGS="--
 	@$(BIN)/luigi --module tasks Report $(FORCED) $(ARGS)
 
 nightly: setup ## the same without anyone watching, and keep the report of today (UTC) (DATE=2026-11-20)
-	@$(BIN)/python -m tasks.unattended Nightly --date $(or $(DATE),$(shell date -u +%F)) $(FORCED) $(ARGS)
+	@$(BIN)/python -m tasks.unattended Nightly $(if $(DATE),--date $(DATE)) $(FORCED) $(ARGS)
 
 # The scheduler unpickles its state when it starts: whoever can write there runs code as this user.
 SCHEDULER_STATE ?= $(or $(XDG_STATE_HOME),$(HOME)/.local/state)/tensorcraft

@@ -36,6 +36,7 @@ class Outcome:
         stage: the task that failed or was at work, empty where none was.
         reason: the error in words, empty where there was none.
         log: its last lines.
+        invocation: systemd's name of the run, empty where it did not start it.
     """
 
     task: str
@@ -45,6 +46,7 @@ class Outcome:
     stage: str = ""
     reason: str = ""
     log: tuple[str, ...] = ()
+    invocation: str = ""
 
     def ended_at(self) -> datetime:
         """When it ended."""

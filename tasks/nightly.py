@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 class Nightly(luigi.Task):
     """``luigi --module tasks Nightly --date 2026-11-20``; the artefact is ``report/history/2026-11-20/``."""
 
-    date = luigi.DateParameter(description="The date, in UTC.")
+    date = luigi.DateParameter(default=datetime.now(UTC).date(), description="The date, in UTC; today's by default.")
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         console.configure()

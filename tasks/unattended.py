@@ -45,21 +45,21 @@ _logger = logging.getLogger(__name__)
 def main(argv: Sequence[str]) -> int:
     """Run the task, then remember, tell and measure; returns its exit code."""
     console.configure()
-    with _settings(argv):
+    with settings(argv):
         state_path, log_lines = root_folder() / schedule.STATE_NAME, Notify().log_lines
-        secrets = _secrets()
+        secrets = known_secrets()
         with _logging_failures("no room could be reserved for what became of this run"):
             schedule.reserve(state_path)
         outcome = _supervise(argv, log_lines, secrets)
         with _logging_failures("what became of this run could not be remembered"):
-            _settle(state_path, outcome, secrets)
+            settle(state_path, outcome)
         with _logging_failures("the figures for Prometheus could not be written"):
             _measure(state_path, outcome)
     return outcome.exit_code
 
 
 @contextlib.contextmanager
-def _settings(argv: Sequence[str]) -> Iterator[None]:
+def settings(argv: Sequence[str]) -> Iterator[None]:
     """The settings of the run; where it will be refused, those of the file alone, to tell of that."""
     with contextlib.ExitStack() as stack:
         try:
@@ -72,7 +72,8 @@ def _settings(argv: Sequence[str]) -> Iterator[None]:
         yield
 
 
-def _secrets() -> set[str]:
+def known_secrets() -> set[str]:
+    """What must not leave this machine in a message, nor stand in what is remembered."""
     known = {luigi.notifications.smtp().password or "", *notify.host_secrets(Notify().webhook_url)}
     return known | notify.environment_secrets()
 
@@ -114,6 +115,7 @@ def _supervise(argv: Sequence[str], log_lines: int, secrets: set[str]) -> Outcom
         stage=stage if exit_code else "",
         reason=notify.redact(reason, secrets) if exit_code else "",
         log=tuple(last)[-log_lines:] if log_lines else (),
+        invocation=os.environ.get("INVOCATION_ID", ""),
     )
 
 
@@ -146,7 +148,7 @@ def _task_name(argv: Sequence[str]) -> str:
     return " ".join([words[0] if words else "", *dates])
 
 
-def _settle(path: Path, outcome: Outcome, secrets: set[str]) -> None:
+def settle(path: Path, outcome: Outcome) -> None:
     """Remember the outcome, and tell each channel what is due to it."""
     with fasteners.InterProcessLock(path.with_name(f".{path.name}.lock")):
         state = schedule.read_state(path)
