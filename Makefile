@@ -10,7 +10,7 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pipeline status doctor verify clean-stale report-diff tensorboard export test test-faults bench lint format lock clean
+.PHONY: help setup pipeline nightly scheduler status doctor verify clean-stale report-diff tensorboard export test test-faults bench lint format lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -30,8 +30,26 @@ $(BIN)/.installed-$(EXTRA): $(LOCK) pyproject.toml
 # FORCE=Train makes that stage and all after it again, FORCE=1 every stage.
 FORCED = $(if $(FORCE),--Force-stage $(if $(filter 1,$(FORCE)),Source,$(FORCE)))
 
+# local: inside each process; central: the one that "make scheduler" runs.
+SCHEDULER ?= local
+$(if $(filter-out local central,$(SCHEDULER)),$(error SCHEDULER: expected local or central, got $(SCHEDULER)))
+export TENSORCRAFT_SCHEDULER = $(SCHEDULER)
+
 pipeline: setup ## run what is stale of Source, Records, Train, Report (ARGS="--Train-epochs 1", FORCE=Train)
 	@$(BIN)/luigi --module tasks Report $(FORCED) $(ARGS)
+
+nightly: setup ## the same without anyone watching, and keep the report of today (UTC) (DATE=2026-11-20)
+	@$(BIN)/python -m tasks.unattended Nightly $(if $(DATE),--date $(DATE)) $(FORCED) $(ARGS)
+
+# The scheduler unpickles its state when it starts: whoever can write there runs code as this user.
+SCHEDULER_STATE ?= $(or $(XDG_STATE_HOME),$(HOME)/.local/state)/tensorcraft
+SCHEDULER_PORT ?= 8082
+
+scheduler: setup ## Luigi's central scheduler and visualiser, for SCHEDULER=central, on http://127.0.0.1:8082
+	@install -d -m 0700 "$(SCHEDULER_STATE)"
+	@echo "scheduler: http://127.0.0.1:$(SCHEDULER_PORT), state in $(SCHEDULER_STATE)"
+	@umask 077; LUIGI_CONFIG_PARSER=ini LUIGI_CONFIG_PATH="$${LUIGI_CONFIG_PATH:-central.ini}" \
+	  exec $(BIN)/luigid --address 127.0.0.1 --port $(SCHEDULER_PORT) --state-path "$(SCHEDULER_STATE)/luigid.pickle"
 
 status: setup ## what is fresh, stale, missing or damaged, and why (ARGS="--json")
 	@$(BIN)/python -m tasks.status $(ARGS)

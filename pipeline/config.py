@@ -10,7 +10,7 @@ import itertools
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from pipeline.errors import SettingsError
@@ -47,21 +47,58 @@ MAX_REPLICAS = 64
 MAX_PROFILE_STEPS = 1_000
 # Beyond it nothing is a regression.
 MAX_SIGMA = 1_000
+# Runs, or days: nearly three hundred years.
+MAX_KEPT = 100_000
+# What a chat service or a mail still shows.
+MAX_LOG_LINES = 200
 # A year, below what an alarm of the operating system takes.
 MAX_TIME_LIMIT_SECONDS = 366 * 24 * 3600
 
 
 @dataclass(frozen=True, kw_only=True)
 class StorageSettings:
-    """Where artefacts go, and what to do when another process is at work there; section [Storage]."""
+    """Where artefacts go, how long they are kept, and what if another process works there; section [Storage]."""
 
     root: str = "data"
     on_busy: str = "leave"
     log_format: str = "text"
+    keep_runs: int = 0
+    keep_days: int = 0
 
     def __post_init__(self) -> None:
         _one_of("Storage", "on_busy", ON_BUSY, self.on_busy)
         _one_of("Storage", "log_format", LOG_FORMATS, self.log_format)
+        _in_range("Storage", "keep_runs", self.keep_runs, 0, MAX_KEPT)
+        _in_range("Storage", "keep_days", self.keep_days, 0, MAX_KEPT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotifySettings:
+    """Whom to tell of an unattended run that failed or works again; section [Notify]."""
+
+    webhook_url: str = field(default="", repr=False)
+    report_url: str = ""
+    log_lines: int = 20
+
+    def __post_init__(self) -> None:
+        # Who knows the address can write to it: it is not quoted.
+        if self.webhook_url and not _is_web_address(self.webhook_url):
+            refuse("Notify", "webhook_url", "an address that begins with https:// or http://", "something else")
+        if self.report_url and not _is_web_address(self.report_url):
+            refuse("Notify", "report_url", "an address that begins with https:// or http://", self.report_url)
+        _in_range("Notify", "log_lines", self.log_lines, 0, MAX_LOG_LINES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricsSettings:
+    """Where the figures of an unattended run are left for monitoring; section [Metrics]."""
+
+    prometheus_file: str = ""
+
+    def __post_init__(self) -> None:
+        # The collector takes no others.
+        if self.prometheus_file and not self.prometheus_file.endswith(".prom"):
+            refuse("Metrics", "prometheus_file", "a path that ends in .prom", self.prometheus_file)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,6 +284,10 @@ def closest(name: str, known: Sequence[str]) -> str:
     """' Did you mean …?' for the known name nearest to ``name``, or an empty string."""
     matches = difflib.get_close_matches(name, known, n=1)
     return f" Did you mean {matches[0]!r}?" if matches else ""
+
+
+def _is_web_address(text: str) -> bool:
+    return re.fullmatch(r"https?://[^/\s]+(/\S*)?", text) is not None
 
 
 def _one_of(section: str, name: str, choices: Sequence[str], got: str) -> None:

@@ -43,7 +43,7 @@ def evaluate(model: keras.Model, test: InputStream, manifest: Mapping, folder: P
     predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1).clip(0, 1)
     labels, mistakes, examples = _look_at(test, predicted, confidence)
     names = manifest["label_names"]
-    shape = test.split.spec["image"]["shape"]
+    shape = test.split.layout.image_shape
     tiles = {MISTAKES_NAME: _tiles(mistakes, shape), EXAMPLES_NAME: _tiles(examples, shape)}
     height, width = tiles[MISTAKES_NAME].shape[1:3]
     facts = {

@@ -1,6 +1,7 @@
 """Progress: how far a stage is, told to whoever listens; beside the data's way, and silent where nobody does."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 #: (what is being done, images done, images in all)
 Listener = Callable[[str, int, int], None]
@@ -13,9 +14,14 @@ def listen(listener: Listener) -> None:
     _listeners.append(listener)
 
 
-def is_heard() -> bool:
-    """Whether anyone listens: where not, nothing need be counted."""
-    return bool(_listeners)
+@contextlib.contextmanager
+def heard_by(listener: Listener) -> Iterator[None]:
+    """Tell ``listener`` as well while the block runs."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
 
 
 def tell(what: str, done: int, total: int) -> None:

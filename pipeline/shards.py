@@ -19,8 +19,9 @@ import itertools
 import json
 import logging
 import os
+import threading
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,6 +32,7 @@ import tensorflow_datasets as tfds
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
+from pipeline import progress
 from pipeline.config import RecordsSettings, refuse
 from pipeline.records import RecordLayout, example_key, example_keys, feature_spec
 from pipeline.sources import CONTENT_DIGESTS, SPLITS, SourceInfo
@@ -42,6 +44,7 @@ from pipeline.workers import watching_workers
 BLOCK_EXAMPLES = 25_000
 
 _SUMMARY = "summary.json"
+_PROGRESS_SECONDS = 0.5
 _logger = logging.getLogger(__name__)
 
 
@@ -121,11 +124,37 @@ def write_records(
     _logger.info("writing %s with Beam's %s", _census(source), settings.runner)
     with (
         watching_workers(),
+        _telling_progress(job),
         beam.Pipeline(runner=make_runner(settings), options=PipelineOptions(settings.beam_flags())) as pipeline,
     ):
         build(pipeline, job)
     _write_tfds_metadata(job)
     return _details(job, json.loads((notes_folder / _SUMMARY).read_text(encoding="utf-8")))
+
+
+@contextmanager
+def _telling_progress(job: Job) -> Iterator[None]:
+    """Tell how far the job is, by its notes: workers, of whatever runner, are processes that cannot tell."""
+    total, ended = sum(job.source.num_examples.values()), threading.Event()
+
+    def examples(block: tuple[str, int]) -> int:
+        split, start = block
+        return min(job.block_examples, job.source.num_examples[split] - start)
+
+    def tell() -> None:
+        while not ended.wait(_PROGRESS_SECONDS):
+            done = sum(examples(block) for block in job.blocks() if job.note_path(*block).exists())
+            if done < total:
+                progress.tell("records", done, total)
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        teller.join()
+    progress.tell("records", total, total)
 
 
 def make_runner(settings: RecordsSettings) -> PipelineRunner:

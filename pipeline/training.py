@@ -198,7 +198,7 @@ def _run_epochs(
     for row in rows:
         _write_row(folder, summaries, row)
     for epoch in range(len(rows), epochs):
-        rows.append(_run_epoch(model, stream, test, epoch))
+        rows.append(_run_epoch(model, stream, test, epoch, epochs))
         after_epoch()
         _write_row(folder, summaries, rows[-1])
         _report_progress(rows, epochs)
@@ -209,10 +209,10 @@ def _write_row(folder: Path, summaries: Summaries, row: Mapping[str, float]) -> 
     summaries.write_epoch(row)
 
 
-def _run_epoch(model: keras.Model, stream: InputStream, test: InputStream, epoch: int) -> dict[str, float]:
+def _run_epoch(model: keras.Model, stream: InputStream, test: InputStream, epoch: int, epochs: int) -> dict[str, float]:
     started = time.perf_counter()
-    callbacks = [_Progress(epoch, stream)] if progress.is_heard() else None
-    how = {"initial_epoch": epoch, "epochs": epoch + 1, "shuffle": False, "verbose": 0, "callbacks": callbacks}
+    how = {"initial_epoch": epoch, "epochs": epoch + 1, "shuffle": False, "verbose": 0}
+    how["callbacks"] = [_Progress(epoch, epochs, stream)]
     history = model.fit(stream.training(epoch), **how).history
     trained = time.perf_counter()
     validation = model.evaluate(test.evaluation(), verbose=0, return_dict=True)
@@ -231,18 +231,16 @@ def _run_epoch(model: keras.Model, stream: InputStream, test: InputStream, epoch
 
 
 class _Progress(keras.callbacks.Callback):
-    """Tells of an epoch's images after each execution of several steps."""
+    """Tells of the images trained on, of all epochs', after each execution of several steps."""
 
-    def __init__(self, epoch: int, stream: InputStream) -> None:
+    def __init__(self, epoch: int, epochs: int, stream: InputStream) -> None:
         super().__init__()
-        self._what, self._size = f"epoch {epoch + 1}", stream.global_batch_size
-        self._total = stream.steps_per_epoch * stream.global_batch_size
+        self._what, self._batch_size = f"epoch {epoch + 1}/{epochs}", stream.global_batch_size
+        of_an_epoch = stream.steps_per_epoch * stream.global_batch_size
+        self._before, self._total = epoch * of_an_epoch, epochs * of_an_epoch
 
     def on_train_batch_end(self, batch: int, logs: Mapping | None = None) -> None:
-        progress.tell(self._what, min((batch + 1) * self._size, self._total), self._total)
-
-    def on_train_end(self, logs: Mapping | None = None) -> None:
-        progress.tell(self._what, self._total, self._total)
+        progress.tell(self._what, self._before + (batch + 1) * self._batch_size, self._total)
 
 
 def _report_progress(rows: list[dict[str, float]], epochs: int) -> None:

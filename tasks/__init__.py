@@ -1,10 +1,11 @@
-"""The DAG: Source → Records → Train → Report, as Luigi tasks. They wire; ``pipeline`` does the work.
+"""The DAG: Source → Records → Train → Report (→ Nightly), as Luigi tasks. They wire; ``pipeline`` does the work.
 
-Importing this package loads ``config.ini`` from the project's folder. A file named by ``LUIGI_CONFIG_PATH`` is read
-after it and wins.
+Importing this package loads ``config.ini`` from the project's folder, then ``central.ini`` where the environment says
+``TENSORCRAFT_SCHEDULER=central``. A file named by ``LUIGI_CONFIG_PATH`` is read after them and wins.
 """
 
 import os
+import warnings
 from pathlib import Path
 
 import luigi.configuration
@@ -14,13 +15,20 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 # Without it Luigi warns that an .ini file is not its default kind.
 os.environ.setdefault("LUIGI_CONFIG_PARSER", "ini")
 
+# Luigi's own RangeDaily has a parameter whose default is not of its type.
+warnings.filterwarnings("ignore", message='Parameter "param_name" with value "None"')
+
 PROJECT_FOLDER = Path(__file__).resolve().parent.parent
 
 luigi.configuration.add_config_path(str(PROJECT_FOLDER / "config.ini"))
+if os.environ.get("TENSORCRAFT_SCHEDULER") == "central":
+    luigi.configuration.add_config_path(str(PROJECT_FOLDER / "central.ini"))
 if "LUIGI_CONFIG_PATH" in os.environ:
     luigi.configuration.add_config_path(os.environ["LUIGI_CONFIG_PATH"])
 
 from tasks.export import Export  # noqa: E402
+from tasks.nightly import Nightly  # noqa: E402
+from tasks.notify import Metrics, Notify  # noqa: E402
 from tasks.records import Records  # noqa: E402
 from tasks.report import Report  # noqa: E402
 from tasks.source import Source  # noqa: E402
@@ -28,4 +36,15 @@ from tasks.stage import Force  # noqa: E402
 from tasks.storage import Storage  # noqa: E402
 from tasks.train import Train  # noqa: E402
 
-__all__ = ["Export", "Force", "Records", "Report", "Source", "Storage", "Train"]
+__all__ = [
+    "Export",
+    "Force",
+    "Metrics",
+    "Nightly",
+    "Notify",
+    "Records",
+    "Report",
+    "Source",
+    "Storage",
+    "Train",
+]

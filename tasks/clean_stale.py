@@ -1,10 +1,15 @@
-"""``make clean-stale``: removes the artefacts that the present settings do not reach."""
+"""``make clean-stale``: removes the artefacts that the present settings do not reach.
+
+What a dated report was asked for stays: such a run's times cannot be measured again. Records can be made again.
+"""
 
 from pathlib import Path
 
-from pipeline.errors import SettingsError
-from pipeline.manifest import MANIFEST_NAME, discard
+from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.manifest import MANIFEST_NAME, discard, read_manifest
+from pipeline.nights import referred_runs
 from tasks import command, lock
+from tasks.report import history_folder
 from tasks.stage import Stage
 from tasks.storage import root_folder
 
@@ -33,7 +38,17 @@ def unreached(stages: list[Stage]) -> dict[Path, int]:
     reached = {folder for stage in stages for folder in stage.folders()}
     kinds = {folder.parent for folder in reached} - {root_folder()}
     folders = sorted(folder for kind in kinds for folder in kind.glob("[!.]*") if _is_ours(folder))
-    return {folder: _size(folder) for folder in folders if folder not in reached}
+    referred = referred_runs(history_folder())
+    stale = [folder for folder in folders if folder not in reached and made_from(folder) not in referred]
+    return {folder: size_bytes(folder) for folder in stale}
+
+
+def made_from(folder: Path) -> str | None:
+    """The fingerprint of an artefact, None where there is no whole one."""
+    try:
+        return read_manifest(folder)["fingerprint"]
+    except DamagedArtefactError:
+        return None
 
 
 def _is_ours(folder: Path) -> bool:
@@ -41,7 +56,8 @@ def _is_ours(folder: Path) -> bool:
     return any(folder.glob(MANIFEST_NAME)) or any(folder.glob(f"epoch-*/{MANIFEST_NAME}"))
 
 
-def _size(folder: Path) -> int:
+def size_bytes(folder: Path) -> int:
+    """Bytes of all files in a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 

@@ -15,8 +15,13 @@ from tasks.stage import Stage
 def stages_of(overrides: Sequence[str]) -> Iterator[list[Stage]]:
     """The stages, from the source to the report, under settings such as ``--Train-epochs 1``."""
     with CmdlineParser.global_instance(["--module", "tasks", "Report", *overrides]) as command_line:
-        # Several runs are made from the same records: each stage once, where it is first needed.
-        yield list(dict.fromkeys(_from_below(command_line.get_task_obj())))
+        yield from_below(command_line.get_task_obj())
+
+
+def from_below(stage: Stage) -> list[Stage]:
+    """The stage and all it is made from, the source first."""
+    # Several runs are made from the same records: each stage once, where it is first needed.
+    return list(dict.fromkeys(_from_below(stage)))
 
 
 def by_name(stages: Sequence[Stage]) -> dict[str, Stage]:

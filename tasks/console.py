@@ -21,7 +21,7 @@ import luigi.retcodes
 from luigi.parameter import UnconsumedParameterWarning
 
 from pipeline.errors import PipelineError
-from tasks import interrupt
+from tasks import events, interrupt
 from tasks.json_log import JsonFormatter
 from tasks.live import LiveHandler
 from tasks.storage import Storage
@@ -30,6 +30,8 @@ from tasks.storage import Storage
 RUN_ID = uuid.uuid4().hex
 
 _HANDLER_NAME = "tensorcraft-console"
+
+_logger = logging.getLogger(__name__)
 
 # What TensorFlow's native libraries write while they load, before any of their log levels is in force.
 _CHATTER = re.compile(rb"I\d{4} \d\d:|WARNING: All log messages before absl::InitializeLog\(\)")
@@ -56,9 +58,12 @@ def configure() -> None:
     warnings.simplefilter("ignore", UnconsumedParameterWarning)
     sys.excepthook = _report_uncaught
     interrupt.listen()
+    events.listen()
     # Last: a setting that is refused is told in the words above.
     if Storage().log_format == "json":
         handler.setFormatter(_OneObject(RUN_ID))
+    else:
+        handler.show_progress()
 
 
 @contextlib.contextmanager
@@ -82,6 +87,20 @@ def quiet_imports() -> Iterator[None]:
             os.dup2(terminal, 2)
             written.seek(0)
             os.write(2, b"".join(line for line in written if not _CHATTER.match(line)))
+
+
+@contextlib.contextmanager
+def leaving_on_errors() -> Iterator[None]:
+    """For where Luigi asks what there is to do: it would show a traceback of any exception there, and go on.
+
+    Raises:
+        SystemExit: for an error written for the user, with its exit code.
+    """
+    try:
+        yield
+    except PipelineError as error:
+        _logger.error("ERROR %s: %s", type(error).__name__, error)
+        raise SystemExit(error.exit_code) from error
 
 
 class _ExitCode(logging.Handler):

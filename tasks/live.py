@@ -20,12 +20,17 @@ class LiveHandler(logging.StreamHandler):
     def __init__(self) -> None:
         super().__init__()
         self._line: Progress | None = None
+
+    def show_progress(self) -> None:
+        """Keep a live line from now on, if there is a terminal to show it on."""
         if sys.stderr.isatty():
             self._console = Console(stderr=True, highlight=False)
             progress.listen(self._show)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print the record, above the live line where there is one."""
+        """Print the record, above the live line where there is one; an error is the end of what it told of."""
+        if record.levelno >= logging.ERROR:
+            self._end()
         if self._line is None:
             super().emit(record)
         else:
@@ -38,11 +43,14 @@ class LiveHandler(logging.StreamHandler):
             self._line = Progress(*columns, console=self._console, transient=True)
             self._task = self._line.add_task(what, total=total)
             self._line.start()
+        self._line.update(self._task, description=what, completed=done, total=total)
         if done >= total:
+            self._end()
+
+    def _end(self) -> None:
+        if self._line is not None:
             self._line.stop()
             self._line = None
-        else:
-            self._line.update(self._task, description=what, completed=done, total=total)
 
 
 class _Rate(ProgressColumn):

@@ -118,6 +118,11 @@ class Report(Stage):
             raise GateError(f"{'; '.join(self.failures)}. The report is written.")
 
 
+def history_folder() -> Path:
+    """Where the dated copies of the report lie (see nightly.py)."""
+    return root_folder() / Report.kind / "history"
+
+
 @Report.event_handler(luigi.Event.DEPENDENCY_PRESENT)
 def say_nothing_to_do(report: Report) -> None:
     """Luigi found the whole DAG complete."""

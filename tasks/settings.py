@@ -109,6 +109,7 @@ def _known_settings() -> dict[str, set[str]]:
     known: dict[str, set[str]] = {}
     for section, _, name, _ in Register.get_all_params():
         known.setdefault(section, set()).add(name)
-    # Read by Luigi's logging set-up without being declared as a parameter.
-    known["core"].add("no_configure_logging")
+    # Read by Luigi without being declared as a parameter.
+    known["core"] |= {"no_configure_logging", "autoload_range", "rpc_retry_attempts", "rpc_retry_wait"}
+    known["resources"] = {"accelerator"}
     return known

@@ -14,17 +14,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import luigi
+from luigi.rpc import RPCError
 
+from pipeline import progress
 from pipeline.config import ForceSettings
-from pipeline.errors import DamagedArtefactError, PipelineError
+from pipeline.errors import DamagedArtefactError
 from pipeline.fingerprint import code_digests, fingerprint, package_versions
 from pipeline.manifest import MANIFEST_NAME, check_files, publishing, read_manifest, write_manifest
 from pipeline.staleness import differences
 from tasks import console, lock
 from tasks.console import RUN_ID
 from tasks.interrupt import time_limit
+from tasks.notify import report_url
 from tasks.settings import check_config_file
-from tasks.storage import root_folder
+from tasks.storage import of_this_root, root_folder
 
 _logger = logging.getLogger(__name__)
 
@@ -97,6 +100,29 @@ class ArtefactTarget(luigi.Target):
         return str(self.folder)
 
 
+class Visualiser:
+    """How far a task is, for whoever looks at Luigi's visualiser; where nobody can, the work goes on."""
+
+    def __init__(self, task: luigi.Task) -> None:
+        self._task = task
+        # Luigi gives a task these while its worker runs it.
+        self._is_there = bool(task.set_status_message)
+        self._percentage: int | None = None
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Tell of each whole percent: it is a request to another process."""
+        percentage = 100 * done // total
+        if not self._is_there or percentage == self._percentage:
+            return
+        self._percentage = percentage
+        try:
+            self._task.set_status_message(f"{what}: {done:,} of {total:,} images")
+            self._task.set_progress_percentage(percentage)
+        except RPCError:
+            # Each request would wait for the scheduler again.
+            self._is_there = False
+
+
 class Stage(luigi.Task):
     """One step of the DAG; a subclass says what it is made from and how it is made."""
 
@@ -114,6 +140,7 @@ class Stage(luigi.Task):
     def __init__(self, *args: object, **kwargs: object) -> None:
         console.configure()
         super().__init__(*args, **kwargs)
+        self.task_id = of_this_root(self.task_id)
         check_config_file()
         # Made here, and with it the stages below: a bad setting anywhere is refused before any work starts.
         self.settings, self.force = self.make_settings(), Force()
@@ -197,11 +224,8 @@ class Stage(luigi.Task):
         """
         if all(task.complete() for task in self.below) and self.condition().state == "fresh":
             return True
-        try:
+        with console.leaving_on_errors():
             lock.hold()
-        except PipelineError as error:
-            _logger.error("ERROR %s: %s", type(error).__name__, error)
-            raise SystemExit(error.exit_code) from error
         return False
 
     def run(self) -> None:
@@ -211,7 +235,11 @@ class Stage(luigi.Task):
             _logger.info("%s: unchanged, reusing %s", self.task_family, target)
             return
         _logger.info("%s: %s, making %s", self.task_family, condition, target)
-        self.publish(target)
+        if self.set_tracking_url:
+            with contextlib.suppress(RPCError):
+                self.set_tracking_url(report_url())
+        with progress.heard_by(Visualiser(self)):
+            self.publish(target)
 
     def publish(self, target: ArtefactTarget) -> None:
         """Make the artefact and let it take its place, whole or not at all."""

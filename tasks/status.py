@@ -2,7 +2,10 @@
 
 import json
 
+from pipeline.nights import missing_between, whole_nights
 from tasks import command
+from tasks.report import history_folder
+from tasks.stage import Condition
 
 
 def main(argv: list[str]) -> int:
@@ -11,7 +14,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
     arguments, overrides = parser.parse_known_args(argv)
     with command.stages_of(overrides) as stages:
-        conditions = {name: stage.condition() for name, stage in command.by_name(stages).items()}
+        conditions = {name: stage.condition() for name, stage in command.by_name(stages).items()} | _of_nights()
     if arguments.json:
         print(json.dumps({name: {"state": c.state, "reasons": c.reasons} for name, c in conditions.items()}, indent=1))
     else:
@@ -19,6 +22,17 @@ def main(argv: list[str]) -> int:
         for name, condition in conditions.items():
             print(f"{name:{width}} {condition.state:8} {'; '.join(condition.reasons)}".rstrip())
     return 0
+
+
+def _of_nights() -> dict[str, Condition]:
+    """How the dated copies of the report stand; nothing where none was ever made."""
+    nights, damage = whole_nights(history_folder())
+    if damage:
+        return {"Nightly": Condition("damaged", tuple(map(str, damage)))}
+    if not nights:
+        return {}
+    span = f"{len(nights)} dates, {nights[0].date} to {nights[-1].date}, {missing_between(nights)} between them missing"
+    return {"Nightly": Condition("fresh", (span,))}
 
 
 if __name__ == "__main__":

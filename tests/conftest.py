@@ -1,12 +1,14 @@
 """Small, real inputs: a stand-in of a few hundred images, its records, and a prepared TFDS folder."""
 
 import os
+import subprocess
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from listeners import Webhook, listening_webhook
 from luigi_process import FAST, Luigi
 from report_runs import write_run
 
@@ -141,6 +143,34 @@ def real_cifar10() -> Path:
 def make_run(tmp_path) -> Callable[..., Path]:
     """A function that writes the folder of a run, as `write_run` does, under a name of its own."""
     return lambda name="run", curves=None, **changes: write_run(tmp_path / name, curves, **changes)
+
+
+@pytest.fixture
+def webhook() -> Iterator[Webhook]:
+    """A webhook on this machine."""
+    with listening_webhook() as webhook:
+        yield webhook
+
+
+@pytest.fixture
+def disk(tmp_path) -> Iterator[Callable[[int], Path]]:
+    """A function that mounts a tmpfs of so many MB and returns its folder."""
+    mounted = []
+
+    def mount(megabytes: int) -> Path:
+        folder = tmp_path / f"disk{len(mounted)}"
+        folder.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"a tmpfs cannot be mounted here: {error}")
+        mounted.append(folder)
+        return folder
+
+    yield mount
+    for folder in mounted:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 PROJECT = Path(__file__).resolve().parent.parent
 
 # Each module of pipeline may import those of ours that are named.
-LEAVES = {"config", "errors", "fingerprint", "manifest", "metrics", "progress", "space", "staleness"}
+LEAVES = {"config", "errors", "fingerprint", "manifest", "metrics", "progress", "schedule", "space", "staleness"}
 DIRECTION = {
     "errors": set(),
     "config": {"errors"},
@@ -19,11 +19,16 @@ DIRECTION = {
     "manifest": {"errors", "fingerprint", "space"},
     "metrics": set(),
     "staleness": set(),
+    "nights": {"errors", "manifest"},
+    "retention": {"errors", "manifest", "metrics", "nights"},
+    "schedule": set(),
+    "notify": {"schedule"},
+    "monitoring": set(),
     "progress": set(),
     "sources": {"config", "errors", "machine", "sources"},
     "records": set(),
     "workers": {"errors"},
-    "shards": {"config", "records", "sources", "workers"},
+    "shards": {"config", "progress", "records", "sources", "workers"},
     "stream": {"errors", "machine", "records"},
     "machine": set(),
     "hardware": {"config", "errors", "hardware", "machine"},
@@ -63,6 +68,8 @@ THIRD_PARTY = {
     "keras": {"models", "checkpoint", "recipes", "breakdown", "computation", "tuning", "training"}
     | {"evaluation", "export", "summaries"},
     "jinja2": {"report"},
+    "prometheus_client": {"monitoring"},
+    "requests": {"sources", "notify"},
     "matplotlib": {"report"},
     "PIL": {"report"},
     "mlflow": {"tracking"},
@@ -127,7 +134,17 @@ def test_every_setting_stands_in_the_config_file():
 
     parser = configparser.ConfigParser()
     parser.read(PROJECT / "config.ini")
-    for task in (tasks.Storage, tasks.Force, tasks.Source, tasks.Records, tasks.Train, tasks.Report, tasks.Export):
+    for task in (
+        tasks.Storage,
+        tasks.Force,
+        tasks.Notify,
+        tasks.Metrics,
+        tasks.Source,
+        tasks.Records,
+        tasks.Train,
+        tasks.Report,
+        tasks.Export,
+    ):
         for name, parameter in task.get_params():
             written = parser[task.get_task_family()][name]
             assert parameter.parse(written) == parameter._default, f"[{task.get_task_family()}] {name}"

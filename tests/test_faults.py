@@ -238,27 +238,6 @@ def extra_file(path: Path, _: random.Random) -> None:
     shutil.copy(path, path.with_name(f"{path.name}-extra"))
 
 
-@pytest.fixture
-def disk(tmp_path):
-    """A function that mounts a tmpfs of so many MB and returns its folder."""
-    mounted = []
-
-    def mount(megabytes: int) -> Path:
-        folder = tmp_path / f"disk{len(mounted)}"
-        folder.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
-        try:
-            subprocess.run(command, check=True, capture_output=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            pytest.skip(f"a tmpfs cannot be mounted here: {error}")
-        mounted.append(folder)
-        return folder
-
-    yield mount
-    for folder in mounted:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
 def fill(folder: Path, *, leave: int = 0) -> Path:
     """Take all the room on a file system but ``leave`` bytes."""
     ballast = folder / "ballast"

@@ -12,14 +12,13 @@ from luigi_process import FAST, PROJECT
 from pipeline import progress
 
 
-def test_nothing_is_counted_where_nobody_listens(monkeypatch):
-    monkeypatch.setattr(progress, "_listeners", [])
-    progress.tell("epoch 1", 1, 2)
-    assert not progress.is_heard()
+def test_progress_is_told_to_a_listener_for_as_long_as_it_listens():
     heard = []
-    progress.listen(lambda *words: heard.append(words))
-    progress.tell("epoch 1", 1, 2)
-    assert (progress.is_heard(), heard) == (True, [("epoch 1", 1, 2)])
+    progress.tell("epoch 1/1", 1, 2)
+    with progress.heard_by(lambda *words: heard.append(words)):
+        progress.tell("epoch 1/1", 2, 2)
+    progress.tell("epoch 1/1", 2, 2)
+    assert heard == [("epoch 1/1", 2, 2)]
 
 
 def at_a_terminal(luigi, *args) -> str:

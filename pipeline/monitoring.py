@@ -1,0 +1,72 @@
+"""Monitoring: the last unattended run in figures, as a text file that Prometheus's node exporter collects.
+
+Beside the data's way. Names follow Prometheus's conventions: base units in the name, times as seconds since the epoch.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
+
+_PREFIX = "tensorcraft"
+#: What tells the runs of a sweep apart; not their fingerprints: every night would begin new time series.
+RUN_LABELS = ("model", "recipe", "device", "precision", "global_batch_size", "seed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What there is to say; what is not known is left out.
+
+    Attributes:
+        exit_code: of the run.
+        ended_at: seconds since the epoch.
+        seconds: how long it took.
+        last_success: seconds since the epoch, None if there was none.
+        stage_seconds: how long each stage took when it was last made.
+        records: examples by split.
+        runs: the records (run.json) of the runs asked for.
+    """
+
+    exit_code: int
+    ended_at: float
+    seconds: float
+    last_success: float | None = None
+    stage_seconds: Mapping[str, float] = field(default_factory=dict)
+    records: Mapping[str, int] = field(default_factory=dict)
+    runs: Iterable[Mapping] = ()
+
+
+def write_figures(path: Path, figures: Figures) -> None:
+    """Replace the file by one rename, as its reader may come at any moment.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    registry = CollectorRegistry()
+
+    def gauge(name: str, says: str, value: float | None = None, labels: Iterable[str] = ()) -> Gauge:
+        made = Gauge(f"{_PREFIX}_{name}", says, labels, registry=registry)
+        if value is not None:
+            made.set(value)
+        return made
+
+    gauge("run_exit_code", "Exit code of the last unattended run.", figures.exit_code)
+    gauge("run_duration_seconds", "Wall-clock time of the last unattended run.", figures.seconds)
+    gauge("run_end_timestamp_seconds", "When the last unattended run ended.", figures.ended_at)
+    if figures.last_success is not None:
+        gauge("success_timestamp_seconds", "When the last unattended run that did well ended.", figures.last_success)
+    stages = gauge("stage_duration_seconds", "Wall-clock time of the stage when it was last made.", labels=["stage"])
+    for stage, seconds in figures.stage_seconds.items():
+        stages.labels(stage).set(seconds)
+    records = gauge("records", "Examples in the records.", labels=["split"])
+    for split, count in figures.records.items():
+        records.labels(split).set(count)
+    throughput = gauge("train_images_per_second", "Throughput of training.", labels=RUN_LABELS)
+    accuracy = gauge("validation_accuracy_ratio", "Validation accuracy, from 0 to 1.", labels=RUN_LABELS)
+    for run in figures.runs:
+        labels = [run.get("requested_device" if name == "device" else name, "") for name in RUN_LABELS]
+        for metric, value in ((throughput, run.get("examples_per_second")), (accuracy, run.get("val_accuracy"))):
+            if value is not None:
+                metric.labels(*labels).set(value)
+    write_to_textfile(str(path), registry)

@@ -1,0 +1,100 @@
+"""Retention: which runs and dated reports a schedule need not keep.
+
+Beside the data's way; decides, and removes nothing. A limit of 0 is none.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from pathlib import Path
+
+from pipeline.errors import DamagedArtefactError
+from pipeline.manifest import read_manifest
+from pipeline.metrics import RECORD_NAME
+from pipeline.nights import Night
+
+_FINISHED = "finished"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What of a run decides whether it is kept."""
+
+    folder: Path
+    fingerprint: str
+    records: str
+    dataset: str
+    finished_at: datetime
+    is_finished: bool
+    val_accuracy: float
+
+
+def read_runs(folder: Path) -> list[Run]:
+    """Every run in the folder whose record can be read; of another nothing is known, and nothing decided."""
+    runs = []
+    for path in sorted(folder.glob("[!.]*")):
+        try:
+            record = json.loads((path / RECORD_NAME).read_bytes())
+            accuracy = record["val_accuracy"]
+            run = Run(
+                folder=path,
+                fingerprint=read_manifest(path)["fingerprint"],
+                records=record["records_fingerprint"],
+                dataset=record["dataset"],
+                finished_at=datetime.fromisoformat(record["finished_at"]),
+                is_finished=record.get("status", _FINISHED) == _FINISHED,
+                val_accuracy=-math.inf if accuracy is None or math.isnan(accuracy) else accuracy,
+            )
+        except (OSError, ValueError, KeyError, TypeError, DamagedArtefactError):
+            continue
+        runs.append(run)
+    return runs
+
+
+def superfluous_runs(
+    runs: Sequence[Run], *, needed: Iterable[str], keep_runs: int, keep_days: int, now: datetime
+) -> dict[Path, str]:
+    """Folder → why the run may go: it is beyond a limit, and nothing holds it.
+
+    Args:
+        runs: all there are.
+        needed: fingerprints of those that a report is about.
+        keep_runs: so many of the newest stay.
+        keep_days: those that finished within so many days stay.
+        now: with a time zone.
+
+    The best run of each dataset and the newest that finished always stay.
+    """
+    newest_first = sorted(runs, key=lambda run: run.finished_at, reverse=True)
+    finished = [run for run in newest_first if run.is_finished]
+    held = {run.folder for run in runs if run.fingerprint in set(needed)}
+    held |= {run.folder for run in finished[:1]}
+    for dataset in {run.dataset for run in finished}:
+        held.add(max((run for run in finished if run.dataset == dataset), key=lambda run: run.val_accuracy).folder)
+    reasons = {}
+    for place, run in enumerate(newest_first):
+        if run.folder in held:
+            continue
+        if keep_days and is_older(run.finished_at, keep_days, now):
+            reasons[run.folder] = f"older than {keep_days} days"
+        elif keep_runs and place >= keep_runs:
+            reasons[run.folder] = f"there are {keep_runs} newer ones"
+    return reasons
+
+
+def superfluous_nights(nights: Sequence[Night], *, keep_days: int, today: date) -> list[Night]:
+    """The dated reports that may go; the newest always stays."""
+    newest = max((night.date for night in nights), default=None)
+    return [night for night in nights if night.date != newest and is_past(night.date, keep_days, today)]
+
+
+def is_past(day: date, keep_days: int, today: date) -> bool:
+    """Whether the date's report may go, and need not be made."""
+    return bool(keep_days) and day <= today - timedelta(days=keep_days)
+
+
+def is_older(moment: datetime, keep_days: int, now: datetime) -> bool:
+    """Whether it was more than so many days ago."""
+    return bool(keep_days) and moment < now - timedelta(days=keep_days)

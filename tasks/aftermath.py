@@ -1,0 +1,50 @@
+"""Aftermath: tells of an unattended run that could not, because what watched it was killed as well.
+
+For systemd's OnFailure=, which says in MONITOR_* what became of which run (see systemd.exec's manual). A run that told
+of itself is not told of again.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from pipeline import schedule
+from pipeline.schedule import Outcome
+from tasks import command, console, unattended
+from tasks.storage import root_folder
+
+
+def main(argv: list[str]) -> int:
+    """Tell of the run that the environment describes, unless it has been told."""
+    console.configure()
+    with unattended.settings(argv):
+        outcome = outcome_of(os.environ)
+        path = root_folder() / schedule.STATE_NAME
+        if outcome.invocation in {remembered.get("invocation") for remembered in schedule.read_state(path)["outcomes"]}:
+            print(f"{outcome.task}: has told of itself", file=sys.stderr)
+        else:
+            unattended.settle(path, outcome)
+    return 0
+
+
+def outcome_of(environment: Mapping[str, str]) -> Outcome:
+    """What systemd says of the run."""
+    code, status = environment.get("MONITOR_EXIT_CODE", ""), environment.get("MONITOR_EXIT_STATUS", "")
+    return Outcome(
+        task=environment.get("MONITOR_UNIT", "a run"),
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=0,
+        exit_code=int(status) if status.isdigit() else 128 + _signal_number(status),
+        reason=f"systemd: {environment.get('MONITOR_SERVICE_RESULT', 'failure')} ({code} {status})",
+        invocation=environment.get("MONITOR_INVOCATION_ID", "unknown"),
+    )
+
+
+def _signal_number(name: str) -> int:
+    return getattr(signal, f"SIG{name}", 0)
+
+
+if __name__ == "__main__":
+    command.run(main)

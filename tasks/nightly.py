@@ -1,0 +1,108 @@
+"""Nightly: the report of a date, kept. What a schedule asks for: one date, or with RangeDaily all that are missing.
+
+Dates are UTC, as Luigi's RangeDaily counts them: no night comes twice or never when the clocks change. A date's report
+is that of the dataset, code and settings there are when it is made: at the time, or later when the date is backfilled;
+its manifest says which. Where they are those of another date, its runs are fresh, and nothing is trained.
+"""
+
+import logging
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import luigi
+
+from pipeline.config import refuse
+from pipeline.errors import DamagedArtefactError
+from pipeline.nights import publish_night, read_night, whole_nights
+from pipeline.retention import is_past
+from tasks import command, console, lock, retention
+from tasks.report import Report, history_folder
+from tasks.storage import Storage, of_this_root, root_folder
+
+_logger = logging.getLogger(__name__)
+
+
+class Nightly(luigi.Task):
+    """``luigi --module tasks Nightly --date 2026-11-20``; the artefact is ``report/history/2026-11-20/``."""
+
+    date = luigi.DateParameter(default=datetime.now(UTC).date(), description="The date, in UTC; today's by default.")
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        console.configure()
+        super().__init__(*args, **kwargs)
+        self.task_id = of_this_root(self.task_id)
+        if self.date > today():
+            refuse("Nightly", "date", f"a date up to {today()} (UTC)", self.date.isoformat())
+        # Made here, and with it the stages below: a bad setting anywhere is refused before any work starts.
+        self.report = Report()
+
+    @classmethod
+    def bulk_complete(cls, parameter_tuples: Iterable[date]) -> list[date]:
+        """Of these dates those that are done, from one look at the folder.
+
+        Raises:
+            SystemExit: a setting is refused, with that error's exit code.
+        """
+        with console.leaving_on_errors():
+            # RangeDaily asks before it makes a task of ours, and a bad setting is refused before any work starts.
+            Report()
+        done = {night.date for night in whole_nights(history_folder())[0]}
+        return [day for day in parameter_tuples if day in done or _is_past(day)]
+
+    def requires(self) -> Report:
+        """The report to keep."""
+        return self.report
+
+    def folder(self) -> Path:
+        """Where the date's report is kept."""
+        return history_folder() / self.date.isoformat()
+
+    def complete(self) -> bool:
+        """Whether the date has its report, or needs none any longer; if it does, the storage root is ours now.
+
+        Raises:
+            SystemExit: the root cannot be had, with the error's exit code.
+        """
+        if _is_past(self.date):
+            return True
+        try:
+            read_night(self.folder())
+            return True
+        except DamagedArtefactError as error:
+            if self.folder().exists():
+                _logger.warning("%s: %s", self, error)
+        with console.leaving_on_errors():
+            lock.hold()
+        return False
+
+    def run(self) -> None:
+        """Keep a copy of the report, and say whether anything was new."""
+        if retention.apply(command.from_below(self.report)):
+            # Runs it showed are gone.
+            self.report.run()
+        night = publish_night(history_folder(), self.date, root_folder() / Report.kind)
+        if night.same_as:
+            _logger.info("%s: dataset, code and settings of %s, its runs are reused", self, night.same_as)
+        if night.made_on > self.date + timedelta(days=1):
+            _logger.info("%s: backfilled with what there is on %s", self, night.made_on)
+        print(f"Report of {self.date}: {self.folder() / 'report.html'}")
+
+    def __str__(self) -> str:
+        return f"Nightly {self.date}"
+
+
+@Nightly.event_handler(luigi.Event.DEPENDENCY_PRESENT)
+def say_nothing_to_do(nightly: Nightly) -> None:
+    """Luigi found that there is nothing to do for the date."""
+    past = _is_past(nightly.date)
+    _logger.info("%s: %s", nightly, "before [Storage] keep_days, needs no report" if past else "has its report")
+
+
+def _is_past(day: date) -> bool:
+    return is_past(day, Storage().keep_days, today())
+
+
+def today() -> date:
+    """The date in UTC."""
+    return datetime.now(UTC).date()

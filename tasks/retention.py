@@ -1,0 +1,75 @@
+"""Retention: removes what a schedule need not keep any longer, by ``[Storage] keep_runs`` and ``keep_days``.
+
+Asked by Nightly alone: who runs the pipeline by hand removes by hand (``make clean-stale``). What the present settings
+reach stays, as do the runs that a report is about, and the records that a run which stays was trained on.
+"""
+
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pipeline.manifest import discard, read_manifest
+from pipeline.nights import referred_runs, whole_nights
+from pipeline.retention import is_older, read_runs, superfluous_nights, superfluous_runs
+from tasks.clean_stale import made_from, size_bytes, unreached
+from tasks.records import Records
+from tasks.report import history_folder
+from tasks.stage import Stage
+from tasks.storage import Storage, root_folder
+from tasks.train import Train
+
+_logger = logging.getLogger(__name__)
+
+
+def apply(stages: Sequence[Stage]) -> bool:
+    """Remove what is beyond the limits; whether anything was.
+
+    Args:
+        stages: those of the present settings, all complete.
+    """
+    limits = {"keep_runs": Storage().keep_runs, "keep_days": Storage().keep_days}
+    if not any(limits.values()):
+        return False
+    now = datetime.now(UTC)
+    nights, _ = whole_nights(history_folder())
+    past = superfluous_nights(nights, keep_days=limits["keep_days"], today=now.date())
+    for night in past:
+        _remove(night.folder, f"older than {limits['keep_days']} days")
+    superfluous = _superfluous(stages, limits, now)
+    for folder, reason in superfluous.items():
+        _remove(folder, reason)
+    return bool(superfluous)
+
+
+def _superfluous(stages: Sequence[Stage], limits: dict[str, int], now: datetime) -> dict[Path, str]:
+    runs = read_runs(root_folder() / Train.kind)
+    reached = {stage.output().expected for stage in stages}
+    going = superfluous_runs(runs, needed=referred_runs(history_folder()) | reached, **limits, now=now)
+    trained_on = {run.records for run in runs if run.folder not in going}
+    reasons = {}
+    for folder in unreached(stages):
+        kind = folder.parent.name
+        if kind == Train.kind:
+            if folder in going:
+                reasons[folder] = going[folder]
+        elif kind == Records.kind:
+            if made_from(folder) not in trained_on:
+                reasons[folder] = "no run that is kept was trained on it"
+        # A source's manifest, or a checkpoint to go on from: small, and of use until it is old.
+        elif is_older(_newest(folder, now), limits["keep_days"], now):
+            reasons[folder] = f"older than {limits['keep_days']} days"
+    return reasons
+
+
+def _newest(folder: Path, now: datetime) -> datetime:
+    """When the artefact, or the newest of a folder of them, was made; now for what cannot be read."""
+    places = [folder, *folder.glob("epoch-*")]
+    made = [read_manifest(place)["created_at"] for place in places if made_from(place)]
+    return max(map(datetime.fromisoformat, made), default=now)
+
+
+def _remove(folder: Path, reason: str) -> None:
+    size = size_bytes(folder)
+    discard(folder)
+    _logger.info("removed %s, %.1f MB: %s", folder.relative_to(root_folder()), size / 1e6, reason)

@@ -1,0 +1,225 @@
+"""Unattended: runs Luigi in a process of its own, sees how it ends, remembers it and tells those who want to know.
+
+``python -m tasks.unattended Nightly --date 2026-11-20``, with any task and flags of Luigi's. From outside, because a
+run may end in ways it cannot tell of itself: killed for its memory, crashed in a library, refused before it began. The
+exit code is the run's own, 128 more than the signal's number where one ended it; what becomes of the messages does not
+change it.
+"""
+
+import collections
+import contextlib
+import io
+import itertools
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import fasteners
+import luigi.notifications
+import luigi.task_register
+from luigi.cmdline_parser import CmdlineParser
+
+from pipeline import notify, schedule
+from pipeline.errors import PipelineError
+from pipeline.metrics import RECORD_NAME
+from pipeline.schedule import Outcome
+from tasks import command, console, events
+from tasks.notify import Metrics, Notify, report_path
+from tasks.report import Report
+from tasks.storage import PROJECT_FOLDER, Storage, root_folder
+from tasks.train import Train
+
+_MODULE = ("--module", "tasks")
+
+_logger = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the task, then remember, tell and measure; returns its exit code."""
+    console.configure()
+    with settings(argv):
+        state_path, log_lines = root_folder() / schedule.STATE_NAME, Notify().log_lines
+        secrets = known_secrets()
+        with _logging_failures("no room could be reserved for what became of this run"):
+            schedule.reserve(state_path)
+        outcome = _supervise(argv, log_lines, secrets)
+        with _logging_failures("what became of this run could not be remembered"):
+            settle(state_path, outcome)
+        with _logging_failures("the figures for Prometheus could not be written"):
+            _measure(state_path, outcome)
+    return outcome.exit_code
+
+
+@contextlib.contextmanager
+def settings(argv: Sequence[str]) -> Iterator[None]:
+    """The settings of the run; where it will be refused, those of the file alone, to tell of that."""
+    with contextlib.ExitStack() as stack:
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):
+                stack.enter_context(CmdlineParser.global_instance([*_MODULE, *argv]))
+            Notify(), Metrics(), Storage()
+        except (SystemExit, PipelineError, luigi.task_register.TaskClassException):
+            stack.close()
+            stack.enter_context(CmdlineParser.global_instance([*_MODULE, Report.task_family]))
+        yield
+
+
+def known_secrets() -> set[str]:
+    """What must not leave this machine in a message, nor stand in what is remembered."""
+    known = {luigi.notifications.smtp().password or "", *notify.host_secrets(Notify().webhook_url)}
+    return known | notify.environment_secrets()
+
+
+def _supervise(argv: Sequence[str], log_lines: int, secrets: set[str]) -> Outcome:
+    """Run Luigi, pass its log on, and see how it ends."""
+    started, clock = datetime.now(UTC), time.monotonic()
+    reading, writing = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "luigi", *_MODULE, *argv],
+        env={**os.environ, events.DESCRIPTOR_VARIABLE: str(writing)},
+        pass_fds=[writing],
+        cwd=PROJECT_FOLDER,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
+    os.close(writing)
+    _pass_on_signals(process)
+    last: collections.deque[str] = collections.deque(maxlen=max(log_lines, 1))
+    error = ""
+    for line in process.stderr:
+        sys.stderr.write(line)
+        sys.stderr.flush()
+        last.append(notify.redact(line.rstrip("\n"), secrets))
+        if "ERROR " in line:
+            error = last[-1].partition("ERROR ")[2]
+    code = process.wait()
+    exit_code = code if code >= 0 else 128 - code
+    stage, reason = _what_failed(reading)
+    if exit_code and not reason:
+        ended_by = f"ended by {signal.Signals(-code).name}" if code < 0 else ""
+        reason = ended_by or error or (last[-1] if last else "")
+    return Outcome(
+        task=notify.redact(_task_name(argv), secrets),
+        started_at=started.isoformat(timespec="seconds"),
+        seconds=round(time.monotonic() - clock, 1),
+        exit_code=exit_code,
+        stage=stage if exit_code else "",
+        reason=notify.redact(reason, secrets) if exit_code else "",
+        log=tuple(last)[-log_lines:] if log_lines else (),
+        invocation=os.environ.get("INVOCATION_ID", ""),
+    )
+
+
+def _pass_on_signals(process: subprocess.Popen) -> None:
+    """Let the run end in order before this process does. A terminal sends Ctrl-C to both by itself."""
+    signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGTERM))
+    signal.signal(signal.SIGINT, lambda *_: None)
+
+
+def _what_failed(descriptor: int) -> tuple[str, str]:
+    """The task that failed, or was at work when all ended, and why; empty where that was not told."""
+    # A process left behind may hold the other end open: take what is there.
+    os.set_blocking(descriptor, False)
+    with open(descriptor, "rb") as file:
+        told = [json.loads(line) for line in (file.read() or b"").splitlines() if line.endswith(b"}")]
+    for entry in told:
+        if entry["event"] == luigi.Event.FAILURE:
+            return entry["task"], entry["reason"]
+    begun = [entry["task"] for entry in told if entry["event"] == luigi.Event.START]
+    for entry in told:
+        if entry["event"] == luigi.Event.SUCCESS:
+            begun.remove(entry["task"])
+    return (begun[-1] if begun else ""), ""
+
+
+def _task_name(argv: Sequence[str]) -> str:
+    """What was asked for, for people: the task, and the date if it is of one."""
+    words = [word for argument in argv for word in argument.split("=", 1)]
+    dates = [date for flag, date in itertools.pairwise(words) if flag == "--date"]
+    return " ".join([words[0] if words else "", *dates])
+
+
+def settle(path: Path, outcome: Outcome) -> None:
+    """Remember the outcome, and tell each channel what is due to it."""
+    with fasteners.InterProcessLock(path.with_name(f".{path.name}.lock")):
+        state = schedule.read_state(path)
+        since = state["since"] or outcome.started_at
+        for channel, tell in (("webhook", _by_webhook), ("email", _by_email)):
+            event = schedule.due(state, outcome, channel)
+            if event:
+                told = notify.message(
+                    outcome, event=event, host=socket.gethostname(), since=since, report=report_path()
+                )
+                if tell(told):
+                    schedule.settle(state, outcome, channel)
+        schedule.note(state, outcome)
+        schedule.write_state(path, state)
+
+
+def _by_webhook(told: dict) -> bool:
+    url = Notify().webhook_url
+    return bool(url) and notify.post(url, told)
+
+
+def _by_email(told: dict) -> bool:
+    if not luigi.notifications.email().receiver:
+        return False
+    # Luigi logs what goes wrong here.
+    luigi.notifications.send_error_email(told["text"], notify.as_text(told))
+    return True
+
+
+def _measure(state_path: Path, outcome: Outcome) -> None:
+    path = Metrics().prometheus_file
+    if not path:
+        return
+    from pipeline.monitoring import Figures, write_figures
+
+    last_success = schedule.read_state(state_path)["last_success"]
+    figures = Figures(
+        exit_code=outcome.exit_code,
+        ended_at=outcome.ended_at().timestamp(),
+        seconds=outcome.seconds,
+        last_success=datetime.fromisoformat(last_success).timestamp() if last_success else None,
+        **_what_there_is(),
+    )
+    write_figures(Path(path).expanduser(), figures)
+
+
+def _what_there_is() -> dict:
+    """Figures of the artefacts the settings reach, as far as they have been made."""
+    stage_seconds, records, runs = {}, {}, []
+    with contextlib.suppress(PipelineError):
+        for stage in command.from_below(Report()):
+            if not stage.is_known() or stage.condition().state not in ("fresh", "stale"):
+                continue
+            with contextlib.suppress(PipelineError):
+                manifest = stage.output().manifest()
+                stage_seconds[stage.task_family] = manifest["seconds"]
+                records |= {split: count["num_examples"] for split, count in manifest.get("splits", {}).items()}
+                if isinstance(stage, Train):
+                    runs.append(json.loads((stage.output().folder / RECORD_NAME).read_bytes()))
+    return {"stage_seconds": stage_seconds, "records": records, "runs": runs}
+
+
+@contextlib.contextmanager
+def _logging_failures(what: str) -> Iterator[None]:
+    """Nothing that goes wrong in telling of a run may change how it ended, or keep the rest from being told."""
+    try:
+        yield
+    except Exception as error:
+        # The texts of some hold addresses.
+        _logger.warning("%s: %s", what, error if isinstance(error, OSError | PipelineError) else type(error).__name__)
+
+
+if __name__ == "__main__":
+    command.run(main)

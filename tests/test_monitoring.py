@@ -1,0 +1,56 @@
+"""Figures for monitoring, read back with the parser of Prometheus's own client."""
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from pipeline.monitoring import Figures, write_figures
+
+RUN = {
+    "model": "baseline_cnn",
+    "recipe": "onecycle",
+    "requested_device": "cpu",
+    "precision": "bfloat16",
+    "global_batch_size": 128,
+    "seed": 0,
+    "examples_per_second": 6990.0,
+    "val_accuracy": 0.739,
+}
+SKIPPED = RUN | {"requested_device": "tpu", "examples_per_second": None, "val_accuracy": None}
+
+
+def samples(path) -> dict[str, list[tuple[dict, float]]]:
+    found: dict[str, list[tuple[dict, float]]] = {}
+    for family in text_string_to_metric_families(path.read_text()):
+        assert family.documentation
+        assert family.type == "gauge"
+        for sample in family.samples:
+            found.setdefault(sample.name.removeprefix("tensorcraft_"), []).append((sample.labels, sample.value))
+    return found
+
+
+def test_the_figures_of_a_run_are_read_back(tmp_path):
+    path = tmp_path / "tensorcraft.prom"
+    figures = Figures(
+        exit_code=0,
+        ended_at=1_795_000_000.0,
+        seconds=61.5,
+        last_success=1_795_000_000.0,
+        stage_seconds={"Train": 41.4, 'odd"name\n': 1.0},
+        records={"train": 50_000, "test": 10_000},
+        runs=[RUN, SKIPPED],
+    )
+    write_figures(path, figures)
+    found = samples(path)
+    assert found["run_exit_code"] == [({}, 0)]
+    assert found["success_timestamp_seconds"] == [({}, 1_795_000_000)]
+    assert found["stage_duration_seconds"] == [({"stage": "Train"}, 41.4), ({"stage": 'odd"name\n'}, 1)]
+    assert found["records"] == [({"split": "train"}, 50_000), ({"split": "test"}, 10_000)]
+    ((labels, rate),) = found["train_images_per_second"]
+    assert (labels["device"], labels["global_batch_size"], rate) == ("cpu", "128", 6990)
+    assert [value for _, value in found["validation_accuracy_ratio"]] == [0.739]
+    assert [file.name for file in tmp_path.iterdir()] == ["tensorcraft.prom"]
+
+
+def test_what_is_not_known_is_left_out(tmp_path):
+    path = tmp_path / "tensorcraft.prom"
+    write_figures(path, Figures(exit_code=3, ended_at=1.0, seconds=0.5))
+    assert set(samples(path)) == {"run_exit_code", "run_duration_seconds", "run_end_timestamp_seconds"}

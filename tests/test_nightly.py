@@ -1,0 +1,162 @@
+"""Dated reports: what a schedule leaves behind, as Luigi makes it and as the commands beside it see it."""
+
+import shutil
+import time
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from luigi_process import FAST
+
+from pipeline.errors import DamagedArtefactError
+from pipeline.manifest import publishing_in_place, read_manifest, write_manifest
+from pipeline.nights import missing_between, publish_night, read_night, referred_runs, whole_nights
+
+TODAY = datetime.now(UTC).date()
+
+
+def days_ago(days: int) -> str:
+    return (TODAY - timedelta(days=days)).isoformat()
+
+
+def write_report(folder, *runs: str, text: str = "report"):
+    with publishing_in_place(folder) as temporary:
+        (temporary / "report.html").write_text(text)
+        write_manifest(temporary, stage="Report", identity={"upstream": {"current": list(runs)}}, details={})
+    return folder
+
+
+def test_a_night_is_a_copy_that_a_newer_report_leaves_alone(tmp_path):
+    report = write_report(tmp_path / "report", "a", text="old")
+    night = publish_night(report / "history", date(2026, 10, 31), report)
+    write_report(report, "b", text="new")
+    assert read_night(night.folder) == night
+    assert (night.folder / "report.html").read_text() == "old"
+    assert (night.runs, night.same_as) == (("a",), None)
+
+
+def test_a_night_with_the_inputs_of_another_names_it(tmp_path):
+    report = write_report(tmp_path / "report", "a", "b")
+    for day in (1, 2, 3):
+        night = publish_night(report / "history", date(2026, 11, day), report)
+        assert night.same_as == (None if day == 1 else "2026-11-01")
+    write_report(report, "b", "a")
+    assert publish_night(report / "history", date(2026, 11, 4), report).same_as is None
+    assert referred_runs(report / "history") == {"a", "b"}
+
+
+def test_a_report_that_is_not_whole_is_not_kept(tmp_path):
+    report = write_report(tmp_path / "report", "a")
+    (report / "report.html").write_text("torn")
+    with pytest.raises(DamagedArtefactError, match=r"report\.html"):
+        publish_night(report / "history", date(2026, 11, 1), report)
+    assert whole_nights(report / "history") == ([], [])
+
+
+def test_a_copy_under_another_date_is_damage(tmp_path):
+    report = write_report(tmp_path / "report", "a")
+    night = publish_night(report / "history", date(2026, 11, 1), report)
+    shutil.copytree(night.folder, night.folder.with_name("2026-11-02"))
+    nights, damage = whole_nights(report / "history")
+    assert [found.date.day for found in nights] == [1]
+    assert "of '2026-11-01'" in str(damage[0])
+
+
+def test_dates_between_the_first_and_the_last_are_counted_across_a_months_end(tmp_path):
+    report = write_report(tmp_path / "report", "a")
+    nights = [publish_night(report / "history", day, report) for day in (date(2026, 10, 30), date(2026, 11, 2))]
+    assert missing_between(nights) == 2
+    assert missing_between([]) == 0
+
+
+def test_a_year_of_dates_is_checked_in_well_under_a_second(tmp_path, monkeypatch):
+    from tasks import Nightly, nightly
+
+    report = write_report(tmp_path / "report", "a")
+    days = [date(2025, 11, 1) + timedelta(days=n) for n in range(366)]
+    for day in days[:-1]:
+        publish_night(report / "history", day, report)
+    monkeypatch.setattr(nightly, "history_folder", lambda: report / "history")
+    started = time.perf_counter()
+    assert Nightly.bulk_complete(days) == days[:-1]
+    assert time.perf_counter() - started < 1
+
+
+@pytest.fixture(scope="module")
+def luigi(first_run, tmp_path_factory):
+    return first_run.copy(tmp_path_factory.mktemp("nightly"))
+
+
+def nightly(luigi, *args: str, task: str = "Nightly"):
+    return luigi.python("-m", "luigi", "--module", "tasks", task, *args, *FAST[:2], "--Train-global-batch-size", "64",
+                        "--Records-train-shards", "3")  # fmt: skip
+
+
+def test_a_date_gets_its_report_and_a_second_time_there_is_nothing_to_do(luigi):
+    runs = luigi.artefacts("runs")
+    done = nightly(luigi, "--date", days_ago(3))
+    assert done.returncode == 0, done.stderr
+    folder = luigi.root / "report" / "history" / days_ago(3)
+    for name in ("report.html", "report.md", "report.json"):
+        assert (folder / name).read_bytes() == (luigi.root / "report" / name).read_bytes()
+    assert luigi.artefacts("runs") == runs, "its inputs are those of the run there was"
+    assert f"backfilled with what there is on {TODAY}" in done.stderr
+    again = nightly(luigi, "--date", days_ago(3))
+    assert again.returncode == 0
+    assert f"Nightly {days_ago(3)}: has its report" in again.stderr
+
+
+def test_missing_dates_are_backfilled_and_nothing_is_trained_twice(luigi):
+    runs = luigi.artefacts("runs")
+    done = nightly(luigi, "--of", "Nightly", "--start", days_ago(4), task="RangeDaily")
+    assert done.returncode == 0, done.stderr
+    assert sorted(luigi.artefacts("report/history")) == [days_ago(n) for n in (4, 3, 2, 1, 0)]
+    assert luigi.artefacts("runs") == runs
+    assert f"Nightly {days_ago(1)}: dataset, code and settings of {days_ago(3)}, its runs are reused" in done.stderr
+    before = luigi.artefacts("report/history")
+    assert nightly(luigi, "--of", "Nightly", "--start", days_ago(4), task="RangeDaily").returncode == 0
+    assert luigi.artefacts("report/history") == before
+
+
+def test_a_bad_setting_is_refused_under_a_range_too(luigi):
+    done = nightly(luigi, "--of", "Nightly", "--start", days_ago(9), "--Train-recipe", "x", task="RangeDaily")
+    assert done.returncode == 2
+    assert "[Train] recipe: expected one of" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_date_to_come_is_refused(luigi):
+    done = nightly(luigi, "--date", days_ago(-1))
+    assert done.returncode == 2
+    assert "[Nightly] date: expected a date up to" in done.stderr
+
+
+def test_a_damaged_copy_is_named_and_made_again(luigi, tmp_path):
+    other = luigi.copy(tmp_path)
+    folder = other.root / "report" / "history" / days_ago(3)
+    (folder / "report.md").write_text("mine")
+    assert other.status(*FAST)["Nightly"]["state"] == "damaged"
+    done = nightly(other, "--date", days_ago(3))
+    assert done.returncode == 0, done.stderr
+    assert "report.md: manifest lists" in done.stderr
+    assert read_night(folder).date.isoformat() == days_ago(3)
+
+
+def test_the_commands_know_the_dated_copies(luigi, tmp_path):
+    other = luigi.copy(tmp_path)
+    assert "5 dates" in other.status(*FAST)["Nightly"]["reasons"][0]
+    lines = other.python("-m", "tasks.verify").stdout.splitlines()
+    assert sum("report/history" in line and line.startswith("whole") for line in lines) == 5
+    # The one run is not what these settings ask for, but dated reports are about it.
+    settings = [*FAST[2:], "--Train-epochs", "2"]
+    assert other.python("-m", "tasks.clean_stale", *settings).returncode == 0
+    assert len(other.artefacts("runs")) == 1
+    shutil.rmtree(other.root / "report" / "history")
+    assert other.python("-m", "tasks.clean_stale", *settings).returncode == 0
+    assert len(other.artefacts("runs")) == 0
+
+
+def test_the_manifest_of_a_night_is_small_and_says_what_it_is_of(luigi):
+    path = luigi.root / "report" / "history" / days_ago(3)
+    manifest = read_manifest(path)
+    assert manifest["identity"]["runs"] == luigi.report()["current"]
+    assert (path / "manifest.json").stat().st_size < 4096

@@ -1,0 +1,96 @@
+"""Messages: over a real connection to a server that fails first, and without secrets."""
+
+import pytest
+
+from pipeline import notify
+from pipeline.config import MetricsSettings, NotifySettings
+from pipeline.errors import SettingsError
+from pipeline.schedule import Outcome
+
+QUICK = {"total": 3, "backoff_factor": 0.01}
+FAILED = Outcome(
+    task="Nightly 2026-11-20",
+    started_at="2026-11-20T02:00:00+00:00",
+    seconds=61.5,
+    exit_code=8,
+    stage="Train",
+    reason="TimeLimitError: Train: not done after 60 s.",
+    log=("one", "two"),
+)
+
+
+def told(event: str = "failure") -> dict:
+    since = "2026-11-19T02:00:00+00:00"
+    return notify.message(FAILED, event=event, host="here", since=since, report="/data/report/report.html")
+
+
+def test_a_message_says_stage_reason_code_log_and_report():
+    message = told()
+    assert message["text"] == (
+        "Nightly 2026-11-20 on here: failed in Train with exit code 8: TimeLimitError: Train: not done after 60 s."
+    )
+    assert (message["stage"], message["exit_code"], message["log"]) == ("Train", 8, ["one", "two"])
+    assert message["report"] == "/data/report/report.html"
+    assert told("recovery")["text"] == (
+        "Nightly 2026-11-20 on here: works again, after failing since 2026-11-19T02:00:00+00:00"
+    )
+
+
+def test_a_server_that_fails_twice_is_asked_again_and_gets_one_message(webhook):
+    webhook.answers = [503, 502]
+    assert notify.post(webhook.url, told(), retry=QUICK)
+    assert webhook.taken == [told()]
+    assert webhook.asked == 3
+
+
+@pytest.mark.parametrize(("answers", "asked"), [([404], 1), ([503] * 9, 4), ([302], 1)])
+def test_a_server_that_does_not_take_it_is_left_without_its_address_in_the_log(webhook, caplog, answers, asked):
+    webhook.answers = answers
+    assert not notify.post(webhook.url, told(), retry=QUICK)
+    assert webhook.asked == asked
+    assert "the webhook" in caplog.text
+    assert webhook.secret not in caplog.text
+
+
+def test_a_server_that_is_not_there_is_told_of_without_its_address(caplog):
+    caplog.set_level("DEBUG", logger="pipeline")
+    assert not notify.post("http://127.0.0.1:9/services/SECRET", told(), retry={"total": 1, "backoff_factor": 0})
+    assert "the webhook was not reached" in caplog.text
+    assert "SECRET" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("to https://hooks.example.org/services/T0/B0/abc", "to ***"),
+        ("url: /services/T0/B0/abc (Caused by", "url: /*** (Caused by"),
+        ("password hunter22 refused", "password *** refused"),
+        ("https://me:pa55@mirror.example.org/simple", "https://***@mirror.example.org/simple"),
+        ("nothing to hide", "nothing to hide"),
+    ],
+)
+def test_secrets_are_hidden(text, clean):
+    secrets = notify.host_secrets("https://hooks.example.org/services/T0/B0/abc")
+    secrets |= notify.secrets_of({"SMTP_PASSWORD": "hunter22", "HOME": "nothing", "A_TOKEN": "to"})
+    assert notify.redact(text, secrets) == clean
+
+
+def test_a_refused_webhook_is_not_quoted():
+    with pytest.raises(SettingsError, match=r"\[Notify\] webhook_url") as refused:
+        NotifySettings(webhook_url="hooks.example.org/SECRET")
+    assert "SECRET" not in str(refused.value)
+    assert "SECRET" not in repr(NotifySettings(webhook_url="https://hooks.example.org/SECRET"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting"),
+    [
+        (NotifySettings, {"log_lines": 201}),
+        (NotifySettings, {"report_url": "javascript:alert(1)"}),
+        (MetricsSettings, {"prometheus_file": "/var/lib/node_exporter/tensorcraft.txt"}),
+    ],
+)
+def test_impossible_settings_are_refused(kind, setting):
+    (name,) = setting
+    with pytest.raises(SettingsError, match=name):
+        kind(**setting)

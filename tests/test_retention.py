@@ -1,0 +1,118 @@
+"""What a schedule leaves behind is bounded, and nothing that is still of use is removed."""
+
+import json
+import shutil
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from luigi_process import FAST
+from test_nightly import days_ago, nightly
+
+from pipeline.manifest import read_manifest, write_manifest
+from pipeline.nights import Night
+from pipeline.retention import Run, read_runs, superfluous_nights, superfluous_runs
+
+NOW = datetime(2026, 11, 21, 2, tzinfo=UTC)
+
+
+def run(name: str, days: float, accuracy: float = 0.5, dataset: str = "cifar10", *, is_finished: bool = True) -> Run:
+    finished_at = NOW - timedelta(days=days)
+    return Run(Path(name), name, f"records-{name}", dataset, finished_at, is_finished, accuracy)
+
+
+RUNS = [
+    run("skipped", 0, float("-inf"), is_finished=False),
+    run("newest", 1),
+    run("second", 2),
+    run("third", 3),
+    run("best", 40, 0.9),
+    run("old", 50),
+    run("best-of-mnist", 60, 0.99, "mnist"),
+]
+
+
+@pytest.mark.parametrize(
+    ("limits", "needed", "going"),
+    [
+        ({}, [], set()),
+        ({"keep_days": 30}, [], {"old"}),
+        ({"keep_days": 30}, ["old"], set()),
+        ({"keep_runs": 3}, [], {"third", "old"}),
+        ({"keep_runs": 1}, [], {"second", "third", "old"}),
+        ({"keep_runs": 1}, ["third"], {"second", "old"}),
+        ({"keep_runs": 3, "keep_days": 2}, [], {"third", "old"}),
+    ],
+)
+def test_what_is_beyond_a_limit_goes_but_the_best_the_newest_and_what_a_report_is_about(limits, needed, going):
+    limits = {"keep_runs": 0, "keep_days": 0, **limits}
+    assert {path.name for path in superfluous_runs(RUNS, needed=needed, **limits, now=NOW)} == going
+
+
+def test_a_run_that_was_skipped_is_neither_good_nor_best():
+    runs = [run("skipped", 0, float("-inf"), is_finished=False), run("good", 1)]
+    assert superfluous_runs(runs, needed=[], keep_runs=1, keep_days=0, now=NOW) == {}
+    going = superfluous_runs(runs, needed=[], keep_runs=0, keep_days=1, now=NOW + timedelta(days=9))
+    assert {path.name for path in going} == {"skipped"}
+
+
+def test_dated_reports_go_by_their_dates_and_the_newest_stays():
+    nights = [Night(date(2026, 10, day), Path(str(day)), (), None, date(2026, 10, day)) for day in (30, 31)]
+    assert superfluous_nights(nights, keep_days=0, today=date(2027, 1, 1)) == []
+    assert superfluous_nights(nights, keep_days=2, today=date(2026, 11, 1)) == nights[:1]
+    assert superfluous_nights(nights, keep_days=2, today=date(2027, 1, 1)) == nights[:1]
+
+
+def test_a_run_that_cannot_be_read_is_left_alone(make_run):
+    folder = make_run("whole", records_fingerprint="r")
+    write_manifest(folder, stage="Train", identity={}, details={})
+    make_run("no-manifest", records_fingerprint="r")
+    broken = make_run("broken")
+    (broken / "run.json").write_text("{")
+    assert [found.folder for found in read_runs(folder.parent)] == [folder]
+
+
+def plant(luigi, name: str, days: int, **changes) -> Path:
+    """A copy of the root's run that finished so many days ago, as a run of its own."""
+    (original,) = [path for path in luigi.root.glob("runs/*") if "planted" not in path.name]
+    folder = luigi.root / "runs" / f"planted-{name}"
+    shutil.copytree(original, folder)
+    identity = {**read_manifest(original)["identity"], "planted": name}
+    finished_at = (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="seconds")
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**record, "finished_at": finished_at, "fingerprint": name, **changes}))
+    (folder / "manifest.json").unlink()
+    write_manifest(folder, stage="Train", identity=identity, details={})
+    return folder
+
+
+@pytest.mark.slow
+def test_a_night_removes_what_is_beyond_the_limits_logs_it_and_reports_what_is_left(first_run, tmp_path):
+    luigi = first_run.copy(tmp_path)
+    (records,) = luigi.root.glob("records/*")
+    other_records = records.with_name("planted")
+    shutil.copytree(records, other_records)
+    (other_records / "manifest.json").unlink()
+    write_manifest(other_records, stage="Records", identity={"planted": True}, details={})
+    best, old, recent = (
+        plant(luigi, "best", 90, val_accuracy=1.0),
+        plant(luigi, "old", 80),
+        plant(luigi, "recent", 2),
+    )
+    assert nightly(luigi, "--date", days_ago(60)).returncode == 0
+    assert nightly(luigi, "--date", days_ago(40)).returncode == 0
+    done = nightly(luigi, "--date", days_ago(0), "--Storage-keep-days", "50")
+    assert done.returncode == 0, done.stderr
+    assert [folder.is_dir() for folder in (best, old, recent)] == [True, False, True]
+    assert records.is_dir()
+    assert not other_records.exists()
+    assert sorted(luigi.artefacts("report/history")) == [days_ago(40), days_ago(0)]
+    assert f"removed runs/{old.name}, " in done.stderr
+    assert "MB: older than 50 days" in done.stderr
+    assert "removed records/planted, " in done.stderr
+    assert "old" not in {found["fingerprint"] for found in luigi.report()["runs"]}
+    assert all(entry["state"] == "fresh" for entry in luigi.status(*FAST).values())
+    again = nightly(luigi, "--of", "Nightly", "--start", days_ago(60), "--stop", days_ago(45), "--Storage-keep-days",
+                    "40", task="RangeDaily")  # fmt: skip
+    assert again.returncode == 0
+    assert len(luigi.artefacts("report/history")) == 2, "what was removed is not backfilled"

@@ -1,0 +1,161 @@
+"""Luigi's central scheduler and several workers: one training at a time on one device, shown to whoever looks."""
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import requests
+from luigi_process import FAST, PROJECT, Luigi
+
+ONE_EPOCH = FAST[2:]
+
+
+class Scheduler:
+    """A real luigid on a free port of the loopback interface, started as ``make scheduler`` does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self.state = folder / "state"
+        # make would set up an environment first: its recipe is run without what it depends on.
+        recipe = subprocess.run(
+            ["make", "--dry-run", "--old-file=setup", "scheduler", f"SCHEDULER_PORT={self.port}",
+             f"SCHEDULER_STATE={self.state}", f"BIN={Path(sys.executable).parent}"],
+            cwd=PROJECT, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+        environment.pop("LUIGI_CONFIG_PATH", None)
+        how = {"cwd": PROJECT, "env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(["sh", "-c", recipe.stdout], **how)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            try:
+                self.tasks()
+                return
+            except requests.ConnectionError:
+                time.sleep(0.2)
+        raise AssertionError("luigid did not come up")
+
+    def tasks(self, status: str = "") -> list[dict]:
+        asked = {"data": json.dumps({"status": status, "upstream_status": ""})}
+        with requests.Session() as session:
+            session.trust_env = False
+            answer = session.get(f"http://127.0.0.1:{self.port}/api/task_list", params=asked, timeout=10)
+        return list(answer.json()["response"].values())
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(timeout=30)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def scheduler(tmp_path_factory):
+    scheduler = Scheduler(tmp_path_factory.mktemp("luigid"))
+    yield scheduler
+    scheduler.stop()
+
+
+def central(luigi: Luigi, scheduler: Scheduler) -> Luigi:
+    luigi.write_config(f"[core]\nscheduler_port = {scheduler.port}")
+    more = {"TENSORCRAFT_SCHEDULER": "central", "NO_PROXY": "127.0.0.1"}
+    environment = luigi.environment
+    luigi.environment = lambda extra: environment({**more, **extra})
+    return luigi
+
+
+def test_it_listens_on_loopback_alone_and_nobody_else_reads_its_state(scheduler):
+    assert stat.S_IMODE(scheduler.state.stat().st_mode) == 0o700
+    listening = Path(f"/proc/{scheduler.process.pid}/net/tcp").read_text().split("\n")[1:]
+    ours = [line.split()[1] for line in listening if line and line.split()[1].endswith(f":{scheduler.port:04X}")]
+    assert {address.split(":")[0] for address in ours} == {"0100007F"}
+
+
+@pytest.mark.slow
+def test_two_runs_that_share_a_scheduler_never_train_at_once_and_show_their_progress(first_run, tmp_path, scheduler):
+    luigis = [central(first_run.copy(tmp_path / name), scheduler) for name in ("a", "b")]
+    processes = [luigi.start(*ONE_EPOCH, "--Train-epochs", "12", "--Train-seed", "7") for luigi in luigis]
+    at_once, shown, waited = [], [], False
+    while any(process.poll() is None for process in processes):
+        tasks = scheduler.tasks()
+        training = [task for task in tasks if task["name"] == "Train" and task["status"] == "RUNNING"]
+        at_once.append(len(training))
+        shown += [(task["progress_percentage"], task["status_message"], task["tracking_url"]) for task in training]
+        waited |= bool(training) and any(task["name"] == "Train" and task["status"] == "PENDING" for task in tasks)
+        time.sleep(0.1)
+    said = [process.communicate(timeout=60)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    assert max(at_once) == 1
+    assert waited, "the second never had to wait: nothing was shown"
+    percentages = {percentage for percentage, _, _ in shown if percentage}
+    assert percentages, "no progress was shown"
+    assert percentages <= set(range(1, 101))
+    assert any(message and message.startswith("epoch ") for _, message, _ in shown)
+    urls = {url for _, _, url in shown if url}
+    assert urls == {(luigi.root / "report" / "report.html").as_uri() for luigi in luigis}
+    assert all(len(luigi.artefacts("runs")) == 2 for luigi in luigis)
+
+
+@pytest.mark.slow
+def test_a_failed_run_leaves_and_the_next_one_tries_again(first_run, tmp_path, scheduler):
+    luigi = central(first_run.copy(tmp_path), scheduler)
+    for _ in range(2):
+        failed = luigi(*FAST[:2], *FAST[4:], "--Train-global-batch-size", "404")
+        assert failed.returncode == 2, failed.stderr
+        assert "at most the 403 examples" in failed.stderr
+    assert luigi(*FAST[:2], *FAST[4:], "--Train-global-batch-size", "32").returncode == 0
+
+
+def test_a_scheduler_that_is_not_there_ends_the_run_with_an_error(first_run, tmp_path, scheduler):
+    luigi = central(first_run.copy(tmp_path), scheduler)
+    luigi.write_config("[core]\nscheduler_port = 9\nrpc_retry_attempts = 1\nrpc_retry_wait = 1")
+    done = luigi(*FAST)
+    assert done.returncode == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("accelerators", "most"), [(1, 1), (2, 2)])
+def test_workers_train_side_by_side_as_far_as_resources_allow(first_run, tmp_path, accelerators, most):
+    luigi = first_run.copy(tmp_path)
+    luigi.write_config(f"[resources]\naccelerator = {accelerators}")
+    code = (
+        "import sys, luigi.retcodes\n"
+        "try:\n"
+        "    luigi.retcodes.run_with_retcodes(sys.argv[1:])\n"
+        "except SystemExit as end:\n"
+        "    heavy = {'tensorflow', 'apache_beam', 'keras'} & sys.modules.keys()\n"
+        "    print('before the fork:', sorted(heavy))\n"
+        "    raise\n"
+    )
+    done = luigi.python(
+        "-c",
+        code,
+        "--module",
+        "tasks",
+        "Report",
+        *ONE_EPOCH,
+        "--Train-epochs",
+        "6",
+        "--seeds",
+        "[1,2]",
+        "--workers",
+        "2",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "before the fork: []" in done.stdout
+    assert len(luigi.artefacts("runs")) == 3
+    running, greatest = 0, 0
+    for line in done.stderr.splitlines():
+        running += ("Train: stale" in line) - ("Train: done" in line)
+        greatest = max(greatest, running)
+    assert greatest == most

@@ -1,0 +1,147 @@
+"""Runs without anyone watching: how they end is seen from outside, told once and measured."""
+
+import json
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from listeners import listening_mail
+from luigi_process import FAST, PROJECT, Luigi
+from test_monitoring import samples
+
+from pipeline.schedule import read_state
+
+DAY = "2026-11-01"
+NO_DATASET = ["--Source-origin", "tfds", "--Source-dataset", "mnist"]
+
+
+class Unattended(Luigi):
+    """As Luigi, through ``tasks.unattended``, with a webhook."""
+
+    def __init__(self, luigi: Luigi, webhook) -> None:
+        self.root, self.data_dir, self.config, self.webhook = luigi.root, luigi.data_dir, luigi.config, webhook
+        self.metrics = self.root.parent / "tensorcraft.prom"
+        self.write_config()
+
+    def write_config(self, more: str = "") -> None:
+        webhook, metrics = "${A_WEBHOOK}", f"[Metrics]\nprometheus_file = {self.metrics}"
+        super().write_config(f"[Notify]\nwebhook_url = {webhook}\n{metrics}\n{more}")
+
+    def environment(self, more: dict[str, str]) -> dict[str, str]:
+        here = {"A_WEBHOOK": self.webhook.url, "NO_PROXY": "127.0.0.1"}
+        return super().environment({**here, **more})
+
+    def nightly(self, *args: str, day: str = DAY, **how) -> subprocess.CompletedProcess:
+        return self.python("-m", "tasks.unattended", "Nightly", "--date", day, *FAST, *args, **how)
+
+    def state(self) -> dict:
+        return read_state(self.root / "schedule.json")
+
+    def start_nightly(self, *args: str) -> subprocess.Popen:
+        command = [sys.executable, "-m", "tasks.unattended", "Nightly", "--date", DAY, *FAST, *args]
+        how = {"env": self.environment({}), "cwd": PROJECT, "text": True}
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **how)
+
+
+@pytest.fixture
+def unattended(first_run, tmp_path, webhook) -> Unattended:
+    return Unattended(first_run.copy(tmp_path), webhook)
+
+
+def everything_written(root) -> str:
+    return "".join(path.read_bytes().decode(errors="replace") for path in root.rglob("*") if path.is_file())
+
+
+def test_an_incident_is_told_once_and_so_is_its_end(unattended, webhook):
+    webhook.answers = [503, 503]
+    for _ in range(2):
+        failed = unattended.nightly(*NO_DATASET)
+        assert failed.returncode == 3
+        assert "DatasetUnavailableError" in failed.stderr, "the log is passed on"
+    (message,) = webhook.taken
+    assert message["event"] == "failure"
+    assert (message["stage"], message["exit_code"]) == ("Source", 3)
+    assert message["reason"].startswith("DatasetUnavailableError: ")
+    assert any("Source: " in line for line in message["log"])
+    assert message["report"] == str(unattended.root / "report" / "report.html")
+    for day in (DAY, "2026-11-02"):
+        assert unattended.nightly(day=day).returncode == 0
+    assert [told["event"] for told in webhook.taken] == ["failure", "recovery"]
+    assert [outcome["exit_code"] for outcome in unattended.state()["outcomes"]] == [3, 3, 0, 0]
+    assert webhook.secret not in everything_written(unattended.root.parent)
+    assert webhook.secret not in failed.stderr + failed.stdout
+
+
+def test_the_figures_stay_when_a_run_fails_and_say_so(unattended):
+    assert unattended.nightly().returncode == 0
+    good = samples(unattended.metrics)
+    assert good["run_exit_code"] == [({}, 0)]
+    stages = {labels["stage"] for labels, _ in good["stage_duration_seconds"]}
+    assert stages == {"Source", "Records", "Train", "Report"}
+    assert good["records"] == [({"split": "train"}, 403), ({"split": "test"}, 101)]
+    assert good["train_images_per_second"][0][1] > 0
+    assert 0 <= good["validation_accuracy_ratio"][0][1] <= 1
+    assert abs(good["success_timestamp_seconds"][0][1] - time.time()) < 300
+    assert unattended.nightly(*NO_DATASET, day="2026-11-02").returncode == 3
+    bad = samples(unattended.metrics)
+    assert bad["run_exit_code"] == [({}, 3)]
+    assert bad["success_timestamp_seconds"] == good["success_timestamp_seconds"]
+
+
+def test_a_refused_setting_is_told_too(unattended, webhook):
+    done = unattended.nightly("--Train-recipe", "onecycl")
+    assert done.returncode == 2
+    (message,) = webhook.taken
+    assert "[Train] recipe: expected one of" in message["reason"]
+    assert unattended.nightly("--Train-nonsense", "1").returncode == 2
+    assert len(webhook.taken) == 1, "the same cause, as far as one can tell"
+
+
+def test_a_webhook_that_is_down_changes_no_exit_code_and_is_told_later(unattended, webhook):
+    webhook.answers = [404]
+    done = unattended.nightly(*NO_DATASET)
+    assert done.returncode == 3
+    assert "the webhook did not take the message: HTTP status 404" in done.stderr
+    assert unattended.nightly(*NO_DATASET).returncode == 3
+    assert len(webhook.taken) == 1
+
+
+def test_mail_goes_out_through_luigis_own_settings(unattended, webhook):
+    with listening_mail() as (port, taken):
+        mail = "[email]\nreceiver = ops@example.org\nsender = pipeline@example.org"
+        unattended.write_config(f"{mail}\n[smtp]\nhost = 127.0.0.1\nport = {port}\nno_tls = true\n")
+        for args in (NO_DATASET, NO_DATASET, []):
+            unattended.nightly(*args)
+    failure, recovery = taken
+    assert failure["To"] == "ops@example.org"
+    assert "failed in Source with exit code 3" in failure["Subject"]
+    (text,) = failure.iter_parts()
+    assert "exit_code: 3" in text.get_content()
+    assert "works again" in recovery["Subject"]
+    assert webhook.secret not in text.get_content()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "code"), [("SIGKILL", 137), ("SIGTERM", 130)])
+def test_a_run_that_is_ended_from_outside_is_told_with_its_stage(unattended, webhook, name, code):
+    process = unattended.start_nightly("--Train-seed", "1", "--Train-epochs", "100000")
+    assert any("epoch 1/" in line for line in process.stderr), "training never began"
+    (run,) = [child for child in psutil.Process(process.pid).children() if "luigi" in child.cmdline()]
+    # SIGKILL hits the run alone, as the kernel does when memory is short; SIGTERM comes from whoever started us.
+    (run.kill if name == "SIGKILL" else process.terminate)()
+    process.communicate(timeout=60)
+    assert process.returncode == code
+    (message,) = webhook.taken
+    assert (message["stage"], message["exit_code"]) == ("Train", code)
+    assert message["reason"] == f"ended by {'SIGKILL' if name == 'SIGKILL' else 'SIGINT'}"
+    assert any("epoch 1/" in line for line in message["log"])
+
+
+def test_the_state_is_plain_json_for_programs(unattended):
+    assert unattended.nightly().returncode == 0
+    state = json.loads((unattended.root / "schedule.json").read_text())
+    (outcome,) = state["outcomes"]
+    assert outcome["task"] == f"Nightly {DAY}"
+    assert state["since"] is None
