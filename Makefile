@@ -10,7 +10,7 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pipeline nightly scheduler status doctor verify clean-stale report-diff tensorboard export test test-faults bench lint format lock clean
+.PHONY: help setup pipeline nightly scheduler status doctor verify clean-stale report-diff tensorboard export test test-faults soak bench lint format lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -75,10 +75,13 @@ tensorboard: setup ## show all runs in TensorBoard, on this machine only (ROOT=d
 	@$(BIN)/tensorboard --logdir $(ROOT)/runs --host 127.0.0.1 $(ARGS)
 
 test: setup ## run the tests (ARGS="-k stream")
-	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not faults" $(ARGS)
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not faults and not soak" $(ARGS)
 
 test-faults: setup ## run the tests that kill and damage whole runs
 	@$(BIN)/python -m pytest -n auto --maxprocesses 4 -m faults $(ARGS)
+
+soak: setup ## a month of nights in minutes: a moved clock, kills, a full disk, no network (N=30)
+	@$(BIN)/python -m pytest -m soak -s tests/test_soak.py --nights $(or $(N),30) $(ARGS)
 
 bench: setup ## measure against what one would use instead, 10 minutes (ARGS="stream" for one part)
 	@$(BIN)/python -c "import torch" 2>/dev/null || { echo "bench: installing PyTorch, a rival, into .venv"; \

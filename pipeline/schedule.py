@@ -2,6 +2,7 @@
 
 Beside the data's way; a leaf. One JSON file under the storage root. An incident lasts from the first run that failed to
 the next that did not; each of its causes is told once to each channel, and its end once to each that was told of it.
+What a channel does not take is owed to it, and told before all else when the next run ends, however that one does.
 """
 
 import contextlib
@@ -18,6 +19,8 @@ SCHEMA_VERSION = 1
 
 #: Runs remembered, at most.
 MOST_OUTCOMES = 60
+#: Causes of incidents that one channel may be owed, at most.
+MOST_OWED = 20
 _LONGEST = 300
 _BYTES = 65_536
 
@@ -59,13 +62,21 @@ class Outcome:
 
 def read_state(path: Path) -> dict:
     """The state, or an empty one where there is none or it is damaged: an incident is rather told twice than never."""
-    empty = {"schema_version": SCHEMA_VERSION, "last_success": None, "since": None, "told": {}, "outcomes": []}
+    nothing = {"last_success": None, "since": None, "told": {}, "owed": {}, "outcomes": []}
+    empty = {"schema_version": SCHEMA_VERSION, **nothing}
     try:
         state = json.loads(path.read_bytes())
         if state["schema_version"] != SCHEMA_VERSION:
             raise ValueError(f"schema_version {state['schema_version']!r}")
         told = {str(channel): [str(cause) for cause in causes] for channel, causes in state["told"].items()}
-        return {**{name: state[name] for name in empty}, "told": told, "outcomes": list(state["outcomes"])}
+        # Built once, to see that they can be.
+        owed = {channel: [_kept(one) for one in _owed(state, channel)] for channel in state["owed"]}
+        return {
+            **{name: state[name] for name in empty},
+            "told": told,
+            "owed": owed,
+            "outcomes": list(state["outcomes"]),
+        }
     except FileNotFoundError:
         return empty
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -73,27 +84,45 @@ def read_state(path: Path) -> dict:
         return empty
 
 
-def due(state: Mapping, outcome: Outcome, channel: str) -> str | None:
-    """What the channel has to be told of this outcome: "failure", "recovery", or None."""
+def due(state: Mapping, outcome: Outcome, channel: str) -> list[tuple[str, Outcome]]:
+    """What the channel has to be told now that a run has ended so: each a "failure" or a "recovery", oldest first."""
     told = state["told"].get(channel, [])
+    events = [("failure", owed) for owed in _owed(state, channel) if owed.cause() != outcome.cause()]
     if outcome.exit_code == 0:
-        return "recovery" if told else None
-    return None if outcome.cause() in told else "failure"
+        return [*events, ("recovery", outcome)] if told or events else []
+    return events if outcome.cause() in told else [*events, ("failure", outcome)]
 
 
 def settle(state: dict, outcome: Outcome, channel: str) -> None:
-    """Remember that the channel has been told."""
+    """Remember that the channel has been told of the outcome."""
+    owed = [kept for kept in _owed(state, channel) if kept.cause() != outcome.cause()]
     if outcome.exit_code == 0:
         state["told"].pop(channel, None)
     else:
         state["told"].setdefault(channel, []).append(outcome.cause())
+    state["owed"][channel] = [_kept(one) for one in owed]
+
+
+def owe(state: dict, outcome: Outcome, channel: str) -> None:
+    """Remember that the channel did not take what it was to be told of the outcome; a recovery falls due by itself."""
+    if outcome.exit_code:
+        owed = [one for one in _owed(state, channel) if one.cause() != outcome.cause()]
+        state["owed"][channel] = [_kept(one) for one in [*owed, outcome]][-MOST_OWED:]
+
+
+def _owed(state: Mapping, channel: str) -> list[Outcome]:
+    return [Outcome(**kept) for kept in state["owed"].get(channel, [])]
+
+
+def _kept(outcome: Outcome) -> dict:
+    """The outcome as it is remembered: short, and without its log."""
+    kept = {name: value for name, value in asdict(outcome).items() if name != "log"}
+    return kept | {name: kept[name][:_LONGEST] for name in ("task", "stage", "reason")}
 
 
 def note(state: dict, outcome: Outcome) -> None:
     """Remember the outcome itself."""
-    kept = {name: value for name, value in asdict(outcome).items() if name != "log"}
-    kept |= {name: kept[name][:_LONGEST] for name in ("task", "stage", "reason")}
-    state["outcomes"] = [*state["outcomes"], kept][-MOST_OUTCOMES:]
+    state["outcomes"] = [*state["outcomes"], _kept(outcome)][-MOST_OUTCOMES:]
     if outcome.exit_code == 0:
         state["last_success"], state["since"] = outcome.ended_at().isoformat(timespec="seconds"), None
     else:

@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -152,27 +152,29 @@ def settle(path: Path, outcome: Outcome) -> None:
     """Remember the outcome, and tell each channel what is due to it."""
     with fasteners.InterProcessLock(path.with_name(f".{path.name}.lock")):
         state = schedule.read_state(path)
-        since = state["since"] or outcome.started_at
-        for channel, tell in (("webhook", _by_webhook), ("email", _by_email)):
-            event = schedule.due(state, outcome, channel)
-            if event:
-                told = notify.message(
-                    outcome, event=event, host=socket.gethostname(), since=since, report=report_path()
-                )
-                if tell(told):
-                    schedule.settle(state, outcome, channel)
+        for channel, tell in _channels().items():
+            for event, one in schedule.due(state, outcome, channel):
+                since = state["since"] or one.started_at
+                told = notify.message(one, event=event, host=socket.gethostname(), since=since, report=report_path())
+                if not tell(told):
+                    schedule.owe(state, outcome, channel)
+                    break
+                schedule.settle(state, one, channel)
         schedule.note(state, outcome)
         schedule.write_state(path, state)
 
 
+def _channels() -> dict[str, Callable[[dict], bool]]:
+    """Who is to be told: channel → what tells it, and says whether it took the message."""
+    channels = {"webhook": _by_webhook} if Notify().webhook_url else {}
+    return channels | ({"email": _by_email} if luigi.notifications.email().receiver else {})
+
+
 def _by_webhook(told: dict) -> bool:
-    url = Notify().webhook_url
-    return bool(url) and notify.post(url, told)
+    return notify.post(Notify().webhook_url, told)
 
 
 def _by_email(told: dict) -> bool:
-    if not luigi.notifications.email().receiver:
-        return False
     # Luigi logs what goes wrong here.
     luigi.notifications.send_error_email(told["text"], notify.as_text(told))
     return True

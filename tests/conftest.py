@@ -19,6 +19,10 @@ from pipeline.sources import SourceInfo, synthetic
 CIFAR10_LABELS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
+def pytest_addoption(parser) -> None:
+    parser.addoption("--nights", type=int, default=30, help="nights of test_soak.py")
+
+
 _COUNTS = pytest.StashKey[Counter]()
 
 
@@ -42,7 +46,7 @@ def pytest_testnodedown(node) -> None:
 
 def pytest_terminal_summary(terminalreporter, config) -> None:
     for kind, number in config.stash.get(_COUNTS, Counter()).items():
-        terminalreporter.write_line(f"faults: {number} {kind}")
+        terminalreporter.write_line(f"{number} {kind}")
 
 
 @pytest.fixture(scope="session")
@@ -84,40 +88,49 @@ def small_records(write_small_records) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_tfds(tmp_path_factory) -> Path:
-    """A data_dir in which TFDS finds its cifar10 prepared, with 403 + 101 images of ours in it."""
+def write_tiny_tfds() -> Callable[..., Path]:
+    """A function that makes a data_dir in which TFDS finds its cifar10 prepared: 403 + 101 images of ours."""
     import tensorflow as tf
     import tensorflow_datasets as tfds
 
-    data_dir = tmp_path_factory.mktemp("tfds")
-    builder = tfds.builder("cifar10", data_dir=str(data_dir))
-    features = builder.info.features
-    features["label"].names = CIFAR10_LABELS
-    folder = Path(builder.data_path)
-    folder.mkdir(parents=True)
-    infos = []
-    for split, lengths in {"train": [203, 200], "test": [101]}.items():
-        images, labels = synthetic.draw_block(split, 0, sum(lengths))
-        template = tfds.core.ShardedFileTemplate(
-            data_dir=folder, dataset_name="cifar10", split=split, filetype_suffix="tfrecord"
+    def write(data_dir: Path, *, first: int = 0) -> Path:
+        builder = tfds.builder("cifar10", data_dir=str(data_dir))
+        features = builder.info.features
+        features["label"].names = CIFAR10_LABELS
+        folder = Path(builder.data_path)
+        folder.mkdir(parents=True)
+        infos = []
+        for split, lengths in {"train": [203, 200], "test": [101]}.items():
+            images, labels = synthetic.draw_block(split, first, first + sum(lengths))
+            about = {"data_dir": folder, "dataset_name": "cifar10", "split": split, "filetype_suffix": "tfrecord"}
+            template = tfds.core.ShardedFileTemplate(**about)
+            start = 0
+            for shard, length in enumerate(lengths):
+                path = template.sharded_filepath(shard_index=shard, num_shards=len(lengths))
+                with tf.io.TFRecordWriter(str(path)) as writer:
+                    for index in range(start, start + length):
+                        example = {"id": f"{split}_{index}", "image": images[index], "label": labels[index]}
+                        writer.write(features.serialize_example(features.encode_example(example)))
+                start += length
+            infos.append(
+                tfds.core.SplitInfo(name=split, shard_lengths=lengths, num_bytes=1, filename_template=template)
+            )
+        tfds.folder_dataset.write_metadata(
+            data_dir=folder,
+            features=features,
+            split_infos=infos,
+            version=str(builder.version),
+            supervised_keys=("image", "label"),
         )
-        start = 0
-        for shard, length in enumerate(lengths):
-            path = template.sharded_filepath(shard_index=shard, num_shards=len(lengths))
-            with tf.io.TFRecordWriter(str(path)) as writer:
-                for index in range(start, start + length):
-                    example = {"id": f"{split}_{index}", "image": images[index], "label": labels[index]}
-                    writer.write(features.serialize_example(features.encode_example(example)))
-            start += length
-        infos.append(tfds.core.SplitInfo(name=split, shard_lengths=lengths, num_bytes=1, filename_template=template))
-    tfds.folder_dataset.write_metadata(
-        data_dir=folder,
-        features=features,
-        split_infos=infos,
-        version=str(builder.version),
-        supervised_keys=("image", "label"),
-    )
-    return data_dir
+        return data_dir
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def tiny_tfds(write_tiny_tfds, tmp_path_factory) -> Path:
+    """A data_dir with a small cifar10 in it."""
+    return write_tiny_tfds(tmp_path_factory.mktemp("tfds"))
 
 
 @pytest.fixture(scope="session")

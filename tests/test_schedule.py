@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from pipeline.schedule import MOST_OUTCOMES, Outcome, due, note, read_state, reserve, settle, write_state
+from pipeline.schedule import MOST_OUTCOMES, Outcome, due, note, owe, read_state, reserve, settle, write_state
 
 
 def outcome(exit_code: int = 0, stage: str = "", reason: str = "", day: int = 1) -> Outcome:
@@ -15,27 +15,34 @@ def outcome(exit_code: int = 0, stage: str = "", reason: str = "", day: int = 1)
     )  # fmt: skip
 
 
-def told(path, outcomes, channel: str = "webhook", takes=lambda n: True) -> list[str | None]:
-    """What the channel hears of these outcomes, one after the other, each read from the file and written back."""
+def told(path, outcomes, channel: str = "webhook", takes=lambda n: True) -> list[list[tuple[str, int]]]:
+    """What the channel takes after each of these outcomes, the state read from the file and written back each time."""
     heard = []
     for number, one in enumerate(outcomes):
         state = read_state(path)
-        event = due(state, one, channel)
-        if event and takes(number):
-            settle(state, one, channel)
-        heard.append(event)
+        heard.append([])
+        for event, of in due(state, one, channel):
+            if not takes(number):
+                owe(state, one, channel)
+                break
+            settle(state, of, channel)
+            heard[-1].append((event, of.exit_code))
         note(state, one)
         write_state(path, state)
     return heard
 
 
+RECOVERY = ("recovery", 0)
+OWED = '{"schema_version": 1, "last_success": null, "since": null, "told": {}, "owed": {"x": [{}]}, "outcomes": []}'
+
+
 @pytest.mark.parametrize(
     ("codes", "heard"),
     [
-        ([0, 0], [None, None]),
-        ([3, 3, 3, 0, 0], ["failure", None, None, "recovery", None]),
-        ([3, 8, 3, 8, 0], ["failure", "failure", None, None, "recovery"]),
-        ([3, 0, 3], ["failure", "recovery", "failure"]),
+        ([0, 0], [[], []]),
+        ([3, 3, 3, 0, 0], [[("failure", 3)], [], [], [RECOVERY], []]),
+        ([3, 8, 3, 8, 0], [[("failure", 3)], [("failure", 8)], [], [], [RECOVERY]]),
+        ([3, 0, 3], [[("failure", 3)], [RECOVERY], [("failure", 3)]]),
     ],
 )
 def test_each_cause_is_told_once_and_the_recovery_once(tmp_path, codes, heard):
@@ -44,13 +51,26 @@ def test_each_cause_is_told_once_and_the_recovery_once(tmp_path, codes, heard):
 
 def test_the_same_code_in_another_stage_is_another_cause(tmp_path):
     outcomes = [outcome(6, "Records"), outcome(6, "Train")]
-    assert told(tmp_path / "state", outcomes) == ["failure", "failure"]
+    assert told(tmp_path / "state", outcomes) == [[("failure", 6)], [("failure", 6)]]
 
 
-def test_what_a_channel_did_not_take_is_told_again(tmp_path):
-    outcomes = [outcome(3), outcome(3), outcome(0), outcome(0)]
-    heard = told(tmp_path / "state", outcomes, takes=lambda n: n in (1, 3))
-    assert heard == ["failure", "failure", "recovery", "recovery"]
+@pytest.mark.parametrize(
+    ("codes", "down", "heard"),
+    [
+        # Down while it fails, and there when it fails again, or when it works again: the failure is told all the same.
+        ([3, 3, 0], {0}, [[], [("failure", 3)], [RECOVERY]]),
+        ([3, 0, 0], {0}, [[], [("failure", 3), RECOVERY], []]),
+        ([3, 8, 0], {0, 1}, [[], [], [("failure", 3), ("failure", 8), RECOVERY]]),
+        ([3, 8, 0], {0}, [[], [("failure", 3), ("failure", 8)], [RECOVERY]]),
+        # Down when it works again.
+        ([3, 0, 0], {1}, [[("failure", 3)], [], [RECOVERY]]),
+        ([3, 0, 0], {0, 1}, [[], [], [("failure", 3), RECOVERY]]),
+        ([3, 0, 3, 0], {0, 1}, [[], [], [("failure", 3)], [RECOVERY]]),
+    ],
+)
+def test_what_a_channel_did_not_take_is_told_when_the_next_run_ends(tmp_path, codes, down, heard):
+    outcomes = [outcome(code, "Train" if code else "") for code in codes]
+    assert told(tmp_path / "state", outcomes, takes=lambda n: n not in down) == heard
 
 
 def test_the_state_says_since_when_and_when_all_was_well(tmp_path):
@@ -70,7 +90,7 @@ def test_the_file_stays_as_small_as_the_room_kept_for_it(tmp_path):
     assert len(set(sizes.values())) == 1, sizes
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"schema_version": 2}', '{"schema_version": 1, "told": 3}'])
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"schema_version": 2}', '{"schema_version": 1, "told": 3}', OWED])
 def test_a_damaged_state_is_begun_anew(tmp_path, content):
     (tmp_path / "state").write_text(content)
     assert read_state(tmp_path / "state")["outcomes"] == []
@@ -83,5 +103,5 @@ def test_a_full_disk_has_room_for_the_state_that_was_reserved(disk):
     free = shutil.disk_usage(folder).free
     (folder / "ballast").write_bytes(bytes(free))
     assert shutil.disk_usage(folder).free == 0
-    assert told(path, [outcome(6, "Train"), outcome(6, "Train")]) == ["failure", None]
+    assert told(path, [outcome(6, "Train"), outcome(6, "Train")]) == [[("failure", 6)], []]
     assert json.loads(path.read_text())["since"]

@@ -108,6 +108,16 @@ def test_a_webhook_that_is_down_changes_no_exit_code_and_is_told_later(unattende
     assert len(webhook.taken) == 1
 
 
+def test_an_incident_nobody_could_be_told_of_is_told_once_all_is_well(unattended, webhook):
+    webhook.answers = [404]
+    assert unattended.nightly(*NO_DATASET).returncode == 3
+    assert unattended.nightly().returncode == 0
+    failure, recovery = webhook.taken
+    assert (failure["event"], failure["exit_code"], failure["stage"]) == ("failure", 3, "Source")
+    assert recovery["event"] == "recovery"
+    assert f"failing since {failure['started_at']}" in recovery["text"]
+
+
 def test_mail_goes_out_through_luigis_own_settings(unattended, webhook):
     with listening_mail() as (port, taken):
         mail = "[email]\nreceiver = ops@example.org\nsender = pipeline@example.org"
