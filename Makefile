@@ -52,19 +52,19 @@ scheduler: setup ## Luigi's central scheduler and visualiser, for SCHEDULER=cent
 	  exec $(BIN)/luigid --address 127.0.0.1 --port $(SCHEDULER_PORT) --state-path "$(SCHEDULER_STATE)/luigid.pickle"
 
 status: setup ## what is fresh, stale, missing or damaged, and why (ARGS="--json")
-	@$(BIN)/python -m tasks.status $(ARGS)
+	@$(BIN)/python -m tasks.commands.status $(ARGS)
 
 doctor: setup ## whether a run would work here, and on what hardware (ARGS="--Train-device gpu", ARGS="--json")
-	@$(BIN)/python -m tasks.doctor $(ARGS)
+	@$(BIN)/python -m tasks.commands.doctor $(ARGS)
 
 verify: setup ## read every artefact to the last byte
-	@$(BIN)/python -m tasks.verify $(ARGS)
+	@$(BIN)/python -m tasks.commands.verify $(ARGS)
 
 clean-stale: setup ## remove artefacts the present settings do not reach (DRY=1 only lists them)
-	@$(BIN)/python -m tasks.clean_stale $(if $(DRY),--dry-run) $(ARGS)
+	@$(BIN)/python -m tasks.commands.clean_stale $(if $(DRY),--dry-run) $(ARGS)
 
 report-diff: setup ## what differs between two runs (A=<folder or fingerprint> B=<another>)
-	@$(BIN)/python -m tasks.report_diff "$(A)" "$(B)" $(ARGS)
+	@$(BIN)/python -m tasks.commands.report_diff "$(A)" "$(B)" $(ARGS)
 
 export: setup ## the run as SavedModel and LiteRT, each held against Keras (ARGS as for pipeline)
 	@$(BIN)/luigi --module tasks Export $(ARGS)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.artefacts.manifest import read_manifest, write_manifest
 from pipeline.config import RecordsSettings, SourceSettings
-from pipeline.manifest import read_manifest, write_manifest
 from pipeline.shards import write_records
 from pipeline.sources import SourceInfo, resolve
 from pipeline.stream import Split

@@ -13,9 +13,9 @@ from benchmarks.rivals import tutorial
 from benchmarks.rivals.record_writer import arrays
 from benchmarks.rivals.torch_process import TorchProcess
 from pipeline import hardware
-from pipeline.computation import STEPS_PER_EXECUTION, by_rule, compiled_model
 from pipeline.config import TrainSettings
 from pipeline.stream import InputStream
+from pipeline.training.computation import STEPS_PER_EXECUTION, by_rule, compiled_model
 
 # Three executions: a second and a half of training.
 STEPS = 3 * STEPS_PER_EXECUTION

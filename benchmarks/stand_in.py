@@ -8,9 +8,9 @@ from pathlib import Path
 
 from benchmarks.comparison import seconds_of
 from benchmarks.data import Bench, write_to
-from pipeline.breakdown import peak_host_bytes
 from pipeline.config import SourceSettings
 from pipeline.sources import resolve
+from pipeline.training.breakdown import peak_host_bytes
 
 
 def main(times: int, folder: Path) -> None:

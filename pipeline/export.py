@@ -15,11 +15,11 @@ import numpy as np
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
-from pipeline.computation import build
+from pipeline.artefacts.manifest import read_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.manifest import read_manifest
 from pipeline.metrics import EXPORT_NAME, MODEL_NAME, RECORD_NAME
 from pipeline.stream import InputStream, Split
+from pipeline.training.computation import build
 
 SAVED_MODEL_NAME = "saved_model"
 LITERT_NAMES = {"float32": "model-float32.tflite", "int8": "model-int8.tflite"}

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from pipeline.artefacts.manifest import check_contents, read_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.manifest import check_contents, read_manifest
 from pipeline.records import parse_batch
 from pipeline.stream import Split
 

@@ -10,9 +10,11 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from pipeline import schedule
-from pipeline.schedule import Outcome
-from tasks import command, console, unattended
+from pipeline.unattended import schedule
+from pipeline.unattended.schedule import Outcome
+from tasks import unattended
+from tasks.commands import command
+from tasks.process import console
 from tasks.storage import root_folder
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pipeline.config import ExportSettings
 from pipeline.errors import SettingsError
-from tasks import console
+from tasks.process import console
 from tasks.records import Records
 from tasks.settings import IntSetting, time_limit_setting
 from tasks.stage import ArtefactTarget, Stage

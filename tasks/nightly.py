@@ -14,9 +14,11 @@ import luigi
 
 from pipeline.config import refuse
 from pipeline.errors import DamagedArtefactError
-from pipeline.nights import publish_night, read_night, whole_nights
-from pipeline.retention import is_past
-from tasks import command, console, lock, retention
+from pipeline.unattended.nights import publish_night, read_night, whole_nights
+from pipeline.unattended.retention import is_past
+from tasks import retention
+from tasks.commands import command
+from tasks.process import console, lock
 from tasks.report import Report, history_folder
 from tasks.storage import Storage, of_this_root, root_folder
 

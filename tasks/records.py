@@ -8,7 +8,7 @@ from pathlib import Path
 import luigi
 
 from pipeline.config import RecordsSettings
-from tasks import console
+from tasks.process import console
 from tasks.settings import IntSetting, time_limit_setting
 from tasks.source import Source
 from tasks.stage import Stage

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import luigi
 
+from pipeline.artefacts.manifest import check_files, publishing_in_place, read_manifest
 from pipeline.config import SWEPT, ReportSettings
 from pipeline.errors import DamagedArtefactError, GateError
-from pipeline.manifest import check_files, publishing_in_place, read_manifest
 from tasks.settings import FloatSetting, ListSetting, time_limit_setting
 from tasks.stage import ArtefactTarget, Stage
 from tasks.storage import root_folder

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipeline.manifest import discard, read_manifest
-from pipeline.nights import referred_runs, whole_nights
-from pipeline.retention import is_older, read_runs, superfluous_nights, superfluous_runs
-from tasks.clean_stale import made_from, size_bytes, unreached
+from pipeline.artefacts.manifest import discard, read_manifest
+from pipeline.unattended.nights import referred_runs, whole_nights
+from pipeline.unattended.retention import is_older, read_runs, superfluous_nights, superfluous_runs
+from tasks.commands.clean_stale import made_from, size_bytes, unreached
 from tasks.records import Records
 from tasks.report import history_folder
 from tasks.stage import Stage

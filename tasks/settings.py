@@ -12,7 +12,7 @@ from luigi.task_register import Register
 
 from pipeline.config import closest, refuse
 from pipeline.errors import SettingsError
-from tasks import console
+from tasks.process import console
 
 
 class _Named:

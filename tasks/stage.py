@@ -17,15 +17,15 @@ import luigi
 from luigi.rpc import RPCError
 
 from pipeline import progress
+from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_versions
+from pipeline.artefacts.manifest import MANIFEST_NAME, check_files, publishing, read_manifest, write_manifest
+from pipeline.artefacts.staleness import differences
 from pipeline.config import ForceSettings
 from pipeline.errors import DamagedArtefactError
-from pipeline.fingerprint import code_digests, fingerprint, package_versions
-from pipeline.manifest import MANIFEST_NAME, check_files, publishing, read_manifest, write_manifest
-from pipeline.staleness import differences
-from tasks import console, lock
-from tasks.console import RUN_ID
-from tasks.interrupt import time_limit
 from tasks.notify import report_url
+from tasks.process import console, lock
+from tasks.process.console import RUN_ID
+from tasks.process.interrupt import time_limit
 from tasks.settings import check_config_file
 from tasks.storage import of_this_root, root_folder
 

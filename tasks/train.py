@@ -7,9 +7,10 @@ from pathlib import Path
 
 import luigi
 
+from pipeline.artefacts.manifest import discard
 from pipeline.config import TrainSettings
-from pipeline.manifest import discard
-from tasks import console, device
+from tasks import device
+from tasks.process import console
 from tasks.records import Records
 from tasks.settings import IntSetting, time_limit_setting
 from tasks.stage import ArtefactTarget, Stage

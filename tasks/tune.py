@@ -8,7 +8,7 @@ import luigi
 from pipeline import machine
 from pipeline.config import TrainSettings
 from pipeline.errors import HardwareMismatchError
-from tasks import console
+from tasks.process import console
 from tasks.records import Records
 from tasks.settings import IntSetting, time_limit_setting
 from tasks.stage import Stage
@@ -18,7 +18,7 @@ class Tune(Stage):
     """Before Train where ``tune = measure``, on Train's settings; the artefact is a manifest with the choice."""
 
     kind = "tuning"
-    entry = "pipeline.tuning"
+    entry = "pipeline.training.tuning"
     packages = ("keras", "numpy", "tensorflow")
     resources = {"accelerator": 1}
 
@@ -70,7 +70,7 @@ class Tune(Stage):
     def make(self, folder: Path) -> Mapping:
         """Time the candidates; the manifest holds all there is to say."""
         with console.quiet_imports():
-            from pipeline import tuning
+            from pipeline.training import tuning
 
         try:
             return {"tuning": tuning.tune(self.requires().output().folder, self.settings)}

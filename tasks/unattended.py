@@ -27,12 +27,13 @@ import luigi.notifications
 import luigi.task_register
 from luigi.cmdline_parser import CmdlineParser
 
-from pipeline import notify, schedule
 from pipeline.errors import PipelineError
 from pipeline.metrics import RECORD_NAME
-from pipeline.schedule import Outcome
-from tasks import command, console, events
+from pipeline.unattended import notify, schedule
+from pipeline.unattended.schedule import Outcome
+from tasks.commands import command
 from tasks.notify import Metrics, Notify, report_path
+from tasks.process import console, events
 from tasks.report import Report
 from tasks.storage import PROJECT_FOLDER, Storage, root_folder
 from tasks.train import Train
@@ -184,7 +185,7 @@ def _measure(state_path: Path, outcome: Outcome) -> None:
     path = Metrics().prometheus_file
     if not path:
         return
-    from pipeline.monitoring import Figures, write_figures
+    from pipeline.unattended.monitoring import Figures, write_figures
 
     last_success = schedule.read_state(state_path)["last_success"]
     figures = Figures(

@@ -12,8 +12,8 @@ from listeners import Webhook, listening_webhook
 from luigi_process import FAST, Luigi
 from report_runs import write_run
 
+from pipeline.artefacts.manifest import write_manifest
 from pipeline.config import RecordsSettings
-from pipeline.manifest import write_manifest
 from pipeline.sources import SourceInfo, synthetic
 
 CIFAR10_LABELS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -31,7 +31,7 @@ class Luigi:
 
     def status(self, *args: str, **how) -> dict[str, dict]:
         """Stage → state and reasons, as ``make status ARGS="--json"`` prints them."""
-        done = self.python("-m", "tasks.status", "--json", *args, **how)
+        done = self.python("-m", "tasks.commands.status", "--json", *args, **how)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

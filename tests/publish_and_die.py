@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pipeline.manifest import publishing, publishing_in_place, write_manifest
+from pipeline.artefacts.manifest import publishing, publishing_in_place, write_manifest
 
 DEADLY = ("fsync", "rename", "replace", "unlink", "rmdir")
 FILES = ("a", "b", "logs/c")
@@ -51,7 +51,7 @@ def save_epoch(folder: Path, epochs: int) -> None:
     """The checkpoint after ``epochs`` epochs; the weights tell the epoch."""
     import keras
 
-    from pipeline.checkpoint import save_checkpoint
+    from pipeline.training.checkpoint import save_checkpoint
 
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, kernel_initializer="ones")])
     model.compile(optimizer="sgd", loss="mse")

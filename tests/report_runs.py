@@ -7,9 +7,9 @@ import numpy as np
 from PIL import Image
 
 import pipeline.report
-from pipeline.evaluation import judge
 from pipeline.metrics import EXAMPLES_NAME, MISTAKES_NAME
 from pipeline.report import build_report, write_report
+from pipeline.training.evaluation import judge
 
 TEMPLATES = Path(pipeline.report.__file__).parent / "templates"
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from luigi_process import FAST
 
-from pipeline.manifest import seal
+from pipeline.artefacts.manifest import seal
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def luigi(first_run, tmp_path):
 
 
 def test_verify_reads_every_artefact(luigi):
-    done = luigi.python("-m", "tasks.verify")
+    done = luigi.python("-m", "tasks.commands.verify")
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["whole"] * 4
 
@@ -24,7 +24,7 @@ def test_verify_finds_a_flipped_bit(luigi):
     content = bytearray(shard.read_bytes())
     content[1000] ^= 4
     shard.write_bytes(content)
-    done = luigi.python("-m", "tasks.verify")
+    done = luigi.python("-m", "tasks.commands.verify")
     assert done.returncode == 4
     assert f"damaged  {shard}" in done.stdout
 
@@ -36,7 +36,7 @@ def test_verify_counts_labels_behind_a_manifest_that_agrees_with_the_bytes(luigi
     counts["cat"], counts["dog"] = counts["cat"] + 1, counts["dog"] - 1
     manifest["seal"] = seal(manifest)
     manifest_path.write_text(json.dumps(manifest))
-    done = luigi.python("-m", "tasks.verify")
+    done = luigi.python("-m", "tasks.commands.verify")
     assert done.returncode == 4
     assert "test labels: manifest counts" in done.stdout
 
@@ -46,26 +46,26 @@ def test_clean_stale_lists_and_removes_only_what_is_not_reached(luigi):
     assert luigi(*other).returncode == 0
     runs = luigi.artefacts("runs")
     assert len(runs) == 2
-    dry = luigi.python("-m", "tasks.clean_stale", "--dry-run", *other)
+    dry = luigi.python("-m", "tasks.commands.clean_stale", "--dry-run", *other)
     assert "in 1 artefacts (not removed)" in dry.stdout
     assert luigi.artefacts("runs") == runs
     (luigi.root / "runs" / "mine").mkdir()
     (luigi.root / "runs" / "mine" / "notes.txt").write_text("not the pipeline's")
-    assert luigi.python("-m", "tasks.clean_stale", *other).returncode == 0
+    assert luigi.python("-m", "tasks.commands.clean_stale", *other).returncode == 0
     assert len(luigi.artefacts("runs")) == 1
     assert (luigi.root / "runs" / "mine" / "notes.txt").is_file()
     assert [entry["state"] for entry in luigi.status(*other).values()] == ["fresh", "fresh", "fresh", "stale"]
 
 
 def test_clean_stale_removes_nothing_before_the_source_is_known(luigi):
-    done = luigi.python("-m", "tasks.clean_stale", "--Source-dataset", "mnist")
+    done = luigi.python("-m", "tasks.commands.clean_stale", "--Source-dataset", "mnist")
     assert done.returncode == 2
     assert "run make pipeline" in done.stderr
     assert len(luigi.artefacts("runs")) == 1
 
 
 def test_doctor_says_what_a_run_would_use_and_that_it_would_work(luigi):
-    done = luigi.python("-m", "tasks.doctor", "--json", "--Train-device", "cpu")
+    done = luigi.python("-m", "tasks.commands.doctor", "--json", "--Train-device", "cpu")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert {name: check["ok"] for name, check in answer["checks"].items()} == dict.fromkeys(
@@ -80,7 +80,7 @@ def test_doctor_names_each_thing_that_would_fail_with_its_remedy(luigi, tmp_path
     luigi.data_dir = tmp_path / "empty"
     arguments = ["--Source-origin", "tfds", "--Records-runner", "FnApiRuner", "--Train-device", "tpu"]
     arguments += ["--Train-tpu-address", "grpc://127.0.0.1:9"]
-    done = luigi.python("-m", "tasks.doctor", *arguments)
+    done = luigi.python("-m", "tasks.commands.doctor", *arguments)
     assert done.returncode == 3, "the first failure's code"
     lines = {line.split()[1]: line for line in done.stdout.splitlines() if line.startswith("FAILS")}
     assert set(lines) == {"dataset", "runner", "device"}
@@ -91,7 +91,7 @@ def test_doctor_names_each_thing_that_would_fail_with_its_remedy(luigi, tmp_path
 
 def test_a_package_of_a_wrong_version_is_named(monkeypatch):
     from pipeline.errors import SettingsError
-    from tasks import doctor
+    from tasks.commands import doctor
 
     monkeypatch.setattr(doctor, "_installed", lambda name: "1.0" if name == "keras" else None)
     with pytest.raises(SettingsError, match=r"keras>=3.* is needed, 1.0 is installed.*luigi.*none is installed"):

@@ -41,7 +41,8 @@ def test_refusal_names_setting_value_and_remedy(make, names):
 
 
 def test_listed_choices_are_the_implemented_ones():
-    from pipeline import models, recipes
+    from pipeline import models
+    from pipeline.training import recipes
 
     assert set(MODELS) == set(models.NETWORKS)
     assert set(RECIPES) == set(recipes.RECIPES)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from pipeline.artefacts.manifest import read_manifest
 from pipeline.config import RecordsSettings
-from pipeline.manifest import read_manifest
 from pipeline.records import RecordLayout
 from pipeline.shards import Job
 from pipeline.sources import SourceInfo, synthetic

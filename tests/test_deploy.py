@@ -172,7 +172,7 @@ def test_the_settings_of_scheduled_runs_are_known(unattended, tmp_path):
     text = (DEPLOY / "nightly.ini").read_text()
     config = tmp_path / "nightly.ini"
     config.write_text(text.replace("/var/lib/tensorcraft", str(tmp_path / "data")))
-    done = unattended.python("-m", "tasks.status", LUIGI_CONFIG_PATH=str(config), TENSORCRAFT_WEBHOOK_URL="")
+    done = unattended.python("-m", "tasks.commands.status", LUIGI_CONFIG_PATH=str(config), TENSORCRAFT_WEBHOOK_URL="")
     assert done.returncode == 0, done.stderr
     assert "Source" in done.stdout
 

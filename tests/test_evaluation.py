@@ -10,12 +10,12 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import evaluation
-from pipeline.evaluation import calibration, evaluate, expected_calibration_error, judge
-from pipeline.manifest import read_manifest
+from pipeline.artefacts.manifest import read_manifest
 from pipeline.metrics import EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME
 from pipeline.models import build_model
 from pipeline.stream import InputStream, Split
+from pipeline.training import evaluation
+from pipeline.training.evaluation import calibration, evaluate, expected_calibration_error, judge
 
 LABELS = 4
 label = st.integers(0, LABELS - 1)

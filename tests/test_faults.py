@@ -21,9 +21,9 @@ from luigi_process import FAST, PROJECT, Luigi
 from mutations import mutate
 from publish_and_die import FILES, publish
 
+from pipeline.artefacts.manifest import MANIFEST_NAME, check_contents, check_files, read_manifest, sha256_of
 from pipeline.errors import DamagedArtefactError
-from pipeline.manifest import MANIFEST_NAME, check_contents, check_files, read_manifest, sha256_of
-from tasks import lock
+from tasks.process import lock
 
 DAMAGED, BUSY, STORAGE, TIME_LIMIT = 4, 5, 6, 8
 
@@ -391,7 +391,7 @@ def test_a_stage_past_its_time_limit_is_stopped_in_order(first_run, tmp_path, co
 def test_a_stage_that_hangs_outside_python_is_ended_by_force(tmp_path):
     code = (
         "import signal, time\n"
-        "from tasks import interrupt\n"
+        "from tasks.process import interrupt\n"
         "interrupt.GRACE_SECONDS = 1\n"
         "interrupt.listen()\n"
         "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])\n"

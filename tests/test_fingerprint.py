@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import fingerprint as subject
-from pipeline.fingerprint import code_digests, fingerprint, package_versions
+from pipeline.artefacts import fingerprint as subject
+from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_versions
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

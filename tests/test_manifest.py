@@ -4,8 +4,7 @@ import shutil
 
 import pytest
 
-from pipeline.errors import DamagedArtefactError, StorageError
-from pipeline.manifest import (
+from pipeline.artefacts.manifest import (
     MANIFEST_NAME,
     check_contents,
     check_files,
@@ -15,6 +14,7 @@ from pipeline.manifest import (
     seal,
     write_manifest,
 )
+from pipeline.errors import DamagedArtefactError, StorageError
 
 
 @pytest.fixture

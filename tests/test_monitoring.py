@@ -2,7 +2,7 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from pipeline.monitoring import Figures, write_figures
+from pipeline.unattended.monitoring import Figures, write_figures
 
 RUN = {
     "model": "baseline_cnn",

@@ -7,9 +7,9 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 from luigi_process import FAST
 
+from pipeline.artefacts.manifest import publishing_in_place, read_manifest, write_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.manifest import publishing_in_place, read_manifest, write_manifest
-from pipeline.nights import missing_between, publish_night, read_night, referred_runs, whole_nights
+from pipeline.unattended.nights import missing_between, publish_night, read_night, referred_runs, whole_nights
 
 TODAY = datetime.now(UTC).date()
 
@@ -144,14 +144,14 @@ def test_a_damaged_copy_is_named_and_made_again(luigi, tmp_path):
 def test_the_commands_know_the_dated_copies(luigi, tmp_path):
     other = luigi.copy(tmp_path)
     assert "5 dates" in other.status(*FAST)["Nightly"]["reasons"][0]
-    lines = other.python("-m", "tasks.verify").stdout.splitlines()
+    lines = other.python("-m", "tasks.commands.verify").stdout.splitlines()
     assert sum("report/history" in line and line.startswith("whole") for line in lines) == 5
     # The one run is not what these settings ask for, but dated reports are about it.
     settings = [*FAST[2:], "--Train-epochs", "2"]
-    assert other.python("-m", "tasks.clean_stale", *settings).returncode == 0
+    assert other.python("-m", "tasks.commands.clean_stale", *settings).returncode == 0
     assert len(other.artefacts("runs")) == 1
     shutil.rmtree(other.root / "report" / "history")
-    assert other.python("-m", "tasks.clean_stale", *settings).returncode == 0
+    assert other.python("-m", "tasks.commands.clean_stale", *settings).returncode == 0
     assert len(other.artefacts("runs")) == 0
 
 

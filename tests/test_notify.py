@@ -2,10 +2,10 @@
 
 import pytest
 
-from pipeline import notify
 from pipeline.config import MetricsSettings, NotifySettings
 from pipeline.errors import SettingsError
-from pipeline.schedule import Outcome
+from pipeline.unattended import notify
+from pipeline.unattended.schedule import Outcome
 
 QUICK = {"total": 3, "backoff_factor": 0.01}
 FAILED = Outcome(

@@ -3,8 +3,8 @@
 import pytest
 from report_runs import RUN, write_evaluation
 
+from pipeline.artefacts.manifest import write_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.manifest import write_manifest
 from pipeline.report.diff import Difference, compare_runs, format_differences
 
 
@@ -84,9 +84,9 @@ def test_the_command_takes_folders_and_beginnings_of_names(first_run, tmp_path):
     folder = next(luigi.root.glob("runs/*"))
     digits = folder.name.rpartition("-")[2]
     for name in (str(folder), folder.name[:16], digits[:6]):
-        done = luigi.python("-m", "tasks.report_diff", name, digits)
+        done = luigi.python("-m", "tasks.commands.report_diff", name, digits)
         assert (done.returncode, done.stdout) == (0, "The two runs do not differ.\n"), done.stderr
-    done = luigi.python("-m", "tasks.report_diff", "nothing", digits)
+    done = luigi.python("-m", "tasks.commands.report_diff", "nothing", digits)
     assert done.returncode == 2
     assert folder.name in done.stderr
     assert RUN["model"] in folder.name

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 from report_runs import RUN, render, write_evaluation
 
+from pipeline.artefacts.manifest import write_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.manifest import write_manifest
 from pipeline.report import build_report, read_run
 
 HOSTILE = "<img src=x onerror=alert(1)> $x$ | `y`"

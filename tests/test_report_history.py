@@ -6,7 +6,7 @@ import statistics
 import pytest
 from report_runs import NAMES, RUN, SKIPPED, render
 
-from pipeline.manifest import write_manifest
+from pipeline.artefacts.manifest import write_manifest
 from pipeline.report import Gate, append_history, build_report, entries_of, format_table, read_history
 from pipeline.report.history import changes, judge_change, trends
 

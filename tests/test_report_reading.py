@@ -6,8 +6,8 @@ import re
 import pytest
 from report_runs import EPOCH, MISMATCH, RUN, SKIPPED
 
+from pipeline.artefacts.manifest import write_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.manifest import write_manifest
 from pipeline.report import read_run
 
 

@@ -9,7 +9,7 @@ import pytest
 from luigi_process import FAST
 from report_runs import MISMATCH, NAMES, RUN, SKIPPED, foreign, render
 
-from pipeline.manifest import write_manifest
+from pipeline.artefacts.manifest import write_manifest
 from pipeline.metrics import read_metrics
 from pipeline.report import build_report, format_table
 
@@ -228,5 +228,5 @@ def test_a_sweep_over_batches_and_seeds_ends_in_tables_that_agree_with_the_runs(
     assert [(row["seeds"], row["fingerprints"]) for row in elsewhere] == [([0], [report["current"][0]])]
     shutil.rmtree(copy)
 
-    stale = luigi.python("-m", "tasks.clean_stale", "--dry-run", *arguments)
+    stale = luigi.python("-m", "tasks.commands.clean_stale", "--dry-run", *arguments)
     assert "in 1 artefacts (not removed)" in stale.stdout, "only the run of another number of epochs"

@@ -9,9 +9,9 @@ import pytest
 from luigi_process import FAST
 from test_nightly import days_ago, nightly
 
-from pipeline.manifest import read_manifest, write_manifest
-from pipeline.nights import Night
-from pipeline.retention import Run, read_runs, superfluous_nights, superfluous_runs
+from pipeline.artefacts.manifest import read_manifest, write_manifest
+from pipeline.unattended.nights import Night
+from pipeline.unattended.retention import Run, read_runs, superfluous_nights, superfluous_runs
 
 NOW = datetime(2026, 11, 21, 2, tzinfo=UTC)
 

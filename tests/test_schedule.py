@@ -5,7 +5,17 @@ import shutil
 
 import pytest
 
-from pipeline.schedule import MOST_OUTCOMES, Outcome, due, note, owe, read_state, reserve, settle, write_state
+from pipeline.unattended.schedule import (
+    MOST_OUTCOMES,
+    Outcome,
+    due,
+    note,
+    owe,
+    read_state,
+    reserve,
+    settle,
+    write_state,
+)
 
 
 def outcome(exit_code: int = 0, stage: str = "", reason: str = "", day: int = 1) -> Outcome:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tfrecord import crc32c, parse_example, read_records
 
 from pipeline import shards, sources
+from pipeline.artefacts.manifest import read_manifest
 from pipeline.config import SourceSettings
-from pipeline.manifest import read_manifest
 from pipeline.records import example_key
 from pipeline.sources import CONTENT_DIGESTS, SourceInfo, synthetic
 

@@ -26,7 +26,7 @@ import pytest
 from luigi_process import FAST, PROJECT, Luigi
 from test_unattended import Unattended
 
-from pipeline.nights import read_night, whole_nights
+from pipeline.unattended.nights import read_night, whole_nights
 
 pytestmark = pytest.mark.soak
 
@@ -212,7 +212,7 @@ def test_a_month_of_nights(tmp_path, disk, write_tiny_tfds, tmp_path_factory, we
     assert not damage
     wanted = [night.date for night in nights if night.date > last.date() - timedelta(days=keep_days)]
     assert [night.date for night in kept] == wanted
-    assert schedule.finish(schedule.start(last, schedule.command(module="tasks.verify"))) == 0
+    assert schedule.finish(schedule.start(last, schedule.command(module="tasks.commands.verify"))) == 0
 
     events = Counter(message["event"] for message in webhook.taken)
     expected = incidents(schedule.outcomes)

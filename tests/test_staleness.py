@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from luigi_process import FAST, PROJECT
 
-from pipeline.staleness import differences
+from pipeline.artefacts.staleness import differences
 
 STAGES = ["Source", "Records", "Train", "Report"]
 
@@ -118,7 +118,7 @@ def test_a_setting_makes_stale_what_depends_on_it(project, args, stages, reason)
         ("pipeline/shards.py", "digest_size=8", "digest_size=7", STAGES[1:], "pipeline.shards.example_order changed"),
         ("pipeline/report/wording.py", "validation accuracy on", "accuracy on", STAGES[3:], "_verdict_on_one changed"),
         ("pipeline/report/templates/report.md.j2", "#", "##", STAGES[3:], "templates/report.md.j2 changed"),
-        ("pipeline/manifest.py", "indent=1", "indent=2", [], ""),
+        ("pipeline/artefacts/manifest.py", "indent=1", "indent=2", [], ""),
     ],
 )  # fmt: skip
 def test_an_edit_makes_stale_the_stages_that_run_it(project, name, old, new, stages, reason):
@@ -171,7 +171,7 @@ def test_damage_is_named(first_run, tmp_path, pattern, damage, stages):
 def test_asking_changes_nothing_and_imports_nothing_heavy(first_run):
     before = {path: path.stat().st_mtime_ns for path in first_run.root.rglob("*")}
     code = (
-        "import sys; from tasks.status import main; main(sys.argv[1:]);"
+        "import sys; from tasks.commands.status import main; main(sys.argv[1:]);"
         "assert not {'tensorflow', 'apache_beam', 'numpy'} & sys.modules.keys()"
     )
     done = first_run.python("-c", code, *FAST)

@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.artefacts.manifest import read_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.manifest import read_manifest
 from pipeline.sources import synthetic
 from pipeline.stream import InputStream, Split
 

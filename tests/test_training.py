@@ -9,11 +9,12 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
-from pipeline import breakdown, recipes, summaries, training
+from pipeline import training
 from pipeline.config import TrainSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.metrics import EVALUATION_NAME, METRICS_NAME, MISTAKES_NAME, RECORD_NAME, read_metrics
 from pipeline.sources import synthetic
+from pipeline.training import breakdown, recipes, summaries
 
 SETTINGS = {"epochs": 2, "global_batch_size": 32, "device": "cpu", "precision": "float32"}
 
@@ -168,7 +169,7 @@ def test_a_damaged_checkpoint_is_left_out(small_records, tmp_path, caplog):
 
 
 def test_another_runs_checkpoint_is_not_taken(small_records, tmp_path):
-    from pipeline.manifest import write_manifest
+    from pipeline.artefacts.manifest import write_manifest
 
     checkpoints = tmp_path / "checkpoints"
     run(small_records, tmp_path / "a", checkpoints=checkpoints)

@@ -6,10 +6,10 @@ import pytest
 from luigi_process import FAST
 from test_training import run
 
-from pipeline import tuning
-from pipeline.computation import Computation
 from pipeline.config import TrainSettings
 from pipeline.metrics import RECORD_NAME
+from pipeline.training import tuning
+from pipeline.training.computation import Computation
 
 RULE = Computation(precision="bfloat16", jit_compile=False)
 OTHERS = [RULE, Computation(precision="float32", jit_compile=False), Computation(precision="float32", jit_compile=True)]

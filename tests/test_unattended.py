@@ -11,7 +11,7 @@ from listeners import listening_mail
 from luigi_process import FAST, PROJECT, Luigi
 from test_monitoring import samples
 
-from pipeline.schedule import read_state
+from pipeline.unattended.schedule import read_state
 
 DAY = "2026-11-01"
 NO_DATASET = ["--Source-origin", "tfds", "--Source-dataset", "mnist"]

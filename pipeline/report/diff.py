@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.manifest import MANIFEST_NAME, read_manifest
+from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.report.formats import NO_FIGURE, plain, signed, yes_no
 from pipeline.report.reading import read_run
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.manifest import MANIFEST_NAME, read_manifest
 from pipeline.metrics import EXPORT_NAME
 from pipeline.report.fields import COUNT, FIGURE, OBJECT, check, message, parse, read
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
+from pipeline.artefacts.fingerprint import fingerprint
+from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.fingerprint import fingerprint
-from pipeline.manifest import MANIFEST_NAME, read_manifest
 from pipeline.metrics import METRICS_NAME, RECORD_NAME
 from pipeline.report.fields import (
     COUNT,

@@ -21,9 +21,9 @@ import luigi.retcodes
 from luigi.parameter import UnconsumedParameterWarning
 
 from pipeline.errors import PipelineError
-from tasks import events, interrupt
-from tasks.json_log import JsonFormatter
-from tasks.live import LiveHandler
+from tasks.process import events, interrupt
+from tasks.process.json_log import JsonFormatter
+from tasks.process.live import LiveHandler
 from tasks.storage import Storage
 
 #: Of this process, and of the workers Luigi forks from it.

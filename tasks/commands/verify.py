@@ -1,8 +1,9 @@
 """``make verify``: every artefact under the storage root, read to the last byte."""
 
+from pipeline.artefacts.manifest import MANIFEST_NAME
 from pipeline.errors import DamagedArtefactError
-from pipeline.manifest import MANIFEST_NAME
-from tasks import command, console
+from tasks.commands import command
+from tasks.process import console
 from tasks.report import Report
 from tasks.storage import root_folder
 

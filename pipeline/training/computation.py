@@ -15,7 +15,7 @@ from pipeline.config import TrainSettings
 from pipeline.errors import SettingsError
 from pipeline.hardware import Placement
 from pipeline.models import build_model
-from pipeline.recipes import make_loss, make_optimizer
+from pipeline.training.recipes import make_loss, make_optimizer
 
 # Large enough that the cost of calling an execution vanishes, small enough that Ctrl-C is answered in a second.
 STEPS_PER_EXECUTION = 32

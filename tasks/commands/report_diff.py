@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from pipeline.errors import SettingsError
-from tasks import command
+from tasks.commands import command
 from tasks.storage import root_folder
 from tasks.train import Train
 

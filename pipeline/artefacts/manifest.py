@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
+from pipeline.artefacts.fingerprint import fingerprint
+from pipeline.artefacts.space import as_storage_error, require_space
 from pipeline.errors import DamagedArtefactError, PipelineError
-from pipeline.fingerprint import fingerprint
-from pipeline.space import as_storage_error, require_space
 
 MANIFEST_NAME = "manifest.json"
 SCHEMA_VERSION = 1

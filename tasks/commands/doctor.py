@@ -7,9 +7,10 @@ from importlib import metadata
 
 from packaging.requirements import Requirement
 
+from pipeline.artefacts.space import free_bytes, require_space
 from pipeline.errors import PipelineError, SettingsError
-from pipeline.space import free_bytes, require_space
-from tasks import command, console, lock
+from tasks.commands import command
+from tasks.process import console, lock
 from tasks.records import Records
 from tasks.source import Source
 from tasks.stage import Stage

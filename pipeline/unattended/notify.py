@@ -13,7 +13,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
-from pipeline.schedule import Outcome
+from pipeline.unattended.schedule import Outcome
 
 _TIMEOUT_SECONDS = 10
 # Of a service that is down for less than half a minute nobody has to hear.

@@ -20,7 +20,17 @@ from pathlib import Path
 
 # They check, name and publish artefacts but cannot change a byte of what a stage computes.
 BOOKKEEPING = frozenset(
-    f"pipeline.{name}" for name in ("config", "errors", "fingerprint", "manifest", "progress", "space", "staleness")
+    f"pipeline.{name}"
+    for name in (
+        "artefacts",
+        "artefacts.fingerprint",
+        "artefacts.manifest",
+        "artefacts.space",
+        "artefacts.staleness",
+        "config",
+        "errors",
+        "progress",
+    )
 )
 
 # One library under several names on the package index, the one that is installed counts.

@@ -2,8 +2,8 @@
 
 import json
 
-from pipeline.nights import missing_between, whole_nights
-from tasks import command
+from pipeline.unattended.nights import missing_between, whole_nights
+from tasks.commands import command
 from tasks.report import history_folder
 from tasks.stage import Condition
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import keras
 from safetensors.numpy import load_file, save_file
 
+from pipeline.artefacts.manifest import check_contents, discard, publishing, read_manifest, write_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.manifest import check_contents, discard, publishing, read_manifest, write_manifest
 
 _STATE_NAME = "state.safetensors"
 _ROWS_NAME = "metrics.json"

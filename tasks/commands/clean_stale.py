@@ -5,10 +5,11 @@ What a dated report was asked for stays: such a run's times cannot be measured a
 
 from pathlib import Path
 
+from pipeline.artefacts.manifest import MANIFEST_NAME, discard, read_manifest
 from pipeline.errors import DamagedArtefactError, SettingsError
-from pipeline.manifest import MANIFEST_NAME, discard, read_manifest
-from pipeline.nights import referred_runs
-from tasks import command, lock
+from pipeline.unattended.nights import referred_runs
+from tasks.commands import command
+from tasks.process import lock
 from tasks.report import history_folder
 from tasks.stage import Stage
 from tasks.storage import root_folder

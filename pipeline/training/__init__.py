@@ -16,17 +16,18 @@ import keras
 import numpy as np
 from safetensors.numpy import save_file
 
-from pipeline import breakdown, hardware, progress
-from pipeline.checkpoint import restore_checkpoint, save_checkpoint
-from pipeline.computation import Computation, build, by_rule, compiled_model
+from pipeline import hardware, progress
+from pipeline.artefacts.manifest import check_contents, read_manifest
 from pipeline.config import TrainSettings, refuse
 from pipeline.errors import HardwareMismatchError
-from pipeline.evaluation import evaluate
 from pipeline.hardware import Placement
-from pipeline.manifest import check_contents, read_manifest
 from pipeline.metrics import METRICS_NAME, MODEL_NAME, RECORD_NAME, append_metrics, write_record
 from pipeline.stream import InputStream, Split
-from pipeline.summaries import Summaries, profile
+from pipeline.training import breakdown
+from pipeline.training.checkpoint import restore_checkpoint, save_checkpoint
+from pipeline.training.computation import Computation, build, by_rule, compiled_model
+from pipeline.training.evaluation import evaluate
+from pipeline.training.summaries import Summaries, profile
 
 WEIGHTS_NAME = "weights.safetensors"
 

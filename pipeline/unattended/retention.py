@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
 
+from pipeline.artefacts.manifest import read_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.manifest import read_manifest
 from pipeline.metrics import RECORD_NAME
-from pipeline.nights import Night
+from pipeline.unattended.nights import Night
 
 _FINISHED = "finished"
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from pipeline.artefacts.manifest import MANIFEST_NAME, check_files, publishing, read_manifest, write_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.manifest import MANIFEST_NAME, check_files, publishing, read_manifest, write_manifest
 
 # Their manifests are a few kilobytes each; a report of hundreds of runs is a few megabytes.
 _BYTES_NEEDED = 5_000_000

@@ -15,11 +15,11 @@ from pathlib import Path
 import keras
 
 from pipeline import hardware
-from pipeline.breakdown import input_alone_seconds
-from pipeline.computation import IN_MEMORY, Computation, by_rule, compiled_model
+from pipeline.artefacts.manifest import check_contents, read_manifest
 from pipeline.config import TrainSettings
-from pipeline.manifest import check_contents, read_manifest
 from pipeline.stream import InputStream, Split
+from pipeline.training.breakdown import input_alone_seconds
+from pipeline.training.computation import IN_MEMORY, Computation, by_rule, compiled_model
 
 # Another choice must be faster than the rules' by this share: medians of the same computation differ by less.
 MARGIN = 0.05

@@ -1,0 +1,1 @@
+"""The commands beside the pipeline, each a module that ``make`` runs."""
