@@ -176,6 +176,24 @@ def test_a_batch_of_any_size_does_not_stop_the_drawing(make_run, tmp_path, size)
     assert render(folders, tmp_path / "out", current=[])["report.html"].count("<svg") == 2
 
 
+def test_lines_by_batch_that_only_their_code_tells_apart_are_called_by_their_time(make_run, tmp_path):
+    folders = []
+    for number, (batch, code) in enumerate([(128, "old"), (256, "old"), (128, "new")]):
+        more = {"content_digests": DIGESTS, "finished_at": f"2026-03-01T10:0{number}:00+00:00"}
+        folder = make_run(f"run{number}", fingerprint=f"{number:064x}", global_batch_size=batch, **more)
+        write_manifest(
+            folder,
+            stage="Train",
+            identity={"settings": {}, "upstream": {}, "code": {"pipeline.models": {"f": code}}},
+            details={},
+        )
+        folders.append(folder)
+    text = render(folders, tmp_path / "out", current=[])["report.md"]
+    lines = [line for line in text.splitlines() if "requested auto, 2026-03-01" in line]
+    assert len(lines) == 3
+    assert len({line.partition("|")[2].partition("|")[0] for line in lines}) == 2
+
+
 @pytest.mark.slow
 def test_a_sweep_over_batches_and_seeds_ends_in_tables_that_agree_with_the_runs(first_run, tmp_path):
     luigi = first_run.copy(tmp_path)

@@ -1,5 +1,6 @@
 """Rows: runs and published figures as lines of text, the same for HTML, Markdown and the terminal."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -103,9 +104,11 @@ def published_row(row: Mapping[str, Any]) -> Row:
 
 def batch_rows(table: Mapping[str, Any]) -> list[tuple[str, tuple[tuple[str, ...], ...]]]:
     """Each line of a table by batch: its name, and its points in the order of BATCH_HEADINGS."""
+    names = Counter(line_name(line) for line in table["lines"])
     return [
         (
-            line_name(line),
+            # Other code or libraries make another line that is called the same.
+            f"{name}, {moment(line['finished_at'])}" if names[name := line_name(line)] > 1 else name,
             tuple(
                 (
                     number(point["global_batch_size"]),
