@@ -38,7 +38,7 @@ def test_every_rendering_shows_means_speed_ups_and_times_by_batch(sweep, tmp_pat
     files = render(folders, tmp_path / "out", current=fingerprints)
     table = format_table(build_report(folders, current=fingerprints))
     for text in (files["report.html"], files["report.md"], table):
-        assert "8 runs asked for, 8 finished" in text
+        assert "8 runs asked for, 8 finished: 73.8 % validation accuracy on verified cifar10" in " ".join(text.split())
         assert "24.50" in text
         assert "± 0.71" in text
         assert "3.00 ×" in text

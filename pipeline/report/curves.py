@@ -122,5 +122,7 @@ def _plot_batches(axes: Axes, lines: Sequence[Mapping[str, Any]], figure: str, *
     axes.set_xticks(spread(sorted({point["global_batch_size"] for line in lines for point in line["points"]}), 12))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda batch, _: f"{batch:,.0f}"))
     axes.minorticks_off()
+    # Counts for the limits and is not seen: without it the room above the lines is a share of their spread alone.
+    axes.axhline(0, visible=False)
     axes.set_ylim(bottom=0)
     tick_sparsely(axes.yaxis)

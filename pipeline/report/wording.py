@@ -100,8 +100,9 @@ def _verdict_on_several(report: Mapping[str, Any], runs: Sequence[Mapping[str, A
             f"{mean_number(row['train_seconds'], 1)} s of training on {_device_phrase(runs[0])}, "
             f"{mean_number(row['examples_per_second'])} images/s{_bound(runs[0])}."
         )
+    data = " and ".join(dict.fromkeys(_data_phrase(run) for run in finished))
     ranges = [
-        _range([run["val_accuracy"] for run in finished], percent, "validation accuracy"),
+        _range([run["val_accuracy"] for run in finished], percent, f"validation accuracy on {data}"),
         _range([run["examples_per_second"] for run in finished], number, "images/s"),
     ]
     return f"{asked_for}: {', '.join(ranges)}." if finished else f"{asked_for}."
