@@ -133,12 +133,13 @@ def test_the_page_logs_no_error_and_asks_for_nothing(opened, page):
     assert others == {page.as_uri()}
 
 
-def test_the_page_with_200_runs_is_small_and_opens_within_a_second(opened, page):
+def test_the_page_with_200_runs_is_small_and_made_of_few_elements(opened, page):
     size = page.stat().st_size
     timing = opened.execute_script("const t = performance.timing; return t.loadEventEnd - t.navigationStart")
-    print(f"{size:,} bytes, loaded in {timing} ms")
+    elements = opened.execute_script("return document.querySelectorAll('*').length")
+    print(f"{size:,} bytes, {elements:,} elements, loaded in {timing} ms")
     assert size < 1_000_000
-    assert timing < 1_000 * int(os.environ.get("PATIENCE", "1"))
+    assert elements < 10_000
 
 
 def test_a_label_that_is_a_tag_stays_text(opened):

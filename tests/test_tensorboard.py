@@ -1,5 +1,6 @@
 """TensorBoard itself, started as make tensorboard starts it, and asked for what it shows of a run."""
 
+import gzip
 import json
 import re
 import subprocess
@@ -13,6 +14,7 @@ from luigi_process import PROJECT
 from test_training import run
 
 WAIT_SECONDS = 120
+PROFILED_STEPS = 3
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +22,7 @@ def tensorboard(small_records, tmp_path_factory):
     """A function that asks a TensorBoard on a free port of loopback for a path of its data."""
     root = tmp_path_factory.mktemp("root")
     (root / "runs").mkdir()
-    run(small_records, root / "runs" / "cnn", epochs=2)
+    run(small_records, root / "runs" / "cnn", epochs=2, profile_steps=PROFILED_STEPS)
     recipe = re.search(r"^\t@(\$\(BIN\)/tensorboard .*)$", (PROJECT / "Makefile").read_text(), re.MULTILINE)[1]
     known = {"$(BIN)/": "", "$(ROOT)": str(root), "$(ARGS)": "--port 0 --load_fast=false"}
     for name, value in known.items():
@@ -45,7 +47,9 @@ def ask(address: str, body: dict):
         data = json.dumps(body).encode() if body else None
         request = urllib.request.Request(address, data, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=WAIT_SECONDS) as answer:
-            found = json.load(answer)
+            content = answer.read()
+        # The profiler's plugin compresses whether it was asked to or not.
+        found = json.loads(gzip.decompress(content) if answer.headers["Content-Encoding"] == "gzip" else content)
         if found:
             return found
         time.sleep(0.5)
@@ -78,3 +82,14 @@ def test_tensorboard_shows_the_hyper_parameters_with_the_metrics_they_led_to(ten
     assert {info["name"] for info in found["hparamInfos"]} >= {"recipe", "global_batch_size", "epochs", "seed"}
     assert {(info["name"]["group"], info["name"]["tag"]) for info in found["metricInfos"]} == {
         ("train", "examples_per_second"), ("validation", "epoch_accuracy")}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_tensorboard_shows_the_trace_of_the_steps_that_were_profiled(tensorboard):
+    (profiled,) = tensorboard("plugin/profile/runs")
+    assert {"overview_page", "trace_viewer@"} <= set(tensorboard(f"plugin/profile/run_tools?run={profiled}"))
+    (host,) = tensorboard(f"plugin/profile/hosts?run={profiled}&tag=trace_viewer")
+    trace = tensorboard(f"plugin/profile/data?run={profiled}&tag=trace_viewer&host={host['hostname']}")
+    names = [event.get("name", "") for event in trace["traceEvents"]]
+    # At least one layer learns in each step, whatever its kernel is called here.
+    assert sum("Conv2DBackpropFilter" in name for name in names) >= PROFILED_STEPS
