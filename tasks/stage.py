@@ -27,7 +27,7 @@ from tasks.process import console, lock
 from tasks.process.console import RUN_ID
 from tasks.process.interrupt import time_limit
 from tasks.settings import check_config_file
-from tasks.storage import of_this_root, root_folder
+from tasks.storage import Storage, of_this_root, root_folder
 
 _logger = logging.getLogger(__name__)
 
@@ -139,6 +139,7 @@ class Stage(luigi.Task):
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         console.configure()
+        console.log_as(Storage().log_format)
         super().__init__(*args, **kwargs)
         self.task_id = of_this_root(self.task_id)
         check_config_file()

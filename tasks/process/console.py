@@ -24,7 +24,6 @@ from pipeline.errors import PipelineError
 from tasks.process import events, interrupt
 from tasks.process.json_log import JsonFormatter
 from tasks.process.live import LiveHandler
-from tasks.storage import Storage
 
 #: Of this process, and of the workers Luigi forks from it.
 RUN_ID = uuid.uuid4().hex
@@ -59,11 +58,15 @@ def configure() -> None:
     sys.excepthook = _report_uncaught
     interrupt.listen()
     events.listen()
-    # Last: a setting that is refused is told in the words above.
-    if Storage().log_format == "json":
-        handler.setFormatter(_OneObject(RUN_ID))
-    else:
+
+
+def log_as(log_format: str) -> None:
+    """Log from now on as ``[Storage] log_format`` says; first asked for when the console can tell of a bad setting."""
+    (handler,) = (handler for handler in logging.getLogger().handlers if handler.name == _HANDLER_NAME)
+    if log_format == "text":
         handler.show_progress()
+    elif not isinstance(handler.formatter, _OneObject):
+        handler.setFormatter(_OneObject(RUN_ID))
 
 
 @contextlib.contextmanager

@@ -20,10 +20,11 @@ class LiveHandler(logging.StreamHandler):
     def __init__(self) -> None:
         super().__init__()
         self._line: Progress | None = None
+        self._console: Console | None = None
 
     def show_progress(self) -> None:
         """Keep a live line from now on, if there is a terminal to show it on."""
-        if sys.stderr.isatty():
+        if self._console is None and sys.stderr.isatty():
             self._console = Console(stderr=True, highlight=False)
             progress.listen(self._show)
 
