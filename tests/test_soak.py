@@ -7,6 +7,7 @@ schedule promises: every date has its report or a recorded reason, nothing is da
 each incident was told once.
 """
 
+import contextlib
 import os
 import random
 import signal
@@ -145,7 +146,9 @@ class Schedule:
         process = self.start(night.starts[0], self.command("Nightly"))
         time.sleep(self.chance.uniform(1, WORK_SECONDS))
         for child in psutil.Process(process.pid).children():
-            child.kill()
+            # It may just have ended.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
         return [self.finish(process)]
 
     def _all_is_killed(self, night: Night) -> list[int]:
