@@ -370,7 +370,8 @@ def test_a_beam_worker_that_dies_ends_the_job(first_run, tmp_path, count, delay)
         workers = [child for child in psutil.Process(process.pid).children(recursive=True) if is_beam_worker(child)]
         time.sleep(0.05)
     time.sleep(delay)
-    workers[0].kill()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        workers[0].kill()
     drained.join(120)
     assert not drained.is_alive(), "it hangs"
     # It may have been done before the kill: then there is nothing to tell.
