@@ -15,8 +15,8 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 # Without it Luigi warns that an .ini file is not its default kind.
 os.environ.setdefault("LUIGI_CONFIG_PARSER", "ini")
 
-# Luigi's own RangeDaily has a parameter whose default is not of its type.
-warnings.filterwarnings("ignore", message='Parameter "param_name" with value "None"')
+# Luigi's own RangeDaily and its settings for mail have parameters whose defaults are not of their type.
+warnings.filterwarnings("ignore", message='Parameter ".+" with value "None" is not of type string')
 
 PROJECT_FOLDER = Path(__file__).resolve().parent.parent
 

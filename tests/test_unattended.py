@@ -60,6 +60,7 @@ def test_an_incident_is_told_once_and_so_is_its_end(unattended, webhook):
         failed = unattended.nightly(*NO_DATASET)
         assert failed.returncode == 3
         assert "DatasetUnavailableError" in failed.stderr, "the log is passed on"
+        assert "Warning" not in failed.stderr
     (message,) = webhook.taken
     assert message["event"] == "failure"
     assert (message["stage"], message["exit_code"]) == ("Source", 3)

@@ -31,6 +31,8 @@ def _of_nights() -> dict[str, Condition]:
         return {"Nightly": Condition("damaged", tuple(map(str, damage)))}
     if not nights:
         return {}
+    if len(nights) == 1:
+        return {"Nightly": Condition("fresh", (str(nights[0].date),))}
     span = f"{len(nights)} dates, {nights[0].date} to {nights[-1].date}, {missing_between(nights)} between them missing"
     return {"Nightly": Condition("fresh", (span,))}
 
