@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from pipeline.stream import InputStream
 
-# Calls of the step timed alone; each runs as many steps as one execution does in training.
-_TIMED_CALLS = 3
+# Of the step timed alone: at least so many calls, each of as many steps as one execution has, and so many steps.
+_TIMED_CALLS, _TIMED_STEPS = 3, 32
 _INPUT_WARM_UP_BATCHES = 20
 _INPUT_TIMED_BATCHES = 200
 
@@ -40,7 +40,7 @@ def measure(
     """
     epochs = [row["train_seconds"] for row in rows]
     step = statistics.median(epochs[1:] or epochs) / stream.steps_per_epoch
-    step_alone, input_alone = _step_alone_seconds(model, stream), input_alone_seconds(stream)
+    step_alone, input_alone = step_alone_seconds(model, stream), input_alone_seconds(stream)
     return {
         "step_seconds": step,
         "step_alone_seconds": step_alone,
@@ -81,16 +81,19 @@ def peak_device_bytes(effective_device: str) -> int | None:
     return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
 
 
-def _step_alone_seconds(model: keras.Model, stream: InputStream) -> float:
-    """Seconds for a step with its batch at hand: the function fit calls, without what fit does around it."""
+def step_alone_seconds(model: keras.Model, stream: InputStream) -> float:
+    """Seconds for a step with its batch at hand: the function fit calls, without what fit does around it.
+
+    ``model`` is compiled, and trained on by this.
+    """
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     batch = tf.data.Dataset.from_tensors(next(iter(stream.training(0)))).repeat().with_options(options)
     batches = iter(model.distribute_strategy.experimental_distribute_dataset(batch))
     model.make_train_function()
     seconds = []
-    # The first call traces, if fit has not.
-    for _ in range(1 + _TIMED_CALLS):
+    # The first call compiles, if nothing was fitted before.
+    for _ in range(1 + max(_TIMED_CALLS, _TIMED_STEPS // model.steps_per_execution)):
         started = time.perf_counter()
         # A step is done when its figures can be read.
         float(model.train_function(batches)["loss"])

@@ -6,25 +6,19 @@ where the examples are read from. Another than the rules' choice is taken only w
 
 import itertools
 import logging
-import statistics
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-
-import keras
 
 from pipeline import hardware
 from pipeline.artefacts.manifest import check_contents, read_manifest
 from pipeline.config import TrainSettings
 from pipeline.stream import InputStream, Split
-from pipeline.training.breakdown import input_alone_seconds
+from pipeline.training.breakdown import input_alone_seconds, step_alone_seconds
 from pipeline.training.computation import IN_MEMORY, Computation, by_rule, compiled_model
 
 # Another choice must be faster than the rules' by this share: medians of the same computation differ by less.
 MARGIN = 0.05
-_STEPS = 32
-_TIMED_CALLS = 3
 
 _logger = logging.getLogger(__name__)
 
@@ -51,7 +45,7 @@ def tune(records_folder: Path, settings: TrainSettings) -> dict:
 
     def speed(computation: Computation) -> float:
         model = compiled_model(manifest, settings, placement.strategy, computation, stream.steps_per_epoch)
-        return _note(rows, "step", computation, settings.global_batch_size / _step_seconds(model, stream))
+        return _note(rows, "step", computation, settings.global_batch_size / step_alone_seconds(model, stream))
 
     chosen, best = rule, speed(rule)
     chosen, best = _fastest(chosen, best, _arithmetic(settings, placement.effective_device, rule), speed)
@@ -101,15 +95,3 @@ def _note(rows: list[dict], timed: str, computation: Computation, examples_per_s
     _logger.info("timed %s: %s", timed, ", ".join(f"{name} {value}" for name, value in row.items() if name != "timed"))
     rows.append(row)
     return examples_per_second
-
-
-def _step_seconds(model: keras.Model, stream: InputStream) -> float:
-    # A whole number of executions, or the last is another shape and is compiled anew.
-    steps = min(stream.steps_per_epoch, max(_STEPS, model.steps_per_execution))
-    seconds = []
-    # The first call compiles.
-    for call in range(1 + _TIMED_CALLS):
-        started = time.perf_counter()
-        model.fit(stream.training(call).take(steps), shuffle=False, verbose=0)
-        seconds.append(time.perf_counter() - started)
-    return statistics.median(seconds[1:]) / steps
