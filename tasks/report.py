@@ -9,6 +9,7 @@ import luigi
 from pipeline.artefacts.manifest import check_files, publishing_in_place, read_manifest
 from pipeline.config import SWEPT, ReportSettings
 from pipeline.errors import DamagedArtefactError, GateError
+from tasks.export import Export
 from tasks.settings import FloatSetting, ListSetting, time_limit_setting
 from tasks.stage import ArtefactTarget, Stage
 from tasks.storage import root_folder
@@ -53,7 +54,7 @@ class Report(Stage):
         By folder: a run copied here from another machine may have the fingerprint of one that was made here.
         """
         runs = {folder.name: _digests(manifest) for folder, manifest in self.whole_runs()}
-        exports = sorted(folder.name for folder in (root_folder() / "exports").glob("[!.]*"))
+        exports = sorted(folder.name for folder in (root_folder() / Export.kind).glob("[!.]*"))
         return {"current": self.current(), "runs": runs} | ({"exports": exports} if exports else {})
 
     def current(self) -> list[str]:
@@ -86,14 +87,15 @@ class Report(Stage):
         from pipeline import report
 
         history = root_folder() / report.HISTORY_NAME
+        past = report.read_history(history)
         gate = report.Gate(min_val_accuracy=self.min_val_accuracy, max_regression_sigma=self.max_regression_sigma)
         scoreboard = report.build_report(
             [run_folder for run_folder, _ in self.whole_runs()],
             current=self.current(),
-            past=report.read_history(history),
+            past=past,
             gate=gate,
         )
-        report.append_history(history, report.entries_of(scoreboard["runs"]))
+        report.append_history(history, report.entries_of(scoreboard["runs"]), past=past)
         report.write_report(scoreboard, folder)
         self.table = report.format_table(scoreboard)
         self.failures = (scoreboard["gate"] or {}).get("failures", [])

@@ -35,30 +35,30 @@ def change_of(entries, *current):
 def test_the_log_keeps_every_run_once_in_the_order_they_were_reported(tmp_path):
     log = tmp_path / "history.jsonl"
     assert read_history(log) == []
-    append_history(log, [entry(1, 0.7)])
-    append_history(log, [entry(1, 0.7), entry(2, 0.8)])
+    append_history(log, [entry(1, 0.7)], past=read_history(log))
+    append_history(log, [entry(1, 0.7), entry(2, 0.8)], past=read_history(log))
     assert [one["val_accuracy"] for one in read_history(log)] == [0.7, 0.8]
     assert len(log.read_text().splitlines()) == 2
 
 
 def test_the_log_is_only_added_to(tmp_path):
     log = tmp_path / "history.jsonl"
-    append_history(log, [entry(1, 0.7)])
+    append_history(log, [entry(1, 0.7)], past=read_history(log))
     before = log.read_bytes()
-    append_history(log, [entry(2, 0.8)])
+    append_history(log, [entry(2, 0.8)], past=read_history(log))
     assert log.read_bytes().startswith(before)
     untouched = log.stat().st_mtime_ns
-    append_history(log, [entry(2, 0.8)])
+    append_history(log, [entry(2, 0.8)], past=read_history(log))
     assert log.stat().st_mtime_ns == untouched
 
 
 @pytest.mark.parametrize("torn", ['{"fingerprint": "ab', "[]", '{"fingerprint": 3}', "\x00\xff"])
 def test_a_torn_line_costs_no_other_line(tmp_path, caplog, torn):
     log = tmp_path / "history.jsonl"
-    append_history(log, [entry(1, 0.7)])
+    append_history(log, [entry(1, 0.7)], past=read_history(log))
     with log.open("a", encoding="latin-1") as file:
         file.write(torn)
-    append_history(log, [entry(2, 0.8)])
+    append_history(log, [entry(2, 0.8)], past=read_history(log))
     assert [one["val_accuracy"] for one in read_history(log)] == [0.7, 0.8]
     assert "history.jsonl: line 2" in caplog.text
 

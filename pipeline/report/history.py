@@ -95,13 +95,18 @@ def entries_of(runs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return sorted(kept, key=_age_order)
 
 
-def append_history(path: Path, entries: Iterable[Entry]) -> None:
+def append_history(path: Path, entries: Iterable[Entry], *, past: Iterable[Entry]) -> None:
     """Add those of the entries that the log does not have; forced to disk before the call returns.
+
+    Args:
+        path: the log.
+        entries: what it shall have.
+        past: what it has, as read_history gives it.
 
     Raises:
         OSError: it cannot be written.
     """
-    known = {_which(entry) for entry in read_history(path)}
+    known = {_which(entry) for entry in past}
     lines = [json.dumps(entry) + "\n" for entry in entries if _which(entry) not in known]
     if not lines:
         return
