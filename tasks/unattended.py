@@ -82,17 +82,17 @@ def known_secrets() -> set[str]:
 def _supervise(argv: Sequence[str], log_lines: int, secrets: set[str]) -> Outcome:
     """Run Luigi, pass its log on, and see how it ends."""
     started, clock = datetime.now(UTC), time.monotonic()
-    reading, writing = os.pipe()
+    # In memory, not a pipe: nobody reads before the end, and a long backfill tells more than a pipe holds.
+    told = os.memfd_create("events")
     process = subprocess.Popen(
         [sys.executable, "-m", "luigi", *_MODULE, *argv],
-        env={**os.environ, events.DESCRIPTOR_VARIABLE: str(writing)},
-        pass_fds=[writing],
+        env={**os.environ, events.DESCRIPTOR_VARIABLE: str(told)},
+        pass_fds=[told],
         cwd=PROJECT_FOLDER,
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
     )
-    os.close(writing)
     _pass_on_signals(process)
     last: collections.deque[str] = collections.deque(maxlen=max(log_lines, 1))
     error = ""
@@ -100,11 +100,10 @@ def _supervise(argv: Sequence[str], log_lines: int, secrets: set[str]) -> Outcom
         sys.stderr.write(line)
         sys.stderr.flush()
         last.append(notify.redact(line.rstrip("\n"), secrets))
-        if "ERROR " in line:
-            error = last[-1].partition("ERROR ")[2]
+        error = error_in(last[-1]) or error
     code = process.wait()
     exit_code = code if code >= 0 else 128 - code
-    stage, reason = _what_failed(reading)
+    stage, reason = _what_failed(told)
     if exit_code and not reason:
         ended_by = f"ended by {signal.Signals(-code).name}" if code < 0 else ""
         reason = ended_by or error or (last[-1] if last else "")
@@ -120,6 +119,16 @@ def _supervise(argv: Sequence[str], log_lines: int, secrets: set[str]) -> Outcom
     )
 
 
+def error_in(line: str) -> str:
+    """What a line of the log says has gone wrong, in either of the log's formats; empty where it is no error."""
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        entry = json.loads(line)
+        if entry["level"] != "error":
+            return ""
+        return f"{entry['error']}: {entry['message']}" if "error" in entry else entry["message"].removeprefix("ERROR ")
+    return line.partition("ERROR ")[2]
+
+
 def _pass_on_signals(process: subprocess.Popen) -> None:
     """Let the run end in order before this process does. A terminal sends Ctrl-C to both by itself."""
     signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGTERM))
@@ -128,10 +137,9 @@ def _pass_on_signals(process: subprocess.Popen) -> None:
 
 def _what_failed(descriptor: int) -> tuple[str, str]:
     """The task that failed, or was at work when all ended, and why; empty where that was not told."""
-    # A process left behind may hold the other end open: take what is there.
-    os.set_blocking(descriptor, False)
     with open(descriptor, "rb") as file:
-        told = [json.loads(line) for line in (file.read() or b"").splitlines() if line.endswith(b"}")]
+        file.seek(0)
+        told = [json.loads(line) for line in file.read().splitlines() if line.endswith(b"}")]
     for entry in told:
         if entry["event"] == luigi.Event.FAILURE:
             return entry["task"], entry["reason"]

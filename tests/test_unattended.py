@@ -1,6 +1,8 @@
 """Runs without anyone watching: how they end is seen from outside, told once and measured."""
 
+import fcntl
 import json
+import os
 import subprocess
 import sys
 import time
@@ -12,6 +14,7 @@ from luigi_process import FAST, PROJECT, Luigi
 from test_monitoring import samples
 
 from pipeline.unattended.schedule import read_state
+from tasks import unattended as unattended_task
 
 DAY = "2026-11-01"
 NO_DATASET = ["--Source-origin", "tfds", "--Source-dataset", "mnist"]
@@ -98,6 +101,25 @@ def test_a_refused_setting_is_told_too(unattended, webhook):
     assert "[Train] recipe: expected one of" in message["reason"]
     assert unattended.nightly("--Train-nonsense", "1").returncode == 2
     assert len(webhook.taken) == 1, "the same cause, as far as one can tell"
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_the_reason_is_told_whatever_the_logs_format(unattended, webhook, log_format):
+    with open(unattended.root / ".lock", "w") as held:
+        fcntl.lockf(held, fcntl.LOCK_EX)
+        done = unattended.nightly("--Train-seed", "1", "--Storage-log-format", log_format)
+    assert done.returncode == 5, done.stderr
+    (message,) = webhook.taken
+    assert message["reason"].startswith(f"BusyError: {unattended.root}: in use")
+
+
+def test_more_tasks_are_told_of_than_a_pipe_would_hold():
+    """The events of a backfill of years; a process that writes to a full pipe waits without end."""
+    told = os.memfd_create("events")
+    for task in range(5_000):
+        entry = {"event": "event.core.start", "task": f"Nightly{task}", "reason": ""}
+        os.write(told, json.dumps(entry).encode() + b"\n")
+    assert unattended_task._what_failed(told) == ("Nightly4999", "")
 
 
 def test_a_webhook_that_is_down_changes_no_exit_code_and_is_told_later(unattended, webhook):

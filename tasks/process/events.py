@@ -1,7 +1,7 @@
 """Events: what Luigi's tasks do, told to those who have to know.
 
-A process that supervises this one, if there is one (see unattended.py), hears of it through a pipe: the log is for
-people, and for a file the disk may be full. Luigi's own worker hears of a failure by a signal.
+A process that supervises this one, if there is one (see unattended.py), reads of it in a file in memory: the log is
+for people, and the disk may be full. Luigi's own worker hears of a failure by a signal.
 """
 
 import json
