@@ -7,9 +7,11 @@ import subprocess
 import sys
 import threading
 
+from luigi.rpc import RPCError
 from luigi_process import FAST, PROJECT
 
 from pipeline import progress
+from tasks.stage import Visualiser
 
 
 def test_progress_is_told_to_a_listener_for_as_long_as_it_listens():
@@ -19,6 +21,29 @@ def test_progress_is_told_to_a_listener_for_as_long_as_it_listens():
         progress.tell("epoch 1/1", 2, 2)
     progress.tell("epoch 1/1", 2, 2)
     assert heard == [("epoch 1/1", 2, 2)]
+
+
+class WatchedTask:
+    """Has what Luigi gives a task while its worker runs it; the scheduler is gone after so many requests."""
+
+    def __init__(self, requests: int) -> None:
+        self.left, self.percentages = requests, []
+
+    def set_status_message(self, message: str) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise RPCError("gone")
+
+    def set_progress_percentage(self, percentage: int) -> None:
+        self.percentages.append(percentage)
+
+
+def test_the_visualiser_hears_each_whole_percent_once_and_no_more_once_it_is_gone():
+    task = WatchedTask(requests=3)
+    visualiser = Visualiser(task)
+    for done in range(0, 1000, 5):
+        visualiser("epoch 1/1", done, 1000)
+    assert (task.percentages, task.left) == ([0, 1, 2], -1)
 
 
 def at_a_terminal(luigi, *args) -> str:
