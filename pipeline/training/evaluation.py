@@ -1,13 +1,13 @@
 """Evaluation: what a trained network gets right and wrong on the test split (… → training → evaluation → report).
 
-Made once, after the last epoch, from one pass of predictions in large batches and one over the labels. The figures go
-to evaluation.json. The most confident mistakes and a few examples of each label go to two PNG files, tiles of one size
-row by row, so that the run's folder says all there is to say without the records it was made from.
+Made once, after the last epoch: a pass of predictions in large batches, one over the labels, one for the images that
+are shown. The figures go to evaluation.json. The most confident mistakes and a few examples of each label go to two PNG
+files, tiles of one size row by row, so that the run's folder says all there is to say without the records it was made
+from.
 """
 
-import heapq
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import keras
@@ -41,10 +41,10 @@ def evaluate(model: keras.Model, test: InputStream, manifest: Mapping, folder: P
     # A diverged network gives no probabilities: it is then sure of nothing.
     probabilities = np.nan_to_num(model.predict(test.evaluation(), verbose=0), nan=0.0)
     predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1).clip(0, 1)
-    labels, mistakes, examples = _look_at(test, predicted, confidence)
-    names = manifest["label_names"]
-    shape = test.split.layout.image_shape
-    tiles = {MISTAKES_NAME: _tiles(mistakes, shape), EXAMPLES_NAME: _tiles(examples, shape)}
+    labels, names = _labels(test), manifest["label_names"]
+    mistakes, examples = _most_confident_mistakes(labels, predicted, confidence), _first_of_each_label(labels)
+    tiles = np.split(_tiles(_images(test, np.concatenate([mistakes, examples]))), [len(mistakes)])
+    tiles = dict(zip((MISTAKES_NAME, EXAMPLES_NAME), tiles, strict=True))
     height, width = tiles[MISTAKES_NAME].shape[1:3]
     facts = {
         "label_names": list(names),
@@ -57,9 +57,9 @@ def evaluate(model: keras.Model, test: InputStream, manifest: Mapping, folder: P
                 "predicted": int(predicted[index]),
                 "confidence": round(float(confidence[index]), 6),
             }
-            for index, _ in mistakes
+            for index in mistakes.tolist()
         ],
-        "examples": [{"index": index, "label": int(labels[index])} for index, _ in examples],
+        "examples": [{"index": index, "label": int(labels[index])} for index in examples.tolist()],
         "tiles": {"per_row": TILES_PER_ROW, "height": height, "width": width},
     }
     for name, images in tiles.items():
@@ -149,44 +149,38 @@ def _share(part: np.integer, whole: np.integer) -> float | None:
     return float(part / whole) if whole else None
 
 
-_Indexed = list[tuple[int, np.ndarray]]
+def _labels(test: InputStream) -> np.ndarray:
+    """Every label of the split, int32 (examples,)."""
+    return np.concatenate([labels for _, labels in test.evaluation().as_numpy_iterator()])
 
 
-def _look_at(test: InputStream, predicted: np.ndarray, confidence: np.ndarray) -> tuple[np.ndarray, _Indexed, _Indexed]:
-    """Every label, the images of the most confident mistakes, and of the first examples of each label."""
-    labels: list[int] = []
-    mistakes: list[tuple[float, int, np.ndarray]] = []
-    examples: dict[int, _Indexed] = {}
-    for index, image, label in _examples(test):
-        labels.append(label)
-        shown = examples.setdefault(label, [])
-        if label < MAX_EXAMPLE_LABELS and len(shown) < EXAMPLES_PER_LABEL:
-            shown.append((index, image.copy()))
-        if label != predicted[index]:
-            # Of two that are as sure the first: the index is never equal, and images are never compared.
-            entry = (float(confidence[index]), -index)
-            if len(mistakes) < MAX_MISTAKES:
-                heapq.heappush(mistakes, (*entry, image.copy()))
-            elif entry > mistakes[0][:2]:
-                heapq.heapreplace(mistakes, (*entry, image.copy()))
-    most_confident = [(-negative, image) for _, negative, image in sorted(mistakes, key=lambda kept: kept[:2])[::-1]]
-    return np.array(labels), most_confident, [entry for label in sorted(examples) for entry in examples[label]]
+def _most_confident_mistakes(labels: np.ndarray, predicted: np.ndarray, confidence: np.ndarray) -> np.ndarray:
+    """Indices of the mistakes to show, the most confident first; of two that are as sure the first."""
+    wrong = np.flatnonzero(labels != predicted)
+    return wrong[np.argsort(-confidence[wrong], kind="stable")][:MAX_MISTAKES]
 
 
-def _examples(test: InputStream) -> Iterator[tuple[int, np.ndarray, int]]:
-    index = 0
-    for images, labels in test.evaluation().as_numpy_iterator():
-        for image, label in zip(images, labels.tolist(), strict=True):
-            yield index, image, label
-            index += 1
+def _first_of_each_label(labels: np.ndarray) -> np.ndarray:
+    """Indices of the examples to show, label by label."""
+    return np.concatenate([np.flatnonzero(labels == label)[:EXAMPLES_PER_LABEL] for label in range(MAX_EXAMPLE_LABELS)])
 
 
-def _tiles(indexed: _Indexed, image_shape: Sequence[int]) -> np.ndarray:
+def _images(test: InputStream, indices: np.ndarray) -> np.ndarray:
+    """The images of the split at these indices, uint8 (indices, height, width, channels); one pass over it."""
+    found = np.empty((len(indices), *test.split.layout.image_shape), np.uint8)
+    start = 0
+    for images, _ in test.evaluation().as_numpy_iterator():
+        here = (indices >= start) & (indices < start + len(images))
+        found[here] = images[indices[here] - start]
+        start += len(images)
+    return found
+
+
+def _tiles(images: np.ndarray) -> np.ndarray:
     """The images, scaled down where they are large: uint8 (images, height, width, channels)."""
-    height, width, channels = image_shape
+    height, width = images.shape[1:3]
     scale = min(1.0, MAX_TILE_SIDE / max(height, width))
     size = max(1, round(height * scale)), max(1, round(width * scale))
-    images = np.array([image for _, image in indexed], np.uint8).reshape(-1, height, width, channels)
     if scale == 1.0 or not len(images):
         return images[:, : size[0], : size[1]]
     return tf.cast(tf.round(tf.image.resize(images, size, method="area")), tf.uint8).numpy()
