@@ -202,7 +202,7 @@ def test_where_the_time_went_adds_up(trained):
         record["train_seconds"] - record["first_epoch_seconds"], abs=1e-3
     )
     assert 0 <= parts["input_wait_share"] <= parts["input_alone_seconds"] / parts["step_seconds"] + 1e-4
-    assert parts["compilation_seconds"] < record["first_epoch_seconds"]
+    assert (parts["compilation_seconds"] or 0) < record["first_epoch_seconds"]
     assert parts["evaluation_seconds"] == pytest.approx(record["evaluation_seconds"], abs=1e-3)
     assert min(parts["input_alone_seconds"], parts["checkpoint_seconds"]) > 0
     assert record["peak_host_bytes"] > 50e6
@@ -222,6 +222,12 @@ def test_where_the_time_went_adds_up(trained):
 )
 def test_the_share_of_waiting(step, step_alone, input_alone, share):
     assert breakdown.input_wait_share(step=step, step_alone=step_alone, input_alone=input_alone) == share
+
+
+def test_compilation_that_is_lost_in_noise_is_not_told_as_none_at_all():
+    assert breakdown.compilation_seconds([9.0, 6.0, 7.0, 8.0]) == 2.0
+    assert breakdown.compilation_seconds([6.0, 7.0]) is None
+    assert breakdown.compilation_seconds([6.0]) is None
 
 
 def test_a_missing_device_is_skipped_with_its_reason_and_no_figures(small_records, tmp_path):

@@ -36,7 +36,7 @@ def measure(
     Returns:
         Per step ``step_seconds`` (in training; without the first, compiling epoch where there are more),
         ``step_alone_seconds``, ``input_alone_seconds``; ``input_wait_share`` from 0 to 1; of the whole run
-        ``evaluation_seconds``, ``checkpoint_seconds`` and, None for a single epoch, ``compilation_seconds``.
+        ``evaluation_seconds``, ``checkpoint_seconds`` and ``compilation_seconds``, None where it cannot be told.
     """
     epochs = [row["train_seconds"] for row in rows]
     step = statistics.median(epochs[1:] or epochs) / stream.steps_per_epoch
@@ -46,10 +46,16 @@ def measure(
         "step_alone_seconds": step_alone,
         "input_alone_seconds": input_alone,
         "input_wait_share": input_wait_share(step=step, step_alone=step_alone, input_alone=input_alone),
-        "compilation_seconds": max(0.0, epochs[0] - step * stream.steps_per_epoch) if len(epochs) > 1 else None,
+        "compilation_seconds": compilation_seconds(epochs),
         "evaluation_seconds": sum(row["evaluation_seconds"] for row in rows),
         "checkpoint_seconds": sum(checkpoint_seconds),
     }
+
+
+def compilation_seconds(epochs: Sequence[float]) -> float | None:
+    """What the first epoch took longer than the others; None where there is one alone, or the others were no faster."""
+    longer = epochs[0] - statistics.median(epochs[1:] or epochs)
+    return longer if longer > 0 else None
 
 
 def input_wait_share(*, step: float, step_alone: float, input_alone: float) -> float:
