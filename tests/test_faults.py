@@ -328,7 +328,7 @@ def test_of_two_started_at_once_one_does_the_work(first_run, tmp_path, count, st
         said = [process.communicate(timeout=120)[1] for process in pair]
         codes = [process.returncode for process in pair]
         assert sum(text.count("Report: done") for text in said) == 1
-        assert set(codes) <= ({0} if on_busy == "wait" else {0, BUSY})
+        assert set(codes) <= ({0} if on_busy == "wait" else {0, BUSY}), said
         if BUSY in codes:
             worker = pair[1 - codes.index(BUSY)]
             assert f"in use by process {worker.pid} on" in said[codes.index(BUSY)]
