@@ -17,7 +17,8 @@ from ai_edge_litert.interpreter import Interpreter
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.metrics import EXPORT_NAME, MODEL_NAME, RECORD_NAME
+from pipeline.metrics import EXPORT_NAME, MODEL_NAME
+from pipeline.runs.record import RECORD_NAME
 from pipeline.stream import InputStream, Split
 from pipeline.training.computation import build
 

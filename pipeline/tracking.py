@@ -7,7 +7,7 @@ whether it is tracked.
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -17,25 +17,11 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 import mlflow
 from mlflow.entities import Metric, Param, RunTag
 
-from pipeline.metrics import EVALUATION_NAME, METRICS_NAME, RECORD_NAME, read_metrics
+from pipeline.metrics import EVALUATION_NAME, METRICS_NAME, read_metrics
+from pipeline.runs.record import FINISHED, Part, RunRecord, names, read_record
 
 EXPERIMENT = "tensorcraft"
 
-_PARAMS = (
-    "model",
-    "recipe",
-    "epochs",
-    "global_batch_size",
-    "scale_learning_rate",
-    "seed",
-    "replicas",
-    "requested_device",
-    "requested_precision",
-    "precision",
-    "jit_compile",
-)
-_TAGS = ("fingerprint", "status", "dataset", "dataset_verified", "effective_device", "device_verified", "device_name")
-_FINAL = ("val_accuracy", "val_loss", "train_seconds", "first_epoch_seconds", "examples_per_second", "peak_host_bytes")
 # The longest a value may be in MLflow's own stores.
 _LONGEST = 500
 _logger = logging.getLogger(__name__)
@@ -60,33 +46,39 @@ def log_run(folder: Path, *, tracking_uri: str) -> str | None:
 
 
 def _log(client: mlflow.MlflowClient, folder: Path) -> str:
-    record = json.loads((folder / RECORD_NAME).read_text(encoding="utf-8"))
+    record = read_record(folder)
     experiment = client.get_experiment_by_name(EXPERIMENT)
     experiment_id = experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT)
-    same = f"tags.fingerprint = '{record['fingerprint']}' and tags.finished_at = '{record['finished_at']}'"
+    same = f"tags.fingerprint = '{record.fingerprint}' and tags.finished_at = '{record.finished_at}'"
     if known := client.search_runs([experiment_id], same, max_results=1):
         return known[0].info.run_id
-    finished = round(datetime.fromisoformat(record["finished_at"]).timestamp() * 1000)
+    finished = round(datetime.fromisoformat(record.finished_at).timestamp() * 1000)
     run_id = client.create_run(experiment_id, start_time=finished, run_name=folder.name).info.run_id
-    params = [Param(name, _short(record[name])) for name in _PARAMS]
-    tags = [RunTag(name, _short(record[name])) for name in (*_TAGS, "finished_at")]
+    params = [Param(name, text) for name, text in _texts(record, "setting", "computation")]
+    tags = [RunTag(name, text) for name, text in _texts(record, "identity", "data", "hardware", "evidence")]
     client.log_batch(run_id, [*_metrics(folder, record, finished)], params, tags)
     client.log_artifacts(run_id, str(folder))
-    client.set_terminated(run_id, "FINISHED" if record["status"] == "finished" else "KILLED", finished)
+    client.set_terminated(run_id, "FINISHED" if record.status == FINISHED else "KILLED", finished)
     _logger.info("logged to MLflow as %s", run_id)
     return run_id
 
 
-def _metrics(folder: Path, record: Mapping, moment: int) -> Iterator[Metric]:
+def _texts(record: RunRecord, *parts: Part) -> Iterator[tuple[str, str]]:
+    """Name and value of what the record says in one word; the rest stands in its file, which is logged too."""
+    for name in names(*parts):
+        value = getattr(record, name)
+        if isinstance(value, str | int | float | bool):
+            yield name, str(value)[:_LONGEST]
+
+
+def _metrics(folder: Path, record: RunRecord, moment: int) -> Iterator[Metric]:
     if (folder / METRICS_NAME).exists():
         for row in read_metrics(folder / METRICS_NAME):
-            yield from (Metric(f"epoch_{name}", row[name], moment, row["epoch"]) for name in row if name != "epoch")
-    last = record["epochs"]
-    yield from (Metric(name, record[name], moment, last) for name in _FINAL if record.get(name) is not None)
+            known = {name: value for name, value in row.items() if name != "epoch" and value is not None}
+            yield from (Metric(f"epoch_{name}", value, moment, row["epoch"]) for name, value in known.items())
+    last = record.epochs
+    figures = {name: getattr(record, name) for name in names("measured")} if record.status == FINISHED else {}
+    yield from (Metric(name, value, moment, last) for name, value in figures.items() if isinstance(value, int | float))
     if (folder / EVALUATION_NAME).exists():
         facts = json.loads((folder / EVALUATION_NAME).read_text(encoding="utf-8"))
         yield Metric("expected_calibration_error", facts["expected_calibration_error"], moment, last)
-
-
-def _short(value: object) -> str:
-    return str(value)[:_LONGEST]

@@ -110,7 +110,7 @@ class Train(Stage):
             tuning=self.tuner().choice() if self.tune == "measure" else None,
         )
         skipped = {"provisional": f"{self.device} was not there: it is tried again"}
-        return skipped if record["status"] == "skipped" else {}
+        return skipped if record.status == "skipped" else {}
 
     def checkpoints(self) -> Path:
         """Where an interrupted run goes on from; outside its artefact, which is whole or not there."""

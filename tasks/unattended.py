@@ -28,7 +28,7 @@ import luigi.task_register
 from luigi.cmdline_parser import CmdlineParser
 
 from pipeline.errors import PipelineError
-from pipeline.metrics import RECORD_NAME
+from pipeline.runs.record import read_record
 from pipeline.unattended import notify, schedule
 from pipeline.unattended.schedule import Outcome
 from tasks.commands import command
@@ -218,7 +218,7 @@ def _what_there_is() -> dict:
                 stage_seconds[stage.task_family] = manifest["seconds"]
                 records |= {split: count["num_examples"] for split, count in manifest.get("splits", {}).items()}
                 if isinstance(stage, Train):
-                    runs.append(json.loads((stage.output().folder / RECORD_NAME).read_bytes()))
+                    runs.append(read_record(stage.output().folder))
     return {"stage_seconds": stage_seconds, "records": records, "runs": runs}
 
 

@@ -10,7 +10,7 @@ import pytest
 PROJECT = Path(__file__).resolve().parent.parent
 
 # Each module or package of pipeline may import those of ours that are named.
-LEAVES = {"config", "errors", "metrics", "progress", "artefacts/fingerprint", "artefacts/manifest", "artefacts/space"}
+LEAVES = {"config", "errors", "progress", "artefacts/fingerprint", "artefacts/manifest", "artefacts/space"}
 LEAVES |= {"artefacts/staleness", "unattended/schedule"}
 DIRECTION = {
     "errors": set(),
@@ -18,7 +18,8 @@ DIRECTION = {
     "progress": set(),
     "machine": set(),
     "artefacts": {"artefacts", "errors"},
-    "metrics": set(),
+    "runs": {"errors", "runs"},
+    "metrics": {"errors", "runs"},
     "sources": {"config", "errors", "machine", "sources"},
     "records": set(),
     "workers": {"errors"},
@@ -34,14 +35,15 @@ DIRECTION = {
         "metrics",
         "models",
         "progress",
+        "runs",
         "stream",
         "training",
     },
-    "export": {"artefacts", "errors", "metrics", "stream", "training"},
-    "tracking": {"metrics"},
-    "report": {"artefacts", "errors", "metrics", "report"},
+    "export": {"artefacts", "errors", "metrics", "runs", "stream", "training"},
+    "tracking": {"metrics", "runs"},
+    "report": {"artefacts", "errors", "metrics", "report", "runs"},
     "verify": {"artefacts", "errors", "records", "stream"},
-    "unattended": {"artefacts", "errors", "metrics", "unattended"},
+    "unattended": {"artefacts", "errors", "metrics", "runs", "unattended"},
 }
 THIRD_PARTY = {
     "luigi": {"tasks"},
@@ -54,6 +56,7 @@ THIRD_PARTY = {
     "requests": {"sources", "unattended"},
     "matplotlib": {"report"},
     "PIL": {"report"},
+    "pydantic": {"report", "runs"},
     "mlflow": {"tracking"},
     "ai_edge_litert": {"export"},
 }

@@ -1,20 +1,14 @@
 """Figures for monitoring, read back with the parser of Prometheus's own client."""
 
 from prometheus_client.parser import text_string_to_metric_families
+from report_runs import RUN as FINISHED_RUN
+from report_runs import SKIPPED as SKIPPED_RUN
 
+from pipeline.runs.record import RunRecord
 from pipeline.unattended.monitoring import Figures, write_figures
 
-RUN = {
-    "model": "baseline_cnn",
-    "recipe": "onecycle",
-    "requested_device": "cpu",
-    "precision": "bfloat16",
-    "global_batch_size": 128,
-    "seed": 0,
-    "examples_per_second": 6990.0,
-    "val_accuracy": 0.739,
-}
-SKIPPED = RUN | {"requested_device": "tpu", "examples_per_second": None, "val_accuracy": None}
+RUN = RunRecord(**FINISHED_RUN | {"requested_device": "cpu", "examples_per_second": 6990.0, "val_accuracy": 0.739})
+SKIPPED = RunRecord(**FINISHED_RUN | SKIPPED_RUN | {"requested_device": "tpu"})
 
 
 def samples(path) -> dict[str, list[tuple[dict, float]]]:
@@ -45,8 +39,8 @@ def test_the_figures_of_a_run_are_read_back(tmp_path):
     assert found["stage_duration_seconds"] == [({"stage": "Train"}, 41.4), ({"stage": 'odd"name\n'}, 1)]
     assert found["records"] == [({"split": "train"}, 50_000), ({"split": "test"}, 10_000)]
     ((labels, rate),) = found["train_images_per_second"]
-    assert (labels["device"], labels["global_batch_size"], rate) == ("cpu", "128", 6990)
-    assert [value for _, value in found["validation_accuracy_ratio"]] == [0.739]
+    assert (labels["requested_device"], labels["global_batch_size"], rate) == ("cpu", "128", 6990)
+    assert [value for _, value in found["test_accuracy_ratio"]] == [0.739]
     assert [file.name for file in tmp_path.iterdir()] == ["tensorcraft.prom"]
 
 

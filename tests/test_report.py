@@ -149,8 +149,10 @@ def test_control_characters_of_a_run_never_reach_the_terminal(make_run):
     assert "[bold]" in "".join(text.split())
 
 
-def test_a_lone_surrogate_does_not_stop_the_report(make_run, tmp_path):
-    assert "baseline" in render([make_run(recipe="baseline \ud800")], tmp_path / "out")["report.json"]
+def test_a_lone_surrogate_is_no_text_and_does_not_stop_the_report(make_run, tmp_path, caplog):
+    odd = make_run("odd", recipe="baseline \ud800", fingerprint="b" * 64)
+    assert "odd" not in render([make_run(), odd], tmp_path / "out")["report.json"]
+    assert "odd/run.json: run.json is not valid JSON: lone leading surrogate" in caplog.text
 
 
 @pytest.mark.parametrize("name", NAMES)

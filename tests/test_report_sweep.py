@@ -167,7 +167,7 @@ def test_receipt_memory_and_tuning_are_shown_whatever_they_hold(make_run, tmp_pa
     assert r"\[x\]" in text
 
 
-@pytest.mark.parametrize("size", [-1, 0, 1, 2**62])
+@pytest.mark.parametrize("size", [0, 1, 2**62])
 def test_a_batch_of_any_size_does_not_stop_the_drawing(make_run, tmp_path, size):
     folders = [
         make_run(f"run{n}", fingerprint=f"{n:064x}", content_digests=DIGESTS, global_batch_size=batch)

@@ -46,6 +46,7 @@ def test_the_same_run_is_logged_once_and_one_that_was_made_again_anew(make_run, 
 
 def test_a_run_that_was_skipped_is_logged_without_figures(make_run, store):
     folder = make_run(curves=[], **(MORE | SKIPPED))
+    (folder / "metrics.jsonl").unlink()
     run = mlflow.MlflowClient(store).get_run(tracking.log_run(folder, tracking_uri=store))
     assert (run.info.status, run.data.tags["status"], run.data.metrics) == ("KILLED", "skipped", {})
 

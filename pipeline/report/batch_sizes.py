@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.report.comparison import COMPARED
-from pipeline.report.reading import FINISHED
 from pipeline.report.scenarios import SHARED, grouped
+from pipeline.runs.record import FINISHED
 
 _COMPARED = [name for name in COMPARED if name != "global_batch_size"]
 # What follows from the batch does not make another line: its steps, and what was found the best way to compute it.

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.report.formats import dataset_name, number, percent, plain, plural
-from pipeline.report.reading import FINISHED, is_stand_in
+from pipeline.report.reading import is_stand_in
 from pipeline.report.wording import current_runs
+from pipeline.runs.record import FINISHED
 
 # The Hub's own steps: below so many examples, so called.
 _SIZES = (

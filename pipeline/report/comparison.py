@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.report.formats import plain
-from pipeline.report.reading import SKIPPED, is_fallback
+from pipeline.report.reading import is_fallback
+from pipeline.runs.record import SKIPPED
 
 #: What two rows must share, in the words of the cell that says they do not.
 COMPARED = {

@@ -242,7 +242,7 @@ def evidence(run: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def tuning_table(run: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """What was timed before training, whatever was varied: the headings, then a row for each; empty without tuning."""
-    tried = (run["tuning"] or {}).get("candidates", ())
+    tried = (run.get("tuning") or {}).get("candidates", ())
     names = list(dict.fromkeys(name for candidate in tried for name in candidate))[:_MOST_COLUMNS]
     headings = tuple("images/s" if name == _RATE else plain(name.replace("_", " ")) for name in names)
     cells = [tuple(_timed(name, candidate.get(name)) for name in names) for candidate in tried]
@@ -251,7 +251,7 @@ def tuning_table(run: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 def chosen(run: Mapping[str, Any]) -> str:
     """What the tuning chose, as "name value" pairs; empty where nothing was tuned."""
-    choice = (run["tuning"] or {}).get("chosen") or {}
+    choice = (run.get("tuning") or {}).get("chosen") or {}
     return ", ".join(f"{plain(' / '.join(path))} {_leaf(value)}" for path, value in _leaves(choice))
 
 

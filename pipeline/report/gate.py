@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pipeline.report.formats import number, percent, plain
-from pipeline.report.reading import FINISHED
+from pipeline.runs.record import FINISHED
 
 
 @dataclass(frozen=True, kw_only=True)

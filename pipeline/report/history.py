@@ -29,8 +29,8 @@ from pipeline.report.fields import (
     check,
     parse,
 )
-from pipeline.report.reading import FINISHED
 from pipeline.report.scenarios import grouped
+from pipeline.runs.record import FINISHED
 
 HISTORY_NAME = "history.jsonl"
 

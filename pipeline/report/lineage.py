@@ -11,10 +11,21 @@ from typing import Any
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.errors import DamagedArtefactError
 from pipeline.metrics import EXPORT_NAME
-from pipeline.report.fields import COUNT, FIGURE, OBJECT, check, message, parse, read
+from pipeline.runs.untrusted import Count, Figure, Untrusted, checked, read_text
 
 _DIGITS_IN_NAME = 12
-_FORM_FIELDS = {"bytes": COUNT, **dict.fromkeys(("accuracy", "agreement", "largest_difference"), FIGURE)}
+
+
+class _Form(Untrusted):
+    bytes: Count
+    accuracy: Figure
+    agreement: Figure
+    largest_difference: Figure
+
+
+class _Exported(Untrusted):
+    num_examples: Count
+    forms: dict[str, _Form]
 
 
 def lineage(run_folder: Path, run: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -29,7 +40,7 @@ def lineage(run_folder: Path, run: Mapping[str, Any]) -> list[dict[str, Any]]:
     made_from = run["records_fingerprint"]
     records = next(_manifests(root / "records", fingerprint=made_from), None)
     source = next(_manifests(root / "source", source=_part(records and records[1], "upstream")), None)
-    tuned = next(_manifests(root / "tuning", tuning=run["tuning"]), None) if run["tuning"] else None
+    tuned = next(_manifests(root / "tuning", tuning=run["tuning"]), None) if run.get("tuning") else None
     nodes = [
         _node("Source", *(source or (None, None))),
         _node("Records", *(records or (None, None)), fingerprint=made_from),
@@ -53,13 +64,7 @@ def exported(run_folder: Path, run: Mapping[str, Any]) -> dict[str, Any] | None:
     if name is None:
         return None
     path = exports / name / EXPORT_NAME
-    facts = parse(read(path), path.name, path)
-    check(facts, {"num_examples": COUNT, "forms": OBJECT}, path.name, path)
-    for form, values in facts["forms"].items():
-        if not isinstance(values, dict):
-            raise DamagedArtefactError(message(path, f"form {form!r:.80}: expected a JSON object"))
-        check(values, _FORM_FIELDS, f"{path.name}, form {form!r:.80}", path)
-    return facts
+    return checked(_Exported, read_text(path), path).model_dump()
 
 
 def stages(lineages: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:

@@ -10,7 +10,8 @@ from pipeline.report.bars import draw_calibration, draw_labels, draw_seconds
 from pipeline.report.curves import draw_batch_sizes, draw_curves, draw_history
 from pipeline.report.drawing import MARKERS, MAX_LINES
 from pipeline.report.formats import number, percent, plain, spread
-from pipeline.report.reading import FINISHED, is_stand_in
+from pipeline.report.reading import is_stand_in
+from pipeline.runs.record import FINISHED
 
 # Beyond these a page would be longer than anyone reads; report.json holds them all.
 _MAX_RUN_PARTS = 24

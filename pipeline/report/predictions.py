@@ -1,4 +1,4 @@
-"""Predictions: what evaluation.py left of a run, checked field by field, and its tiles as single images.
+"""Predictions: what evaluation.py left of a run, by a schema of its own, and its tiles as single images.
 
 As untrusted as the rest of a run's folder. Runs made before there was an evaluation have none.
 """
@@ -7,39 +7,80 @@ import base64
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from PIL import Image
+from pydantic import AfterValidator, model_validator
 
 from pipeline.errors import DamagedArtefactError
 from pipeline.metrics import EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME
-from pipeline.report.fields import COUNT, FIGURE, OBJECT, check, message, parse, read
+from pipeline.runs.untrusted import Count, Figure, Untrusted, checked, message, read_text
 
 # More than any image-classification dataset has; the matrix of as many would not fit in memory.
 _MOST_LABELS = 10_000
 _MOST_TILES = 1_000
 _MOST_TILE_SIDE = 512
 
-_FIELDS = {
-    "label_names": (list,),
-    "label_counts": OBJECT,
-    "num_examples": COUNT,
-    "accuracy": FIGURE,
-    "confusion_matrix": (list,),
-    "classes": (list,),
-    "calibration": (list,),
-    "expected_calibration_error": FIGURE,
-    "mistakes": (list,),
-    "examples": (list,),
-    "tiles": OBJECT,
-}
-_ENTRY_FIELDS = {
-    "classes": {"examples": COUNT, **dict.fromkeys(("precision", "recall", "f1"), FIGURE)},
-    "calibration": {"examples": COUNT, **dict.fromkeys(("low", "high", "confidence", "accuracy"), FIGURE)},
-    "mistakes": {**dict.fromkeys(("index", "label", "predicted"), COUNT), "confidence": FIGURE},
-    "examples": dict.fromkeys(("index", "label"), COUNT),
-    "tiles": dict.fromkeys(("per_row", "height", "width"), COUNT),
-}
+
+def _few_enough(names: list[str]) -> list[str]:
+    if not 1 <= len(names) <= _MOST_LABELS:
+        raise ValueError(f"expected 1 to {_MOST_LABELS} names")
+    return names
+
+
+class _Label(Untrusted):
+    examples: Count
+    precision: Figure
+    recall: Figure
+    f1: Figure
+
+
+class _Bin(Untrusted):
+    low: Figure
+    high: Figure
+    examples: Count
+    confidence: Figure
+    accuracy: Figure
+
+
+class _Shown(Untrusted):
+    index: Count
+    label: Count
+
+
+class _Mistake(_Shown):
+    predicted: Count
+    confidence: Figure
+
+
+class _Tiles(Untrusted):
+    per_row: Count
+    height: Count
+    width: Count
+
+
+class _Evaluation(Untrusted):
+    label_names: Annotated[list[str], AfterValidator(_few_enough)]
+    label_counts: dict[str, dict[str, Count]]
+    num_examples: Count
+    accuracy: Figure
+    confusion_matrix: list[list[Count]]
+    classes: list[_Label]
+    calibration: list[_Bin]
+    expected_calibration_error: Figure
+    mistakes: list[_Mistake]
+    examples: list[_Shown]
+    tiles: _Tiles
+
+    @model_validator(mode="after")
+    def _is_about_its_labels(self) -> "_Evaluation":
+        count = len(self.label_names)
+        if len(self.classes) != count or [len(row) for row in self.confusion_matrix] != [count] * count:
+            raise ValueError(f'"confusion_matrix" and "classes": expected counts for each of {count} labels')
+        labels = [*(one.label for one in (*self.mistakes, *self.examples)), *(one.predicted for one in self.mistakes)]
+        if any(label >= count for label in labels):
+            raise ValueError(f'"mistakes" and "examples": expected labels below {count}, found {max(labels)}')
+        return self
 
 
 def read_evaluation(folder: Path) -> dict[str, Any] | None:
@@ -51,17 +92,7 @@ def read_evaluation(folder: Path) -> dict[str, Any] | None:
     path = folder / EVALUATION_NAME
     if not path.exists():
         return None
-    facts = parse(read(path), path.name, path)
-    check(facts, _FIELDS, path.name, path)
-    check(facts["tiles"], _ENTRY_FIELDS["tiles"], f'{path.name}, "tiles"', path)
-    for name in ("classes", "calibration", "mistakes", "examples"):
-        for number, entry in enumerate(facts[name], start=1):
-            place = f'{path.name}, "{name}", entry {number}'
-            if not isinstance(entry, dict):
-                raise DamagedArtefactError(message(path, f"{place}: expected a JSON object, found {entry!r:.80}"))
-            check(entry, _ENTRY_FIELDS[name], place, path)
-    _check_labels(facts, path)
-    return facts
+    return checked(_Evaluation, read_text(path), path).model_dump()
 
 
 def read_pictures(folder: Path, facts: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -74,26 +105,6 @@ def read_pictures(folder: Path, facts: Mapping[str, Any]) -> dict[str, list[str]
         "mistakes": _cut(folder / MISTAKES_NAME, facts["tiles"], len(facts["mistakes"])),
         "examples": _cut(folder / EXAMPLES_NAME, facts["tiles"], len(facts["examples"])),
     }
-
-
-def _check_labels(facts: Mapping[str, Any], path: Path) -> None:
-    count = len(facts["label_names"])
-    if not 1 <= count <= _MOST_LABELS or any(not isinstance(name, str) for name in facts["label_names"]):
-        raise DamagedArtefactError(message(path, f'"label_names": expected 1 to {_MOST_LABELS} names, found {count}'))
-    rows = facts["confusion_matrix"]
-    if len(facts["classes"]) != count or len(rows) != count or any(not _is_counts(row, count) for row in rows):
-        problem = f'"confusion_matrix" and "classes": expected counts for each of {count} labels'
-        raise DamagedArtefactError(message(path, problem))
-    for one in (*facts["mistakes"], *facts["examples"]):
-        if any(not 0 <= one.get(name, 0) < count for name in ("label", "predicted")):
-            raise DamagedArtefactError(message(path, f"expected labels below {count}, found {one!r:.80}"))
-    for split, counts in facts["label_counts"].items():
-        if not isinstance(counts, dict) or not _is_counts([*counts.values()], len(counts)):
-            raise DamagedArtefactError(message(path, f'"label_counts": expected counts for {split!r:.80}'))
-
-
-def _is_counts(row: Any, length: int) -> bool:
-    return isinstance(row, list) and len(row) == length and all(type(one) is int and 0 <= one < 2**63 for one in row)
 
 
 def _cut(path: Path, tiles: Mapping[str, int], count: int) -> list[str]:

@@ -20,7 +20,8 @@ from pipeline.report.formats import (
     signed,
 )
 from pipeline.report.history import judge_change
-from pipeline.report.reading import SKIPPED, is_fallback, is_stand_in
+from pipeline.report.reading import is_fallback, is_stand_in
+from pipeline.runs.record import SKIPPED
 
 DEFINITIONS = (
     ("Requested and effective", "what the settings asked for, and what the run really used."),

@@ -21,7 +21,18 @@ from pipeline.artefacts.manifest import check_contents, read_manifest
 from pipeline.config import TrainSettings, refuse
 from pipeline.errors import HardwareMismatchError
 from pipeline.hardware import Placement
-from pipeline.metrics import METRICS_NAME, MODEL_NAME, RECORD_NAME, append_metrics, write_record
+from pipeline.metrics import METRICS_NAME, MODEL_NAME, append_metrics
+from pipeline.runs.record import (
+    FINISHED,
+    SCHEMA_VERSION,
+    SKIPPED,
+    RunRecord,
+    Segment,
+    names,
+    recorded_settings,
+    seen_in,
+    write_record,
+)
 from pipeline.stream import InputStream, Split
 from pipeline.training import breakdown
 from pipeline.training.checkpoint import restore_checkpoint, save_checkpoint
@@ -33,30 +44,9 @@ WEIGHTS_NAME = "weights.safetensors"
 
 EVALUATION_BATCH_SIZE = 1_000
 _TPU_CORE_EXAMPLES = 8
+# Prefix of the figures → split. The first is Keras's name for what is evaluated after each epoch, as records have it.
+_EVALUATED_SPLITS = {"val": "test", "validation": "validation"}
 
-_RECORDED_SETTINGS = (
-    "model",
-    "recipe",
-    "global_batch_size",
-    "epochs",
-    "seed",
-    "scale_learning_rate",
-    "on_mismatch",
-    "replicas",
-)
-# What a run that was not made has to say: nothing.
-_SKIPPED = {
-    "status": "skipped",
-    "effective_device": "none",
-    "device_verified": False,
-    "device_name": None,
-    "num_replicas": 0,
-    "jit_compile": False,
-    "receipt": None,
-    "tuning": None,
-    "time_breakdown": None,
-    **dict.fromkeys(("train_seconds", "first_epoch_seconds", "examples_per_second", "val_accuracy", "val_loss")),
-}
 _logger = logging.getLogger(__name__)
 
 
@@ -69,7 +59,7 @@ def train(
     fingerprint: str,
     checkpoints: Path,
     tuning: Mapping | None = None,
-) -> dict:
+) -> RunRecord:
     """Train on published records; leaves record, metrics, evaluation, weights, model and TensorBoard logs.
 
     Args:
@@ -83,8 +73,8 @@ def train(
         tuning: what tuning.tune found; None computes by rule.
 
     Returns:
-        The run's record as it was written, plain JSON data; times in seconds, accuracies as fractions. Its status is
-        "skipped", without figures, where the device is not there and ``on_mismatch`` is "skip".
+        The run's record as it was written. Its status is "skipped", without figures, where the device is not there
+        and ``on_mismatch`` is "skip".
 
     Raises:
         DamagedArtefactError: a shard is not what the manifest says.
@@ -94,12 +84,11 @@ def train(
     manifest = read_manifest(records_folder)
     check_contents(records_folder, manifest)
     about = {
+        "schema_version": SCHEMA_VERSION,
         "fingerprint": fingerprint,
-        "status": "finished",
-        **_data_facts(manifest, requested_dataset),
-        **{name: getattr(settings, name) for name in _RECORDED_SETTINGS},
-        **{f"requested_{name}": getattr(settings, name) for name in ("device", "precision", "jit_compile")},
         "hostname": socket.gethostname(),
+        **_data_facts(manifest, requested_dataset),
+        **recorded_settings(settings),
     }
     try:
         placement = hardware.place(settings)
@@ -107,10 +96,10 @@ def train(
         if settings.on_mismatch != "skip":
             raise
         _logger.warning("SKIPPED: %s", error)
-        return _finish(folder, {**about, **_SKIPPED, "precision": settings.precision, "mismatch": error.mismatch})
+        return _finish(folder, {**_nothing_measured(settings), **about, "mismatch": error.mismatch})
     breakdown.reset_peak_memory()
     computation = Computation(**tuning["chosen"]) if tuning else by_rule(settings, placement)
-    stream, test = _streams(records_folder, manifest, settings, placement, computation)
+    stream, evaluated = _streams(records_folder, manifest, settings, placement, computation)
     receipt = hardware.write_receipt(settings, placement, computation.precision)
     _announce(settings, receipt, computation)
     model = compiled_model(manifest, settings, placement.strategy, computation, stream.steps_per_epoch)
@@ -127,8 +116,8 @@ def train(
         checkpoint_seconds.append(time.perf_counter() - started)
 
     with hardware.explaining(placement), Summaries(folder) as summaries:
-        _run_epochs(model, stream, test, settings.epochs, folder, rows, after_epoch, summaries)
-        facts, tiles = evaluate(model, test, manifest, folder)
+        _run_epochs(model, stream, evaluated, settings.epochs, folder, rows, after_epoch, summaries)
+        facts, tiles = evaluate(model, evaluated["val"], manifest, folder)
         summaries.write_run({**about, "precision": computation.precision}, _named(facts), tiles)
     _save(model, manifest, settings, computation.precision, folder)
     # Last, when nothing more is wanted of the model: timing its step trains it on, and so does the profiler.
@@ -139,6 +128,7 @@ def train(
         folder,
         {
             **about,
+            "status": FINISHED,
             "effective_device": receipt.effective_device,
             "device_verified": receipt.device_verified,
             "device_name": receipt.device_name,
@@ -146,9 +136,10 @@ def train(
             "precision": computation.precision,
             "jit_compile": computation.jit_compile,
             "steps_per_execution": model.steps_per_execution,
-            "tuning": tuning,
             "mismatch": receipt.mismatch,
             "receipt": receipt.to_json(),
+            **seen_in(receipt.to_json()),
+            "segments": (_segment(receipt, first_epoch=epochs_restored + 1, last_epoch=len(rows)),),
             **_summary(rows, stream),
             "epochs_restored": epochs_restored,
             "time_breakdown": time_breakdown,
@@ -158,16 +149,42 @@ def train(
     )
 
 
-def _finish(folder: Path, record: dict) -> dict:
-    record["finished_at"] = datetime.now(UTC).isoformat(timespec="seconds")
-    write_record(folder / RECORD_NAME, record)
+def _finish(folder: Path, facts: Mapping) -> RunRecord:
+    record = RunRecord(**facts, finished_at=datetime.now(UTC).isoformat(timespec="seconds"))
+    write_record(folder, record)
     return record
+
+
+def _nothing_measured(settings: TrainSettings) -> dict:
+    """What a run that did not take place has to say of itself: nothing."""
+    return {
+        **dict.fromkeys(names("measured")),
+        "epochs_restored": 0,
+        "status": SKIPPED,
+        "effective_device": "none",
+        "device_verified": False,
+        "device_name": None,
+        "num_replicas": 0,
+        "precision": settings.precision,
+        "jit_compile": False,
+    }
+
+
+def _segment(receipt: hardware.Receipt, *, first_epoch: int, last_epoch: int) -> Segment:
+    return Segment(
+        first_epoch=first_epoch,
+        last_epoch=last_epoch,
+        hostname=socket.gethostname(),
+        device_verified=receipt.device_verified,
+        receipt=receipt.to_json(),
+    )
 
 
 def _streams(
     folder: Path, manifest: Mapping, settings: TrainSettings, placement: Placement, computation: Computation
-) -> tuple[InputStream, InputStream]:
-    train, test = (Split.of_manifest(folder, manifest, name) for name in ("train", "test"))
+) -> tuple[InputStream, dict[str, InputStream]]:
+    """The stream to train on, and by the prefix of their figures those to evaluate on."""
+    train = Split.of_manifest(folder, manifest, "train")
     size, replicas = settings.global_batch_size, placement.num_replicas
     if size > train.num_examples:
         refuse("Train", "global_batch_size", f"at most the {train.num_examples} examples of the train split", size)
@@ -180,15 +197,23 @@ def _streams(
             *(size, replicas, size // replicas, _TPU_CORE_EXAMPLES, 128 * replicas),
         )
     stream = InputStream(train, global_batch_size=size, seed=settings.seed, in_memory=computation.in_memory)
+    held_out = {prefix: name for prefix, name in _EVALUATED_SPLITS.items() if name in manifest["splits"]}
+    return stream, {
+        prefix: _evaluation_stream(Split.of_manifest(folder, manifest, name), replicas, settings.seed)
+        for prefix, name in held_out.items()
+    }
+
+
+def _evaluation_stream(split: Split, replicas: int, seed: int) -> InputStream:
     # Keras adds up the replicas' shares of the first batch to learn its shape: they must be alike.
-    evaluation_size = max(1, min(EVALUATION_BATCH_SIZE, test.num_examples) // replicas) * replicas
-    return stream, InputStream(test, global_batch_size=evaluation_size, seed=settings.seed)
+    size = max(1, min(EVALUATION_BATCH_SIZE, split.num_examples) // replicas) * replicas
+    return InputStream(split, global_batch_size=size, seed=seed)
 
 
 def _run_epochs(
     model: keras.Model,
     stream: InputStream,
-    test: InputStream,
+    evaluated: Mapping[str, InputStream],
     epochs: int,
     folder: Path,
     rows: list[dict[str, float]],
@@ -199,7 +224,7 @@ def _run_epochs(
     for row in rows:
         _write_row(folder, summaries, row)
     for epoch in range(len(rows), epochs):
-        rows.append(_run_epoch(model, stream, test, epoch, epochs))
+        rows.append(_run_epoch(model, stream, evaluated, epoch, epochs))
         after_epoch()
         _write_row(folder, summaries, rows[-1])
         _report_progress(rows, epochs)
@@ -210,20 +235,24 @@ def _write_row(folder: Path, summaries: Summaries, row: Mapping[str, float]) -> 
     summaries.write_epoch(row)
 
 
-def _run_epoch(model: keras.Model, stream: InputStream, test: InputStream, epoch: int, epochs: int) -> dict[str, float]:
+def _run_epoch(
+    model: keras.Model, stream: InputStream, evaluated: Mapping[str, InputStream], epoch: int, epochs: int
+) -> dict[str, float]:
     started = time.perf_counter()
     how = {"initial_epoch": epoch, "epochs": epoch + 1, "shuffle": False, "verbose": 0}
     how["callbacks"] = [_Progress(epoch, epochs, stream)]
     history = model.fit(stream.training(epoch), **how).history
     trained = time.perf_counter()
-    validation = model.evaluate(test.evaluation(), verbose=0, return_dict=True)
+    figures = {
+        prefix: model.evaluate(held_out.evaluation(), verbose=0, return_dict=True)
+        for prefix, held_out in evaluated.items()
+    }
     train_seconds = trained - started
     return {
         "epoch": epoch + 1,
         "loss": history["loss"][-1],
         "accuracy": history["accuracy"][-1],
-        "val_loss": validation["loss"],
-        "val_accuracy": validation["accuracy"],
+        **{f"{prefix}_{name}": found[name] for prefix, found in figures.items() for name in ("loss", "accuracy")},
         "train_seconds": round(train_seconds, 4),
         "evaluation_seconds": round(time.perf_counter() - trained, 4),
         "examples_per_second": round(stream.steps_per_epoch * stream.global_batch_size / train_seconds, 1),
@@ -249,7 +278,7 @@ def _report_progress(rows: list[dict[str, float]], epochs: int) -> None:
     # The first epoch compiles: judge what is left by the newest.
     seconds_left = left * (row["train_seconds"] + row["evaluation_seconds"])
     _logger.info(
-        "epoch %d/%d: %.1f s, %s images/s, accuracy %.4f, validation accuracy %.4f, %s",
+        "epoch %d/%d: %.1f s, %s images/s, accuracy %.4f, test accuracy %.4f, %s",
         *(row["epoch"], epochs, row["train_seconds"], f"{row['examples_per_second']:,.0f}"),
         *(row["accuracy"], row["val_accuracy"], f"{seconds_left:.0f} s left" if left else "done"),
     )
@@ -301,8 +330,7 @@ def _summary(rows: list[dict[str, float]], stream: InputStream) -> dict:
         "evaluation_seconds": round(sum(row["evaluation_seconds"] for row in rows), 4),
         "first_epoch_seconds": rows[0]["train_seconds"],
         "examples_per_second": round(examples / sum(row["train_seconds"] for row in timed), 1),
-        "val_accuracy": rows[-1]["val_accuracy"],
-        "val_loss": rows[-1]["val_loss"],
+        **{name: value for name, value in rows[-1].items() if name.startswith(tuple(_EVALUATED_SPLITS))},
     }
 
 

@@ -12,11 +12,10 @@ import numpy as np
 import tensorflow as tf
 from tensorboard.plugins.hparams import api as hparams
 
+from pipeline.runs.record import names
 from pipeline.stream import InputStream
 
 TENSORBOARD_NAME = "tensorboard"
-
-_TUNED = ("model", "recipe", "epochs", "global_batch_size", "scale_learning_rate", "precision", "seed")
 
 
 class Summaries:
@@ -49,19 +48,20 @@ class Summaries:
         """The run's hyper-parameters, and the images of its most confident mistakes with what they were taken for.
 
         Args:
-            record: the settings of the run and its ``fingerprint``.
+            record: the settings of the run, its precision and ``fingerprint``.
             mistakes: each with the names ``label`` and ``predicted`` and the ``confidence``.
             tiles: their images, uint8 (mistakes, height, width, channels).
         """
+        tuned = {name: record[name] for name in (*names("setting"), "precision")}
         with tf.summary.create_file_writer(str(self._folder)).as_default(step=record["epochs"]) as writer:
             hparams.hparams_config(
-                hparams=[hparams.HParam(name) for name in _TUNED],
+                hparams=[hparams.HParam(name) for name in tuned],
                 metrics=[
                     hparams.Metric("epoch_accuracy", group="validation", display_name="validation accuracy"),
                     hparams.Metric("examples_per_second", group="train", display_name="images/s"),
                 ],
             )
-            hparams.hparams({name: record[name] for name in _TUNED}, trial_id=record["fingerprint"][:12])
+            hparams.hparams(tuned, trial_id=record["fingerprint"][:12])
             if len(mistakes):
                 tf.summary.image("mistakes", tiles, max_outputs=len(tiles))
                 words = [f"1. {one['label']} taken for {one['predicted']}, {one['confidence']:.3f}" for one in mistakes]

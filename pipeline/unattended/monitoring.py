@@ -9,9 +9,9 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
+from pipeline.runs.record import RunRecord, names
+
 _PREFIX = "tensorcraft"
-#: What tells the runs of a sweep apart; not their fingerprints: every night would begin new time series.
-RUN_LABELS = ("model", "recipe", "device", "precision", "global_batch_size", "seed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Figures:
     last_success: float | None = None
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     records: Mapping[str, int] = field(default_factory=dict)
-    runs: Iterable[Mapping] = ()
+    runs: Iterable[RunRecord] = ()
 
 
 def write_figures(path: Path, figures: Figures) -> None:
@@ -62,11 +62,13 @@ def write_figures(path: Path, figures: Figures) -> None:
     records = gauge("records", "Examples in the records.", labels=["split"])
     for split, count in figures.records.items():
         records.labels(split).set(count)
-    throughput = gauge("train_images_per_second", "Throughput of training.", labels=RUN_LABELS)
-    accuracy = gauge("validation_accuracy_ratio", "Validation accuracy, from 0 to 1.", labels=RUN_LABELS)
+    # Settings tell the runs of a sweep apart, fingerprints do not: every date would begin new time series.
+    labels = (*names("setting"), "precision")
+    throughput = gauge("train_images_per_second", "Throughput of training.", labels=labels)
+    accuracy = gauge("test_accuracy_ratio", "Accuracy on the test split, from 0 to 1.", labels=labels)
     for run in figures.runs:
-        labels = [run.get("requested_device" if name == "device" else name, "") for name in RUN_LABELS]
-        for metric, value in ((throughput, run.get("examples_per_second")), (accuracy, run.get("val_accuracy"))):
+        values = [getattr(run, name) for name in labels]
+        for metric, value in ((throughput, run.examples_per_second), (accuracy, run.val_accuracy)):
             if value is not None:
-                metric.labels(*labels).set(value)
+                metric.labels(*values).set(value)
     write_to_textfile(str(path), registry)

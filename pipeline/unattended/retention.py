@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.metrics import RECORD_NAME
+from pipeline.runs.record import RECORD_NAME
 from pipeline.unattended.nights import Night
 
 _FINISHED = "finished"

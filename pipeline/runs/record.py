@@ -1,0 +1,247 @@
+"""Record: the one schema of a run, ``run.json`` (… → training → **run** → report).
+
+Training writes it; report, history, diff, MLflow, TensorBoard and Prometheus read it. What a field is stands beside it,
+in its annotation: to which part of a run it belongs, whether two runs must share it to be compared, since which version
+of the schema there is such a field. Who reads asks ``names`` for the fields of some parts and keeps no list of its own,
+so that a setting added here is recorded, compared, tracked and shown without another edit.
+
+A record may come from another machine or an earlier version: it is untrusted data. A field that an earlier version did
+not have has a default, which is what that version did.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from pipeline.runs.untrusted import Count, Figure, Object, Untrusted, checked, read_text
+
+RECORD_NAME = "run.json"
+
+#: 1: records without the field. 2: `segments`, `cache`, `replicas` and what else is marked; figures are never NaN.
+SCHEMA_VERSION = 2
+
+FINISHED, SKIPPED = "finished", "skipped"
+
+#: identity: which run it is; setting: what was asked for; data: what it was trained on; hardware: what it was trained
+#: with; computation: how, where the settings leave it open; evidence: what shows that this is so; measured: what came
+#: of it.
+Part = Literal["identity", "setting", "data", "hardware", "computation", "evidence", "measured"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What a field of the record is.
+
+    Attributes:
+        part: of a run.
+        compared: runs that differ in it are not compared: its figures answer another question.
+        repeated: it differs between runs that repeat one another, which are shown as one row.
+        since: the version of the schema that brought it.
+    """
+
+    part: Part
+    compared: bool = False
+    repeated: bool = False
+    since: int = 1
+
+
+_IDENTITY = About(part="identity", repeated=True)
+_SETTING = About(part="setting")
+_COMPARED_SETTING = About(part="setting", compared=True)
+_DATA = About(part="data")
+_HARDWARE = About(part="hardware")
+_COMPUTATION = About(part="computation")
+_EVIDENCE = About(part="evidence", repeated=True)
+_MEASURED = About(part="measured", repeated=True)
+
+
+def _in_utc(value: str) -> str:
+    try:
+        if datetime.fromisoformat(value).utcoffset() != timedelta(0):
+            raise ValueError("not UTC")
+    except ValueError as error:
+        raise ValueError(f"expected an ISO 8601 date in UTC ({error})") from error
+    return value
+
+
+class Mismatch(Untrusted):
+    """Why the requested device was not used."""
+
+    cause: str
+    remedy: str
+    error: str
+
+
+class TimeBreakdown(Untrusted):
+    """Where the time went, in seconds; see training/breakdown.py."""
+
+    step_seconds: Figure
+    step_alone_seconds: Figure
+    input_alone_seconds: Figure
+    input_wait_share: Figure
+    compilation_seconds: Figure
+    evaluation_seconds: Figure
+    checkpoint_seconds: Figure
+
+
+class Segment(Untrusted):
+    """The epochs, counted from 1, that one process trained of a run, and the evidence of what it trained them on."""
+
+    first_epoch: Count
+    last_epoch: Count
+    hostname: str | None
+    device_verified: bool
+    receipt: Object | None
+
+
+class RunRecord(Untrusted):
+    """One run; seconds are wall-clock, rates are examples per second, accuracies are fractions from 0 to 1.
+
+    ``val_accuracy`` and ``val_loss`` are those of the test split, under Keras's names for them, which records have had
+    from the first. ``validation_accuracy`` and ``validation_loss`` are those of the validation split, a part of train
+    that was held out, where the records have one.
+    """
+
+    schema_version: Annotated[Count, About(part="identity", since=2)] = 1
+    fingerprint: Annotated[str, _IDENTITY]
+    status: Annotated[Literal["finished", "skipped"], About(part="identity")] = FINISHED
+    finished_at: Annotated[str, AfterValidator(_in_utc), _IDENTITY]
+    hostname: Annotated[str | None, _IDENTITY]
+
+    model: Annotated[str, _COMPARED_SETTING]
+    recipe: Annotated[str, _COMPARED_SETTING]
+    epochs: Annotated[Count, _COMPARED_SETTING]
+    global_batch_size: Annotated[Count, _COMPARED_SETTING]
+    scale_learning_rate: Annotated[str, _COMPARED_SETTING] = "none"
+    seed: Annotated[Count, About(part="setting", repeated=True)]
+    requested_device: Annotated[str, _SETTING]
+    on_mismatch: Annotated[str, _SETTING] = "fail"
+    replicas: Annotated[Count, _COMPARED_SETTING] = 1
+    requested_precision: Annotated[str, _SETTING]
+    requested_jit_compile: Annotated[bool | str | None, _COMPARED_SETTING]
+    cache: Annotated[str, About(part="setting", compared=True, since=2)] = "auto"
+
+    requested_dataset: Annotated[str, _DATA]
+    dataset: Annotated[str, _DATA]
+    dataset_verified: Annotated[bool, _DATA]
+    content_digests: Annotated[dict[str, str] | None, About(part="data", compared=True)] = None
+    records_fingerprint: Annotated[str | None, _DATA] = None
+
+    effective_device: Annotated[str, _HARDWARE]
+    device_name: Annotated[str | None, _HARDWARE]
+    num_replicas: Annotated[Count, _HARDWARE]
+    granted_cores: Annotated[Count | None, About(part="hardware", since=2)] = None
+    # Rounded: what the kernel keeps for itself differs from start to start of one machine.
+    granted_memory_gib: Annotated[Count | None, About(part="hardware", since=2)] = None
+
+    precision: Annotated[str, About(part="computation", compared=True)]
+    jit_compile: Annotated[bool, _COMPUTATION]
+    steps_per_epoch: Annotated[Count | None, _COMPUTATION] = None
+    steps_per_execution: Annotated[Count | None, _COMPUTATION] = None
+    input_in_memory: Annotated[bool | None, _COMPUTATION] = None
+
+    device_verified: Annotated[bool, About(part="evidence")]
+    device_reason: Annotated[str | None, About(part="evidence", repeated=True, since=2)] = None
+    mismatch: Annotated[Mismatch | None, _EVIDENCE] = None
+    receipt: Annotated[Object | None, _EVIDENCE] = None
+    segments: Annotated[tuple[Segment, ...], Field(strict=False), About(part="evidence", repeated=True, since=2)] = ()
+
+    train_seconds: Annotated[Figure, _MEASURED]
+    first_epoch_seconds: Annotated[Figure, _MEASURED]
+    evaluation_seconds: Annotated[Figure, _MEASURED] = None
+    examples_per_second: Annotated[Figure, _MEASURED]
+    val_accuracy: Annotated[Figure, _MEASURED]
+    val_loss: Annotated[Figure, _MEASURED]
+    validation_accuracy: Annotated[Figure, About(part="measured", repeated=True, since=2)] = None
+    validation_loss: Annotated[Figure, About(part="measured", repeated=True, since=2)] = None
+    epochs_restored: Annotated[Count, _MEASURED] = 0
+    reference_flops_per_second: Annotated[Figure, About(part="measured", repeated=True, since=2)] = None
+    peak_host_bytes: Annotated[Count | None, _MEASURED] = None
+    peak_device_bytes: Annotated[Count | None, _MEASURED] = None
+    time_breakdown: Annotated[TimeBreakdown | None, _MEASURED] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_earlier_versions(cls, values: Any) -> Any:
+        """Fill from the receipt what earlier versions recorded nowhere else."""
+        receipt = values.get("receipt") if isinstance(values, dict) else None
+        if not isinstance(receipt, dict) or values.get("schema_version", 1) != 1:
+            return values
+        return {**seen_in(receipt), **values}
+
+    @model_validator(mode="after")
+    def _a_skipped_run_has_no_figures(self) -> "RunRecord":
+        if self.status == FINISHED:
+            return self
+        if self.mismatch is None:
+            raise ValueError(f'"mismatch": expected why the run was {SKIPPED}, found null')
+        for name in ("train_seconds", "first_epoch_seconds", "examples_per_second", "val_accuracy", "val_loss"):
+            if getattr(self, name) is not None:
+                raise ValueError(f'"{name}": expected null in a run that was {SKIPPED}, found {getattr(self, name)!r}')
+        return self
+
+
+# What is recorded of a setting under another name: it was requested, beside what was effective.
+_REQUESTED = {name: f"requested_{name}" for name in ("device", "precision", "jit_compile")}
+
+
+def recorded_settings(settings: object) -> dict[str, Any]:
+    """The fields of the record that repeat a run's settings, from an object with an attribute for each."""
+    recorded = names("setting")
+    asked_for = {recorded_name: name for name, recorded_name in _REQUESTED.items()}
+    return {name: getattr(settings, asked_for.get(name, name)) for name in recorded}
+
+
+def names(*parts: Part, compared: bool | None = None, repeated: bool | None = None) -> tuple[str, ...]:
+    """Names of the record's fields, in its order, of these parts (all if none is named) and with these properties."""
+    return tuple(
+        name
+        for name, about in _abouts().items()
+        if (not parts or about.part in parts)
+        and compared in (None, about.compared)
+        and repeated in (None, about.repeated)
+    )
+
+
+def about(name: str) -> About:
+    """What a field of the record is."""
+    return _abouts()[name]
+
+
+def seen_in(receipt: Mapping[str, Any]) -> dict[str, Any]:
+    """What a receipt says of the host: cores and memory granted, and its speed by the probe; what it lacks is None."""
+    host, probe = (part if isinstance(part := receipt.get(name), Mapping) else {} for name in ("host", "probe"))
+    memory = host.get("granted_memory_bytes")
+    return {
+        "granted_cores": host.get("granted_cores"),
+        "granted_memory_gib": round(memory / 2**30) if isinstance(memory, int) else None,
+        # Of the two operations the one that is most of the work of a convolutional network.
+        "reference_flops_per_second": probe.get("convolution_flops_per_second"),
+    }
+
+
+def read_record(folder: Path) -> RunRecord:
+    """The record of a run's folder, of this version of the schema or an earlier one.
+
+    Raises:
+        DamagedArtefactError: it is missing or not a record; names file and field.
+    """
+    path = folder / RECORD_NAME
+    return checked(RunRecord, read_text(path), path)
+
+
+def write_record(folder: Path, record: RunRecord) -> None:
+    """Write the record into a run's folder, one JSON object without NaN or infinities."""
+    (folder / RECORD_NAME).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
+
+
+def _abouts() -> dict[str, About]:
+    # Asked of the class at each call: a schema with a field more is then seen by all who ask.
+    return {
+        name: next(one for one in field.metadata if isinstance(one, About))
+        for name, field in RunRecord.model_fields.items()
+    }

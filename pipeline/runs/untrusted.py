@@ -1,0 +1,103 @@
+"""Untrusted files: JSON that may come from anywhere becomes a checked object, or an error that names file and field.
+
+Once, at the border: everything behind it relies on names and types.
+"""
+
+import math
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from pipeline.errors import DamagedArtefactError
+
+# Far more than any record of ours has, far less than Python's recursion takes.
+MOST_LEVELS = 16
+# The longest quotation of a refused value.
+_QUOTED = 80
+
+_Checked = TypeVar("_Checked", bound="Untrusted")
+
+
+def _null_where_not_finite(value: Any) -> Any:
+    # JSON's whole numbers know no limit, floats do: a larger one could not be shown.
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise ValueError("expected a number below 2**63")
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _not_deep(value: dict[str, Any]) -> dict[str, Any]:
+    if _is_deeper(value, MOST_LEVELS):
+        raise ValueError(f"expected at most {MOST_LEVELS} levels of objects and lists")
+    return value
+
+
+#: A measured number; null where it was not finite, which JSON cannot say.
+Figure = Annotated[float | None, BeforeValidator(_null_where_not_finite)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+#: An object whose fields are its writer's own.
+Object = Annotated[dict[str, Any], BeforeValidator(_not_deep)]
+
+
+class Untrusted(BaseModel):
+    """Base of what is read from files: frozen, no conversion between types; unknown fields are left out."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", protected_namespaces=())
+
+
+def read_text(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        DamagedArtefactError: it is missing or not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DamagedArtefactError(message(path, f"expected a UTF-8 text file: {error}")) from error
+
+
+def checked(kind: type[_Checked], text: str, path: Path, *, place: str | None = None) -> _Checked:
+    """The object of ``kind`` that a JSON text holds; ``place`` names it in the message, the file's name by default.
+
+    Raises:
+        DamagedArtefactError: it is not JSON, not an object, or a field is missing or of another type or value; names
+            file, place and field.
+    """
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        raise DamagedArtefactError(message(path, _in_words(error, place or path.name))) from error
+
+
+def message(path: Path, problem: str) -> str:
+    """What is wrong with a file of a run, and what to do."""
+    return f"{path}: {problem}. Remove the run's folder and train it again."
+
+
+def _in_words(error: ValidationError, place: str) -> str:
+    first = error.errors(include_url=False)[0]
+    problem = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "json_invalid":
+        return f"{place} is not valid JSON: {problem.removeprefix('Invalid JSON: ')}"
+    parts = [f"entry {part + 1}" if isinstance(part, int) else f'"{part}"' for part in first["loc"]]
+    where = ", ".join([place, *parts])
+    if first["type"] == "missing":
+        return f"{', '.join([place, *parts[:-1]])} lacks {parts[-1]}"
+    if first["type"] == "model_type":
+        return f"{where}: expected a JSON object, found {type(first['input']).__name__}"
+    if not parts:
+        # A validator of the whole object names field and value itself.
+        return f"{where}, {problem}"
+    return f"{where}: {problem.replace('Input should be', 'expected')}, found {_quoted(first['input'])}"
+
+
+def _quoted(value: Any) -> str:
+    return f"{value!r:.{_QUOTED}}"
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    children = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(child, levels - 1) for child in children)
