@@ -15,14 +15,13 @@ from typing import ClassVar
 
 from pipeline.errors import SettingsError
 
-STAGES = ("Source", "Records", "Tune", "Train", "Report")
+STAGES = ("Source", "Records", "Train", "Report")
 ON_BUSY = ("leave", "wait")
 LOG_FORMATS = ("text", "json")
 ORIGINS = ("auto", "tfds", "synthetic")
 MODELS = ("baseline_cnn",)
 RECIPES = ("baseline", "onecycle", "lamb")
 DEVICES = ("auto", "cpu", "gpu", "tpu")
-TUNE = ("rule", "measure")
 CACHE = ("auto", "memory", "none")
 ON_MISMATCH = ("fail", "fallback", "skip")
 SCALE_LEARNING_RATE = ("none", "linear", "sqrt")
@@ -195,7 +194,6 @@ class TrainSettings(StageSettings):
     precision: str = "auto"
     jit_compile: str = "auto"
     cache: str = "auto"
-    tune: str = "rule"
     seed: int = 0
     profile_steps: int = 0
 
@@ -215,7 +213,6 @@ class TrainSettings(StageSettings):
         _one_of("Train", "precision", PRECISIONS, self.precision)
         _one_of("Train", "jit_compile", JIT_COMPILE, self.jit_compile)
         _one_of("Train", "cache", CACHE, self.cache)
-        _one_of("Train", "tune", TUNE, self.tune)
         _in_range("Train", "seed", self.seed, 0, MAX_SEED)
         _in_range("Train", "profile_steps", self.profile_steps, 0, MAX_PROFILE_STEPS)
 

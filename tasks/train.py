@@ -15,7 +15,6 @@ from tasks.records import Records
 from tasks.settings import IntSetting, time_limit_setting
 from tasks.stage import ArtefactTarget, Stage
 from tasks.storage import root_folder
-from tasks.tune import Tune
 
 _logger = logging.getLogger(__name__)
 
@@ -45,24 +44,13 @@ class Train(Stage):
     precision = luigi.Parameter(default="auto", description="float32, bfloat16, or auto.")
     jit_compile = luigi.Parameter(default="auto", description="XLA: true, false, or auto.")
     cache = luigi.Parameter(default="auto", description="Examples in memory: auto (where they fit), memory, none.")
-    tune = luigi.Parameter(default="rule", description="How what is auto is chosen: rule or measure.")
     seed = IntSetting(default=0, description="Seed of weights, dropout and the order in each epoch.")
     profile_steps = IntSetting(default=0, description="Steps the profiler traces after training; 0: none.")
     time_limit_seconds = time_limit_setting()
 
-    def requires(self) -> list[Stage]:
-        """The records to train on and, where it is to be measured, how best to."""
-        return [Records(), self.tuner()] if self.tune == "measure" else [Records()]
-
-    def tuner(self) -> Tune:
-        """The measurement for these settings."""
-        return Tune(
-            **{
-                name: self.param_kwargs[name]
-                for name in Tune.get_param_names(include_significant=True)
-                if name != "time_limit_seconds"
-            }
-        )
+    def requires(self) -> Records:
+        """The records to train on."""
+        return Records()
 
     def make_settings(self) -> TrainSettings:
         """The stage's validated settings."""
@@ -74,9 +62,8 @@ class Train(Stage):
         return {name: shaping[name] for name in shaping if (self.device, name) != ("cpu", "on_mismatch")}
 
     def upstream(self) -> object:
-        """The records' fingerprint, and what was chosen for the computation."""
-        records = {"records": Records().output().expected}
-        return records | {"computation": self.tuner().choice()["chosen"]} if self.tune == "measure" else records
+        """The records' fingerprint."""
+        return {"records": self.requires().output().expected}
 
     def label(self) -> str:
         """The network."""
@@ -99,7 +86,7 @@ class Train(Stage):
         with console.quiet_imports():
             from pipeline import training
 
-        records = Records()
+        records = self.requires()
         record = training.train(
             records.output().folder,
             self.settings,
@@ -107,7 +94,6 @@ class Train(Stage):
             requested_dataset=records.requires().dataset,
             fingerprint=self.output().expected,
             checkpoints=self.checkpoints(),
-            tuning=self.tuner().choice() if self.tune == "measure" else None,
         )
         skipped = {"provisional": f"{self.device} was not there: it is tried again"}
         return skipped if record.status == "skipped" else {}

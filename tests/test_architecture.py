@@ -115,9 +115,8 @@ def test_importing_the_tasks_stays_light():
 def test_what_a_killed_stage_leaves_is_looked_for_where_each_stage_works():
     from tasks import Export, Nightly, Records, Report, Source, Train
     from tasks.process import lock
-    from tasks.tune import Tune
 
-    kinds = {stage.kind for stage in (Source, Records, Tune, Train, Export)}
+    kinds = {stage.kind for stage in (Source, Records, Train, Export)}
     assert kinds | {f"{Report.kind}/history"} <= set(lock._PLACES), f"{Nightly} works in the last"
 
 

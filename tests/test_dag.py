@@ -119,10 +119,11 @@ def test_a_damaged_shard_is_rebuilt_and_nothing_retrained(luigi):
         (
             ["--Force-stage", "Trian"],
             "",
-            "[Force] stage: expected one of Source, Records, Tune, Train, Report, nothing",
+            "[Force] stage: expected one of Source, Records, Train, Report, nothing",
         ),
         (["--Records-time-limit-seconds", "-1"], "", "[Records] time_limit_seconds"),
         ([], "[Train]\nepoch = 3", "[Train] has no setting 'epoch'. Did you mean 'epochs'?"),
+        ([], "[Train]\ntune = measure", "[Train] has no setting 'tune'"),
         ([], "[Trian]\nepochs = 3", "section [Trian]. Did you mean 'Train'?"),
         (["--Source-dataset", "cifar1O"], "", "[Source] dataset"),
         (["--Source-dataset", "cifar11"], "", "Did you mean 'cifar10"),

@@ -19,7 +19,7 @@ from pipeline.training import breakdown, recipes, summaries
 SETTINGS = {"epochs": 2, "global_batch_size": 32, "device": "cpu", "precision": "float32"}
 
 
-def run(records, folder, *, checkpoints=None, tuning=None, **settings):
+def run(records, folder, *, checkpoints=None, **settings):
     folder.mkdir()
     options = TrainSettings(**{**SETTINGS, **settings})
     return training.train(
@@ -29,7 +29,6 @@ def run(records, folder, *, checkpoints=None, tuning=None, **settings):
         requested_dataset="cifar10",
         fingerprint="f" * 64,
         checkpoints=checkpoints or folder.with_name(f"{folder.name}-checkpoints"),
-        tuning=tuning,
     )
 
 

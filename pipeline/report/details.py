@@ -49,7 +49,6 @@ _MAX_CONFUSIONS = 10
 MAX_CLASSES = 100
 
 _RATE = "examples_per_second"
-_MOST_COLUMNS = 8
 
 
 def receipt(run: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
@@ -240,21 +239,6 @@ def evidence(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(plain(" / ".join(path), 120), _leaf(value)) for path, value in _leaves(run["receipt"] or {})]
 
 
-def tuning_table(run: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """What was timed before training, whatever was varied: the headings, then a row for each; empty without tuning."""
-    tried = (run.get("tuning") or {}).get("candidates", ())
-    names = list(dict.fromkeys(name for candidate in tried for name in candidate))[:_MOST_COLUMNS]
-    headings = tuple("images/s" if name == _RATE else plain(name.replace("_", " ")) for name in names)
-    cells = [tuple(_timed(name, candidate.get(name)) for name in names) for candidate in tried]
-    return [headings, *cells] if tried else []
-
-
-def chosen(run: Mapping[str, Any]) -> str:
-    """What the tuning chose, as "name value" pairs; empty where nothing was tuned."""
-    choice = (run.get("tuning") or {}).get("chosen") or {}
-    return ", ".join(f"{plain(' / '.join(path))} {_leaf(value)}" for path, value in _leaves(choice))
-
-
 def epoch_rows(epochs: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """The figures of a run's epochs, in the order of EPOCH_HEADINGS."""
     return [
@@ -275,10 +259,6 @@ def epoch_rows(epochs: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 
 def _duration(seconds: float | None, scale: int, unit: str) -> str:
     return NO_FIGURE if seconds is None else f"{number(scale * seconds, 2)} {unit}"
-
-
-def _timed(name: str, value: Any) -> str:
-    return number(value) if name == _RATE else _leaf(value)
 
 
 def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -40,11 +40,9 @@ def lineage(run_folder: Path, run: Mapping[str, Any]) -> list[dict[str, Any]]:
     made_from = run["records_fingerprint"]
     records = next(_manifests(root / "records", fingerprint=made_from), None)
     source = next(_manifests(root / "source", source=_part(records and records[1], "upstream")), None)
-    tuned = next(_manifests(root / "tuning", tuning=run["tuning"]), None) if run.get("tuning") else None
     nodes = [
         _node("Source", *(source or (None, None))),
         _node("Records", *(records or (None, None)), fingerprint=made_from),
-        *([_node("Tune", *tuned)] if tuned else []),
         _node("Train", run_folder.name if own else None, own, fingerprint=run["fingerprint"]),
     ]
     return [node for node in nodes if node["fingerprint"] is not None]
@@ -72,7 +70,7 @@ def stages(lineages: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
     Every artefact of a stage goes into each of the next: runs of one report are made from the same records.
     """
-    found: dict[str, dict[str, Any]] = {name: {} for name in ("Source", "Records", "Tune", "Train")}
+    found: dict[str, dict[str, Any]] = {name: {} for name in ("Source", "Records", "Train")}
     for node in (node for nodes in lineages for node in nodes):
         found[node["stage"]].setdefault(node["fingerprint"], node)
     return [{"stage": name, "artefacts": [*nodes.values()]} for name, nodes in found.items() if nodes]

@@ -58,7 +58,6 @@ def train(
     requested_dataset: str,
     fingerprint: str,
     checkpoints: Path,
-    tuning: Mapping | None = None,
 ) -> RunRecord:
     """Train on published records; leaves record, metrics, evaluation, weights, model and TensorBoard logs.
 
@@ -70,7 +69,6 @@ def train(
         fingerprint: the run's own, for its record.
         checkpoints: folder of the run's checkpoints; one that is there is gone on from. It outlives a failure, and the
             caller removes it once the run is published.
-        tuning: what tuning.tune found; None computes by rule.
 
     Returns:
         The run's record as it was written. Its status is "skipped", without figures, where the device is not there
@@ -98,7 +96,7 @@ def train(
         _logger.warning("SKIPPED: %s", error)
         return _finish(folder, {**_nothing_measured(settings), **about, "mismatch": error.mismatch})
     breakdown.reset_peak_memory()
-    computation = Computation(**tuning["chosen"]) if tuning else by_rule(settings, placement)
+    computation = by_rule(settings, placement)
     stream, evaluated = _streams(records_folder, manifest, settings, placement, computation)
     receipt = hardware.write_receipt(settings, placement, computation.precision)
     _announce(settings, receipt, computation)

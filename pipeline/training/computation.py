@@ -1,11 +1,11 @@
 """Computation: how a network is computed, apart from what is learned (training's aid).
 
-Precision, XLA, steps in one execution, and whether the examples lie in memory. ``by_rule`` chooses from what is known
-of the device; tuning.py measures instead.
+Precision, XLA, steps in one execution, and whether the examples lie in memory: ``by_rule`` chooses from what is known
+of the device. Timing the choices on the machine never found anything faster (docs/LOG.md).
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import keras
 import tensorflow as tf
@@ -21,7 +21,7 @@ from pipeline.training.recipes import make_loss, make_optimizer
 STEPS_PER_EXECUTION = 32
 
 # The setting cache → whether the examples lie in memory; None: where they fit.
-IN_MEMORY = {"auto": None, "memory": True, "none": False}
+_IN_MEMORY = {"auto": None, "memory": True, "none": False}
 
 _POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
@@ -35,10 +35,6 @@ class Computation:
     steps_per_execution: int = STEPS_PER_EXECUTION
     in_memory: bool | None = None
 
-    def to_json(self) -> dict:
-        """Plain data."""
-        return asdict(self)
-
 
 def by_rule(settings: TrainSettings, placement: Placement) -> Computation:
     """What is known to suit the device, where the settings say "auto"."""
@@ -47,7 +43,7 @@ def by_rule(settings: TrainSettings, placement: Placement) -> Computation:
         jit_compile=hardware.choose_jit_compile(settings.jit_compile, placement.effective_device),
         # Keras runs several steps in one execution on one replica only (keras-team/keras issue 19246).
         steps_per_execution=STEPS_PER_EXECUTION if placement.num_replicas == 1 else 1,
-        in_memory=IN_MEMORY[settings.cache],
+        in_memory=_IN_MEMORY[settings.cache],
     )
 
 

@@ -20,7 +20,7 @@ LOCK_NAME = ".lock"
 
 # Where unfinished work lies (the report's in the root itself) and how it is called: by manifest.publishing after the
 # artefact and the process, and by what the records' job notes of its blocks.
-_PLACES = (".", "source", "records", "tuning", "runs", "checkpoints", "checkpoints/*", "exports", "report/history")
+_PLACES = (".", "source", "records", "runs", "checkpoints", "checkpoints/*", "exports", "report/history")
 _UNFINISHED = re.compile(r"\..+\.\d+\.tmp(\.old)?|\.notes-\w+")
 
 _logger = logging.getLogger(__name__)

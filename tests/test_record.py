@@ -1,0 +1,122 @@
+"""The schema of a run: a setting that is added to it is seen by all who read it, earlier versions stay readable."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from report_runs import RUN
+
+from pipeline.config import TrainSettings
+from pipeline.runs import record
+from pipeline.runs.record import About, RunRecord, read_record, write_record
+
+# Where a TPU is, what is done beside the training: no run differs by it.
+NOT_RECORDED = {"tpu_address", "tpu_zone", "tpu_project", "profile_steps", "time_limit_seconds"}
+
+
+class Wider(RunRecord):
+    dropout: Annotated[float, About(part="setting", compared=True)] = 0.3
+
+
+@pytest.fixture
+def wider(monkeypatch):
+    monkeypatch.setattr(record, "RunRecord", Wider)
+
+
+def test_every_setting_of_training_is_recorded():
+    recorded = record.recorded_settings(TrainSettings())
+    asked_for = {name.removeprefix("requested_") for name in recorded}
+    assert asked_for == {field.name for field in dataclasses.fields(TrainSettings)} - NOT_RECORDED
+    assert recorded["requested_device"] == TrainSettings().device
+
+
+def test_a_new_setting_is_recorded(wider):
+    @dataclasses.dataclass(frozen=True)
+    class Settings(TrainSettings):
+        dropout: float = 0.5
+
+    assert record.recorded_settings(Settings())["dropout"] == 0.5
+
+
+def test_a_new_setting_is_a_label_of_the_figures_for_monitoring(wider, tmp_path):
+    from pipeline.unattended.monitoring import Figures, write_figures
+
+    runs = [Wider(**RUN, dropout=dropout) for dropout in (0.1, 0.2)]
+    write_figures(tmp_path / "x.prom", Figures(exit_code=0, ended_at=1.0, seconds=1.0, runs=runs))
+    families = text_string_to_metric_families((tmp_path / "x.prom").read_text())
+    labels = [
+        sample.labels for family in families for sample in family.samples if sample.name.endswith("accuracy_ratio")
+    ]
+    assert [found["dropout"] for found in labels] == ["0.1", "0.2"]
+
+
+def test_a_new_setting_is_a_parameter_in_mlflow(wider, make_run, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    import mlflow
+
+    from pipeline import tracking
+
+    store = (tmp_path / "mlruns").as_uri()
+    run_id = tracking.log_run(make_run(dropout=0.4), tracking_uri=store)
+    assert mlflow.MlflowClient(store).get_run(run_id).data.params["dropout"] == "0.4"
+
+
+def test_a_new_setting_is_a_hyper_parameter_in_tensorboard(wider, tmp_path):
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    from pipeline.training.summaries import TENSORBOARD_NAME, Summaries
+
+    with Summaries(tmp_path) as summaries:
+        summaries.write_run(RUN | {"scale_learning_rate": "none", "replicas": 1, "cache": "auto", "dropout": 0.25,
+                                   "on_mismatch": "fail"}, [], np.zeros((0, 1, 1, 3), np.uint8))  # fmt: skip
+    events = (tmp_path / TENSORBOARD_NAME).glob("events*")
+    assert any("dropout" in str(event) for path in events for event in EventFileLoader(str(path)).Load())
+
+
+def test_a_record_of_the_first_version_is_filled_from_its_receipt(make_run):
+    receipt = {"host": {"granted_cores": 2, "granted_memory_bytes": 25_200_000_000},
+               "probe": {"convolution_flops_per_second": 7e11}}  # fmt: skip
+    found = read_record(make_run(receipt=receipt))
+    assert (found.schema_version, found.granted_cores, found.granted_memory_gib) == (1, 2, 23)
+    assert found.reference_flops_per_second == 7e11
+    assert (found.scale_learning_rate, found.cache, found.segments) == ("none", "auto", ())
+
+
+@pytest.mark.parametrize("receipt", [{"host": 3, "probe": []}, {"host": {"granted_memory_bytes": "much"}}])
+def test_a_receipt_that_says_nothing_of_the_host_leaves_it_unknown(make_run, receipt):
+    found = read_record(make_run(receipt=receipt))
+    assert (found.granted_cores, found.granted_memory_gib, found.reference_flops_per_second) == (None, None, None)
+
+
+def test_a_record_with_nan_from_an_earlier_version_is_read_as_unknown_and_never_written_again(make_run, tmp_path):
+    folder = make_run()
+    (folder / "run.json").write_text(json.dumps(RUN | {"val_loss": float("nan"), "train_seconds": float("inf")}))
+    found = read_record(folder)
+    assert (found.val_loss, found.train_seconds) == (None, None)
+    write_record(tmp_path, RunRecord(**RUN | {"val_loss": float("nan")}))
+    text = (tmp_path / "run.json").read_text()
+    assert json.loads(text, parse_constant=pytest.fail)["val_loss"] is None
+    assert read_record(tmp_path) == RunRecord(**RUN | {"val_loss": None})
+
+
+def test_a_record_is_frozen():
+    with pytest.raises(ValueError, match="frozen"):
+        RunRecord(**RUN).seed = 3
+
+
+def test_every_field_says_what_it_is():
+    for name, field in RunRecord.model_fields.items():
+        assert [one for one in field.metadata if isinstance(one, About)], name
+        if record.about(name).since > 1:
+            assert not field.is_required(), f"{name}: earlier records do not have it"
+    assert {record.about(name).since for name in record.names()} <= set(range(1, record.SCHEMA_VERSION + 1))
+
+
+def test_no_other_module_lists_settings_by_name():
+    listed = '"scale_learning_rate"'
+    readers = [path for room in ("report", "unattended") for path in Path("pipeline", room).rglob("*.py")]
+    assert not [str(path) for path in [*readers, Path("pipeline/tracking.py")] if listed in path.read_text()]
