@@ -65,6 +65,9 @@ class StorageSettings:
     keep_days: int = 0
 
     def __post_init__(self) -> None:
+        # As a path gs://bucket is the folder "gs:", and nothing is that of the project.
+        if not self.root.strip() or re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:/", self.root):
+            refuse("Storage", "root", "a folder on this machine", self.root)
         _one_of("Storage", "on_busy", ON_BUSY, self.on_busy)
         _one_of("Storage", "log_format", LOG_FORMATS, self.log_format)
         _in_range("Storage", "keep_runs", self.keep_runs, 0, MAX_KEPT)

@@ -8,12 +8,18 @@
 """
 
 import hashlib
+import os
 from pathlib import Path
 
 import luigi
+from luigi.cmdline_parser import CmdlineParser
 
 from pipeline.config import StorageSettings
+from pipeline.errors import StorageError
 from tasks.settings import IntSetting
+
+# Kind, artefact, the name it has until it is published, and a file in it.
+_LONGEST_BELOW_ROOT = 250
 
 PROJECT_FOLDER = Path(__file__).resolve().parent.parent
 
@@ -29,7 +35,14 @@ class Storage(luigi.Config):
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
-        StorageSettings(**self.param_kwargs)
+        StorageSettings(**{**self.param_kwargs, **_given_as_nothing()})
+
+
+def _given_as_nothing() -> dict[str, str]:
+    """The root, where the command line gives it as the empty text: Luigi takes that for not given."""
+    command_line = CmdlineParser.get_instance()
+    given = getattr(command_line.known_args, "Storage_root", None) if command_line else None
+    return {"root": given} if given == "" else {}
 
 
 def of_this_root(task_id: str) -> str:
@@ -38,5 +51,20 @@ def of_this_root(task_id: str) -> str:
 
 
 def root_folder() -> Path:
-    """The storage root; a relative setting is taken from the project's folder, wherever Luigi was started."""
-    return (PROJECT_FOLDER / Path(Storage().root).expanduser()).resolve()
+    """The storage root; a relative setting is taken from the project's folder, wherever Luigi was started.
+
+    Raises:
+        StorageError: the operating system takes no such path, or lets nobody look there.
+    """
+    root = (PROJECT_FOLDER / Path(Storage().root).expanduser()).resolve()
+    try:
+        # Whether a name of an artefact's length fits behind it; such a folder need not be there.
+        os.stat(root / ("x" * _LONGEST_BELOW_ROOT))
+    except (FileNotFoundError, NotADirectoryError):
+        return root
+    except OSError as error:
+        raise StorageError(
+            f"{root}: cannot be used ({error.strerror}). Set [Storage] root to a folder with a shorter path that this "
+            "user may read and write."
+        ) from None
+    return root

@@ -1,12 +1,23 @@
 import pytest
 
-from pipeline.config import MODELS, RECIPES, RecordsSettings, ReportSettings, SourceSettings, TrainSettings
+from pipeline.config import (
+    MODELS,
+    RECIPES,
+    RecordsSettings,
+    ReportSettings,
+    SourceSettings,
+    StorageSettings,
+    TrainSettings,
+)
 from pipeline.errors import SettingsError
 
 
 @pytest.mark.parametrize(
     ("make", "names"),
     [
+        (lambda: StorageSettings(root=" "), ["[Storage] root: expected a folder on this machine", "--Storage-root"]),
+        (lambda: StorageSettings(root="s3://bucket/data"), ["[Storage] root", "'s3://bucket/data'"]),
+        (lambda: StorageSettings(root="file:/data"), ["[Storage] root", "'file:/data'"]),
         (lambda: TrainSettings(epochs=0), ["[Train] epochs", "got 0", "--Train-epochs"]),
         (lambda: TrainSettings(model="baseline_cn"), ["[Train] model", "'baseline_cn'", "'baseline_cnn'"]),
         (lambda: TrainSettings(recipe="sgd"), ["[Train] recipe", "baseline, onecycle", "'sgd'"]),

@@ -1,5 +1,6 @@
 """The DAG as users run it: Luigi in a process of its own, on a small prepared cifar10."""
 
+import functools
 import json
 import signal
 import sys
@@ -110,6 +111,8 @@ def test_a_damaged_shard_is_rebuilt_and_nothing_retrained(luigi):
     [
         (["--Train-epochs", "0"], "", "[Train] epochs: expected an integer from 1"),
         (["--Train-epochs", "many"], "", "[Train] epochs: expected an integer, got 'many'"),
+        (["--Storage-root", ""], "", "[Storage] root: expected a folder on this machine, got ''"),
+        (["--Storage-root", "gs://bucket/data"], "", "[Storage] root: expected a folder on this machine, got 'gs://"),
         (["--Train-replicas", "3"], "", "[Train] global_batch_size: expected a multiple of the 3 replicas"),
         (["--Train-on-mismatch", "ignore"], "", "[Train] on_mismatch: expected one of fail, fallback, skip"),
         (["--Train-model", "resnet"], "", "[Train] model: expected one of baseline_cnn"),
@@ -174,6 +177,16 @@ def test_an_unwritable_root_is_refused(tmp_path, tiny_tfds):
     assert done.returncode == 6
     assert "StorageError" in done.stderr
     assert "Set [Storage] root to a writable folder" in done.stderr
+
+
+@pytest.mark.parametrize("part", ["x" * 300, "/".join(["x" * 200] * 20)], ids=["name", "path"])
+def test_a_root_whose_name_is_too_long_is_refused_in_one_line(luigi, part):
+    for asked in (luigi, functools.partial(luigi.python, "-m", "tasks.commands.status")):
+        done = asked("--Storage-root", f"{luigi.root}/{part}")
+        assert done.returncode == 6
+        assert done.stderr.count("\n") == 1
+        assert "StorageError" in done.stderr
+        assert "File name too long" in done.stderr
 
 
 def test_a_misspelt_flag_is_refused(luigi):

@@ -44,7 +44,7 @@ FAILURES = [
     ("tpu", ConnectionError("grpc://10.0.0.2:8470 is unreachable (timed out)"), "does not answer", "running"),
     ("tpu", OSError("<urlopen error [Errno -2] Name or service not known>"), "could not be resolved", "tpu_zone"),
     ("tpu", tf.errors.UnimplementedError(None, None, "File system scheme '[local]' not implemented (file: '/a/b')"),
-     "cannot read this machine's files", "storage root"),
+     "cannot read this machine's files", "own host"),
     ("gpu", RuntimeError("TensorFlow is built without CUDA"), "no GPU support", "make setup EXTRA=gpu"),
     ("gpu", RuntimeError("no driver"), "no NVIDIA driver", "nvidia-smi"),
     ("gpu", RuntimeError("TensorFlow sees none"), "could not load its CUDA libraries", "CUDA_VISIBLE_DEVICES"),
@@ -57,6 +57,7 @@ def test_a_known_failure_is_explained(device, error, cause, remedy):
     assert cause in mismatch.cause
     assert remedy in mismatch.remedy
     assert str(error) in mismatch.error
+    assert "Cloud Storage" not in mismatch.remedy, "the storage root is a folder on this machine"
 
 
 def test_an_unknown_failure_is_quoted_whole():

@@ -57,7 +57,7 @@ _KNOWN = (
         "tpu",
         r"scheme '?\[?local\]?'? not implemented|File system scheme '\[local\]'",
         "A remote TPU node cannot read this machine's files.",
-        "Put the storage root where the node reads it (Cloud Storage), or run on the TPU's own host.",
+        f"Run on the TPU's own host, {_CPU_INSTEAD}.",
     ),
     (
         "tpu",
