@@ -30,8 +30,8 @@ class Storage(luigi.Config):
     root = luigi.Parameter(default="data", description="Folder for everything the pipeline writes.")
     on_busy = luigi.Parameter(default="leave", description="Another run is at work there: leave, or wait.")
     log_format = luigi.Parameter(default="text", description="Of the log on stderr: text, or json.")
-    keep_runs = IntSetting(default=0, description="Newest runs that Nightly keeps; 0: all.")
-    keep_days = IntSetting(default=0, description="Days for which Nightly keeps runs and dated reports; 0: for ever.")
+    keep_runs = IntSetting(default=0, description="Newest runs that Nightly keeps; see config.ini.")
+    keep_days = IntSetting(default=0, description="Days that it keeps what was made; see config.ini.")
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)

@@ -42,9 +42,13 @@ RUNS = [
         ({"keep_runs": 1}, [], {"second", "third", "old"}),
         ({"keep_runs": 1}, ["third"], {"second", "old"}),
         ({"keep_runs": 3, "keep_days": 2}, [], {"third", "old"}),
+        # Where the limits differ, what one of them keeps stays.
+        ({"keep_runs": 1, "keep_days": 30}, [], {"old"}),
+        ({"keep_runs": 6, "keep_days": 1}, [], set()),
+        ({"keep_runs": 4, "keep_days": 1}, [], {"old"}),
     ],
 )
-def test_what_is_beyond_a_limit_goes_but_the_best_the_newest_and_what_a_report_is_about(limits, needed, going):
+def test_what_is_beyond_every_limit_goes_but_the_best_the_newest_and_what_a_report_is_about(limits, needed, going):
     limits = {"keep_runs": 0, "keep_days": 0, **limits}
     assert {path.name for path in superfluous_runs(RUNS, needed=needed, **limits, now=NOW)} == going
 

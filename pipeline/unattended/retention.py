@@ -1,6 +1,7 @@
 """Retention: which runs and dated reports a schedule need not keep.
 
-Beside the data's way; decides, and removes nothing. A limit of 0 is none.
+Beside the data's way; decides, and removes nothing. A limit that is not 0 keeps: where both are set, a run stays for
+either of them, and only what neither keeps may go. With both 0 everything stays.
 """
 
 import json
@@ -56,13 +57,13 @@ def read_runs(folder: Path) -> list[Run]:
 def superfluous_runs(
     runs: Sequence[Run], *, needed: Iterable[str], keep_runs: int, keep_days: int, now: datetime
 ) -> dict[Path, str]:
-    """Folder → why the run may go: it is beyond a limit, and nothing holds it.
+    """Folder → why the run may go: it is beyond every limit there is, and nothing else holds it.
 
     Args:
         runs: all there are.
         needed: fingerprints of those that a report is about.
-        keep_runs: so many of the newest stay.
-        keep_days: those that finished within so many days stay.
+        keep_runs: so many of the newest stay; 0: none for being among the newest.
+        keep_days: those that finished within so many days stay; 0: none for their age.
         now: with a time zone.
 
     The best run of each dataset and the newest that finished always stay.
@@ -73,15 +74,15 @@ def superfluous_runs(
     held |= {run.folder for run in finished[:1]}
     for dataset in {run.dataset for run in finished}:
         held.add(max((run for run in finished if run.dataset == dataset), key=lambda run: run.val_accuracy).folder)
-    reasons = {}
-    for place, run in enumerate(newest_first):
-        if run.folder in held:
-            continue
-        if keep_days and is_older(run.finished_at, keep_days, now):
-            reasons[run.folder] = f"older than {keep_days} days"
-        elif keep_runs and place >= keep_runs:
-            reasons[run.folder] = f"there are {keep_runs} newer ones"
-    return reasons
+    beyond = {}
+    if keep_days:
+        beyond[f"older than {keep_days} days"] = {
+            run.folder for run in runs if is_older(run.finished_at, keep_days, now)
+        }
+    if keep_runs:
+        beyond[f"there are {keep_runs} newer ones"] = {run.folder for run in newest_first[keep_runs:]}
+    going = set.intersection(*beyond.values()) - held if beyond else set()
+    return dict.fromkeys(sorted(going), ", ".join(beyond))
 
 
 def superfluous_nights(nights: Sequence[Night], *, keep_days: int, today: date) -> list[Night]:
