@@ -210,6 +210,9 @@ class TrainSettings(StageSettings):
         _one_of("Train", "device", DEVICES, self.device)
         _one_of("Train", "on_mismatch", ON_MISMATCH, self.on_mismatch)
         _in_range("Train", "replicas", self.replicas, 1, MAX_REPLICAS)
+        # What "auto" comes to is known only where the device is; all else before any device is asked for.
+        if self.device in ("gpu", "tpu"):
+            refuse_replicas(self.replicas, self.device)
         if self.global_batch_size % self.replicas:
             multiple = f"a multiple of the {self.replicas} replicas"
             refuse("Train", "global_batch_size", multiple, self.global_batch_size)
@@ -278,6 +281,16 @@ def refuse(section: str, name: str, expected: str, got: object, hint: str = "") 
         f"[{section}] {name}: expected {expected}, got {got!r}.{hint} "
         f"Change it in config.ini or pass --{section}-{name.replace('_', '-')}."
     )
+
+
+def refuse_replicas(replicas: int, device: str) -> None:
+    """Refuse more than one replica on an accelerator.
+
+    Raises:
+        SettingsError: ``replicas`` is more than 1.
+    """
+    if replicas > 1:
+        refuse("Train", "replicas", f"1 on {device} (it splits the CPU; accelerators each hold one)", replicas)
 
 
 def closest(name: str, known: Sequence[str]) -> str:

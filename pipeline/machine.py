@@ -10,6 +10,24 @@ from pathlib import Path
 
 import psutil
 
+# Ids of the vendor Google and of its TPUs on the PCI bus, as JAX (jax/_src/hardware_utils.py) and PyTorch/XLA
+# (torch_xla/_internal/tpu.py) know them. The device files say less: v2 to v4 are /dev/accel*, as are the NPUs of Intel,
+# AMD, Habana and Qualcomm; v5e and later are /dev/vfio/N, as is any device lent to a virtual machine.
+_GOOGLE = "0x1ae0"
+_TPUS = {
+    "0x0027": "TPU v2 or v3",
+    "0x0056": "TPU",
+    "0x005e": "TPU v4",
+    "0x0062": "TPU v5p",
+    "0x0063": "TPU v5e",
+    "0x006f": "TPU v6e",
+    "0x0076": "TPU v7",
+}
+# "Processing accelerators" in the PCI code and id assignment specification: a TPU younger than this list. Google's
+# network card (gVNIC, 0x0042) and disk (0x001f) have classes of their own.
+_PROCESSING_ACCELERATOR = "0x12"
+_PCI_DEVICES = Path("/sys/bus/pci/devices")
+
 # What decides the speed of a network on a CPU: width of vectors, and native bfloat16 and int8 products.
 _TELLING_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "sve", "bf16")
 
@@ -46,10 +64,19 @@ def free_memory_bytes() -> int:
 
 
 def accelerators() -> list[str]:
-    """NVIDIA cards by their driver's word, TPU chips by their device files; that they compute is not said."""
+    """NVIDIA cards by their driver's word, TPU chips by their PCI ids; that they compute is not said."""
     cards = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
-    chips = [path.name for path in sorted(Path("/dev").glob("accel*"))]
-    return [*(_value(_read(card), "Model") for card in cards), *chips]
+    return [*(_value(_read(card), "Model") for card in cards), *tpu_chips()]
+
+
+def tpu_chips() -> list[str]:
+    """The TPU chips on the PCI bus, each by its generation."""
+    found = []
+    for device in sorted(_PCI_DEVICES.glob("*")):
+        vendor, number, kind = (_read(device / name).strip() for name in ("vendor", "device", "class"))
+        if vendor == _GOOGLE and (number in _TPUS or kind.startswith(_PROCESSING_ACCELERATOR)):
+            found.append(_TPUS.get(number, f"TPU {number}"))
+    return found
 
 
 def describe() -> dict[str, object]:

@@ -23,6 +23,7 @@ from pipeline.errors import SettingsError
         (lambda: TrainSettings(recipe="sgd"), ["[Train] recipe", "baseline, onecycle", "'sgd'"]),
         (lambda: TrainSettings(device="cuda"), ["[Train] device", "auto, cpu, gpu, tpu"]),
         (lambda: TrainSettings(precision="float16"), ["[Train] precision"]),
+        (lambda: TrainSettings(device="tpu", replicas=2), ["[Train] replicas: expected 1 on tpu", "got 2"]),
         (lambda: TrainSettings(jit_compile="yes"), ["[Train] jit_compile"]),
         (lambda: TrainSettings(seed=-1), ["[Train] seed", "got -1"]),
         (lambda: TrainSettings(global_batch_size=0), ["--Train-global-batch-size"]),

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from pipeline import hardware, machine
 from pipeline.config import TrainSettings
-from pipeline.hardware import probe
+from pipeline.hardware import probe, strategies
 from pipeline.hardware.receipt import find_doubts
 from pipeline.hardware.strategies import Placement
 
@@ -102,10 +102,89 @@ def test_every_replica_is_seen_on_a_device_of_its_own():
 
 
 @no_gpu
-def test_auto_takes_the_cpu_where_there_is_nothing_else(monkeypatch):
+def test_auto_takes_the_cpu_where_there_is_nothing_else_and_says_why(monkeypatch):
     monkeypatch.delenv("TPU_NAME", raising=False)
     placement = hardware.place(TrainSettings())
     assert (placement.requested_device, placement.effective_device) == ("auto", "cpu")
+    assert placement.device_reason == ("auto: TPU_NAME is not set, no TPU on the PCI bus, no GPU listed by TensorFlow")
+
+
+def test_a_receipt_says_why_it_is_this_device(on_cpu):
+    assert on_cpu[1].device_reason == "[Train] device = cpu"
+
+
+# Files under /sys/bus/pci/devices as Linux shows them: vendor, device, class.
+GVNIC, GOOGLE_DISK = ("0x1ae0", "0x0042", "0x020000"), ("0x1ae0", "0x001f", "0x010802")
+INTEL_NPU, AMD_NPU = ("0x8086", "0x7d1d", "0x120000"), ("0x1022", "0x1502", "0x118000")
+HABANA, QUALCOMM = ("0x1da3", "0x1020", "0x120000"), ("0x17cb", "0xa100", "0x120000")
+NVIDIA = ("0x10de", "0x2331", "0x030200")
+
+
+@pytest.fixture
+def computer(tmp_path, monkeypatch):
+    """A function that puts devices on the PCI bus and files into /dev, of a tree of its own."""
+
+    def build(devices, files=()):
+        for slot, parts in enumerate(devices):
+            folder = tmp_path / "sys" / "bus" / "pci" / "devices" / f"0000:00:{slot:02x}.0"
+            folder.mkdir(parents=True)
+            for name, text in zip(("vendor", "device", "class"), parts, strict=True):
+                (folder / name).write_text(f"{text}\n")
+        for name in files:
+            (tmp_path / "dev" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "dev" / name).touch()
+        path = type(tmp_path)
+        monkeypatch.setattr(machine, "_PCI_DEVICES", tmp_path / "sys" / "bus" / "pci" / "devices")
+        # Whoever looks into /dev finds the tree's.
+        monkeypatch.setattr(machine, "Path", lambda name: path(f"{tmp_path}{name}") if name == "/dev" else path(name))
+        monkeypatch.setattr(strategies, "Path", machine.Path)
+        monkeypatch.delenv("TPU_NAME", raising=False)
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("devices", "files", "chips"),
+    [
+        ([GVNIC, GOOGLE_DISK, *[("0x1ae0", "0x0027", "0xff0000")] * 4], ["accel0", "accel1", "accel2", "accel3"],
+         ["TPU v2 or v3"] * 4),
+        ([GVNIC, ("0x1ae0", "0x005e", "0x120000")], ["accel0"], ["TPU v4"]),
+        ([GVNIC, ("0x1ae0", "0x0063", "0x120000")], ["vfio/0", "vfio/vfio"], ["TPU v5e"]),
+        ([GVNIC, *[("0x1ae0", "0x0062", "0x120000")] * 4], ["vfio/0", "vfio/1", "vfio/2", "vfio/3", "vfio/vfio"],
+         ["TPU v5p"] * 4),
+        ([GVNIC, ("0x1ae0", "0x006f", "0x120000")], ["vfio/0", "vfio/vfio"], ["TPU v6e"]),
+        ([GVNIC, ("0x1ae0", "0x0099", "0x120000")], ["vfio/0", "vfio/vfio"], ["TPU 0x0099"]),
+    ],
+    ids=["v2-v3", "v4", "v5e", "v5p", "v6e", "later"],
+)  # fmt: skip
+def test_a_tpu_is_known_by_its_pci_ids_wherever_its_device_files_are(computer, devices, files, chips):
+    computer(devices, files)
+    assert machine.tpu_chips() == chips
+    assert machine.accelerators()[-len(chips) :] == chips
+    assert strategies._first_present() == ("tpu", f"auto: on the PCI bus {len(chips)} × {chips[0]}")
+
+
+@no_gpu
+@pytest.mark.parametrize(
+    ("devices", "files"),
+    [
+        ([INTEL_NPU], ["accel/accel0"]),
+        ([AMD_NPU], ["accel/accel0"]),
+        ([HABANA] * 8, [f"accel/accel{index}" for index in range(8)]),
+        ([QUALCOMM], ["accel/accel0"]),
+        ([GVNIC, GOOGLE_DISK], []),
+        # A card lent to a virtual machine.
+        ([GVNIC, NVIDIA], ["vfio/12", "vfio/vfio"]),
+        ([], []),
+    ],
+    ids=["intel", "amd", "habana", "qualcomm", "cloud", "passed-through", "none"],
+)
+def test_what_is_no_tpu_is_not_taken_for_one(computer, devices, files):
+    computer(devices, files)
+    assert machine.tpu_chips() == []
+    placement = hardware.place(TrainSettings(device="auto"))
+    assert (placement.effective_device, placement.mismatch) == ("cpu", None)
+    assert "no TPU on the PCI bus" in placement.device_reason
 
 
 @pytest.mark.parametrize(

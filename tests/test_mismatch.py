@@ -66,7 +66,12 @@ def test_an_unknown_failure_is_quoted_whole():
     assert "[Train] device" in mismatch.remedy
 
 
-@pytest.mark.parametrize(("device", "error", "cause", "remedy"), FAILURES[:14], ids=lambda value: str(value)[:40])
+RAISED_BY_THE_RUNTIME = [one for one in FAILURES if one[0] == "tpu" and not isinstance(one[1], AttributeError)]
+
+
+@pytest.mark.parametrize(
+    ("device", "error", "cause", "remedy"), RAISED_BY_THE_RUNTIME, ids=lambda value: str(value)[:40]
+)
 @pytest.mark.parametrize("fails", ["resolver", "initialisation"])
 def test_a_failure_on_the_way_to_a_tpu_is_refused(monkeypatch, device, error, cause, remedy, fails):
     def fail(*_, **__):
@@ -79,6 +84,17 @@ def test_a_failure_on_the_way_to_a_tpu_is_refused(monkeypatch, device, error, ca
         place(TrainSettings(device="tpu", tpu_address="local"))
     assert cause in raised.value.mismatch["cause"]
     assert remedy in raised.value.mismatch["remedy"]
+
+
+@pytest.mark.parametrize("bug", [TypeError, AttributeError, KeyError, AssertionError])
+@pytest.mark.parametrize("on_mismatch", ["fail", "fallback", "skip"])
+def test_a_bug_on_the_way_to_a_device_stays_a_bug(monkeypatch, bug, on_mismatch):
+    def fail(*_, **__):
+        raise bug("ours")
+
+    monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", fail)
+    with pytest.raises(bug, match="ours"):
+        place(TrainSettings(device="tpu", tpu_address="local", on_mismatch=on_mismatch))
 
 
 @no_accelerator
@@ -136,18 +152,27 @@ def test_a_fallback_says_what_it_is(monkeypatch, device):
     assert (placement.requested_device, placement.effective_device) == (device, "cpu")
     assert placement.mismatch.device == device
     assert placement.mismatch.cause
+    assert placement.device_reason == f"[Train] device = {device}; {device} is unavailable, cpu instead"
 
 
 @no_accelerator
 def test_a_tpu_that_is_announced_and_not_there_is_no_cpu_by_silence(monkeypatch):
-    monkeypatch.setattr(strategies, "_first_present", lambda: "tpu")
+    monkeypatch.setattr(strategies, "_first_present", lambda: ("tpu", "TPU_NAME is set"))
     with pytest.raises(HardwareMismatchError):
         place(TrainSettings(device="auto", tpu_address="grpc://127.0.0.1:9"))
 
 
-def test_replicas_split_the_cpu_alone(monkeypatch):
-    with pytest.raises(SettingsError, match=r"\[Train\] replicas: expected 1 on tpu"):
-        place(TrainSettings(device="tpu", replicas=2))
+@pytest.mark.parametrize("device", ["gpu", "tpu"])
+@pytest.mark.parametrize("on_mismatch", ["fail", "fallback", "skip"])
+def test_replicas_with_an_accelerator_are_a_settings_error_before_any_device_is_asked_for(device, on_mismatch):
+    with pytest.raises(SettingsError, match=rf"\[Train\] replicas: expected 1 on {device} .* got 2"):
+        TrainSettings(device=device, replicas=2, on_mismatch=on_mismatch)
+
+
+def test_replicas_on_an_accelerator_that_auto_found_are_a_settings_error(monkeypatch):
+    monkeypatch.setattr(strategies, "_first_present", lambda: ("gpu", "it is there"))
+    with pytest.raises(SettingsError, match=r"\[Train\] replicas: expected 1 on gpu"):
+        place(TrainSettings(device="auto", replicas=2))
 
 
 @no_accelerator
@@ -160,4 +185,18 @@ def test_the_check_in_a_process_of_its_own_ends_with_the_code_of_a_mismatch():
         check=False,
     )
     assert done.returncode == HardwareMismatchError.exit_code
-    assert done.stdout.startswith("[Train] device: gpu was requested. This machine shows no NVIDIA driver")
+    assert done.stdout.startswith(
+        "HardwareMismatchError: [Train] device: gpu was requested. This machine shows no NVIDIA driver"
+    )
+
+
+def test_the_check_in_a_process_of_its_own_calls_no_settings_error_hardware():
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline.hardware"],
+        input='{"device": "gpu", "replicas": 2}',
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == SettingsError.exit_code
+    assert done.stdout.startswith("SettingsError: [Train] replicas: expected 1 on gpu")

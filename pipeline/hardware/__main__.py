@@ -1,8 +1,9 @@
 """``python -m pipeline.hardware``: whether the device of some settings is there.
 
-Reads the fields of TrainSettings as a JSON object from standard input. Ends with 0 where the device is there, else with
-the exit code of HardwareMismatchError and the message. A process of its own, so that the one that asks
-keeps TensorFlow out: it may fork, and a TPU that was initialised cannot be given back.
+Reads the fields of TrainSettings as a JSON object from standard input. Ends with 0 where the device is there, else
+with the error's kind and message and its exit code; that of HardwareMismatchError alone says that the device is not.
+A process of its own, so that the one that asks keeps TensorFlow out: it may fork, and a TPU that was initialised cannot
+be given back.
 """
 
 import json
@@ -15,5 +16,5 @@ from pipeline.hardware.strategies import place
 try:
     place(TrainSettings(**json.load(sys.stdin)))
 except PipelineError as error:
-    print(error)
+    print(f"{type(error).__name__}: {error}")
     sys.exit(error.exit_code)

@@ -33,6 +33,7 @@ class Receipt:
     """What was asked for, what was had, and what shows it; every value plain JSON data."""
 
     requested: dict
+    device_reason: str
     mismatch: dict | None
     resolver: dict
     topology: dict
@@ -69,6 +70,7 @@ def write_receipt(settings: TrainSettings, placement: Placement, precision: str)
     asked = ("device", "precision", "jit_compile", "replicas", "on_mismatch", "tpu_address", "tpu_zone", "tpu_project")
     return Receipt(
         requested={name: getattr(settings, name) for name in asked},
+        device_reason=placement.device_reason,
         mismatch=placement.mismatch and placement.mismatch.to_json(),
         resolver=placement.resolver,
         topology=placement.topology,

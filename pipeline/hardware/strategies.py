@@ -14,7 +14,8 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from pipeline.config import TrainSettings, refuse
+from pipeline import machine
+from pipeline.config import TrainSettings, refuse, refuse_replicas
 from pipeline.errors import HardwareMismatchError, PipelineError
 from pipeline.hardware.mismatch import Mismatch, explain
 
@@ -28,12 +29,14 @@ class Placement:
     """Where a run is to compute.
 
     ``effective_device`` is "cpu", "gpu" or "tpu"; ``resolver`` and ``topology`` are what a TPU's said, plain data;
-    ``mismatch`` is set where another device was requested and could not be had.
+    ``mismatch`` is set where another device was requested and is unavailable; ``device_reason`` says in words why it is
+    this device, and above all what "auto" found.
     """
 
     strategy: tf.distribute.Strategy
     requested_device: str
     effective_device: str
+    device_reason: str = ""
     mismatch: Mismatch | None = None
     resolver: dict = field(default_factory=dict)
     topology: dict = field(default_factory=dict)
@@ -66,18 +69,24 @@ def place(settings: TrainSettings) -> Placement:
         HardwareMismatchError: the device is not there, and ``on_mismatch`` is not "fallback"; holds the Mismatch.
         SettingsError: ``replicas`` was given for another device than the CPU.
     """
-    requested, wanted = settings.device, _first_present() if settings.device == "auto" else settings.device
+    requested = settings.device
+    wanted, reason = _first_present() if requested == "auto" else (requested, f"[Train] device = {requested}")
     try:
-        return Placement(requested_device=requested, effective_device=wanted, **_STRATEGIES[wanted](settings))
-    except (ImportError, ValueError, OSError, RuntimeError, TypeError, AttributeError, tf.errors.OpError) as error:
+        strategy = _STRATEGIES[wanted](settings)
+        return Placement(requested_device=requested, effective_device=wanted, device_reason=reason, **strategy)
+    # What TensorFlow, its resolvers and libtpu raise where a device is unavailable. Any other is a bug, and says
+    # nothing about the device.
+    except (ImportError, ValueError, OSError, RuntimeError, tf.errors.OpError) as error:
         if isinstance(error, PipelineError) or wanted == "cpu":
             raise
         mismatch = explain(wanted, error)
         if settings.on_mismatch != "fallback":
             raise HardwareMismatchError(str(mismatch), mismatch.to_json()) from error
     instead = "gpu" if wanted == "tpu" and tf.config.list_physical_devices("GPU") else "cpu"
-    strategy = _STRATEGIES[instead](settings)
-    return Placement(requested_device=requested, effective_device=instead, mismatch=mismatch, **strategy)
+    strategy, reason = _STRATEGIES[instead](settings), f"{reason}; {wanted} is unavailable, {instead} instead"
+    return Placement(
+        requested_device=requested, effective_device=instead, device_reason=reason, mismatch=mismatch, **strategy
+    )
 
 
 @contextlib.contextmanager
@@ -96,11 +105,17 @@ def explaining(placement: Placement) -> Iterator[None]:
         raise HardwareMismatchError(str(mismatch), mismatch.to_json()) from error
 
 
-def _first_present() -> str:
+def _first_present() -> tuple[str, str]:
+    """The first device there is of TPU, GPU, CPU, and the reason in words."""
     # A TPU host announces itself by these; asking the resolver without them only waits for a metadata server.
-    if os.environ.get("TPU_NAME") or any(Path("/dev").glob("accel*")):
-        return "tpu"
-    return "gpu" if tf.config.list_physical_devices("GPU") else "cpu"
+    if name := os.environ.get("TPU_NAME"):
+        return "tpu", f"auto: TPU_NAME is {name}"
+    if chips := machine.tpu_chips():
+        return "tpu", f"auto: on the PCI bus {len(chips)} × {chips[0]}"
+    no_tpu = "TPU_NAME is not set, no TPU on the PCI bus"
+    if gpus := tf.config.list_physical_devices("GPU"):
+        return "gpu", f"auto: {no_tpu}, {len(gpus)} GPU listed by TensorFlow"
+    return "cpu", f"auto: {no_tpu}, no GPU listed by TensorFlow"
 
 
 def _on_cpu(settings: TrainSettings) -> dict:
@@ -114,7 +129,7 @@ def _on_cpu(settings: TrainSettings) -> dict:
 
 
 def _on_gpu(settings: TrainSettings) -> dict:
-    _refuse_replicas(settings, "gpu")
+    refuse_replicas(settings.replicas, "gpu")
     gpus = tf.config.list_logical_devices("GPU")
     if not gpus:
         if not tf.test.is_built_with_cuda():
@@ -126,7 +141,7 @@ def _on_gpu(settings: TrainSettings) -> dict:
 
 
 def _on_tpu(settings: TrainSettings) -> dict:
-    _refuse_replicas(settings, "tpu")
+    refuse_replicas(settings.replicas, "tpu")
     resolver = _resolve(settings)
     if settings.tpu_address != "local":
         _require_answer(resolver.master())
@@ -149,9 +164,7 @@ def _on_tpu(settings: TrainSettings) -> dict:
 
 def _resolve(settings: TrainSettings) -> tf.distribute.cluster_resolver.ClusterResolver:
     """The resolver for ``tpu_address``, TPU_NAME, or this very host where it has TPUs."""
-    address = (
-        settings.tpu_address or os.environ.get("TPU_NAME") or ("local" if any(Path("/dev").glob("accel*")) else None)
-    )
+    address = settings.tpu_address or os.environ.get("TPU_NAME") or ("local" if machine.tpu_chips() else None)
     return tf.distribute.cluster_resolver.TPUClusterResolver(
         address, zone=settings.tpu_zone or None, project=settings.tpu_project or None
     )
@@ -169,11 +182,6 @@ def _require_answer(master: str) -> None:
 def _cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> dict:
     cluster = resolver.cluster_spec()
     return {job: list(cluster.job_tasks(job)) for job in cluster.jobs} if cluster else {}
-
-
-def _refuse_replicas(settings: TrainSettings, device: str) -> None:
-    if settings.replicas > 1:
-        refuse("Train", "replicas", f"1 on {device} (it splits the CPU; accelerators each hold one)", settings.replicas)
 
 
 _STRATEGIES: dict[str, Callable[[TrainSettings], dict]] = {"cpu": _on_cpu, "gpu": _on_gpu, "tpu": _on_tpu}
