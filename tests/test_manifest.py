@@ -1,6 +1,8 @@
+import errno
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -141,6 +143,46 @@ def test_an_unwritable_root_is_named_before_any_work(tmp_path):
     final = tmp_path / "file" / "runs" / "a"
     with pytest.raises(StorageError, match=r"file/runs.*\[Storage\] root"), publishing(final):
         pytest.fail("work began")
+
+
+def refused_elsewhere():
+    """A file that cannot be opened, but not one below the storage root."""
+    try:
+        Path(__file__, "x").open("wb")
+    except NotADirectoryError as error:
+        raise RuntimeError("a library gave up") from error
+
+
+def refused_by_the_network():
+    """As a firewall refuses: an error of the operating system that has no path."""
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+@pytest.mark.parametrize("fail", [refused_elsewhere, refused_by_the_network])
+def test_an_error_of_another_place_is_no_storage_error(tmp_path, fail):
+    with pytest.raises((RuntimeError, OSError)) as raised, publishing(tmp_path / "runs" / "a"):
+        fail()
+    assert not isinstance(raised.value, StorageError)
+
+
+def test_a_full_disk_is_a_storage_error_where_the_artefact_goes_and_nowhere_else(tmp_path, disk):
+    full = disk(1)
+
+    def fill():
+        with (full / "ballast").open("wb") as file:
+            file.write(bytes(2_000_000))
+
+    with pytest.raises(OSError, match="No space left") as raised, publishing(tmp_path / "runs" / "a"):
+        fill()
+    assert raised.value.filename is None, "what a write says has no path"
+    with pytest.raises(StorageError, match="No space left"), publishing(full / "runs" / "a"):
+        fill()
+
+
+@pytest.mark.parametrize("form", ["{}: [Errno 13] Permission denied", "{}; No space left on device"])
+def test_what_a_library_says_of_a_file_of_the_artefact_is_a_storage_error(tmp_path, form):
+    with pytest.raises(StorageError, match="cannot be written"), publishing(tmp_path / "runs" / "a") as temporary:
+        raise RuntimeError(form.format(temporary / "weights"))
 
 
 def rewrite(folder, change):

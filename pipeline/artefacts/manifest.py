@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from pipeline.artefacts.fingerprint import fingerprint
-from pipeline.artefacts.space import as_storage_error, require_space
+from pipeline.artefacts.space import require_space, storage_cause, storage_error
 from pipeline.errors import DamagedArtefactError, PipelineError
 
 MANIFEST_NAME = "manifest.json"
@@ -147,7 +147,7 @@ def publishing_in_place(final: Path, *, bytes_needed: int = 0) -> Iterator[Path]
         final.mkdir(exist_ok=True)
         for path in sorted(temporary.iterdir(), key=lambda path: path.name == MANIFEST_NAME):
             os.replace(path, final / path.name)
-        _flush_folder(final)
+        _sync(final)
 
 
 def discard(folder: Path) -> None:
@@ -178,12 +178,12 @@ def _temporary_folder(final: Path, bytes_needed: int) -> Iterator[Path]:
     except PipelineError:
         raise
     except Exception as error:
+        cause = storage_cause(error, final.parent, bytes_needed)
+        if cause is None:
+            raise
         # What was written so far is part of what is free once it is gone, and of what is needed.
         shutil.rmtree(temporary, ignore_errors=True)
-        storage_error = as_storage_error(error, final.parent, bytes_needed)
-        if storage_error is None:
-            raise
-        raise storage_error from error
+        raise storage_error(cause, final.parent, bytes_needed) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -227,24 +227,23 @@ def _take_place(temporary: Path, final: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.rename(final, aside)
     os.rename(temporary, final)
-    _flush_folder(final.parent)
+    _sync(final.parent)
     shutil.rmtree(aside, ignore_errors=True)
 
 
 def _flush(folder: Path) -> None:
     """Force every file and folder below ``folder`` to disk: a rename must not outrun the bytes it publishes."""
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        else:
-            _flush_folder(path)
-    _flush_folder(folder)
+    for path in [*sorted(folder.rglob("*")), folder]:
+        _sync(path)
 
 
-def _flush_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _sync(path: Path) -> None:
+    """Force a file, or a folder's list of names, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        # By itself it does not say which file it was.
+        raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         os.close(descriptor)

@@ -5,15 +5,16 @@ Beside the data's way; what manifest.publishing uses.
 
 import errno
 import os
+import re
 import shutil
 from pathlib import Path
 
 from pipeline.errors import StorageError
 
-# The disk's or the folder's fault; any other error of the operating system is a defect of ours.
-_CAUSES = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EIO)
-# Libraries that write by themselves (TensorFlow, h5py, safetensors) pass on the words and not the number.
-_WORDS = tuple(os.strerror(cause) for cause in (errno.ENOSPC, errno.EDQUOT, errno.EROFS))
+# The disk's or the folder's fault, where the error names a path below the folder.
+_CAUSES = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EIO, errno.ENAMETOOLONG)
+# With so little free a write fails; that it failed for want of space, it says without a path.
+_FULL_BYTES = 1_000_000
 
 _REMEDY = "Free some space, or set [Storage] root to a writable folder with room."
 
@@ -40,26 +41,42 @@ def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
-def as_storage_error(error: BaseException, folder: Path, bytes_needed: int) -> StorageError | None:
-    """What ``error`` means if the disk is its cause, however deep in the chain of causes; else None."""
-    cause = _cause(error)
-    if cause is None:
-        return None
+def storage_cause(error: BaseException | None, folder: Path, bytes_needed: int) -> str | None:
+    """The operating system's words, if the disk under ``folder`` is what ``error`` comes from; else None.
+
+    Decided by the path that an error names, however deep in the chain of causes: a file elsewhere, or a connection
+    that is refused, is no matter of storage. To be asked before what was written so far is removed.
+    """
+    is_full = free_bytes(folder) < max(bytes_needed, _FULL_BYTES)
+    while error is not None and not isinstance(error, StorageError):
+        for cause in _CAUSES:
+            # Libraries that write by themselves (TensorFlow, safetensors) pass on the words and not the number.
+            if getattr(error, "errno", None) == cause or os.strerror(cause) in str(error):
+                lacks_space = cause == errno.EDQUOT or (cause == errno.ENOSPC and is_full)
+                if _names(error, folder) or (lacks_space and not _paths(error)):
+                    return os.strerror(cause)
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def storage_error(cause: str, folder: Path, bytes_needed: int) -> StorageError:
+    """The error for people: what ``storage_cause`` found, the bytes needed and those free now."""
     needed = f"about {_megabytes(bytes_needed)} are needed, " if bytes_needed else ""
     return StorageError(
         f"{folder}: cannot be written ({cause}): {needed}{_megabytes(free_bytes(folder))} are free. {_REMEDY}"
     )
 
 
-def _cause(error: BaseException | None) -> str | None:
-    while error is not None and not isinstance(error, StorageError):
-        if isinstance(error, OSError) and error.errno in _CAUSES:
-            return os.strerror(error.errno)
-        for words in _WORDS:
-            if words in str(error):
-                return words
-        error = error.__cause__ or error.__context__
-    return None
+def _names(error: BaseException, folder: Path) -> bool:
+    """Whether the error is about ``folder`` or a path below it: by its own paths, or by its text if it has none."""
+    if paths := _paths(error):
+        return any(path.is_relative_to(folder) for path in paths)
+    return re.search(rf"{re.escape(str(folder))}(?![\w.-])", str(error)) is not None
+
+
+def _paths(error: BaseException) -> list[Path]:
+    given = (getattr(error, name, None) for name in ("filename", "filename2"))
+    return [Path(os.fsdecode(path)) for path in given if isinstance(path, str | bytes | os.PathLike)]
 
 
 def _megabytes(count: int) -> str:
