@@ -149,6 +149,7 @@ class RecordsSettings(StageSettings):
 
     train_shards: int = 16
     test_shards: int = 4
+    validation_share: float = 0.0
     seed: int = 0
     runner: str = "FnApiRunner"
     runner_options: str = ""
@@ -157,6 +158,9 @@ class RecordsSettings(StageSettings):
         super().__post_init__()
         _in_range("Records", "train_shards", self.train_shards, 1, MAX_SHARDS)
         _in_range("Records", "test_shards", self.test_shards, 1, MAX_SHARDS)
+        # Not a number compares false with everything.
+        if not 0 <= self.validation_share < 1:
+            refuse("Records", "validation_share", "a number from 0 up to but not including 1", self.validation_share)
         _in_range("Records", "seed", self.seed, 0, MAX_SEED)
         if not re.fullmatch(r"[A-Za-z_][\w.]*", self.runner):
             refuse("Records", "runner", "the name or dotted class of a Beam runner", self.runner)
@@ -173,8 +177,8 @@ class RecordsSettings(StageSettings):
         return flags
 
     def num_shards(self, split: str) -> int:
-        """The number of TFRecord files of ``split``."""
-        return {"train": self.train_shards, "test": self.test_shards}[split]
+        """The number of TFRecord files of ``split``; validation, which is read as test is, has as many."""
+        return self.train_shards if split == "train" else self.test_shards
 
 
 @dataclass(frozen=True, kw_only=True)

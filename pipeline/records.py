@@ -14,7 +14,8 @@ import google_crc32c
 import numpy as np
 import tensorflow as tf
 
-_INDEX_DIGITS = 9
+from pipeline.keys import INDEX_DIGITS, example_key
+
 # TFRecord's frame: uint64 length and uint32 masked CRC-32C of it before the record, uint32 masked CRC-32C after it.
 _HEAD_BYTES = 12
 _TAIL_BYTES = 4
@@ -31,17 +32,12 @@ def feature_spec(image_shape: tuple[int, int, int]) -> dict[str, dict]:
     }
 
 
-def example_key(split: str, index: int) -> str:
-    """The stable id of the ``index``-th example of a split in the source's own order."""
-    return f"{split}-{index:0{_INDEX_DIGITS}d}"
-
-
 def example_keys(split: str, indices: np.ndarray) -> np.ndarray:
     """``example_key`` of each index: uint8 (batch, bytes of a key)."""
-    digits = indices[:, None] // 10 ** np.arange(_INDEX_DIGITS - 1, -1, -1) % 10 + ord("0")
+    digits = indices[:, None] // 10 ** np.arange(INDEX_DIGITS - 1, -1, -1) % 10 + ord("0")
     keys = np.empty((len(indices), len(example_key(split, 0))), np.uint8)
-    keys[:, :-_INDEX_DIGITS] = np.frombuffer(example_key(split, 0)[:-_INDEX_DIGITS].encode(), np.uint8)
-    keys[:, -_INDEX_DIGITS:] = digits
+    keys[:, :-INDEX_DIGITS] = np.frombuffer(example_key(split, 0)[:-INDEX_DIGITS].encode(), np.uint8)
+    keys[:, -INDEX_DIGITS:] = digits
     return keys
 
 

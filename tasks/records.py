@@ -9,7 +9,7 @@ import luigi
 
 from pipeline.config import RecordsSettings
 from tasks.process import console
-from tasks.settings import IntSetting, time_limit_setting
+from tasks.settings import FloatSetting, IntSetting, time_limit_setting
 from tasks.source import Source
 from tasks.stage import Stage
 
@@ -23,6 +23,7 @@ class Records(Stage):
 
     train_shards = IntSetting(default=16, description="TFRecord files of the train split.")
     test_shards = IntSetting(default=4, description="TFRecord files of the test split.")
+    validation_share = FloatSetting(default=0.0, description="Share of train held out as the validation split.")
     seed = IntSetting(default=0, description="Seed of the order within and across shards.")
     # Not what shapes the artefact: any runner with any number of workers writes the same bytes.
     runner = luigi.Parameter(default="FnApiRunner", significant=False, description="Beam runner.")

@@ -10,7 +10,15 @@ import pytest
 PROJECT = Path(__file__).resolve().parent.parent
 
 # Each module or package of pipeline may import those of ours that are named.
-LEAVES = {"config", "errors", "progress", "artefacts/fingerprint", "artefacts/manifest", "artefacts/space"}
+LEAVES = {
+    "config",
+    "errors",
+    "keys",
+    "progress",
+    "artefacts/fingerprint",
+    "artefacts/manifest",
+    "artefacts/space",
+}
 LEAVES |= {"artefacts/staleness", "unattended/schedule"}
 DIRECTION = {
     "errors": set(),
@@ -21,9 +29,10 @@ DIRECTION = {
     "runs": {"errors", "runs"},
     "metrics": {"errors", "runs"},
     "sources": {"config", "errors", "machine", "sources"},
-    "records": set(),
+    "keys": {"config"},
+    "records": {"keys"},
     "workers": {"errors"},
-    "shards": {"config", "progress", "records", "sources", "workers"},
+    "shards": {"config", "keys", "progress", "records", "shards", "sources", "workers"},
     "stream": {"errors", "machine", "records"},
     "hardware": {"config", "errors", "hardware", "machine"},
     "models": set(),

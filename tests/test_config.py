@@ -38,6 +38,8 @@ from pipeline.errors import SettingsError
         (lambda: ReportSettings(recipes=("sgd",)), ["[Report] recipes", "baseline, onecycle"]),
         (lambda: RecordsSettings(train_shards=0), ["[Records] train_shards", "from 1 to 99999"]),
         (lambda: RecordsSettings(test_shards=100_000), ["[Records] test_shards"]),
+        (lambda: RecordsSettings(validation_share=1.0), ["[Records] validation_share", "not including 1", "got 1.0"]),
+        (lambda: RecordsSettings(validation_share=float("nan")), ["[Records] validation_share", "got nan"]),
         (lambda: RecordsSettings(runner="Direct Runner"), ["[Records] runner"]),
         (lambda: RecordsSettings(runner_options="direct_num_workers=2"), ["[Records] runner_options"]),
         (lambda: RecordsSettings(runner_options="--job_name='open"), ["[Records] runner_options"]),

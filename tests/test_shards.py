@@ -1,3 +1,4 @@
+import dataclasses
 import hashlib
 import itertools
 from pathlib import Path
@@ -12,8 +13,13 @@ from tfrecord import crc32c, parse_example, read_records
 from pipeline import shards, sources
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config import SourceSettings
-from pipeline.records import example_key
+from pipeline.errors import SettingsError
+from pipeline.keys import example_key
 from pipeline.sources import CONTENT_DIGESTS, SourceInfo, synthetic
+from pipeline.verify import verify_artefact
+
+# Of the shards of ``small_records``: a change here is a change of every artefact.
+SMALL_SHARDS_SHA256 = "e2bafb74839fda67b1218bc08d3225e9baaaf943c27b4378d13e19941910a4da"
 
 
 def shard_bytes(folder: Path) -> dict[str, str]:
@@ -117,19 +123,107 @@ def test_tfds_source_and_its_records_agree(tiny_tfds, write_small_records, small
 
 
 @pytest.mark.slow
-def test_real_cifar10_is_verified(real_cifar10, tmp_path_factory, write_small_records):
+@pytest.mark.parametrize("validation_share", [0.0, 0.1])
+def test_real_cifar10_is_verified(validation_share, real_cifar10, tmp_path_factory, write_small_records):
     info = sources.resolve(SourceSettings(dataset="cifar10", origin="tfds", tfds_data_dir=str(real_cifar10)))
-    folder = write_small_records(source=info, data_dir=str(real_cifar10), block_examples=5_000)
+    how = {"block_examples": 5_000, "validation_share": validation_share}
+    folder = write_small_records(source=info, data_dir=str(real_cifar10), **how)
     manifest = read_manifest(folder)
     assert manifest["dataset_verified"] is True
     for split, expected in CONTENT_DIGESTS["cifar10"].items():
+        parts = ("train", "validation") if split == "train" else (split,)
         examples = (
             parse_example(record)
-            for path in folder.glob(f"*-{split}.tfrecord-*")
+            for part in parts
+            for path in folder.glob(f"*-{part}.tfrecord-*")
             for record in read_records(path, check_crc=False)
         )
         each = sorted(hashlib.sha256(bytes([e["label"]]) + e["image"]).digest() for e in examples)
         assert hashlib.sha256(b"".join(each)).hexdigest() == expected
+
+
+def test_without_a_validation_share_the_shards_are_as_they_ever_were(small_records):
+    every_digest = "".join(digest for _, digest in sorted(shard_bytes(small_records).items()))
+    assert hashlib.sha256(every_digest.encode()).hexdigest() == SMALL_SHARDS_SHA256
+
+
+@pytest.fixture(scope="module")
+def held_out_records(write_small_records) -> Path:
+    return write_small_records(validation_share=0.2)
+
+
+def keys_of(folder: Path, split: str) -> set[str]:
+    paths = sorted(folder.glob(f"*-{split}.tfrecord-*"))
+    found = [parse_example(record)["key"].decode() for path in paths for record in read_records(path)]
+    assert len(set(found)) == len(found)
+    return set(found)
+
+
+def test_a_validation_share_divides_the_train_split_and_leaves_test_alone(held_out_records, small_records):
+    train, validation = keys_of(held_out_records, "train"), keys_of(held_out_records, "validation")
+    assert train.isdisjoint(validation)
+    assert train | validation == {example_key("train", index) for index in range(403)}
+    assert 50 < len(validation) < 110
+    test = {name: digest for name, digest in shard_bytes(small_records).items() if "-test." in name}
+    assert test.items() <= shard_bytes(held_out_records).items()
+
+
+def test_the_validation_split_is_in_the_manifest_with_its_own_counts_and_digest(held_out_records, small_records):
+    manifest, whole = read_manifest(held_out_records), read_manifest(small_records)
+    assert list(manifest["splits"]) == ["train", "validation", "test"]
+    entries = [entry for entry in manifest["files"] if entry.get("split") == "validation"]
+    assert [entry["shard_index"] for entry in entries] == [0, 1]
+    images, labels = synthetic.draw_block("train", 0, 403)
+    held_out = sorted(int(key[-9:]) for key in keys_of(held_out_records, "validation"))
+    found = manifest["splits"]["validation"]
+    assert sum(entry["num_records"] for entry in entries) == found["num_examples"] == len(held_out)
+    assert list(found["label_counts"].values()) == np.bincount(labels[held_out], minlength=10).tolist()
+    each = sorted(hashlib.sha256(bytes([labels[index]]) + images[index].tobytes()).digest() for index in held_out)
+    assert found["content_digest"] == hashlib.sha256(b"".join(each)).hexdigest()
+    for label, count in whole["splits"]["train"]["label_counts"].items():
+        assert count == sum(manifest["splits"][split]["label_counts"][label] for split in ("train", "validation"))
+
+
+def test_tfds_and_verification_read_the_validation_split(held_out_records):
+    count = read_manifest(held_out_records)["splits"]["validation"]["num_examples"]
+    builder = tfds.builder_from_directory(held_out_records)
+    examples = list(builder.as_dataset(split="validation").as_numpy_iterator())
+    assert {example["key"].decode() for example in examples} == keys_of(held_out_records, "validation")
+    assert builder.info.splits["validation"].num_examples == len(examples) == count
+    verify_artefact(held_out_records)
+
+
+def test_which_examples_are_held_out_depends_on_neither_seed_nor_shards_nor_the_other_examples(
+    held_out_records, write_small_records, small_source
+):
+    validation = keys_of(held_out_records, "validation")
+    assert keys_of(write_small_records(validation_share=0.2, seed=1, train_shards=5), "validation") == validation
+    shorter = dataclasses.replace(small_source, num_examples={"train": 300, "test": 101})
+    fewer = {key for key in validation if int(key[-9:]) < 300}
+    assert keys_of(write_small_records(source=shorter, validation_share=0.2), "validation") == fewer
+    assert keys_of(write_small_records(validation_share=0.4), "validation") > validation
+
+
+@pytest.mark.parametrize("options", ["", "--direct_running_mode=multi_threading --direct_num_workers=3"])
+def test_blocks_and_workers_change_no_byte_of_the_validation_split(options, held_out_records, write_small_records):
+    again = write_small_records(validation_share=0.2, block_examples=7, runner_options=options)
+    assert shard_bytes(again) == shard_bytes(held_out_records)
+
+
+def test_train_and_validation_together_are_verified_against_the_known_digest(
+    held_out_records, small_records, write_small_records, monkeypatch
+):
+    known = {split: entry["content_digest"] for split, entry in read_manifest(small_records)["splits"].items()}
+    monkeypatch.setitem(CONTENT_DIGESTS, "synthetic", known)
+    assert read_manifest(write_small_records(validation_share=0.2))["dataset_verified"] is True
+    monkeypatch.setitem(CONTENT_DIGESTS, "synthetic", {**known, "train": known["test"]})
+    assert read_manifest(write_small_records(validation_share=0.2))["dataset_verified"] is False
+
+
+@pytest.mark.parametrize("share", [1e-9, 1 - 1e-9])
+def test_a_share_that_leaves_a_split_without_an_example_is_refused(share, write_small_records):
+    with pytest.raises(SettingsError, match=r"\[Records\] validation_share.*403 examples"):
+        write_small_records(validation_share=share)
 
 
 @given(num_examples=st.integers(0, 10**7), num_shards=st.integers(1, 10_000))

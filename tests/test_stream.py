@@ -66,6 +66,16 @@ def test_evaluation_is_every_example_in_stored_order(stream):
     assert [len(labels) for _, labels in batches(stream.evaluation())] == [32] * 12 + [19]
 
 
+@pytest.mark.parametrize("in_memory", [True, False], ids=["in_memory", "from_disk"])
+def test_the_validation_split_streams_as_any_other(write_small_records, in_memory):
+    folder = write_small_records(validation_share=0.2)
+    splits = [Split.of_manifest(folder, read_manifest(folder), name) for name in ("train", "validation")]
+    streams = [InputStream(part, global_batch_size=32, seed=0, in_memory=in_memory) for part in splits]
+    images, labels = synthetic.draw_block("train", 0, 403)
+    source = sorted(bytes([label]) + image.tobytes() for image, label in zip(images, labels, strict=True))
+    assert sorted(example for stream in streams for example in as_set(stream.evaluation())) == source
+
+
 def test_memory_is_used_only_where_the_split_fits(split, monkeypatch):
     assert InputStream(split, global_batch_size=32, seed=0).in_memory
     monkeypatch.setattr("pipeline.stream.MEMORY_SHARE", 0.0)

@@ -1,4 +1,4 @@
-"""Shards: the Beam job that turns a source into sharded TFRecord files (source → records → shards → …).
+"""The Beam job that turns a source into sharded TFRecord files (source → records → shards → …).
 
 Where an example goes is known before anything is read: its place in its split follows from the seed and its key
 alone, and all records of a split have one length. So each block of examples is read, decoded, framed and put where
@@ -10,31 +10,31 @@ Pixels never pass through the runner's shuffle, which some runners hold in memor
 is run twice puts the same bytes in the same places: any runner with any number of workers writes the same files. On a
 cluster the storage root must be a POSIX file system that all workers share.
 
-The finished folder is also a dataset that TensorFlow Datasets reads by ``tfds.builder_from_directory``: this is the
-one place that writes TFDS's metadata.
+With ``validation_share`` a part of the source's train split goes to shards of its own, as the records' third split. A
+block is of one of the source's splits; its examples are divided on the way.
 """
 
 import hashlib
-import itertools
 import json
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import apache_beam as beam
 import numpy as np
-import tensorflow_datasets as tfds
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
 from pipeline import progress
 from pipeline.config import RecordsSettings, refuse
-from pipeline.records import RecordLayout, example_key, example_keys, feature_spec
+from pipeline.keys import split_sizes
+from pipeline.records import RecordLayout, example_keys, feature_spec
+from pipeline.shards.order import example_places, shard_bounds
+from pipeline.shards.tfds_metadata import shard_name, write_tfds_metadata
 from pipeline.sources import CONTENT_DIGESTS, SPLITS, SourceInfo
 from pipeline.sources.blocks import read_batches
 from pipeline.workers import watching_workers
@@ -44,6 +44,7 @@ from pipeline.workers import watching_workers
 BLOCK_EXAMPLES = 25_000
 
 _SUMMARY = "summary.json"
+_DIGEST_BYTES = hashlib.sha256().digest_size
 _PROGRESS_SECONDS = 0.5
 _logger = logging.getLogger(__name__)
 
@@ -60,30 +61,41 @@ class Job:
     block_examples: int = BLOCK_EXAMPLES
 
     def blocks(self) -> list[tuple[str, int]]:
-        """Split and first example of each block."""
+        """Split of the source and first example of each block."""
         return [
             (split, start)
             for split in SPLITS
             for start in range(0, self.source.num_examples[split], self.block_examples)
         ]
 
-    def shards(self, split: str) -> list[dict]:
+    def num_examples(self) -> dict[str, int]:
+        """Split of the records → number of examples."""
+        return split_sizes(self.source.num_examples, self.settings.validation_share)
+
+    def splits_of(self, source_split: str) -> tuple[str, ...]:
+        """The splits of the records that a split of the source is divided among."""
+        divided = source_split == "train" and self.settings.validation_share
+        return ("train", "validation") if divided else (source_split,)
+
+    def shards(self, *splits: str) -> list[dict]:
         """Name, split, index and number of records of each shard, in order."""
-        num_shards = self.settings.num_shards(split)
+        num_examples, num_shards = self.num_examples(), self.settings.num_shards
         return [
             {
-                "name": shard_name(self.source.dataset, split, shard_index, num_shards),
+                "name": shard_name(self.source.dataset, split, shard_index, num_shards(split)),
                 "split": split,
                 "shard_index": shard_index,
                 "num_records": stop - first,
             }
-            for shard_index, (first, stop) in enumerate(shard_bounds(self.source.num_examples[split], num_shards))
+            for split in splits
+            for shard_index, (first, stop) in enumerate(shard_bounds(num_examples[split], num_shards(split)))
         ]
 
-    def places(self, split: str) -> np.ndarray:
-        """Shard and place of each example of a split, as ``example_places`` gives them."""
-        settings = self.settings
-        return example_places(split, self.source.num_examples[split], settings.num_shards(split), settings.seed)
+    def places(self, source_split: str) -> np.ndarray:
+        """Shard and place of each example of a split of the source, as ``example_places`` gives them."""
+        splits = tuple((split, self.settings.num_shards(split)) for split in self.splits_of(source_split))
+        num_examples = self.source.num_examples[source_split]
+        return example_places(splits, num_examples, self.settings.seed, self.settings.validation_share)
 
     def layout(self, split: str) -> RecordLayout:
         """How the split's records lie in their files."""
@@ -107,7 +119,7 @@ def write_records(
 
     Args:
         source: what to write.
-        settings: shards per split, seed, runner.
+        settings: shards per split, share held out for validation, seed, runner.
         folder: an empty folder, the records appear here.
         notes_folder: an empty folder that workers share, for what they note of each block; the caller removes it.
         tfds_data_dir: where the prepared dataset lies; "" for TFDS's own default.
@@ -118,10 +130,11 @@ def write_records(
         the number of examples, labels, content digest, and per shard its number of records.
 
     Raises:
+        SettingsError: ``validation_share`` leaves a split without an example.
         PipelineError: the source cannot be read.
     """
     job = Job(source, tfds_data_dir, settings, str(folder), str(notes_folder), block_examples)
-    _logger.info("writing %s with Beam's %s", _census(source), settings.runner)
+    _logger.info("writing %s with Beam's %s", _census(job), settings.runner)
     with (
         watching_workers(),
         _telling_progress(job),
@@ -185,22 +198,30 @@ def build(pipeline: beam.Pipeline, job: Job) -> beam.PCollection:
 
 def write_block(block: tuple[str, int], job: Job) -> tuple[str, int]:
     """Read one block and put its records where they belong in the shards; notes its digests and labels beside."""
-    split, start = block
-    stop = min(start + job.block_examples, job.source.num_examples[split])
-    layout, places = job.layout(split), job.places(split)
-    digests, label_counts = bytearray(), np.zeros(len(job.source.label_names), np.int64)
+    source_split, start = block
+    stop = min(start + job.block_examples, job.source.num_examples[source_split])
+    splits = job.splits_of(source_split)
+    shards, places = job.shards(*splits), job.places(source_split)
+    split_of_shard = np.array([splits.index(shard["split"]) for shard in shards])
+    # A held-out example keeps its key: one layout for all splits that the block is divided among.
+    layout, num_labels = job.layout(source_split), len(job.source.label_names)
+    digests, label_counts = [bytearray() for _ in splits], np.zeros((len(splits), num_labels), np.int64)
     with ExitStack() as stack:
-        files = _open_shards(job, split, stack)
-        for images, labels in read_batches(job.source, job.tfds_data_dir, split, start, stop):
+        files = _open_shards(job, shards, stack)
+        for images, labels in read_batches(job.source, job.tfds_data_dir, source_split, start, stop):
             indices = np.arange(start, start + len(labels))
-            frames = layout.encode(images, labels, example_keys(split, indices))
+            frames = layout.encode(images, labels, example_keys(source_split, indices))
             for frame, (shard, place) in zip(frames, places[indices].tolist(), strict=True):
                 _write_all(files[shard], frame, place * layout.frame_bytes)
-            for digest in content_digests(images, labels, len(job.source.label_names)):
-                digests += digest
-            label_counts += np.bincount(labels, minlength=len(label_counts))
+            split = split_of_shard[places[indices, 0]]
+            for at, digest in zip(split.tolist(), content_digests(images, labels, num_labels), strict=True):
+                digests[at] += digest
+            np.add.at(label_counts, (split, labels), 1)
             start += len(labels)
-    note = {"label_counts": label_counts.tolist(), "digests": digests.hex()}
+    note = {
+        split: {"label_counts": counts.tolist(), "digests": found.hex()}
+        for split, counts, found in zip(splits, label_counts, digests, strict=True)
+    }
     _write_json(job.note_path(*block), note)
     return block
 
@@ -212,46 +233,35 @@ def write_summary(together: tuple[int, Iterable[tuple[str, int]]], job: Job) -> 
     if missing:
         raise RuntimeError(f"Beam ended the job without the blocks {sorted(missing)}")
     path = Path(job.notes_folder) / _SUMMARY
-    _write_json(path, {split: _summarise(job, split) for split in SPLITS})
+    _write_json(path, _summarise(job))
     return str(path)
 
 
-def _summarise(job: Job, split: str) -> dict:
-    starts = [start for block_split, start in job.blocks() if block_split == split]
-    notes = [json.loads(job.note_path(split, start).read_text(encoding="utf-8")) for start in starts]
-    digests = b"".join(bytes.fromhex(note["digests"]) for note in notes)
-    every_digest = sorted(digests[place : place + 32] for place in range(0, len(digests), 32))
-    counts = np.sum([note["label_counts"] for note in notes], axis=0).tolist()
-    return {
-        "num_examples": len(every_digest),
-        "label_counts": dict(zip(job.source.label_names, counts, strict=True)),
-        "content_digest": hashlib.sha256(b"".join(every_digest)).hexdigest(),
-    }
+def _summarise(job: Job) -> dict:
+    """What the manifest says of each split, and the content digest of each split of the source."""
+    splits, source_digests = {}, {}
+    for source_split in SPLITS:
+        blocks = [block for block in job.blocks() if block[0] == source_split]
+        notes = [json.loads(job.note_path(*block).read_text(encoding="utf-8")) for block in blocks]
+        digests = {
+            split: b"".join(bytes.fromhex(note[split]["digests"]) for note in notes)
+            for split in job.splits_of(source_split)
+        }
+        for split, found in digests.items():
+            counts = np.sum([note[split]["label_counts"] for note in notes], axis=0).tolist()
+            splits[split] = {
+                "num_examples": len(found) // _DIGEST_BYTES,
+                "label_counts": dict(zip(job.source.label_names, counts, strict=True)),
+                "content_digest": _joint_digest(found),
+            }
+        source_digests[source_split] = _joint_digest(b"".join(digests.values()))
+    return {"splits": splits, "source_digests": source_digests}
 
 
-@cache
-def example_order(split: str, num_examples: int, seed: int) -> np.ndarray:
-    """The seeded shuffle: int64 (num_examples,), the source's index of the example at each place.
-
-    Keys are ranked by a keyed hash, not by a random generator's stream: the order holds for every version of NumPy.
-    """
-    hash_key = seed.to_bytes(8, "little")
-    ranks = b"".join(
-        hashlib.blake2b(example_key(split, index).encode(), digest_size=8, key=hash_key).digest()
-        for index in range(num_examples)
-    )
-    return np.argsort(np.frombuffer(ranks, ">u8"), kind="stable")
-
-
-def shard_bounds(num_examples: int, num_shards: int) -> list[tuple[int, int]]:
-    """(first, one past last) place of each shard; sizes differ by one at the most."""
-    cuts = [shard * num_examples // num_shards for shard in range(num_shards + 1)]
-    return list(itertools.pairwise(cuts))
-
-
-def shard_name(dataset: str, split: str, shard_index: int, num_shards: int) -> str:
-    """TFDS's file name, ``cifar10-train.tfrecord-00003-of-00016``."""
-    return f"{dataset.split('/')[0]}-{split}.tfrecord-{shard_index:05d}-of-{num_shards:05d}"
+def _joint_digest(digests: bytes) -> str:
+    """The digest of examples in any order: hex sha256 of their own digests, sorted."""
+    every_one = sorted(digests[place : place + _DIGEST_BYTES] for place in range(0, len(digests), _DIGEST_BYTES))
+    return hashlib.sha256(b"".join(every_one)).hexdigest()
 
 
 def content_digests(images: np.ndarray, labels: np.ndarray, num_labels: int) -> Iterator[bytes]:
@@ -261,25 +271,14 @@ def content_digests(images: np.ndarray, labels: np.ndarray, num_labels: int) -> 
     return (hashlib.sha256(row).digest() for row in rows)
 
 
-@cache
-def example_places(split: str, num_examples: int, num_shards: int, seed: int) -> np.ndarray:
-    """int64 (num_examples, 2): the shard of each of the source's examples, and its place among the shard's records."""
-    order = example_order(split, num_examples, seed)
-    places = np.empty((num_examples, 2), np.int64)
-    for shard_index, (first, stop) in enumerate(shard_bounds(num_examples, num_shards)):
-        places[order[first:stop], 0] = shard_index
-        places[order[first:stop], 1] = np.arange(stop - first)
-    return places
-
-
-def _open_shards(job: Job, split: str, stack: ExitStack) -> list[int]:
-    """Descriptors of a split's shard files, each as long as it will be in the end."""
+def _open_shards(job: Job, shards: Iterable[Mapping], stack: ExitStack) -> list[int]:
+    """Descriptors of shard files, each as long as it will be in the end."""
     files = []
-    for shard in job.shards(split):
+    for shard in shards:
         files.append(os.open(Path(job.folder) / shard["name"], os.O_WRONLY | os.O_CREAT, 0o666))
         stack.callback(os.close, files[-1])
         # The same for every block: it cuts nothing off what another has written.
-        os.ftruncate(files[-1], shard["num_records"] * job.layout(split).frame_bytes)
+        os.ftruncate(files[-1], shard["num_records"] * job.layout(shard["split"]).frame_bytes)
     return files
 
 
@@ -296,53 +295,29 @@ def _write_json(path: Path, content: object) -> None:
     os.replace(temporary, path)
 
 
-def _details(job: Job, splits: dict) -> dict:
-    expected = CONTENT_DIGESTS.get(job.source.dataset, {})
+def _details(job: Job, summary: Mapping[str, dict]) -> dict:
+    expected = CONTENT_DIGESTS.get(job.source.dataset)
     return {
         "source": job.source.to_json(),
         "feature_spec": feature_spec(job.source.image_shape),
         "label_names": list(job.source.label_names),
-        "splits": splits,
-        "dataset_verified": bool(expected) and all(splits[s]["content_digest"] == expected[s] for s in SPLITS),
+        "splits": summary["splits"],
+        # Of the source's splits: what was held out of train counts with the rest of it.
+        "dataset_verified": summary["source_digests"] == expected,
         "files": {
             shard["name"]: {key: shard[key] for key in ("split", "shard_index", "num_records")}
-            for split in SPLITS
-            for shard in job.shards(split)
+            for shard in job.shards(*summary["splits"])
         },
     }
 
 
 def _write_tfds_metadata(job: Job) -> None:
-    features = tfds.features.FeaturesDict(
-        {
-            "image": tfds.features.Tensor(shape=job.source.image_shape, dtype=np.uint8, encoding="bytes"),
-            "key": tfds.features.Text(),
-            "label": tfds.features.ClassLabel(names=list(job.source.label_names)),
-        }
-    )
-    template = tfds.core.ShardedFileTemplate(
-        data_dir=job.folder, dataset_name=job.source.dataset.split("/")[0], filetype_suffix="tfrecord"
-    )
-    tfds.folder_dataset.write_metadata(
-        data_dir=job.folder,
-        features=features,
-        split_infos=[_split_info(job, split, template) for split in SPLITS],
-        version=job.source.version if job.source.version.count(".") == 2 else f"{job.source.version}.0.0",
-        supervised_keys=("image", "label"),
-        check_data=False,
-    )
+    splits = job.num_examples()
+    lengths = {split: [shard["num_records"] for shard in job.shards(split)] for split in splits}
+    frame_bytes = {split: job.layout(split).frame_bytes for split in splits}
+    write_tfds_metadata(Path(job.folder), job.source, lengths, frame_bytes)
 
 
-def _split_info(job: Job, split: str, template: object) -> tfds.core.SplitInfo:
-    lengths = [shard["num_records"] for shard in job.shards(split)]
-    return tfds.core.SplitInfo(
-        name=split,
-        shard_lengths=lengths,
-        num_bytes=sum(lengths) * job.layout(split).frame_bytes,
-        filename_template=template,
-    )
-
-
-def _census(source: SourceInfo) -> str:
-    counts = ", ".join(f"{source.num_examples[split]:,} {split}" for split in SPLITS)
-    return f"{source.dataset} ({counts} examples)"
+def _census(job: Job) -> str:
+    counts = ", ".join(f"{count:,} {split}" for split, count in job.num_examples().items())
+    return f"{job.source.dataset} ({counts} examples)"
