@@ -1,11 +1,15 @@
 import dataclasses
+import socket
+import socketserver
+import threading
 
 import numpy as np
 import pytest
+import tensorflow_datasets as tfds
 
 from pipeline import sources
 from pipeline.config import SourceSettings
-from pipeline.errors import DatasetUnavailableError, SettingsError, UnsupportedDatasetError
+from pipeline.errors import DatasetUnavailableError, SettingsError, StorageError, UnsupportedDatasetError
 from pipeline.sources import blocks, synthetic
 
 
@@ -76,6 +80,82 @@ def test_a_damaged_manual_download_is_never_taken_for_the_dataset(tmp_path, no_n
     with pytest.raises(Exception, match=r"cifar-10-binary|checksum") as refusal:
         sources.resolve(settings(tmp_path, origin="auto"))
     assert type(refusal.value).__name__ == "DamagedArtefactError"
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    """Breaks off what it sends: in the middle of a file over HTTP, before a word over FTP."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+
+    class RequestHandlerClass(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            if self.server.speaks_http and self.rfile.readline():
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nhalf a file")
+
+    def __init__(self, *, speaks_http: bool) -> None:
+        super().__init__(("127.0.0.1", 0), self.RequestHandlerClass)
+        self.speaks_http = speaks_http
+
+
+@pytest.fixture
+def broken_off_at(tmp_path, monkeypatch):
+    """A function that gives a builder whose file lies on a server of this machine that answers so."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    servers = []
+
+    def builder(how: str):
+        if how == "refused":
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                address = f"ftp://127.0.0.1:{free.getsockname()[1]}"
+        else:
+            servers.append(_Server(speaks_http=how == "http"))
+            threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+            address = f"{how}://127.0.0.1:{servers[-1].server_address[1]}"
+
+        class Faraway(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+            VERSION = tfds.core.Version("1.0.0")
+            # Where TFDS looks for known digests of the files.
+            pkg_dir_path = tmp_path
+
+            def _info(self) -> tfds.core.DatasetInfo:
+                image = tfds.features.Image(shape=(2, 2, 3))
+                features = {"image": image, "label": tfds.features.ClassLabel(num_classes=2)}
+                return tfds.core.DatasetInfo(
+                    builder=self, features=tfds.features.FeaturesDict(features), supervised_keys=("image", "label")
+                )
+
+            def _split_generators(self, dl_manager):
+                dl_manager.download(f"{address}/a.bin")
+
+            def _generate_examples(self):
+                yield from ()
+
+        monkeypatch.setattr(tfds, "builder", lambda name, data_dir: Faraway(data_dir=data_dir))
+
+    yield builder
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("how", ["http", "ftp", "refused"])
+def test_a_download_that_breaks_off_is_the_networks_fault_and_auto_goes_on(broken_off_at, tmp_path, how, caplog):
+    broken_off_at(how)
+    with pytest.raises(DatasetUnavailableError, match="the download of faraway failed"):
+        sources.resolve(settings(tmp_path, dataset="faraway"))
+    info = sources.resolve(settings(tmp_path, dataset="faraway", origin="auto"))
+    assert info.origin == "synthetic"
+    assert "the download of faraway failed" in caplog.text
+
+
+def test_a_data_dir_that_cannot_be_written_is_the_storages_fault_even_under_auto(broken_off_at, tmp_path):
+    broken_off_at("http")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match=r"file.*tfds_data_dir to a writable folder"):
+        sources.resolve(settings(tmp_path / "file" / "below", dataset="faraway", origin="auto"))
 
 
 @pytest.mark.slow

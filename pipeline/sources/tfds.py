@@ -5,7 +5,9 @@ TFDS itself retries an unreachable host for more than three minutes, too long fo
 there is no network.
 """
 
+import errno
 import socket
+import urllib.error
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,9 @@ from pipeline.errors import (
 DatasetBuilder = tfds.core.DatasetBuilder
 
 PROBE_TIMEOUT_SECONDS = 10
+
+# Of a file that is open already, so that the error names none.
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
 
 
 def prepare(dataset: str, data_dir: str) -> dict:
@@ -131,13 +136,13 @@ def _download(builder: DatasetBuilder, dataset: str) -> None:
     config = tfds.download.DownloadConfig(try_download_gcs=False)
     try:
         builder.download_and_prepare(download_config=config)
-    except tfds.download.DownloadError as error:
-        raise DatasetUnavailableError(f"the download of {dataset} failed: {error}") from error
-    except requests.RequestException as error:
+    except (tfds.download.DownloadError, requests.RequestException, urllib.error.URLError) as error:
         raise DatasetUnavailableError(f"the download of {dataset} failed: {error}") from error
     except tfds.core.download.download_manager.NonMatchingChecksumError as error:
         raise DamagedArtefactError(f"the download of {dataset} is not what was expected: {error}") from error
     except OSError as error:
+        if not _is_of_a_file(error):
+            raise DatasetUnavailableError(f"the download of {dataset} failed: {error}") from error
         raise StorageError(
             f"{error.filename or builder.data_path}: cannot be written ({error.strerror or error}). "
             "Set [Source] tfds_data_dir to a writable folder with room for the dataset."
@@ -145,6 +150,11 @@ def _download(builder: DatasetBuilder, dataset: str) -> None:
     except AssertionError as error:
         # What TFDS raises for a dataset whose files must be fetched by hand.
         raise DatasetUnavailableError(str(error)) from error
+
+
+def _is_of_a_file(error: OSError) -> bool:
+    """Whether the disk is at fault: what fails on a file names it, unless the disk is full; a connection names none."""
+    return error.filename is not None or error.errno in _DISK_ERRORS
 
 
 def _probe_hosts(builder: DatasetBuilder) -> None:
