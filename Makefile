@@ -34,18 +34,20 @@ FORCED = $(if $(FORCE),--Force-stage $(if $(filter 1,$(FORCE)),Source,$(FORCE)))
 SCHEDULER ?= local
 $(if $(filter-out local central,$(SCHEDULER)),$(error SCHEDULER: expected local or central, got $(SCHEDULER)))
 export TENSORCRAFT_SCHEDULER = $(SCHEDULER)
+# Where "make scheduler" listens, and where runs with SCHEDULER=central look for it.
+SCHEDULER_PORT ?= 8082
+export TENSORCRAFT_SCHEDULER_PORT = $(SCHEDULER_PORT)
 
 pipeline: setup ## run what is stale of Source, Records, Train, Report (ARGS="--Train-epochs 1", FORCE=Train)
-	@$(BIN)/luigi --module tasks Report $(FORCED) $(ARGS)
+	@$(BIN)/python -m tasks Report $(FORCED) $(ARGS)
 
 nightly: setup ## the same without anyone watching, and keep the report of today (UTC) (DATE=2026-11-20)
 	@$(BIN)/python -m tasks.unattended Nightly $(if $(DATE),--date $(DATE)) $(FORCED) $(ARGS)
 
 # The scheduler unpickles its state when it starts: whoever can write there runs code as this user.
 SCHEDULER_STATE ?= $(or $(XDG_STATE_HOME),$(HOME)/.local/state)/tensorcraft
-SCHEDULER_PORT ?= 8082
 
-scheduler: setup ## Luigi's central scheduler and visualiser, for SCHEDULER=central, on http://127.0.0.1:8082
+scheduler: setup ## Luigi's central scheduler and visualiser, for SCHEDULER=central, on loopback (SCHEDULER_PORT=8082)
 	@install -d -m 0700 "$(SCHEDULER_STATE)"
 	@echo "scheduler: http://127.0.0.1:$(SCHEDULER_PORT), state in $(SCHEDULER_STATE)"
 	@umask 077; LUIGI_CONFIG_PARSER=ini LUIGI_CONFIG_PATH="$${LUIGI_CONFIG_PATH:-central.ini}" \
@@ -63,16 +65,14 @@ verify: setup ## read every artefact to the last byte
 clean-stale: setup ## remove artefacts the present settings do not reach (DRY=1 only lists them)
 	@$(BIN)/python -m tasks.commands.clean_stale $(if $(DRY),--dry-run) $(ARGS)
 
-report-diff: setup ## what differs between two runs (A=<folder or fingerprint> B=<another>)
+report-diff: setup ## what differs between two runs (A=<name or fingerprint> B=<another>)
 	@$(BIN)/python -m tasks.commands.report_diff "$(A)" "$(B)" $(ARGS)
 
 export: setup ## the run as SavedModel and LiteRT, each held against Keras (ARGS as for pipeline)
-	@$(BIN)/luigi --module tasks Export $(ARGS)
+	@$(BIN)/python -m tasks Export $(ARGS)
 
-ROOT ?= data
-
-tensorboard: setup ## show all runs in TensorBoard, on this machine only (ROOT=data, ARGS="--port 6007")
-	@$(BIN)/tensorboard --logdir $(ROOT)/runs --host 127.0.0.1 $(ARGS)
+tensorboard: setup ## show all runs in TensorBoard, on this machine only (ARGS="--port 6007")
+	@$(BIN)/python -m tasks.commands.tensorboard $(ARGS)
 
 test: setup ## run the tests (ARGS="-k stream")
 	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not faults and not soak" $(ARGS)

@@ -4,13 +4,20 @@ Each says what was expected, what came and what to do. The console prints them a
 any other exception is a defect of ours, keeps its traceback and ends with exit code 1.
 """
 
+import re
 from collections.abc import Mapping
+
+# What TensorFlow's errors, which ours quote, say of its graph: "{{function_node __wrapped__…}}" and "[Op:…] name: ".
+_OF_A_GRAPH = re.compile(r"\{\{\w*node [^}]*\}\}\s*|\s*\[Op:\w+\](\s*name:)?")
 
 
 class PipelineError(Exception):
     """Base of every error whose message is written for the user."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return _OF_A_GRAPH.sub("", super().__str__()).rstrip()
 
 
 class SettingsError(PipelineError, ValueError):
@@ -68,6 +75,12 @@ class GateError(PipelineError):
     """The runs asked for are not as good as ``[Report]`` demands; the report is there all the same."""
 
     exit_code = 9
+
+
+class SchedulerUnavailableError(PipelineError):
+    """Luigi's central scheduler was asked for and does not answer."""
+
+    exit_code = 10
 
 
 class WorkerDiedError(PipelineError):

@@ -25,6 +25,10 @@ def heard_by(listener: Listener) -> Iterator[None]:
 
 
 def tell(what: str, done: int, total: int) -> None:
-    """Say that ``done`` of ``total`` images are done; what is done whole is over."""
+    """Say that ``done`` of ``total`` images are done; what is done whole is over.
+
+    Who counts by executions of several steps counts past the end: no listener hears of more than there is.
+    """
+    done = min(done, total)
     for listener in _listeners:
         listener(what, done, total)

@@ -1,19 +1,27 @@
 """The DAG: Source → Records → Train → Report (→ Nightly), as Luigi tasks. They wire; ``pipeline`` does the work.
 
 Importing this package loads ``config.ini`` from the project's folder, then ``central.ini`` where the environment says
-``TENSORCRAFT_SCHEDULER=central``. A file named by ``LUIGI_CONFIG_PATH`` is read after them and wins.
+``TENSORCRAFT_SCHEDULER=central`` (on port ``TENSORCRAFT_SCHEDULER_PORT``, or 8082). A file named by
+``LUIGI_CONFIG_PATH`` is read after them and wins.
 """
 
 import os
 import warnings
 from pathlib import Path
 
-import luigi.configuration
+from tasks.process import interrupt
+
+# The imports below take half a second, long enough for a Ctrl-C.
+interrupt.leave_while_importing()
+
 
 # Must be set before Keras is imported, which the tasks do when they run.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-# Without it Luigi warns that an .ini file is not its default kind.
+# Without it Luigi warns that an .ini file is not its default kind; it looks for one as soon as it is imported.
 os.environ.setdefault("LUIGI_CONFIG_PARSER", "ini")
+os.environ.setdefault("TENSORCRAFT_SCHEDULER_PORT", "8082")
+
+import luigi.configuration  # noqa: E402
 
 # Luigi's own RangeDaily and its settings for mail have parameters whose defaults are not of their type.
 warnings.filterwarnings("ignore", message='Parameter ".+" with value "None" is not of type string')

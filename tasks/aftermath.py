@@ -49,4 +49,4 @@ def _signal_number(name: str) -> int:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run_main(main)

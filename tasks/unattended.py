@@ -85,7 +85,7 @@ def _supervise(argv: Sequence[str], log_lines: int, secrets: set[str]) -> Outcom
     # In memory, not a pipe: nobody reads before the end, and a long backfill tells more than a pipe holds.
     told = os.memfd_create("events")
     process = subprocess.Popen(
-        [sys.executable, "-m", "luigi", *_MODULE, *argv],
+        [sys.executable, "-m", "tasks", *argv],
         env={**os.environ, events.DESCRIPTOR_VARIABLE: str(told)},
         pass_fds=[told],
         cwd=PROJECT_FOLDER,
@@ -233,4 +233,4 @@ def _logging_failures(what: str) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run_main(main)

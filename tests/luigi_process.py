@@ -13,7 +13,7 @@ FAST = ["--Train-epochs", "1", "--Train-global-batch-size", "64", "--Records-tra
 
 
 class Luigi:
-    """Runs ``luigi --module tasks Report`` on a storage root of its own."""
+    """Runs ``python -m tasks Report``, as ``make pipeline`` does, on a storage root of its own."""
 
     def __init__(self, folder: Path, data_dir: Path) -> None:
         folder.mkdir(exist_ok=True)
@@ -25,9 +25,9 @@ class Luigi:
     def write_config(self, more: str = "") -> None:
         self.config.write_text(f"[Storage]\nroot = {self.root}\n{more}\n")
 
-    def __call__(self, *args: str, command: tuple[str, ...] = ("-m", "luigi"), **how):
+    def __call__(self, *args: str, command: tuple[str, ...] = ("-m", "tasks"), **how):
         """Run the pipeline with these arguments; the finished process with its output as text."""
-        return self.python(*command, "--module", "tasks", "Report", *args, **how)
+        return self.python(*command, "Report", *args, **how)
 
     def status(self, *args: str, **how) -> dict[str, dict]:
         """Stage → state and reasons, as ``make status ARGS="--json"`` prints them."""
@@ -42,9 +42,9 @@ class Luigi:
 
     def start(self, *args: str) -> subprocess.Popen:
         """Start the pipeline without waiting for it."""
-        command = [sys.executable, "-m", "luigi", "--module", "tasks", "Report", *args]
+        command = [sys.executable, "-m", "tasks", "Report", *args]
         # Tests that are started in a shell's background ignore SIGINT, and so would what they start.
-        how = {"env": self.environment({}), "cwd": PROJECT, "text": True, "preexec_fn": _hear_interrupts}
+        how = {"env": self.environment({}), "cwd": PROJECT, "text": True, "preexec_fn": hear_interrupts}
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how)
 
     def environment(self, more: dict[str, str]) -> dict[str, str]:
@@ -52,7 +52,6 @@ class Luigi:
         return {
             **os.environ,
             "LUIGI_CONFIG_PATH": str(self.config),
-            "LUIGI_CONFIG_PARSER": "ini",
             "TFDS_DATA_DIR": str(self.data_dir),
             # No test downloads anything, not even where there is a network.
             "HTTP_PROXY": "http://127.0.0.1:9",
@@ -74,5 +73,5 @@ class Luigi:
         return json.loads((self.root / "report" / "report.json").read_text())
 
 
-def _hear_interrupts() -> None:
+def hear_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,9 +1,10 @@
 """``make verify`` and ``make clean-stale``, in processes of their own."""
 
+import importlib
 import json
 
 import pytest
-from luigi_process import FAST
+from luigi_process import FAST, Luigi
 
 from pipeline.artefacts.manifest import seal
 
@@ -16,7 +17,67 @@ def luigi(first_run, tmp_path):
 def test_verify_reads_every_artefact(luigi):
     done = luigi.python("-m", "tasks.commands.verify")
     assert done.returncode == 0, done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["whole"] * 4
+    *artefacts, summary = done.stdout.splitlines()
+    assert [line.split()[0] for line in artefacts] == ["whole"] * 4
+    manifests = [json.loads(path.read_text()) for path in luigi.root.glob("**/manifest.json")]
+    read = sum(entry["bytes"] for manifest in manifests for entry in manifest["files"])
+    assert summary == f"4 artefacts under {luigi.root}: 4 whole, {read:,} bytes read; 0 damaged"
+
+
+def test_verify_reads_the_root_that_was_asked_for(luigi, first_run):
+    run = next(luigi.root.glob("runs/*"))
+    (run / "run.json").write_text((run / "run.json").read_text().replace('"finished"', '"skipped" '))
+    next(luigi.root.glob("runs/*/model.keras")).unlink()
+    first, second = sorted(luigi.root.glob("records/*/*-train.tfrecord-*"))[:2]
+    one, other = first.read_bytes(), second.read_bytes()
+    first.write_bytes(other), second.write_bytes(one)
+    # The root of the settings file is another, of which all is well.
+    done = first_run.python("-m", "tasks.commands.verify", "--Storage-root", str(luigi.root))
+    assert done.returncode == 4, done.stderr
+    damaged = [line for line in done.stdout.splitlines() if line.startswith("damaged")]
+    assert [str(luigi.root) in line for line in damaged] == [True, True]
+    assert f"under {luigi.root}: 2 whole" in done.stdout
+
+
+def test_verify_of_a_root_without_artefacts_is_an_error(luigi, tmp_path):
+    done = luigi.python("-m", "tasks.commands.verify", "--Storage-root", str(tmp_path / "nothing"))
+    assert done.returncode == 2
+    assert f"{tmp_path / 'nothing'}: expected artefacts to verify, found none" in done.stderr
+
+
+def test_every_command_looks_at_the_root_that_was_asked_for(luigi, tmp_path):
+    """The root of the settings file is empty: what is found can only be the other's."""
+    empty = Luigi(tmp_path / "empty", luigi.data_dir)
+    here = ["--Storage-root", str(luigi.root), *FAST]
+    assert {entry["state"] for entry in empty.status(*here).values()} == {"fresh"}
+    doctor = empty.python("-m", "tasks.commands.doctor", "--json", *here, "--Train-device", "cpu")
+    assert json.loads(doctor.stdout)["checks"]["storage"]["says"].startswith(f"{luigi.root}, ")
+    other = ["--Storage-root", str(luigi.root), *FAST[2:], "--Train-epochs", "2"]
+    run = next(luigi.root.glob("runs/*"))
+    assert str(run) in empty.python("-m", "tasks.commands.clean_stale", "--dry-run", *other).stdout
+    digits = run.name.rpartition("-")[2]
+    diff = empty.python("-m", "tasks.commands.report_diff", digits, digits, "--Storage-root", str(luigi.root))
+    assert diff.stdout == "The two runs do not differ.\n", diff.stderr
+    done = empty.python("-m", "tasks.unattended", "Nightly", "--date", "2026-11-01", *here)
+    assert done.returncode == 0, done.stderr
+    assert (luigi.root / "schedule.json").is_file()
+    assert not empty.root.exists()
+
+
+@pytest.mark.parametrize("name", ["status", "doctor", "verify", "clean_stale", "report_diff", "tensorboard"])
+def test_a_command_takes_the_beginning_of_its_own_flag_for_a_setting(name):
+    """All else that is not its own is handed to Luigi, which refuses what it does not know."""
+    command = importlib.import_module(f"tasks.commands.{name}")
+    given = ["A", "B"] if name == "report_diff" else []
+    _, overrides = command.parser().parse_known_args([*given, "--j", "--dry", "--Train-epochs", "1", "--po=1"])
+    assert overrides == ["--j", "--dry", "--Train-epochs", "1", "--po=1"]
+
+
+@pytest.mark.parametrize("command", ["status", "clean_stale --dry-run", "verify", "report_diff"])
+def test_a_command_warns_of_nothing_that_is_not_the_users(luigi, command):
+    given = [next(luigi.root.glob("runs/*")).name] * 2 if command == "report_diff" else []
+    done = luigi.python("-m", *f"tasks.commands.{command}".split(), *given, *FAST)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_verify_finds_a_flipped_bit(luigi):

@@ -42,7 +42,7 @@ def test_it_runs_from_another_folder_too(luigi, tmp_path):
 
 
 def test_the_bare_command_works(luigi):
-    done = luigi(*FAST, command=(str(Path(sys.executable).with_name("luigi")),))
+    done = luigi(*FAST, command=(str(Path(sys.executable).with_name("luigi")), "--module", "tasks"))
     assert done.returncode == 0
     assert "Nothing to do" in done.stderr
 

@@ -107,7 +107,7 @@ def test_a_run_that_was_skipped_has_nothing_to_export(small_records, tmp_path):
 
 def test_the_stage_exports_the_run_once_and_the_report_says_what_each_form_is_worth(first_run, tmp_path):
     luigi = first_run.copy(tmp_path)
-    command = ["-m", "luigi", "--module", "tasks", "Export", *FAST, "--Export-calibration-examples", "20"]
+    command = ["-m", "tasks", "Export", *FAST, "--Export-calibration-examples", "20"]
     done = luigi.python(*command)
     assert done.returncode == 0, done.stderr
     assert "LiteRT int8" in done.stdout

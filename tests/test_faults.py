@@ -4,6 +4,7 @@ Each kind has a short form that ``make test`` runs and a whole one for ``make te
 """
 
 import contextlib
+import json
 import random
 import re
 import shutil
@@ -399,17 +400,49 @@ def test_a_stage_past_its_time_limit_is_stopped_in_order(first_run, tmp_path, co
     count["time limits"] += 1
 
 
-def test_a_stage_that_hangs_outside_python_is_ended_by_force(tmp_path):
+DEAF = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM]); ctypes.CDLL(None).sleep(600)"
+IGNORING = """
+while True:
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        pass
+"""
+
+
+@pytest.mark.parametrize("hang", [DEAF, IGNORING], ids=["in C", "ignoring the exception"])
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_a_stage_that_hangs_past_its_limit_is_ended_by_force_with_the_limits_code(hang, log_format):
     code = (
-        "import signal, time\n"
-        "from tasks.process import interrupt\n"
+        "import ctypes, signal, threading\n"
+        "from tasks.process import console, interrupt\n"
         "interrupt.GRACE_SECONDS = 1\n"
-        "interrupt.listen()\n"
-        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])\n"
-        "with interrupt.time_limit('Train', 1):\n"
-        "    time.sleep(60)\n"
+        f"console.configure(); console.log_as({log_format!r})\n"
+        f"with interrupt.time_limit('Train', 1):\n    exec({hang!r})\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "Timeout" in done.stderr
-    assert "time_limit" in done.stderr or "<string>" in done.stderr
+    assert done.returncode == TIME_LIMIT, done.stderr
+    assert 'File \\"<string>\\"' in done.stderr or 'File "<string>"' in done.stderr, "where it hangs"
+    last = done.stderr.splitlines()[-1]
+    if log_format == "json":
+        *_, last = map(json.loads, done.stderr.splitlines())
+        assert (last["error"], last["exit_code"]) == ("TimeLimitError", TIME_LIMIT)
+        assert "[Train] time_limit_seconds" in last["message"]
+    else:
+        assert "ERROR TimeLimitError: Train: not done after 1 s." in last
+
+
+@pytest.mark.faults
+def test_a_worker_that_hangs_past_its_limit_ends_the_run_with_the_limits_code(first_run, tmp_path):
+    """Luigi forks the worker, and learns no more than that it died."""
+    code = (
+        "import sys, threading, luigi.retcodes, tasks\n"
+        "from tasks.process import interrupt\n"
+        "interrupt.GRACE_SECONDS = 1\n"
+        f"def hang(self, folder):\n    exec({IGNORING!r}, globals())\n"
+        "tasks.Report.make = hang\n"
+        "luigi.retcodes.run_with_retcodes(sys.argv[1:])\n"
+    )
+    report = ["--module", "tasks", "Report", *FAST, "--workers", "2", "--Force-stage", "Report"]
+    done = first_run.copy(tmp_path).python("-c", code, *report, "--Report-time-limit-seconds", "1")
+    assert done.returncode == TIME_LIMIT, done.stderr

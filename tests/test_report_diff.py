@@ -1,6 +1,11 @@
 """What ``make report-diff`` says of two runs."""
 
+import re
+import subprocess
+import sys
+
 import pytest
+from luigi_process import PROJECT
 from report_runs import RUN, write_evaluation
 
 from pipeline.artefacts.manifest import write_manifest
@@ -90,3 +95,28 @@ def test_the_command_takes_folders_and_beginnings_of_names(first_run, tmp_path):
     assert done.returncode == 2
     assert folder.name in done.stderr
     assert RUN["model"] in folder.name
+
+
+def test_a_folder_outside_the_runs_is_refused_and_nobody_is_advised_to_remove_it(first_run, make_run, tmp_path):
+    luigi = first_run.copy(tmp_path)
+    outside = make_run("outside")
+    (luigi.root / "runs" / "link").symlink_to(outside)
+    run = next(path for path in luigi.root.glob("runs/*") if not path.is_symlink())
+    for name in ("../../../etc", "/etc", str(outside), str(luigi.root / "runs" / "link"), "link", str(luigi.root)):
+        done = luigi.python("-m", "tasks.commands.report_diff", name, run.name)
+        assert done.returncode == 2
+        assert f"A: expected a run in {luigi.root / 'runs'}, " in done.stderr
+        assert f"got {name!r}; known: {run.name}\n" in done.stderr
+        assert "emove" not in done.stderr
+
+
+def test_without_both_runs_there_is_the_usage():
+    recipe = re.search(r"tasks\.commands\.report_diff (.*) \$\(ARGS\)", (PROJECT / "Makefile").read_text())[1]
+    assert recipe == '"$(A)" "$(B)"', "make hands on what it was given, nothing too"
+    for given in (["", ""], ["a", ""]):
+        done = subprocess.run(
+            [sys.executable, "-m", "tasks.commands.report_diff", *given], cwd=PROJECT, capture_output=True, text=True
+        )
+        assert done.returncode == 2
+        assert done.stderr.startswith("usage: make report-diff A=<run> B=<run>")
+        assert f"argument {'A' if given[0] == '' else 'B'}: a run's folder" in done.stderr

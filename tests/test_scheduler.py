@@ -7,10 +7,12 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import requests
+from listeners import listening_webhook
 from luigi_process import FAST, PROJECT, Luigi
 
 ONE_EPOCH = FAST[2:]
@@ -116,11 +118,53 @@ def test_a_failed_run_leaves_and_the_next_one_tries_again(first_run, tmp_path, s
     assert luigi(*FAST[:2], *FAST[4:], "--Train-global-batch-size", "32").returncode == 0
 
 
-def test_a_scheduler_that_is_not_there_ends_the_run_with_an_error(first_run, tmp_path, scheduler):
-    luigi = central(first_run.copy(tmp_path), scheduler)
-    luigi.write_config("[core]\nscheduler_port = 9\nrpc_retry_attempts = 1\nrpc_retry_wait = 1")
-    done = luigi(*FAST)
-    assert done.returncode == 1
+@pytest.fixture
+def not_luigi() -> Iterator[int]:
+    """The port of a server that knows nothing of Luigi."""
+    with listening_webhook() as webhook:
+        yield int(webhook.url.split(":")[2].split("/")[0])
+
+
+def test_a_scheduler_that_is_not_there_is_one_line_with_the_remedy(first_run, tmp_path, not_luigi):
+    luigi = first_run.copy(tmp_path)
+    environment = luigi.environment
+    luigi.environment = lambda more: environment({"TENSORCRAFT_SCHEDULER": "central", "NO_PROXY": "127.0.0.1", **more})
+    for port in (9, not_luigi):
+        done = luigi(*FAST, TENSORCRAFT_SCHEDULER_PORT=str(port))
+        assert done.returncode == 10
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"ERROR SchedulerUnavailableError: http://127.0.0.1:{port}: expected Luigi's central")
+        assert line.endswith("Start it with make scheduler, or run without it: SCHEDULER=local.")
+    assert luigi.artefacts("runs").keys() == first_run.artefacts("runs").keys()
+
+
+def test_a_scheduler_that_goes_away_later_is_one_line_too(first_run, tmp_path):
+    """What ``luigi`` itself finds, which asks again before it gives up."""
+    luigi = first_run.copy(tmp_path)
+    luigi.write_config(
+        "[core]\nlocal_scheduler = false\nscheduler_port = 9\nrpc_retry_attempts = 2\nrpc_retry_wait = 1"
+    )
+    done = luigi(*FAST, command=("-m", "luigi", "--module", "tasks"), LUIGI_CONFIG_PARSER="ini")
+    assert done.returncode == 10, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("ERROR SchedulerUnavailableError: ") == 1
+
+
+def test_a_port_that_is_no_number_is_refused(first_run):
+    done = first_run(*FAST, TENSORCRAFT_SCHEDULER="central", TENSORCRAFT_SCHEDULER_PORT="eighty")
+    assert done.returncode == 2
+    assert "SCHEDULER_PORT is expected to be a number" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_one_setting_moves_the_scheduler_and_the_runs_that_ask_it():
+    code = "import luigi.interface, tasks; print('asked at', luigi.interface.core().scheduler_port)"
+    recipe = f'show:\n\t@{sys.executable} -c "{code}"\n'
+    asked = ["make", "--no-print-directory", "-f", "Makefile", "-f", "-", "SCHEDULER=central", "SCHEDULER_PORT=8092"]
+    how = {"cwd": PROJECT, "capture_output": True, "text": True, "check": True}
+    assert subprocess.run([*asked, "show"], input=recipe, **how).stdout == "asked at 8092\n"
+    dry = subprocess.run([*asked, "--dry-run", "--old-file=setup", "scheduler"], input="", **how).stdout
+    assert "--port 8092" in dry
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from pathlib import Path
 
 import pytest
 from luigi_process import PROJECT
@@ -23,14 +22,12 @@ def tensorboard(small_records, tmp_path_factory):
     root = tmp_path_factory.mktemp("root")
     (root / "runs").mkdir()
     run(small_records, root / "runs" / "cnn", epochs=2, profile_steps=PROFILED_STEPS)
-    recipe = re.search(r"^\t@(\$\(BIN\)/tensorboard .*)$", (PROJECT / "Makefile").read_text(), re.MULTILINE)[1]
-    known = {"$(BIN)/": "", "$(ROOT)": str(root), "$(ARGS)": "--port 0 --load_fast=false"}
+    recipe = re.search(r"^\t@(\$\(BIN\)/python .*tensorboard.*)$", (PROJECT / "Makefile").read_text(), re.MULTILINE)[1]
+    known = {"$(BIN)/python": sys.executable, "$(ARGS)": f"--port 0 --load_fast=false --Storage-root {root}"}
     for name, value in known.items():
         recipe = recipe.replace(name, value)
-    program, *arguments = recipe.split()
 
-    command = [str(Path(sys.executable).with_name(program)), *arguments]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(recipe.split(), stderr=subprocess.PIPE, text=True, cwd=PROJECT) as process:
         try:
             address = next(found[0] for line in process.stderr if (found := re.search(r"http://[^ ]+", line)))
             yield lambda path, **body: ask(f"{address.rstrip('/')}/data/{path}", body)

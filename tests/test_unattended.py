@@ -161,7 +161,7 @@ def test_mail_goes_out_through_luigis_own_settings(unattended, webhook):
 def test_a_run_that_is_ended_from_outside_is_told_with_its_stage(unattended, webhook, name, code):
     process = unattended.start_nightly("--Train-seed", "1", "--Train-epochs", "100000")
     assert any("epoch 1/" in line for line in process.stderr), "training never began"
-    (run,) = [child for child in psutil.Process(process.pid).children() if "luigi" in child.cmdline()]
+    (run,) = [child for child in psutil.Process(process.pid).children() if "tasks" in child.cmdline()]
     # SIGKILL hits the run alone, as the kernel does when memory is short; SIGTERM comes from whoever started us.
     (run.kill if name == "SIGKILL" else process.terminate)()
     process.communicate(timeout=60)

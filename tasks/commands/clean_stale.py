@@ -3,6 +3,7 @@
 What a dated report was asked for stays: such a run's times cannot be measured again. Records can be made again.
 """
 
+import argparse
 from pathlib import Path
 
 from pipeline.artefacts.manifest import MANIFEST_NAME, discard, read_manifest
@@ -15,16 +16,19 @@ from tasks.stage import Stage
 from tasks.storage import root_folder
 
 
-def main(argv: list[str]) -> int:
+def parser() -> argparse.ArgumentParser:
+    """The command's own flags."""
+    own = command.parser("clean-stale", "Remove artefacts that the present settings do not reach.")
+    own.add_argument("--dry-run", action="store_true", help="only list them (make clean-stale DRY=1)")
+    return own
+
+
+def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """List what is not reached, with sizes, and remove it unless ``--dry-run``."""
-    parser = command.parser("clean-stale", "Remove artefacts that the present settings do not reach.")
-    parser.add_argument("--dry-run", action="store_true", help="only list them (make clean-stale DRY=1)")
-    arguments, overrides = parser.parse_known_args(argv)
-    with command.stages_of(overrides) as stages:
-        if not all(stage.is_known() for stage in stages):
-            raise SettingsError("what the present settings reach is not known before the source is: run make pipeline")
-        lock.hold()
-        stale = unreached(stages)
+    if not all(stage.is_known() for stage in stages):
+        raise SettingsError("what the present settings reach is not known before the source is: run make pipeline")
+    lock.hold()
+    stale = unreached(stages)
     for folder, size in stale.items():
         print(f"{size / 1e6:10.1f} MB  {folder}")
     print(f"{sum(stale.values()) / 1e6:10.1f} MB in {len(stale)} artefacts{' (not removed)' * arguments.dry_run}")
@@ -63,4 +67,4 @@ def size_bytes(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, parser())

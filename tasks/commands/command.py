@@ -1,4 +1,8 @@
-"""What the commands beside the pipeline share: flags of their own, and the DAG that Luigi's overrides describe."""
+"""What the commands beside the pipeline share: flags of their own, and the DAG that Luigi's overrides describe.
+
+A command's whole work happens inside the overrides: what is computed before or after them (the storage root above all)
+would be that of the settings file, whatever root was asked for.
+"""
 
 import argparse
 import contextlib
@@ -8,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from luigi.cmdline_parser import CmdlineParser
 
 from pipeline.errors import PipelineError
+from tasks.process import console
 from tasks.stage import Stage
 
 
@@ -38,21 +43,35 @@ def by_name(stages: Sequence[Stage]) -> dict[str, Stage]:
     return named
 
 
-def parser(name: str, description: str) -> argparse.ArgumentParser:
+def parser(name: str, description: str, **more: str) -> argparse.ArgumentParser:
     """A parser for a command's own flags; what it does not know is an override for Luigi."""
     return argparse.ArgumentParser(
         prog=f"make {name}",
         description=description,
         epilog=f'Settings as for the pipeline: make {name} ARGS="--Train-epochs 1".',
+        # The beginning of a flag of ours may be a setting.
+        allow_abbrev=False,
+        **more,
     )
 
 
-def run(main: Callable[[list[str]], int]) -> None:
-    """Run a command to its exit code; an error written for the user ends with its own."""
+def run(body: Callable[[argparse.Namespace, list[Stage]], int], own: argparse.ArgumentParser) -> None:
+    """Run a command to its exit code: all of it under the overrides that follow its own flags."""
+
+    def main(argv: list[str]) -> int:
+        arguments, overrides = own.parse_known_args(argv)
+        with stages_of(overrides) as stages:
+            return body(arguments, stages)
+
+    run_main(main)
+
+
+def run_main(main: Callable[[list[str]], int]) -> None:
+    """Run a program that takes its whole command line itself; an error written for the user ends with its own code."""
     try:
         sys.exit(main(sys.argv[1:]))
     except PipelineError as error:
-        print(f"ERROR {type(error).__name__}: {error}", file=sys.stderr)
+        console.show(error)
         sys.exit(error.exit_code)
 
 

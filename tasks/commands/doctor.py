@@ -1,5 +1,6 @@
 """``make doctor``: whether a run would work here, and the hardware receipt of this machine, without training."""
 
+import argparse
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -20,25 +21,27 @@ from tasks.train import Train
 _DISTRIBUTION = "tensorcraft"
 
 
-def main(argv: list[str]) -> int:
+def parser() -> argparse.ArgumentParser:
+    """The command's own flags."""
+    own = command.parser("doctor", "Whether a run would work here, and what hardware it would really use.")
+    own.add_argument("--json", action="store_true", help="one JSON object, for programs")
+    return own
+
+
+def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Print a line for each check and the receipt; 0 only if a run would work, else the first failure's exit code."""
-    parser = command.parser("doctor", "Whether a run would work here, and what hardware it would really use.")
-    parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
-    arguments, overrides = parser.parse_known_args(argv)
-    console.configure()
     receipt: dict = {}
-    with command.stages_of(overrides) as stages:
-        source, records = Source(), Records()
-        trains = {train.device: train for train in stages if isinstance(train, Train)}
-        checks = {
-            "packages": check_packages,
-            "storage": lambda: check_storage(stages),
-            "dataset": lambda: check_dataset(source),
-            "runner": lambda: check_runner(records),
-            # A sweep asks for several.
-            **{f"device {name}": partial(check_device, train, receipt) for name, train in trains.items()},
-        }
-        results = {name: _ask(check) for name, check in checks.items()}
+    source, records = Source(), Records()
+    trains = {train.device: train for train in stages if isinstance(train, Train)}
+    checks = {
+        "packages": check_packages,
+        "storage": lambda: check_storage(stages),
+        "dataset": lambda: check_dataset(source),
+        "runner": lambda: check_runner(records),
+        # A sweep asks for several.
+        **{f"device {name}": partial(check_device, train, receipt) for name, train in trains.items()},
+    }
+    results = {name: _ask(check) for name, check in checks.items()}
     if arguments.json:
         answers = {name: {"ok": code == 0, "says": says} for name, (code, says) in results.items()}
         print(json.dumps({"checks": answers, "receipt": receipt}, indent=1))
@@ -147,4 +150,4 @@ def _flattened(value: Mapping, path: str = "") -> Iterator[tuple[str, object]]:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, parser())

@@ -1,23 +1,31 @@
 """``make report-diff A=… B=…``: what differs between two runs."""
 
+import argparse
 import shutil
 from pathlib import Path
 
 from pipeline.errors import SettingsError
 from tasks.commands import command
+from tasks.stage import Stage
 from tasks.storage import root_folder
 from tasks.train import Train
 
 
-def main(argv: list[str]) -> int:
-    """Print a table of what differs between the runs A and B."""
-    about = "What differs between two runs: settings, data, code, versions, hardware, metrics."
-    parser = command.parser("report-diff", about)
+def parser() -> argparse.ArgumentParser:
+    """The command's own arguments, both of which ``make`` passes on though nobody named them."""
+    own = command.parser(
+        "report-diff",
+        "What differs between two runs: settings, data, code, versions, hardware, metrics.",
+        usage='make report-diff A=<run> B=<run> [ARGS="--Storage-root ..."]',
+    )
     for name in ("A", "B"):
-        parser.add_argument(name, help="a run's folder, or the beginning of its name or fingerprint")
-    arguments, overrides = parser.parse_known_args(argv)
-    with command.stages_of(overrides):
-        folders = [_folder_of(run) for run in (arguments.A, arguments.B)]
+        own.add_argument(name, type=_named, help="a run's folder, or the beginning of its name or fingerprint")
+    return own
+
+
+def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
+    """Print a table of what differs between the runs A and B."""
+    folders = [_folder_of(name, getattr(arguments, name)) for name in ("A", "B")]
     from pipeline.report.diff import compare_runs, format_differences
 
     width = shutil.get_terminal_size((120, 24)).columns
@@ -25,16 +33,31 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _folder_of(run: str) -> Path:
-    if Path(run).is_dir():
-        return Path(run)
-    runs = sorted((root_folder() / Train.kind).glob("[!.]*"))
+def _named(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("a run's folder, or the beginning of its name or fingerprint, is missing")
+    return text
+
+
+def _folder_of(argument: str, run: str) -> Path:
+    """The run that was asked for; nothing outside the runs' own folder is one, wherever a link leads.
+
+    Raises:
+        SettingsError: there is no such run, or several.
+    """
+    place = root_folder() / Train.kind
+    runs = [path for path in sorted(place.glob("[!.]*")) if path.is_dir() and path.resolve().parent == place]
+    if Path(run).resolve() in runs:
+        return Path(run).resolve()
     found = [folder for folder in runs if folder.name.startswith(run) or folder.name.rpartition("-")[2].startswith(run)]
-    if not run or len(found) != 1:
+    if len(found) != 1:
         known = ", ".join(folder.name for folder in found or runs) or "none"
-        raise SettingsError(f"A, B: expected a run's folder or the beginning of its name, got {run!r}; known: {known}")
+        raise SettingsError(
+            f"{argument}: expected a run in {place}, by its folder or the beginning of its name or fingerprint, got "
+            f"{run!r}; known: {known}"
+        )
     return found[0]
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, parser())

@@ -1,20 +1,24 @@
 """``make status``: each stage with its state and, where it is not fresh, why. Reads manifests and changes nothing."""
 
+import argparse
 import json
 
 from pipeline.unattended.nights import missing_between, whole_nights
 from tasks.commands import command
 from tasks.report import history_folder
-from tasks.stage import Condition
+from tasks.stage import Condition, Stage
 
 
-def main(argv: list[str]) -> int:
+def parser() -> argparse.ArgumentParser:
+    """The command's own flags."""
+    own = command.parser("status", "Each stage: fresh, stale, missing or damaged, and why.")
+    own.add_argument("--json", action="store_true", help="one JSON object, for programs")
+    return own
+
+
+def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Print the state of every stage."""
-    parser = command.parser("status", "Each stage: fresh, stale, missing or damaged, and why.")
-    parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
-    arguments, overrides = parser.parse_known_args(argv)
-    with command.stages_of(overrides) as stages:
-        conditions = {name: stage.condition() for name, stage in command.by_name(stages).items()} | _of_nights()
+    conditions = {name: stage.condition() for name, stage in command.by_name(stages).items()} | _of_nights()
     if arguments.json:
         print(json.dumps({name: {"state": c.state, "reasons": c.reasons} for name, c in conditions.items()}, indent=1))
     else:
@@ -38,4 +42,4 @@ def _of_nights() -> dict[str, Condition]:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, parser())

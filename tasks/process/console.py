@@ -19,8 +19,9 @@ from pathlib import Path
 import luigi.interface
 import luigi.retcodes
 from luigi.parameter import UnconsumedParameterWarning
+from luigi.rpc import RPCError
 
-from pipeline.errors import PipelineError
+from pipeline.errors import PipelineError, SchedulerUnavailableError
 from tasks.process import events, interrupt
 from tasks.process.json_log import JsonFormatter
 from tasks.process.live import LiveHandler
@@ -29,6 +30,9 @@ from tasks.process.live import LiveHandler
 RUN_ID = uuid.uuid4().hex
 
 _HANDLER_NAME = "tensorcraft-console"
+
+#: What to do where Luigi's central scheduler does not answer.
+SCHEDULER_REMEDY = "Start it with make scheduler, or run without it: SCHEDULER=local."
 
 _logger = logging.getLogger(__name__)
 
@@ -43,7 +47,7 @@ def configure() -> None:
     handler = LiveHandler()
     handler.name = _HANDLER_NAME
     handler.addFilter(_is_news)
-    handler.setFormatter(_OneMessage("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+    handler.setFormatter(_OneMessage("%(asctime)s %(run)s%(message)s", datefmt="%H:%M:%S"))
     logging.getLogger().addHandler(handler)
     for name in ("pipeline", "tasks"):
         logging.getLogger(name).setLevel(logging.INFO)
@@ -65,8 +69,25 @@ def log_as(log_format: str) -> None:
     (handler,) = (handler for handler in logging.getLogger().handlers if handler.name == _HANDLER_NAME)
     if log_format == "text":
         handler.show_progress()
-    elif not isinstance(handler.formatter, _OneObject):
+    elif not _writes_json():
         handler.setFormatter(_OneObject(RUN_ID))
+        # Python writes them to stderr by itself.
+        logging.captureWarnings(True)
+
+
+def name_run(name: str) -> None:
+    """Name the run of a sweep that is at work, in every line until another is; empty: none."""
+    for handler in logging.getLogger().handlers:
+        if handler.name == _HANDLER_NAME:
+            handler.run = name
+
+
+def show(error: PipelineError) -> None:
+    """Tell of an error that ends the process: one line, or one object where the log is of those."""
+    if _writes_json():
+        _logger.error("%s", error, exc_info=error)
+    else:
+        print(f"ERROR {type(error).__name__}: {error}", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -89,7 +110,11 @@ def quiet_imports() -> Iterator[None]:
             sys.stderr.flush()
             os.dup2(terminal, 2)
             written.seek(0)
-            os.write(2, b"".join(line for line in written if not _CHATTER.match(line)))
+            said = [line for line in written if not _CHATTER.match(line)]
+            if not _writes_json():
+                os.write(2, b"".join(said))
+            for line in said if _writes_json() else ():
+                _logger.warning("%s", line.decode(errors="replace").rstrip())
 
 
 @contextlib.contextmanager
@@ -163,14 +188,25 @@ class _OneObject(JsonFormatter):
 def _for_the_user(error: BaseException | None) -> PipelineError | None:
     """The error written for the user in a chain of causes: Luigi and Beam wrap what a stage raises."""
     while error is not None and not isinstance(error, PipelineError):
+        if isinstance(error, RPCError):
+            return SchedulerUnavailableError(f"{error}. {SCHEDULER_REMEDY}")
         error = error.__cause__ or error.__context__
     return error
 
 
 def _report_uncaught(kind: type[BaseException], error: BaseException, traceback: object) -> None:
     if issubclass(kind, KeyboardInterrupt):
-        print("\nInterrupted. Finished stages are kept; run again to go on.", file=sys.stderr)
+        if _writes_json():
+            _logger.warning(interrupt.MESSAGE)
+        else:
+            print(f"\n{interrupt.MESSAGE}", file=sys.stderr)
     elif (known := _for_the_user(error)) is not None:
-        print(f"ERROR {type(known).__name__}: {known}", file=sys.stderr)
+        show(known)
+    elif _writes_json():
+        _logger.critical("%s", error, exc_info=(kind, error, traceback))
     else:
         sys.__excepthook__(kind, error, traceback)
+
+
+def _writes_json() -> bool:
+    return any(isinstance(handler.formatter, _OneObject) for handler in logging.getLogger().handlers)

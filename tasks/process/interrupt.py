@@ -2,21 +2,44 @@
 
 Each is a signal that raises KeyboardInterrupt in the stage, which then clears away what is unfinished. Beam wraps even
 that into an error of its own, so the signals are remembered: what leaves the stage says what happened. Code that hangs
-outside Python hears no signal: past its time limit a watchdog shows where every thread stands and ends the process.
+outside Python, or ignores the exception, is not ended by it: past its time limit a watchdog shows where every thread
+stands and ends the process.
+
+Imported before all else (see tasks/__init__.py): it must stay light.
 """
 
 import contextlib
 import faulthandler
+import logging
+import multiprocessing
+import os
 import signal
+import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 
 from pipeline.errors import PipelineError, TimeLimitError
 
+#: What an interrupted process says, whenever it was.
+MESSAGE = "Interrupted. Finished stages are kept; run again to resume."
+
 # For the way out of a running step and the clearing away.
 GRACE_SECONDS = 30
 
 _received: list[int] = []
+
+_logger = logging.getLogger(__name__)
+
+
+def leave_while_importing() -> None:
+    """Let Ctrl-C end the process by one line until ``listen``: nothing is begun yet that would have to be cleared away.
+
+    Only where one of our own modules is the program: another that imports them has its own way to end. While Python
+    looks for the module that ``-m`` names it says so, and imports this package.
+    """
+    if sys.argv[:1] == ["-m"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)
 
 
 def listen() -> None:
@@ -24,7 +47,7 @@ def listen() -> None:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _interrupt)
         signal.signal(signal.SIGALRM, _interrupt)
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _leave):
             signal.signal(signal.SIGINT, _interrupt)
 
 
@@ -37,27 +60,58 @@ def time_limit(stage: str, seconds: int) -> Iterator[None]:
         TimeLimitError: the time is over; names the setting.
     """
     _received.clear()
+    beyond = TimeLimitError(
+        f"{stage}: not done after {seconds} s. Finished stages and epochs are kept, run again to resume, or raise "
+        f"[{stage}] time_limit_seconds (0: no limit)."
+    )
+    watchdog = threading.Timer(seconds + GRACE_SECONDS, _end_by_force, [beyond])
+    watchdog.daemon = True
     if seconds:
         signal.alarm(seconds)
-        faulthandler.dump_traceback_later(seconds + GRACE_SECONDS, exit=True)
+        watchdog.start()
+        # Code that never lets go of Python's lock stops the watchdog too; this needs no lock, and knows no code but 1.
+        faulthandler.dump_traceback_later(seconds + 3 * GRACE_SECONDS, exit=True)
     try:
         yield
     except PipelineError:
         raise
     except (Exception, KeyboardInterrupt):
         if signal.SIGALRM in _received:
-            raise TimeLimitError(
-                f"{stage}: not done after {seconds} s. Finished stages and epochs are kept, run again to go on, or "
-                f"raise [{stage}] time_limit_seconds (0: no limit)."
-            ) from None
+            raise beyond from None
         if _received:
+            if multiprocessing.parent_process() is not None:
+                # A worker that Luigi forked: the first process tells of it, this one would add a traceback.
+                os._exit(128 + signal.SIGINT)
             raise KeyboardInterrupt from None
         raise
     finally:
         signal.alarm(0)
+        watchdog.cancel()
         faulthandler.cancel_dump_traceback_later()
+
+
+def _end_by_force(beyond: TimeLimitError) -> None:
+    # The thread that hangs may hold the log's lock.
+    unheard = threading.Timer(GRACE_SECONDS, os._exit, [beyond.exit_code])
+    unheard.daemon = True
+    unheard.start()
+    with tempfile.TemporaryFile() as stacks:
+        faulthandler.dump_traceback(stacks)
+        stacks.seek(0)
+        _logger.warning("hangs, and is ended by force:\n%s", stacks.read().decode(errors="replace").rstrip())
+    # Through Luigi's own logger: so the first process learns of the code where this is a worker that Luigi forked.
+    logging.getLogger("luigi-interface").error("%s", beyond, exc_info=beyond)
+    os._exit(beyond.exit_code)
 
 
 def _interrupt(signum: int, _: object) -> None:
     _received.append(signum)
     raise KeyboardInterrupt
+
+
+def _leave(signum: int, _: object) -> None:
+    # Not by print: the signal may have come in the middle of one.
+    os.write(2, f"\n{MESSAGE}\n".encode())
+    # As if nobody had listened: a shell sees from it that its script was interrupted too.
+    signal.signal(signum, signal.SIG_DFL)
+    os.kill(os.getpid(), signum)

@@ -8,7 +8,7 @@ import luigi
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: time, level, logger, message, run and stage; of an error its kind and exit code too."""
+    """One object a line: time, level, logger, message, run id, stage; the run of a sweep; an error's kind and code."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__()
@@ -29,6 +29,8 @@ class JsonFormatter(logging.Formatter):
             "run_id": self._run_id,
             "stage": self._stage,
         }
+        if getattr(record, "run", ""):
+            fields["run"] = record.run
         if error is not None:
             fields |= {"error": type(error).__name__, "exit_code": getattr(error, "exit_code", 1)}
             fields |= {"traceback": self.formatException(record.exc_info)}

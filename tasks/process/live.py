@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 from pipeline import progress
+from tasks.process.json_log import JsonFormatter
 
 
 class LiveHandler(logging.StreamHandler):
@@ -19,6 +20,8 @@ class LiveHandler(logging.StreamHandler):
 
     def __init__(self) -> None:
         super().__init__()
+        #: The run of a sweep that is at work, empty where there is none.
+        self.run = ""
         self._line: Progress | None = None
         self._console: Console | None = None
 
@@ -27,6 +30,11 @@ class LiveHandler(logging.StreamHandler):
         if self._console is None and sys.stderr.isatty():
             self._console = Console(stderr=True, highlight=False)
             progress.listen(self._show)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as the formatter writes it, which is told of the run."""
+        record.run = self.run if isinstance(self.formatter, JsonFormatter) or not self.run else f"{self.run}: "
+        return super().format(record)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print the record, above the live line where there is one; an error is the end of what it told of."""
@@ -38,6 +46,7 @@ class LiveHandler(logging.StreamHandler):
             self._console.print(Text(self.format(record)), soft_wrap=True)
 
     def _show(self, what: str, done: int, total: int) -> None:
+        what = f"{self.run}: {what}" if self.run else what
         if self._line is None:
             columns = (TextColumn("{task.description}"), BarColumn(), _Rate(), TimeRemainingColumn())
             # What is done leaves no trace: the log says how it went.
