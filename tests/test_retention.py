@@ -76,6 +76,19 @@ def test_a_run_that_cannot_be_read_is_left_alone(make_run):
     assert [found.folder for found in read_runs(folder.parent)] == [folder]
 
 
+def test_a_date_without_a_time_zone_leaves_the_run_out_and_is_warned_of(make_run, caplog):
+    folders = [make_run(name, records_fingerprint="r") for name in ("naive", "whole")]
+    record = json.loads((folders[0] / "run.json").read_text())
+    (folders[0] / "run.json").write_text(json.dumps({**record, "finished_at": "2026-11-20T02:00:00"}))
+    for folder in folders:
+        write_manifest(folder, stage="Train", identity={"run": folder.name}, details={})
+    runs = read_runs(folders[0].parent)
+    assert [found.folder.name for found in runs] == ["whole"]
+    assert superfluous_runs(runs, needed=[], keep_runs=1, keep_days=0, now=NOW) == {}
+    assert "naive/run.json: kept, and left out of retention: " in caplog.text
+    assert "expected a date with its time zone, got '2026-11-20T02:00:00'" in caplog.text
+
+
 def plant(luigi, name: str, days: int, **changes) -> Path:
     """A copy of the root's run that finished so many days ago, as a run of its own."""
     (original,) = [path for path in luigi.root.glob("runs/*") if "planted" not in path.name]

@@ -5,6 +5,7 @@ either of them, and only what neither keeps may go. With both 0 everything stays
 """
 
 import json
+import logging
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from pipeline.runs.record import RECORD_NAME
 from pipeline.unattended.nights import Night
 
 _FINISHED = "finished"
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -33,22 +36,30 @@ class Run:
 
 
 def read_runs(folder: Path) -> list[Run]:
-    """Every run in the folder whose record can be read; of another nothing is known, and nothing decided."""
+    """Every run in the folder whose record can be read; of another nothing is known, and nothing decided.
+
+    A date without a time zone cannot be compared with others: it is no date.
+    """
     runs = []
     for path in sorted(folder.glob("[!.]*")):
         try:
             record = json.loads((path / RECORD_NAME).read_bytes())
-            accuracy = record["val_accuracy"]
+            accuracy, finished_at = record["val_accuracy"], datetime.fromisoformat(record["finished_at"])
+            if finished_at.tzinfo is None:
+                raise ValueError(f"finished_at: expected a date with its time zone, got {record['finished_at']!r}")
             run = Run(
                 folder=path,
                 fingerprint=read_manifest(path)["fingerprint"],
                 records=record["records_fingerprint"],
                 dataset=record["dataset"],
-                finished_at=datetime.fromisoformat(record["finished_at"]),
+                finished_at=finished_at,
                 is_finished=record.get("status", _FINISHED) == _FINISHED,
                 val_accuracy=-math.inf if accuracy is None or math.isnan(accuracy) else accuracy,
             )
-        except (OSError, ValueError, KeyError, TypeError, DamagedArtefactError):
+        except (FileNotFoundError, NotADirectoryError, DamagedArtefactError):
+            continue
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            _logger.warning("%s: kept, and left out of retention: %r", path / RECORD_NAME, error)
             continue
         runs.append(run)
     return runs
