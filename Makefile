@@ -10,21 +10,36 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pipeline nightly scheduler status doctor verify clean-stale report-diff tensorboard export test test-faults soak bench lint format lock clean
+.PHONY: help setup setup-dev pipeline nightly scheduler status doctor verify clean-stale report-diff tensorboard export test test-faults soak bench lint format lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
 
 setup: $(BIN)/.installed-$(EXTRA) ## create or update .venv (EXTRA=gpu: TensorFlow with CUDA)
 
-$(BIN)/.installed-$(EXTRA): $(LOCK) pyproject.toml
+setup-dev: $(BIN)/.installed-dev ## add what tests, checks and optional parts need; the targets that need it do so
+
+PIP = $(BIN)/python -m pip --disable-pip-version-check
+# uv installs the same files in a fraction of the time. Where it is unavailable, or fails where pip may not (a mirror that
+# only pip's settings name), pip installs them.
+INSTALL = install() { { test -x $(BIN)/uv && $(BIN)/uv pip install --quiet --python $(BIN)/python "$$@"; } || \
+  { echo "setup: without uv, pip takes a few minutes"; $(PIP) install --quiet "$$@"; }; }; install
+
+$(BIN)/.installed-$(EXTRA): $(LOCK) requirements-uv.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "setup: expected Python 3.11, 3.12 or 3.13, found none. Install one, or name it: make setup PYTHON=/path/to/python3.12"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { rm -rf .venv; echo "setup: $(PYTHON) -m venv failed. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
-	@echo "setup: installing the packages of $(LOCK) into .venv (about 3 GB, a minute or two)"
+	@echo "setup: installing the packages of $(LOCK) into .venv (about 2.5 GB, half a minute)"
 	@rm -f $(BIN)/.installed-*
-	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --require-hashes -r $(LOCK)
-	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
+	@$(PIP) install --quiet --require-hashes -r requirements-uv.lock || rm -f $(BIN)/uv
+	@$(INSTALL) --require-hashes -r $(LOCK)
+	@$(INSTALL) --no-deps --no-build-isolation --editable .
 	@echo $(EXTRA) > .venv/.extra
+	@touch $@
+
+# The same pins as in the other locks, so that nothing a run needs changes.
+$(BIN)/.installed-dev: $(BIN)/.installed-$(EXTRA) requirements-dev.lock
+	@echo "setup: adding the packages of requirements-dev.lock"
+	@$(INSTALL) --require-hashes -r requirements-dev.lock
 	@touch $@
 
 # FORCE=Train makes that stage and all after it again, FORCE=1 every stage.
@@ -68,19 +83,19 @@ clean-stale: setup ## remove artefacts the present settings do not reach (DRY=1 
 report-diff: setup ## what differs between two runs (A=<name or fingerprint> B=<another>)
 	@$(BIN)/python -m tasks.commands.report_diff "$(A)" "$(B)" $(ARGS)
 
-export: setup ## the run as SavedModel and LiteRT, each held against Keras (ARGS as for pipeline)
+export: setup-dev ## the run as SavedModel and LiteRT, each held against Keras (ARGS as for pipeline)
 	@$(BIN)/python -m tasks Export $(ARGS)
 
-tensorboard: setup ## show all runs in TensorBoard, on this machine only (ARGS="--port 6007")
+tensorboard: setup-dev ## show all runs in TensorBoard, on this machine only (ARGS="--port 6007")
 	@$(BIN)/python -m tasks.commands.tensorboard $(ARGS)
 
-test: setup ## run the tests (ARGS="-k stream")
+test: setup-dev ## run the tests (ARGS="-k stream")
 	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not faults and not soak" $(ARGS)
 
-test-faults: setup ## run the tests that kill and damage whole runs
+test-faults: setup-dev ## run the tests that kill and damage whole runs
 	@$(BIN)/python -m pytest -n auto --maxprocesses 4 -m faults $(ARGS)
 
-soak: setup ## a month of nights in minutes: a moved clock, kills, a full disk, no network (N=30)
+soak: setup-dev ## a month of nights in minutes: a moved clock, kills, a full disk, no network (N=30)
 	@$(BIN)/python -m pytest -m soak -s tests/test_soak.py --nights $(or $(N),30) $(ARGS)
 
 bench: setup ## measure against what one would use instead, 10 minutes (ARGS="stream" for one part)
@@ -88,19 +103,22 @@ bench: setup ## measure against what one would use instead, 10 minutes (ARGS="st
 	  $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-build-isolation --editable ".[bench]"; }
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-lint: setup ## check style and formatting
+lint: setup-dev ## check style and formatting
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-format: setup ## put style and formatting right where that can be done by itself
+format: setup-dev ## put style and formatting right where that can be done by itself
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-lock: setup ## pin the newest versions pyproject.toml allows
-	@for extra in cpu gpu; do \
-	  $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	    --no-emit-find-links --no-header --extra $$extra --extra dev pyproject.toml -o requirements-$$extra.lock || exit 1; \
-	done
+COMPILE = $(BIN)/uv pip compile --quiet $(if $(KEEP),,--upgrade) --universal --python-version 3.11 --generate-hashes \
+  --no-emit-index-url --no-emit-find-links --no-header
+
+lock: setup ## pin the newest versions pyproject.toml allows (KEEP=1: only what it has changed)
+	@$(COMPILE) --extra cpu pyproject.toml -o requirements-cpu.lock
+	@$(COMPILE) --extra gpu -c requirements-cpu.lock pyproject.toml -o requirements-gpu.lock
+	@$(COMPILE) --group dev -c requirements-cpu.lock -c requirements-gpu.lock -o requirements-dev.lock
+	@$(COMPILE) --group uv -o requirements-uv.lock
 
 clean: ## remove the environment and caches; data stays
 	@rm -rf .venv .pytest_cache .ruff_cache .hypothesis build *.egg-info

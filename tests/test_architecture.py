@@ -1,11 +1,14 @@
 """The house's rules: who may import whom, and what stays light."""
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -152,9 +155,35 @@ def test_every_setting_stands_in_the_config_file():
             assert parameter.parse(written) == parameter._default, f"[{task.get_task_family()}] {name}"
 
 
+def pins(lock: str) -> dict[str, set[str]]:
+    """Package → the versions a lock pins it to, more than one where Pythons differ."""
+    found: dict[str, set[str]] = {}
+    for name, version in re.findall(r"^([a-z0-9._-]+)==(\S+)", (PROJECT / lock).read_text(), re.MULTILINE):
+        found.setdefault(name, set()).add(version)
+    return found
+
+
 def test_the_locks_are_hashed_and_name_no_index():
+    locks = sorted(path.name for path in PROJECT.glob("requirements-*.lock"))
+    assert locks == [f"requirements-{name}.lock" for name in ("cpu", "dev", "gpu", "uv")]
     for path in PROJECT.glob("requirements-*.lock"):
         text = path.read_text()
-        assert "--hash=sha256:" in text
+        # pip and uv then ask for a hash of each.
+        assert all("==" in line and line.endswith("\\") for line in re.findall(r"^[a-z].*", text, re.MULTILINE))
+        assert text.count("--hash=sha256:") >= len(pins(path.name)) > 0
         assert "://" not in text
         assert "--index" not in text
+
+
+@pytest.mark.parametrize("extra", ["cpu", "gpu"])
+def test_the_locks_of_a_run_hold_no_development_packages_and_the_development_lock_changes_none_of_theirs(extra):
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+    named = {Requirement(text).name for text in project["dependency-groups"]["dev"]}
+    needed = {Requirement(text).name for text in project["project"]["dependencies"]}
+    production, development = pins(f"requirements-{extra}.lock"), pins("requirements-dev.lock")
+    assert needed <= production.keys()
+    assert named <= development.keys()
+    assert {"pytest", "selenium", "mlflow-skinny"} <= named
+    assert not (named - needed) & production.keys()
+    shared = production.keys() & development.keys()
+    assert {name: development[name] - production[name] for name in shared} == {name: set() for name in shared}

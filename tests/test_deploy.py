@@ -159,6 +159,8 @@ def test_the_dockerfile_passes_its_linter_and_runs_as_nobody_special():
     assert done.returncode == 0, done.stdout
     text = (DEPLOY / "Dockerfile").read_text()
     assert "--require-hashes" in text
+    # The lock of a run alone: no pytest, no browser's driver in the image.
+    assert re.findall(r"requirements-[^ ]*\.lock", text) == ["requirements-${EXTRA}.lock"]
     assert re.search(r"^USER 10001", text, re.MULTILINE)
     # What is copied is in the context that .dockerignore leaves.
     kept = {line[1:].split("/")[0] for line in (PROJECT / ".dockerignore").read_text().splitlines() if line[0] == "!"}
