@@ -26,7 +26,7 @@ def test_the_model_card_holds_the_result_as_the_hub_lists_it(make_run, tmp_path)
     assert result.metric_value == RUN["val_accuracy"]
     assert found.data.library_name == "keras"
     assert found.data.datasets == ["cifar10"]
-    assert "| accuracy | 73.80 % |" in found.text
+    assert "| test accuracy | 73.80 % |" in found.text
     assert "cat, dog, ship" in found.text
 
 
@@ -57,12 +57,12 @@ def test_no_text_of_a_run_ends_the_front_matter_or_becomes_markup(make_run, tmp_
 
 def test_a_run_that_diverged_or_was_made_before_there_were_evaluations_has_a_card(make_run, tmp_path):
     found = card([make_run(val_accuracy=float("nan"))], tmp_path / "out", hub.ModelCard, "model-card.md")
-    assert "| accuracy | – |" in found.text
-    assert "No run" in (tmp_path / "out" / "dataset-card.md").read_text()
+    assert "| test accuracy | – |" in found.text
+    assert "No requested run" in (tmp_path / "out" / "dataset-card.md").read_text()
 
 
 def test_a_report_on_runs_that_were_skipped_leaves_no_card_of_an_earlier_one(make_run, tmp_path):
     render([write_evaluation(make_run())], tmp_path / "out")
     render([make_run("skipped", curves=[], **SKIPPED)], tmp_path / "out")
     for name in ("model-card.md", "dataset-card.md"):
-        assert (tmp_path / "out" / name).read_text().startswith("No run that was asked for")
+        assert (tmp_path / "out" / name).read_text().startswith("No requested run")

@@ -13,6 +13,7 @@ from report_runs import EPOCH, NAMES, RUN, foreign, render, write_evaluation
 
 from pipeline.report import PUBLISHED, build_report, format_table
 from pipeline.report.formats import moment, number, percent, plain, spread
+from pipeline.report.rows import scenario_row
 
 PROMISED = {
     "dataset",
@@ -70,7 +71,7 @@ def test_published_rows_are_marked_in_every_rendering(make_run, tmp_path):
     report = build_report([make_run()], current=[])
     files = render([tmp_path / "run"], tmp_path / "out")
     assert files["report.html"].count('<tr class="published">') == 1 + len(PUBLISHED)
-    assert "never measured here" in files["report.html"]
+    assert "not measured here" in files["report.html"]
     assert files["report.md"].count("(published elsewhere)") == len(PUBLISHED)
     assert format_table(report).count("†") == 1 + len(PUBLISHED)
 
@@ -203,7 +204,7 @@ def test_a_run_that_got_what_it_asked_for_has_no_banner(make_run, tmp_path):
 
 def test_the_verdict_says_figures_data_and_device(make_run, tmp_path):
     expected = (
-        "73.8 % validation accuracy on verified cifar10 after 2 epochs: "
+        "73.8 % test accuracy on verified cifar10 after 2 epochs: "
         "24.8 s of training on cpu (AMD EPYC 9B14), 10,012 images/s."
     )
     folder = make_run()
@@ -212,6 +213,45 @@ def test_the_verdict_says_figures_data_and_device(make_run, tmp_path):
     assert f"**{expected}**" in files["report.md"]
     table = format_table(build_report([folder], current=[RUN["fingerprint"]]), width=200)
     assert expected in table
+
+
+def test_the_accuracy_is_that_of_the_test_split_in_every_rendering(make_run, tmp_path):
+    folder = write_evaluation(make_run())
+    files = render([folder], tmp_path / "out") | {"terminal": format_table(build_report([folder], current=["a" * 64]))}
+    files["model-card.md"] = (tmp_path / "out" / "model-card.md").read_text()
+    for name, text in files.items():
+        said = " ".join(Outline(text).text.split() if name == "report.html" else text.split()).lower()
+        if name != "report.json":
+            assert "test accuracy" in said, name
+        # Said once: what the tutorials call it, and what it means here.
+        notes = (
+            "published tutorials call it validation accuracy",
+            "tutorials of this model call it validation accuracy",
+        )
+        for note in (*notes, "**validation accuracy**: the same share", "validation accuracy the same share"):
+            said = said.replace(note, "")
+        assert "validation accuracy" not in said, name
+        assert "validation loss" not in said, name
+
+
+def test_the_accuracy_on_a_split_held_out_of_train_is_shown_beside_that_of_the_test_split(make_run, tmp_path):
+    folder = write_evaluation(make_run(validation_accuracy=0.7123))
+    files = render([folder], tmp_path / "out")
+    sentence = "73.8 % test accuracy (71.2 % validation accuracy) on verified cifar10"
+    assert sentence in files["report.html"]
+    assert sentence in files["report.md"]
+    assert sentence in format_table(build_report([folder], current=[RUN["fingerprint"]]))
+    assert "<dt>Validation accuracy</dt><dd>71.23 %</dd>" in files["report.html"]
+    assert "| validation accuracy | 71.23 % |" in (tmp_path / "out" / "model-card.md").read_text()
+
+
+def test_a_row_shows_the_mean_accuracy_on_a_validation_split_where_there_is_one(make_run):
+    scenario = build_report([make_run()], current=[])["scenarios"][0]
+    assert scenario_row(scenario, []).validation_accuracy == ""
+    figure = {"mean": 0.7123, "deviation": 0.01}
+    assert scenario_row({**scenario, "validation_accuracy": figure}, []).validation_accuracy == (
+        "validation 71.23 ± 1.00 %"
+    )
 
 
 def test_the_page_loads_nothing(make_run, tmp_path):
@@ -238,7 +278,7 @@ def test_the_page_stays_small_with_many_long_runs(make_run, tmp_path):
 def test_the_drawing_is_readable_without_seeing_it(make_run, tmp_path):
     outline = Outline(render([make_run()], tmp_path / "out")["report.html"])
     label = next(value for tag, name, value in outline.attributes if (tag, name) == ("svg", "aria-label"))
-    assert "after epoch 2 validation accuracy 73.8 %" in label
+    assert "after epoch 2 test accuracy 73.8 %" in label
     assert {"figure", "figcaption", "caption"} <= set(outline.tags)
     assert {value for tag, name, value in outline.attributes if (tag, name) == ("th", "scope")} == {
         "col", "row", "colgroup", "rowgroup",
@@ -253,7 +293,7 @@ def test_of_many_runs_the_current_one_and_the_newest_are_drawn_first(make_run, t
     # The rest can be chosen.
     assert [re.search(r"\((\d)\1{7}", entry)[1] for entry in entries] == ["1", "8", "7", "6", "5", "4", "3", "2"]
     assert [" checked" in entry for entry in entries] == [True] * 6 + [False] * 2
-    assert "Drawn first are 6 of 8 runs" in page
+    assert "Initially drawn: 6 of 8 runs" in page
 
 
 def test_figures_that_are_not_finite_become_null_and_a_dash(make_run, tmp_path):
@@ -262,7 +302,7 @@ def test_figures_that_are_not_finite_become_null_and_a_dash(make_run, tmp_path):
     files = render([folder], tmp_path / "out")
     run = json.loads(files["report.json"], parse_constant=pytest.fail)["runs"][0]
     assert [run["val_loss"], run["curves"][0]["loss"], run["curves"][0]["val_loss"]] == [None, None, None]
-    assert "– validation accuracy" in files["report.md"]
+    assert "– test accuracy" in files["report.md"]
     assert not re.search(r"\b(nan|inf)\b", Outline(files["report.html"]).text.split("</style>")[-1])
 
 

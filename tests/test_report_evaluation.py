@@ -35,12 +35,12 @@ def test_the_page_shows_matrix_classes_calibration_mistakes_and_records(evaluate
     cells = '<th scope="row">dog</th>' + "".join(f'<td class="number">{text}</td>' for text in ("30", *["80.0 %"] * 3))
     assert cells in page
     assert re.search(r"Calibration: expected error \d+\.\d %", page)
-    assert 'alt="Test image 7: cat, taken for ship"' in page
+    assert 'alt="Test image 7: cat, predicted as ship"' in page
     assert '<span class="wrong">ship</span> <span class="whole">97.0 %</span>' in page
     assert "Examples of each label. train: cat 300, dog 300, ship 300; test: cat 30, dog 30, ship 30." in page
     assert page.count('alt="Example of ') == 3
     assert "| cat | 30 | 80.0 % | 80.0 % | 80.0 % |" in files["report.md"]
-    assert "Confident mistake: test image 7 is cat, taken for ship (97.0 %)" in files["report.md"]
+    assert "Confident mistake: test image 7 is cat, predicted as ship (97.0 %)" in files["report.md"]
 
 
 def test_each_picture_is_its_own_tile_of_the_sheet(evaluated, tmp_path):
@@ -65,7 +65,7 @@ def test_many_labels_are_listed_by_what_is_taken_for_what(make_run, tmp_path):
     labels = [f"label {n}" for n in range(120)]
     page = render([write_evaluation(make_run(), labels=labels)], tmp_path / "out")["report.html"]
     assert "Confusion matrix" not in page
-    assert "Most often taken for each other" in page
+    assert "Most frequent confusions" in page
     assert "20 more labels in report.json" in page
     assert len(page.encode()) < 200_000
 
@@ -139,7 +139,7 @@ def test_a_damaged_sheet_costs_the_pictures_and_not_the_report(make_run, tmp_pat
         (folder / "mistakes.png").write_bytes(content)
     page = render([folder], tmp_path / "out")["report.html"]
     assert "<img" not in page
-    assert "taken for" not in page
+    assert "predicted as" not in page
     assert "is cat, test image 7" in page
     assert "mistakes.png" in caplog.text
 

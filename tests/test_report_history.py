@@ -171,7 +171,7 @@ def test_a_failed_gate_and_a_change_are_said_in_every_rendering(make_run, tmp_pa
         return
     assert "The gate failed." in text
     for words in (
-        "Since the last comparable run (2026-03-04 10:00 UTC): validation accuracy −5.40 points, worse (29.6 σ)",
+        "Compared with the last comparable run (2026-03-04 10:00 UTC): test accuracy −5.40 points, worse (29.6 σ)",
         "images/s 0, within noise",
     ):
         assert words in text
@@ -182,4 +182,4 @@ def test_the_terminal_says_a_change_and_a_failed_gate(make_run):
     report = build_report([folder], current=[RUN["fingerprint"]], past=PAST, gate=Gate(min_val_accuracy=0.7))
     text = format_table(report, width=300)
     assert "! The gate failed." in text
-    assert "validation accuracy −5.40 points, worse" in text
+    assert "test accuracy −5.40 points, worse" in text

@@ -11,6 +11,7 @@ from report_runs import MISMATCH, NAMES, RUN, SKIPPED, foreign, render
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.metrics import read_metrics
 from pipeline.report import build_report, format_table
+from pipeline.report.diff import compare_runs
 
 DIGESTS = {"train": "1" * 64, "test": "2" * 64}
 GPU = {"effective_device": "gpu", "device_name": "H200", "hostname": "other", "examples_per_second": 30037.2}
@@ -37,7 +38,7 @@ def test_every_rendering_shows_means_speed_ups_and_times_by_batch(sweep, tmp_pat
     files = render(folders, tmp_path / "out", current=fingerprints)
     table = format_table(build_report(folders, current=fingerprints))
     for text in (files["report.html"], files["report.md"], table):
-        assert "8 runs asked for, 8 finished: 73.8 % validation accuracy on verified cifar10" in " ".join(text.split())
+        assert "8 runs requested, 8 finished: 73.8 % test accuracy on verified cifar10" in " ".join(text.split())
         assert "24.50" in text
         assert "± 0.71" in text
         assert "3.00 ×" in text
@@ -100,6 +101,25 @@ def test_a_fallback_is_said_in_every_rendering_with_cause_and_remedy(make_run, t
         assert "fallback from tpu" in text
 
 
+def test_a_fallback_is_verified_as_the_device_that_was_used_in_every_rendering(make_run, tmp_path):
+    other = make_run("other", fingerprint="b" * 64, requested_device="cpu")
+    folder = make_run(requested_device="tpu", on_mismatch="fallback", mismatch=MISMATCH)
+    files = render([folder], tmp_path / "out")
+    assert '<td class="no">yes, as cpu</td>' in files["report.html"]
+    assert "| Device | tpu | cpu, AMD EPYC 9B14 | yes, as cpu |" in files["report.md"]
+    row = next(line for line in files["report.md"].splitlines() if "**this run:**" in line)
+    assert row.split("|")[4].strip() == "yes, as cpu"
+    assert "yes, as cpu" in format_table(build_report([folder], current=[]), width=200)
+    differences = {one.name: (one.one, one.other) for one in compare_runs(folder, other)}
+    assert differences["device_verified"] == ("yes, as cpu", "yes")
+
+
+def test_a_device_that_nothing_verified_is_not_verified_as_another(make_run, tmp_path):
+    folder = make_run(requested_device="tpu", on_mismatch="fallback", mismatch=MISMATCH, device_verified=False)
+    files = render([folder], tmp_path / "out")
+    assert "| Device | tpu | cpu, AMD EPYC 9B14 | no |" in files["report.md"]
+
+
 def test_a_warning_that_holds_for_many_runs_is_given_once(make_run, tmp_path):
     folders = [
         make_run(f"run{n}", fingerprint=f"{n:064x}", seed=n, requested_device="tpu", mismatch=MISMATCH)
@@ -123,8 +143,8 @@ BREAKDOWN = {
 @pytest.mark.parametrize(
     ("share", "words"),
     [
-        (0.31, "input-bound: 31 % of the step was spent waiting"),
-        (0.11, "input-bound: 11 % of the step was spent waiting"),
+        (0.31, "input-bound: 31 % of each step was spent waiting for input"),
+        (0.11, "input-bound: 11 % of each step was spent waiting for input"),
         (0.1, "compute-bound"),
         (0.0, "compute-bound"),
     ],
@@ -132,13 +152,13 @@ BREAKDOWN = {
 def test_where_the_time_went_is_said_in_words(make_run, tmp_path, share, words):
     files = render([make_run(time_breakdown=BREAKDOWN | {"input_wait_share": share})], tmp_path / "out")
     assert f'<p class="finding">{words}</p>' in files["report.html"]
-    assert f"Where the time went: {words}\n" in files["report.md"]
+    assert f"Time breakdown: {words}\n" in files["report.md"]
     assert "<dd>31.00 ms</dd>" in files["report.html"]
 
 
 def test_what_was_not_measured_is_no_verdict(make_run, tmp_path):
     files = render([make_run(time_breakdown=BREAKDOWN | {"input_wait_share": None})], tmp_path / "out")
-    assert "Where the time went" in files["report.html"]
+    assert "Time breakdown" in files["report.html"]
     assert '<p class="finding">' not in files["report.html"]
     assert "-bound" not in files["report.html"].split("What the figures mean")[0]
 

@@ -1,4 +1,4 @@
-"""Cards: what a stranger must know of a network and of the records it learnt from, as Markdown.
+"""Cards: what a reader must know of a network and of the records it was trained on, as Markdown.
 
 With the front matter of the Hugging Face Hub, whose tools read it. It is written as JSON, which is YAML too: no text of
 a run can end a string in it.
@@ -73,7 +73,7 @@ def dataset_front_matter(run: Mapping[str, Any]) -> str:
 
 def card_facts(run: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
     """What the cards' templates place, all of it still to be escaped."""
-    facts = run["evaluation"] or {}
+    facts, validation = run["evaluation"] or {}, run.get("validation_accuracy")
     nodes = [node for stage in report["lineage"] for node in stage["artefacts"]]
     records = next((node for node in nodes if node["stage"] == "Records"), None)
     return {
@@ -83,6 +83,7 @@ def card_facts(run: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, A
         "stand_in_for": dataset_name(run["requested_dataset"]) if is_stand_in(run) else "",
         "verified": run["dataset_verified"],
         "accuracy": percent(run["val_accuracy"], 2),
+        "validation_accuracy": percent(validation, 2) if validation is not None else "",
         "error": percent(facts.get("expected_calibration_error")),
         "epochs": plural(run["epochs"], "epoch"),
         "labels": [plain(name) for name in facts.get("label_names", ())],

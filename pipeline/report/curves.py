@@ -15,7 +15,7 @@ _MOST_DATES = 200
 
 
 def draw_curves(runs: Sequence[Mapping[str, Any]], *, alternative_text: str) -> str:
-    """Draws accuracy (left) and loss (right) over epochs: validation solid and marked, training dashed.
+    """Draws accuracy (left) and loss (right) over epochs: test solid and marked, training dashed.
 
     Args:
         runs: The runs with their `curves`; the n-th is the series n of the page.
@@ -58,7 +58,7 @@ def draw_batch_sizes(lines: Sequence[Mapping[str, Any]], *, alternative_text: st
 
 
 def draw_history(groups: Sequence[Mapping[str, Any]], *, alternative_text: str) -> str:
-    """Draws validation accuracy (left) and images/s (right) of each group of comparable runs over time.
+    """Draws test accuracy (left) and images/s (right) of each group of comparable runs over time.
 
     Args:
         groups: One to MAX_LINES groups with their `points`, as `trends` gives them.
@@ -70,7 +70,7 @@ def draw_history(groups: Sequence[Mapping[str, Any]], *, alternative_text: str) 
 
     def plot(accuracy: Axes, rate: Axes) -> None:
         _plot_dates(accuracy, groups, "val_accuracy")
-        accuracy.set_title("Validation accuracy")
+        accuracy.set_title("Test accuracy")
         accuracy.yaxis.set_major_formatter(FuncFormatter(lambda fraction, _: f"{100 * fraction:.4g} %"))
         _plot_dates(rate, groups, "examples_per_second")
         rate.set_title("Images/s")
@@ -100,11 +100,11 @@ def _plot_epochs(axes: Axes, runs: Sequence[Mapping[str, Any]], metric: str) -> 
         epochs = [row["epoch"] for row in rows]
         # Lines of many epochs carry a dozen markers, not a hundred.
         every = max(1, len(rows) // 12)
-        training, validation = (heights(row[name] for row in rows) for name in (metric, f"val_{metric}"))
+        training, test = (heights(row[name] for row in rows) for name in (metric, f"val_{metric}"))
         series = {"color": SERIES_COLOUR, "gid": f"series-{place}"}
         axes.plot(epochs, training, linewidth=1.2, linestyle=(0, (4, 3)), alpha=0.75, **series)
         marks = {"marker": marker, "markersize": 5.5, "markevery": every}
-        axes.plot(epochs, validation, linewidth=2, **marks, **series)
+        axes.plot(epochs, test, linewidth=2, **marks, **series)
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
 

@@ -17,14 +17,14 @@ from pipeline.report.formats import (
 )
 from pipeline.report.predictions import worst_confusions
 from pipeline.report.reading import is_stand_in
-from pipeline.report.wording import change_verdict, device_note
+from pipeline.report.wording import change_verdict, device_note, device_verified
 
 EPOCH_HEADINGS = (
     "epoch",
     "training accuracy",
-    "validation accuracy",
+    "test accuracy",
     "training loss",
-    "validation loss",
+    "test loss",
     "training, s",
     "evaluation, s",
     "images/s",
@@ -36,7 +36,7 @@ EXPORT_HEADINGS = ("form", "size", "accuracy", "agrees with Keras")
 # Field of the record's time_breakdown → (what it is, units of it in a second, their name).
 _TIMES = {
     "step_seconds": ("A step of training", 1000, "ms"),
-    "step_alone_seconds": ("A step with its images at hand", 1000, "ms"),
+    "step_alone_seconds": ("A step with its input ready", 1000, "ms"),
     "input_alone_seconds": ("The input of a step alone", 1000, "ms"),
     "compilation_seconds": ("Compilation", 1, "s"),
     "evaluation_seconds": ("Evaluation", 1, "s"),
@@ -56,7 +56,7 @@ def receipt(run: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     device = f"{plain(run['effective_device'])}, {device_note(run)}".removesuffix(", ")
     data = f"{plain(run['dataset'])}, a stand-in" if is_stand_in(run) else plain(run["dataset"])
     return [
-        ("Device", plain(run["requested_device"]), device, yes_no(run["device_verified"])),
+        ("Device", plain(run["requested_device"]), device, device_verified(run)),
         ("Data", plain(run["requested_dataset"]), data, yes_no(run["dataset_verified"])),
         ("Precision", plain(run["requested_precision"]), plain(run["precision"]), "not measured"),
         ("XLA", _switch(run["requested_jit_compile"]), _switch(run["jit_compile"]), "not measured"),
@@ -65,8 +65,10 @@ def receipt(run: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
 
 def tiles(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The few figures one looks for first: (what, figure with its unit)."""
+    validation = run.get("validation_accuracy")
     return [
-        ("Validation accuracy", percent(run["val_accuracy"], 2)),
+        ("Test accuracy", percent(run["val_accuracy"], 2)),
+        *([("Validation accuracy", percent(validation, 2))] if validation is not None else []),
         ("Training time", f"{number(run['train_seconds'], 1)} s"),
         ("Images/s", number(run["examples_per_second"])),
         ("First epoch", f"{number(run['first_epoch_seconds'], 1)} s"),
@@ -79,7 +81,7 @@ def circumstances(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Model / recipe", f"{plain(run['model'])} / {plain(run['recipe'])}"),
         ("Global batch", f"{number(run['global_batch_size'])} images over {plural(run['num_replicas'], 'replica')}"),
         ("Seed", plain(run["seed"])),
-        ("Validation loss", number(run["val_loss"], 4)),
+        ("Test loss", number(run["val_loss"], 4)),
         ("Finished", moment(run["finished_at"])),
         ("Host", plain(run["hostname"] or "unknown")),
         ("Fingerprint", plain(run["fingerprint"])),
@@ -200,7 +202,7 @@ def change_rows(changes: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
         row
         for change in changes
         for row in (
-            (group_name(change), "validation accuracy", *_compared(change["val_accuracy"], percent, points)),
+            (group_name(change), "test accuracy", *_compared(change["val_accuracy"], percent, points)),
             (group_name(change), "images/s", *_compared(change[_RATE], number, signed)),
         )
     ]

@@ -14,6 +14,7 @@ from rich.text import Text
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.report.formats import NO_FIGURE, plain, signed, yes_no
 from pipeline.report.reading import read_run
+from pipeline.report.wording import device_verified
 
 _DATA = ("requested_dataset", "dataset", "dataset_verified", "content_digests", "records_fingerprint")
 _HARDWARE = (
@@ -113,6 +114,7 @@ def _facts(folder: Path) -> dict[str, Any]:
         "versions": {**identity.get("packages", {}), **_part(receipt, "versions")},
         "hardware": {
             **{name: run[name] for name in _HARDWARE},
+            "device_verified": device_verified(run),
             **{name: receipt.get(name) for name in ("host", "flags")},
         },
         "metrics": {

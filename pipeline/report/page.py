@@ -144,7 +144,7 @@ def _history_part(report: Mapping[str, Any]) -> dict[str, Any] | None:
         f"{name}: from {percent(group['points'][0]['val_accuracy'])} to {percent(group['points'][-1]['val_accuracy'])}"
         for name, group in zip(names, groups, strict=True)
     )
-    alternative = f"Validation accuracy and images per second of every run reported here, by date. {ends}."
+    alternative = f"Test accuracy and images per second of every run reported here, by date. {ends}."
     return {
         "drawing": Markup(draw_history(groups, alternative_text=alternative)),
         "groups": [(name, number(len(group["points"]))) for name, group in zip(names, groups, strict=True)],
@@ -172,7 +172,7 @@ def _curves_part(report: Mapping[str, Any], drawn: Sequence[Mapping[str, Any]]) 
     names = [wording.run_name(run, report["current"]) for run in drawn]
     finals = [wording.final_figures(run) for run in drawn]
     ends = "; ".join(f"{name}: {final}" for name, final in [*zip(names, finals, strict=True)][:MAX_LINES])
-    alternative = f"Accuracy and loss by epoch, training and validation. At the end, {ends}."
+    alternative = f"Accuracy and loss by epoch, training and test. At the end, {ends}."
     return {
         "drawn": [{"name": name, "final": final} for name, final in zip(names, finals, strict=True)],
         "drawn_first": min(len(drawn), MAX_LINES),

@@ -63,7 +63,7 @@ def _write_cards(report: Mapping[str, Any], folder: Path) -> None:
     run = cards.carded_run(report)
     evaluation = run["evaluation"] if run else None
     # Always written: a card of an earlier report must not stay beside one that has none.
-    model = dataset = "No run that was asked for has what this card is about.\n"
+    model = dataset = "No requested run has what this card describes.\n"
     if run:
         facts = {
             **cards.card_facts(run, report),
@@ -108,7 +108,7 @@ def _scoreboard(report: Mapping[str, Any], width: int) -> Table:
     for heading, columns in _TEXT_COLUMNS.items():
         table.add_column(Text(heading), min_width=columns if wide_enough else None, overflow="fold")
     # Folded where there is no room: a figure cut short would be a wrong one.
-    for heading in ("batch", "epochs", "seconds", "images/s", "val.\naccuracy"):
+    for heading in ("batch", "epochs", "seconds", "images/s", "test\naccuracy"):
         table.add_column(Text(heading), justify="right", overflow="fold")
     table.add_column(Text("speed-up,\nor why none"), min_width=16 if wide_enough else None, overflow="fold")
     for scenario in report["scenarios"]:
@@ -116,7 +116,7 @@ def _scoreboard(report: Mapping[str, Any], width: int) -> Table:
     table.add_section()
     for row in report["published"]:
         table.add_row(*map(Text, _cells(rows.published_row(row))))
-    table.caption = Text("* asked for   † published elsewhere, never measured here   – no figure")
+    table.caption = Text("* requested   † published elsewhere, not measured here   – no figure")
     return table
 
 
@@ -149,7 +149,7 @@ def _cells(row: rows.Row) -> tuple[str, ...]:
         row.epochs,
         row.train_seconds.replace(" ±", "\n±"),
         row.examples_per_second.replace(" ±", "\n±"),
-        row.val_accuracy.replace(" ±", "\n±"),
+        _lines(row.val_accuracy.replace(" ±", "\n±"), row.validation_accuracy),
         # A row with remarks never has a ratio, and they say why.
         ", ".join(row.remarks) or row.speedup,
     )

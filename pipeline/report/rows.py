@@ -17,7 +17,7 @@ from pipeline.report.formats import (
     yes_no,
 )
 from pipeline.report.reading import is_stand_in
-from pipeline.report.wording import device_note, mark, remarks
+from pipeline.report.wording import device_note, device_verified, mark, remarks
 
 BATCH_HEADINGS = ("batch", "epoch, s", "step, ms", "runs")
 
@@ -49,6 +49,7 @@ class Row:
     train_seconds: str
     examples_per_second: str
     val_accuracy: str
+    validation_accuracy: str = ""
     speedup: str
 
 
@@ -68,7 +69,7 @@ def scenario_row(scenario: Mapping[str, Any], current: Sequence[str]) -> Row:
         effective_device=plain(run["effective_device"]),
         device_note=device_note(run),
         host=plain(run["hostname"] or ""),
-        device_verified=yes_no(run["device_verified"]),
+        device_verified=device_verified(run),
         dataset=plain(run["dataset"]),
         dataset_verified=yes_no(run["dataset_verified"]),
         requested_precision=plain(run["requested_precision"]),
@@ -78,6 +79,7 @@ def scenario_row(scenario: Mapping[str, Any], current: Sequence[str]) -> Row:
         train_seconds=mean_number(run["train_seconds"], 2),
         examples_per_second=mean_number(run["examples_per_second"]),
         val_accuracy=mean_percent(run["val_accuracy"], 2),
+        validation_accuracy=_validation_accuracy(run),
         speedup=_speedup(run["speedup"]),
     )
 
@@ -136,6 +138,11 @@ def table_name(table: Mapping[str, Any]) -> str:
     """What the rows of a table by batch share."""
     epochs = plural(table["epochs"], "epoch")
     return f"{plain(table['model'])} / {plain(table['recipe'])}, {epochs}, {plain(table['precision'])}"
+
+
+def _validation_accuracy(scenario: Mapping[str, Any]) -> str:
+    figure = scenario.get("validation_accuracy")
+    return "" if figure is None or figure["mean"] is None else f"validation {mean_percent(figure, 2)}"
 
 
 def _speedup(speedup: Mapping[str, Any]) -> str:

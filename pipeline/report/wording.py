@@ -18,6 +18,7 @@ from pipeline.report.formats import (
     plural,
     points,
     signed,
+    yes_no,
 )
 from pipeline.report.history import judge_change
 from pipeline.report.reading import is_fallback, is_stand_in
@@ -25,12 +26,12 @@ from pipeline.runs.record import SKIPPED
 
 DEFINITIONS = (
     ("Requested and effective", "what the settings asked for, and what the run really used."),
-    ("Verified", "yes only where something was measured that could have come out otherwise; no means "
-     "unknown."),
-    ("Stand-in", "generated images, used where the requested dataset could not be had; they try out the "
-     "pipeline and say nothing about the dataset."),
-    ("Fallback", "the requested device was not there and the settings said to train on what is."),
-    ("Skipped", "the requested device was not there and the settings said to go on without the run."),
+    ("Verified", "yes only where a measurement that could have failed confirms it; no means unknown. “Yes, as cpu”: "
+     "another device was requested, and what is verified is that the run used cpu."),
+    ("Stand-in", "generated images, used where the requested dataset is unavailable; they exercise the pipeline and "
+     "say nothing about the dataset."),
+    ("Fallback", "the requested device was unavailable and the settings allowed training on another."),
+    ("Skipped", "the requested device was unavailable and the settings allowed leaving the run out."),
     ("Mean ± deviation", "over the runs of a row, which differ in their seed alone; the sample standard "
      "deviation. Runs of two hosts, or of two versions of the code, are two rows."),
     ("Speed-up", "images/s of the row over those of the baseline: the slowest row with the same dataset content, "
@@ -44,8 +45,10 @@ DEFINITIONS = (
      "evaluation left out (train_seconds)."),
     ("Images/s", "training images per second; without the first epoch, which compiles, when there are more "
      "(examples_per_second). Published rows: all images over all seconds, the first epoch included."),
-    ("Validation accuracy", "share of the validation images classified correctly after training "
-     "(val_accuracy)."),
+    ("Test accuracy", "share of the test images classified correctly after training (val_accuracy in report.json). "
+     "The published tutorials call it validation accuracy."),
+    ("Validation accuracy", "the same share of images held out of the train split ([Records] validation_share), on "
+     "which choices may be made; shown where there are any."),
     ("Precision, recall, F1", "of the images given a label, the share that has it; of those that have it, the share "
      "that was given it; the harmonic mean of both."),
     ("Calibration", "the expected calibration error is the mean distance between how sure the network was and how "
@@ -79,11 +82,16 @@ def _verdict_on_one(run: Mapping[str, Any]) -> str:
             f"The run on {plain(run['requested_device'])} was skipped: {plain(run['mismatch']['cause'], 300)}"
         )
     return (
-        f"{percent(run['val_accuracy'])} validation accuracy on {_data_phrase(run)} "
+        f"{percent(run['val_accuracy'])} test accuracy{_validated(run)} on {_data_phrase(run)} "
         f"after {plural(run['epochs'], 'epoch')}: "
         f"{number(run['train_seconds'], 1)} s of training on {_device_phrase(run)}, "
         f"{number(run['examples_per_second'])} images/s{_bound(run)}."
     )
+
+
+def _validated(run: Mapping[str, Any]) -> str:
+    figure = run.get("validation_accuracy")
+    return "" if figure is None else f" ({percent(figure)} validation accuracy)"
 
 
 def _bound(run: Mapping[str, Any]) -> str:
@@ -93,20 +101,20 @@ def _bound(run: Mapping[str, Any]) -> str:
 def _verdict_on_several(report: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> str:
     finished = [run for run in runs if run["status"] != SKIPPED]
     counts = [f"{len(finished)} finished", f"{len(runs) - len(finished)} skipped"][: 1 + (len(finished) < len(runs))]
-    asked_for = f"{plural(len(runs), 'run')} asked for, {', '.join(counts)}"
+    requested = f"{plural(len(runs), 'run')} requested, {', '.join(counts)}"
     if row := _row_of(report, runs):
         return (
-            f"{mean_percent(row['val_accuracy'])} validation accuracy over {plural(len(runs), 'seed')} on "
+            f"{mean_percent(row['val_accuracy'])} test accuracy over {plural(len(runs), 'seed')} on "
             f"{_data_phrase(runs[0])} after {plural(runs[0]['epochs'], 'epoch')}: "
             f"{mean_number(row['train_seconds'], 1)} s of training on {_device_phrase(runs[0])}, "
             f"{mean_number(row['examples_per_second'])} images/s{_bound(runs[0])}."
         )
     data = " and ".join(dict.fromkeys(_data_phrase(run) for run in finished))
     ranges = [
-        _range([run["val_accuracy"] for run in finished], percent, f"validation accuracy on {data}"),
+        _range([run["val_accuracy"] for run in finished], percent, f"test accuracy on {data}"),
         _range([run["examples_per_second"] for run in finished], number, "images/s"),
     ]
-    return f"{asked_for}: {', '.join(ranges)}." if finished else f"{asked_for}."
+    return f"{requested}: {', '.join(ranges)}." if finished else f"{requested}."
 
 
 def _row_of(report: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
@@ -137,8 +145,8 @@ def change_sentences(report: Mapping[str, Any]) -> list[str]:
 def _change_sentence(change: Mapping[str, Any]) -> str:
     accuracy, rate = change["val_accuracy"], change["examples_per_second"]
     return (
-        f"Since the last comparable run ({moment(change['since'])}): "
-        f"validation accuracy {points(accuracy['change'])}, {change_verdict(accuracy)}; "
+        f"Compared with the last comparable run ({moment(change['since'])}): "
+        f"test accuracy {points(accuracy['change'])}, {change_verdict(accuracy)}; "
         f"images/s {signed(rate['change'])}, {change_verdict(rate)}."
     )
 
@@ -146,8 +154,8 @@ def _change_sentence(change: Mapping[str, Any]) -> str:
 def change_verdict(figure: Mapping[str, float | None]) -> str:
     """Whether a change is one, in a few words."""
     words = {
-        "new": "nothing to compare with",
-        "unknown": "too few runs to know the noise",
+        "new": "no earlier run to compare with",
+        "unknown": "too few runs to estimate the noise",
         "noise": "within noise",
         "better": "better",
         "worse": "worse",
@@ -170,12 +178,12 @@ def _data_warnings(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     used, asked = dataset_name(run["dataset"]), dataset_name(run["requested_dataset"])
     found = []
     if is_stand_in(run):
-        reason = f"Generated images took the place of {asked}: these figures say nothing about {asked}."
+        reason = f"Generated images were used instead of {asked}: these figures say nothing about {asked}."
         found.append((f"Stand-in data, not {asked}", reason))
     elif run["dataset"] != run["requested_dataset"]:
         found.append(("Not the requested data", f"{asked} was requested, {used} was used."))
     if not run["dataset_verified"]:
-        found.append(("Data not verified", "Nothing that was measured shows which images these are."))
+        found.append(("Data not verified", "No measurement shows which images these are."))
     return found
 
 
@@ -186,7 +194,7 @@ def _device_warnings(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         reason = f"{asked} was requested, the run used {used}: its time and throughput are those of {used}."
         found.append(("Not the requested device", " ".join([reason, _mismatch_phrase(run)]).strip()))
     if not run["device_verified"]:
-        found.append(("Device not verified", f"Nothing that was measured shows the work was done on {used}."))
+        found.append(("Device not verified", f"No measurement shows that the work was done on {used}."))
     return found
 
 
@@ -224,7 +232,16 @@ def time_verdict(run: Mapping[str, Any]) -> str:
     share = (run["time_breakdown"] or {}).get("input_wait_share")
     if share is None:
         return ""
-    return f"input-bound: {percent(share, 0)} of the step was spent waiting" if share > 0.1 else "compute-bound"
+    return (
+        f"input-bound: {percent(share, 0)} of each step was spent waiting for input" if share > 0.1 else "compute-bound"
+    )
+
+
+def device_verified(run: Mapping[str, Any]) -> str:
+    """Whether a run's or row's device is verified, and as what where it is not the one requested."""
+    if run["device_verified"] and is_fallback(run):
+        return f"yes, as {plain(run['effective_device'])}"
+    return yes_no(run["device_verified"])
 
 
 def device_note(run: Mapping[str, Any]) -> str:
@@ -237,7 +254,7 @@ def mark(fingerprints: Sequence[str], current: Sequence[str]) -> str:
     """What tells a row with the runs asked for from the others."""
     if not set(fingerprints) & set(current):
         return ""
-    return "this run" if len(current) == len(fingerprints) == 1 else "asked for"
+    return "this run" if len(current) == len(fingerprints) == 1 else "requested"
 
 
 def run_name(run: Mapping[str, Any], current: Sequence[str]) -> str:
@@ -253,15 +270,17 @@ def run_name(run: Mapping[str, Any], current: Sequence[str]) -> str:
 def final_figures(run: Mapping[str, Any]) -> str:
     """The last epoch's accuracies and losses as one phrase."""
     last = run["curves"][-1]
-    accuracy = f"validation accuracy {percent(last['val_accuracy'])} (training {percent(last['accuracy'])})"
-    loss = f"validation loss {number(last['val_loss'], 3)} (training {number(last['loss'], 3)})"
+    accuracy = f"test accuracy {percent(last['val_accuracy'])} (training {percent(last['accuracy'])})"
+    loss = f"test loss {number(last['val_loss'], 3)} (training {number(last['loss'], 3)})"
     return f"after epoch {number(last['epoch'])} {accuracy}, {loss}"
 
 
 def drawn_note(report: Mapping[str, Any], drawn: int) -> str:
     """Which of the runs are drawn; an empty string where all are."""
     total = sum(run["status"] != SKIPPED for run in report["runs"])
-    return f"Drawn first are {drawn} of {total} runs: those asked for, then the newest." if drawn < total else ""
+    return (
+        f"Initially drawn: {drawn} of {total} runs, the requested ones first, then the newest." if drawn < total else ""
+    )
 
 
 def _data_phrase(run: Mapping[str, Any]) -> str:
