@@ -77,10 +77,10 @@ def test_a_failed_gate_ends_with_its_own_code_after_the_report_is_written_until_
     for _ in range(2):
         done = luigi(*demanding)
         assert done.returncode == 9, done.stderr
-        assert "ERROR GateError: validation accuracy of run" in done.stderr
+        assert "ERROR GateError: test accuracy of run" in done.stderr
         assert "Traceback" not in done.stderr
         assert luigi.report()["gate"]["passed"] is False
-    assert luigi.status(*demanding)["Report"]["reasons"][0].startswith("the gate failed: validation accuracy")
+    assert luigi.status(*demanding)["Report"]["reasons"][0].startswith("the gate failed: test accuracy")
     assert luigi(*FAST, "--Report-min-val-accuracy", "0.01").returncode == 0
     assert luigi.report()["gate"]["passed"] is True
 

@@ -177,6 +177,14 @@ def test_a_failed_gate_and_a_change_are_said_in_every_rendering(make_run, tmp_pa
         assert words in text
 
 
+def test_the_gates_words_name_the_test_accuracy(make_run):
+    folder = make_run(content_digests=DIGESTS, val_accuracy=0.65, finished_at="2026-03-09T10:00:00+00:00")
+    gate = Gate(min_val_accuracy=0.7, max_regression_sigma=1.0)
+    failures = build_report([folder], current=[RUN["fingerprint"]], past=PAST, gate=gate)["gate"]["failures"]
+    assert len(failures) == 2
+    assert all(words.startswith("test accuracy of ") for words in failures)
+
+
 def test_the_terminal_says_a_change_and_a_failed_gate(make_run):
     folder = make_run(content_digests=DIGESTS, val_accuracy=0.65, finished_at="2026-03-09T10:00:00+00:00")
     report = build_report([folder], current=[RUN["fingerprint"]], past=PAST, gate=Gate(min_val_accuracy=0.7))

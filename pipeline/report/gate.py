@@ -41,7 +41,7 @@ def judge_gate(
 def _below(demanded: float, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     finished = [run for run in runs if run["status"] == FINISHED] if demanded else []
     return [
-        f"validation accuracy of run {plain(run['fingerprint'])[:8]}: {percent(run['val_accuracy'], 2)}, demanded are "
+        f"test accuracy of run {plain(run['fingerprint'])[:8]}: {percent(run['val_accuracy'], 2)}, demanded are "
         f"at least {percent(demanded, 2)} ([Report] min_val_accuracy)"
         for run in finished
         if run["val_accuracy"] is None or not run["val_accuracy"] >= demanded
@@ -51,7 +51,7 @@ def _below(demanded: float, runs: Sequence[Mapping[str, Any]]) -> list[str]:
 def _worse(allowed: float, changes: Sequence[Mapping[str, Any]]) -> list[str]:
     figures = [(change, change["val_accuracy"]) for change in changes] if allowed else []
     return [
-        f"validation accuracy of {plain(change['model'])} / {plain(change['recipe'])} fell from "
+        f"test accuracy of {plain(change['model'])} / {plain(change['recipe'])} fell from "
         f"{percent(figure['baseline'], 2)} to {percent(figure['value'], 2)}, by {number(-figure['sigmas'], 1)} σ, "
         f"allowed are {number(allowed, 1)} ([Report] max_regression_sigma)"
         for change, figure in figures
