@@ -79,6 +79,7 @@ def test_a_terminal_has_a_live_line_with_the_log_above_it(first_run, tmp_path):
     assert "\x1b[?25l" in text, "the cursor is hidden while the line lives"
     assert text.rstrip().endswith("s"), "the last line is the log's"
     assert "epoch 1/1: " in text
+    assert ", test accuracy " in text
 
 
 def test_without_a_terminal_there_is_a_line_an_event_and_no_control_character(first_run, tmp_path):

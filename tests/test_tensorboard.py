@@ -54,11 +54,11 @@ def ask(address: str, body: dict):
 
 
 @pytest.mark.slow
-def test_tensorboard_shows_the_scalars_of_train_and_validation_by_epoch(tensorboard):
+def test_tensorboard_shows_the_scalars_of_train_and_test_by_epoch(tensorboard):
     tags = tensorboard("plugin/scalars/tags")
-    assert set(tags) == {"cnn/tensorboard/train", "cnn/tensorboard/validation"}
-    assert set(tags["cnn/tensorboard/validation"]) == {"epoch_accuracy", "epoch_loss"}
-    points = tensorboard("plugin/scalars/scalars?run=cnn/tensorboard/validation&tag=epoch_accuracy")
+    assert set(tags) == {"cnn/tensorboard/train", "cnn/tensorboard/test"}
+    assert set(tags["cnn/tensorboard/test"]) == {"epoch_accuracy", "epoch_loss"}
+    points = tensorboard("plugin/scalars/scalars?run=cnn/tensorboard/test&tag=epoch_accuracy")
     assert [step for _, step, _ in points] == [1, 2]
 
 
@@ -78,7 +78,7 @@ def test_tensorboard_shows_the_hyper_parameters_with_the_metrics_they_led_to(ten
     found = tensorboard("plugin/hparams/experiment", experimentName="")
     assert {info["name"] for info in found["hparamInfos"]} >= {"recipe", "global_batch_size", "epochs", "seed"}
     assert {(info["name"]["group"], info["name"]["tag"]) for info in found["metricInfos"]} == {
-        ("train", "examples_per_second"), ("validation", "epoch_accuracy")}  # fmt: skip
+        ("train", "examples_per_second"), ("test", "epoch_accuracy")}  # fmt: skip
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Summaries: what TensorBoard shows of a run (… → training → summaries).
 
-Scalars by epoch under ``train`` and ``validation``; hyper-parameters, the most confident mistakes and the profiler's
+Scalars by epoch under ``train`` and ``test``; hyper-parameters, the most confident mistakes and the profiler's
 trace, which belong to the run as a whole, beside them.
 """
 
@@ -23,9 +23,7 @@ class Summaries:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / TENSORBOARD_NAME
-        self._writers = {
-            name: tf.summary.create_file_writer(str(self._folder / name)) for name in ("train", "validation")
-        }
+        self._writers = {name: tf.summary.create_file_writer(str(self._folder / name)) for name in ("train", "test")}
 
     def __enter__(self) -> "Summaries":
         return self
@@ -36,7 +34,7 @@ class Summaries:
 
     def write_epoch(self, row: Mapping[str, float]) -> None:
         """The scalars of one epoch's row of metrics."""
-        for name, prefix in (("train", ""), ("validation", "val_")):
+        for name, prefix in (("train", ""), ("test", "val_")):
             with self._writers[name].as_default(step=row["epoch"]):
                 tf.summary.scalar("epoch_loss", row[f"{prefix}loss"])
                 tf.summary.scalar("epoch_accuracy", row[f"{prefix}accuracy"])
@@ -57,7 +55,7 @@ class Summaries:
             hparams.hparams_config(
                 hparams=[hparams.HParam(name) for name in tuned],
                 metrics=[
-                    hparams.Metric("epoch_accuracy", group="validation", display_name="validation accuracy"),
+                    hparams.Metric("epoch_accuracy", group="test", display_name="test accuracy"),
                     hparams.Metric("examples_per_second", group="train", display_name="images/s"),
                 ],
             )
