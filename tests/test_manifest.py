@@ -148,7 +148,7 @@ def test_an_unwritable_root_is_named_before_any_work(tmp_path):
 def refused_elsewhere():
     """A file that cannot be opened, but not one below the storage root."""
     try:
-        Path(__file__, "x").open("wb")
+        Path(__file__, "x").write_bytes(b"")
     except NotADirectoryError as error:
         raise RuntimeError("a library gave up") from error
 

@@ -12,7 +12,16 @@ from pathlib import Path
 from pipeline.errors import StorageError
 
 # The disk's or the folder's fault, where the error names a path below the folder.
-_CAUSES = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EIO, errno.ENAMETOOLONG)
+_CAUSES = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENOTDIR,
+    errno.EIO,
+    errno.ENAMETOOLONG,
+)
 # With so little free a write fails; that it failed for want of space, it says without a path.
 _FULL_BYTES = 1_000_000
 
