@@ -12,7 +12,8 @@ from safetensors.numpy import load_file
 from pipeline import training
 from pipeline.config import TrainSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
-from pipeline.metrics import EVALUATION_NAME, METRICS_NAME, MISTAKES_NAME, RECORD_NAME, read_metrics
+from pipeline.metrics import EVALUATION_NAME, METRICS_NAME, MISTAKES_NAME, read_metrics
+from pipeline.runs.record import RECORD_NAME
 from pipeline.sources import synthetic
 from pipeline.training import breakdown, recipes, summaries
 
@@ -22,7 +23,7 @@ SETTINGS = {"epochs": 2, "global_batch_size": 32, "device": "cpu", "precision": 
 def run(records, folder, *, checkpoints=None, **settings):
     folder.mkdir()
     options = TrainSettings(**{**SETTINGS, **settings})
-    return training.train(
+    record = training.train(
         records,
         options,
         folder,
@@ -30,6 +31,7 @@ def run(records, folder, *, checkpoints=None, **settings):
         fingerprint="f" * 64,
         checkpoints=checkpoints or folder.with_name(f"{folder.name}-checkpoints"),
     )
+    return record.model_dump(mode="json")
 
 
 @pytest.fixture(scope="module")

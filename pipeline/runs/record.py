@@ -71,6 +71,7 @@ def _in_utc(value: str) -> str:
 class Mismatch(Untrusted):
     """Why the requested device was not used."""
 
+    device: str | None = None
     cause: str
     remedy: str
     error: str
