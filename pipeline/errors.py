@@ -43,6 +43,13 @@ class DamagedArtefactError(PipelineError):
     exit_code = 4
 
 
+class UnreadableArtefactError(DamagedArtefactError):
+    """An artefact is there, but this user may not read it: nobody knows what it is worth, and nothing replaces it."""
+
+    # As of any folder that cannot be used: what remedies it is done there.
+    exit_code = 6
+
+
 class BusyError(PipelineError):
     """Another process is at work on the storage root."""
 

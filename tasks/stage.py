@@ -18,10 +18,17 @@ from luigi.rpc import RPCError
 
 from pipeline import progress
 from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_versions
-from pipeline.artefacts.manifest import MANIFEST_NAME, check_files, publishing, read_manifest, write_manifest
+from pipeline.artefacts.manifest import (
+    MANIFEST_NAME,
+    check_files,
+    publishing,
+    read_manifest,
+    unreadable,
+    write_manifest,
+)
 from pipeline.artefacts.staleness import differences
 from pipeline.config import ForceSettings
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtefactError, UnreadableArtefactError
 from tasks.notify import report_url
 from tasks.process import console, lock
 from tasks.process.console import RUN_ID
@@ -46,7 +53,7 @@ class Force(luigi.Config):
 
 @dataclass(frozen=True)
 class Condition:
-    """How an artefact stands to what is asked for: fresh, stale, missing or damaged, and why if not fresh."""
+    """How an artefact stands to what is asked for: fresh, or why not: stale, missing, damaged or unreadable."""
 
     state: str
     reasons: tuple[str, ...] = ()
@@ -71,11 +78,14 @@ class ArtefactTarget(luigi.Target):
 
     def condition(self) -> Condition:
         """How the artefact stands; a missing one is held against the newest of its kind, to say what changed."""
-        if not self.folder.is_dir():
-            return self._against_newest()
         try:
+            if not self.folder.is_dir():
+                return self._against_newest()
             manifest = read_manifest(self.folder)
             check_files(self.folder, manifest, shared=self.shared)
+        except (UnreadableArtefactError, PermissionError) as error:
+            error = error if isinstance(error, UnreadableArtefactError) else unreadable(self.folder)
+            return Condition("unreadable", (str(error),))
         except DamagedArtefactError as error:
             return Condition("damaged", (str(error),))
         if manifest["fingerprint"] != self.expected:
@@ -230,11 +240,17 @@ class Stage(luigi.Task):
         return False
 
     def run(self) -> None:
-        """Make the artefact and publish it, unless one made from the same identity is there already."""
+        """Make the artefact and publish it, unless one made from the same identity is there already.
+
+        Raises:
+            UnreadableArtefactError: there is one, but this user may not read it.
+        """
         target, condition = self.output(), self.condition()
         if condition.state == "fresh":
             _logger.info("%s: unchanged, reusing %s", self.task_family, target)
             return
+        if condition.state == "unreadable":
+            raise UnreadableArtefactError(*condition.reasons)
         _logger.info("%s: %s, making %s", self.task_family, condition, target)
         if self.set_tracking_url:
             with contextlib.suppress(RPCError):

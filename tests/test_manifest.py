@@ -2,6 +2,8 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from pipeline.artefacts.manifest import (
     seal,
     write_manifest,
 )
+from pipeline.artefacts.verified import VERIFIED_NAME
 from pipeline.errors import DamagedArtefactError, StorageError
 
 
@@ -44,7 +47,6 @@ def test_a_published_artefact_is_whole(artefact):
     [
         (lambda folder: (folder / "weights").unlink(), "weights"),
         (lambda folder: (folder / "weights").write_bytes(b"1234"), "weights"),
-        (lambda folder: (folder / "extra").write_bytes(b""), "extra"),
         (lambda folder: (folder / MANIFEST_NAME).unlink(), MANIFEST_NAME),
         (lambda folder: (folder / MANIFEST_NAME).write_text("{"), MANIFEST_NAME),
         (lambda folder: (folder / MANIFEST_NAME).write_text("[]"), MANIFEST_NAME),
@@ -56,6 +58,81 @@ def test_damage_is_found_cheaply_and_named(artefact, damage, named):
     damage(artefact)
     with pytest.raises(DamagedArtefactError, match=named):
         check_files(artefact, read_manifest(artefact))
+
+
+def test_an_unexpected_file_is_a_warning_and_stays_where_the_artefact_is_rebuilt(artefact, caplog):
+    (artefact / "logs" / "note.txt").write_text("mine")
+    (artefact / "link").symlink_to("nowhere")
+    check_contents(artefact, read_manifest(artefact))
+    check_files(artefact, read_manifest(artefact))
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        str(artefact / name) for name in ("link", "logs/note.txt")
+    ], "each once"
+    (artefact / "weights").unlink()
+    with publishing(artefact) as temporary:
+        (temporary / "only").write_bytes(b"9")
+        write_manifest(temporary, stage="Train", identity={"x": 1}, details={})
+    check_contents(artefact, read_manifest(artefact))
+    assert (artefact / "logs" / "note.txt").read_text() == "mine"
+    assert {path.relative_to(artefact).as_posix() for path in artefact.rglob("*") if not path.is_dir()} == {
+        MANIFEST_NAME, "only", "link", "logs/note.txt",
+    }  # fmt: skip
+    assert "note" not in (artefact / MANIFEST_NAME).read_text()
+
+
+def opened_by_a_check(folder: Path) -> set[str]:
+    """The files that the cheap check opens in a process of its own."""
+    code = (
+        "import sys, pathlib\n"
+        "from pipeline.artefacts.manifest import check_files, read_manifest\n"
+        "folder = pathlib.Path(sys.argv[1])\n"
+        "sys.addaudithook(lambda event, args: event == 'open' and print(args[0]))\n"
+        "check_files(folder, read_manifest(folder))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return {line.removeprefix(f"{folder}/") for line in done.stdout.splitlines() if line.startswith(str(folder))}
+
+
+def test_a_copy_is_digested_once(artefact, tmp_path):
+    assert "weights" not in opened_by_a_check(artefact)
+    copy = shutil.copytree(artefact, tmp_path / "copy")
+    sealed = (copy / MANIFEST_NAME).read_bytes()
+    assert {"weights", "logs/events"} <= opened_by_a_check(copy)
+    assert opened_by_a_check(copy) == {MANIFEST_NAME, VERIFIED_NAME}
+    assert (copy / MANIFEST_NAME).read_bytes() == sealed
+    other = shutil.copytree(copy, tmp_path / "other")
+    assert {"weights", "logs/events"} <= opened_by_a_check(other), "stamps of another folder count for nothing"
+
+
+def test_no_stamp_hides_damage(artefact, tmp_path):
+    copy = shutil.copytree(artefact, tmp_path / "copy")
+    check_files(copy, read_manifest(copy))
+    weights = copy / "weights"
+    times = weights.stat()
+    with weights.open("r+b") as file:
+        file.write(b"2")
+    os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with pytest.raises(DamagedArtefactError, match="weights: manifest lists sha256"):
+        check_files(copy, read_manifest(copy))
+    # One that says that the damaged bytes were verified is not asked by the whole check.
+    status = weights.stat()
+    stamps = json.loads((copy / VERIFIED_NAME).read_text())
+    stamps["weights"] |= {"mtime_ns": status.st_mtime_ns, "ctime_ns": status.st_ctime_ns}
+    (copy / VERIFIED_NAME).write_text(json.dumps(stamps))
+    with pytest.raises(DamagedArtefactError, match="weights: manifest lists sha256"):
+        check_contents(copy, read_manifest(copy))
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"weights": 7}', "[" * 100_000, '{"weights": {"sha256": null}}'])
+def test_damaged_stamps_count_for_nothing(artefact, tmp_path, content):
+    copy = shutil.copytree(artefact, tmp_path / "copy")
+    (copy / VERIFIED_NAME).write_text(content)
+    assert {"weights", "logs/events"} <= opened_by_a_check(copy)
+    (copy / "weights").write_bytes(b"12344")
+    (copy / VERIFIED_NAME).write_text(content)
+    with pytest.raises(DamagedArtefactError, match="weights: manifest lists sha256"):
+        check_files(copy, read_manifest(copy))
 
 
 def test_a_flipped_bit_is_found(artefact):
@@ -148,7 +225,7 @@ def test_an_unwritable_root_is_named_before_any_work(tmp_path):
 def refused_elsewhere():
     """A file that cannot be opened, but not one below the storage root."""
     try:
-        Path(__file__, "x").write_bytes(b"")
+        Path(__file__, "x").read_bytes()
     except NotADirectoryError as error:
         raise RuntimeError("a library gave up") from error
 

@@ -2,12 +2,18 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from luigi_process import FAST, PROJECT
 
 from pipeline.artefacts.staleness import differences
+
+# As an ordinary user, for whom permissions hold, but still the owner of what the tests made.
+_CAPABILITIES = "-dac_override,-dac_read_search"
+WITHOUT_PRIVILEGES = ["setpriv", f"--inh-caps={_CAPABILITIES}", f"--bounding-set={_CAPABILITIES}"] * (os.geteuid() == 0)
 
 STAGES = ["Source", "Records", "Train", "Report"]
 
@@ -152,7 +158,6 @@ def test_a_new_version_of_a_library_makes_stale_what_it_shapes(project):
         ("records/*/*-train.tfrecord-00001-*", lambda path: path.unlink(), ["Records"]),
         ("records/*/*-train.tfrecord-00001-*", lambda path: path.write_bytes(path.read_bytes()[:-1]), ["Records"]),
         ("records/*/*-train.tfrecord-00001-*", lambda path: flip_bit(path), ["Records"]),
-        ("records/*/*-train.tfrecord-00001-*", lambda path: shutil.copy(path, f"{path}-extra"), ["Records"]),
         ("runs/*/weights.safetensors", lambda path: path.write_bytes(b""), ["Train", "Report"]),
         ("runs/*/metrics.jsonl", lambda path: path.unlink(), ["Train", "Report"]),
         ("report/report.html", lambda path: path.unlink(), ["Report"]),
@@ -166,6 +171,38 @@ def test_damage_is_named(first_run, tmp_path, pattern, damage, stages):
     assert [name for name, entry in status.items() if entry["state"] != "fresh"] == stages
     assert status[stages[0]]["state"] == "damaged"
     assert path.name in status[stages[0]]["reasons"][0]
+
+
+def test_an_unexpected_file_is_named_and_makes_nothing_stale(first_run, tmp_path):
+    luigi = first_run.copy(tmp_path)
+    (records,) = luigi.root.glob("records/*")
+    note = records / ".DS_Store"
+    note.write_text("mine")
+    done = luigi.python("-m", "tasks.commands.status", *FAST)
+    assert [line.split() for line in done.stdout.splitlines()] == [[name, "fresh"] for name in STAGES]
+    assert f"{note}: unexpected file, left alone" in done.stderr
+    assert luigi(*FAST, "--Force-stage", "Records").returncode == 0
+    assert note.read_text() == "mine"
+
+
+@pytest.mark.parametrize("pattern", ["records/*/*-train.tfrecord-00001-*", "records/*/manifest.json", "records/*"])
+def test_what_may_not_be_read_is_named_with_the_remedy_and_not_rebuilt(first_run, tmp_path, pattern):
+    luigi = first_run.copy(tmp_path)
+    (path,) = luigi.root.glob(pattern)
+    path.chmod(0)
+    how = {"env": luigi.environment({}), "cwd": PROJECT, "capture_output": True, "text": True, "check": False}
+    status = subprocess.run([*WITHOUT_PRIVILEGES, sys.executable, "-m", "tasks.commands.status", *FAST], **how)
+    assert status.returncode == 0, status.stderr
+    assert [line.split()[1] for line in status.stdout.splitlines()] == ["fresh", "unreadable", "fresh", "fresh"]
+    run = subprocess.run(
+        [*WITHOUT_PRIVILEGES, sys.executable, "-m", "luigi", "--module", "tasks", "Report", *FAST], **how
+    )
+    assert run.returncode == 6, run.stderr
+    for said in (status.stdout, run.stderr):
+        assert f"{path}" in said
+        assert "chmod u+rwX" in said
+    assert "Traceback" not in status.stderr + run.stderr
+    assert path.stat().st_mode & 0o777 == 0, "it was replaced"
 
 
 def test_asking_changes_nothing_and_imports_nothing_heavy(first_run):

@@ -23,10 +23,12 @@ BOOKKEEPING = frozenset(
     f"pipeline.{name}"
     for name in (
         "artefacts",
+        "artefacts.exchange",
         "artefacts.fingerprint",
         "artefacts.manifest",
         "artefacts.space",
         "artefacts.staleness",
+        "artefacts.verified",
         "config",
         "errors",
         "progress",

@@ -1,7 +1,9 @@
 """Manifests: what an artefact holds, and publishing it whole or not at all.
 
 An artefact is a folder. Its ``manifest.json`` is the commit point: written last into a temporary folder beside the
-final one, which then takes its place by one rename. A folder without a valid manifest does not exist to the pipeline.
+final one, which then takes its place by one rename, or changes places with the one that is there already. A folder
+without a valid manifest does not exist to the pipeline. Files that the manifest does not list are no part of the
+artefact: they are named in a warning, and stay even where the artefact is rebuilt.
 
 A manifest holds the identity and fingerprint the artefact was made from (see fingerprint.py), and name, bytes and
 sha256 of every file. It is untrusted data: a name in it never leads out of the artefact's folder.
@@ -10,25 +12,32 @@ sha256 of every file. It is untrusted data: a name in it never leads out of the 
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Container, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
+from pipeline.artefacts.exchange import exchange
 from pipeline.artefacts.fingerprint import fingerprint
 from pipeline.artefacts.space import require_space, storage_cause, storage_error
-from pipeline.errors import DamagedArtefactError, PipelineError
+from pipeline.artefacts.verified import is_about_verification, read_verified, stamp_of, write_verified
+from pipeline.errors import DamagedArtefactError, PipelineError, UnreadableArtefactError
 
 MANIFEST_NAME = "manifest.json"
 SCHEMA_VERSION = 1
+
+_logger = logging.getLogger(__name__)
 
 
 def read_manifest(folder: Path) -> dict:
     """The manifest of a published artefact.
 
     Raises:
+        UnreadableArtefactError: it is there but may not be read.
         DamagedArtefactError: there is none, or it is not what this version writes.
     """
     path = folder / MANIFEST_NAME
@@ -39,6 +48,8 @@ def read_manifest(folder: Path) -> dict:
         expected = fingerprint(manifest["identity"]), SCHEMA_VERSION, seal(manifest)
     except FileNotFoundError:
         raise DamagedArtefactError(f"{path}: expected a manifest, found none. {_REMEDY}") from None
+    except PermissionError:
+        raise unreadable(path) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedArtefactError(f"{path}: not a manifest ({error!r}). {_REMEDY}") from None
     if recorded != expected:
@@ -56,41 +67,34 @@ def seal(manifest: Mapping) -> str:
 
 
 def check_files(folder: Path, manifest: Mapping, *, shared: bool = False) -> None:
-    """Cheap check: the files listed are there, as they were written, and (unless ``shared``) no others.
+    """Cheap check: the files listed are there, as they were written; others are named in a warning unless ``shared``.
 
     A file of the recorded size, inode and modification time is taken to be as it was written. One that was touched,
-    edited or copied is digested: its content counts, not its time.
+    edited or copied is digested: its content counts, not its time. What was digested is remembered (verified.py).
 
     Raises:
-        DamagedArtefactError: names the first file that is missing, changed or not listed.
+        UnreadableArtefactError: names the first file that is there but may not be read.
+        DamagedArtefactError: names the first file that is missing or changed.
     """
-    listed = {entry["name"]: entry for entry in manifest["files"]}
-    present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    strangers = set() if shared else present - {MANIFEST_NAME} - listed.keys()
-    for name in sorted(strangers):
-        raise DamagedArtefactError(f"{folder / name}: the manifest lists no such file. {_REMEDY}")
-    for name, entry in listed.items():
-        if name not in present:
-            raise DamagedArtefactError(
-                f"{folder / name}: manifest lists {entry['bytes']} bytes, found no file. {_REMEDY}"
-            )
-        found = _stamp(folder / name)
-        if found["bytes"] != entry["bytes"]:
-            raise DamagedArtefactError(
-                f"{folder / name}: manifest lists {entry['bytes']} bytes, found {found['bytes']}. {_REMEDY}"
-            )
-        if any(found[part] != entry.get(part) for part in found):
-            _check_digest(folder / name, entry["sha256"], _digest_of_stamp(folder / name, **found))
+    verified, digested = read_verified(folder), {}
+    for entry, status in _found(folder, manifest, shared=shared):
+        name = entry["name"]
+        stamp = stamp_of(status, entry["sha256"])
+        as_published = all(value == entry.get(part) for part, value in _stamp(status).items())
+        if not as_published and verified.get(name) != stamp:
+            _check_digest(folder / name, entry["sha256"], _digest_of_stamp(folder / name, **stamp))
+            digested[name] = stamp
+    if digested:
+        write_verified(folder, verified | digested)
 
 
 def check_contents(folder: Path, manifest: Mapping, *, shared: bool = False) -> None:
-    """Whole check: as ``check_files``, then the sha256 of every file.
+    """Whole check: as ``check_files``, but the sha256 of every file, whatever its stamps say.
 
     Raises:
-        DamagedArtefactError: names the first file that differs.
+        The same as ``check_files``.
     """
-    check_files(folder, manifest, shared=shared)
-    for entry in manifest["files"]:
+    for entry, _ in _found(folder, manifest, shared=shared):
         path = folder / entry["name"]
         try:
             _check_digest(path, entry["sha256"], sha256_of(path))
@@ -99,6 +103,15 @@ def check_contents(folder: Path, manifest: Mapping, *, shared: bool = False) -> 
             with contextlib.suppress(OSError):
                 os.utime(path)
             raise
+
+
+def unexpected_files(folder: Path, listed: Container[str]) -> list[Path]:
+    """Files in an artefact's folder that are not the artefact's: a note, an editor's backup, .DS_Store."""
+    others = (path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir())
+    names = ((path, path.relative_to(folder).as_posix()) for path in others)
+    return [
+        path for path, name in names if name not in listed and name != MANIFEST_NAME and not is_about_verification(name)
+    ]
 
 
 def write_manifest(folder: Path, *, stage: str, identity: Mapping, details: Mapping) -> dict:
@@ -126,11 +139,14 @@ def write_manifest(folder: Path, *, stage: str, identity: Mapping, details: Mapp
 def publishing(final: Path, *, bytes_needed: int = 0) -> Iterator[Path]:
     """A temporary folder that becomes ``final`` when the block ends well, and vanishes when it does not.
 
+    Files in a folder that is replaced, and that were no files of its artefact, are in the new one too.
+
     Raises:
         StorageError: ``bytes_needed`` are not free, or the disk fails on the way; names path, cause and bytes.
     """
     with _temporary_folder(final, bytes_needed) as temporary:
         yield temporary
+        _keep_unexpected(final, temporary)
         _flush(temporary)
         _take_place(temporary, final)
 
@@ -194,17 +210,54 @@ def _temporary_name(final: Path) -> Path:
 
 def _describe(folder: Path, path: Path, extra: Mapping) -> dict:
     name = path.relative_to(folder).as_posix()
-    return {"name": name, **_stamp(path), "sha256": sha256_of(path), **extra.get(name, {})}
+    return {"name": name, **_stamp(path.stat()), "sha256": sha256_of(path), **extra.get(name, {})}
 
 
-def _stamp(path: Path) -> dict[str, int]:
+def _stamp(status: os.stat_result) -> dict[str, int]:
     """What tells a file that was left alone; a rename, by which artefacts are published, keeps all of it."""
-    status = path.stat()
     return {"bytes": status.st_size, "inode": status.st_ino, "mtime_ns": status.st_mtime_ns}
 
 
+def _found(folder: Path, manifest: Mapping, *, shared: bool) -> Iterator[tuple[Mapping, os.stat_result]]:
+    """Entry and status of every file listed, each there, readable and of the size it should have."""
+    if not shared:
+        for path in unexpected_files(folder, {entry["name"] for entry in manifest["files"]}):
+            _warn_of_unexpected(path)
+    for entry in manifest["files"]:
+        path = folder / entry["name"]
+        try:
+            status = path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            status = None
+        except PermissionError:
+            raise unreadable(path) from None
+        if status is None or not stat.S_ISREG(status.st_mode):
+            raise DamagedArtefactError(f"{path}: manifest lists {entry['bytes']} bytes, found no file. {_REMEDY}")
+        if status.st_size != entry["bytes"]:
+            raise DamagedArtefactError(
+                f"{path}: manifest lists {entry['bytes']} bytes, found {status.st_size}. {_REMEDY}"
+            )
+        if not os.access(path, os.R_OK):
+            raise unreadable(path)
+        yield entry, status
+
+
 @cache
-def _digest_of_stamp(path: Path, **stamp: int) -> str:
+def _warn_of_unexpected(path: Path) -> None:
+    """Once in a process: a run checks its artefacts several times."""
+    _logger.warning("%s: unexpected file, left alone: the manifest lists no such file", path)
+
+
+def unreadable(path: Path) -> UnreadableArtefactError:
+    """The error for what is there but may not be read."""
+    return UnreadableArtefactError(
+        f"{path}: cannot be read (Permission denied). Let this user read it (chmod u+rwX, or chown), or remove it to "
+        "have it rebuilt."
+    )
+
+
+@cache
+def _digest_of_stamp(path: Path, **stamp: object) -> str:
     """Digest a file once in a process as long as its stamp stays as it is."""
     return sha256_of(path)
 
@@ -221,20 +274,49 @@ def _refuse_escape(manifest_path: Path, name: object) -> None:
         raise DamagedArtefactError(f"{manifest_path}: refuses the file name {name!r}, it leads out of the folder.")
 
 
+def _keep_unexpected(old: Path, new: Path) -> None:
+    """Give the unexpected files of a folder that is about to be replaced a second name in the one that replaces it.
+
+    A second name, not another: whoever is killed here has lost nothing. Where the old manifest cannot be read, all that
+    the new folder has no file for is taken for unexpected.
+    """
+    try:
+        listed = {entry["name"] for entry in read_manifest(old)["files"]}
+    except DamagedArtefactError:
+        listed = set()
+    for path in unexpected_files(old, listed):
+        place = new / path.relative_to(old)
+        if os.path.lexists(place):
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(path, place, follow_symlinks=False)
+        except OSError:
+            # Not every file system has links.
+            shutil.copy2(path, place, follow_symlinks=False)
+
+
 def _take_place(temporary: Path, final: Path) -> None:
-    """Rename ``temporary`` to ``final``; a folder already there is set aside first and then removed."""
+    """Publish ``temporary`` as ``final``; a folder already there is removed afterwards.
+
+    Where two folders cannot be exchanged in one step, the old one is set aside first.
+    """
     aside = temporary.with_name(temporary.name + ".old")
-    with contextlib.suppress(FileNotFoundError):
-        os.rename(final, aside)
-    os.rename(temporary, final)
+    if not exchange(temporary, final):
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(final, aside)
+        os.rename(temporary, final)
     _sync(final.parent)
+    shutil.rmtree(temporary, ignore_errors=True)
     shutil.rmtree(aside, ignore_errors=True)
 
 
 def _flush(folder: Path) -> None:
     """Force every file and folder below ``folder`` to disk: a rename must not outrun the bytes it publishes."""
     for path in [*sorted(folder.rglob("*")), folder]:
-        _sync(path)
+        # Not where a link leads, nor a pipe, which opens for nobody.
+        if stat.S_IFMT(path.lstat().st_mode) in (stat.S_IFREG, stat.S_IFDIR):
+            _sync(path)
 
 
 def _sync(path: Path) -> None:
