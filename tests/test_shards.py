@@ -1,6 +1,8 @@
 import dataclasses
 import hashlib
 import itertools
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ from tfrecord import crc32c, parse_example, read_records
 
 from pipeline import shards, sources
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.config import SourceSettings
+from pipeline.config import RecordsSettings, SourceSettings
 from pipeline.errors import SettingsError
 from pipeline.keys import example_key
 from pipeline.sources import CONTENT_DIGESTS, SourceInfo, synthetic
@@ -105,6 +107,49 @@ def test_threads_change_no_byte(workers, small_records, write_small_records):
 def test_worker_processes_change_no_byte(small_records, write_small_records):
     options = "--direct_running_mode=multi_processing --direct_num_workers=2"
     assert shard_bytes(write_small_records(runner_options=options)) == shard_bytes(small_records)
+
+
+def test_more_shards_than_a_process_may_open_are_written(tmp_path):
+    code = """
+import resource, sys
+from pathlib import Path
+from pipeline import shards
+from pipeline.config import RecordsSettings
+from pipeline.sources import SourceInfo, synthetic
+# Beam, TensorFlow and what they import have their own files open by now.
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+source = SourceInfo(
+    dataset="synthetic", origin="synthetic", version="1", image_shape=synthetic.IMAGE_SHAPE,
+    label_names=synthetic.LABEL_NAMES, num_examples={"train": 3_000, "test": 50},
+)
+folder, notes = map(Path, sys.argv[1:])
+shards.write_records(source, RecordsSettings(train_shards=2_000, validation_share=0.1), folder, notes)
+"""
+    folder, notes = tmp_path / "records", tmp_path / "notes"
+    folder.mkdir()
+    notes.mkdir()
+    done = subprocess.run([sys.executable, "-c", code, folder, notes], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(list(folder.glob("*-train.tfrecord-*"))) == 2_000
+    keys = keys_of(folder, "train") | keys_of(folder, "validation")
+    assert keys == {example_key("train", index) for index in range(3_000)}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--direct_num_worker=2", r"got '--direct_num_worker'\. Did you mean '--direct_num_workers'\?"),
+        ("--direct_num_workers=2 --zyx", r"got '--zyx'\."),
+    ],
+)
+def test_a_flag_that_beam_does_not_know_is_refused_with_the_nearest_it_knows(options, said, write_small_records):
+    with pytest.raises(SettingsError, match=rf"\[Records\] runner_options.*{said}"):
+        write_small_records(runner_options=options)
+
+
+def test_flags_of_a_job_server_are_left_to_it():
+    settings = RecordsSettings(runner="FlinkRunner", runner_options="--known_to_the_job_server=1")
+    assert shards.make_options(settings, shards.make_runner(settings))
 
 
 def test_seed_changes_the_order_and_nothing_else(small_records, write_small_records):

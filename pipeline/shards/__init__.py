@@ -4,7 +4,7 @@
 finished folder a dataset of TensorFlow Datasets.
 """
 
-from pipeline.shards.job import Job, make_runner, write_records
+from pipeline.shards.job import Job, make_options, make_runner, write_records
 from pipeline.shards.order import example_order, shard_bounds
 
-__all__ = ["Job", "example_order", "make_runner", "shard_bounds", "write_records"]
+__all__ = ["Job", "example_order", "make_options", "make_runner", "shard_bounds", "write_records"]

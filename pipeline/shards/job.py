@@ -15,22 +15,25 @@ block is of one of the source's splits; its examples are divided on the way.
 """
 
 import hashlib
+import itertools
 import json
 import logging
+import operator
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import apache_beam as beam
 import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
 from pipeline import progress
-from pipeline.config import RecordsSettings, refuse
+from pipeline.config import RecordsSettings, closest, refuse
 from pipeline.keys import split_sizes
 from pipeline.records import RecordLayout, example_keys, feature_spec
 from pipeline.shards.order import example_places, shard_bounds
@@ -42,6 +45,10 @@ from pipeline.workers import watching_workers
 # Examples in one Beam element. Large, because TFDS's files can only be read from their beginning: a block's first
 # example costs reading all before it. Memory does not grow with it, and one block is decoded on all cores.
 BLOCK_EXAMPLES = 25_000
+
+# Of framed records that wait for each other, so that a shard is opened once for many. Little: memory that is touched
+# for the first time costs more than opening files.
+_PENDING_BYTES = 16 * 2**20
 
 _SUMMARY = "summary.json"
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -130,15 +137,18 @@ def write_records(
         the number of examples, labels, content digest, and per shard its number of records.
 
     Raises:
-        SettingsError: ``validation_share`` leaves a split without an example.
+        SettingsError: ``validation_share`` leaves a split without an example; Beam knows no such runner or flag.
         PipelineError: the source cannot be read.
     """
     job = Job(source, tfds_data_dir, settings, str(folder), str(notes_folder), block_examples)
+    runner = make_runner(settings)
+    options = make_options(settings, runner)
     _logger.info("writing %s with Beam's %s", _census(job), settings.runner)
+    _lay_out(job)
     with (
         watching_workers(),
         _telling_progress(job),
-        beam.Pipeline(runner=make_runner(settings), options=PipelineOptions(settings.beam_flags())) as pipeline,
+        beam.Pipeline(runner=runner, options=options) as pipeline,
     ):
         build(pipeline, job)
     _write_tfds_metadata(job)
@@ -184,6 +194,22 @@ def make_runner(settings: RecordsSettings) -> PipelineRunner:
         )
 
 
+def make_options(settings: RecordsSettings, runner: PipelineRunner) -> PipelineOptions:
+    """The flags of the settings, as Beam reads them.
+
+    Raises:
+        SettingsError: neither Beam nor the runner knows a flag; Beam itself would warn and leave it out.
+    """
+    options = PipelineOptions(settings.beam_flags())
+    known = options.get_all_options()
+    # A job server has flags of its own, and says which only once it runs.
+    if not isinstance(runner, PortableRunner):
+        for name in options.get_all_options(retain_unknown_options=True).keys() - known.keys():
+            hint = closest(name, [*known]).replace("'", "'--", 1)
+            refuse("Records", "runner_options", "flags that Beam knows", f"--{name}", hint)
+    return options
+
+
 def build(pipeline: beam.Pipeline, job: Job) -> beam.PCollection:
     """Add the job's steps to a pipeline; the last collection holds one element, the path of the summary."""
     return (
@@ -206,18 +232,19 @@ def write_block(block: tuple[str, int], job: Job) -> tuple[str, int]:
     # A held-out example keeps its key: one layout for all splits that the block is divided among.
     layout, num_labels = job.layout(source_split), len(job.source.label_names)
     digests, label_counts = [bytearray() for _ in splits], np.zeros((len(splits), num_labels), np.int64)
-    with ExitStack() as stack:
-        files = _open_shards(job, shards, stack)
-        for images, labels in read_batches(job.source, job.tfds_data_dir, source_split, start, stop):
-            indices = np.arange(start, start + len(labels))
-            frames = layout.encode(images, labels, example_keys(source_split, indices))
-            for frame, (shard, place) in zip(frames, places[indices].tolist(), strict=True):
-                _write_all(files[shard], frame, place * layout.frame_bytes)
-            split = split_of_shard[places[indices, 0]]
-            for at, digest in zip(split.tolist(), content_digests(images, labels, num_labels), strict=True):
-                digests[at] += digest
-            np.add.at(label_counts, (split, labels), 1)
-            start += len(labels)
+    pending = []
+    for images, labels in read_batches(job.source, job.tfds_data_dir, source_split, start, stop):
+        indices = np.arange(start, start + len(labels))
+        pending.append((layout.encode(images, labels, example_keys(source_split, indices)), places[indices]))
+        if sum(frames.nbytes for frames, _ in pending) >= _PENDING_BYTES:
+            _put(Path(job.folder), shards, pending)
+            pending = []
+        split = split_of_shard[places[indices, 0]]
+        for at, digest in zip(split.tolist(), content_digests(images, labels, num_labels), strict=True):
+            digests[at] += digest
+        np.add.at(label_counts, (split, labels), 1)
+        start += len(labels)
+    _put(Path(job.folder), shards, pending)
     note = {
         split: {"label_counts": counts.tolist(), "digests": found.hex()}
         for split, counts, found in zip(splits, label_counts, digests, strict=True)
@@ -271,15 +298,31 @@ def content_digests(images: np.ndarray, labels: np.ndarray, num_labels: int) -> 
     return (hashlib.sha256(row).digest() for row in rows)
 
 
-def _open_shards(job: Job, shards: Iterable[Mapping], stack: ExitStack) -> list[int]:
-    """Descriptors of shard files, each as long as it will be in the end."""
-    files = []
-    for shard in shards:
-        files.append(os.open(Path(job.folder) / shard["name"], os.O_WRONLY | os.O_CREAT, 0o666))
-        stack.callback(os.close, files[-1])
-        # The same for every block: it cuts nothing off what another has written.
-        os.ftruncate(files[-1], shard["num_records"] * job.layout(shard["split"]).frame_bytes)
-    return files
+def _lay_out(job: Job) -> None:
+    """Create every shard as long as it will be in the end: a block then puts its records anywhere in it."""
+    for shard in job.shards(*job.num_examples()):
+        with (Path(job.folder) / shard["name"]).open("wb") as file:
+            file.truncate(shard["num_records"] * job.layout(shard["split"]).frame_bytes)
+
+
+def _put(folder: Path, shards: Sequence[Mapping], batches: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
+    """Put batches of framed records where they belong, shard by shard: there may be more than a process may open.
+
+    ``batches`` are of uint8 (batch, frame_bytes) and int64 (batch, 2), the shard and the place in it.
+    """
+    found = sorted(
+        (shard, place, batch, row)
+        for batch, (_, places) in enumerate(batches)
+        for row, (shard, place) in enumerate(places.tolist())
+    )
+    for shard, group in itertools.groupby(found, key=operator.itemgetter(0)):
+        file = os.open(folder / shards[shard]["name"], os.O_WRONLY)
+        try:
+            for _, place, batch, row in group:
+                frame = batches[batch][0][row]
+                _write_all(file, frame, place * len(frame))
+        finally:
+            os.close(file)
 
 
 def _write_all(file: int, content: np.ndarray, offset: int) -> None:
