@@ -2,6 +2,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -209,6 +210,30 @@ def test_where_the_time_went_adds_up(trained):
     assert record["peak_host_bytes"] > 50e6
 
 
+@pytest.mark.parametrize("jit_compile", ["false", "true"])
+def test_the_receipt_is_of_the_runs_own_train_function_and_looking_changes_no_weight(
+    small_records, tmp_path, monkeypatch, jit_compile
+):
+    settings = {"epochs": 1, "jit_compile": jit_compile}
+    placement = run(small_records, tmp_path / "seen", **settings)["receipt"]["placement"]
+    assert placement["observed"] == "train_function"
+    assert placement["computation_devices"] == placement["variable_devices"]
+    monkeypatch.setattr(training.hardware, "observe_training", lambda model: [])
+    assert run(small_records, tmp_path / "unseen", **settings)["receipt"]["placement"]["observed"] == "probe"
+    seen, unseen = (load_file(tmp_path / name / training.WEIGHTS_NAME) for name in ("seen", "unseen"))
+    for name, weight in seen.items():
+        np.testing.assert_array_equal(weight, unseen[name])
+
+
+def test_the_peak_of_every_gpu_is_counted_from_the_start_of_the_run(monkeypatch):
+    # What no machine without a GPU can try: that the names are those TensorFlow gives its logical devices.
+    gpus, reset = [SimpleNamespace(name=f"/device:GPU:{index}") for index in range(2)], []
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: gpus if kind == "GPU" else [])
+    monkeypatch.setattr(tf.config.experimental, "reset_memory_stats", reset.append)
+    breakdown.reset_peak_memory()
+    assert reset == ["GPU:0", "GPU:1"]
+
+
 @pytest.mark.parametrize(
     ("step", "step_alone", "input_alone", "share"),
     [
@@ -264,6 +289,8 @@ def test_any_number_of_replicas_trains_to_the_same_weights(small_records, tmp_pa
         assert process.returncode == 0, said
         record = json.loads((tmp_path / str(replicas) / RECORD_NAME).read_text())
         assert (record["num_replicas"], record["device_verified"]) == (replicas, True)
+        assert record["receipt"]["placement"]["observed"] == "train_function"
+        assert len(record["receipt"]["placement"]["computation_devices"]) == replicas
         weights[replicas] = load_file(tmp_path / str(replicas) / training.WEIGHTS_NAME)
     for replicas in (2, 4, 8):
         for name, weight in weights[1].items():

@@ -5,7 +5,7 @@ no proof of a TPU, and a strategy that exists is no proof of anything.
 
     strategies.py   requested device → strategy, or why not
     mismatch.py     an exception → cause and remedy in words
-    probe.py        where a variable lives and a computation runs, and how fast
+    probe.py        where a variable lives and a computation runs, the train function's above all, and how fast
     receipt.py      all of it as plain data, and whether the device is verified
     precision.py    the rules behind precision = auto and jit_compile = auto
 
@@ -13,7 +13,8 @@ no proof of a TPU, and a strategy that exists is no proof of anything.
 """
 
 from pipeline.hardware.precision import choose_jit_compile, choose_precision
-from pipeline.hardware.receipt import Receipt, write_receipt
+from pipeline.hardware.probe import observe_training
+from pipeline.hardware.receipt import Receipt, confirm, write_receipt
 from pipeline.hardware.strategies import Placement, explaining, place, split_cpu
 
 __all__ = [
@@ -21,7 +22,9 @@ __all__ = [
     "Receipt",
     "choose_jit_compile",
     "choose_precision",
+    "confirm",
     "explaining",
+    "observe_training",
     "place",
     "split_cpu",
     "write_receipt",

@@ -1,11 +1,13 @@
 """Probe: where a variable lives, where a computation of the model's own kind runs, and how fast the device computes.
 
-Names of devices can be wrong in good faith; time is hard to fake. An accelerator that multiplies no faster than its
-host's CPU is not computing.
+Names of devices can be wrong in good faith; time is hard to fake. An accelerator that is exactly as fast as its host's
+CPU in everything may well be that CPU.
 """
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -16,16 +18,19 @@ from tensorflow.python.eager import context
 _ROUNDS, _SECONDS = 4, 0.04
 # Side of the matrices: large enough for the device's speed to show, 2 GFLOP on a CPU and 137 on an accelerator.
 _SIDE, _SIDE_ON_ACCELERATOR = 1_024, 4_096
+#: What is timed.
+OPERATIONS = ("matmul", "convolution")
 # Parts of the names of the operations that do the model's work, whatever library they were rewritten for.
-_COMPUTING = ("Conv2D", "MatMul")
+_COMPUTING = ("Conv2D", "MatMul", "XlaLaunch", "XlaRun", "TPUExecute")
 _IMAGES, _SIZE, _CHANNELS_IN, _CHANNELS_OUT, _KERNEL = 64, 32, 32, 64, 3
 _CONVOLUTION_FLOP = 2 * _IMAGES * _SIZE**2 * _KERNEL**2 * _CHANNELS_IN * _CHANNELS_OUT
 
 
-def observe(strategy: tf.distribute.Strategy) -> dict[str, list[str]]:
+def observe(strategy: tf.distribute.Strategy) -> dict[str, list[str] | str]:
     """Devices of a variable's copies, and those a traced convolution and matrix product ran on, one a replica.
 
     Where the runtime does not list what it ran (a TPU runs one compiled program) the results' devices stand for it.
+    ``observed`` is "probe": that these operations ran there says nothing yet of the model's.
     """
     with strategy.scope():
         kernel = tf.Variable(tf.ones([2, 2, 3, 8]))
@@ -38,19 +43,54 @@ def observe(strategy: tf.distribute.Strategy) -> dict[str, list[str]]:
     def traced() -> tf.Tensor:
         return strategy.run(compute)
 
-    # What was really run, after all rewriting, with the device of each operation. Results tell less: those of a second
-    # logical CPU are handed back on the first.
+    # Results tell less than the list of what ran: those of a second logical CPU are handed back on the first.
+    with _listing() as ran:
+        results = strategy.experimental_local_results(traced())
+    return {
+        "variable_devices": [variable.device for variable in strategy.experimental_local_results(kernel)],
+        "computation_devices": ran or [result.device for result in results],
+        "observed": "probe",
+    }
+
+
+def observe_training(model: Any) -> list[str]:
+    """The devices that the first call of a compiled Keras model's train function computes on, one a replica.
+
+    The list fills when that call, the first of the coming ``fit``, is done; it stays empty where the runtime does not
+    list what it ran. Nothing is called that training would not call anyway: the weights are the same, bit for bit.
+    """
+    devices: list[str] = []
+    model.make_train_function()
+    train_function = model.train_function
+
+    def observed(iterator: object) -> object:
+        # Keras looks the function up for each call.
+        model.train_function = train_function
+        with _listing() as ran:
+            outputs = train_function(iterator)
+        devices.extend(ran)
+        return outputs
+
+    model.train_function = observed
+    return devices
+
+
+@contextlib.contextmanager
+def _listing() -> Iterator[list[str]]:
+    """The devices of the computing operations that functions called in the block really ran, after all rewriting."""
+    devices: list[str] = []
     context.enable_run_metadata()
     try:
-        results = strategy.experimental_local_results(traced())
+        yield devices
         graphs = context.export_run_metadata().partition_graphs
     finally:
         context.disable_run_metadata()
-    ran = {node.device for graph in graphs for node in graph.node if any(kind in node.op for kind in _COMPUTING)}
-    return {
-        "variable_devices": [variable.device for variable in strategy.experimental_local_results(kernel)],
-        "computation_devices": sorted(ran) or [result.device for result in results],
-    }
+    devices += sorted({node.device for graph in graphs for node in graph.node if _computes(node)})
+
+
+def _computes(node: Any) -> bool:
+    # XLA compiles a whole function: what shows is the one operation that calls it.
+    return any(kind in node.op for kind in _COMPUTING) or node.attr["_XlaMustCompile"].b
 
 
 def measure(device: str, precision: str) -> dict[str, int | str]:

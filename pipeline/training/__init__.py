@@ -106,6 +106,7 @@ def train(
     epochs_restored = len(rows)
     if rows:
         _logger.info("going on after epoch %d/%d, from a checkpoint", len(rows), settings.epochs)
+    train_devices = hardware.observe_training(model)
     checkpoint_seconds: list[float] = []
 
     def after_epoch() -> None:
@@ -120,6 +121,7 @@ def train(
     _save(model, manifest, settings, computation.precision, folder)
     # Last, when nothing more is wanted of the model: timing its step trains it on, and so does the profiler.
     time_breakdown = breakdown.measure(model, stream, rows, checkpoint_seconds)
+    receipt = hardware.confirm(receipt, train_devices)
     if settings.profile_steps:
         profile(model, stream, folder, steps=settings.profile_steps)
     return _finish(

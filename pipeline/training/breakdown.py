@@ -64,7 +64,12 @@ def input_wait_share(*, step: float, step_alone: float, input_alone: float) -> f
 
 
 def reset_peak_memory() -> None:
-    """Let the peak count from here: earlier stages ran in the same process. Linux only; elsewhere it counts them."""
+    """Let the peaks count from here: earlier stages and runs were in the same process.
+
+    The host's on Linux only; elsewhere it counts them.
+    """
+    for gpu in tf.config.list_logical_devices("GPU"):
+        tf.config.experimental.reset_memory_stats(gpu.name.removeprefix("/device:"))
     try:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     except OSError:
