@@ -287,6 +287,19 @@ def refuse(section: str, name: str, expected: str, got: object, hint: str = "") 
     )
 
 
+def check_keras_backend(backend: str) -> None:
+    """Refuse a value of the environment variable KERAS_BACKEND under which nothing here trains.
+
+    Raises:
+        SettingsError: it is another one than "tensorflow".
+    """
+    if backend != "tensorflow":
+        raise SettingsError(
+            f"environment variable KERAS_BACKEND: expected tensorflow, got {backend!r}. The input stream and the "
+            "placement on devices are TensorFlow's: unset KERAS_BACKEND, or set it to tensorflow."
+        )
+
+
 def refuse_replicas(replicas: int, device: str) -> None:
     """Refuse more than one replica on an accelerator.
 

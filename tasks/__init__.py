@@ -15,8 +15,9 @@ from tasks.process import interrupt
 interrupt.leave_while_importing()
 
 
-# Must be set before Keras is imported, which the tasks do when they run.
-os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+# Must be set before Keras is imported, which the tasks do when they run. Empty, Keras would take that of its own file;
+# another one is refused by Train.
+os.environ["KERAS_BACKEND"] = os.environ.get("KERAS_BACKEND") or "tensorflow"
 # Without it Luigi warns that an .ini file is not its default kind; it looks for one as soon as it is imported.
 os.environ.setdefault("LUIGI_CONFIG_PARSER", "ini")
 os.environ.setdefault("TENSORCRAFT_SCHEDULER_PORT", "8082")

@@ -213,9 +213,13 @@ class Stage(luigi.Task):
             return condition
         if self.is_forced():
             return Condition("stale", (f"asked for by [Force] stage = {self.force.stage}",))
-        if "provisional" in manifest:
-            return Condition("stale", (manifest["provisional"],))
+        if reason := self.why_again(manifest):
+            return Condition("stale", (reason,))
         return condition
+
+    def why_again(self, manifest: Mapping) -> str:
+        """Why an artefact of the present identity is not final; "" where it is."""
+        return manifest.get("provisional", "")
 
     def is_forced(self) -> bool:
         """Whether the stage is to be made again in this run though nothing has changed."""

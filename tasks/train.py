@@ -8,7 +8,7 @@ from pathlib import Path
 import luigi
 
 from pipeline.artefacts.manifest import discard
-from pipeline.config import TrainSettings
+from pipeline.config import TrainSettings, check_keras_backend
 from tasks import device
 from tasks.process import console
 from tasks.records import Records
@@ -35,7 +35,10 @@ class Train(Stage):
     global_batch_size = IntSetting(default=128, description="Examples per step over all replicas.")
     scale_learning_rate = luigi.Parameter(default="none", description="With the global batch: none, linear or sqrt.")
     device = luigi.Parameter(default="auto", description="cpu, gpu, tpu, or auto.")
-    on_mismatch = luigi.Parameter(default="fail", description="The device is not there: fail, fallback or skip.")
+    # Once the device was there it has changed nothing, and where it was not the manifest says so (see why_again).
+    on_mismatch = luigi.Parameter(
+        default="fail", significant=False, description="The device is not there: fail, fallback or skip."
+    )
     replicas = IntSetting(default=1, description="Logical devices the CPU is split into.")
     # Where the TPU is, not what it is.
     tpu_address = luigi.Parameter(default="", significant=False, description="Name, grpc://host:port, or local.")
@@ -54,12 +57,8 @@ class Train(Stage):
 
     def make_settings(self) -> TrainSettings:
         """The stage's validated settings."""
+        check_keras_backend(os.environ.get("KERAS_BACKEND", ""))
         return TrainSettings(**self.param_kwargs)
-
-    def shaping_settings(self) -> Mapping[str, object]:
-        """Not what would be done about a missing CPU."""
-        shaping = super().shaping_settings()
-        return {name: shaping[name] for name in shaping if (self.device, name) != ("cpu", "on_mismatch")}
 
     def upstream(self) -> object:
         """The records' fingerprint."""
@@ -81,6 +80,15 @@ class Train(Stage):
             device.require(self.settings)
         return False
 
+    def why_again(self, manifest: Mapping) -> str:
+        """A run on another device than requested is kept only where that is asked for, and the device still absent."""
+        reason, fallback = super().why_again(manifest), manifest.get("fallback")
+        if reason or not fallback:
+            return reason
+        if self.on_mismatch != "fallback":
+            return f"{fallback}, with on_mismatch = {self.on_mismatch} it does not count"
+        return f"{fallback}, now it is there" if device.is_there(self.settings) else ""
+
     def make(self, folder: Path) -> Mapping:
         """Train; everything there is to say stands in the run's record."""
         with console.quiet_imports():
@@ -95,8 +103,11 @@ class Train(Stage):
             fingerprint=self.output().expected,
             checkpoints=self.checkpoints(),
         )
-        skipped = {"provisional": f"{self.device} was not there: it is tried again"}
-        return skipped if record.status == "skipped" else {}
+        if record.status == "skipped":
+            return {"provisional": f"{self.device} was not there: it is tried again"}
+        if record.mismatch:
+            return {"fallback": f"trained on {record.effective_device}, {record.mismatch.device} was not there"}
+        return {}
 
     def checkpoints(self) -> Path:
         """Where an interrupted run goes on from; outside its artefact, which is whole or not there."""

@@ -8,6 +8,7 @@ from pipeline.config import (
     SourceSettings,
     StorageSettings,
     TrainSettings,
+    check_keras_backend,
 )
 from pipeline.errors import SettingsError
 
@@ -52,6 +53,12 @@ def test_refusal_names_setting_value_and_remedy(make, names):
         make()
     for name in names:
         assert name in str(refusal.value)
+
+
+def test_another_backend_of_keras_is_refused_by_the_variables_name():
+    check_keras_backend("tensorflow")
+    with pytest.raises(SettingsError, match=r"KERAS_BACKEND: expected tensorflow, got 'jax'\..* unset KERAS_BACKEND"):
+        check_keras_backend("jax")
 
 
 def test_listed_choices_are_the_implemented_ones():

@@ -115,6 +115,11 @@ def test_a_damaged_shard_is_rebuilt_and_nothing_retrained(luigi):
         (["--Storage-root", "gs://bucket/data"], "", "[Storage] root: expected a folder on this machine, got 'gs://"),
         (["--Train-replicas", "3"], "", "[Train] global_batch_size: expected a multiple of the 3 replicas"),
         (["--Train-on-mismatch", "ignore"], "", "[Train] on_mismatch: expected one of fail, fallback, skip"),
+        (
+            ["--Train-device", "gpu", "--Train-replicas", "2", "--Train-on-mismatch", "skip"],
+            "",
+            "SettingsError: [Train] replicas: expected 1 on gpu",
+        ),
         (["--Train-model", "resnet"], "", "[Train] model: expected one of baseline_cnn"),
         (["--Train-recipe", "onecycl"], "", "Did you mean 'onecycle'?"),
         (["--Source-origin", "web"], "", "[Source] origin"),
@@ -152,6 +157,13 @@ def test_a_bad_setting_is_refused_before_any_work(tmp_path, tiny_tfds, args, con
     assert "Traceback" not in done.stderr
     assert done.returncode == 2
     assert not [path for path in luigi.root.glob("*/*") if path.is_file()]
+
+
+def test_another_backend_of_keras_is_refused_in_one_line(tmp_path, tiny_tfds):
+    done = Luigi(tmp_path, tiny_tfds)(*FAST, KERAS_BACKEND="jax")
+    assert done.returncode == 2
+    assert "KERAS_BACKEND: expected tensorflow, got 'jax'" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
 
 
 def test_a_failure_in_a_worker_process_of_luigi_ends_with_its_own_code(luigi):

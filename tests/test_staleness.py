@@ -1,5 +1,6 @@
 """What an edit makes stale, and the reason given: asked of ``make status``, on a copy of the project that is edited."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -109,6 +110,9 @@ def test_comments_and_docstrings_make_nothing_stale(project):
         (["--Records-seed", "1"], ["Records", "Train", "Report"], "seed: 0 → 1"),
         (["--Records-runner-options=--direct_num_workers=2", "--Records-runner", "DirectRunner"], [], ""),
         (["--Source-tfds-data-dir", "/elsewhere"], [], ""),
+        # The device was there.
+        (["--Train-on-mismatch", "skip"], [], ""),
+        (["--Train-on-mismatch", "fallback"], [], ""),
     ],
 )
 def test_a_setting_makes_stale_what_depends_on_it(project, args, stages, reason):
@@ -132,6 +136,59 @@ def test_an_edit_makes_stale_the_stages_that_run_it(project, name, old, new, sta
     stale = project.stale()
     assert list(stale) == stages
     assert not stages or reason in stale[stages[0]]
+
+
+@pytest.mark.slow
+def test_a_fallback_run_is_kept_while_the_device_is_absent_and_replaced_when_it_is_there(first_run, tmp_path):
+    luigi = first_run.copy(tmp_path)
+    tpu = tmp_path / "tpu"
+    env = {"PYTHONPATH": str(PROJECT / "tests" / "fake_tpu"), "FAKE_TPU": str(tpu)}
+    settings = ["--Train-device", "tpu", "--Train-tpu-address", "local", "--Train-jit-compile", "false"]
+
+    def pipeline(on_mismatch):
+        return luigi(*FAST, *settings, "--Train-on-mismatch", on_mismatch, **env)
+
+    def train(on_mismatch):
+        return luigi.status(*FAST, *settings, "--Train-on-mismatch", on_mismatch, **env)["Train"]
+
+    def runs():
+        found = (json.loads(path.read_text()) for path in luigi.root.glob("runs/*/run.json"))
+        return [(run["effective_device"], run["finished_at"]) for run in found if run["requested_device"] == "tpu"]
+
+    done = pipeline("fallback")
+    assert done.returncode == 0, done.stderr
+    fallback = runs()
+    assert [device for device, _ in fallback] == ["cpu"]
+
+    # Still absent: asked for again, reused where a fallback is wanted, and no answer where it is not.
+    done = pipeline("fallback")
+    assert done.returncode == 0, done.stderr
+    assert "is there a tpu?" in done.stderr
+    assert "Nothing to do" in done.stderr
+    done = pipeline("fail")
+    assert done.returncode == 7
+    assert "ERROR HardwareMismatchError: [Train] device: tpu was requested." in done.stderr
+    assert runs() == fallback
+    assert train("skip")["state"] == "stale"
+
+    tpu.touch()
+    reason = "trained on cpu, tpu was not there, now it is there"
+    assert train("fallback") == {"state": "stale", "reasons": [reason]}
+    done = pipeline("fallback")
+    assert done.returncode == 0, done.stderr
+    assert reason in done.stderr
+    on_tpu = runs()
+    assert [device for device, _ in on_tpu] == ["tpu"]
+
+    # What was trained on the device stays a run of it, whatever is asked for where there is none; nothing is asked.
+    tpu.unlink()
+    for on_mismatch in ("fail", "fallback", "skip"):
+        assert train(on_mismatch)["state"] == "fresh"
+    done = pipeline("skip")
+    assert done.returncode == 0, done.stderr
+    assert "is there a" not in done.stderr
+    assert "Nothing to do" in done.stderr
+    assert runs() == on_tpu
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -120,7 +120,8 @@ class RunRecord(Untrusted):
     scale_learning_rate: Annotated[str, _COMPARED_SETTING] = "none"
     seed: Annotated[Count, About(part="setting", repeated=True)]
     requested_device: Annotated[str, _SETTING]
-    on_mismatch: Annotated[str, _SETTING] = "fail"
+    # Once the device was there it has changed nothing.
+    on_mismatch: Annotated[str, About(part="setting", repeated=True)] = "fail"
     replicas: Annotated[Count, _COMPARED_SETTING] = 1
     requested_precision: Annotated[str, _SETTING]
     requested_jit_compile: Annotated[bool | str | None, _COMPARED_SETTING]
