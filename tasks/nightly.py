@@ -3,8 +3,12 @@
 Dates are UTC, as Luigi's RangeDaily counts them: no night comes twice or never when the clocks change. A date's report
 is that of the dataset, code and settings there are when it is made: at the time, or later when the date is backfilled;
 its manifest says which. Where they are those of another date, its runs are fresh, and nothing is trained.
+
+A date that has its report is asked for again in vain, unless the gate demands what it was not judged by: then the
+report as it would be now is judged. A date that is past keeps its own where that is about other runs.
 """
 
+import contextlib
 import logging
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
@@ -14,9 +18,8 @@ import luigi
 
 from pipeline.config import refuse
 from pipeline.errors import DamagedArtefactError
-from pipeline.unattended.nights import publish_night, read_night, whole_nights
+from pipeline.unattended.nights import Night, publish_night, read_night, whole_nights
 from pipeline.unattended.retention import is_past
-from tasks import retention
 from tasks.commands import command
 from tasks.process import console, lock
 from tasks.report import Report, history_folder
@@ -38,6 +41,7 @@ class Nightly(luigi.Task):
             refuse("Nightly", "date", f"a date up to {today()} (UTC)", self.date.isoformat())
         # Made here, and with it the stages below: a bad setting anywhere is refused before any work starts.
         self.report = Report()
+        self._has_judged = False
 
     @classmethod
     def bulk_complete(cls, parameter_tuples: Iterable[date]) -> list[date]:
@@ -69,8 +73,9 @@ class Nightly(luigi.Task):
         if _is_past(self.date):
             return True
         try:
-            read_night(self.folder())
-            return True
+            if self._is_judged(read_night(self.folder())):
+                return True
+            _logger.info("%s: has its report, which another gate passed: it is judged again", self)
         except DamagedArtefactError as error:
             if self.folder().exists():
                 _logger.warning("%s: %s", self, error)
@@ -80,15 +85,34 @@ class Nightly(luigi.Task):
 
     def run(self) -> None:
         """Keep a copy of the report, and say whether anything was new."""
+        # Not above: it takes from a command what that, as the program, may not find imported already.
+        from tasks import retention
+
         if retention.apply(command.from_below(self.report)):
             # Runs it showed are gone.
             self.report.run()
-        night = publish_night(history_folder(), self.date, root_folder() / Report.kind)
+        if self._keeps_its_own():
+            _logger.info("%s: keeps its report, which is about other runs; those of today passed the gate", self)
+            return
+        report = root_folder() / Report.kind
+        night = publish_night(history_folder(), self.date, report, demands=self.report.demands())
         if night.same_as:
             _logger.info("%s: dataset, code and settings of %s, its runs are reused", self, night.same_as)
         if night.made_on > self.date + timedelta(days=1):
             _logger.info("%s: backfilled with what there is on %s", self, night.made_on)
         print(f"Report of {self.date}: {self.folder() / 'report.html'}")
+
+    def _is_judged(self, night: Night) -> bool:
+        demands = self.report.demands()
+        return not demands or night.demands == demands or self._has_judged
+
+    def _keeps_its_own(self) -> bool:
+        """Whether there is a report of a past date already, about other runs than those that were just judged."""
+        with contextlib.suppress(DamagedArtefactError):
+            night = read_night(self.folder())
+            self._has_judged = True
+            return self.date < today() and night.runs != tuple(self.report.current())
+        return False
 
     def __str__(self) -> str:
         return f"Nightly {self.date}"

@@ -57,6 +57,11 @@ class Report(Stage):
         exports = sorted(folder.name for folder in (root_folder() / Export.kind).glob("[!.]*"))
         return {"current": self.current(), "runs": runs} | ({"exports": exports} if exports else {})
 
+    def demands(self) -> dict[str, float]:
+        """What the gate is asked to judge by; nothing where it demands nothing."""
+        gate = {"min_val_accuracy": self.min_val_accuracy, "max_regression_sigma": self.max_regression_sigma}
+        return {name: demanded for name, demanded in gate.items() if demanded}
+
     def current(self) -> list[str]:
         """Fingerprints of the runs asked for, in the order asked."""
         return [train.output().expected for train in self.below]

@@ -91,7 +91,7 @@ def luigi(first_run, tmp_path_factory):
 
 
 def nightly(luigi, *args: str, task: str = "Nightly"):
-    return luigi.python("-m", "luigi", "--module", "tasks", task, *args, *FAST[:2], "--Train-global-batch-size", "64",
+    return luigi.python("-m", "tasks", task, *args, *FAST[:2], "--Train-global-batch-size", "64",
                         "--Records-train-shards", "3")  # fmt: skip
 
 
@@ -107,6 +107,38 @@ def test_a_date_gets_its_report_and_a_second_time_there_is_nothing_to_do(luigi):
     again = nightly(luigi, "--date", days_ago(3))
     assert again.returncode == 0
     assert f"Nightly {days_ago(3)}: has its report" in again.stderr
+
+
+def test_a_date_that_has_its_report_is_judged_by_a_gate_that_did_not_judge_it(luigi, tmp_path):
+    other = luigi.copy(tmp_path)
+    runs = other.artefacts("runs")
+    date = ["--date", TODAY.isoformat()]
+    assert nightly(other, *date).returncode == 0
+    for _ in range(2):
+        strict = nightly(other, *date, "--Report-min-val-accuracy", "1.0")
+        assert strict.returncode == 9, strict.stderr
+        assert "it is judged again" in strict.stderr
+        assert "ERROR GateError: " in strict.stderr
+    passed = [nightly(other, *date, "--Report-min-val-accuracy", "0.01") for _ in range(2)]
+    assert [done.returncode for done in passed] == [0, 0], passed[0].stderr
+    assert [f"{TODAY}: has its report\n" in done.stderr for done in passed] == [False, True], "judged once"
+    assert read_night(other.root / "report" / "history" / TODAY.isoformat()).demands == {"min_val_accuracy": 0.01}
+    assert other.artefacts("runs") == runs
+
+
+def test_a_past_date_keeps_its_own_report_where_other_runs_are_judged(luigi, tmp_path):
+    other = luigi.copy(tmp_path)
+    folder = publish_night(other.root / "report" / "history", TODAY - timedelta(days=9), other.root / "report").folder
+    manifest = read_manifest(folder)
+    (folder / "manifest.json").unlink()
+    identity = {**manifest["identity"], "runs": ["gone"]}
+    write_manifest(folder, stage="Nightly", identity=identity, details={"same_as": None})
+    done = nightly(other, "--date", days_ago(9), "--Report-min-val-accuracy", "0.01")
+    assert done.returncode == 0, done.stderr
+    assert "keeps its report, which is about other runs" in done.stderr
+    assert read_night(folder).runs == ("gone",)
+    strict = nightly(other, "--date", days_ago(9), "--Report-min-val-accuracy", "1.0")
+    assert strict.returncode == 9, strict.stderr
 
 
 def test_missing_dates_are_backfilled_and_nothing_is_trained_twice(luigi):

@@ -6,8 +6,8 @@ copy is history: it never becomes stale. One that is damaged or gone counts as n
 """
 
 import shutil
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
@@ -28,6 +28,7 @@ class Night:
         runs: fingerprints of the runs it was asked for.
         same_as: the date that had the same inputs first, as ISO 8601, or None.
         made_on: the date on which it was made; a later one if it was backfilled.
+        demands: what the gate that its runs have passed demanded of them; empty: nothing.
     """
 
     date: date
@@ -35,6 +36,7 @@ class Night:
     runs: tuple[str, ...]
     same_as: str | None
     made_on: date
+    demands: Mapping[str, float] = field(default_factory=dict)
 
 
 def read_night(folder: Path) -> Night:
@@ -55,6 +57,7 @@ def read_night(folder: Path) -> Night:
             runs=tuple(map(str, identity["runs"])),
             same_as=manifest["same_as"],
             made_on=date.fromisoformat(manifest["created_at"][:10]),
+            demands=dict(manifest.get("demands", {})),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedArtefactError(
@@ -73,13 +76,14 @@ def whole_nights(history: Path) -> tuple[list[Night], list[DamagedArtefactError]
     return nights, damage
 
 
-def publish_night(history: Path, day: date, report: Path) -> Night:
+def publish_night(history: Path, day: date, report: Path, *, demands: Mapping[str, float] | None = None) -> Night:
     """Copy the published report to its date, whole or not at all.
 
     Args:
         history: folder of the dated copies.
         day: the date, in UTC.
         report: the report's folder.
+        demands: of the gate that the report has passed.
 
     Raises:
         DamagedArtefactError: the report is not whole.
@@ -93,7 +97,9 @@ def publish_night(history: Path, day: date, report: Path) -> Night:
     with publishing(history / day.isoformat(), bytes_needed=_BYTES_NEEDED) as temporary:
         for entry in manifest["files"]:
             shutil.copyfile(report / entry["name"], temporary / entry["name"])
-        write_manifest(temporary, stage="Nightly", identity=identity, details={"same_as": same_as})
+        write_manifest(
+            temporary, stage="Nightly", identity=identity, details={"same_as": same_as, "demands": dict(demands or {})}
+        )
     return read_night(history / day.isoformat())
 
 
