@@ -110,6 +110,7 @@ def test_the_stage_exports_the_run_once_and_the_report_says_what_each_form_is_wo
     command = ["-m", "tasks", "Export", *FAST, "--Export-calibration-examples", "20"]
     done = luigi.python(*command)
     assert done.returncode == 0, done.stderr
+    assert "deprecated" not in done.stderr
     assert "LiteRT int8" in done.stdout
     assert len(luigi.artefacts("exports")) == 1
     assert "making" not in luigi.python(*command).stderr
