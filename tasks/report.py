@@ -9,6 +9,7 @@ import luigi
 from pipeline.artefacts.manifest import check_files, publishing_in_place, read_manifest
 from pipeline.config import SWEPT, ReportSettings
 from pipeline.errors import DamagedArtefactError, GateError
+from tasks import sweep
 from tasks.export import Export
 from tasks.settings import FloatSetting, ListSetting, time_limit_setting
 from tasks.stage import ArtefactTarget, Stage
@@ -42,7 +43,10 @@ class Report(Stage):
 
     def requires(self) -> list[Train]:
         """The runs this report is asked for; all others under the root are reported with them."""
-        return [Train(**combination) for combination in self.settings.combinations()]
+        combinations = self.settings.combinations()
+        runs = [Train(**combination) for combination in combinations]
+        sweep.number(runs, combinations)
+        return runs
 
     def make_settings(self) -> ReportSettings:
         """The stage's validated settings."""

@@ -273,4 +273,8 @@ class Stage(luigi.Task):
             seconds = round(time.perf_counter() - started, 3)
             details = {**details, "run_id": RUN_ID, "seconds": seconds}
             write_manifest(temporary, stage=self.task_family, identity=target.identity, details=details)
-        _logger.info("%s: done in %.1f s", self.task_family, time.perf_counter() - started)
+        _logger.info("%s: %s", self.task_family, self.outcome(time.perf_counter() - started))
+
+    def outcome(self, seconds: float) -> str:
+        """How the making of the artefact ended, for people."""
+        return f"done in {seconds:.1f} s"

@@ -51,6 +51,9 @@ class Train(Stage):
     profile_steps = IntSetting(default=0, description="Steps the profiler traces after training; 0: none.")
     time_limit_seconds = time_limit_setting()
 
+    #: Of a sweep (see sweep.py), None by itself.
+    place = None
+
     def requires(self) -> Records:
         """The records to train on."""
         return Records()
@@ -103,11 +106,16 @@ class Train(Stage):
             fingerprint=self.output().expected,
             checkpoints=self.checkpoints(),
         )
-        if record.status == "skipped":
+        self.is_skipped = record.status == "skipped"
+        if self.is_skipped:
             return {"provisional": f"{self.device} was not there: it is tried again"}
         if record.mismatch:
             return {"fallback": f"trained on {record.effective_device}, {record.mismatch.device} was not there"}
         return {}
+
+    def outcome(self, seconds: float) -> str:
+        """As any stage's; a run that was skipped was not done."""
+        return "skipped" if self.is_skipped else super().outcome(seconds)
 
     def checkpoints(self) -> Path:
         """Where an interrupted run goes on from; outside its artefact, which is whole or not there."""

@@ -47,6 +47,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the task, then remember, tell and measure; returns its exit code."""
     console.configure()
     with settings(argv):
+        console.log_as(Storage().log_format)
         state_path, log_lines = root_folder() / schedule.STATE_NAME, Notify().log_lines
         secrets = known_secrets()
         with _logging_failures("no room could be reserved for what became of this run"):

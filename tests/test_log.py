@@ -1,17 +1,25 @@
 """What a run says as it goes: a live line at a terminal, lines elsewhere, objects for those who collect them."""
 
+import fcntl
 import json
 import os
 import pty
+import re
+import signal
 import subprocess
 import sys
 import threading
 
+import pytest
 from luigi.rpc import RPCError
-from luigi_process import FAST, PROJECT
+from luigi_process import FAST, PROJECT, hear_interrupts
 
 from pipeline import progress
+from pipeline.errors import DamagedArtefactError
+from tasks import sweep
 from tasks.stage import Visualiser
+
+INTERRUPTED = "\nInterrupted. Finished stages are kept; run again to resume.\n"
 
 
 def test_progress_is_told_to_a_listener_for_as_long_as_it_listens():
@@ -21,6 +29,23 @@ def test_progress_is_told_to_a_listener_for_as_long_as_it_listens():
         progress.tell("epoch 1/1", 2, 2)
     progress.tell("epoch 1/1", 2, 2)
     assert heard == [("epoch 1/1", 2, 2)]
+
+
+def test_no_listener_hears_of_more_than_there_is():
+    """Executions of several steps are counted past the end of the last epoch."""
+    heard, task = [], WatchedTask(requests=9)
+    with progress.heard_by(lambda *words: heard.append(words)), progress.heard_by(Visualiser(task)):
+        progress.tell("epoch 1/1", 130, 128)
+    assert heard == [("epoch 1/1", 128, 128)]
+    assert task.percentages == [100]
+
+
+def test_an_error_in_words_does_not_show_the_names_of_a_graph():
+    said = (
+        "{{function_node __wrapped__IteratorGetNext_output_types_1_device_/job:localhost/device:CPU:0}} corrupted "
+        "record at 0 [Op:IteratorGetNext] name: "
+    )
+    assert str(DamagedArtefactError(f"records: {said}")) == "records: corrupted record at 0"
 
 
 class WatchedTask:
@@ -61,7 +86,7 @@ def at_a_terminal(luigi, *args) -> str:
 
     reader = threading.Thread(target=read)
     reader.start()
-    command = [sys.executable, "-m", "luigi", "--module", "tasks", "Report", *args]
+    command = [sys.executable, "-m", "tasks", "Report", *args]
     environment = luigi.environment({"TERM": "xterm-256color", "COLUMNS": "120"})
     done = subprocess.run(command, env=environment, cwd=PROJECT, stdout=subprocess.PIPE, stderr=theirs, check=False)
     os.close(theirs)
@@ -108,6 +133,61 @@ def test_json_lines_of_an_error_hold_its_kind_exit_code_and_stage(first_run, tmp
     error = next(line for line in map(json.loads, done.stderr.splitlines()) if line["level"] == "error")
     assert (error["error"], error["exit_code"], error["stage"]) == ("GateError", 9, "Report")
     assert "demanded are at least" in error["message"]
+
+
+def test_json_lines_stay_json_when_the_run_is_interrupted(first_run, tmp_path):
+    luigi = first_run.copy(tmp_path)
+    with open(luigi.root / ".lock", "w") as held:
+        fcntl.lockf(held, fcntl.LOCK_EX)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        process = luigi.start(*FAST, "--Train-seed", "4", "--Storage-on-busy", "wait", "--Storage-log-format", "json")
+        first = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        _, rest = process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGINT
+    *_, last = map(json.loads, [first, *rest.splitlines()])
+    assert (last["level"], last["message"]) == ("warning", INTERRUPTED.strip())
+
+
+@pytest.mark.parametrize("module", ["tasks", "tasks.commands.status", "tasks.unattended"])
+@pytest.mark.parametrize("imported", ["luigi", "rich.console", "tasks.train"])
+def test_ctrl_c_during_the_imports_is_one_line(tmp_path, module, imported):
+    how = {"INTERRUPT_AT": imported, "PYTHONPATH": str(PROJECT / "tests" / "interrupted_import")}
+    done = subprocess.run(
+        [sys.executable, "-m", module, "Report"],
+        cwd=PROJECT, env={**os.environ, **how}, capture_output=True, text=True, preexec_fn=hear_interrupts,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, INTERRUPTED), "a shell shows it as 130"
+
+
+def test_a_run_of_a_sweep_is_named_in_its_lines_with_the_time_that_is_left(first_run, tmp_path):
+    done = first_run.copy(tmp_path)(*FAST, "--seeds", "[5,6]", "--recipes", '["baseline"]')
+    assert done.returncode == 0, done.stderr
+    lines = [line.partition(" ")[2] for line in done.stderr.splitlines()]
+    for number, seed in ((1, 5), (2, 6)):
+        of_the_run = [line for line in lines if line.startswith(f"run {number}/2, seed {seed}: ")]
+        assert any("epoch 1/1: " in line for line in of_the_run)
+        assert any("Train: done in " in line for line in of_the_run)
+    begins = [line for line in lines if ": begins" in line]
+    assert begins[0] == "run 1/2, seed 5: begins"
+    assert re.search(r": begins, about \d+ (s|min) left$", begins[1])
+    assert not [line for line in lines if line.startswith("run ") and "Report" in line]
+
+
+def test_a_skipped_run_is_not_said_to_be_done(first_run, tmp_path):
+    luigi = first_run.copy(tmp_path)
+    no_tpu = ["--devices", '["cpu","tpu"]', "--Train-tpu-address", "grpc://127.0.0.1:9", "--Train-on-mismatch", "skip"]
+    done = luigi(*FAST, *no_tpu, "--Storage-log-format", "json")
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    (ended,) = [line["message"] for line in lines if line.get("run") == "run 2/2, device tpu" and "Train: " in
+                line["message"] and "making" not in line["message"]]  # fmt: skip
+    assert ended == "Train: skipped"
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(0.2, "1 s"), (89, "89 s"), (90, "2 min"), (3_700, "62 min")])
+def test_time_left_is_said_no_finer_than_it_is_known(seconds, said):
+    assert sweep.about(seconds) == said
 
 
 def test_an_unknown_log_format_is_refused(first_run, tmp_path):
