@@ -1,10 +1,15 @@
 """Report: runs to scoreboard, JSON, Markdown, HTML and terminal table."""
 
+import fcntl
 import json
 import math
+import os
+import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -74,6 +79,16 @@ def test_published_rows_are_marked_in_every_rendering(make_run, tmp_path):
     assert "not measured here" in files["report.html"]
     assert files["report.md"].count("(published elsewhere)") == len(PUBLISHED)
     assert format_table(report).count("†") == 1 + len(PUBLISHED)
+
+
+def test_published_rows_stand_only_beside_runs_of_their_dataset(make_run, tmp_path):
+    mnist = make_run("mnist", dataset="mnist", requested_dataset="mnist")
+    files = render([mnist], tmp_path / "out") | {"terminal": format_table(build_report([mnist], current=[]))}
+    assert json.loads(files["report.json"])["published"] == []
+    assert all("published elsewhere" not in text for name, text in files.items())
+    assert "†" not in files["terminal"]
+    other = make_run("other", fingerprint="b" * 64)
+    assert len(build_report([mnist, other], current=[])["published"]) == len(PUBLISHED)
 
 
 def test_runs_come_newest_first_in_any_order_of_folders(make_run):
@@ -324,6 +339,30 @@ def test_the_terminal_table_shows_requested_and_effective_device_and_marks_the_r
     assert [line for line in lines if line.lstrip().startswith("*") and "tpu → cpu" in line]
     assert any("auto → cpu" in line and "*" not in line for line in lines)
     assert any("167.84" in line and "72.42 %" in line for line in lines)
+
+
+@pytest.mark.parametrize("width", [32, 40, 60, 99, 100, 119, 120, 200])
+def test_the_terminal_table_fits_the_terminal_with_every_figure_whole(make_run, width):
+    digests = {"content_digests": {"train": "1" * 64, "test": "2" * 64}, "steps_per_epoch": 390}
+    folders = [make_run(f"run{n}", fingerprint=f"{n:064x}", global_batch_size=128 * n, **digests) for n in (1, 2)]
+    text = format_table(build_report(folders, current=[f"{1:064x}"]), width=width)
+    assert max(map(len, text.splitlines())) <= width
+    if width < 100:
+        figures = ("73.80 %", "10,012", "24.80", "12.40", "auto → cpu")
+        assert all(re.search(rf"(^| ){re.escape(figure)}( |$)", text, re.MULTILINE) for figure in figures), text
+
+
+@pytest.mark.parametrize("columns", [40, 132])
+def test_the_terminals_width_is_found_and_what_is_piped_has_120_columns(columns):
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    command = [sys.executable, "-c", "from pipeline.report.terminal import *; print(terminal_columns())"]
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    how = {"env": environment, "cwd": Path(__file__).parents[1], "check": True, "timeout": 300}
+    subprocess.run(command, stdin=theirs, stdout=theirs, **how)
+    assert os.read(ours, 100).split() == [str(columns).encode()]
+    assert subprocess.run(command, stdin=theirs, stdout=subprocess.PIPE, **how).stdout.split() == [b"120"]
+    os.close(ours), os.close(theirs)
 
 
 def test_the_terminal_table_ignores_the_environment(make_run, monkeypatch):

@@ -67,6 +67,15 @@ def test_measured_figures_are_given_with_their_change(make_run):
     assert rows["val_accuracy"] == ["0.7000", "0.6500", "−0.0500"]
 
 
+@pytest.mark.parametrize("width", [32, 40, 80, 100, 160])
+def test_the_differences_fit_the_terminal(make_run, width):
+    one, other = make_run("one"), make_run("other", epochs=5, fingerprint="b" * 64, val_accuracy=0.75, hostname="lab")
+    text = format_differences(compare_runs(one, other), ("cifar10-" + "one" * 20, "other"), width=width)
+    assert max(map(len, text.splitlines())) <= width
+    words = text.split()
+    assert all(word in words for word in ("METRICS", "val_accuracy", "0.7380", "0.7500", "+0.0120", "lab"))
+
+
 def test_control_characters_of_a_run_never_reach_the_terminal(make_run):
     one, other = make_run("one"), make_run("other", hostname="\x1b[31m [bold]red")
     text = format_differences(compare_runs(one, other), ("one", "other"))

@@ -17,7 +17,8 @@ Last in the data's way: source → records → shards → input stream → train
     page.py         all of it → what the templates place
     cards.py        a run → model card and dataset card
     diff.py         two runs → what differs between them
-    render.py       all of it → files in a folder, or a string for a terminal
+    render.py       all of it → files in a folder
+    terminal.py     its rows → text that fits the terminal
 
 Importing this package imports matplotlib, jinja2, pillow and rich: do so inside a task's `run()`.
 """
@@ -25,8 +26,9 @@ Importing this package imports matplotlib, jinja2, pillow and rich: do so inside
 from pipeline.report.gate import Gate
 from pipeline.report.history import HISTORY_NAME, append_history, entries_of, read_history
 from pipeline.report.reading import read_run
-from pipeline.report.render import format_table, write_report
+from pipeline.report.render import write_report
 from pipeline.report.scoreboard import PUBLISHED, build_report
+from pipeline.report.terminal import format_table
 
 __all__ = [
     "HISTORY_NAME",

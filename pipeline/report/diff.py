@@ -1,19 +1,19 @@
 """Diff: what differs between two runs, from what they were made of to what they measured."""
 
-import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from rich import box
-from rich.console import Console
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.report.formats import NO_FIGURE, plain, signed, yes_no
 from pipeline.report.reading import read_run
+from pipeline.report.terminal import TABLE_COLUMNS, as_text, pairs, plain_table, terminal_columns
 from pipeline.report.wording import device_verified
 
 _DATA = ("requested_dataset", "dataset", "dataset_verified", "content_digests", "records_fingerprint")
@@ -81,26 +81,51 @@ def compare_runs(one: Path, other: Path) -> list[Difference]:
     return found
 
 
-def format_differences(differences: list[Difference], names: tuple[str, str], *, width: int = 120) -> str:
-    """The differences as a table for a terminal, without colour codes; ``names`` of the two runs head its columns."""
-    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False, force_jupyter=False)
+def format_differences(differences: list[Difference], names: tuple[str, str], *, width: int | None = None) -> str:
+    """The differences for a terminal, without colour codes.
+
+    Args:
+        differences: As `compare_runs` gives them.
+        names: Of the two runs.
+        width: Columns to fit; those of the terminal by default, see `terminal_columns`.
+    """
     if not differences:
         return "The two runs do not differ.\n"
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1))
+    width = width or terminal_columns()
+    names = (plain(names[0]), plain(names[1]))
+    return as_text(_as_lines(differences, names) if width < TABLE_COLUMNS else [_as_table(differences, names)], width)
+
+
+def _as_table(differences: Sequence[Difference], names: tuple[str, str]) -> Table:
+    table = plain_table()
     for heading in ("", *names):
-        table.add_column(Text(plain(heading)), overflow="fold")
+        table.add_column(Text(heading), overflow="fold")
     table.add_column(Text("change"), justify="right")
-    section = None
-    for one in differences:
-        if one.section != section:
-            if section is not None:
-                table.add_section()
-            section = one.section
-            table.add_row(Text(section.upper()))
-        change = "" if one.change is None else signed(one.change, _decimals(one.change))
-        table.add_row(Text(f"  {plain(one.name)}"), Text(_show(one.one)), Text(_show(one.other)), Text(change))
-    console.print(table)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+    for section, found in _by_section(differences):
+        table.add_section()
+        table.add_row(Text(section.upper()))
+        for one in found:
+            cells = (f"  {plain(one.name)}", _show(one.one), _show(one.other), _show_change(one))
+            table.add_row(*map(Text, cells))
+    return table
+
+
+def _as_lines(differences: Sequence[Difference], names: tuple[str, str]) -> list[RenderableType]:
+    lines: list[RenderableType] = [pairs([("A", names[0]), ("B", names[1])])]
+    for section, found in _by_section(differences):
+        lines += ["", Text(section.upper())]
+        for one in found:
+            change = [("change", _show_change(one))] if one.change is not None else []
+            lines += [Text(plain(one.name)), pairs([("A", _show(one.one)), ("B", _show(one.other)), *change])]
+    return lines
+
+
+def _by_section(differences: Sequence[Difference]) -> Iterator[tuple[str, list[Difference]]]:
+    return ((section, list(found)) for section, found in groupby(differences, key=lambda one: one.section))
+
+
+def _show_change(one: Difference) -> str:
+    return "" if one.change is None else signed(one.change, _decimals(one.change))
 
 
 def _facts(folder: Path) -> dict[str, Any]:

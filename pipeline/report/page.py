@@ -41,7 +41,7 @@ def page_facts(report: Mapping[str, Any]) -> dict[str, Any]:
         "rows": [rows.scenario_row(scenario, report["current"]) for scenario in report["scenarios"]],
         "series_of_rows": [_series(scenario, drawn) for scenario in report["scenarios"]],
         "published": [rows.published_row(row) for row in report["published"]],
-        "published_source": report["published"][0]["source"],
+        "published_source": next((row["source"] for row in report["published"]), ""),
         "batch_headings": rows.BATCH_HEADINGS,
         "batch_tables": [_batch_part(table) for table in report["batch_sizes"]],
         **_curves_part(report, drawn),

@@ -1,14 +1,12 @@
-"""Rendering: the report's data to report.json, report.md and report.html, and to a table for the terminal.
+"""Rendering: the report's data to report.json, report.md and report.html.
 
 What a run says about itself is untrusted and escaped where it is written: in HTML by jinja2's autoescape, in
-Markdown by the environment's `finalize`, which no expression of a template can forget; rich gets Text, never
-markup.
+Markdown by the environment's `finalize`, which no expression of a template can forget.
 """
 
 import base64
 import hashlib
 import html
-import io
 import json
 import math
 import re
@@ -17,28 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from pipeline.report import cards, details, rows, wording
+from pipeline.report import cards, details
 from pipeline.report.page import page_facts
 
 _TEMPLATES = Path(__file__).parent / "templates"
 # The page's own script, which its security policy knows by this digest: no other runs.
 _SCRIPT = (_TEMPLATES / "report.js").read_text(encoding="utf-8")
 _SCRIPT_DIGEST = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode("ascii")
-_TERMINAL_COLUMNS = 120
-# Heading → the columns below which its words would be broken.
-_TEXT_COLUMNS = {
-    "": 1,
-    "device:\nrequested →\neffective": 11,
-    "device\nverified": 8,
-    "data,\nverified": 10,
-    "model\nrecipe": 12,
-    "precision": 9,
-}
 
 
 def write_report(report: Mapping[str, Any], folder: Path) -> None:
@@ -75,88 +59,6 @@ def _write_cards(report: Mapping[str, Any], folder: Path) -> None:
         dataset = cards.dataset_front_matter(run) + _render("dataset-card.md.j2", facts)
     _write(folder / "model-card.md", model)
     _write(folder / "dataset-card.md", dataset)
-
-
-def format_table(report: Mapping[str, Any], *, width: int | None = None) -> str:
-    """The scoreboard for a terminal, without colour codes.
-
-    Args:
-        report: As `build_report` gives it.
-        width: Columns to fit; 120 by default.
-    """
-    console = Console(
-        file=io.StringIO(),
-        width=width or _TERMINAL_COLUMNS,
-        color_system=None,
-        force_terminal=False,
-        force_jupyter=False,
-    )
-    for headline, explanation in wording.report_warnings(report):
-        console.print(Text(f"! {headline}. {explanation}"))
-    console.print(Text(wording.verdict(report)))
-    for sentence in wording.change_sentences(report):
-        console.print(Text(sentence))
-    for table in (_scoreboard(report, console.width), *map(_batch_table, report["batch_sizes"])):
-        console.print()
-        console.print(table)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
-
-
-def _scoreboard(report: Mapping[str, Any], width: int) -> Table:
-    table = _table()
-    wide_enough = width >= _TERMINAL_COLUMNS
-    for heading, columns in _TEXT_COLUMNS.items():
-        table.add_column(Text(heading), min_width=columns if wide_enough else None, overflow="fold")
-    # Folded where there is no room: a figure cut short would be a wrong one.
-    for heading in ("batch", "epochs", "seconds", "images/s", "test\naccuracy"):
-        table.add_column(Text(heading), justify="right", overflow="fold")
-    table.add_column(Text("speed-up,\nor why none"), min_width=16 if wide_enough else None, overflow="fold")
-    for scenario in report["scenarios"]:
-        table.add_row(*map(Text, _cells(rows.scenario_row(scenario, report["current"]))))
-    table.add_section()
-    for row in report["published"]:
-        table.add_row(*map(Text, _cells(rows.published_row(row))))
-    table.caption = Text("* requested   † published elsewhere, not measured here   – no figure")
-    return table
-
-
-def _batch_table(batches: Mapping[str, Any]) -> Table:
-    table = _table()
-    table.add_column(Text(f"by batch: {rows.table_name(batches)}"), overflow="fold")
-    for heading in rows.BATCH_HEADINGS:
-        table.add_column(Text(heading), justify="right", overflow="fold")
-    for name, points in rows.batch_rows(batches):
-        for place, cells in enumerate(points):
-            table.add_row(*map(Text, ("" if place else name, *cells)))
-        table.add_section()
-    return table
-
-
-def _table() -> Table:
-    # The box puts one space between columns: with more the scoreboard would not fit.
-    return Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, caption_justify="left")
-
-
-def _cells(row: rows.Row) -> tuple[str, ...]:
-    return (
-        "*" if row.mark else "†" if row.published else "",
-        _lines(f"{row.requested_device} → {row.effective_device}", row.host),
-        row.device_verified,
-        _lines(row.dataset, row.dataset_verified),
-        _lines(*row.label.split(" / "), row.runs),
-        row.precision,
-        row.global_batch_size,
-        row.epochs,
-        row.train_seconds.replace(" ±", "\n±"),
-        row.examples_per_second.replace(" ±", "\n±"),
-        _lines(row.val_accuracy.replace(" ±", "\n±"), row.validation_accuracy),
-        # A row with remarks never has a ratio, and they say why.
-        ", ".join(row.remarks) or row.speedup,
-    )
-
-
-def _lines(*texts: str) -> str:
-    return "\n".join(filter(None, texts))
 
 
 def _render(template: str, facts: Mapping[str, Any]) -> str:

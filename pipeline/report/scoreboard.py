@@ -72,9 +72,10 @@ def build_report(
     Returns:
         `schema_version`, `current`, `runs` (as `read_run` gives them, newest first), `scenarios` (see scenarios.py
         and comparison.py), `batch_sizes` (see batch_sizes.py), `lineage` of the current runs and, by fingerprint,
-        their `exports` (see lineage.py), `history`, `changes` (see history.py), `gate` (see gate.py) and `published`.
-        Seconds are wall-clock, rates are images per second, accuracies fractions from 0 to 1. `pictures`, of the first
-        current runs by their place among `runs`, are for the page alone.
+        their `exports` (see lineage.py), `history`, `changes` (see history.py), `gate` (see gate.py) and `published`,
+        the rows of PUBLISHED that are about a dataset the runs used. Seconds are wall-clock, rates are images per
+        second, accuracies fractions from 0 to 1. `pictures`, of the first current runs by their place among `runs`,
+        are for the page alone.
 
     A run that cannot be read is named in the log and left out: one bad folder must not cost all others their
     report.
@@ -103,8 +104,14 @@ def build_report(
         "gate": judge_gate(gate, [run for _, run in asked], changed),
         "exports": _exports(asked),
         "pictures": _pictures(asked, runs),
-        "published": [dict(row) for row in PUBLISHED],
+        "published": _published_beside(runs),
     }
+
+
+def _published_beside(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The published figures that are about a dataset these runs used: beside any other they would mislead."""
+    datasets = {run["dataset"] for run in runs}
+    return [dict(row) for row in PUBLISHED if row["dataset"] in datasets]
 
 
 def _exports(asked: Sequence[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """``make report-diff A=… B=…``: what differs between two runs."""
 
 import argparse
-import shutil
 from pathlib import Path
 
 from pipeline.errors import SettingsError
@@ -28,8 +27,7 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     folders = [_folder_of(name, getattr(arguments, name)) for name in ("A", "B")]
     from pipeline.report.diff import compare_runs, format_differences
 
-    width = shutil.get_terminal_size((120, 24)).columns
-    print(format_differences(compare_runs(*folders), tuple(folder.name for folder in folders), width=width), end="")
+    print(format_differences(compare_runs(*folders), tuple(folder.name for folder in folders)), end="")
     return 0
 
 
