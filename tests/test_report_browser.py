@@ -243,6 +243,75 @@ def test_the_page_fits_its_window_and_a_screenshot_is_kept(opened, small_page, n
         opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+@pytest.fixture
+def in_a_window(opened, small_page):
+    """A function that opens the small page in a window of so many pixels."""
+
+    def open_page(width: int):
+        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        opened.get(small_page.as_uri())
+        opened.execute_script("for (const part of document.querySelectorAll('details')) part.open = true")
+        return opened
+
+    yield open_page
+    opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+# The part of an element that no box around it and no edge of the window hides, as a share of its width.
+SHOWN = """const shown = element => {
+    const own = element.getBoundingClientRect();
+    let [left, right] = [Math.max(own.left, 0), Math.min(own.right, document.documentElement.clientWidth)];
+    for (let box = element.parentElement; box; box = box.parentElement) {
+        if (getComputedStyle(box).overflowX === "visible") continue;
+        const edges = box.getBoundingClientRect();
+        [left, right] = [Math.max(left, edges.left), Math.min(right, edges.right)];
+    }
+    return own.width ? Math.max(0, right - left) / own.width : 0;
+};
+"""
+
+
+@pytest.mark.parametrize("width", [390, 800, 1400])
+def test_nothing_is_cut_at_the_side_of_a_phone_a_tablet_or_a_desktop(in_a_window, width):
+    page = in_a_window(width)
+    assert page.execute_script("return document.documentElement.scrollWidth") <= width
+    for what in ("td.strong", ".scoreboard td", "td[data-label='test accuracy']", "svg", ".tiles dd", ".matrix td"):
+        found = "[...document.querySelectorAll(arguments[0])].filter(part => part.getClientRects().length)"
+        shares = page.execute_script(f"{SHOWN} return {found}.map(shown)", what)
+        assert shares, what
+        assert min(shares) > 0.99, what
+    scrolling = """return [...document.querySelectorAll(".scroll")].filter(box => box.scrollWidth > box.clientWidth)
+        .map(box => box.getAttribute("aria-label"))"""
+    assert page.execute_script(scrolling) == []
+
+
+@pytest.mark.parametrize("width", [390, 800, 1400])
+def test_the_words_of_the_drawings_stay_readable(in_a_window, width):
+    pixels = """return [...document.querySelectorAll("svg text")].map(
+        text => parseFloat(getComputedStyle(text).fontSize) * text.ownerSVGElement.getBoundingClientRect().width
+        / text.ownerSVGElement.viewBox.baseVal.width)"""
+    sizes = in_a_window(width).execute_script(pixels)
+    assert min(sizes) >= 9
+    assert max(sizes) <= 20
+
+
+def test_in_a_narrow_window_each_figure_has_its_name_and_the_rows_can_be_sorted(in_a_window):
+    page = in_a_window(390)
+    labels = """return [...document.querySelector(".scoreboard tbody tr").cells].slice(1)
+        .map(cell => getComputedStyle(cell, "::before").content.replaceAll('"', ""))"""
+    assert {"test accuracy", "images/s", "requested device", "effective device"} <= set(page.execute_script(labels))
+    button = heading(page, 12).find_element(By.TAG_NAME, "button")
+    button.click()
+    assert heading(page, 12).get_attribute("aria-sort") == "descending"
+
+
+def test_the_page_uses_a_wide_window_up_to_the_length_of_a_readable_line(in_a_window):
+    width = "return document.querySelector('main').getBoundingClientRect().width"
+    assert in_a_window(1400).execute_script(width) > 1350
+    assert 1500 < in_a_window(2560).execute_script(width) < 1700
+
+
 def test_the_page_is_readable_without_its_script(opened, page):
     opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:

@@ -6,11 +6,12 @@ import statistics
 
 import pytest
 from luigi_process import FAST
-from report_runs import MISMATCH, NAMES, RUN, SKIPPED, foreign, render
+from report_runs import EPOCH, MISMATCH, NAMES, RUN, SKIPPED, foreign, render
 
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.metrics import read_metrics
-from pipeline.report import build_report, format_table
+from pipeline.report import build_report, entries_of, format_table
+from pipeline.report.curves import draw_history
 from pipeline.report.diff import compare_runs
 
 DIGESTS = {"train": "1" * 64, "test": "2" * 64}
@@ -54,7 +55,7 @@ def test_every_rendering_shows_means_speed_ups_and_times_by_batch(sweep, tmp_pat
 
 def test_times_by_batch_are_drawn_on_a_page_that_still_loads_nothing(sweep, tmp_path):
     page = render(sweep[0], tmp_path / "out", current=sweep[1])["report.html"]
-    assert page.count("<svg") == 3, "curves, batches and history"
+    assert page.count('<div class="panels" role="img"') == 3, "curves, batches and history"
     assert "batch 128: 12.40 ± 0.00 s, 31.00 ± 0.00 ms" in page
     assert not [
         word for word in ("<script", "http://", "https://", "url(") if word in foreign(page).replace("url(#", "")
@@ -75,7 +76,7 @@ def test_runs_beyond_what_anyone_reads_are_counted_and_left_to_the_json(make_run
     folders = [make_run(f"run{n}", fingerprint=name, seed=n) for n, name in enumerate(fingerprints)]
     files = render(folders, tmp_path / "out", current=fingerprints)
     assert files["report.html"].count('<details class="run">') == 24
-    assert "6 more in report.json" in files["report.html"]
+    assert "6 more runs in report.json" in files["report.html"]
     assert len(json.loads(files["report.json"])["runs"]) == 30
 
 
@@ -118,6 +119,42 @@ def test_a_device_that_nothing_verified_is_not_verified_as_another(make_run, tmp
     folder = make_run(requested_device="tpu", on_mismatch="fallback", mismatch=MISMATCH, device_verified=False)
     files = render([folder], tmp_path / "out")
     assert "| Device | tpu | cpu, AMD EPYC 9B14 | no |" in files["report.md"]
+
+
+def test_a_sweep_of_one_epoch_says_why_there_is_nothing_to_draw(make_run, tmp_path):
+    folders = [
+        make_run(f"run{size}", [EPOCH], fingerprint=f"{size:064x}", epochs=1, global_batch_size=size,
+                 content_digests=DIGESTS, steps_per_epoch=390)
+        for size in (128, 256)
+    ]  # fmt: skip
+    files = render(folders, tmp_path / "out", current=[f"{size:064x}" for size in (128, 256)])
+    report = build_report(folders, current=[])
+    for text in (files["report.html"], files["report.md"], format_table(report), format_table(report, width=40)):
+        assert "No epoch or step times" in " ".join(text.split())
+    assert "<svg" not in files["report.html"]
+    assert "data-series-of-row" not in foreign(files["report.html"]), "there are no curves to choose"
+    assert "after epoch 1 test accuracy 60.0 %" in files["report.html"]
+
+
+def test_what_is_left_out_is_counted_in_the_singular_too(make_run, tmp_path):
+    past = entries_of(
+        {**RUN, "made_from": None, "content_digests": DIGESTS, "status": "finished", "fingerprint": f"{n:064x}",
+         "recipe": recipe, "finished_at": f"2026-02-0{n + 1}T10:00:00+00:00"}
+        for n, recipe in enumerate(("onecycle", "onecycle", "baseline"))
+    )  # fmt: skip
+    page = render([make_run()], tmp_path / "out", past=past)["report.html"]
+    assert "1 more group in report.json." in page
+
+
+def test_the_history_joins_no_runs_of_different_seeds():
+    points = [
+        {"finished_at": f"2026-02-0{n + 1}T10:00:00+00:00", "seed": n % 2, "val_accuracy": 0.7 + 0.01 * n,
+         "examples_per_second": 1000.0 + n}
+        for n in range(6)
+    ]  # fmt: skip
+    drawing = draw_history([{"points": points}], alternative_text="history")
+    lines = re.findall(r'<path d="([^"]*)"[^>]*fill: none; stroke: var\(--run-1\); stroke-width: 1.2', drawing)
+    assert [line.count("L") for line in lines] == [2, 2, 2, 2], "two seeds of three runs each, in two panels"
 
 
 def test_a_warning_that_holds_for_many_runs_is_given_once(make_run, tmp_path):
@@ -170,7 +207,7 @@ def test_receipt_and_memory_are_shown_whatever_they_hold(make_run, tmp_path):
     page, text = files["report.html"], files["report.md"]
     assert "<dt>probe / matmul / 1</dt><dd>1.5</dd>" in page
     assert "<dt>probe / matmul / 3</dt><dd>yes</dd>" in page
-    assert "404 more in report.json" in page
+    assert "404 more lines in report.json" in page
     assert "host 1,234 MB, device –" in page
     for content in (foreign(page), text):
         assert "<script" not in content
@@ -184,7 +221,7 @@ def test_a_batch_of_any_size_does_not_stop_the_drawing(make_run, tmp_path, size)
         make_run(f"run{n}", fingerprint=f"{n:064x}", content_digests=DIGESTS, global_batch_size=batch)
         for n, batch in enumerate((size, 128))
     ]
-    assert render(folders, tmp_path / "out", current=[])["report.html"].count("<svg") == 2
+    assert render(folders, tmp_path / "out", current=[])["report.html"].count('<div class="panels" role="img"') == 2
 
 
 def test_lines_by_batch_that_only_their_code_tells_apart_are_called_by_their_time(make_run, tmp_path):

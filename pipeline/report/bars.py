@@ -1,4 +1,4 @@
-"""Bars: where a run's time went, how often it was right by how sure it was, and how many examples a label has."""
+"""Bars: how often a run was right by how sure it was, and how many examples a label has."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,28 +11,6 @@ from pipeline.report.formats import plain
 
 _PERCENT = FuncFormatter(lambda fraction, _: f"{100 * fraction:g} %")
 _LABEL_LETTERS = 16
-
-
-def draw_seconds(parts: Sequence[tuple[str, float]], *, alternative_text: str) -> str:
-    """Draws the parts of a run's time as one bar, the n-th in the n-th colour.
-
-    Args:
-        parts: At most as many as there are colours; what, and its seconds.
-        alternative_text: What the drawing shows, for those who do not see it; plain text.
-    """
-
-    def plot(axes: Axes) -> None:
-        start = 0.0
-        for (_, seconds), colour in zip(parts, COLOURS, strict=False):
-            axes.barh(0, seconds, left=start, color=colour, height=0.8)
-            start += seconds
-        axes.set_yticks([])
-        axes.grid(False)
-        axes.set_xlim(0, start or 1)
-        axes.set_xlabel("seconds")
-
-    margins = {"left": 0.02, "right": 0.98, "top": 0.95, "bottom": 0.55}
-    return draw(plot, alternative_text=alternative_text, panels=1, inches=(10.4, 0.9), margins=margins)
 
 
 def draw_calibration(bins: Sequence[Mapping[str, Any]], *, alternative_text: str) -> str:
@@ -70,12 +48,11 @@ def draw_calibration(bins: Sequence[Mapping[str, Any]], *, alternative_text: str
             tick_sparsely(axes.yaxis)
         accuracy.yaxis.set_major_formatter(_PERCENT)
 
-    margins = {"left": 0.06, "right": 0.97, "top": 0.88, "bottom": 0.16, "wspace": 0.18}
-    return draw(plot, alternative_text=alternative_text, inches=(10.4, 3.2), margins=margins)
+    return draw(plot, alternative_text=alternative_text)
 
 
 def draw_labels(counts: Mapping[str, Mapping[str, int]], *, alternative_text: str) -> str:
-    """Draws how many examples of each label a split has, a panel for each of two splits.
+    """Draws how many examples of each label a split has, a panel for each split.
 
     Args:
         counts: Split → label → examples.
@@ -92,5 +69,5 @@ def draw_labels(counts: Mapping[str, Mapping[str, int]], *, alternative_text: st
             tick_sparsely(axes.yaxis)
             axes.yaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,.0f}"))
 
-    margins = {"left": 0.06, "right": 0.985, "top": 0.88, "bottom": 0.27, "wspace": 0.15}
-    return draw(plot, alternative_text=alternative_text, panels=len(counts), inches=(10.4, 3.2), margins=margins)
+    margins = {"left": 0.11, "right": 0.98, "top": 0.88, "bottom": 0.27}
+    return draw(plot, alternative_text=alternative_text, panels=len(counts), margins=margins)

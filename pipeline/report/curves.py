@@ -22,7 +22,7 @@ def draw_curves(runs: Sequence[Mapping[str, Any]], *, alternative_text: str) -> 
         alternative_text: What the drawing shows, for those who do not see it; plain text.
 
     Returns:
-        One `<svg>` element, see `draw`.
+        See `draw`.
     """
 
     def plot(accuracy: Axes, loss: Axes) -> None:
@@ -45,7 +45,7 @@ def draw_batch_sizes(lines: Sequence[Mapping[str, Any]], *, alternative_text: st
         alternative_text: What the drawing shows, for those who do not see it; plain text.
 
     Returns:
-        One `<svg>` element, see `draw`.
+        See `draw`.
     """
 
     def plot(epoch: Axes, step: Axes) -> None:
@@ -58,14 +58,14 @@ def draw_batch_sizes(lines: Sequence[Mapping[str, Any]], *, alternative_text: st
 
 
 def draw_history(groups: Sequence[Mapping[str, Any]], *, alternative_text: str) -> str:
-    """Draws test accuracy (left) and images/s (right) of each group of comparable runs over time.
+    """Draws test accuracy (left) and images/s (right) of each group of comparable runs over time, a line for each seed.
 
     Args:
         groups: One to MAX_LINES groups with their `points`, as `trends` gives them.
         alternative_text: What the drawing shows, for those who do not see it; plain text.
 
     Returns:
-        One `<svg>` element, see `draw`.
+        See `draw`.
     """
 
     def plot(accuracy: Axes, rate: Axes) -> None:
@@ -82,9 +82,12 @@ def draw_history(groups: Sequence[Mapping[str, Any]], *, alternative_text: str) 
 def _plot_dates(axes: Axes, groups: Sequence[Mapping[str, Any]], figure: str) -> None:
     for group, colour, (marker, _) in zip(groups, COLOURS, MARKERS, strict=False):
         points = spread(group["points"], _MOST_DATES)
-        dates = [datetime.fromisoformat(point["finished_at"]) for point in points]
-        values = heights(point[figure] for point in points)
-        axes.plot(dates, values, color=colour, linewidth=1.2, marker=marker, markersize=5)
+        # Runs of two seeds differ by chance: a line from one to the other would show a change that is none.
+        for seed in sorted({point["seed"] for point in points}):
+            same = [point for point in points if point["seed"] == seed]
+            dates = [datetime.fromisoformat(point["finished_at"]) for point in same]
+            values = heights(point[figure] for point in same)
+            axes.plot(dates, values, color=colour, linewidth=1.2, marker=marker, markersize=5)
     locator = AutoDateLocator(minticks=2, maxticks=6)
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))

@@ -32,14 +32,14 @@ _STYLE = {
     "svg.fonttype": "none",
     # A label may hold dollar signs.
     "text.parse_math": False,
-    "font.size": 9,
+    "font.size": 8,
     "text.color": _INK,
     "axes.edgecolor": _INK,
     "axes.labelcolor": _INK,
     "axes.linewidth": 0.8,
     "axes.titlelocation": "left",
     "axes.titleweight": "bold",
-    "axes.titlesize": 10,
+    "axes.titlesize": 9,
     "axes.titlepad": 10,
     "axes.spines.left": False,
     "axes.spines.right": False,
@@ -55,7 +55,8 @@ _STYLE = {
     "ytick.major.size": 0,
     "lines.solid_capstyle": "round",
 }
-_TWO_PANELS = {"left": 0.05, "right": 0.985, "top": 0.89, "bottom": 0.13, "wspace": 0.13}
+_INCHES = (5.0, 3.1)
+_MARGINS = {"left": 0.11, "right": 0.98, "top": 0.88, "bottom": 0.15}
 _HIGHEST = 1e38
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
@@ -65,35 +66,30 @@ def draw(
     *,
     alternative_text: str,
     panels: int = 2,
-    inches: tuple[float, float] = (10.4, 3.7),
-    margins: Mapping[str, float] = _TWO_PANELS,
+    margins: Mapping[str, float] = _MARGINS,
 ) -> str:
-    """Draws one panel, or several side by side.
+    """Draws panels, each an `<svg>` of its own: the page puts them side by side or one below the other.
 
     Args:
         plot: Fills them, given as so many arguments, in COLOURS and MARKERS, or in SERIES_COLOUR what it gives an id
             such as `series-3`: the page shows, hides and colours it, see below.
         alternative_text: What the drawing shows, for those who do not see it; plain text.
         panels: How many.
-        inches: Width and height; the page scales the drawing to its width.
-        margins: Where the panels end, as shares of width and height, and their distance.
+        margins: Where the axes of a panel end, as shares of its width and height.
 
     Returns:
-        One `<svg>` element for an HTML page: transparent, without scripts, links or fixed size. The n-th of COLOURS is
-        the page's colour --run-n; a group of the id `series-3` has `data-series="3"`, and SERIES_COLOUR is --series.
+        One `<div>` for an HTML page: its `<svg>` are transparent, without scripts, links or fixed size. The n-th of
+        COLOURS is the page's colour --run-n; a group of the id `series-3` has `data-series="3"`, and SERIES_COLOUR is
+        --series.
     """
     with matplotlib.rc_context():
         # A matplotlibrc on this machine must not change the report.
         matplotlib.rcdefaults()
-        # The ids within follow from it: a page with several drawings must hold each once.
-        matplotlib.rcParams.update(_STYLE | {"svg.hashsalt": alternative_text})
-        figure = Figure(figsize=inches)
-        axes = figure.subplots(1, panels, squeeze=False)[0]
-        figure.subplots_adjust(**margins)
-        plot(*axes)
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", transparent=True, metadata=_NO_METADATA)
-    return _for_page(buffer.getvalue(), alternative_text)
+        matplotlib.rcParams.update(_STYLE)
+        figures = [Figure(figsize=_INCHES) for _ in range(panels)]
+        plot(*(figure.add_subplot() for figure in figures))
+        drawings = [_svg(figure, margins, salt=f"{alternative_text} {place}") for place, figure in enumerate(figures)]
+    return f'<div class="panels" role="img" aria-label="{html.escape(alternative_text)}">{"".join(drawings)}</div>'
 
 
 def tick_sparsely(axis: Axis) -> None:
@@ -109,7 +105,16 @@ def heights(values: Iterable[float | None]) -> list[float]:
     return [math.nan if value is None or not abs(value) < _HIGHEST else value for value in values]
 
 
-def _for_page(svg: str, alternative_text: str) -> str:
+def _svg(figure: Figure, margins: Mapping[str, float], *, salt: str) -> str:
+    # The ids within follow from it: a page with several drawings must hold each once.
+    matplotlib.rcParams["svg.hashsalt"] = salt
+    figure.subplots_adjust(**margins)
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata=_NO_METADATA)
+    return _for_page(buffer.getvalue())
+
+
+def _for_page(svg: str) -> str:
     view_box = re.search(r'viewBox="([\d. ]+)"', svg)[1]
     # A page may hold each id once, and several drawings may show the same series.
     svg = re.sub(r'<g id="series-(\d+)"', r'<g data-series="\1"', svg)
@@ -117,5 +122,4 @@ def _for_page(svg: str, alternative_text: str) -> str:
     body = re.sub(r'<g id="[^"]*"', "<g", svg[svg.index(">", svg.index("<svg")) + 1 :])
     for placeholder, colour in _PAGE_COLOURS.items():
         body = body.replace(placeholder, colour)
-    label = html.escape(alternative_text)
-    return f'<svg viewBox="{view_box}" role="img" aria-label="{label}">{body.rstrip()}'
+    return f'<svg viewBox="{view_box}" aria-hidden="true">{body.rstrip()}'

@@ -1,15 +1,16 @@
 """Page: the report's data to what its templates place; all but the drawings is still to be escaped."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
 from pipeline.report import details, rows, wording
-from pipeline.report.bars import draw_calibration, draw_labels, draw_seconds
+from pipeline.report.bars import draw_calibration, draw_labels
 from pipeline.report.curves import draw_batch_sizes, draw_curves, draw_history
 from pipeline.report.drawing import MARKERS, MAX_LINES
-from pipeline.report.formats import number, percent, plain, spread
+from pipeline.report.formats import number, percent, plain, plural, spread
 from pipeline.report.reading import is_stand_in
 from pipeline.runs.record import FINISHED
 
@@ -39,14 +40,14 @@ def page_facts(report: Mapping[str, Any]) -> dict[str, Any]:
         "alarm": any(is_stand_in(run) for run in runs) or bool((report["gate"] or {}).get("failures")),
         "definitions": wording.DEFINITIONS,
         "rows": [rows.scenario_row(scenario, report["current"]) for scenario in report["scenarios"]],
-        "series_of_rows": [_series(scenario, drawn) for scenario in report["scenarios"]],
+        "series_of_rows": [_series(scenario, drawn) if _have_curves(drawn) else [] for scenario in report["scenarios"]],
         "published": [rows.published_row(row) for row in report["published"]],
         "published_source": next((row["source"] for row in report["published"]), ""),
         "batch_headings": rows.BATCH_HEADINGS,
         "batch_tables": [_batch_part(table) for table in report["batch_sizes"]],
         **_curves_part(report, drawn),
         "runs": parts,
-        "runs_left_out": max(0, len(runs) - _MAX_RUN_PARTS),
+        "runs_left_out": _left_out(len(runs) - _MAX_RUN_PARTS, "more run"),
         "records": _records_part(report, runs),
         "history": _history_part(report),
         "lineage": details.lineage_rows(report["lineage"]),
@@ -65,23 +66,24 @@ def _run_part(run: Mapping[str, Any], pictures: Mapping[str, Sequence[str]], *, 
         "circumstances": details.circumstances(run),
         "time_verdict": wording.time_verdict(run),
         "times": details.time_rows(run),
-        **_seconds_part(run, with_drawing=with_drawings),
+        **_seconds_part(run),
         "evidence": evidence[:_MAX_EVIDENCE],
-        "evidence_left_out": max(0, len(evidence) - _MAX_EVIDENCE),
+        "evidence_left_out": _left_out(len(evidence) - _MAX_EVIDENCE, "more line"),
         "epochs": details.epoch_rows(shown),
-        "epochs_left_out": len(run["curves"]) - len(shown),
+        "epochs_left_out": _left_out(len(run["curves"]) - len(shown), "more epoch"),
         "evaluation": _evaluation_part(run, pictures, with_drawing=with_drawings) if run["evaluation"] else None,
     }
 
 
-def _seconds_part(run: Mapping[str, Any], *, with_drawing: bool) -> dict[str, Any]:
-    parts = details.seconds_by_part(run)
-    if not parts or not with_drawing:
-        return {"seconds_bar": "", "seconds_legend": []}
+def _seconds_part(run: Mapping[str, Any]) -> dict[str, Any]:
+    parts = [(what, max(0.0, seconds)) for what, seconds in details.seconds_by_part(run)]
+    total = sum(seconds for _, seconds in parts)
+    if not (math.isfinite(total) and total):
+        return {"seconds_shares": [], "seconds_words": "", "seconds_legend": []}
     legend = [f"{what}: {number(seconds, 1)} s" for what, seconds in parts]
-    alternative = f"Where the time of {wording.run_name(run, [])} went: {'; '.join(legend)}."
     return {
-        "seconds_bar": Markup(draw_seconds(parts, alternative_text=alternative)),
+        "seconds_shares": [f"{100 * seconds / total:.2f}" for _, seconds in parts],
+        "seconds_words": f"Time breakdown of {wording.run_name(run, [])}: {'; '.join(legend)}.",
         "seconds_legend": legend,
     }
 
@@ -103,7 +105,7 @@ def _evaluation_part(
         "matrix": details.confusion_rows(facts),
         "confusions": details.confusion_lines(facts),
         "classes": details.class_rows(facts),
-        "classes_left_out": max(0, len(facts["classes"]) - details.MAX_CLASSES),
+        "classes_left_out": _left_out(len(facts["classes"]) - details.MAX_CLASSES, "more label"),
         "mistakes": details.mistake_rows(facts, pictures.get("mistakes", ())),
         "pictured": bool(pictures.get("mistakes")),
     }
@@ -148,7 +150,7 @@ def _history_part(report: Mapping[str, Any]) -> dict[str, Any] | None:
     return {
         "drawing": Markup(draw_history(groups, alternative_text=alternative)),
         "groups": [(name, number(len(group["points"]))) for name, group in zip(names, groups, strict=True)],
-        "groups_left_out": max(0, len(report["history"]) - len(groups)),
+        "left_out": _left_out(len(report["history"]) - len(groups), "more group"),
         "changes": details.change_rows(report["changes"]),
     }
 
@@ -160,8 +162,11 @@ def _batch_part(table: Mapping[str, Any]) -> dict[str, Any]:
         for line, points in lines[:MAX_LINES]
     )
     alternative = f"Epoch time and step time by global batch, {name}. {ends}."
+    if not rows.has_times(table):
+        return {"name": name, "note": rows.NO_TIMES, "lines": [], "drawn": [], "drawing": ""}
     return {
         "name": name,
+        "note": "",
         "lines": lines,
         "drawn": lines[:MAX_LINES],
         "drawing": Markup(draw_batch_sizes(table["lines"][:MAX_LINES], alternative_text=alternative)),
@@ -177,7 +182,7 @@ def _curves_part(report: Mapping[str, Any], drawn: Sequence[Mapping[str, Any]]) 
         "drawn": [{"name": name, "final": final} for name, final in zip(names, finals, strict=True)],
         "drawn_first": min(len(drawn), MAX_LINES),
         "drawn_note": wording.drawn_note(report, min(len(drawn), MAX_LINES)),
-        "curves": Markup(draw_curves(drawn, alternative_text=alternative)) if drawn else "",
+        "curves": Markup(draw_curves(drawn, alternative_text=alternative)) if _have_curves(drawn) else "",
     }
 
 
@@ -185,6 +190,15 @@ def _drawn(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The runs that can be drawn, those asked for first, then the newest; the first few are drawn at once."""
     finished = [run for run in report["runs"] if run["status"] == FINISHED]
     return sorted(finished, key=lambda run: run["fingerprint"] not in report["current"])[:_MAX_DRAWN]
+
+
+def _have_curves(drawn: Sequence[Mapping[str, Any]]) -> bool:
+    """One epoch is a point, not a curve."""
+    return any(len(run["curves"]) > 1 for run in drawn)
+
+
+def _left_out(count: int, noun: str) -> str:
+    return f"{plural(count, noun)} in report.json." if count > 0 else ""
 
 
 def _series(scenario: Mapping[str, Any], drawn: Sequence[Mapping[str, Any]]) -> list[int]:

@@ -20,6 +20,10 @@ from pipeline.report.reading import is_stand_in
 from pipeline.report.wording import device_note, device_verified, mark, remarks
 
 BATCH_HEADINGS = ("batch", "epoch, s", "step, ms", "runs")
+NO_TIMES = (
+    "No epoch or step times: each run compiled the model in every epoch it trained, and those are left out. Train for "
+    "two epochs or more."
+)
 
 _NOT_HERE = "not here"
 
@@ -123,6 +127,11 @@ def batch_rows(table: Mapping[str, Any]) -> list[tuple[str, tuple[tuple[str, ...
         )
         for line in table["lines"]
     ]
+
+
+def has_times(table: Mapping[str, Any]) -> bool:
+    """Whether a table by batch has any time to show."""
+    return any(point["epoch_seconds"]["mean"] is not None for line in table["lines"] for point in line["points"])
 
 
 def line_name(line: Mapping[str, Any]) -> str:

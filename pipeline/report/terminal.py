@@ -70,7 +70,7 @@ def format_table(report: Mapping[str, Any], *, width: int | None = None) -> str:
         *(_scoreboard_lines(report) if width < TABLE_COLUMNS else [_scoreboard(report, width)]),
     ]
     for batches in report["batch_sizes"]:
-        parts += ["", *(_batch_lines(batches) if width < TABLE_COLUMNS else [_batch_table(batches)])]
+        parts += ["", *(_batch_lines(batches) if width < TABLE_COLUMNS else _batch_table(batches))]
     return as_text(parts, width)
 
 
@@ -160,20 +160,28 @@ def _facts(row: rows.Row) -> list[tuple[str, str]]:
     ]
 
 
-def _batch_table(batches: Mapping[str, Any]) -> Table:
+def _batch_title(batches: Mapping[str, Any]) -> str:
+    return f"by batch: {rows.table_name(batches)}"
+
+
+def _batch_table(batches: Mapping[str, Any]) -> list[RenderableType]:
+    if not rows.has_times(batches):
+        return [Text(_batch_title(batches)), Text(rows.NO_TIMES)]
     table = plain_table()
-    table.add_column(Text(f"by batch: {rows.table_name(batches)}"), overflow="fold")
+    table.add_column(Text(_batch_title(batches)), overflow="fold")
     for heading in rows.BATCH_HEADINGS:
         table.add_column(Text(heading), justify="right", overflow="fold")
     for name, points in rows.batch_rows(batches):
         for place, cells in enumerate(points):
             table.add_row(*map(Text, ("" if place else name, *cells)))
         table.add_section()
-    return table
+    return [table]
 
 
 def _batch_lines(batches: Mapping[str, Any]) -> list[RenderableType]:
-    lines: list[RenderableType] = [Text(f"by batch: {rows.table_name(batches)}")]
+    lines: list[RenderableType] = [Text(_batch_title(batches))]
+    if not rows.has_times(batches):
+        return [*lines, Text(rows.NO_TIMES)]
     for name, points in rows.batch_rows(batches):
         table = plain_table()
         for heading in rows.BATCH_HEADINGS:
