@@ -1,6 +1,7 @@
 """A report about several runs: what every rendering says of a sweep, and a whole sweep from end to end."""
 
 import json
+import re
 import shutil
 import statistics
 
