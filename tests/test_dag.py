@@ -1,5 +1,6 @@
 """The DAG as users run it: Luigi in a process of its own, on a small prepared cifar10."""
 
+import fcntl
 import functools
 import json
 import signal
@@ -270,14 +271,11 @@ def test_a_missing_device_falls_back_and_every_table_says_so(luigi, tmp_path):
 
 
 def test_a_second_run_on_the_same_root_leaves_and_names_the_first(luigi, tmp_path):
-    import fasteners
-
     other = luigi.copy(tmp_path)
-    lock = fasteners.InterProcessLock(other.root / ".lock")
-    assert lock.acquire(blocking=False)
-    lock.lockfile.truncate(0)
-    lock.lockfile.write("4711 on here\n")
-    lock.lockfile.flush()
+    lock = (other.root / ".lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    lock.write("4711 on here\n")
+    lock.flush()
     done = other(*FAST)
     assert done.returncode == 0, "a run with nothing to do needs no lock"
     before = other.artefacts("runs")
@@ -285,7 +283,7 @@ def test_a_second_run_on_the_same_root_leaves_and_names_the_first(luigi, tmp_pat
     assert done.returncode == 5
     assert "in use by process 4711 on here" in done.stderr
     assert other.artefacts("runs") == before
-    lock.release()
+    lock.close()
 
 
 def test_a_crashed_holder_blocks_nobody_and_its_debris_is_cleared_away(luigi, tmp_path):

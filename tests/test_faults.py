@@ -22,7 +22,9 @@ from luigi_process import FAST, PROJECT, Luigi
 from mutations import mutate
 from publish_and_die import FILES, publish
 
+from pipeline.artefacts.exchange import exchange
 from pipeline.artefacts.manifest import MANIFEST_NAME, check_contents, check_files, read_manifest, sha256_of
+from pipeline.artefacts.verified import VERIFIED_NAME
 from pipeline.errors import DamagedArtefactError
 from tasks.process import lock
 
@@ -67,22 +69,37 @@ def kill_at(nth: int, scenario: str, root: Path, content: str) -> int | None:
     return int(done.stdout)
 
 
-@pytest.mark.parametrize("before", ["nothing", "whole", "damaged"])
-def test_a_publish_killed_at_every_step_leaves_the_old_or_the_new(tmp_path, count, before):
+def can_exchange(folder: Path) -> bool:
+    (folder / "one" / "here").mkdir(parents=True)
+    (folder / "other").mkdir()
+    return exchange(folder / "one", folder / "other") and (folder / "other" / "here").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("scenario", "before"),
+    [("publish", "nothing"), ("publish", "whole"), ("publish", "damaged"), ("without_exchange", "whole")],
+)
+def test_a_publish_killed_at_every_step_leaves_the_old_or_the_new(tmp_path, count, scenario, before):
+    is_exchanged = scenario == "publish" and can_exchange(tmp_path)
     for nth in range(1, 1000):
         root = tmp_path / str(nth)
         final = root / "runs" / "a"
         if before != "nothing":
             publish("publish", root, "old")
+            (final / "note.txt").write_text("mine")
         if before == "damaged":
             (final / "a").write_text("x")
-        calls = kill_at(nth, "publish", root, "new")
+        calls = kill_at(nth, scenario, root, "new")
+        if is_exchanged and before != "nothing":
+            assert (final / "note.txt").read_text() == "mine", "there is a moment with neither"
         if final.exists() and before != "damaged":
             check_contents(final, read_manifest(final))
         lock.clear_away(root)
         publish("publish", root, "new")
         check_contents(final, read_manifest(final))
         assert {name: (final / name).read_text() for name in FILES} == dict.fromkeys(FILES, "new" * 1000)
+        if before != "nothing":
+            assert (final / "note.txt").read_text() == "mine"
         assert [path.name for path in final.parent.iterdir()] == ["a"]
         if calls is not None:
             assert nth == calls + 1
@@ -201,7 +218,8 @@ def test_a_mutated_file_is_named(with_checkpoint, tmp_path, count, mutations):
     found = 0
     while found < mutations:
         folder = rng.choice(folders)
-        path = rng.choice(sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size))
+        files = [path for path in folder.rglob("*") if path.is_file() and path.stat().st_size]
+        path = rng.choice(sorted(path for path in files if path.name != VERIFIED_NAME))
         content, manifest = path.read_bytes(), read_manifest(folder)
         way = mutate(path, rng)
         fault = fault_found(folder)
@@ -239,7 +257,7 @@ def test_the_next_run_repairs_every_mutated_artefact(with_checkpoint, tmp_path, 
 
 
 def extra_file(path: Path, _: random.Random) -> None:
-    shutil.copy(path, path.with_name(f"{path.name}-extra"))
+    shutil.copy(path, path.with_name("note.txt"))
 
 
 def fill(folder: Path, *, leave: int = 0) -> Path:
@@ -351,6 +369,34 @@ def test_one_that_waits_for_another_with_other_settings_then_does_its_own_work(f
     assert len(luigi.artefacts("runs")) == 3
     assert len(luigi.report()["runs"]) == 3
     count["double starts"] += 1
+
+
+@pytest.mark.slow
+def test_a_worker_that_outlives_its_run_keeps_the_next_one_out(first_run, tmp_path, count):
+    luigi = first_run.copy(tmp_path)
+    arguments = [*FAST[2:], "--Train-epochs", "100000"]
+    process = luigi.start(*arguments, "--workers", "2")
+    assert any("epoch 1/" in line for line in process.stderr), "training never began"
+    workers = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.wait()
+    try:
+        assert [worker for worker in workers if worker.is_running()], "no worker trains on"
+        (folder,) = luigi.root.glob("runs/.*.tmp")
+        second = luigi(*FAST, "--Train-seed", "1")
+        assert second.returncode == BUSY, second.stderr
+        assert f"in use by a worker of process {process.pid} on" in second.stderr
+        assert folder.is_dir(), "what the worker writes to was cleared away"
+    finally:
+        for worker in workers:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.kill()
+        psutil.wait_procs(workers, timeout=60)
+    process.communicate()
+    done = luigi(*FAST, "--Train-seed", "1")
+    assert done.returncode == 0, done.stderr
+    assert not folder.exists()
+    count["kills of a run whose worker trains on"] += 1
 
 
 def is_beam_worker(process: psutil.Process) -> bool:
