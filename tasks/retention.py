@@ -1,7 +1,7 @@
 """Retention: removes what a schedule need not keep any longer, by ``[Storage] keep_runs`` and ``keep_days``.
 
 Asked by Nightly alone: who runs the pipeline by hand removes by hand (``make clean-stale``). What the present settings
-reach stays, as do the runs that a report is about, and the records that a run which stays was trained on.
+reach stays, as do the runs that a report is about, the records that a run which stays was trained on, and its exports.
 """
 
 import logging
@@ -10,9 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipeline.artefacts.manifest import discard, read_manifest
+from pipeline.errors import DamagedArtefactError
 from pipeline.unattended.nights import referred_runs, whole_nights
 from pipeline.unattended.retention import is_older, read_runs, superfluous_nights, superfluous_runs
-from tasks.commands.clean_stale import made_from, size_bytes, unreached
+from tasks.commands.clean_stale import PAST_KINDS, made_from, size_bytes, unreached
+from tasks.export import Export
 from tasks.records import Records
 from tasks.report import history_folder
 from tasks.stage import Stage
@@ -46,7 +48,8 @@ def _superfluous(stages: Sequence[Stage], limits: dict[str, int], now: datetime)
     runs = read_runs(root_folder() / Train.kind)
     reached = {stage.output().expected for stage in stages}
     going = superfluous_runs(runs, needed=referred_runs(history_folder()) | reached, **limits, now=now)
-    trained_on = {run.records for run in runs if run.folder not in going}
+    kept = [run for run in runs if run.folder not in going]
+    trained_on, exported = {run.records for run in kept}, {run.fingerprint for run in kept}
     reasons = {}
     for folder in unreached(stages):
         kind = folder.parent.name
@@ -56,10 +59,23 @@ def _superfluous(stages: Sequence[Stage], limits: dict[str, int], now: datetime)
         elif kind == Records.kind:
             if made_from(folder) not in trained_on:
                 reasons[folder] = "no run that is kept was trained on it"
+        elif kind == Export.kind:
+            if _run_of(folder) not in exported:
+                reasons[folder] = "the run it was made from is not kept"
+        elif kind in PAST_KINDS:
+            reasons[folder] = "of an earlier version, which made such"
         # A source's manifest, or a checkpoint to go on from: small, and of use until it is old.
         elif is_older(_newest(folder, now), limits["keep_days"], now):
             reasons[folder] = f"older than {limits['keep_days']} days"
     return reasons
+
+
+def _run_of(export: Path) -> str | None:
+    """Fingerprint of the run that was exported; None where there is no valid manifest."""
+    try:
+        return read_manifest(export)["identity"]["upstream"]["run"]
+    except (DamagedArtefactError, KeyError, TypeError):
+        return None
 
 
 def _newest(folder: Path, now: datetime) -> datetime:

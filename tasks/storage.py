@@ -3,6 +3,7 @@
 <root>/source/<dataset>-<fingerprint>/    what the source holds
 <root>/records/<dataset>-<fingerprint>/   sharded TFRecords
 <root>/runs/<model>-<fingerprint>/        one trained run
+<root>/exports/<model>-<fingerprint>/     that run in other forms, where it was asked for
 <root>/report/                            the newest report, always at this path
 <root>/report/history/<date>/             the report of that date, where runs are scheduled
 """

@@ -2,11 +2,12 @@
 
 import importlib
 import json
+from pathlib import Path
 
 import pytest
 from luigi_process import FAST, Luigi
 
-from pipeline.artefacts.manifest import seal
+from pipeline.artefacts.manifest import read_manifest, seal, write_manifest
 
 
 @pytest.fixture
@@ -116,6 +117,26 @@ def test_clean_stale_lists_and_removes_only_what_is_not_reached(luigi):
     assert len(luigi.artefacts("runs")) == 1
     assert (luigi.root / "runs" / "mine" / "notes.txt").is_file()
     assert [entry["state"] for entry in luigi.status(*other).values()] == ["fresh", "fresh", "fresh", "stale"]
+
+
+def plant(luigi, kind: str, upstream: dict) -> Path:
+    """An artefact that no settings reach."""
+    folder = luigi.root / kind / "planted-0"
+    folder.mkdir(parents=True)
+    write_manifest(folder, stage=kind, identity={"upstream": upstream}, details={})
+    return folder
+
+
+def test_clean_stale_reaches_exports_and_what_earlier_versions_left(luigi):
+    (run,) = luigi.root.glob("runs/*")
+    export = plant(luigi, "exports", {"run": read_manifest(run)["fingerprint"]})
+    tuning = plant(luigi, "tuning", {})
+    done = luigi.python("-m", "tasks.commands.clean_stale", *FAST)
+    assert done.returncode == 0, done.stderr
+    assert "in 2 artefacts" in done.stdout
+    assert run.is_dir()
+    assert not export.exists()
+    assert not tuning.exists()
 
 
 def test_clean_stale_removes_nothing_before_the_source_is_known(luigi):

@@ -116,11 +116,21 @@ def test_a_night_removes_what_is_beyond_the_limits_logs_it_and_reports_what_is_l
         plant(luigi, "old", 80),
         plant(luigi, "recent", 2),
     )
+    exports = {run: luigi.root / "exports" / f"of-{run.name}" for run in (best, old)}
+    for made_of, export in exports.items():
+        export.mkdir(parents=True)
+        identity = {"upstream": {"run": read_manifest(made_of)["fingerprint"]}}
+        write_manifest(export, stage="Export", identity=identity, details={})
+    tuning = luigi.root / "tuning" / "planted"
+    tuning.mkdir(parents=True)
+    write_manifest(tuning, stage="Tune", identity={}, details={})
     assert nightly(luigi, "--date", days_ago(60)).returncode == 0
     assert nightly(luigi, "--date", days_ago(40)).returncode == 0
     done = nightly(luigi, "--date", days_ago(0), "--Storage-keep-days", "50")
     assert done.returncode == 0, done.stderr
     assert [folder.is_dir() for folder in (best, old, recent)] == [True, False, True]
+    assert [export.is_dir() for export in exports.values()] == [True, False]
+    assert not tuning.exists()
     assert records.is_dir()
     assert not other_records.exists()
     assert sorted(luigi.artefacts("report/history")) == [days_ago(40), days_ago(0)]

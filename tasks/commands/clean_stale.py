@@ -10,10 +10,14 @@ from pipeline.artefacts.manifest import MANIFEST_NAME, discard, read_manifest
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.unattended.nights import referred_runs
 from tasks.commands import command
+from tasks.export import Export
 from tasks.process import lock
 from tasks.report import history_folder
 from tasks.stage import Stage
 from tasks.storage import root_folder
+
+# What earlier versions left, and no stage makes any longer.
+PAST_KINDS = ("tuning",)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -40,8 +44,9 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 
 def unreached(stages: list[Stage]) -> dict[Path, int]:
     """Folder → bytes of every artefact and checkpoint that none of the stages would take up."""
-    reached = {folder for stage in stages for folder in stage.folders()}
-    kinds = {folder.parent for folder in reached} - {root_folder()}
+    # The report does not ask for an export, so it is not among the stages.
+    reached = {folder for stage in [*stages, Export()] for folder in stage.folders()}
+    kinds = {folder.parent for folder in reached} - {root_folder()} | {root_folder() / kind for kind in PAST_KINDS}
     folders = sorted(folder for kind in kinds for folder in kind.glob("[!.]*") if _is_ours(folder))
     referred = referred_runs(history_folder())
     stale = [folder for folder in folders if folder not in reached and made_from(folder) not in referred]
