@@ -7,7 +7,7 @@ import luigi
 
 from pipeline.config import SourceSettings
 from tasks.settings import time_limit_setting
-from tasks.stage import Stage
+from tasks.stage import Condition, Stage
 
 
 class Source(Stage):
@@ -41,6 +41,16 @@ class Source(Stage):
     def is_known(self) -> bool:
         """Whether there is a whole artefact, be it of a stand-in."""
         return self.output().exists()
+
+    def condition(self) -> Condition:
+        """As any stage; a dataset that was prepared anew since makes it stale."""
+        condition = super().condition()
+        if condition.state != "fresh":
+            return condition
+        from pipeline.sources.prepared import changed_copy
+
+        changed = changed_copy(self.output().manifest()["source"], self.tfds_data_dir)
+        return Condition("stale", (f"{changed}: has other files than it had",)) if changed else condition
 
     def make(self, folder: Path) -> Mapping:
         """Get the dataset; the manifest holds all there is to say."""

@@ -1,4 +1,5 @@
 import dataclasses
+import shutil
 import socket
 import socketserver
 import threading
@@ -9,8 +10,15 @@ import tensorflow_datasets as tfds
 
 from pipeline import sources
 from pipeline.config import SourceSettings
-from pipeline.errors import DatasetUnavailableError, SettingsError, StorageError, UnsupportedDatasetError
+from pipeline.errors import (
+    DamagedArtefactError,
+    DatasetUnavailableError,
+    SettingsError,
+    StorageError,
+    UnsupportedDatasetError,
+)
 from pipeline.sources import blocks, synthetic
+from pipeline.sources.prepared import changed_copy
 
 
 @pytest.fixture
@@ -29,6 +37,26 @@ def test_a_prepared_copy_is_used_without_the_network(tiny_tfds, no_network):
     assert (info.dataset, info.origin, info.version) == ("cifar10", "tfds", "3.0.2")
     assert info.image_shape == (32, 32, 3)
     assert info.label_names[:2] == ("airplane", "automobile")
+
+
+def test_other_bytes_under_the_same_name_version_and_counts_are_another_source(write_tiny_tfds, tiny_tfds, tmp_path):
+    info = sources.resolve(settings(tiny_tfds))
+    write_tiny_tfds(tmp_path, first=1_000)
+    other = sources.resolve(settings(tmp_path))
+    assert (other.version, other.num_examples) == (info.version, info.num_examples)
+    assert other != info
+    assert changed_copy(info.to_json(), str(tiny_tfds)) is None
+    assert changed_copy(info.to_json(), str(tmp_path)) == tmp_path / "cifar10" / "3.0.2"
+    with pytest.raises(DamagedArtefactError, match="has other files by now"):
+        list(blocks.read_batches(info, str(tmp_path), "train", 0, 1))
+
+
+def test_a_copy_of_a_prepared_dataset_is_the_same_source_and_one_that_is_gone_has_not_changed(tiny_tfds, tmp_path):
+    info = sources.resolve(settings(tiny_tfds))
+    copy = shutil.copytree(tiny_tfds, tmp_path / "copy")
+    (copy / "cifar10" / "3.0.2" / ".DS_Store").write_text("")
+    assert sources.resolve(settings(copy)) == info
+    assert changed_copy(info.to_json(), str(tmp_path / "nowhere")) is None
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 403), (0, 1), (190, 230), (202, 204), (400, 403)])

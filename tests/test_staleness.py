@@ -94,7 +94,7 @@ def test_nothing_is_stale_in_a_copy_that_was_touched(project):
 
 def test_comments_and_docstrings_make_nothing_stale(project):
     project.edit("pipeline/models.py", '"""Keras networks', '# A comment.\n"""Networks')
-    project.edit("pipeline/shards.py", "def shard_bounds(", "# Why not.\ndef shard_bounds(")
+    project.edit("pipeline/shards/order.py", "def shard_bounds(", "# Why not.\ndef shard_bounds(")
     assert project.stale() == {}
 
 
@@ -125,7 +125,7 @@ def test_a_setting_makes_stale_what_depends_on_it(project, args, stages, reason)
     ("name", "old", "new", "stages", "reason"),
     [
         ("pipeline/models.py", "Dropout(0.3", "Dropout(0.31", STAGES[2:], "pipeline.models.baseline_cnn changed"),
-        ("pipeline/shards.py", "digest_size=8", "digest_size=7", STAGES[1:], "pipeline.shards.example_order changed"),
+        ("pipeline/shards/order.py", "digest_size=8", "digest_size=7", STAGES[1:], "order.example_order changed"),
         ("pipeline/report/wording.py", "test accuracy on", "accuracy on", STAGES[3:], "_verdict_on_one changed"),
         ("pipeline/report/templates/report.md.j2", "#", "##", STAGES[3:], "templates/report.md.j2 changed"),
         ("pipeline/artefacts/manifest.py", "indent=1", "indent=2", [], ""),
@@ -282,3 +282,13 @@ def test_the_pipeline_says_why_it_reruns(first_run, tmp_path):
     assert "Report: damaged" in done.stderr
     assert "report.md: manifest lists" in done.stderr
     assert "Train" not in done.stderr
+
+
+def test_a_dataset_prepared_anew_with_other_bytes_makes_the_source_stale(first_run, write_tiny_tfds, tmp_path):
+    luigi = first_run.copy(tmp_path / "other")
+    assert luigi.status(*FAST)["Source"]["state"] == "fresh"
+    luigi.data_dir = write_tiny_tfds(tmp_path / "tfds", first=1_000)
+    source = luigi.status(*FAST)["Source"]
+    assert (source["state"], source["reasons"]) == (
+        "stale", [f"{tmp_path / 'tfds' / 'cifar10' / '3.0.2'}: has other files than it had"]
+    )  # fmt: skip

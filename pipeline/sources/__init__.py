@@ -2,7 +2,8 @@
 
 One file for each kind of source: ``tfds.py`` (TensorFlow Datasets) and ``synthetic.py`` (the generated stand-in).
 Whatever the kind, a source is a ``SourceInfo`` that says what it holds; ``blocks.py`` reads any range of its splits.
-A range, never a single image, is what travels through the Beam job.
+A range, never a single image, is what travels through the Beam job. ``prepared.py`` tells one prepared copy of a
+dataset from another.
 
 The stand-in is only taken where the real dataset cannot be had, and every later stage is told: ``SourceInfo.origin``
 is part of the identity of all that is made from it.
@@ -14,7 +15,6 @@ from dataclasses import asdict, dataclass
 
 from pipeline.config import SourceSettings
 from pipeline.errors import DatasetUnavailableError
-from pipeline.sources import synthetic, tfds
 
 SPLITS = ("train", "test")
 
@@ -34,7 +34,9 @@ _logger = logging.getLogger(__name__)
 class SourceInfo:
     """What a source holds; nothing in it depends on where the source lies.
 
-    ``image_shape`` is (height, width, channels) of uint8 images; ``num_examples`` maps split → number of examples.
+    ``image_shape`` is (height, width, channels) of uint8 images; ``num_examples`` maps split → number of examples. Of a
+    prepared dataset ``prepared_as`` is its folder below the one of all datasets, ``prepared_digest`` tells its content
+    from that of another with the same name and version (see prepared.py); both are "" for the stand-in.
     """
 
     dataset: str
@@ -43,6 +45,8 @@ class SourceInfo:
     image_shape: tuple[int, int, int]
     label_names: tuple[str, ...]
     num_examples: Mapping[str, int]
+    prepared_as: str = ""
+    prepared_digest: str = ""
 
     @classmethod
     def from_json(cls, stored: Mapping) -> "SourceInfo":
@@ -64,6 +68,9 @@ def resolve(settings: SourceSettings) -> SourceInfo:
         SettingsError, UnsupportedDatasetError: the dataset is unknown, or not image classification.
         DamagedArtefactError: a download's digest is not the expected one.
     """
+    # Here, where it is needed: whether a source is fresh can be asked without the import.
+    from pipeline.sources import tfds
+
     if settings.origin == "synthetic":
         return _stand_in()
     try:
@@ -85,6 +92,8 @@ def availability(settings: SourceSettings) -> str:
     Raises:
         The same as ``resolve``, but for what only a download shows.
     """
+    from pipeline.sources import tfds
+
     if settings.origin == "synthetic":
         return "the stand-in, as asked for"
     try:
@@ -96,6 +105,8 @@ def availability(settings: SourceSettings) -> str:
 
 
 def _stand_in() -> SourceInfo:
+    from pipeline.sources import synthetic
+
     return SourceInfo(
         dataset="synthetic",
         origin="synthetic",

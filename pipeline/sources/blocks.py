@@ -8,6 +8,7 @@ its own image feature. ``as_dataset`` parses example by example: the same 50,000
 
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +16,7 @@ import tensorflow as tf
 from pipeline import machine
 from pipeline.errors import DamagedArtefactError, UnsupportedDatasetError
 from pipeline.sources import SourceInfo, synthetic, tfds
+from pipeline.sources.prepared import prepared_digest
 
 _READ_BUFFER_BYTES = 8 * 2**20
 # Small enough that a batch of decoded images stays in the processor's cache.
@@ -34,14 +36,14 @@ def read_batches(
 
     Raises:
         DatasetUnavailableError: the prepared copy is gone and cannot be prepared again.
-        DamagedArtefactError: the copy is of another version, or cannot be read to the end.
+        DamagedArtefactError: the copy is of another version, has changed since, or cannot be read to the end.
         UnsupportedDatasetError: an example has no label.
     """
     if info.origin == "synthetic":
         for first in range(start, stop, _DRAW_BATCH):
             yield synthetic.draw_block(split, first, min(first + _DRAW_BATCH, stop))
         return
-    builder, decode = _opened(info.dataset, info.version, tfds_data_dir)
+    builder, decode = _opened(info.dataset, info.version, info.prepared_digest, tfds_data_dir)
     found = 0
     try:
         for images, labels in _decoded(_serialized(builder, split, start, stop), decode):
@@ -58,7 +60,7 @@ def read_batches(
 
 @cache
 def _opened(
-    dataset: str, version: str, data_dir: str
+    dataset: str, version: str, digest: str, data_dir: str
 ) -> tuple[tfds.DatasetBuilder, tf.types.experimental.GenericFunction]:
     """Opened and traced once in a process, not for every block; prepares again where the copy has gone since.
 
@@ -69,6 +71,11 @@ def _opened(
         raise DamagedArtefactError(
             f"{builder.data_path}: expected version {version} of {dataset}, found {builder.version}. "
             'Run "make pipeline" again: it takes up the version that is there.'
+        )
+    if prepared_digest(Path(builder.data_path)) != digest:
+        raise DamagedArtefactError(
+            f"{builder.data_path}: expected the copy of {dataset} that was found before, it has other files by now. "
+            'Run "make pipeline" again: it takes up the copy that is there.'
         )
     image_key, label_key = tfds.supervised_keys(builder)
     feature = builder.info.features[image_key]

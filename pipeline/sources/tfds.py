@@ -21,6 +21,7 @@ from pipeline.errors import (
     StorageError,
     UnsupportedDatasetError,
 )
+from pipeline.sources.prepared import prepared_digest
 
 DatasetBuilder = tfds.core.DatasetBuilder
 
@@ -34,7 +35,8 @@ def prepare(dataset: str, data_dir: str) -> dict:
     """Make sure ``dataset`` is prepared under ``data_dir`` ("" for TFDS's own default) and say what it holds.
 
     Returns:
-        dataset, version, image_shape, label_names and num_examples, as ``SourceInfo`` takes them.
+        dataset, version, image_shape, label_names, num_examples, prepared_as and prepared_digest, as ``SourceInfo``
+        takes them.
 
     Raises:
         SettingsError: TFDS knows no such dataset.
@@ -55,6 +57,8 @@ def prepare(dataset: str, data_dir: str) -> dict:
         "image_shape": features[image_key].shape,
         "label_names": tuple(features[label_key].names),
         "num_examples": {split: splits[split].num_examples for split in ("train", "test")},
+        "prepared_as": builder.data_path.relative_to(_datasets_folder(builder)).as_posix(),
+        "prepared_digest": prepared_digest(Path(builder.data_path)),
     }
 
 
@@ -157,10 +161,15 @@ def _is_of_a_file(error: OSError) -> bool:
     return error.filename is not None or error.errno in _DISK_ERRORS
 
 
+def _datasets_folder(builder: DatasetBuilder) -> Path:
+    """The folder of all prepared datasets, in which this one lies by name, configuration and version."""
+    return Path(builder.data_path.parents[1 + bool(builder.builder_config)])
+
+
 def _probe_hosts(builder: DatasetBuilder) -> None:
     """Ask each file's host for a sign of life, unless the files lie in TFDS's folder for manual downloads."""
     infos = builder.url_infos or {}
-    manual = Path(builder.data_path.parents[1 + bool(builder.builder_config)]) / "downloads" / "manual"
+    manual = _datasets_folder(builder) / "downloads" / "manual"
     for url, info in infos.items():
         if (manual / (info.filename or "")).is_file():
             continue
