@@ -6,6 +6,8 @@ TensorFlow to be imported; a test holds each list against its implementation.
 """
 
 import difflib
+import importlib.machinery
+import importlib.util
 import itertools
 import re
 import shlex
@@ -19,6 +21,21 @@ STAGES = ("Source", "Records", "Train", "Report")
 ON_BUSY = ("leave", "wait")
 LOG_FORMATS = ("text", "json")
 ORIGINS = ("auto", "tfds", "synthetic")
+RUNNERS = (
+    "DataflowRunner",
+    "BundleBasedDirectRunner",
+    "DirectRunner",
+    "SwitchingDirectRunner",
+    "InteractiveRunner",
+    "FlinkRunner",
+    "FnApiRunner",
+    "KafkaStreamsRunner",
+    "PortableRunner",
+    "PrismRunner",
+    "SparkRunner",
+    "TestDirectRunner",
+    "TestDataflowRunner",
+)
 MODELS = ("baseline_cnn",)
 RECIPES = ("baseline", "onecycle", "lamb")
 DEVICES = ("auto", "cpu", "gpu", "tpu")
@@ -162,8 +179,7 @@ class RecordsSettings(StageSettings):
         if not 0 <= self.validation_share < 1:
             refuse("Records", "validation_share", "a number from 0 up to but not including 1", self.validation_share)
         _in_range("Records", "seed", self.seed, 0, MAX_SEED)
-        if not re.fullmatch(r"[A-Za-z_][\w.]*", self.runner):
-            refuse("Records", "runner", "the name or dotted class of a Beam runner", self.runner)
+        _check_runner(self.runner)
         self.beam_flags()
 
     def beam_flags(self) -> list[str]:
@@ -329,6 +345,26 @@ def _one_of(section: str, name: str, choices: Sequence[str], got: str) -> None:
             got,
             closest(str(got), choices),
         )
+
+
+def _check_runner(name: str) -> None:
+    expected = "the name of a Beam runner, or the dotted class of one in an installed module"
+    if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", name):
+        if not _is_installed(name.rpartition(".")[0]):
+            refuse("Records", "runner", expected, name)
+    # As Beam takes them: in any case, and without what they all end in.
+    elif not {name.lower(), f"{name.lower()}runner"} & {known.lower() for known in RUNNERS}:
+        refuse("Records", "runner", expected, name, closest(name, RUNNERS))
+
+
+def _is_installed(module: str) -> bool:
+    """Whether a module can be found; none is imported for it, not even the packages it lies in."""
+    first, *below = module.split(".")
+    spec, path = importlib.util.find_spec(first), first
+    for name in below:
+        path = f"{path}.{name}"
+        spec = spec and importlib.machinery.PathFinder.find_spec(path, spec.submodule_search_locations or [])
+    return spec is not None
 
 
 def _in_range(section: str, name: str, got: int, low: int, high: int) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import luigi
 
 from pipeline.config import RecordsSettings
+from pipeline.keys import split_sizes
 from tasks.process import console
 from tasks.settings import FloatSetting, IntSetting, time_limit_setting
 from tasks.source import Source
@@ -45,6 +46,20 @@ class Records(Stage):
     def label(self) -> str:
         """The dataset that was had."""
         return self.upstream()["dataset"].replace("/", "-")
+
+    def num_examples(self) -> dict[str, int]:
+        """Split → number of examples; empty as long as the source is not known.
+
+        Raises:
+            SettingsError: ``validation_share`` leaves a split without an example.
+        """
+        known = self.requires().condition().state == "fresh"
+        return split_sizes(self.upstream()["num_examples"], self.validation_share) if known else {}
+
+    def check(self) -> None:
+        """That each split has examples."""
+        self.num_examples()
+        super().check()
 
     def bytes_needed(self) -> int:
         """The pixels, with about a hundred bytes around each image and as much again to note of it."""

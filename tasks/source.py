@@ -7,7 +7,7 @@ import luigi
 
 from pipeline.config import SourceSettings
 from tasks.settings import time_limit_setting
-from tasks.stage import Condition, Stage
+from tasks.stage import ArtefactTarget, Condition, Stage
 
 
 class Source(Stage):
@@ -51,6 +51,11 @@ class Source(Stage):
 
         changed = changed_copy(self.output().manifest()["source"], self.tfds_data_dir)
         return Condition("stale", (f"{changed}: has other files than it had",)) if changed else condition
+
+    def publish(self, target: ArtefactTarget) -> None:
+        """As any stage; what the dataset is too small for is then refused, before it is written as records."""
+        super().publish(target)
+        self.check()
 
     def make(self, folder: Path) -> Mapping:
         """Get the dataset; the manifest holds all there is to say."""

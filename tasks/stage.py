@@ -156,6 +156,10 @@ class Stage(luigi.Task):
         # Made here, and with it the stages below: a bad setting anywhere is refused before any work starts.
         self.settings, self.force = self.make_settings(), Force()
         self.below = luigi.task.flatten(self.requires())
+        # The stages that wait for this one: what it finds out may be enough to refuse what they are to do.
+        self.above: list[Stage] = []
+        for task in self.below:
+            task.above.append(self)
 
     @abc.abstractmethod
     def make_settings(self) -> object:
@@ -229,17 +233,30 @@ class Stage(luigi.Task):
         """Whether the identity of the stage's artefact can be told without doing any work."""
         return all(task.is_known() for task in self.below)
 
+    def check(self) -> None:
+        """Refuse what is known by now to be impossible, here or in a stage above.
+
+        Asked before any stage runs, and again once the source is there.
+
+        Raises:
+            SettingsError: the settings do not fit the data.
+        """
+        for task in self.above:
+            task.check()
+
     def complete(self) -> bool:
         """Whether neither this stage nor any below it has work to do; where it has, the storage root is ours now.
 
         Luigi asks this in the process that forks its workers, before the first of them starts.
 
         Raises:
-            SystemExit: the root cannot be had, with the error's exit code. Luigi would go on after an exception.
+            SystemExit: the root cannot be had, or the settings do not fit the data, with the error's exit code. Luigi
+                would go on after an exception.
         """
         if all(task.complete() for task in self.below) and self.condition().state == "fresh":
             return True
         with console.leaving_on_errors():
+            self.check()
             lock.hold()
         return False
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import luigi
 
 from pipeline.artefacts.manifest import discard
-from pipeline.config import TrainSettings, check_keras_backend
+from pipeline.config import TrainSettings, check_keras_backend, refuse
 from tasks import device
 from tasks.process import console
 from tasks.records import Records
@@ -62,6 +62,14 @@ class Train(Stage):
         """The stage's validated settings."""
         check_keras_backend(os.environ.get("KERAS_BACKEND", ""))
         return TrainSettings(**self.param_kwargs)
+
+    def check(self) -> None:
+        """That a batch is not larger than the train split."""
+        examples = Records().num_examples().get("train")
+        if examples is not None and self.global_batch_size > examples:
+            at_most = f"at most the {examples} examples of the train split"
+            refuse("Train", "global_batch_size", at_most, self.global_batch_size)
+        super().check()
 
     def upstream(self) -> object:
         """The records' fingerprint."""

@@ -3,6 +3,7 @@ import pytest
 from pipeline.config import (
     MODELS,
     RECIPES,
+    RUNNERS,
     RecordsSettings,
     ReportSettings,
     SourceSettings,
@@ -42,6 +43,15 @@ from pipeline.errors import SettingsError
         (lambda: RecordsSettings(validation_share=1.0), ["[Records] validation_share", "not including 1", "got 1.0"]),
         (lambda: RecordsSettings(validation_share=float("nan")), ["[Records] validation_share", "got nan"]),
         (lambda: RecordsSettings(runner="Direct Runner"), ["[Records] runner"]),
+        (
+            lambda: RecordsSettings(runner="FnApiRuner"),
+            ["[Records] runner", "'FnApiRuner'", "Did you mean 'FnApiRunner'"],
+        ),
+        (
+            lambda: RecordsSettings(runner="apache_beam.runners.moon.MoonRunner"),
+            ["[Records] runner", "installed module"],
+        ),
+        (lambda: RecordsSettings(runner="no_such_package.Runner"), ["[Records] runner", "installed module"]),
         (lambda: RecordsSettings(runner_options="direct_num_workers=2"), ["[Records] runner_options"]),
         (lambda: RecordsSettings(runner_options="--job_name='open"), ["[Records] runner_options"]),
         (lambda: SourceSettings(origin="web"), ["[Source] origin", "auto, tfds, synthetic"]),
@@ -67,6 +77,17 @@ def test_listed_choices_are_the_implemented_ones():
 
     assert set(MODELS) == set(models.NETWORKS)
     assert set(RECIPES) == set(recipes.RECIPES)
+
+
+def test_listed_runners_are_beams():
+    from apache_beam.options.pipeline_options import StandardOptions
+
+    assert set(RUNNERS) == set(StandardOptions.KNOWN_RUNNER_NAMES)
+
+
+@pytest.mark.parametrize("name", ["direct", "flinkrunner", "apache_beam.runners.dask.dask_runner.DaskRunner"])
+def test_a_runner_may_be_named_as_beam_takes_it(name):
+    assert RecordsSettings(runner=name).runner == name
 
 
 def test_beam_flags_are_split_as_a_shell_splits():

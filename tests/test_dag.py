@@ -167,8 +167,9 @@ def test_another_backend_of_keras_is_refused_in_one_line(tmp_path, tiny_tfds):
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_a_failure_in_a_worker_process_of_luigi_ends_with_its_own_code(luigi):
-    done = luigi(*FAST[:2], *FAST[4:], "--Train-global-batch-size", "404", "--workers", "2")
+def test_a_failure_in_a_worker_process_of_luigi_ends_with_its_own_code(tmp_path, tiny_tfds):
+    # How many examples there are is known when the first stage, in a worker, is done.
+    done = Luigi(tmp_path, tiny_tfds)("--Train-global-batch-size", "404", "--workers", "2")
     assert done.returncode == 2
     assert "at most the 403 examples" in done.stderr
 
@@ -181,6 +182,31 @@ def test_a_forced_stage_is_made_again_once(luigi):
     assert "Report: stale: asked for by [Force] stage = Report" in done.stderr
     assert luigi.artefacts("runs") == runs
     assert "Nothing to do" in luigi(*FAST).stderr
+
+
+def test_what_the_dataset_is_too_small_for_is_refused_as_soon_as_its_size_is_known(tmp_path, tiny_tfds):
+    luigi = Luigi(tmp_path, tiny_tfds)
+    for args, named in (
+        (["--Train-global-batch-size", "404"], "global_batch_size: expected at most the 403 examples"),
+        (["--Report-global-batch-sizes", "[64, 404]"], "global_batch_size: expected at most the 403 examples"),
+        (
+            ["--Train-global-batch-size", "403", "--Records-validation-share", "0.5"],
+            "global_batch_size: expected at most",
+        ),
+        (["--Records-validation-share", "1e-9"], "validation_share: expected a share of 403 examples"),
+    ):
+        done = luigi(*args)
+        assert done.returncode == 2, done.stderr
+        assert named in done.stderr
+        assert "Traceback" not in done.stderr
+        assert luigi.artefacts("source")
+        assert not (luigi.root / "records").exists()
+
+
+def test_an_unknown_runner_is_refused_although_the_records_are_fresh(first_run):
+    done = first_run(*FAST, "--Records-runner", "FnApiRuner")
+    assert done.returncode == 2
+    assert "Did you mean 'FnApiRunner'?" in done.stderr
 
 
 def test_an_unwritable_root_is_refused(tmp_path, tiny_tfds):
