@@ -6,6 +6,7 @@ Beside the data's way. From Linux's own files: asking does not cost an import of
 import math
 import os
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -27,6 +28,8 @@ _TPUS = {
 # network card (gVNIC, 0x0042) and disk (0x001f) have classes of their own.
 _PROCESSING_ACCELERATOR = "0x12"
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
+
+_ROOT = Path("/")
 
 # What decides the speed of a network on a CPU: width of vectors, and native bfloat16 and int8 products.
 _TELLING_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "sve", "bf16")
@@ -51,16 +54,15 @@ def granted_cores() -> int:
 
 def granted_memory_bytes() -> int:
     """Memory this process may use: the machine's, less where its cgroup has a limit."""
-    limit = _cgroup("memory.max")
-    total = psutil.virtual_memory().total
-    return min(total, int(limit)) if limit.isdigit() else total
+    return min([psutil.virtual_memory().total, *(limit for limit, _ in _memory_limits())])
 
 
 def free_memory_bytes() -> int:
-    """Memory that can be had without driving anything out: the machine's, or what its cgroup's limit leaves."""
-    limit, used = _cgroup("memory.max"), _cgroup("memory.current")
-    free = psutil.virtual_memory().available
-    return min(free, max(0, int(limit) - int(used))) if limit.isdigit() and used.isdigit() else free
+    """Memory that is available without swapping: the machine's, or what the limit of its cgroup leaves.
+
+    A cgroup counts the page cache as used; pages of files that nobody has asked for lately are given up on demand.
+    """
+    return min([psutil.virtual_memory().available, *(max(0, limit - used) for limit, used in _memory_limits())])
 
 
 def accelerators() -> list[str]:
@@ -99,15 +101,40 @@ def _cpuinfo(field: str) -> str:
     return _value(_read(Path("/proc/cpuinfo")), field)
 
 
-def _value(text: str, field: str) -> str:
+def _value(text: str, field: str, separator: str = ":") -> str:
     """First value of a field in lines of "field: value", "" where there is none."""
-    return next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith(field)), "")
+    return next((line.partition(separator)[2].strip() for line in text.splitlines() if line.startswith(field)), "")
 
 
 def _cgroup(name: str) -> str:
     """A limit of this process's own cgroup (version 2), "" where there is none."""
-    path = _read(Path("/proc/self/cgroup")).strip().rpartition("::")[2].lstrip("/")
-    return (_read(Path("/sys/fs/cgroup") / path / name) or _read(Path("/sys/fs/cgroup") / name)).strip()
+    return next((text for folder in _cgroup_folders("", "") if (text := _read(folder / name).strip())), "")
+
+
+def _memory_limits() -> Iterator[tuple[int, int]]:
+    """Limit and use without inactive file pages, of this process's cgroup and of each that it lies in."""
+    kinds = (
+        # Controller of its line in /proc/self/cgroup, where it is mounted, and the names of its files.
+        ("", "", "memory.max", "memory.current", "inactive_file"),
+        ("memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    )
+    for controller, mount, limit_name, usage_name, inactive_name in kinds:
+        for folder in _cgroup_folders(controller, mount):
+            limit, usage = (_read(folder / name).strip() for name in (limit_name, usage_name))
+            if limit.isdigit() and usage.isdigit():
+                inactive = _value(_read(folder / "memory.stat"), f"{inactive_name} ", " ") or "0"
+                yield int(limit), max(0, int(usage) - int(inactive))
+
+
+def _cgroup_folders(controller: str, mount: str) -> Iterator[Path]:
+    """The cgroup of this process under a controller ("" for version 2), then those it lies in, up to the mount."""
+    root = _ROOT / "sys/fs/cgroup" / mount
+    for line in _read(_ROOT / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            # In a container the path is often the host's, of which only the mount itself is seen.
+            own = root / path.lstrip("/")
+            yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(root))
 
 
 def _read(path: Path) -> str:

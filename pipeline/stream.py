@@ -27,13 +27,16 @@ from pipeline.records import RecordLayout
 
 # Share of the memory free at the start that a split's pixels may take; the rest is for the model and the runtime.
 MEMORY_SHARE = 0.5
+# What the stream keeps ahead of the step, at the most: in batches, and in records that come from disk.
+AHEAD_BYTES = 256 * 2**20
 # Records are stored shuffled, and the order of the shards changes with each epoch: this only mixes neighbours. Small,
 # for memory that is touched for the first time costs more than reading what goes there.
 SHUFFLE_BUFFER_EXAMPLES = 10_000
 _READ_BUFFER_BYTES = 8 * 2**20
 _ALIGNMENT = 64
-# Batches made ahead: enough to cover one call of several training steps, little memory (400 kB each for CIFAR-10).
-_PREFETCH_BATCHES = 32
+# Batches made ahead where they are small (400 kB each for CIFAR-10): enough to cover one call of several training
+# steps. Where they are large a step takes long, and the least that lets the next be made meanwhile will do.
+_MOST_BATCHES_AHEAD, _LEAST_BATCHES_AHEAD = 32, 2
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,12 @@ class InputStream:
         """Whole batches in one pass over the split; a remainder is left out of training only."""
         return self.split.num_examples // self.global_batch_size
 
+    @property
+    def batches_ahead(self) -> int:
+        """Batches that are made while a step computes."""
+        batch_bytes = self.global_batch_size * math.prod(self.split.layout.image_shape)
+        return max(_LEAST_BATCHES_AHEAD, min(_MOST_BATCHES_AHEAD, AHEAD_BYTES // batch_bytes))
+
     def training(self, epoch: int) -> tf.data.Dataset:
         """One pass over the split in the order of (seed, epoch), without the remainder."""
         if self._examples is not None:
@@ -89,7 +98,8 @@ class InputStream:
             batches = self._finish(indices, self._gather)
         else:
             files = tf.gather(tf.constant(self.split.files), _permutation(len(self.split.files), self.seed, epoch))
-            records = self._records(files).shuffle(SHUFFLE_BUFFER_EXAMPLES, seed=self.seed * 100_003 + epoch)
+            buffer = max(1, min(SHUFFLE_BUFFER_EXAMPLES, AHEAD_BYTES // self.split.layout.frame_bytes))
+            records = self._records(files).shuffle(buffer, seed=self.seed * 100_003 + epoch)
             batches = self._finish(records.batch(self.global_batch_size, drop_remainder=True), self._split_up)
         return batches.apply(tf.data.experimental.assert_cardinality(self.steps_per_epoch))
 
@@ -117,8 +127,9 @@ class InputStream:
         options.experimental_optimization.apply_default_optimizations = False
         # Batches are ready made and all differ: cutting files over replicas would only give them other examples.
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-        dataset = batches.map(to_examples, num_parallel_calls=machine.granted_cores())
-        return dataset.prefetch(_PREFETCH_BATCHES).with_options(options)
+        # Each batch that is being made takes memory as one that is ready does.
+        makers = min(machine.granted_cores(), self.batches_ahead)
+        return batches.map(to_examples, num_parallel_calls=makers).prefetch(self.batches_ahead).with_options(options)
 
     def _gather(self, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         images, labels = self._examples

@@ -76,6 +76,21 @@ def test_the_validation_split_streams_as_any_other(write_small_records, in_memor
     assert sorted(example for stream in streams for example in as_set(stream.evaluation())) == source
 
 
+@pytest.mark.parametrize(
+    ("image_shape", "global_batch_size", "batches"),
+    [((32, 32, 3), 128, 32), ((32, 32, 3), 2_048, 32), ((32, 32, 3), 50_000, 2), ((224, 224, 3), 1_024, 2)],
+)
+def test_what_is_made_ahead_is_bounded_by_bytes(split, image_shape, global_batch_size, batches):
+    layout = dataclasses.replace(split.layout, image_shape=image_shape)
+    large = dataclasses.replace(split, layout=layout, num_examples=100_000)
+    stream = InputStream(large, global_batch_size=global_batch_size, seed=0, in_memory=False)
+    assert stream.batches_ahead == batches
+    prefetched = stream.training(0)
+    while not hasattr(prefetched, "_buffer_size"):
+        (prefetched,) = prefetched._inputs()
+    assert int(prefetched._buffer_size) == batches
+
+
 def test_memory_is_used_only_where_the_split_fits(split, monkeypatch):
     assert InputStream(split, global_batch_size=32, seed=0).in_memory
     monkeypatch.setattr("pipeline.stream.MEMORY_SHARE", 0.0)
