@@ -2,8 +2,8 @@
 
 A TensorFlow SavedModel for servers, with a signature for uint8 batches and one for encoded images (PNG or JPEG), and
 LiteRT for devices, in float32 and quantised to int8. The network is built anew in float32 with the trained weights:
-LiteRT does not compute in bfloat16, and a server may not. Each form then classifies the test split, and is held
-against what Keras says of it.
+LiteRT does not compute in bfloat16, and a server may not. Each form then classifies the test split, and is compared
+with the run's own ``model.keras`` in the precision that it is shipped in.
 """
 
 import json
@@ -44,8 +44,8 @@ def export(run: Path, records: Path, folder: Path, *, calibration_examples: int)
 
     Returns:
         What export.json holds: the test split's ``num_examples`` and, for each form, its ``bytes``, ``accuracy``,
-        ``agreement`` (the share of test images given the label that Keras gives them) and
-        ``largest_difference`` of a probability from Keras's.
+        ``agreement`` (the share of test images given the label that the run's ``model.keras`` gives them) and
+        ``largest_difference`` of a probability from that model's.
 
     Raises:
         DamagedArtefactError: the run was skipped and has no network.
@@ -54,12 +54,13 @@ def export(run: Path, records: Path, folder: Path, *, calibration_examples: int)
     if not (run / MODEL_NAME).exists():
         why = f"the run was {record['status']}: train it on a device that is there"
         raise DamagedArtefactError(f"{run / MODEL_NAME}: expected a network, found none; {why}.")
+    shipped = keras.saving.load_model(run / MODEL_NAME, safe_mode=True)
     model = build(manifest, record["model"], "float32")
-    model.set_weights(keras.saving.load_model(run / MODEL_NAME, safe_mode=True).get_weights())
+    model.set_weights(shipped.get_weights())
     train, test = (_stream(records, manifest, name) for name in ("train", "test"))
     _write_saved_model(model, folder / SAVED_MODEL_NAME)
     _write_litert(model, folder, _first(train, calibration_examples))
-    return _judged(folder, model, test)
+    return _judged(folder, shipped, test)
 
 
 def saved_model(folder: Path) -> Predict:
@@ -127,14 +128,14 @@ def _write_litert(model: keras.Model, folder: Path, calibration: np.ndarray) -> 
         (folder / name).write_bytes(converter.convert())
 
 
-def _judged(folder: Path, model: keras.Model, test: InputStream) -> dict:
+def _judged(folder: Path, shipped: keras.Model, test: InputStream) -> dict:
     forms: dict[str, tuple[Path, Predict]] = {
         "SavedModel": (folder / SAVED_MODEL_NAME, saved_model(folder)),
         **{f"LiteRT {kind}": (folder / name, litert(folder, kind)) for kind, name in LITERT_NAMES.items()},
     }
     tallies = {name: {"right": 0, "agreeing": 0, "largest_difference": 0.0} for name in forms}
     for images, labels in test.evaluation().as_numpy_iterator():
-        expected = model.predict_on_batch(images)
+        expected = shipped.predict_on_batch(images)
         for name, (_, predict) in forms.items():
             _add(tallies[name], predict(images), expected, labels)
     count = test.split.num_examples

@@ -13,7 +13,7 @@ from tasks.train import Train
 
 
 class Export(Stage):
-    """Section [Export]; the artefact is a SavedModel and two LiteRT networks, each held against Keras."""
+    """Section [Export]; the artefact is a SavedModel and two LiteRT networks, each compared with model.keras."""
 
     kind = "exports"
     entry = "pipeline.export"
@@ -70,6 +70,6 @@ class Export(Stage):
         for name, form in self.facts["forms"].items():
             print(
                 f"{name:15} {form['bytes'] / 1e6:6.2f} MB  accuracy {form['accuracy']:.4f}  "
-                f"agrees with Keras on {100 * form['agreement']:.2f} % of {self.facts['num_examples']:,} test images"
+                f"agrees with model.keras on {100 * form['agreement']:.2f} % of {self.facts['num_examples']:,} images"
             )
         print(f"Export: {target}")

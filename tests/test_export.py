@@ -15,9 +15,11 @@ from luigi_process import FAST
 from test_training import run
 
 from pipeline import export
+from pipeline.artefacts.manifest import read_manifest
 from pipeline.errors import DamagedArtefactError
 from pipeline.metrics import EXPORT_NAME, MODEL_NAME
 from pipeline.sources import synthetic
+from pipeline.stream import InputStream, Split
 
 IMAGES, LABELS = synthetic.draw_block("test", 0, 101)
 
@@ -92,11 +94,29 @@ def test_sizes_and_accuracies_are_those_of_the_files(exported, expected):
     assert facts["forms"]["LiteRT int8"]["agreement"] > 0.5
 
 
-def test_a_run_in_bfloat16_is_exported_in_float32(small_records, tmp_path):
+def test_agreement_is_with_the_model_that_is_shipped_in_its_own_precision(small_records, tmp_path):
     run(small_records, tmp_path / "a", precision="bfloat16", epochs=1)
-    (tmp_path / "out").mkdir()
-    facts = export.export(tmp_path / "a", small_records, tmp_path / "out", calibration_examples=20)
-    assert facts["forms"]["LiteRT float32"]["agreement"] == 1
+    folder = tmp_path / "out"
+    folder.mkdir()
+    facts = export.export(tmp_path / "a", small_records, folder, calibration_examples=20)
+    images = np.concatenate([images for images, _ in _test_stream(small_records).evaluation().as_numpy_iterator()])
+    shipped = keras.saving.load_model(tmp_path / "a" / MODEL_NAME)
+    expected = shipped.predict_on_batch(images)
+    forms = {
+        "SavedModel": export.saved_model(folder),
+        **{f"LiteRT {kind}": export.litert(folder, kind) for kind in export.LITERT_NAMES},
+    }
+    for name, predict in forms.items():
+        found = predict(images)
+        agreement = (found.argmax(axis=1) == expected.argmax(axis=1)).mean()
+        assert facts["forms"][name]["agreement"] == pytest.approx(agreement)
+        assert facts["forms"][name]["largest_difference"] == pytest.approx(np.abs(found - expected).max())
+        # In float32, it cannot be what bfloat16 says to the last digit.
+        assert facts["forms"][name]["largest_difference"] > 1e-5
+
+
+def _test_stream(records) -> InputStream:
+    return InputStream(Split.of_manifest(records, read_manifest(records), "test"), global_batch_size=101, seed=0)
 
 
 def test_a_run_that_was_skipped_has_nothing_to_export(small_records, tmp_path):
