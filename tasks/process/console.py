@@ -164,6 +164,9 @@ class _SharedCode(int):
 
 def _is_news(record: logging.LogRecord) -> bool:
     """Not what Beam logs of an error, which leaves the stage anyway, nor its missing Google Cloud packages."""
+    if record.exc_info and record.exc_info[1] is None:
+        # Luigi asks for the traceback of no exception where it calls the scheduler again.
+        record.exc_info = None
     of_an_error = record.name.startswith("apache_beam") and record.exc_info
     return not of_an_error and "apitools not found" not in str(record.msg)
 
