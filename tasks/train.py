@@ -2,6 +2,7 @@
 
 import logging
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -102,6 +103,7 @@ class Train(Stage):
 
     def make(self, folder: Path) -> Mapping:
         """Train; everything there is to say stands in the run's record."""
+        started = time.perf_counter()
         with console.quiet_imports():
             from pipeline import training
 
@@ -113,6 +115,7 @@ class Train(Stage):
             requested_dataset=records.requires().dataset,
             fingerprint=self.output().expected,
             checkpoints=self.checkpoints(),
+            started=started,
         )
         self.is_skipped = record.status == "skipped"
         if self.is_skipped:

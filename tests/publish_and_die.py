@@ -58,12 +58,13 @@ def save_epoch(folder: Path, epochs: int) -> None:
     """The checkpoint after ``epochs`` epochs; the weights tell the epoch."""
     import keras
 
-    from pipeline.training.checkpoint import save_checkpoint
+    from pipeline.training.checkpoint import History, save_checkpoint
 
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, kernel_initializer="ones")])
     model.compile(optimizer="sgd", loss="mse")
     model.set_weights([weight * epochs for weight in model.get_weights()])
-    save_checkpoint(folder, model, [{"epoch": epoch + 1} for epoch in range(epochs)], fingerprint="f" * 64)
+    history = History([{"epoch": epoch + 1} for epoch in range(epochs)])
+    save_checkpoint(folder, model, history, fingerprint="f" * 64, used={})
 
 
 if __name__ == "__main__":

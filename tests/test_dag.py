@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from luigi_process import FAST, Luigi
 
+from pipeline.runs.record import STAGE_PARTS
+
 
 @pytest.fixture(scope="module")
 def luigi(first_run, tmp_path_factory):
@@ -27,6 +29,15 @@ def test_a_run_leaves_records_a_run_and_a_report(luigi):
     for name in ("report.html", "report.md", "report.json"):
         assert (luigi.root / "report" / name).is_file()
     assert not list(luigi.root.glob("*/.*")), "unfinished work was left behind"
+
+
+def test_the_parts_of_a_training_add_up_to_the_wall_time_of_its_stage(luigi):
+    (run,) = luigi.artefacts("runs")
+    folder = luigi.root / "runs" / run
+    seconds = json.loads((folder / "manifest.json").read_text())["seconds"]
+    parts = json.loads((folder / "run.json").read_text())["time_breakdown"]
+    total = sum(parts[f"{part}_seconds"] for part in STAGE_PARTS)
+    assert total == pytest.approx(seconds, rel=0.05), "imports included"
 
 
 def test_a_second_run_does_nothing_and_says_so(luigi):
@@ -356,7 +367,7 @@ def test_a_killed_training_goes_on_where_it_was(luigi, tmp_path):
     process.communicate(timeout=60)
     done = killed(*arguments)
     assert done.returncode == 0, done.stderr
-    assert "going on after epoch" in done.stderr
+    assert "resuming after epoch" in done.stderr
     assert undisturbed(*arguments).returncode == 0
     weights = [
         {path.parent.name: path.read_bytes() for path in root.glob("runs/*/weights.safetensors")}

@@ -15,7 +15,16 @@ from pipeline.metrics import EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME
 from pipeline.models import build_model
 from pipeline.stream import InputStream, Split
 from pipeline.training import evaluation
-from pipeline.training.evaluation import calibration, evaluate, expected_calibration_error, judge
+from pipeline.training.evaluation import (
+    Predictions,
+    calibration,
+    evaluate,
+    expected_calibration_error,
+    figures_of,
+    judge,
+    predict,
+)
+from pipeline.training.recipes import make_loss
 
 LABELS = 4
 label = st.integers(0, LABELS - 1)
@@ -98,10 +107,14 @@ def stream(records: Path, *, batch=40, in_memory=True) -> InputStream:
     return InputStream(split, global_batch_size=batch, seed=0, in_memory=in_memory)
 
 
+def looked_at(model, test, records, folder):
+    return evaluate(predict(model, test), test, read_manifest(records), folder)
+
+
 @pytest.fixture(scope="module")
 def evaluated(network, small_records, tmp_path_factory):
     folder = tmp_path_factory.mktemp("evaluated")
-    facts, tiles = evaluate(network, stream(small_records), read_manifest(small_records), folder)
+    facts, tiles = looked_at(network, stream(small_records), small_records, folder)
     return folder, facts, tiles
 
 
@@ -110,6 +123,16 @@ def test_the_accuracy_is_what_keras_measures(evaluated, network, small_records):
     measured = network.evaluate(stream(small_records).evaluation(), verbose=0, return_dict=True)
     assert facts["num_examples"] == 101
     assert facts["accuracy"] == pytest.approx(measured["accuracy"])
+
+
+@pytest.mark.parametrize("recipe", ["baseline", "onecycle"])
+def test_loss_and_accuracy_of_the_predictions_are_what_keras_measures(network, small_records, recipe):
+    model = keras.models.clone_model(network)
+    model.set_weights(network.get_weights())
+    model.compile(loss=make_loss(recipe), metrics=["accuracy"])
+    measured = model.evaluate(stream(small_records).evaluation(), verbose=0, return_dict=True)
+    found = figures_of(model, predict(model, stream(small_records)))
+    assert found == {name: pytest.approx(measured[name], rel=1e-5) for name in ("loss", "accuracy")}
 
 
 def test_the_facts_are_written_as_json_that_holds_no_nan(evaluated):
@@ -148,19 +171,15 @@ def test_the_sheets_hold_the_tiles_row_by_row(evaluated):
 
 
 def test_a_split_read_from_disk_gives_the_same_facts(evaluated, network, small_records, tmp_path):
-    again, _ = evaluate(network, stream(small_records, in_memory=False), read_manifest(small_records), tmp_path)
+    again, _ = looked_at(network, stream(small_records, in_memory=False), small_records, tmp_path)
     assert again == evaluated[1]
 
 
 def test_a_network_without_mistakes_leaves_no_sheet_of_them(small_records, tmp_path):
-    images, labels = (np.concatenate(part) for part in zip(*stream(small_records).evaluation(), strict=True))
-    known = {image.tobytes(): label for image, label in zip(images, labels, strict=True)}
-
-    class Oracle:
-        def predict(self, dataset, verbose):
-            return np.array([np.eye(10)[known[image.tobytes()]] for image in np.concatenate([x for x, _ in dataset])])
-
-    facts, tiles = evaluate(Oracle(), stream(small_records), read_manifest(small_records), tmp_path)
+    test = stream(small_records)
+    labels = np.concatenate([labels for _, labels in test.evaluation()])
+    perfect = Predictions(labels, np.eye(10, dtype=np.float32)[labels])
+    facts, tiles = evaluate(perfect, test, read_manifest(small_records), tmp_path)
     assert (facts["accuracy"], facts["mistakes"], len(tiles)) == (1.0, [], 0)
     assert not (tmp_path / MISTAKES_NAME).exists()
 
@@ -169,7 +188,7 @@ def test_a_network_that_diverged_is_sure_of_nothing(network, small_records, tmp_
     model = keras.models.clone_model(network)
     model.set_weights([np.full_like(weight, np.nan) for weight in model.get_weights()])
     model.compile(loss="sparse_categorical_crossentropy")
-    facts, _ = evaluate(model, stream(small_records), read_manifest(small_records), tmp_path)
+    facts, _ = looked_at(model, stream(small_records), small_records, tmp_path)
     assert json.loads((tmp_path / EVALUATION_NAME).read_text(), parse_constant=pytest.fail) == facts
     assert facts["mistakes"][0]["confidence"] == 0
 

@@ -11,9 +11,11 @@ from report_runs import EPOCH, MISMATCH, NAMES, RUN, SKIPPED, foreign, render
 
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.metrics import read_metrics
-from pipeline.report import build_report, entries_of, format_table
+from pipeline.report import build_report, details, entries_of, format_table
 from pipeline.report.curves import draw_history
 from pipeline.report.diff import compare_runs
+from pipeline.report.drawing import COLOURS
+from pipeline.runs.record import STAGE_PARTS
 
 DIGESTS = {"train": "1" * 64, "test": "2" * 64}
 GPU = {"effective_device": "gpu", "device_name": "H200", "hostname": "other", "examples_per_second": 30037.2}
@@ -158,6 +160,40 @@ def test_the_history_joins_no_runs_of_different_seeds():
     assert [line.count("L") for line in lines] == [2, 2, 2, 2], "two seeds of three runs each, in two panels"
 
 
+def segment(first_epoch, last_epoch, hostname):
+    return {
+        "first_epoch": first_epoch,
+        "last_epoch": last_epoch,
+        "hostname": hostname,
+        "device_verified": True,
+        "receipt": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"segments": [segment(1, 1, "bench"), segment(2, 2, "other")]}, "resumed on other from epoch 2"),
+        (
+            {"segments": [segment(epoch, epoch, f"host{epoch}") for epoch in range(1, 7)]},
+            "resumed on host2 from epoch 2, on host3 from epoch 3, on host4 from epoch 4, and 2 more",
+        ),
+        # A record of an earlier version.
+        ({"epochs_restored": 1}, "resumed on bench from epoch 2"),
+    ],
+)
+def test_that_a_run_was_resumed_is_said_with_where_and_from_which_epoch(make_run, tmp_path, changes, words):
+    files = render([make_run(**changes)], tmp_path / "out")
+    assert words in files["report.html"]
+    assert words in files["report.md"]
+    assert "resumed" in format_table(json.loads(files["report.json"]))
+
+
+def test_a_run_that_was_not_resumed_is_not_called_so(make_run, tmp_path):
+    files = render([make_run(segments=[segment(1, 2, "bench")])], tmp_path / "out")
+    assert "resumed on" not in files["report.html"]
+
+
 def test_a_warning_that_holds_for_many_runs_is_given_once(make_run, tmp_path):
     folders = [
         make_run(f"run{n}", fingerprint=f"{n:064x}", seed=n, requested_device="tpu", mismatch=MISMATCH)
@@ -192,6 +228,21 @@ def test_where_the_time_went_is_said_in_words(make_run, tmp_path, share, words):
     assert f'<p class="finding">{words}</p>' in files["report.html"]
     assert f"Time breakdown: {words}\n" in files["report.md"]
     assert "<dd>31.00 ms</dd>" in files["report.html"]
+
+
+def test_the_drawing_of_the_time_holds_every_part_of_the_stage():
+    parts = {f"{part}_seconds": 1.0 + place for place, part in enumerate(STAGE_PARTS)}
+    total = sum(parts.values())
+    run = RUN | {"train_seconds": parts["training_seconds"], "time_breakdown": BREAKDOWN | parts}
+    assert sum(seconds for _, seconds in details.seconds_by_part(run)) == pytest.approx(total)
+    assert len(details.seconds_by_part(run)) <= len(COLOURS), "each needs its own"
+
+
+def test_a_step_that_was_not_timed_is_said_with_the_reason(make_run, tmp_path):
+    reason = "a step took 5.1 s, too long to repeat it"
+    files = render([make_run(time_breakdown=BREAKDOWN | {"not_measured": reason})], tmp_path / "out")
+    assert reason in files["report.html"]
+    assert reason in files["report.md"]
 
 
 def test_what_was_not_measured_is_no_verdict(make_run, tmp_path):

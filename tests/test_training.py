@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,9 +15,11 @@ from pipeline import training
 from pipeline.config import TrainSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.metrics import EVALUATION_NAME, METRICS_NAME, MISTAKES_NAME, read_metrics
-from pipeline.runs.record import RECORD_NAME
+from pipeline.report.reading import read_run
+from pipeline.report.scenarios import scenarios
+from pipeline.runs.record import RECORD_NAME, STAGE_PARTS
 from pipeline.sources import synthetic
-from pipeline.training import breakdown, recipes, summaries
+from pipeline.training import breakdown, loop, recipes, summaries
 
 SETTINGS = {"epochs": 2, "global_batch_size": 32, "device": "cpu", "precision": "float32"}
 
@@ -136,26 +139,84 @@ class Killed(Exception):
     """Stands for a kill: nothing of ours catches it."""
 
 
-@pytest.mark.parametrize("epochs_done", [1, 2])
-def test_a_resumed_run_ends_with_the_same_weights(trained, small_records, tmp_path, monkeypatch, epochs_done):
-    folder, whole = trained
-    with monkeypatch.context() as patch:
-        report_progress = training._report_progress
+@pytest.fixture
+def run_killed_after(small_records, tmp_path, monkeypatch):
+    """A function that trains until the checkpoint of an epoch is there; it lies in tmp_path / "checkpoints"."""
 
-        def kill(rows, epochs):
-            if len(rows) == epochs_done:
+    def train(epochs_done, **settings):
+        report = loop._report
+
+        def kill(row, epochs):
+            if row["epoch"] == epochs_done:
                 raise Killed
-            return report_progress(rows, epochs)
+            return report(row, epochs)
 
-        patch.setattr(training, "_report_progress", kill)
-        with pytest.raises(Killed):
-            run(small_records, tmp_path / "killed", checkpoints=tmp_path / "checkpoints")
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "_report", kill)
+            with pytest.raises(Killed):
+                run(small_records, tmp_path / f"killed-{epochs_done}", checkpoints=tmp_path / "checkpoints", **settings)
+
+    return train
+
+
+@pytest.mark.parametrize("epochs_done", [1, 2])
+def test_a_resumed_run_ends_with_the_same_weights(trained, small_records, tmp_path, run_killed_after, epochs_done):
+    folder, whole = trained
+    run_killed_after(epochs_done)
     resumed = run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints")
     weights = [(path / training.WEIGHTS_NAME).read_bytes() for path in (folder, tmp_path / "resumed")]
     assert weights[0] == weights[1]
     assert (whole["epochs_restored"], resumed["epochs_restored"]) == (0, epochs_done)
     rows = [read_metrics(path / METRICS_NAME) for path in (folder, tmp_path / "resumed")]
     assert [row["val_loss"] for row in rows[0]] == [row["val_loss"] for row in rows[1]]
+
+
+def test_each_process_of_a_run_is_a_segment_and_its_compiling_epoch_no_measure_of_throughput(
+    small_records, tmp_path, run_killed_after, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr("socket.gethostname", lambda: "first")
+        patch.setattr("pipeline.hardware.receipt.find_doubts", lambda *_: ["nothing was seen"])
+        run_killed_after(1, epochs=5)
+    run_killed_after(3, epochs=5)
+    record = run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints", epochs=5)
+    segments = record["segments"]
+    assert [(one["first_epoch"], one["last_epoch"]) for one in segments] == [(1, 1), (2, 3), (4, 5)]
+    assert [one["hostname"] for one in segments] == ["first", *[record["hostname"]] * 2]
+    assert [one["device_verified"] for one in segments] == [False, True, True]
+    assert [one["receipt"]["doubts"] for one in segments] == [["nothing was seen"], [], []]
+    assert record["receipt"]["device_verified"] is True
+    assert record["device_verified"] is False, "of the first epoch's hardware nothing was seen"
+    seconds = [row["train_seconds"] for row in read_metrics(tmp_path / "resumed" / METRICS_NAME)]
+    mean = (seconds[2] + seconds[4]) / 2
+    assert record["examples_per_second"] == pytest.approx(12 * 32 / mean, rel=0.01)
+    assert record["train_seconds"] == pytest.approx(sum(seconds), abs=1e-3)
+    parts = record["time_breakdown"]
+    assert parts["step_seconds"] * 12 == pytest.approx(mean, rel=0.01)
+    # Of all processes, as the seconds of training are.
+    assert parts["training_seconds"] == pytest.approx(record["train_seconds"], rel=0.02)
+    assert parts["evaluation_seconds"] >= record["evaluation_seconds"]
+    (row,) = scenarios([read_run(tmp_path / "resumed")])
+    assert row["epoch_seconds"]["mean"] == pytest.approx(mean)
+
+
+def test_a_checkpoint_of_another_computation_is_refused_and_said_so(small_records, tmp_path, run_killed_after, caplog):
+    run_killed_after(1)
+    again = run(small_records, tmp_path / "again", checkpoints=tmp_path / "checkpoints", precision="bfloat16")
+    assert again["epochs_restored"] == 0
+    assert [(one["first_epoch"], one["last_epoch"]) for one in again["segments"]] == [(1, 2)]
+    assert "training starts over: precision was 'float32', is 'bfloat16'" in caplog.text
+
+
+def test_a_checkpoint_of_another_device_is_refused_and_said_so(
+    small_records, tmp_path, run_killed_after, monkeypatch, caplog
+):
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.machine.cpu_model", lambda: "another processor")
+        run_killed_after(1)
+    again = run(small_records, tmp_path / "again", checkpoints=tmp_path / "checkpoints")
+    assert again["epochs_restored"] == 0
+    assert "training starts over: device_name was 'another processor" in caplog.text
 
 
 def test_a_damaged_checkpoint_is_left_out(small_records, tmp_path, caplog):
@@ -197,7 +258,87 @@ def test_the_learning_rate_grows_with_the_global_batch(how, factor):
     assert float(rate) == pytest.approx(1e-3 * factor)
 
 
-def test_where_the_time_went_adds_up(trained):
+def test_where_the_time_went_adds_up(small_records, tmp_path, caplog):
+    caplog.set_level("INFO")
+    started = time.perf_counter()
+    record = run(small_records, tmp_path / "a", profile_steps=1)
+    wall = time.perf_counter() - started
+    parts = [record["time_breakdown"][f"{part}_seconds"] for part in STAGE_PARTS]
+    assert all(seconds > 0 for seconds in parts)
+    assert sum(parts) == pytest.approx(wall, rel=0.05)
+    # What comes after the last epoch is not silent.
+    for words in ("looking at the predictions", "saving the network", "timing a step", "tracing 1 steps"):
+        assert words in caplog.text
+
+
+@pytest.mark.parametrize("steps_per_execution", [1, 24, 32])
+@pytest.mark.parametrize("step_seconds", [1e-4, 0.015, 0.1, 0.3, 0.37, 0.5, 1.6, 5.0])
+def test_timing_a_step_is_bounded(step_seconds, steps_per_execution):
+    plan = breakdown.plan_calls(step_seconds, steps_per_execution)
+    if plan is None:
+        assert 4 * step_seconds > breakdown.STEP_BUDGET_SECONDS, "a warm-up and three calls would have fitted"
+        return
+    calls, steps = plan
+    assert calls >= 3
+    assert 1 <= steps <= steps_per_execution
+    assert (1 + calls) * steps * step_seconds <= breakdown.STEP_BUDGET_SECONDS
+    assert breakdown.STEP_BUDGET_SECONDS + breakdown.INPUT_BUDGET_SECONDS <= 2
+
+
+def test_a_step_too_slow_to_be_timed_is_left_out_and_said_so(small_records, tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    monkeypatch.setattr(breakdown, "STEP_BUDGET_SECONDS", 1e-6)
+    parts = run(small_records, tmp_path / "a", epochs=1)["time_breakdown"]
+    assert "too long to repeat" in parts["not_measured"]
+    assert (parts["step_alone_seconds"], parts["input_wait_share"]) == (None, None)
+    assert parts["step_seconds"] > 0
+    assert "too long to repeat" in caplog.text
+
+
+def test_the_train_function_takes_as_many_steps_as_there_are_batches(small_records, tmp_path, monkeypatch):
+    # Fewer than one execution has: what makes timing a step cheap where an execution is long.
+    seen = []
+    measure = breakdown.measure
+
+    def watch(model, stream, *args, **how):
+        before = int(model.optimizer.iterations)
+        breakdown.step_alone_seconds(model, stream, calls=3, steps=2)
+        seen.append((model.steps_per_execution, int(model.optimizer.iterations) - before))
+        return measure(model, stream, *args, **how)
+
+    monkeypatch.setattr(breakdown, "measure", watch)
+    run(small_records, tmp_path / "a", epochs=1)
+    assert seen == [(12, (1 + 3) * 2)]
+
+
+def test_the_network_is_not_evaluated_twice_after_the_last_epoch(small_records, tmp_path, monkeypatch):
+    passes = []
+    for name in ("evaluate", "predict"):
+        method = getattr(keras.Model, name)
+        monkeypatch.setattr(
+            keras.Model,
+            name,
+            lambda model, *args, _name=name, _method=method, **how: (
+                passes.append(_name) or _method(model, *args, **how)
+            ),
+        )
+    run(small_records, tmp_path / "a")
+    assert passes == ["evaluate", "predict"], "one of them after each of two epochs"
+
+
+def test_a_batch_that_will_not_fit_into_memory_is_said_before_the_first_step(
+    small_records, tmp_path, monkeypatch, caplog
+):
+    run(small_records, tmp_path / "a", epochs=1)
+    assert "global_batch_size" not in caplog.text
+    monkeypatch.setattr("pipeline.machine.free_memory_bytes", lambda: 5_000_000)
+    run(small_records, tmp_path / "b", epochs=1, cache="memory")
+    # 32 images, of which each takes about 632 kB in float32.
+    assert "a step on 32 images takes about 0.0 GB of memory" in caplog.text
+    assert "Up to 7 would fit." in caplog.text
+
+
+def test_a_step_and_its_parts_agree_with_the_seconds_of_training(trained):
     _, record = trained
     parts = record["time_breakdown"]
     assert parts["step_seconds"] * record["steps_per_epoch"] == pytest.approx(
@@ -205,7 +346,7 @@ def test_where_the_time_went_adds_up(trained):
     )
     assert 0 <= parts["input_wait_share"] <= parts["input_alone_seconds"] / parts["step_seconds"] + 1e-4
     assert (parts["compilation_seconds"] or 0) < record["first_epoch_seconds"]
-    assert parts["evaluation_seconds"] == pytest.approx(record["evaluation_seconds"], abs=1e-3)
+    assert parts["evaluation_seconds"] >= record["evaluation_seconds"]
     assert min(parts["input_alone_seconds"], parts["checkpoint_seconds"]) > 0
     assert record["peak_host_bytes"] > 50e6
 
@@ -248,12 +389,6 @@ def test_the_peak_of_every_gpu_is_counted_from_the_start_of_the_run(monkeypatch)
 )
 def test_the_share_of_waiting(step, step_alone, input_alone, share):
     assert breakdown.input_wait_share(step=step, step_alone=step_alone, input_alone=input_alone) == share
-
-
-def test_compilation_that_is_lost_in_noise_is_not_told_as_none_at_all():
-    assert breakdown.compilation_seconds([9.0, 6.0, 7.0, 8.0]) == 2.0
-    assert breakdown.compilation_seconds([6.0, 7.0]) is None
-    assert breakdown.compilation_seconds([6.0]) is None
 
 
 def test_a_missing_device_is_skipped_with_its_reason_and_no_figures(small_records, tmp_path):

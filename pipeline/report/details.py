@@ -39,9 +39,20 @@ _TIMES = {
     "step_alone_seconds": ("A step with its input ready", 1000, "ms"),
     "input_alone_seconds": ("The input of a step alone", 1000, "ms"),
     "compilation_seconds": ("Compilation", 1, "s"),
+}
+# The same of the stage's parts, which an earlier version did not record.
+_PARTS = {
+    "startup_seconds": ("Start-up", 1, "s"),
+    "loading_seconds": ("Loading the data", 1, "s"),
+    "training_seconds": ("Training, compilation included", 1, "s"),
     "evaluation_seconds": ("Evaluation", 1, "s"),
     "checkpoint_seconds": ("Checkpoints", 1, "s"),
+    "saving_seconds": ("Saving", 1, "s"),
+    "measuring_seconds": ("Timing a step alone", 1, "s"),
+    "profiling_seconds": ("Profiling", 1, "s"),
 }
+# Fields of the time_breakdown that are one part of the drawing.
+_AROUND = ("startup_seconds", "loading_seconds", "measuring_seconds", "profiling_seconds")
 
 # A larger matrix is no longer read cell by cell: its worst cells are listed instead.
 _MAX_MATRIX = 25
@@ -94,12 +105,14 @@ def time_rows(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     parts = run["time_breakdown"]
     if parts is None:
         return []
-    seconds = [(what, _duration(parts[name], scale, unit)) for name, (what, scale, unit) in _TIMES.items()]
-    return [*seconds, ("Share of a step spent waiting", percent(parts["input_wait_share"], 0))]
+    known = {name: what for name, what in _PARTS.items() if parts[name] is not None}
+    seconds = [(what, _duration(parts[name], scale, unit)) for name, (what, scale, unit) in {**_TIMES, **known}.items()]
+    left_out = [("Not timed alone", plain(parts["not_measured"]))] if parts["not_measured"] else []
+    return [*seconds, ("Share of a step spent waiting", percent(parts["input_wait_share"], 0)), *left_out]
 
 
 def seconds_by_part(run: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """The run's seconds, (what, how many), of training and evaluation; empty where that was not measured."""
+    """The run's seconds, (what, how many), of the whole stage; empty where that was not measured."""
     parts = run["time_breakdown"]
     if parts is None or run["train_seconds"] is None:
         return []
@@ -111,7 +124,8 @@ def seconds_by_part(run: Mapping[str, Any]) -> list[tuple[str, float]]:
         ("waiting for input", waiting),
         ("compilation", compilation),
         ("evaluation", parts["evaluation_seconds"] or 0),
-        ("checkpoints", parts["checkpoint_seconds"] or 0),
+        ("checkpoints, saving", (parts["checkpoint_seconds"] or 0) + (parts["saving_seconds"] or 0)),
+        ("start-up, loading, timings", sum(parts[name] or 0 for name in _AROUND)),
     ]
 
 

@@ -22,9 +22,9 @@ def read_run(folder: Path) -> dict[str, Any]:
 
     Returns:
         The record's fields, those that an older record lacks filled in, with `curves` (empty for a run that was
-        skipped), `evaluation` (the facts of evaluation.json, None where there is none), `made_from` and `code`: hashes
-        of the manifest's identity without seed and batch, and of its code and library versions alone; None where there
-        is no manifest.
+        skipped), `evaluation` (the facts of evaluation.json, None where there is none), `resumed` (the first `epoch`
+        and the `hostname` of each process that resumed it), `made_from` and `code`: hashes of the manifest's identity
+        without seed and batch, and of its code and library versions alone; None where there is no manifest.
 
     Raises:
         DamagedArtefactError: A file is missing, is not JSON, or lacks a field or has one of another type; the
@@ -35,6 +35,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     return {
         **run,
         **_origin(folder),
+        "resumed": _resumed(run),
         "curves": [] if skipped else read_metrics(folder / METRICS_NAME),
         "evaluation": None if skipped else read_evaluation(folder),
     }
@@ -50,6 +51,13 @@ def is_fallback(run: Mapping[str, Any]) -> bool:
     if run["status"] == SKIPPED:
         return False
     return run["mismatch"] is not None or run["requested_device"] not in ("auto", run["effective_device"])
+
+
+def _resumed(run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    if not run["segments"] and run["epochs_restored"]:
+        # An earlier version recorded the last time alone.
+        return [{"epoch": run["epochs_restored"] + 1, "hostname": run["hostname"]}]
+    return [{"epoch": one["first_epoch"], "hostname": one["hostname"]} for one in run["segments"][1:]]
 
 
 def _origin(folder: Path) -> dict[str, str | None]:

@@ -10,6 +10,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipeline.runs import throughput
+
 #: What the runs of a scenario have in common.
 SHARED = (
     "made_from",
@@ -43,10 +45,10 @@ def scenarios(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Groups runs into scenarios, in the order of the first run of each.
 
     Returns:
-        For each the fields of SHARED; `seeds` and `fingerprints` of its runs; `finished_at` and `mismatch` of the
-        first; and `{"mean", "deviation"}` of `train_seconds`, `examples_per_second`, `val_accuracy`, and of
-        `epoch_seconds` and `step_seconds`, which leave compiling epochs out. The deviation is the sample standard
-        deviation, None for a single run.
+        For each the fields of SHARED; `seeds` and `fingerprints` of its runs and where they `resumed`; `finished_at`
+        and `mismatch` of the first; and `{"mean", "deviation"}` of `train_seconds`, `examples_per_second`,
+        `val_accuracy`, and of `epoch_seconds` and `step_seconds`, which leave compiling epochs out. The deviation is
+        the sample standard deviation, None for a single run.
     """
     return [_scenario(group) for group in grouped(runs, SHARED)]
 
@@ -66,6 +68,7 @@ def _scenario(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         **{name: runs[0][name] for name in (*SHARED, "mismatch", "finished_at")},
         "seeds": sorted(run["seed"] for run in runs),
         "fingerprints": [run["fingerprint"] for run in runs],
+        "resumed": [one for run in runs for one in run["resumed"]],
         **{name: mean_and_deviation([run[name] for run in runs]) for name in measured},
         "epoch_seconds": mean_and_deviation([_epoch_seconds(run) for run in runs]),
         "step_seconds": mean_and_deviation([_step_seconds(run) for run in runs]),
@@ -84,9 +87,7 @@ def mean_and_deviation(values: Sequence[float | None]) -> dict[str, float | None
 
 
 def _epoch_seconds(run: Mapping[str, Any]) -> float | None:
-    # A run that went on from a checkpoint compiled again, in the first epoch after it.
-    compiling = (1, run["epochs_restored"] + 1)
-    return mean_and_deviation([row["train_seconds"] for row in run["curves"] if row["epoch"] not in compiling])["mean"]
+    return throughput.epoch_seconds(run["curves"], throughput.compiling_epochs(run))
 
 
 def _step_seconds(run: Mapping[str, Any]) -> float | None:

@@ -24,6 +24,9 @@ from pipeline.report.history import judge_change
 from pipeline.report.reading import is_fallback, is_stand_in
 from pipeline.runs.record import SKIPPED
 
+# Of a run that was interrupted more often than anyone reads.
+_MOST_RESUMED = 3
+
 DEFINITIONS = (
     ("Requested and effective", "what the settings asked for, and what the run really used."),
     ("Verified", "yes only where a measurement that could have failed confirms it; no means unknown. “Yes, as cpu”: "
@@ -32,19 +35,21 @@ DEFINITIONS = (
      "say nothing about the dataset."),
     ("Fallback", "the requested device was unavailable and the settings allowed training on another."),
     ("Skipped", "the requested device was unavailable and the settings allowed leaving the run out."),
+    ("Resumed", "the run was interrupted and another process continued it from its last checkpoint, on the same kind "
+     "of hardware; its times are those of all processes, and it is verified where each of them was."),
     ("Mean ± deviation", "over the runs of a row, which differ in their seed alone; the sample standard "
      "deviation. Runs of two hosts, or of two versions of the code, are two rows."),
     ("Speed-up", "images/s of the row over those of the baseline: the slowest row with the same dataset content, "
      "model, recipe, epochs, global batch and precision. Rows on stand-in data, on hardware that was not verified "
      "or not requested, and published rows, are no baseline and have no speed-up."),
     ("Epoch and step time", "training seconds of an epoch, and those divided by its steps; epochs in which the "
-     "model was compiled are left out, so that a run of one epoch has none."),
+     "model was compiled, the first of each process, are left out, so that a run of one epoch has none."),
     ("Input-bound", "the device waited for images in more than a tenth of a step's time; otherwise the run is "
      "compute-bound."),
     ("Training time", "wall-clock seconds of all training epochs together, the first one included, "
      "evaluation left out (train_seconds)."),
-    ("Images/s", "training images per second; without the first epoch, which compiles, when there are more "
-     "(examples_per_second). Published rows: all images over all seconds, the first epoch included."),
+    ("Images/s", "training images per second; without the epochs in which the model was compiled when there are "
+     "others (examples_per_second). Published rows: all images over all seconds, the first epoch included."),
     ("Test accuracy", "share of the test images classified correctly after training (val_accuracy in report.json). "
      "The published tutorials call it validation accuracy."),
     ("Validation accuracy", "the same share of images held out of the train split ([Records] validation_share), on "
@@ -224,7 +229,20 @@ def remarks(run: Mapping[str, Any]) -> tuple[str, ...]:
         found.append(f"stand-in for {dataset_name(run['requested_dataset'])}")
     if is_fallback(run):
         found.append(f"fallback from {plain(run['requested_device'])}")
+    # A line of a table sums up several rows, whose own remarks say it.
+    if resumed := run.get("resumed"):
+        found.append(_resumed_phrase(resumed))
     return tuple(found)
+
+
+def _resumed_phrase(resumed: Sequence[Mapping[str, Any]]) -> str:
+    places = list(
+        dict.fromkeys(
+            f"on {plain(one['hostname'] or 'an unknown host')} from epoch {number(one['epoch'])}" for one in resumed
+        )
+    )
+    more = [f"and {len(places) - _MOST_RESUMED} more"] if len(places) > _MOST_RESUMED else []
+    return f"resumed {', '.join([*places[:_MOST_RESUMED], *more])}"
 
 
 def time_verdict(run: Mapping[str, Any]) -> str:

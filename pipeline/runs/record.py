@@ -77,16 +77,33 @@ class Mismatch(Untrusted):
     error: str
 
 
+#: The parts of the stage's time, each ``…_seconds`` in the breakdown: imports, devices, receipt and network; checking
+#: and reading the records; fit, compilation included; evaluation; saving and restoring checkpoints; saving the rest;
+#: timing a step alone; the profiler.
+STAGE_PARTS = ("startup", "loading", "training", "evaluation", "checkpoint", "saving", "measuring", "profiling")
+
+
 class TimeBreakdown(Untrusted):
-    """Where the time went, in seconds; see training/breakdown.py."""
+    """Where the time went, in seconds; see training/breakdown.py.
+
+    Those of the stage's parts, from ``startup_seconds`` on, add up to its wall time, over all processes that trained
+    the run; records of version 1 have two of them.
+    """
 
     step_seconds: Figure
     step_alone_seconds: Figure
     input_alone_seconds: Figure
     input_wait_share: Figure
+    not_measured: str | None = None
     compilation_seconds: Figure
+    startup_seconds: Figure = None
+    loading_seconds: Figure = None
+    training_seconds: Figure = None
     evaluation_seconds: Figure
     checkpoint_seconds: Figure
+    saving_seconds: Figure = None
+    measuring_seconds: Figure = None
+    profiling_seconds: Figure = None
 
 
 class Segment(Untrusted):

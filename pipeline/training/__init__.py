@@ -1,14 +1,12 @@
 """Training: compile, fit and evaluate a network on the input stream (… → stream → training → metrics → report).
 
-``fit`` is called once an epoch, each time with that epoch's own finite stream: training and evaluation are timed apart
-without guessing from callbacks, the last steps of an epoch are never run twice however many steps one execution takes,
-and what an epoch sees depends on (seed, epoch) alone.
+The stage on one page; loop.py runs the epochs.
 """
 
 import logging
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,12 +14,13 @@ import keras
 import numpy as np
 from safetensors.numpy import save_file
 
-from pipeline import hardware, progress
+from pipeline import hardware
 from pipeline.artefacts.manifest import check_contents, read_manifest
 from pipeline.config import TrainSettings, refuse
 from pipeline.errors import HardwareMismatchError
 from pipeline.hardware import Placement
 from pipeline.metrics import METRICS_NAME, MODEL_NAME, append_metrics
+from pipeline.runs import throughput
 from pipeline.runs.record import (
     FINISHED,
     SCHEMA_VERSION,
@@ -35,9 +34,10 @@ from pipeline.runs.record import (
 )
 from pipeline.stream import InputStream, Split
 from pipeline.training import breakdown
-from pipeline.training.checkpoint import restore_checkpoint, save_checkpoint
-from pipeline.training.computation import Computation, build, by_rule, compiled_model
-from pipeline.training.evaluation import evaluate
+from pipeline.training.checkpoint import History, restore_checkpoint, save_checkpoint
+from pipeline.training.computation import Computation, build, by_rule, compiled_model, warn_of_memory
+from pipeline.training.evaluation import evaluate, predict
+from pipeline.training.loop import run_epochs
 from pipeline.training.summaries import Summaries, profile
 
 WEIGHTS_NAME = "weights.safetensors"
@@ -58,6 +58,7 @@ def train(
     requested_dataset: str,
     fingerprint: str,
     checkpoints: Path,
+    started: float | None = None,
 ) -> RunRecord:
     """Train on published records; leaves record, metrics, evaluation, weights, model and TensorBoard logs.
 
@@ -67,8 +68,9 @@ def train(
         folder: an empty folder for the run's files.
         requested_dataset: what the user asked for, where a stand-in may have been taken instead.
         fingerprint: the run's own, for its record.
-        checkpoints: folder of the run's checkpoints; one that is there is gone on from. It outlives a failure, and the
-            caller removes it once the run is published.
+        checkpoints: folder of the run's checkpoints; the run resumes from one that is there. It outlives a failure, and
+            the caller removes it once the run is published.
+        started: when the stage began, by time.perf_counter: the time before this call is then part of the breakdown.
 
     Returns:
         The run's record as it was written. Its status is "skipped", without figures, where the device is not there
@@ -79,8 +81,11 @@ def train(
         HardwareMismatchError: the requested device is not there.
         SettingsError: the batch does not fit the data or the replicas.
     """
+    clock = breakdown.Clock(time.perf_counter() if started is None else started)
+    clock.enter("loading")
     manifest = read_manifest(records_folder)
     check_contents(records_folder, manifest)
+    clock.enter("startup")
     about = {
         "schema_version": SCHEMA_VERSION,
         "fingerprint": fingerprint,
@@ -97,56 +102,58 @@ def train(
         return _finish(folder, {**_nothing_measured(settings), **about, "mismatch": error.mismatch})
     breakdown.reset_peak_memory()
     computation = by_rule(settings, placement)
+    clock.enter("loading")
     stream, evaluated = _streams(records_folder, manifest, settings, placement, computation)
+    clock.enter("startup")
     receipt = hardware.write_receipt(settings, placement, computation.precision)
     _announce(settings, receipt, computation)
     model = compiled_model(manifest, settings, placement.strategy, computation, stream.steps_per_epoch)
+    warn_of_memory(model, settings.global_batch_size, placement)
+    used = _used(receipt, computation, stream)
+    clock.enter("checkpoint")
     with placement.strategy.scope():
-        rows = restore_checkpoint(checkpoints, model, fingerprint=fingerprint)
-    epochs_restored = len(rows)
-    if rows:
-        _logger.info("going on after epoch %d/%d, from a checkpoint", len(rows), settings.epochs)
+        history = restore_checkpoint(checkpoints, model, fingerprint=fingerprint, used=used)
+    earlier, epochs_restored = tuple(history.segments), len(history.rows)
+    if earlier:
+        clock.add(history.seconds)
+        _logger.info(
+            "resuming after epoch %d/%d, trained on %s", epochs_restored, settings.epochs, earlier[-1].hostname
+        )
     train_devices = hardware.observe_training(model)
-    checkpoint_seconds: list[float] = []
-
-    def after_epoch() -> None:
-        started = time.perf_counter()
-        save_checkpoint(checkpoints, model, rows, fingerprint=fingerprint)
-        checkpoint_seconds.append(time.perf_counter() - started)
-
     with hardware.explaining(placement), Summaries(folder) as summaries:
-        _run_epochs(model, stream, evaluated, settings.epochs, folder, rows, after_epoch, summaries)
-        facts, tiles = evaluate(model, evaluated["val"], manifest, folder)
+        for row in history.rows:
+            _write_row(folder, summaries, row)
+
+        def after_epoch(row: Mapping[str, float]) -> None:
+            nonlocal receipt
+            receipt = hardware.confirm(receipt, train_devices)
+            history.segments = [*earlier, _segment(receipt, epochs_restored + 1, len(history.rows))]
+            history.seconds = clock.seconds()
+            save_checkpoint(checkpoints, model, history, fingerprint=fingerprint, used=used)
+            _write_row(folder, summaries, row)
+
+        found = run_epochs(model, stream, evaluated, history.rows, settings.epochs, clock, after_epoch)
+        clock.enter("evaluation")
+        _logger.info("looking at the predictions for the test split")
+        test = evaluated["val"]
+        facts, tiles = evaluate(found.get("val") or predict(model, test), test, manifest, folder)
         summaries.write_run({**about, "precision": computation.precision}, _named(facts), tiles)
+    clock.enter("saving")
+    _logger.info("saving the network")
     _save(model, manifest, settings, computation.precision, folder)
     # Last, when nothing more is wanted of the model: timing its step trains it on, and so does the profiler.
-    time_breakdown = breakdown.measure(model, stream, rows, checkpoint_seconds)
-    receipt = hardware.confirm(receipt, train_devices)
+    clock.enter("measuring")
+    trained = len(history.rows) > epochs_restored
+    step = breakdown.measure(model, stream, history.rows, history.compiling(), trained=trained)
+    clock.enter("profiling")
     if settings.profile_steps:
+        _logger.info("tracing %d steps for TensorBoard", settings.profile_steps)
         profile(model, stream, folder, steps=settings.profile_steps)
-    return _finish(
-        folder,
-        {
-            **about,
-            "status": FINISHED,
-            "effective_device": receipt.effective_device,
-            "device_verified": receipt.device_verified,
-            "device_name": receipt.device_name,
-            "num_replicas": receipt.num_replicas,
-            "precision": computation.precision,
-            "jit_compile": computation.jit_compile,
-            "steps_per_execution": model.steps_per_execution,
-            "mismatch": receipt.mismatch,
-            "receipt": receipt.to_json(),
-            **seen_in(receipt.to_json()),
-            "segments": (_segment(receipt, first_epoch=epochs_restored + 1, last_epoch=len(rows)),),
-            **_summary(rows, stream),
-            "epochs_restored": epochs_restored,
-            "time_breakdown": time_breakdown,
-            "peak_host_bytes": breakdown.peak_host_bytes(),
-            "peak_device_bytes": breakdown.peak_device_bytes(receipt.effective_device),
-        },
-    )
+    clock.enter("saving")
+    parts = {f"{part}_seconds": seconds for part, seconds in clock.seconds().items()}
+    outcome = _outcome(receipt, history, model, stream)
+    restored = {"epochs_restored": epochs_restored, "time_breakdown": {**step, **parts}}
+    return _finish(folder, {**about, **used, **outcome, **restored})
 
 
 def _finish(folder: Path, facts: Mapping) -> RunRecord:
@@ -170,7 +177,20 @@ def _nothing_measured(settings: TrainSettings) -> dict:
     }
 
 
-def _segment(receipt: hardware.Receipt, *, first_epoch: int, last_epoch: int) -> Segment:
+def _used(receipt: hardware.Receipt, computation: Computation, stream: InputStream) -> dict:
+    """Hardware and computation: fields of the record, and what a process must share to resume from a checkpoint."""
+    return {
+        "effective_device": receipt.effective_device,
+        "device_name": receipt.device_name,
+        "num_replicas": receipt.num_replicas,
+        "precision": computation.precision,
+        "jit_compile": computation.jit_compile,
+        # From memory and from disk an epoch has another order.
+        "input_in_memory": stream.in_memory,
+    }
+
+
+def _segment(receipt: hardware.Receipt, first_epoch: int, last_epoch: int) -> Segment:
     return Segment(
         first_epoch=first_epoch,
         last_epoch=last_epoch,
@@ -210,78 +230,9 @@ def _evaluation_stream(split: Split, replicas: int, seed: int) -> InputStream:
     return InputStream(split, global_batch_size=size, seed=seed)
 
 
-def _run_epochs(
-    model: keras.Model,
-    stream: InputStream,
-    evaluated: Mapping[str, InputStream],
-    epochs: int,
-    folder: Path,
-    rows: list[dict[str, float]],
-    after_epoch: Callable[[], None],
-    summaries: Summaries,
-) -> None:
-    """Run the epochs that ``rows`` does not have yet, adding a row for each; write all rows to the run's folder."""
-    for row in rows:
-        _write_row(folder, summaries, row)
-    for epoch in range(len(rows), epochs):
-        rows.append(_run_epoch(model, stream, evaluated, epoch, epochs))
-        after_epoch()
-        _write_row(folder, summaries, rows[-1])
-        _report_progress(rows, epochs)
-
-
 def _write_row(folder: Path, summaries: Summaries, row: Mapping[str, float]) -> None:
     append_metrics(folder / METRICS_NAME, row)
     summaries.write_epoch(row)
-
-
-def _run_epoch(
-    model: keras.Model, stream: InputStream, evaluated: Mapping[str, InputStream], epoch: int, epochs: int
-) -> dict[str, float]:
-    started = time.perf_counter()
-    how = {"initial_epoch": epoch, "epochs": epoch + 1, "shuffle": False, "verbose": 0}
-    how["callbacks"] = [_Progress(epoch, epochs, stream)]
-    history = model.fit(stream.training(epoch), **how).history
-    trained = time.perf_counter()
-    figures = {
-        prefix: model.evaluate(held_out.evaluation(), verbose=0, return_dict=True)
-        for prefix, held_out in evaluated.items()
-    }
-    train_seconds = trained - started
-    return {
-        "epoch": epoch + 1,
-        "loss": history["loss"][-1],
-        "accuracy": history["accuracy"][-1],
-        **{f"{prefix}_{name}": found[name] for prefix, found in figures.items() for name in ("loss", "accuracy")},
-        "train_seconds": round(train_seconds, 4),
-        "evaluation_seconds": round(time.perf_counter() - trained, 4),
-        "examples_per_second": round(stream.steps_per_epoch * stream.global_batch_size / train_seconds, 1),
-        "learning_rate": float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)),
-    }
-
-
-class _Progress(keras.callbacks.Callback):
-    """Tells of the images trained on, of all epochs', after each execution of several steps."""
-
-    def __init__(self, epoch: int, epochs: int, stream: InputStream) -> None:
-        super().__init__()
-        self._what, self._batch_size = f"epoch {epoch + 1}/{epochs}", stream.global_batch_size
-        of_an_epoch = stream.steps_per_epoch * stream.global_batch_size
-        self._before, self._total = epoch * of_an_epoch, epochs * of_an_epoch
-
-    def on_train_batch_end(self, batch: int, logs: Mapping | None = None) -> None:
-        progress.tell(self._what, self._before + (batch + 1) * self._batch_size, self._total)
-
-
-def _report_progress(rows: list[dict[str, float]], epochs: int) -> None:
-    row, left = rows[-1], epochs - len(rows)
-    # The first epoch compiles: judge what is left by the newest.
-    seconds_left = left * (row["train_seconds"] + row["evaluation_seconds"])
-    _logger.info(
-        "epoch %d/%d: %.1f s, %s images/s, accuracy %.4f, test accuracy %.4f, %s",
-        *(row["epoch"], epochs, row["train_seconds"], f"{row['examples_per_second']:,.0f}"),
-        *(row["accuracy"], row["val_accuracy"], f"{seconds_left:.0f} s left" if left else "done"),
-    )
 
 
 def _named(facts: Mapping) -> list[dict]:
@@ -320,17 +271,27 @@ def _data_facts(manifest: Mapping, requested_dataset: str) -> dict:
     }
 
 
-def _summary(rows: list[dict[str, float]], stream: InputStream) -> dict:
-    timed = rows[1:] or rows
-    examples = stream.steps_per_epoch * stream.global_batch_size * len(timed)
+def _outcome(receipt: hardware.Receipt, history: History, model: keras.Model, stream: InputStream) -> dict:
+    """What came of a run that finished, and the evidence of all processes that trained it."""
+    rows, examples = history.rows, stream.steps_per_epoch * stream.global_batch_size
+    rate = throughput.examples_per_second(rows, history.compiling(), examples_per_epoch=examples)
     return {
+        "status": FINISHED,
+        "device_verified": receipt.device_verified and all(one.device_verified for one in history.segments),
+        "device_reason": receipt.device_reason,
+        "mismatch": receipt.mismatch,
+        "receipt": receipt.to_json(),
+        **seen_in(receipt.to_json()),
+        "segments": tuple(history.segments),
+        "steps_per_execution": model.steps_per_execution,
         "steps_per_epoch": stream.steps_per_epoch,
-        "input_in_memory": stream.in_memory,
         "train_seconds": round(sum(row["train_seconds"] for row in rows), 4),
         "evaluation_seconds": round(sum(row["evaluation_seconds"] for row in rows), 4),
         "first_epoch_seconds": rows[0]["train_seconds"],
-        "examples_per_second": round(examples / sum(row["train_seconds"] for row in timed), 1),
+        "examples_per_second": round(rate, 1),
         **{name: value for name, value in rows[-1].items() if name.startswith(tuple(_EVALUATED_SPLITS))},
+        "peak_host_bytes": breakdown.peak_host_bytes(),
+        "peak_device_bytes": breakdown.peak_device_bytes(receipt.effective_device),
     }
 
 

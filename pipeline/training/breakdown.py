@@ -1,66 +1,164 @@
 """Breakdown: where a run's time and memory went (… → training → metrics → report).
 
-A step of training takes a batch from the input stream and computes. Whether it waited is not seen from outside, so each
-is timed alone: the stream with nothing behind it, the step on one batch that is there already. What the step takes in
-training beyond what it takes alone is waiting, but for no longer than the stream takes for a batch: the rest is other
-work on the machine, which slows one timing and not the other.
+Each second of the stage belongs to one part (Clock), so that the parts add up. What a step of training spends on
+waiting for its batch is not seen from outside: the input stream is timed with nothing behind it, and the step on one
+batch that is there already. What the step takes in training beyond what it takes alone is waiting, but for no longer
+than the stream takes for a batch: the rest is other work on the machine, which slows one timing and not the other.
+
+Both timings are bounded. A step that would take too long to repeat is not timed, and the run says so.
 """
 
+import logging
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import keras
 import tensorflow as tf
 
+from pipeline.runs import throughput
+from pipeline.runs.record import STAGE_PARTS
 from pipeline.stream import InputStream
 
-# Of the step timed alone: at least so many calls, each of as many steps as one execution has, and so many steps.
-_TIMED_CALLS, _TIMED_STEPS = 3, 32
+# What timing a step, and timing the input, may take.
+STEP_BUDGET_SECONDS, INPUT_BUDGET_SECONDS = 1.5, 0.5
+# Of the step timed alone, after one call to warm up: at least so many calls, and no more steps than it takes to know.
+_TIMED_CALLS, _TIMED_STEPS = 3, 96
 _INPUT_WARM_UP_BATCHES = 20
 _INPUT_TIMED_BATCHES = 200
 
+_logger = logging.getLogger(__name__)
+
+
+class Clock:
+    """Adds each second to the part of the stage that it belongs to: the one entered last."""
+
+    def __init__(self, started: float) -> None:
+        """``started``: when the first part, ``startup``, began, by time.perf_counter."""
+        self._seconds = dict.fromkeys(STAGE_PARTS, 0.0)
+        self._part, self._since = STAGE_PARTS[0], started
+
+    def enter(self, part: str) -> None:
+        """From now on the time is of ``part``."""
+        now = time.perf_counter()
+        self._seconds[self._part] += now - self._since
+        self._part, self._since = part, now
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Count what an earlier process took for the same run."""
+        for part in STAGE_PARTS:
+            self._seconds[part] += seconds[part]
+
+    def seconds(self) -> dict[str, float]:
+        """Part → seconds until now."""
+        self.enter(self._part)
+        return dict(self._seconds)
+
 
 def measure(
-    model: keras.Model, stream: InputStream, rows: Sequence[Mapping[str, float]], checkpoint_seconds: Sequence[float]
-) -> dict[str, float | None]:
-    """Seconds by part; trains ``model`` on, so nothing may be wanted of it afterwards.
+    model: keras.Model,
+    stream: InputStream,
+    rows: Sequence[Mapping[str, float]],
+    compiling: Collection[int],
+    *,
+    trained: bool,
+) -> dict[str, float | str | None]:
+    """How a step's time divides; trains ``model`` on, so nothing may be wanted of it afterwards.
 
     Args:
-        model: compiled, and trained on ``stream``.
+        model: compiled.
         stream: the input stream of the train split.
         rows: the run's metrics, one row an epoch.
-        checkpoint_seconds: time of each checkpoint saved.
+        compiling: the epochs in which the step was compiled.
+        trained: whether this process trained ``model`` on ``stream``: else timing its step would compile it first.
 
     Returns:
-        Per step ``step_seconds`` (in training; without the first, compiling epoch where there are more),
-        ``step_alone_seconds``, ``input_alone_seconds``; ``input_wait_share`` from 0 to 1; of the whole run
-        ``evaluation_seconds``, ``checkpoint_seconds`` and ``compilation_seconds``, None where it cannot be told.
+        Per step ``step_seconds`` (in training; without the compiling epochs where there are others),
+        ``step_alone_seconds``, ``input_alone_seconds``, and ``input_wait_share`` from 0 to 1; the last three None where
+        ``not_measured`` says why. Of the run ``compilation_seconds``, None where it cannot be told.
     """
-    epochs = [row["train_seconds"] for row in rows]
-    step = statistics.median(epochs[1:] or epochs) / stream.steps_per_epoch
-    step_alone, input_alone = step_alone_seconds(model, stream), input_alone_seconds(stream)
-    return {
+    examples = stream.steps_per_epoch * stream.global_batch_size
+    rate = throughput.examples_per_second(rows, compiling, examples_per_epoch=examples)
+    step = stream.global_batch_size / rate
+    found = {
         "step_seconds": step,
-        "step_alone_seconds": step_alone,
-        "input_alone_seconds": input_alone,
-        "input_wait_share": input_wait_share(step=step, step_alone=step_alone, input_alone=input_alone),
-        "compilation_seconds": compilation_seconds(epochs),
-        "evaluation_seconds": sum(row["evaluation_seconds"] for row in rows),
-        "checkpoint_seconds": sum(checkpoint_seconds),
+        "step_alone_seconds": None,
+        "input_alone_seconds": None,
+        "input_wait_share": None,
+        "not_measured": None,
+        "compilation_seconds": throughput.compilation_seconds(rows, compiling),
     }
+    plan = plan_calls(step, model.steps_per_execution)
+    if not trained:
+        found["not_measured"] = "no epoch was left to train, and the step is not compiled"
+    elif plan is None:
+        found["not_measured"] = f"a step took {step:.1f} s, too long to repeat it"
+    else:
+        _logger.info("timing a step and its input, each alone")
+        alone, input_alone = step_alone_seconds(model, stream, *plan), input_alone_seconds(stream)
+        wait = input_wait_share(step=step, step_alone=alone, input_alone=input_alone)
+        found |= {"step_alone_seconds": alone, "input_alone_seconds": input_alone, "input_wait_share": wait}
+    if found["not_measured"]:
+        _logger.info("the step is not timed alone: %s", found["not_measured"])
+    return found
 
 
-def compilation_seconds(epochs: Sequence[float]) -> float | None:
-    """What the first epoch took longer than the others; None where there is one alone, or the others were no faster."""
-    longer = epochs[0] - statistics.median(epochs[1:] or epochs)
-    return longer if longer > 0 else None
+def plan_calls(step_seconds: float, steps_per_execution: int) -> tuple[int, int] | None:
+    """How often to call the train function, and for how many steps each time; None where the budget is too small.
+
+    One call more than asked for warms up.
+    """
+    affordable = int(STEP_BUDGET_SECONDS / step_seconds)
+    steps = min(steps_per_execution, affordable // (1 + _TIMED_CALLS))
+    if steps < 1:
+        return None
+    return min(affordable // steps - 1, max(_TIMED_CALLS, _TIMED_STEPS // steps)), steps
 
 
 def input_wait_share(*, step: float, step_alone: float, input_alone: float) -> float:
     """The share of a step, from 0 to 1, that was spent waiting for its batch; seconds a step and a batch."""
     return round(max(0.0, min(step - step_alone, input_alone)) / step, 4)
+
+
+def step_alone_seconds(model: keras.Model, stream: InputStream, calls: int, steps: int) -> float:
+    """Seconds for a step with its batch at hand: the function fit calls, without what fit does around it.
+
+    ``model`` has been trained, and is trained on by this. Its function takes fewer steps where the batches end sooner,
+    so ``steps`` may be any number up to those of one execution.
+    """
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    batch = tf.data.Dataset.from_tensors(next(iter(stream.training(0)))).repeat(steps).with_options(options)
+    batches = model.distribute_strategy.experimental_distribute_dataset(batch)
+    began, seconds = time.perf_counter(), []
+    for _ in range(1 + calls):
+        iterator = iter(batches)
+        started = time.perf_counter()
+        # A step is done when its figures can be read.
+        float(model.train_function(iterator)["loss"])
+        seconds.append(time.perf_counter() - started)
+        # The machine may have become slower since training.
+        if time.perf_counter() - began > STEP_BUDGET_SECONDS:
+            break
+    return statistics.median(seconds[1:] or seconds) / steps
+
+
+def input_alone_seconds(stream: InputStream) -> float:
+    """Seconds for a batch of the stream with nothing behind it, once it runs."""
+    warm_up = min(_INPUT_WARM_UP_BATCHES, stream.steps_per_epoch - 1)
+    batches = iter(stream.training(0).take(warm_up + _INPUT_TIMED_BATCHES))
+    began = started = time.perf_counter()
+    taken = 0
+    for number, _ in enumerate(batches, start=1):
+        now = time.perf_counter()
+        if number == warm_up:
+            started, taken = now, 0
+            continue
+        taken += 1
+        if now - began > INPUT_BUDGET_SECONDS:
+            break
+    return (time.perf_counter() - started) / taken
 
 
 def reset_peak_memory() -> None:
@@ -90,34 +188,3 @@ def peak_device_bytes(effective_device: str) -> int | None:
     if effective_device != "gpu":
         return None
     return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
-
-
-def step_alone_seconds(model: keras.Model, stream: InputStream) -> float:
-    """Seconds for a step with its batch at hand: the function fit calls, without what fit does around it.
-
-    ``model`` is compiled, and trained on by this.
-    """
-    options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    batch = tf.data.Dataset.from_tensors(next(iter(stream.training(0)))).repeat().with_options(options)
-    batches = iter(model.distribute_strategy.experimental_distribute_dataset(batch))
-    model.make_train_function()
-    seconds = []
-    # The first call compiles, if nothing was fitted before.
-    for _ in range(1 + max(_TIMED_CALLS, _TIMED_STEPS // model.steps_per_execution)):
-        started = time.perf_counter()
-        # A step is done when its figures can be read.
-        float(model.train_function(batches)["loss"])
-        seconds.append(time.perf_counter() - started)
-    return statistics.median(seconds[1:]) / model.steps_per_execution
-
-
-def input_alone_seconds(stream: InputStream) -> float:
-    """Seconds for a batch of the stream with nothing behind it, once it runs."""
-    warm_up = min(_INPUT_WARM_UP_BATCHES, stream.steps_per_epoch - 1)
-    batches = iter(stream.training(0).take(warm_up + _INPUT_TIMED_BATCHES))
-    for _ in range(warm_up):
-        next(batches)
-    started = time.perf_counter()
-    taken = sum(1 for _ in batches)
-    return (time.perf_counter() - started) / taken

@@ -1,47 +1,77 @@
-"""Checkpoints: what a run needs to go on after its last finished epoch as if nothing had happened (training's aid).
+"""Checkpoints: what a run needs to resume after its last finished epoch as if nothing had happened (training's aid).
 
 A checkpoint holds every variable of the model, its dropout's random state among them, every variable of the optimizer,
-and the metrics so far. It is published like any artefact, whole or not at all and with its sha256, one folder an epoch;
-the order of an epoch's examples follows from seed and epoch and needs no state. A resumed run ends with the weights of
-an uninterrupted one, bit for bit on the same CPU.
+and what the run has behind it. It is published like any artefact, valid or not there and with its sha256, one folder an
+epoch; the order of an epoch's examples follows from seed and epoch and needs no state. A resumed run ends with the
+weights of an uninterrupted one, bit for bit on the same CPU.
+
+A checkpoint of other hardware, or of another way to compute, is refused: the record of a run vouches for one of each.
+The host may be another one, if it is the same hardware; the run then has segments, each with its own evidence.
 """
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import keras
 from safetensors.numpy import load_file, save_file
 
 from pipeline.artefacts.manifest import check_contents, discard, publishing, read_manifest, write_manifest
 from pipeline.errors import DamagedArtefactError
+from pipeline.runs.record import Segment
 
 _STATE_NAME = "state.safetensors"
-_ROWS_NAME = "metrics.json"
+_HISTORY_NAME = "history.json"
 _logger = logging.getLogger(__name__)
 
 
-def save_checkpoint(folder: Path, model: keras.Model, rows: Sequence[Mapping[str, float]], *, fingerprint: str) -> None:
-    """Publish the state after ``len(rows)`` finished epochs below ``folder``, then drop the one before it."""
-    final = folder / f"epoch-{len(rows):06d}"
+@dataclass
+class History:
+    """What a run has behind it, by all processes that trained it.
+
+    ``rows`` are the metrics of its epochs, ``segments`` the epochs of each process, ``seconds`` those of each part of
+    the stage up to the newest checkpoint; what a process did after its last one is done again, and not counted.
+    """
+
+    rows: list[dict[str, float]] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def compiling(self) -> frozenset[int]:
+        """The epochs that compiled: the first of each process."""
+        return frozenset(segment.first_epoch for segment in self.segments)
+
+
+def save_checkpoint(
+    folder: Path, model: keras.Model, history: History, *, fingerprint: str, used: Mapping[str, Any]
+) -> None:
+    """Publish the state after the last epoch of ``history`` below ``folder``, then drop the one before it.
+
+    ``used``, plain JSON data, is the hardware and the computation that a process must have to resume from it.
+    """
+    epoch = len(history.rows)
+    final = folder / f"epoch-{epoch:06d}"
     with publishing(final) as temporary:
         save_file(
             {name: keras.ops.convert_to_numpy(variable) for name, variable in _variables(model).items()},
             temporary / _STATE_NAME,
         )
-        (temporary / _ROWS_NAME).write_text(json.dumps(rows), encoding="utf-8")
-        write_manifest(temporary, stage="checkpoint", identity={"run": fingerprint, "epoch": len(rows)}, details={})
+        (temporary / _HISTORY_NAME).write_text(_to_json(history), encoding="utf-8")
+        identity = {"run": fingerprint, "epoch": epoch, "used": dict(used)}
+        write_manifest(temporary, stage="checkpoint", identity=identity, details={})
     for other in folder.glob("epoch-*"):
         if other != final:
             discard(other)
 
 
-def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str) -> list[dict[str, float]]:
-    """Put the newest whole checkpoint of this run into ``model``; the metrics of the epochs it has behind it.
+def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, used: Mapping[str, Any]) -> History:
+    """Put the newest valid checkpoint of this run, made with the same ``used``, into ``model``.
 
     Returns:
-        One row for each finished epoch; none where there is no checkpoint that can be used.
+        What the run has behind it; nothing where there is no checkpoint that can be used.
     """
     for candidate in sorted(folder.glob("epoch-*"), reverse=True):
         try:
@@ -50,12 +80,34 @@ def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str) ->
         except DamagedArtefactError as error:
             _logger.warning("checkpoint left out: %s", error)
             continue
+        if manifest["identity"].get("run") != fingerprint:
+            continue
+        if differing := _differing(manifest["identity"].get("used") or {}, used):
+            _logger.warning("checkpoint %s left out, training starts over: %s", candidate.name, differing)
+            continue
         state, variables = load_file(candidate / _STATE_NAME), _variables(model)
-        if manifest["identity"].get("run") == fingerprint and state.keys() == variables.keys():
+        if state.keys() == variables.keys():
             for name, variable in variables.items():
                 variable.assign(state[name])
-            return json.loads((candidate / _ROWS_NAME).read_text(encoding="utf-8"))
-    return []
+            return _from_json((candidate / _HISTORY_NAME).read_text(encoding="utf-8"))
+    return History()
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    return "; ".join(
+        f"{name} was {before.get(name)!r}, is {value!r}" for name, value in now.items() if before.get(name) != value
+    )
+
+
+def _to_json(history: History) -> str:
+    segments = [segment.model_dump(mode="json") for segment in history.segments]
+    return json.dumps({"rows": history.rows, "segments": segments, "seconds": history.seconds})
+
+
+def _from_json(text: str) -> History:
+    found = json.loads(text)
+    segments = [Segment.model_validate(segment) for segment in found["segments"]]
+    return History(found["rows"], segments, found["seconds"])
 
 
 def _variables(model: keras.Model) -> dict[str, keras.Variable]:

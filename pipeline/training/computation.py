@@ -4,13 +4,15 @@ Precision, XLA, steps in one execution, and whether the examples lie in memory: 
 of the device. Timing the choices on the machine never found anything faster (docs/LOG.md).
 """
 
+import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import keras
 import tensorflow as tf
 
-from pipeline import hardware
+from pipeline import hardware, machine
 from pipeline.config import TrainSettings
 from pipeline.errors import SettingsError
 from pipeline.hardware import Placement
@@ -23,7 +25,12 @@ STEPS_PER_EXECUTION = 32
 # The setting cache → whether the examples lie in memory; None: where they fit.
 _IN_MEMORY = {"auto": None, "memory": True, "none": False}
 
+# A step holds what each layer puts out until its gradient is made, and the gradients of two layers at a time.
+_STEP_BYTES_PER_ACTIVATION_BYTE = 2.0
+
 _POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +81,25 @@ def compiled_model(
         # Here and not in the first step: its variables are then called the same in a run that is gone on with.
         model.optimizer.build(model.trainable_variables)
     return model
+
+
+def warn_of_memory(model: keras.Model, global_batch_size: int, placement: Placement) -> None:
+    """Say so where a step on the CPU will not fit into the memory that is free; TensorFlow does not tell of others'."""
+    needed, free = step_bytes(model, global_batch_size), machine.free_memory_bytes()
+    if placement.effective_device == "cpu" and needed > free:
+        _logger.warning(
+            "[Train] global_batch_size: a step on %s images takes about %.1f GB of memory, %.1f GB are free; with less "
+            "than it needs the run is killed or crawls. Up to %s would fit.",
+            *(f"{global_batch_size:,}", needed / 1e9, free / 1e9, f"{global_batch_size * free // needed:,}"),
+        )
+
+
+def step_bytes(model: keras.Model, examples: int) -> int:
+    """About what a step of training on so many examples takes, weights and the batch itself left out."""
+    activations = sum(
+        math.prod(layer.output.shape[1:]) * tf.as_dtype(layer.compute_dtype).size for layer in model.layers
+    )
+    return int(_STEP_BYTES_PER_ACTIVATION_BYTE * activations * examples)
 
 
 def build(manifest: Mapping, name: str, precision: str) -> keras.Model:

@@ -1,13 +1,14 @@
 """Evaluation: what a trained network gets right and wrong on the test split (… → training → evaluation → report).
 
-Made once, after the last epoch: a pass of predictions in large batches, one over the labels, one for the images that
-are shown. The figures go to evaluation.json. The most confident mistakes and a few examples of each label go to two PNG
-files, tiles of one size row by row, so that the run's folder says all there is to say without the records it was made
-from.
+Made once, of the predictions that the last epoch's figures come from: one more pass over the labels, one for the images
+that are shown. The figures go to evaluation.json. The most confident mistakes and a few examples of each label go to
+two PNG files, tiles of one size row by row, so that the run's folder says all there is to say without the records it
+was made from.
 """
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import keras
@@ -26,12 +27,37 @@ MAX_TILE_SIDE = 64
 TILES_PER_ROW = 8
 
 
-def evaluate(model: keras.Model, test: InputStream, manifest: Mapping, folder: Path) -> tuple[dict, np.ndarray]:
-    """Evaluate a trained network; leaves evaluation.json, mistakes.png and examples.png in ``folder``.
+@dataclass(frozen=True)
+class Predictions:
+    """What a network says of a split, in its stored order.
+
+    ``labels``: int32 (examples,), the true ones. ``probabilities``: float32 (examples, num_labels), NaN where it
+    diverged.
+    """
+
+    labels: np.ndarray
+    probabilities: np.ndarray
+
+
+def predict(model: keras.Model, held_out: InputStream) -> Predictions:
+    """One pass of a network (uint8 images → probabilities) over a split."""
+    probabilities = model.predict(held_out.evaluation(), verbose=0).astype(np.float32)
+    return Predictions(_labels(held_out), probabilities)
+
+
+def figures_of(model: keras.Model, predictions: Predictions) -> dict[str, float]:
+    """The mean ``loss``, of the kind the model was compiled with, and the ``accuracy``: those of Keras's evaluate."""
+    losses = keras.losses.get(model.loss)(predictions.labels, keras.ops.convert_to_tensor(predictions.probabilities))
+    right = predictions.probabilities.argmax(axis=1) == predictions.labels
+    return {"loss": float(keras.ops.mean(losses)), "accuracy": float(right.mean())}
+
+
+def evaluate(predictions: Predictions, test: InputStream, manifest: Mapping, folder: Path) -> tuple[dict, np.ndarray]:
+    """Look closely at the predictions; leaves evaluation.json, mistakes.png and examples.png in ``folder``.
 
     Args:
-        model: compiled; uint8 images → probabilities.
-        test: the input stream of the test split.
+        predictions: those for the test split.
+        test: its input stream.
         manifest: that of the records.
         folder: the run's folder.
 
@@ -39,9 +65,9 @@ def evaluate(model: keras.Model, test: InputStream, manifest: Mapping, folder: P
         The facts as written, see ``judge``, and the tiles of the mistakes, uint8 (mistakes, height, width, channels).
     """
     # A diverged network gives no probabilities: it is then sure of nothing.
-    probabilities = np.nan_to_num(model.predict(test.evaluation(), verbose=0), nan=0.0)
+    probabilities = np.nan_to_num(predictions.probabilities, nan=0.0)
     predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1).clip(0, 1)
-    labels, names = _labels(test), manifest["label_names"]
+    labels, names = predictions.labels, manifest["label_names"]
     mistakes, examples = _most_confident_mistakes(labels, predicted, confidence), _first_of_each_label(labels)
     tiles = np.split(_tiles(_images(test, np.concatenate([mistakes, examples]))), [len(mistakes)])
     tiles = dict(zip((MISTAKES_NAME, EXAMPLES_NAME), tiles, strict=True))

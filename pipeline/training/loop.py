@@ -1,0 +1,111 @@
+"""Loop: the epochs of a run (training's aid).
+
+``fit`` is called once an epoch, each time with that epoch's own finite stream: training and evaluation are timed apart
+without guessing from callbacks, the last steps of an epoch are never run twice however many steps one execution takes,
+and what an epoch sees depends on (seed, epoch) alone.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+import keras
+
+from pipeline import progress
+from pipeline.stream import InputStream
+from pipeline.training.breakdown import Clock
+from pipeline.training.evaluation import Predictions, figures_of, predict
+
+#: Metrics of one epoch.
+Row = dict[str, float]
+
+_logger = logging.getLogger(__name__)
+
+
+def run_epochs(
+    model: keras.Model,
+    stream: InputStream,
+    evaluated: Mapping[str, InputStream],
+    rows: list[Row],
+    epochs: int,
+    clock: Clock,
+    after_epoch: Callable[[Row], None],
+) -> dict[str, Predictions]:
+    """Run the epochs that ``rows`` does not have yet, adding a row for each.
+
+    Args:
+        model: compiled.
+        stream: what it is trained on.
+        evaluated: prefix of the figures → what they are of.
+        rows: the epochs that were run before.
+        epochs: how many there are to be.
+        clock: told of the part of the stage that each second belongs to.
+        after_epoch: called with each new row, when it is among ``rows``.
+
+    Returns:
+        The predictions that the figures of the last epoch are made of, by prefix; what is to be known of the trained
+        network beyond them need not evaluate it again. Empty where no epoch was left to run.
+    """
+    predictions: dict[str, Predictions] = {}
+    for epoch in range(len(rows), epochs):
+        clock.enter("training")
+        row = _train(model, stream, epoch, epochs)
+        clock.enter("evaluation")
+        started = time.perf_counter()
+        if epoch + 1 == epochs:
+            predictions = {prefix: predict(model, held_out) for prefix, held_out in evaluated.items()}
+            figures = {prefix: figures_of(model, found) for prefix, found in predictions.items()}
+        else:
+            figures = {prefix: _evaluate(model, held_out) for prefix, held_out in evaluated.items()}
+        row |= {f"{prefix}_{name}": value for prefix, found in figures.items() for name, value in found.items()}
+        row["evaluation_seconds"] = round(time.perf_counter() - started, 4)
+        rows.append(row)
+        clock.enter("checkpoint")
+        after_epoch(row)
+        _report(row, epochs)
+    return predictions
+
+
+def _train(model: keras.Model, stream: InputStream, epoch: int, epochs: int) -> Row:
+    started = time.perf_counter()
+    how = {"initial_epoch": epoch, "epochs": epoch + 1, "shuffle": False, "verbose": 0}
+    how["callbacks"] = [_Progress(epoch, epochs, stream)]
+    history = model.fit(stream.training(epoch), **how).history
+    seconds = time.perf_counter() - started
+    return {
+        "epoch": epoch + 1,
+        "loss": history["loss"][-1],
+        "accuracy": history["accuracy"][-1],
+        "train_seconds": round(seconds, 4),
+        "examples_per_second": round(stream.steps_per_epoch * stream.global_batch_size / seconds, 1),
+        "learning_rate": float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)),
+    }
+
+
+def _evaluate(model: keras.Model, held_out: InputStream) -> dict[str, float]:
+    found = model.evaluate(held_out.evaluation(), verbose=0, return_dict=True)
+    return {name: found[name] for name in ("loss", "accuracy")}
+
+
+class _Progress(keras.callbacks.Callback):
+    """Tells of the images trained on, of all epochs', after each execution of several steps."""
+
+    def __init__(self, epoch: int, epochs: int, stream: InputStream) -> None:
+        super().__init__()
+        self._what, self._batch_size = f"epoch {epoch + 1}/{epochs}", stream.global_batch_size
+        of_an_epoch = stream.steps_per_epoch * stream.global_batch_size
+        self._before, self._total = epoch * of_an_epoch, epochs * of_an_epoch
+
+    def on_train_batch_end(self, batch: int, logs: Mapping | None = None) -> None:
+        progress.tell(self._what, self._before + (batch + 1) * self._batch_size, self._total)
+
+
+def _report(row: Row, epochs: int) -> None:
+    left = epochs - row["epoch"]
+    # The first epoch compiles: judge what is left by the newest.
+    seconds_left = left * (row["train_seconds"] + row["evaluation_seconds"])
+    _logger.info(
+        "epoch %d/%d: %.1f s, %s images/s, accuracy %.4f, test accuracy %.4f, %s",
+        *(row["epoch"], epochs, row["train_seconds"], f"{row['examples_per_second']:,.0f}"),
+        *(row["accuracy"], row["val_accuracy"], f"{seconds_left:.0f} s left" if left else "the last epoch"),
+    )
