@@ -7,6 +7,7 @@ import numpy as np
 from PIL import Image
 
 import pipeline.report
+from pipeline.artefacts.manifest import write_manifest
 from pipeline.metrics import EXAMPLES_NAME, MISTAKES_NAME
 from pipeline.report import build_report, write_report
 from pipeline.training.evaluation import judge
@@ -71,6 +72,18 @@ def write_run(folder: Path, curves: list | None = None, **changes) -> Path:
     (folder / "run.json").write_text(json.dumps(RUN | changes), encoding="utf-8")
     rows = [EPOCH, EPOCH | {"epoch": 2, "val_accuracy": 0.738}] if curves is None else curves
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return folder
+
+
+def write_origin(folder: Path, *, code: str = "1", keras: str = "3.15.1", **settings) -> Path:
+    """Adds a manifest: the run was made from this code, this library and these settings."""
+    identity = {
+        "settings": settings,
+        "upstream": {},
+        "code": {"pipeline.models": {"baseline_cnn": code}},
+        "packages": {"keras": keras},
+    }
+    write_manifest(folder, stage="Train", identity=identity, details={})
     return folder
 
 

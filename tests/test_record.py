@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from report_runs import RUN
+from report_runs import RUN, write_origin
 
 from pipeline.config import TrainSettings
 from pipeline.runs import record
@@ -75,6 +75,32 @@ def test_a_new_setting_is_a_hyper_parameter_in_tensorboard(wider, tmp_path):
                                    "on_mismatch": "fail"}, [], np.zeros((0, 1, 1, 3), np.uint8))  # fmt: skip
     events = (tmp_path / TENSORBOARD_NAME).glob("events*")
     assert any("dropout" in str(event) for path in events for event in EventFileLoader(str(path)).Load())
+
+
+def test_a_new_setting_tells_runs_apart_in_every_part_of_the_report(wider, make_run):
+    from pipeline.report import build_report
+    from pipeline.report.diff import compare_runs
+
+    shared = {"content_digests": {"train": "1"}, "examples_per_second": 1000.0}
+    gpu = {"effective_device": "gpu", "device_name": "H200", "global_batch_size": 256}
+    runs = {"one": {"dropout": 0.1}, "other": {"dropout": 0.2}, "gpu": {"dropout": 0.2, **gpu}}
+    folders = [
+        write_origin(make_run(name, fingerprint=name, **shared, **changes), **changes) for name, changes in runs.items()
+    ]
+    report = build_report(folders, current=[])
+    assert {row["dropout"] for row in report["scenarios"]} == {0.1, 0.2}
+    assert len(report["scenarios"]) == 3
+    assert next(row for row in report["scenarios"] if row["dropout"] == 0.1)["speedup"]["words"].endswith(
+        " in global batch, dropout"
+    )
+    assert sorted((group["dropout"], group["effective_device"]) for group in report["history"]) == [
+        (0.1, "cpu"), (0.2, "cpu"), (0.2, "gpu")]  # fmt: skip
+    (table,) = report["batch_sizes"]
+    assert table["dropout"] == 0.2
+    assert len(table["lines"]) == 2
+    bare = [make_run(f"bare {name}", **runs[name]) for name in ("one", "other")]
+    for pair in (folders[:2], bare):
+        assert ("settings", "dropout", 0.1, 0.2) in [(d.section, d.name, d.one, d.other) for d in compare_runs(*pair)]
 
 
 def test_a_record_of_the_first_version_is_filled_from_its_receipt(make_run):

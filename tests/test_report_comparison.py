@@ -7,11 +7,12 @@ import statistics
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_runs import EPOCH, RUN, SKIPPED
+from report_runs import EPOCH, RUN, SKIPPED, write_origin
 
 from pipeline.report import build_report
-from pipeline.report.comparison import COMPARED
+from pipeline.report.comparison import words_for
 from pipeline.report.scenarios import mean_and_deviation
+from pipeline.runs.record import names
 
 DIGESTS = {"train": "1" * 64, "test": "2" * 64}
 CPU = {"content_digests": DIGESTS, "steps_per_epoch": 100, "examples_per_second": 1000.0}
@@ -24,12 +25,20 @@ OTHERWISE = {
     "epochs": 3,
     "global_batch_size": 256,
     "precision": "float32",
+    "scale_learning_rate": "sqrt",
+    "replicas": 2,
+    "requested_jit_compile": "true",
+    "cache": "none",
 }
+COMPARED = names(compared=True)
 
 
 @pytest.fixture
 def scenarios(make_run):
-    """Builds the report of runs with these changes and gives its scenarios, in the order of the runs."""
+    """Builds the report of runs with these changes and gives its scenarios, in the order of the runs.
+
+    `code` and `keras` go into a run's manifest; there is none where `code` is None.
+    """
     number = itertools.count(1)
 
     def build(*runs):
@@ -37,7 +46,10 @@ def scenarios(make_run):
         for run in runs:
             n = next(number)
             changes = {"fingerprint": f"{n:064x}", "finished_at": f"2026-03-01T10:00:{n:02d}+00:00"} | run
+            origin = {name: changes.pop(name) for name in ("code", "keras") if name in changes}
             folders.append(make_run(f"run{n}", **changes))
+            if origin.get("code", "1") is not None:
+                write_origin(folders[-1], **origin)
             order.append(changes["fingerprint"])
         rows = build_report(folders, current=[])["scenarios"]
         return sorted(rows, key=lambda row: min(map(order.index, row["fingerprints"])))
@@ -65,8 +77,11 @@ def test_a_single_run_has_no_deviation(scenarios):
     "change",
     [
         *({name: value} for name, value in OTHERWISE.items()),
-        {"hostname": "other"},
         {"device_name": "Xeon"},
+        {"granted_cores": 8},
+        {"granted_memory_gib": 64},
+        {"code": "2"},
+        {"keras": "3.16.0"},
         {"device_verified": False},
         {"requested_device": "cpu"},
         {"num_replicas": 2},
@@ -78,6 +93,20 @@ def test_a_single_run_has_no_deviation(scenarios):
 )
 def test_runs_that_differ_in_more_than_their_seed_are_never_averaged(scenarios, change):
     assert len(scenarios({}, {"seed": 1} | change)) == 2
+
+
+def test_two_hosts_of_one_kind_are_one_row_and_labels_of_it(scenarios):
+    seconds = {"train_seconds": 10.0}, {"train_seconds": 14.0}
+    (row,) = scenarios(seconds[0], {"seed": 1, "hostname": "other"} | seconds[1])
+    assert row["hostnames"] == ["bench", "other"]
+    assert row["train_seconds"]["mean"] == 12.0
+
+
+def test_a_run_repeated_on_another_host_is_another_time_and_no_other_draw_of_its_accuracy(scenarios):
+    again = {"fingerprint": "a" * 64, "hostname": "other", "train_seconds": 30.8}
+    (row,) = scenarios({"fingerprint": "a" * 64}, again)
+    assert row["train_seconds"]["mean"] == pytest.approx((24.8 + 30.8) / 2)
+    assert row["val_accuracy"] == {"mean": RUN["val_accuracy"], "deviation": None}
 
 
 def test_a_copy_of_a_run_is_no_second_measurement(make_run):
@@ -99,34 +128,82 @@ def test_figures_of_any_size_have_a_finite_mean_or_none(values):
         assert figure is None or math.isfinite(figure)
 
 
-def test_a_speed_up_is_the_ratio_of_images_per_second_to_the_slowest_comparable_row(scenarios):
+def test_a_speed_up_is_the_ratio_of_images_per_second_to_the_comparable_row_on_a_cpu(scenarios):
     middle = GPU | {"device_name": "T4", "examples_per_second": 3000.0}
     cpu, gpu, t4 = (row["speedup"] for row in scenarios(CPU, GPU, middle))
     assert cpu == {"ratio": None, "baseline": None, "words": "baseline"}
     assert gpu["ratio"] == pytest.approx(9.0)
     assert t4["ratio"] == pytest.approx(3.0)
     assert gpu["baseline"] == f"{1:064x}"
-    assert gpu["words"] == "of cpu on bench"
+    assert gpu["words"] == "of cpu on bench (00000000)"
 
 
-def test_the_same_device_on_two_hosts_is_two_rows_that_may_be_compared(scenarios):
-    here, there = scenarios(CPU, CPU | {"hostname": "other", "examples_per_second": 2000.0})
-    assert here["speedup"]["words"] == "baseline"
-    assert there["speedup"]["ratio"] == pytest.approx(2.0)
+def test_two_hosts_of_one_kind_have_no_speed_up(scenarios):
+    (row,) = scenarios(CPU, CPU | {"hostname": "other", "examples_per_second": 2000.0})
+    assert row["speedup"]["words"] == "no other hardware to compare with"
 
 
-@pytest.mark.parametrize("name", list(COMPARED))
+@pytest.mark.parametrize("fact", [{"granted_cores": 2}, {"granted_memory_gib": 16}, {"device_name": None}], ids=str)
+def test_hardware_that_is_not_known_is_no_other_hardware(scenarios, fact):
+    there = CPU | {"hostname": "other", "examples_per_second": 2000.0}
+    for row in scenarios(CPU, there | fact):
+        assert row["speedup"] == {"ratio": None, "baseline": None, "words": "no other hardware to compare with"}
+
+
+def test_cores_and_memory_granted_are_hardware(scenarios):
+    small = CPU | {"granted_cores": 2, "granted_memory_gib": 8}
+    large = CPU | {"granted_cores": 8, "granted_memory_gib": 8, "examples_per_second": 3500.0}
+    _, newest = scenarios(large, small)
+    assert newest["speedup"]["words"] == "baseline"
+    assert scenarios(large, small)[0]["speedup"]["ratio"] == pytest.approx(3.5)
+
+
+@pytest.mark.parametrize("old", [{"code": "0"}, {"keras": "3.14.0"}, {"code": None}], ids=str)
+def test_a_slower_row_of_old_code_is_no_baseline(scenarios, old):
+    slowest = CPU | old | {"examples_per_second": 429.0}
+    *_, gpu = scenarios(slowest, CPU | {"examples_per_second": 1000.0}, GPU | {"examples_per_second": 10_000.0})
+    assert gpu["speedup"]["ratio"] == pytest.approx(10.0)
+    assert gpu["speedup"]["baseline"] == f"{2:064x}"
+
+
+def test_of_several_rows_on_a_cpu_the_newest_is_the_baseline(scenarios):
+    slow = CPU | {"requested_device": "cpu", "examples_per_second": 500.0}
+    disturbed, newest, gpu = (row["speedup"] for row in scenarios(slow, CPU, GPU))
+    assert disturbed["words"] == "same hardware as the baseline"
+    assert newest["words"] == "baseline"
+    assert gpu["ratio"] == pytest.approx(9.0)
+
+
+def test_without_a_cpu_the_slowest_is_the_baseline(scenarios):
+    t4, h200 = (row["speedup"] for row in scenarios(GPU | {"device_name": "T4", "examples_per_second": 3000.0}, GPU))
+    assert t4["words"] == "baseline"
+    assert h200["ratio"] == pytest.approx(3.0)
+
+
+def test_code_that_differs_or_is_not_known_is_named_where_it_forbids_a_speed_up(scenarios):
+    for other in ("2", None):
+        for row in scenarios(CPU, GPU | {"code": other}):
+            assert row["speedup"]["words"].endswith(" in code or library versions")
+
+
+def test_a_devices_own_libraries_are_no_library_versions(scenarios):
+    cuda = {"receipt": {"versions": {"built_for_cuda": "12.5"}}}
+    _, gpu = scenarios(CPU, GPU | cuda)
+    assert gpu["speedup"]["ratio"] == pytest.approx(9.0)
+
+
+@pytest.mark.parametrize("name", COMPARED)
 def test_the_cell_names_the_one_thing_that_forbids_a_speed_up(scenarios, name):
     for row in scenarios(CPU, GPU | {name: OTHERWISE[name]}):
         assert row["speedup"]["ratio"] is None
-        assert row["speedup"]["words"].endswith(f" in {COMPARED[name]}")
+        assert row["speedup"]["words"].endswith(f" in {words_for(name)}")
 
 
 @pytest.mark.parametrize("names", list(itertools.combinations(COMPARED, 2)), ids=str)
 def test_the_cell_names_both_things_that_forbid_a_speed_up(scenarios, names):
-    words = ", ".join(COMPARED[name] for name in COMPARED if name in names)
+    words = ", ".join(words_for(name) for name in COMPARED if name in names)
     _, gpu = scenarios(CPU, GPU | {name: OTHERWISE[name] for name in names})
-    assert gpu["speedup"]["words"] == f"differs from cpu on bench in {words}"
+    assert gpu["speedup"]["words"] == f"differs from cpu on bench (00000000) in {words}"
 
 
 def test_content_that_is_not_known_is_not_the_same(scenarios):
@@ -154,7 +231,7 @@ def test_a_row_that_shows_nothing_is_no_baseline_and_has_no_speed_up(scenarios, 
 
 
 def test_rows_on_the_baselines_own_hardware_have_no_speed_up(scenarios):
-    slow, fast, gpu = scenarios(CPU, CPU | {"jit_compile": True, "examples_per_second": 1500.0}, GPU)
+    fast, slow, gpu = scenarios(CPU | {"jit_compile": True, "examples_per_second": 1500.0}, CPU, GPU)
     assert slow["speedup"]["words"] == "baseline"
     assert fast["speedup"]["words"] == "same hardware as the baseline"
     assert gpu["speedup"]["ratio"] == pytest.approx(9.0)

@@ -43,9 +43,9 @@ def test_settings_data_code_versions_hardware_and_metrics_that_differ_are_named_
         ("code", "pipeline.models.baseline_cnn", "1", "2"),
         ("versions", "keras", "3.15.1", "3.16.0"),
         ("versions", "python", "3.11.7", "3.12.1"),
-        ("hardware", "hostname", "bench", "lab"),
-        ("hardware", "host.cores", 2, 8),
-        ("hardware", "host.instruction_sets", ["avx2"], ["avx2", "amx"]),
+        ("host", "hostname", "bench", "lab"),
+        ("host", "host.cores", 2, 8),
+        ("host", "host.instruction_sets", ["avx2"], ["avx2", "amx"]),
         ("metrics", "val_accuracy", 0.738, 0.75),
         ("metrics", "val_loss", 0.764, None),
     ]

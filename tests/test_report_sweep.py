@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 from luigi_process import FAST
-from report_runs import EPOCH, MISMATCH, NAMES, RUN, SKIPPED, foreign, render
+from report_runs import EPOCH, MISMATCH, NAMES, RUN, SKIPPED, foreign, render, write_origin
 
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.metrics import read_metrics
@@ -32,7 +32,7 @@ def sweep(make_run):
                 fingerprint = f"{len(folders):064x}"
                 more = {"content_digests": DIGESTS, "steps_per_epoch": 51200 // size, "train_seconds": 24.0 + seed}
                 changes = {"fingerprint": fingerprint, "global_batch_size": size, "seed": seed} | more
-                folders.append(make_run(f"run{len(folders)}", **device, **changes))
+                folders.append(write_origin(make_run(f"run{len(folders)}", **device, **changes)))
                 fingerprints.append(fingerprint)
     return folders, fingerprints
 
@@ -342,8 +342,9 @@ def test_a_sweep_over_batches_and_seeds_ends_in_tables_that_agree_with_the_runs(
     (copy / "manifest.json").unlink()
     write_manifest(copy, stage="Train", identity=identity, details={})
     assert luigi(*arguments).returncode == 0
-    elsewhere = [row for row in luigi.report()["scenarios"] if row["hostname"] == "elsewhere"]
-    assert [(row["seeds"], row["fingerprints"]) for row in elsewhere] == [([0], [report["current"][0]])]
+    both = [row for row in luigi.report()["scenarios"] if "elsewhere" in row["hostnames"]]
+    first, second = report["current"][:2]
+    assert [(row["seeds"], row["fingerprints"]) for row in both] == [([0, 0, 1], [first, first, second])]
     shutil.rmtree(copy)
 
     stale = luigi.python("-m", "tasks.commands.clean_stale", "--dry-run", *arguments)

@@ -2,12 +2,13 @@
 
 Last in the data's way: source → records → shards → input stream → training → metrics → **report**.
 
-    reading.py fields.py    a run's folder → its record and metrics, checked field by field
+    reading.py      a run's folder → its record and metrics, checked field by field
     scenarios.py    runs that differ in their seed alone → one row, mean and standard deviation
     comparison.py   those rows → which may be compared, and the speed-up of those that may
     predictions.py  a run's evaluation and its pictures, checked
     lineage.py      a run's folder → the artefacts it was made from
-    history.py      the log of every run ever reported → trends, and changes held against their noise
+    history.py      the log of every run ever reported → groups of comparable runs over time
+    changes.py      the newest runs of a group against those before, and whether a change is more than noise
     gate.py         the changes and what the settings demand → passed or not
     batch_sizes.py  those rows → epoch and step time by batch and device
     scoreboard.py   all of the above → one plain dict, the content of report.json

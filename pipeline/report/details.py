@@ -205,7 +205,7 @@ def export_rows(facts: Mapping[str, Any] | None) -> list[tuple[str, ...]]:
 
 def group_name(group: Mapping[str, Any]) -> str:
     """What the runs of a group of the history share."""
-    where = f"{plain(group['effective_device'])} on {plain(group['hostname'] or 'an unknown host')}"
+    where = f"{plain(group['effective_device'])} ({device_note(group) or 'unknown'})"
     how = f"batch {number(group['global_batch_size'])}, {plural(group['epochs'], 'epoch')}, {plain(group['precision'])}"
     return f"{plain(group['model'])} / {plain(group['recipe'])} on {plain(group['dataset'])}, {how}, {where}"
 

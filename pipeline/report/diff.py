@@ -15,35 +15,8 @@ from pipeline.report.formats import NO_FIGURE, plain, signed, yes_no
 from pipeline.report.reading import read_run
 from pipeline.report.terminal import TABLE_COLUMNS, as_text, pairs, plain_table, terminal_columns
 from pipeline.report.wording import device_verified
+from pipeline.runs.record import names
 
-_DATA = ("requested_dataset", "dataset", "dataset_verified", "content_digests", "records_fingerprint")
-_HARDWARE = (
-    "requested_device",
-    "effective_device",
-    "device_verified",
-    "device_name",
-    "num_replicas",
-    "hostname",
-    "precision",
-    "jit_compile",
-    "steps_per_execution",
-    "input_in_memory",
-)
-_METRICS = (
-    "status",
-    "val_accuracy",
-    "val_loss",
-    "train_seconds",
-    "first_epoch_seconds",
-    "examples_per_second",
-    "steps_per_epoch",
-    "epochs_restored",
-    "time_breakdown",
-    "peak_host_bytes",
-    "peak_device_bytes",
-)
-# Of a run without a manifest.
-_SETTINGS = ("model", "recipe", "epochs", "global_batch_size", "seed", "on_mismatch")
 _DIGEST_LETTERS = 12
 
 
@@ -65,7 +38,7 @@ class Difference:
 
 
 def compare_runs(one: Path, other: Path) -> list[Difference]:
-    """What differs between two runs' folders: settings, data, code, versions, hardware, metrics, in this order.
+    """What differs between two runs' folders, in the order of the sections of _facts: settings first, metrics last.
 
     Raises:
         DamagedArtefactError: a folder holds no run, or a damaged one.
@@ -133,17 +106,21 @@ def _facts(folder: Path) -> dict[str, Any]:
     identity = read_manifest(folder)["identity"] if (folder / MANIFEST_NAME).exists() else {}
     receipt, evaluation = run["receipt"] or {}, run["evaluation"] or {}
     return {
-        "settings": identity.get("settings") or {name: run[name] for name in _SETTINGS},
-        "data": {name: run[name] for name in _DATA},
+        # A manifest knows them by the settings' own names.
+        "settings": identity.get("settings") or {name: run[name] for name in names("setting")},
+        "data": {name: run[name] for name in names("data")},
         "code": identity.get("code", {}),
         "versions": {**identity.get("packages", {}), **_part(receipt, "versions")},
         "hardware": {
-            **{name: run[name] for name in _HARDWARE},
+            **{name: run[name] for name in names("hardware", "computation")},
+            # What is more than a word, as the receipt, is named by its parts where they matter.
+            **{name: run[name] for name in names("evidence") if not isinstance(run[name], Mapping | list)},
             "device_verified": device_verified(run),
-            **{name: receipt.get(name) for name in ("host", "flags")},
         },
+        "host": {"hostname": run["hostname"], **{name: receipt.get(name) for name in ("host", "flags")}},
         "metrics": {
-            **{name: run[name] for name in _METRICS},
+            "status": run["status"],
+            **{name: run[name] for name in names("measured")},
             "expected_calibration_error": evaluation.get("expected_calibration_error"),
         },
     }

@@ -88,6 +88,14 @@ def plain(text: Any, longest: int = _LONGEST) -> str:
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
+def hosts(hostnames: Sequence[str | None]) -> str:
+    """The hosts of several runs as a label: each once, beyond three their number."""
+    known = list(dict.fromkeys(plain(name) for name in hostnames if name))
+    if len(known) > 3:
+        return plural(len(known), "host")
+    return ", ".join(known) or "an unknown host"
+
+
 def spread(rows: Sequence[Any], limit: int = 100) -> list[Any]:
     """At most `limit` of the rows, evenly spaced, the first and the last among them."""
     if len(rows) <= limit:

@@ -203,5 +203,5 @@ def _left_out(count: int, noun: str) -> str:
 
 def _series(scenario: Mapping[str, Any], drawn: Sequence[Mapping[str, Any]]) -> list[int]:
     """The places among the drawn runs of those that a row of the scoreboard stands for."""
-    mine = {(fingerprint, scenario["hostname"]) for fingerprint in scenario["fingerprints"]}
+    mine = set(zip(scenario["fingerprints"], scenario["hostnames"], strict=True))
     return [place for place, run in enumerate(drawn) if (run["fingerprint"], run["hostname"]) in mine]

@@ -7,6 +7,7 @@ from typing import Any
 
 from pipeline.report.formats import (
     NO_FIGURE,
+    hosts,
     mean_number,
     mean_percent,
     moment,
@@ -72,7 +73,7 @@ def scenario_row(scenario: Mapping[str, Any], current: Sequence[str]) -> Row:
         requested_device=plain(run["requested_device"]),
         effective_device=plain(run["effective_device"]),
         device_note=device_note(run),
-        host=plain(run["hostname"] or ""),
+        host=hosts(run["hostnames"]) if any(run["hostnames"]) else "",
         device_verified=device_verified(run),
         dataset=plain(run["dataset"]),
         dataset_verified=yes_no(run["dataset_verified"]),
@@ -140,7 +141,7 @@ def line_name(line: Mapping[str, Any]) -> str:
     care = [*remarks(line), *([] if line["device_verified"] else ["device not verified"])]
     device = f"{plain(line['effective_device'])} ({note})" if note else plain(line["effective_device"])
     asked_for = f"requested {plain(line['requested_device'])}"
-    return ", ".join([f"{device} on {plain(line['hostname'] or 'an unknown host')}", asked_for, *care])
+    return ", ".join([f"{device} on {hosts(line['hostnames'])}", asked_for, *care])
 
 
 def table_name(table: Mapping[str, Any]) -> str:

@@ -1,7 +1,8 @@
 """Scenarios: runs that share everything but their seed, as one row of means and standard deviations.
 
 "Everything" is what the runs were made from (settings, records, code and library versions, by the manifest) and what
-they found (device, host, precision): figures of two hosts or of two versions of the code are never averaged.
+they found (hardware, precision): figures of two kinds of hardware or of two versions of the code are never averaged.
+The host is a label: two machines of one kind repeat one another.
 """
 
 import json
@@ -11,46 +12,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.runs import throughput
+from pipeline.runs.record import names
 
-#: What the runs of a scenario have in common.
-SHARED = (
-    "made_from",
-    "status",
-    "dataset",
-    "requested_dataset",
-    "dataset_verified",
-    "content_digests",
-    "model",
-    "recipe",
-    "epochs",
-    "global_batch_size",
-    "steps_per_epoch",
-    "requested_device",
-    "effective_device",
-    "device_verified",
-    "device_name",
-    "num_replicas",
-    "hostname",
-    "on_mismatch",
-    "requested_precision",
-    "precision",
-    "requested_jit_compile",
-    "jit_compile",
-    "steps_per_execution",
-    "input_in_memory",
-)
+
+def shared_names() -> tuple[str, ...]:
+    """What the runs of a scenario have in common."""
+    return ("made_from", "code", *names(repeated=False))
 
 
 def scenarios(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Groups runs into scenarios, in the order of the first run of each.
 
     Returns:
-        For each the fields of SHARED; `seeds` and `fingerprints` of its runs and where they `resumed`; `finished_at`
-        and `mismatch` of the first; and `{"mean", "deviation"}` of `train_seconds`, `examples_per_second`,
-        `val_accuracy`, and of `epoch_seconds` and `step_seconds`, which leave compiling epochs out. The deviation is
-        the sample standard deviation, None for a single run.
+        For each the fields of shared_names; `seeds`, `fingerprints` and `hostnames` of its runs and where they
+        `resumed`; `finished_at` and `mismatch` of the first; and `{"mean", "deviation"}` of `train_seconds`,
+        `examples_per_second`, `val_accuracy`, `validation_accuracy`, and of `epoch_seconds` and `step_seconds`, which
+        leave compiling epochs out. The deviation is the sample standard deviation, None for a single run.
     """
-    return [_scenario(group) for group in grouped(runs, SHARED)]
+    shared = shared_names()
+    return [_scenario(group, shared) for group in grouped(runs, shared)]
 
 
 def grouped(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[list[Mapping[str, Any]]]:
@@ -62,14 +42,16 @@ def grouped(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[lis
     return list(groups.values())
 
 
-def _scenario(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    measured = ("train_seconds", "examples_per_second", "val_accuracy")
+def _scenario(runs: Sequence[Mapping[str, Any]], shared: Sequence[str]) -> dict[str, Any]:
+    in_order = sorted(runs, key=lambda run: run["seed"])
+    # A run repeated on another host is measured anew but computes the same: no second draw of its accuracy.
+    once = {run["fingerprint"]: run for run in reversed(runs)}.values()
     return {
-        **{name: runs[0][name] for name in (*SHARED, "mismatch", "finished_at")},
-        "seeds": sorted(run["seed"] for run in runs),
-        "fingerprints": [run["fingerprint"] for run in runs],
+        **{name: runs[0][name] for name in (*shared, "mismatch", "finished_at")},
+        **{f"{name}s": [run[name] for run in in_order] for name in ("seed", "fingerprint", "hostname")},
         "resumed": [one for run in runs for one in run["resumed"]],
-        **{name: mean_and_deviation([run[name] for run in runs]) for name in measured},
+        **{name: mean_and_deviation([run[name] for run in runs]) for name in ("train_seconds", "examples_per_second")},
+        **{name: mean_and_deviation([run[name] for run in once]) for name in ("val_accuracy", "validation_accuracy")},
         "epoch_seconds": mean_and_deviation([_epoch_seconds(run) for run in runs]),
         "step_seconds": mean_and_deviation([_step_seconds(run) for run in runs]),
     }

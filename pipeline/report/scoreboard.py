@@ -11,17 +11,19 @@ from typing import Any
 
 from pipeline.errors import DamagedArtefactError
 from pipeline.report.batch_sizes import batch_sizes
+from pipeline.report.changes import changes
 from pipeline.report.comparison import with_speedups
 from pipeline.report.gate import NO_DEMANDS, Gate, judge_gate
-from pipeline.report.history import changes, entries_of, merged, trends
+from pipeline.report.history import entries_of, merged, trends
 from pipeline.report.lineage import exported, lineage, stages
 from pipeline.report.predictions import read_pictures
 from pipeline.report.reading import read_run
 from pipeline.report.scenarios import scenarios
 
 # 2: `current` is a list; `scenarios` and `batch_sizes` came. 3: `evaluation` of each run, `lineage`, `exports`,
-# `history`, `changes` and `gate` came.
-SCHEMA_VERSION = 3
+# `history`, `changes` and `gate` came. 4: rows and lines have `hostnames` in place of `hostname`, groups of the history
+# none; a change's `obstacle` came.
+SCHEMA_VERSION = 4
 # Pictures of more runs would make a page of megabytes.
 MAX_PICTURED_RUNS = 3
 
@@ -72,10 +74,10 @@ def build_report(
     Returns:
         `schema_version`, `current`, `runs` (as `read_run` gives them, newest first), `scenarios` (see scenarios.py
         and comparison.py), `batch_sizes` (see batch_sizes.py), `lineage` of the current runs and, by fingerprint,
-        their `exports` (see lineage.py), `history`, `changes` (see history.py), `gate` (see gate.py) and `published`,
-        the rows of PUBLISHED that are about a dataset the runs used. Seconds are wall-clock, rates are images per
-        second, accuracies fractions from 0 to 1. `pictures`, of the first current runs by their place among `runs`,
-        are for the page alone.
+        their `exports` (see lineage.py), `history` (see history.py), `changes` (see changes.py), `gate` (see gate.py)
+        and `published`, the rows of PUBLISHED that are about a dataset the runs used. Seconds are wall-clock, rates are
+        images per second, accuracies fractions from 0 to 1. `pictures`, of the first current runs by their place among
+        `runs`, are for the page alone.
 
     A run that cannot be read is named in the log and left out: one bad folder must not cost all others their
     report.

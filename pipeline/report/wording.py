@@ -6,6 +6,7 @@ Not yet escaped: see formats.py.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pipeline.report.changes import judge_change
 from pipeline.report.formats import (
     NO_FIGURE,
     dataset_name,
@@ -20,7 +21,6 @@ from pipeline.report.formats import (
     signed,
     yes_no,
 )
-from pipeline.report.history import judge_change
 from pipeline.report.reading import is_fallback, is_stand_in
 from pipeline.runs.record import SKIPPED
 
@@ -38,10 +38,10 @@ DEFINITIONS = (
     ("Resumed", "the run was interrupted and another process continued it from its last checkpoint, on the same kind "
      "of hardware; its times are those of all processes, and it is verified where each of them was."),
     ("Mean ± deviation", "over the runs of a row, which differ in their seed alone; the sample standard "
-     "deviation. Runs of two hosts, or of two versions of the code, are two rows."),
-    ("Speed-up", "images/s of the row over those of the baseline: the slowest row with the same dataset content, "
-     "model, recipe, epochs, global batch and precision. Rows on stand-in data, on hardware that was not verified "
-     "or not requested, and published rows, are no baseline and have no speed-up."),
+     "deviation. Runs on two kinds of hardware, or of two versions of the code, are two rows; the host is a label."),
+    ("Speed-up", "images/s of the row over those of the baseline it names: the newest row on a CPU, or where there is "
+     "none the slowest, with the same code, library versions, dataset content and settings. Rows on stand-in data, on "
+     "hardware that was not verified or not requested, and published rows, are no baseline and have no speed-up."),
     ("Epoch and step time", "training seconds of an epoch, and those divided by its steps; epochs in which the "
      "model was compiled, the first of each process, are left out, so that a run of one epoch has none."),
     ("Input-bound", "the device waited for images in more than a tenth of a step's time; otherwise the run is "
@@ -58,10 +58,13 @@ DEFINITIONS = (
      "that was given it; the harmonic mean of both."),
     ("Calibration", "the expected calibration error is the mean distance between how sure the network was and how "
      "often it was right, over 15 bins of confidence, weighted by their images; 0 is perfect."),
-    ("σ", "standard deviation of a change between two means if nothing but noise made it, from runs that differ in "
-     "their seed alone, or from the earlier runs where there are none. Beyond 2 σ a change is called better or "
-     "worse."),
-    ("Comparable runs", "share dataset content, model, recipe, epochs, global batch, precision and hardware."),
+    ("σ", "how rare a change is if nothing but noise made it, in standard deviations of a normal distribution; by "
+     "Student's t, for the noise is known from few runs: those that differ in their seed alone, or for accuracy, where "
+     "there are none, the earlier runs, whose changes of code then count as noise. Beyond 1.96 σ, which noise alone "
+     "exceeds in 1 of 20 changes, a change is called better or worse. Images/s are judged only where the machine was "
+     "as fast, by the receipt's probe, to within the noise."),
+    ("Comparable runs", "share dataset content, all settings that decide what is measured, and the hardware: device, "
+     "replicas, granted cores and memory."),
     ("Loss", "what training minimises, averaged over images; lower is better."),
     ("Batch", "images per optimizer step, over all replicas together (global_batch_size)."),
     ("Fingerprint", "hash of everything a run was made from; the scoreboard shows its first eight digits."),
@@ -164,6 +167,8 @@ def change_verdict(figure: Mapping[str, float | None]) -> str:
         "noise": "within noise",
         "better": "better",
         "worse": "worse",
+        "no reference": "not judged: how fast the machine was is not known",
+        "other speed": "not judged: the machine's speed differed",
     }[judge_change(figure)]
     return words if figure["sigmas"] is None else f"{words} ({number(abs(figure['sigmas']), 1)} σ)"
 
