@@ -5,7 +5,7 @@ import statistics
 
 import numpy as np
 import pytest
-from report_runs import NAMES, RUN, render
+from report_runs import MISMATCH, NAMES, RUN, SKIPPED, render
 
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.report import Gate, append_history, build_report, entries_of, format_table, read_history
@@ -286,6 +286,75 @@ def test_the_gate_fails_for_what_its_settings_demand(make_run, gate, accuracy, f
     else:
         assert outcome["passed"] == (failure is None)
         assert failure is None or failure in outcome["failures"][0]
+
+
+def test_the_first_runs_of_a_schedule_pass_a_regression_gate_that_says_it_was_not_judged(make_run, tmp_path):
+    folder = make_run(content_digests=DIGESTS, val_accuracy=0.1, finished_at="2026-03-09T10:00:00+00:00")
+    gate = Gate(max_regression_sigma=1)
+    report = build_report([folder], current=[RUN["fingerprint"]], past=PAST[:1], gate=gate)
+    assert report["gate"]["passed"]
+    assert "1 comparable run before, too few to know the noise" in report["gate"]["not_judged"][0]
+    assert "Not judged yet" in format_table(report, width=300)
+    judged = build_report([folder], current=[RUN["fingerprint"]], past=PAST, gate=gate)["gate"]
+    assert (judged["passed"], judged["not_judged"]) == (False, [])
+
+
+NO_EVIDENCE = [
+    (SKIPPED | {"requested_device": "tpu", "curves": []}, "skipped, for tpu was requested and no TPU answers"),
+    ({"dataset": "synthetic", "dataset_verified": False}, "CIFAR-10 was requested, it was trained on synthetic"),
+    ({"requested_device": "gpu", "mismatch": MISMATCH}, "gpu was requested, it was trained on cpu"),
+    ({"requested_device": "cpu", "device_verified": False}, "cpu was requested, and nothing that was measured shows"),
+]
+
+
+@pytest.mark.parametrize(("change", "reason"), NO_EVIDENCE)
+@pytest.mark.parametrize("gate", [Gate(min_val_accuracy=0.1), Gate(max_regression_sigma=3)], ids=["accuracy", "sigma"])
+def test_a_run_that_shows_nothing_of_what_was_asked_for_fails_the_gate(make_run, gate, change, reason):
+    folder = make_run(**({"content_digests": DIGESTS} | change))
+    outcome = build_report([folder], current=[RUN["fingerprint"]], gate=gate)["gate"]
+    assert not outcome["passed"]
+    assert any(reason in failure for failure in outcome["failures"])
+    assert build_report([folder], current=[RUN["fingerprint"]])["gate"] is None, "where nothing is demanded"
+
+
+def test_one_skipped_run_of_several_fails_the_gate(make_run):
+    folders = [make_run("one"), make_run("other", curves=[], **(SKIPPED | {"fingerprint": "b" * 64}))]
+    outcome = build_report(folders, current=["a" * 64, "b" * 64], gate=Gate(min_val_accuracy=0.1))["gate"]
+    assert ["run bbbbbbbb is no evidence" in failure for failure in outcome["failures"]] == [True]
+
+
+def test_a_gate_on_no_run_at_all_fails(make_run):
+    outcome = build_report([make_run()], current=[], gate=Gate(min_val_accuracy=0.1))["gate"]
+    assert outcome["failures"] == ["no run was asked for: nothing shows that the demands are met"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"content_digests": None}, "what run aaaaaaaa was trained on is not known"),
+        ({"content_digests": DIGESTS, "val_accuracy": None}, "run aaaaaaaa has no accuracy to compare"),
+    ],
+)
+def test_a_regression_that_cannot_be_judged_at_all_fails_the_gate(make_run, change, reason):
+    folder = make_run(finished_at="2026-03-09T10:00:00+00:00", **change)
+    gate = Gate(max_regression_sigma=3)
+    outcome = build_report([folder], current=[RUN["fingerprint"]], past=PAST, gate=gate)["gate"]
+    assert any(reason in failure for failure in outcome["failures"])
+
+
+def test_a_fall_below_runs_that_did_not_differ_fails_the_gate(make_run):
+    past = [entry(n, 0.75, made_from="before", seed=n) for n in (1, 2, 3)]
+    folder = make_run(content_digests=DIGESTS, val_accuracy=0.74, finished_at="2026-03-09T10:00:00+00:00")
+    outcome = build_report([folder], current=[RUN["fingerprint"]], past=past, gate=Gate(max_regression_sigma=9))["gate"]
+    assert "where the earlier runs did not differ" in outcome["failures"][0]
+
+
+def test_the_gates_sigma_is_as_rare_whatever_the_number_of_earlier_runs(make_run):
+    few, many = ([entry(n, 0.70 + 0.001 * (-1) ** n + n * 1e-6) for n in range(1, number)] for number in (4, 20))
+    folder = make_run(content_digests=DIGESTS, val_accuracy=0.69, finished_at="2026-03-29T10:00:00+00:00")
+    gate = Gate(max_regression_sigma=3)
+    assert build_report([folder], current=[RUN["fingerprint"]], past=few, gate=gate)["gate"]["passed"]
+    assert not build_report([folder], current=[RUN["fingerprint"]], past=many, gate=gate)["gate"]["passed"]
 
 
 @pytest.mark.parametrize("name", NAMES)

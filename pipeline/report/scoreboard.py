@@ -22,7 +22,7 @@ from pipeline.report.scenarios import scenarios
 
 # 2: `current` is a list; `scenarios` and `batch_sizes` came. 3: `evaluation` of each run, `lineage`, `exports`,
 # `history`, `changes` and `gate` came. 4: rows and lines have `hostnames` in place of `hostname`, groups of the history
-# none; a change's `obstacle` came.
+# none; a change's `obstacle` and the gate's `not_judged` came.
 SCHEMA_VERSION = 4
 # Pictures of more runs would make a page of megabytes.
 MAX_PICTURED_RUNS = 3

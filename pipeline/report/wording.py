@@ -142,7 +142,8 @@ def report_warnings(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What was demanded and not met, then the warnings of the runs asked for."""
     failures = (report["gate"] or {}).get("failures", ())
     failed = [("The gate failed", _sentence("; ".join(failures)))] if failures else []
-    return [*failed, *warnings(current_runs(report))]
+    not_judged = [("Not judged yet", _sentence(words)) for words in (report["gate"] or {}).get("not_judged", ())]
+    return [*failed, *not_judged, *warnings(current_runs(report))]
 
 
 def change_sentences(report: Mapping[str, Any]) -> list[str]:
