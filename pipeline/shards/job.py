@@ -300,9 +300,11 @@ def content_digests(images: np.ndarray, labels: np.ndarray, num_labels: int) -> 
 
 def _lay_out(job: Job) -> None:
     """Create every shard as long as it will be in the end: a block then puts its records anywhere in it."""
-    for shard in job.shards(*job.num_examples()):
-        with (Path(job.folder) / shard["name"]).open("wb") as file:
-            file.truncate(shard["num_records"] * job.layout(shard["split"]).frame_bytes)
+    for split in job.num_examples():
+        frame_bytes = job.layout(split).frame_bytes
+        for shard in job.shards(split):
+            with (Path(job.folder) / shard["name"]).open("wb") as file:
+                file.truncate(shard["num_records"] * frame_bytes)
 
 
 def _put(folder: Path, shards: Sequence[Mapping], batches: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
