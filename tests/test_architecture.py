@@ -22,7 +22,7 @@ LEAVES = {
     "artefacts/manifest",
     "artefacts/space",
 }
-LEAVES |= {"artefacts/staleness", "unattended/schedule"}
+LEAVES |= {"artefacts/staleness", "artefacts/syntax", "unattended/schedule"}
 DIRECTION = {
     "errors": set(),
     "config": {"errors"},

@@ -1,4 +1,7 @@
+import ast
+import itertools
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,6 +10,8 @@ from hypothesis import strategies as st
 
 from pipeline.artefacts import fingerprint as subject
 from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_versions
+from pipeline.artefacts.syntax import MATCHED_BY_TEXT
+from tasks import Records, Report, Source, Train
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -96,6 +101,73 @@ def test_the_real_stages_reach_what_they_use():
     assert {"pipeline.stream", "pipeline.models", "pipeline.hardware"} <= code_digests("pipeline.training").keys()
     assert "pipeline.shards" not in code_digests("pipeline.training")
     assert any(name.startswith("templates/") for name in code_digests("pipeline.report")["pipeline.report"])
+
+
+@pytest.fixture
+def copied_pipeline(tmp_path, monkeypatch) -> Path:
+    """A copy of the project's own package, which the digests are then taken of."""
+    folder = tmp_path / "pipeline"
+    shutil.copytree(Path(subject.__file__).parents[1], folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(subject, "_package_folder", lambda package: tmp_path / package)
+    return folder
+
+
+STAGES = (Source, Records, Train, Report)
+
+
+def stage_digests() -> dict[type, dict]:
+    """Stage → the digests of all code that its artefact's identity covers."""
+    code_digests.cache_clear()
+    return {stage: code_digests(stage.entry) for stage in STAGES}
+
+
+def messages(tree: ast.AST) -> list[ast.expr]:
+    """The first text of each log line, of each error that is raised, and of each refusal of a setting."""
+    found = []
+    for node in ast.walk(tree):
+        call = node.exc if isinstance(node, ast.Raise) else getattr(node, "value", None)
+        if not isinstance(node, ast.Raise | ast.Expr) or not isinstance(call, ast.Call):
+            continue
+        function = ast.unparse(call.func)
+        if isinstance(node, ast.Raise):
+            is_message = function not in MATCHED_BY_TEXT
+        else:
+            is_message = function.startswith("_logger.") or function == "refuse"
+        texts = [one for one in call.args if isinstance(one, ast.JoinedStr) or type(getattr(one, "value", None)) is str]
+        found += texts[:1] if is_message else []
+    return found
+
+
+def integers(tree: ast.AST) -> list[ast.expr]:
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    return [node for one in functions for node in ast.walk(one) if type(getattr(node, "value", None)) is int]
+
+
+def replace(path: Path, nodes: list[ast.expr], new: str) -> None:
+    """Put ``new`` where ``nodes`` are in the file's text."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    starts = [0, *itertools.accumulate(map(len, lines))]
+    content = b"".join(lines)
+    for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset), reverse=True):
+        start, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+        content = content[:start] + new.encode() + content[end:]
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
+def test_reworded_messages_leave_every_stage_fresh_and_a_number_beside_them_does_not(copied_pipeline, stage):
+    before = stage_digests()
+    covered = [subject._module_path(module) for module in before[stage]]
+    spoken = {path: messages(ast.parse(path.read_text())) for path in covered}
+    spoken = {path: found for path, found in spoken.items() if found}
+    for path, found in spoken.items():
+        replace(path, found, '"Reworded."')
+    assert spoken
+    assert stage_digests() == before
+    path, numbers = next((path, found) for path in spoken if (found := integers(ast.parse(path.read_text()))))
+    replace(path, numbers[:1], "4711")
+    code_digests.cache_clear()
+    assert code_digests(stage.entry) != before[stage]
 
 
 def test_versions_come_without_an_import():

@@ -5,8 +5,9 @@ computes it and the versions of the libraries that shape its bytes. It is stored
 that two identities can be compared part by part; its hash, the fingerprint, names the artefact.
 
 Code is hashed as syntax, per function, in every module of ``pipeline`` the stage's entry module reaches by imports:
-comments, docstrings, formatting and modification times leave a fingerprint as it was. Modules are read as text and
-never imported, so that asking "is it stale?" does not cost an import of TensorFlow.
+comments, docstrings, formatting, messages and modification times do not change a fingerprint (``syntax.py`` says
+exactly what counts). Modules are read as text and never imported, so that asking "is it stale?" does not cost an import
+of TensorFlow.
 """
 
 import ast
@@ -17,6 +18,8 @@ import json
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+
+from pipeline.artefacts.syntax import definition_digests
 
 # They check, name and publish artefacts but cannot change a byte of what a stage computes.
 BOOKKEEPING = frozenset(
@@ -29,6 +32,7 @@ BOOKKEEPING = frozenset(
         "artefacts.space",
         "artefacts.staleness",
         "artefacts.verified",
+        "artefacts.syntax",
         "config",
         "errors",
         "progress",
@@ -68,9 +72,9 @@ def code_digests(entry: str) -> dict[str, dict[str, str]]:
         if module in found or module in BOOKKEEPING:
             continue
         path = _module_path(module)
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        found[module] = {**_definition_digests(tree), **_template_digests(path)}
-        waiting.extend(_imports_of_ours(tree))
+        source = path.read_text(encoding="utf-8")
+        found[module] = {**definition_digests(source), **_template_digests(path)}
+        waiting.extend(_imports_of_ours(ast.parse(source)))
     return found
 
 
@@ -83,9 +87,13 @@ def _installed_version(name: str) -> str:
     return "absent"
 
 
+def _package_folder(package: str) -> Path:
+    return Path(importlib.util.find_spec(package).origin).parent
+
+
 def _module_path(module: str) -> Path:
-    spec = importlib.util.find_spec(module.partition(".")[0])
-    base = Path(spec.origin).parent.joinpath(*module.split(".")[1:])
+    package, *names = module.split(".")
+    base = _package_folder(package).joinpath(*names)
     return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
 
 
@@ -105,30 +113,7 @@ def _modules_named(node: ast.ImportFrom) -> Iterable[str]:
     yield from (name for name in submodules if _module_path(name).is_file())
 
 
-def _definition_digests(tree: ast.Module) -> dict[str, str]:
-    _drop_docstrings(tree)
-    digests, rest = {}, []
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            digests[node.name] = _digest(ast.unparse(node).encode())
-        else:
-            rest.append(ast.unparse(node))
-    return {"<module>": _digest("\n".join(rest).encode()), **digests}
-
-
 def _template_digests(path: Path) -> dict[str, str]:
     """A package's templates are code too: they shape what it writes."""
     templates = sorted(path.parent.glob("templates/*")) if path.name == "__init__.py" else []
-    return {f"templates/{file.name}": _digest(file.read_bytes()) for file in templates}
-
-
-def _drop_docstrings(tree: ast.Module) -> None:
-    documented = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    for node in ast.walk(tree):
-        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
-            # A body may not be empty: unparse needs something where only a docstring stood.
-            node.body = node.body[1:] or [ast.Pass()]
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
+    return {f"templates/{file.name}": hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in templates}

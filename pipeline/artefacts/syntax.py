@@ -1,0 +1,119 @@
+"""Syntax: digests of what a module's code does, the same on every Python that the project supports.
+
+A module is read as text and walked as a syntax tree, never imported; this needs the standard library alone. The output
+of ``ast.unparse`` and ``ast.dump`` changes from one version of Python to the next and is no basis for a digest. Here an
+empty field counts as absent (later versions add fields that are empty for older code), adjacent texts in an f-string
+are joined (3.12 adds empty ones), and positions, comments and formatting are ignored.
+
+Messages to people are left out as well, so that rewording one leaves every artefact fresh:
+
+- string literals that are a statement of their own, docstrings among them, and ``pass``;
+- statements that call a logger (``_logger.info(…)``, ``logging.warning(…)``) or ``progress.tell(…)``. They return
+  nothing, and what they write goes to a terminal, a log or the scheduler. Such a statement counts if its arguments
+  assign (``:=``), await or yield;
+- string literals in the arguments of an exception that is raised, and of ``refuse(…)``, which raises one: whoever
+  catches it decides by its class. Other values in the arguments count, and so does text that an earlier statement
+  assembled. All arguments of a ``RuntimeError``, ``ConnectionError`` or ``OSError`` count: ``hardware/mismatch.py``
+  matches the texts of such errors to find a cause.
+
+No byte that is computed can depend on these. An artefact may quote an error's text, as the reason why something was
+left out; it then keeps the wording of the code that wrote it.
+"""
+
+import ast
+import hashlib
+import json
+
+# Positions are attributes, not fields, and so are never seen.
+_IGNORED = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
+_LOGGERS = frozenset({"_logger", "logger", "logging"})
+_LEVELS = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
+MATCHED_BY_TEXT = frozenset({"RuntimeError", "ConnectionError", "OSError"})
+
+
+def definition_digests(source: str) -> dict[str, str]:
+    """Top-level function or class → digest; all other statements are digested together under ``"<module>"``."""
+    digests, rest = {}, []
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            # Of two definitions under one name both shape what the module does.
+            digests[node.name] = _digest([digests.get(node.name), _canonical(node)])
+        else:
+            rest.append(node)
+    return {"<module>": _digest(_canonical(rest)), **digests}
+
+
+def _canonical(node: object, *, in_message: bool = False) -> object:
+    """A part of a syntax tree as plain JSON data, without the text of string literals if it is ``in_message``."""
+    if isinstance(node, list):
+        return [_canonical(item, in_message=in_message) for item in node if not _has_no_effect(item)]
+    if not isinstance(node, ast.AST):
+        return [type(node).__name__, ascii(node)]
+    if in_message and (isinstance(node, ast.JoinedStr) or _is_text(node)):
+        return "text"
+    if isinstance(node, ast.Constant):
+        return ["Constant", type(node.value).__name__, ascii(node.value)]
+    fields = {name: value for name, value in ast.iter_fields(node) if name not in _IGNORED and not _is_empty(value)}
+    if isinstance(node, ast.JoinedStr):
+        fields["values"] = _joined(node.values)
+    message_fields = _message_fields(node)
+    plain = {name: _canonical(value, in_message=in_message or name in message_fields) for name, value in fields.items()}
+    return [type(node).__name__, {name: value for name, value in plain.items() if value != []}]
+
+
+def _has_no_effect(node: object) -> bool:
+    """Whether a statement is one that nothing computed can depend on."""
+    if isinstance(node, ast.Pass):
+        return True
+    if not isinstance(node, ast.Expr):
+        return False
+    call = node.value
+    if _is_text(call):
+        return True
+    return isinstance(call, ast.Call) and _takes_messages(call.func) and not any(map(_acts, ast.walk(call)))
+
+
+def _takes_messages(function: ast.expr) -> bool:
+    if not (isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name)):
+        return False
+    owner, name = function.value.id, function.attr
+    return (owner in _LOGGERS and name in _LEVELS) or (owner, name) == ("progress", "tell")
+
+
+def _acts(node: ast.AST) -> bool:
+    return isinstance(node, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom)
+
+
+def _message_fields(node: ast.AST) -> frozenset[str]:
+    """The names of a node's fields that hold a message."""
+    if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+        name = node.exc.func.id if isinstance(node.exc.func, ast.Name) else ""
+        return frozenset() if name in MATCHED_BY_TEXT else frozenset({"exc"})
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "refuse":
+        return frozenset({"args", "keywords"})
+    return frozenset()
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _is_empty(value: object) -> bool:
+    """Whether a field holds nothing, be it None or the empty format of ``f"{x:}"``."""
+    return value is None or (isinstance(value, ast.JoinedStr) and not _joined(value.values))
+
+
+def _joined(pieces: list[ast.expr]) -> list[ast.expr]:
+    """The pieces of an f-string, adjacent texts as one and no empty ones: versions cut them differently."""
+    joined: list[ast.expr] = []
+    for piece in pieces:
+        if _is_text(piece) and joined and _is_text(joined[-1]):
+            joined[-1] = ast.Constant(joined[-1].value + piece.value)
+        elif not _is_text(piece) or piece.value:
+            joined.append(piece)
+    return joined
+
+
+def _digest(plain: object) -> str:
+    canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]

@@ -1,0 +1,183 @@
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.artefacts import syntax
+from pipeline.artefacts.syntax import definition_digests
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+# What the trees of Python 3.11, 3.12 and 3.13 differ in, and what a module of ours is likely to hold. (A raw text.)
+SAMPLE = r'''
+"""Doc."""
+import a.b as c
+from d import e, f as g
+
+LIMIT, name = 3, "é\n\x00"
+bits = (1_000, 0x10, 1e-3, 2j, b"\xff", ..., None, True, -1, u"u", "two " "parts")
+
+
+@cache
+def words(x, /, y: int = 1, *rest, key, other=None, **more) -> str:
+    """Doc."""
+    return f"{x}" "tail" f"{y!r:>{x}}" f"{x = !s:{x}.{y}}" f"{{braces}}{x:}" f"{x:%Y-%m}" f"" rf"\d{x}"
+
+
+async def later(source):
+    async with source as one, other:
+        return [item async for item in one if item] or {**one, "k": (yield_ := 1)}
+
+
+class Shape(Base[0:1, ...], metaclass=Meta):
+    side: int = 0
+    name: str
+
+    def area(self):
+        global total
+        total += self.side**2 if self.side else not 0
+        return lambda *, k=1: k
+
+
+def flow(value):
+    match value:
+        case {"a": 1, **rest} if rest:
+            return
+        case [1, *_] | (Point(x=0) as p) | None:
+            pass
+    try:
+        del value[1:2]
+    except* (ValueError, OSError) as error:
+        raise RuntimeError(f"{error}") from None
+    else:
+        assert value, "words"
+    while True:
+        for x, *y in value:
+            continue
+        else:
+            break
+'''
+
+PINNED = {
+    "<module>": "7ad08de89f852d31",
+    "words": "2b2c7349c257927d",
+    "later": "8519ac9f1090559d",
+    "Shape": "f9a2fe2e932f6fcf",
+    "flow": "3b222338a24d73df",
+}
+
+
+def pythons() -> list[str]:
+    """One interpreter of each supported version that starts here: this one, those on the PATH, pyenv's, uv's."""
+    minors = range(11, 14)
+    found = [sys.executable]
+    found += filter(None, (shutil.which(f"python3.{minor}") for minor in minors))
+    pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
+    found += [str(path) for minor in minors for path in sorted(pyenv.glob(f"versions/3.{minor}.*/bin/python"))]
+    if uv := shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"):
+        options = ["--no-project", "--no-python-downloads"]
+        found += [run(uv, "python", "find", *options, f"3.{minor}").stdout.strip() for minor in minors]
+    by_version = {}
+    for path in filter(None, found):
+        started = run(path, "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
+        if started.returncode == 0:
+            by_version.setdefault(started.stdout.strip(), path)
+    return [by_version[f"3.{minor}"] for minor in minors if f"3.{minor}" in by_version]
+
+
+def run(*command: str, **how) -> subprocess.CompletedProcess:
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **how)
+
+
+# -I: without this environment's packages. Sources come as JSON on standard input: label → source.
+STANDALONE = """
+import importlib.util, json, sys
+spec = importlib.util.spec_from_file_location("syntax", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+sources = json.load(sys.stdin)
+print(json.dumps({name: module.definition_digests(source) for name, source in sources.items()}))
+"""
+
+
+@pytest.fixture(scope="module")
+def ours() -> dict[str, str]:
+    return {str(path.relative_to(PROJECT)): path.read_text("utf-8") for path in PROJECT.glob("pipeline/**/*.py")}
+
+
+def test_digests_of_the_sample_are_those_pinned():
+    assert definition_digests(SAMPLE) == PINNED
+
+
+@pytest.mark.parametrize("python", pythons(), ids=lambda path: Path(path).resolve().name)
+def test_every_python_found_here_agrees_on_the_sample_and_on_our_own_code(python, ours):
+    done = run(python, "-I", "-W", "ignore", "-c", STANDALONE, syntax.__file__, input=json.dumps({"": SAMPLE, **ours}))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found.pop("") == PINNED
+    assert found == {name: definition_digests(source) for name, source in ours.items()}
+
+
+def body(text: str) -> str:
+    """A module with a generator whose body is ``text``."""
+    return "async def f(x):\n" + "".join(f"    {line}\n" for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ('"""Doc."""\nreturn x', "return x"),
+        ('"""Doc."""', "pass"),
+        ("return x", "# Because.\nreturn(  x  )"),
+        ('_logger.info("one %s", x)\nreturn x', '_logger.warning("another")\nreturn x'),
+        ('_logger.info(f"one {x}")\nreturn x', "return x"),
+        ("if x:\n    return 1\nelse:\n    logging.info(x)", "if x:\n    return 1"),
+        ('progress.tell("records", 1, x)', "pass"),
+        ('raise ValueError(f"expected {x}")', 'raise ValueError("got " "another")'),
+        ('raise Ours(path, message(x, f"expected {x}")) from None', 'raise Ours(path, message(x, "said")) from None'),
+        ('refuse("Train", "seed", f"at most {x}", x)', 'refuse("Train", "seed", "no more", x)'),
+        ('return f"a" f"b{x}"', 'return "ab" f"{x}"'),
+        ('return f"{x:}"', 'return f"{x}"'),
+    ],
+)
+def test_a_reworded_message_does_not_change_a_digest(left, right):
+    assert definition_digests(body(left)) == definition_digests(body(right))
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("return x + 1", "return x + 2"),
+        ("return 1", "return True"),
+        ("return 1", "return 1.0"),
+        ("return 'a'", "return b'a'"),
+        ("return 'a'", "return f'a{x}'"),
+        ("return f'{x}'", "return f'{x!r}'"),
+        ("return f'{x}'", "return f'{x:.1f}'"),
+        ("return", "return None"),
+        ("if x:\n    g()", "if x:\n    pass\nelse:\n    g()"),
+        ("return {**x}", "return {None: x}"),
+        # Text that is no message: written, returned, or assembled for later.
+        ('file.write("one")', 'file.write("another")'),
+        ('words = "one"', 'words = "another"'),
+        ('return _logger.info("one")', "return _logger.warning(1)"),
+        ('_logger.setLevel("INFO")', '_logger.setLevel("DEBUG")'),
+        # An argument with an effect.
+        ("_logger.info(y := x)", "_logger.info(y := x + 1)"),
+        ("_logger.info((yield x))", "_logger.info((yield x + 1))"),
+        # What is caught by its class, and the values that an error carries.
+        ('raise ValueError("one")', 'raise TypeError("one")'),
+        ("raise Ours(x)", "raise Ours(x + 1)"),
+        ('raise Ours("one")', 'raise Ours("one", 2)'),
+        # Matched by its text in hardware/mismatch.py.
+        ('raise ConnectionError(f"{x} is unreachable")', 'raise ConnectionError(f"{x} is away")'),
+        ('raise RuntimeError("no driver")', 'raise RuntimeError("sees none")'),
+        ('if x > 3:\n    _logger.info("one")\n    return 1', 'if x > 4:\n    _logger.info("one")\n    return 1'),
+    ],
+)
+def test_what_the_code_does_changes_a_digest(left, right):
+    assert definition_digests(body(left)) != definition_digests(body(right))
