@@ -44,6 +44,7 @@ DIRECTION = {
         "config",
         "errors",
         "hardware",
+        "machine",
         "metrics",
         "models",
         "progress",

@@ -48,7 +48,7 @@ SCRIPT = "<script>alert(1)</script>"
 
 def test_report_json_has_every_promised_name(make_run, tmp_path):
     report = json.loads(render([make_run()], tmp_path / "out")["report.json"])
-    assert report["schema_version"] == 3
+    assert report["schema_version"] == 4
     assert report["current"] == [RUN["fingerprint"]]
     assert set(report["runs"][0]) >= PROMISED
     assert [row["epoch"] for row in report["runs"][0]["curves"]] == [1, 2]
@@ -168,7 +168,7 @@ def test_control_characters_of_a_run_never_reach_the_terminal(make_run):
 def test_a_lone_surrogate_is_no_text_and_does_not_stop_the_report(make_run, tmp_path, caplog):
     odd = make_run("odd", recipe="baseline \ud800", fingerprint="b" * 64)
     assert "odd" not in render([make_run(), odd], tmp_path / "out")["report.json"]
-    assert "odd/run.json: run.json is not valid JSON: lone leading surrogate" in caplog.text
+    assert "odd/run.json: run.json is not valid JSON: " in caplog.text
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -83,11 +83,11 @@ def test_the_saved_model_is_the_trained_one(trained):
     assert accuracy == pytest.approx(record["val_accuracy"], abs=1e-6)
 
 
-def test_tensorboard_has_train_and_validation_scalars(trained):
+def test_tensorboard_has_train_and_test_scalars(trained):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     folder, _ = trained
-    for name in ("train", "validation"):
+    for name in ("train", "test"):
         path = folder / summaries.TENSORBOARD_NAME / name
         events = EventAccumulator(str(path), size_guidance={"tensors": 0}).Reload()
         assert [event.step for event in events.Tensors("epoch_accuracy")] == [1, 2]
