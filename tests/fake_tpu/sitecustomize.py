@@ -28,6 +28,11 @@ def _pretend():
 
     list_logical_devices = tf.config.list_logical_devices
 
+    # A class: Keras asks whether a strategy is an instance of it.
+    class FakeStrategy(tf.distribute.OneDeviceStrategy):
+        def __init__(self, resolver):
+            super().__init__("/cpu:0")
+
     def initialize(resolver):
         if not Path(os.environ["FAKE_TPU"]).exists():
             raise tf.errors.NotFoundError(None, None, "TPUs not found in the cluster.")
@@ -40,7 +45,7 @@ def _pretend():
     tf.distribute.cluster_resolver.TPUClusterResolver = lambda *_, **__: resolver
     tf.tpu.experimental.initialize_tpu_system = initialize
     tf.config.list_logical_devices = list_devices
-    tf.distribute.TPUStrategy = lambda _: tf.distribute.OneDeviceStrategy("/cpu:0")
+    tf.distribute.TPUStrategy = FakeStrategy
 
 
 def _time_little():
