@@ -243,7 +243,7 @@ def test_the_accuracy_is_that_of_the_test_split_in_every_rendering(make_run, tmp
             "published tutorials call it validation accuracy",
             "tutorials of this model call it validation accuracy",
         )
-        for note in (*notes, "**validation accuracy**: the same share", "validation accuracy the same share"):
+        for note in (*notes, "**validation accuracy**: the same share", "validation accuracythe same share"):
             said = said.replace(note, "")
         assert "validation accuracy" not in said, name
         assert "validation loss" not in said, name

@@ -32,7 +32,10 @@ def test_the_page_shows_matrix_classes_calibration_mistakes_and_records(evaluate
     files = render([evaluated], tmp_path / "out")
     page = files["report.html"]
     assert '<th scope="row">cat</th><td class="right" style="--share:0.8">24</td>' in page
-    cells = '<th scope="row">dog</th>' + "".join(f'<td class="number">{text}</td>' for text in ("30", *["80.0 %"] * 3))
+    cells = '<th scope="row">dog</th>' + "".join(
+        f'<td data-label="{heading}" class="number">{text}</td>'
+        for heading, text in {"test images": "30", **dict.fromkeys(("precision", "recall", "F1"), "80.0 %")}.items()
+    )
     assert cells in page
     assert re.search(r"Calibration: expected error \d+\.\d %", page)
     assert 'alt="Test image 7: cat, predicted as ship"' in page
