@@ -11,7 +11,7 @@ from tasks.stage import Condition, Stage
 
 def parser() -> argparse.ArgumentParser:
     """The command's own flags."""
-    own = command.parser("status", "Each stage: fresh, stale, missing or damaged, and why.")
+    own = command.parser("status", "Each stage: fresh, stale, missing, damaged or unreadable, and why.")
     own.add_argument("--json", action="store_true", help="one JSON object, for programs")
     return own
 
@@ -24,7 +24,7 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     else:
         width = max(map(len, conditions)) + 1
         for name, condition in conditions.items():
-            print(f"{name:{width}} {condition.state:8} {'; '.join(condition.reasons)}".rstrip())
+            print(f"{name:{width}} {condition.state:10} {'; '.join(condition.reasons)}".rstrip())
     return 0
 
 
