@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-import fasteners
+import filelock
 import luigi.notifications
 import luigi.task_register
 from luigi.cmdline_parser import CmdlineParser
@@ -160,7 +160,7 @@ def _task_name(argv: Sequence[str]) -> str:
 
 def settle(path: Path, outcome: Outcome) -> None:
     """Remember the outcome, and tell each channel what is due to it."""
-    with fasteners.InterProcessLock(path.with_name(f".{path.name}.lock")):
+    with filelock.FileLock(path.with_name(f".{path.name}.lock")):
         state = schedule.read_state(path)
         for channel, tell in _channels().items():
             for event, one in schedule.due(state, outcome, channel):

@@ -139,8 +139,10 @@ def messages(tree: ast.AST) -> list[ast.expr]:
 
 
 def integers(tree: ast.AST) -> list[ast.expr]:
+    """Those of statements that compute: in a message a number is left out with it."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    return [node for one in functions for node in ast.walk(one) if type(getattr(node, "value", None)) is int]
+    computing = [node for one in functions for node in ast.walk(one) if isinstance(node, ast.Assign | ast.Return)]
+    return [node for one in computing for node in ast.walk(one) if type(getattr(node, "value", None)) is int]
 
 
 def replace(path: Path, nodes: list[ast.expr], new: str) -> None:

@@ -138,7 +138,6 @@ def test_json_lines_of_an_error_hold_its_kind_exit_code_and_stage(first_run, tmp
 def test_json_lines_stay_json_when_the_run_is_interrupted(first_run, tmp_path):
     luigi = first_run.copy(tmp_path)
     with open(luigi.root / ".lock", "w") as held:
-        fcntl.lockf(held, fcntl.LOCK_EX)
         fcntl.flock(held, fcntl.LOCK_EX)
         process = luigi.start(*FAST, "--Train-seed", "4", "--Storage-on-busy", "wait", "--Storage-log-format", "json")
         first = process.stderr.readline()

@@ -15,6 +15,9 @@ from pathlib import Path
 import pytest
 from report_runs import RUN, render, write_evaluation, write_run
 
+from pipeline.report import entries_of
+from pipeline.runs.record import RunRecord
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 if not (CHROMIUM and DRIVER):
@@ -71,7 +74,8 @@ def page(tmp_path_factory) -> Path:
             "content_digests": DIGESTS,
         }
         folders.append(write_evaluation(write_run(folder / f"run{n}", **facts), labels=(HOSTILE, "dog", "ship")))
-    past = [{**RUN, **facts, "fingerprint": "e" * 64, "made_from": None, "val_accuracy": 0.6}]
+    earlier = RunRecord(**RUN | facts | {"fingerprint": "e" * 64, "val_accuracy": 0.6}).model_dump(mode="json")
+    past = entries_of([earlier | {"made_from": None, "code": None}])
     render(folders, folder / "out", past=past)
     return folder / "out" / "report.html"
 

@@ -86,7 +86,7 @@ def test_the_figures_stay_when_a_run_fails_and_say_so(unattended):
     assert stages == {"Source", "Records", "Train", "Report"}
     assert good["records"] == [({"split": "train"}, 403), ({"split": "test"}, 101)]
     assert good["train_images_per_second"][0][1] > 0
-    assert 0 <= good["validation_accuracy_ratio"][0][1] <= 1
+    assert 0 <= good["test_accuracy_ratio"][0][1] <= 1
     assert abs(good["success_timestamp_seconds"][0][1] - time.time()) < 300
     assert unattended.nightly(*NO_DATASET, day="2026-11-02").returncode == 3
     bad = samples(unattended.metrics)
@@ -106,7 +106,7 @@ def test_a_refused_setting_is_told_too(unattended, webhook):
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_the_reason_is_told_whatever_the_logs_format(unattended, webhook, log_format):
     with open(unattended.root / ".lock", "w") as held:
-        fcntl.lockf(held, fcntl.LOCK_EX)
+        fcntl.flock(held, fcntl.LOCK_EX)
         done = unattended.nightly("--Train-seed", "1", "--Storage-log-format", log_format)
     assert done.returncode == 5, done.stderr
     (message,) = webhook.taken
