@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
 from listeners import Webhook, listening_webhook
@@ -17,6 +18,10 @@ from pipeline.config import RecordsSettings
 from pipeline.sources import SourceInfo, synthetic
 
 CIFAR10_LABELS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+# A busy machine is no failure.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_addoption(parser) -> None:
