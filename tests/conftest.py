@@ -12,6 +12,7 @@ import pytest
 from listeners import Webhook, listening_webhook
 from luigi_process import FAST, Luigi
 from report_runs import write_run
+from required import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401
 
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.config import RecordsSettings

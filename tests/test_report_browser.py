@@ -1,7 +1,7 @@
 """The report in a real browser: headless Chromium, which says what it loads, logs and shows.
 
-The screenshots it takes lie in build/screenshots. Skipped where there is no Chromium with its driver; on Debian and
-Ubuntu: apt-get install chromium chromium-driver.
+The screenshots it takes lie in build/screenshots. Skipped where there is no Chromium with its driver (but with CI=true
+failed); on Debian and Ubuntu: apt-get install chromium chromium-driver.
 """
 
 import base64
