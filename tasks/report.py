@@ -28,7 +28,7 @@ class Report(Stage):
 
     kind = "report"
     entry = "pipeline.report"
-    packages = ("jinja2", "matplotlib", "pillow", "rich")
+    packages = ("jinja2", "matplotlib", "pillow", "rich", "scipy")
     publishing = staticmethod(publishing_in_place)
 
     # Not what shapes the artefact: that is which runs they come to, and they stand in what is upstream.
