@@ -44,7 +44,7 @@ def read_history(path: Path) -> list[Entry]:
     entries = []
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         try:
-            entries.append(checked(schema, line, path, place=f"line {number}").model_dump(mode="json"))
+            entries.append(checked(schema, line, path, place=f"line {number}", remedy="").model_dump(mode="json"))
         except DamagedArtefactError as error:
             _logger.warning("left out of the history: %s", error)
     return merged(entries)

@@ -13,6 +13,7 @@ from pipeline.errors import DamagedArtefactError
 
 # Far more than any record of ours has, far less than Python's recursion takes.
 MOST_LEVELS = 16
+_REMEDY = "Remove the run's folder and train it again."
 # The longest quotation of a refused value.
 _QUOTED = 80
 
@@ -57,7 +58,9 @@ def read_text(path: Path) -> str:
         raise DamagedArtefactError(message(path, f"expected a UTF-8 text file: {error}")) from error
 
 
-def checked(kind: type[_Checked], text: str, path: Path, *, place: str | None = None) -> _Checked:
+def checked(
+    kind: type[_Checked], text: str, path: Path, *, place: str | None = None, remedy: str = _REMEDY
+) -> _Checked:
     """The object of ``kind`` that a JSON text holds; ``place`` names it in the message, the file's name by default.
 
     Raises:
@@ -67,12 +70,12 @@ def checked(kind: type[_Checked], text: str, path: Path, *, place: str | None = 
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        raise DamagedArtefactError(message(path, _in_words(error, place or path.name))) from error
+        raise DamagedArtefactError(message(path, _in_words(error, place or path.name), remedy)) from error
 
 
-def message(path: Path, problem: str) -> str:
+def message(path: Path, problem: str, remedy: str = _REMEDY) -> str:
     """What is wrong with a file of a run, and what to do."""
-    return f"{path}: {problem}. Remove the run's folder and train it again."
+    return f"{path}: {problem}. {remedy}".rstrip()
 
 
 def _in_words(error: ValidationError, place: str) -> str:
