@@ -1,8 +1,9 @@
 """Beam's worker processes: one that dies ends the job (the shards' aid).
 
 With ``--direct_running_mode=multi_processing`` Beam's local runner starts processes and reads from them. It notices one
-that breaks off, but waits without end for one that died before it had connected, and leaves the others running when the
-job fails. So the thread that waits for a process is listened to, and what is left after a failure is killed.
+that breaks off, but waits without end for one that died before it had connected, and, on the way out of a failed job,
+for the others, of which one that is still starting does not end by itself. So the thread that waits for a process is
+listened to: after the death of one the others are killed, and the wait is broken off.
 """
 
 import contextlib
@@ -33,26 +34,38 @@ def watching_workers() -> Iterator[None]:
     """
     deaths: list[str] = []
     others: list[threading.ExceptHookArgs] = []
-    # A real signal: the main thread waits in a system call that a merely pending interrupt would not wake. And one of
-    # our own: in a shell's background SIGINT is ignored.
-    wake = (threading.main_thread().ident, signal.SIGUSR2)
-    unnoticed = threading.Timer(PATIENCE_SECONDS, signal.pthread_kill, wake)
-    unnoticed.daemon = True
+    broken_off, ended = threading.Event(), threading.Event()
+    waiting = threading.main_thread().ident
+
+    def break_off() -> None:
+        # More than once: Beam may be starting a worker meanwhile, and waits in more than one place.
+        while not ended.wait(PATIENCE_SECONDS):
+            broken_off.set()
+            _kill_workers()
+            # A real signal: the main thread waits in a system call that a merely pending interrupt would not wake. And
+            # one of our own: in a shell's background SIGINT is ignored.
+            signal.pthread_kill(waiting, signal.SIGUSR2)
+
+    breaker = threading.Thread(target=break_off, daemon=True)
 
     def listen(arguments: threading.ExceptHookArgs) -> None:
         if arguments.thread is None or arguments.thread.name != _WAITING_THREAD:
             others.append(arguments)
             return
-        if not deaths:
-            unnoticed.start()
         deaths.append(str(arguments.exc_value))
+        if len(deaths) == 1:
+            breaker.start()
+
+    def interrupt(*_: object) -> None:
+        if not ended.is_set():
+            raise _Unnoticed
 
     hook_before, threading.excepthook = threading.excepthook, listen
-    handler_before = signal.signal(signal.SIGUSR2, _raise_unnoticed)
+    handler_before = signal.signal(signal.SIGUSR2, interrupt)
     try:
         yield
     except (Exception, _Unnoticed) as error:
-        if _BROKEN_OFF not in str(error) and not isinstance(error, _Unnoticed):
+        if _BROKEN_OFF not in str(error) and not broken_off.is_set():
             raise
         others.clear()
         raise WorkerDiedError(
@@ -60,9 +73,14 @@ def watching_workers() -> Iterator[None]:
             "short of memory). Run again; fewer workers need less memory, see [Records] runner_options."
         ) from error
     finally:
-        unnoticed.cancel()
+        ended.set()
+        if deaths:
+            breaker.join()
         signal.signal(signal.SIGUSR2, handler_before)
-        _end_workers()
+        _kill_workers()
+        for thread in threading.enumerate():
+            if thread.name == _WAITING_THREAD:
+                thread.join(PATIENCE_SECONDS)
         threading.excepthook = hook_before
         for arguments in others:
             hook_before(arguments)
@@ -72,16 +90,8 @@ class _Unnoticed(BaseException):
     """Nothing in Beam catches it."""
 
 
-def _raise_unnoticed(*_: object) -> None:
-    raise _Unnoticed
-
-
-def _end_workers() -> None:
-    """Kill the worker processes that are left, and let the threads that waited for them see it."""
+def _kill_workers() -> None:
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             if any(_WORKER_COMMAND in part for part in process.cmdline()):
                 process.kill()
-    for thread in threading.enumerate():
-        if thread.name == _WAITING_THREAD:
-            thread.join(PATIENCE_SECONDS)

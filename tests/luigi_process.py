@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import warm
+
 PROJECT = Path(__file__).resolve().parent.parent
 FAST = ["--Train-epochs", "1", "--Train-global-batch-size", "64", "--Records-train-shards", "3"]
 
@@ -37,15 +39,17 @@ class Luigi:
 
     def python(self, *args: str, cwd: Path = PROJECT, **env: str) -> subprocess.CompletedProcess:
         """Run Python with these arguments in the environment of this root."""
-        how = {"env": self.environment(env), "cwd": cwd, "capture_output": True, "text": True}
-        return subprocess.run([sys.executable, *args], timeout=300, check=False, **how)
+        how = {"env": self.environment(env), "cwd": cwd, "timeout": 300}
+        # PYTHONPATH is for what has to be there before any library is.
+        if args[0] == "-m" and "PYTHONPATH" not in env:
+            return warm.run([sys.executable, *args], **how)
+        return subprocess.run([sys.executable, *args], capture_output=True, text=True, check=False, **how)
 
     def start(self, *args: str) -> subprocess.Popen:
         """Start the pipeline without waiting for it."""
         command = [sys.executable, "-m", "tasks", "Report", *args]
-        # Tests that are started in a shell's background ignore SIGINT, and so would what they start.
-        how = {"env": self.environment({}), "cwd": PROJECT, "text": True, "preexec_fn": hear_interrupts}
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how)
+        how = {"env": self.environment({}), "cwd": PROJECT, "text": True}
+        return warm.WarmPopen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how)
 
     def environment(self, more: dict[str, str]) -> dict[str, str]:
         """This process's environment, pointed at this root and this prepared dataset."""
@@ -74,4 +78,5 @@ class Luigi:
 
 
 def hear_interrupts() -> None:
+    """Tests that are started in a shell's background ignore SIGINT, and so would what they start."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -46,6 +46,7 @@ def test_verify_of_a_root_without_artefacts_is_an_error(luigi, tmp_path):
     assert f"{tmp_path / 'nothing'}: expected artefacts to verify, found none" in done.stderr
 
 
+@pytest.mark.slow
 def test_every_command_looks_at_the_root_that_was_asked_for(luigi, tmp_path):
     """The root of the settings file is empty: what is found can only be the other's."""
     empty = Luigi(tmp_path / "empty", luigi.data_dir)
@@ -103,6 +104,7 @@ def test_verify_counts_labels_behind_a_manifest_that_agrees_with_the_bytes(luigi
     assert "test labels: manifest counts" in done.stdout
 
 
+@pytest.mark.slow
 def test_clean_stale_lists_and_removes_only_what_is_not_reached(luigi):
     other = ["--Train-epochs", "2", *FAST[2:]]
     assert luigi(*other).returncode == 0

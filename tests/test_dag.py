@@ -64,6 +64,7 @@ def test_workers_and_a_copy_elsewhere_make_nothing_stale(luigi, tmp_path):
     assert "Nothing to do" in done.stderr
 
 
+@pytest.mark.slow
 def test_changed_epochs_rerun_training_and_report_only(luigi):
     before = luigi.artefacts("records")
     changed = [*FAST[2:], "--Train-epochs", "2"]
@@ -76,6 +77,7 @@ def test_changed_epochs_rerun_training_and_report_only(luigi):
     assert report["current"] == [run["fingerprint"] for run in report["runs"] if run["epochs"] == 2]
 
 
+@pytest.mark.slow
 def test_changed_shards_rerun_everything_below_the_source(luigi):
     sources = luigi.artefacts("source")
     done = luigi(*FAST[:-1], "2")
@@ -84,6 +86,7 @@ def test_changed_shards_rerun_everything_below_the_source(luigi):
     assert len(luigi.artefacts("records")) == 2
 
 
+@pytest.mark.slow
 def test_a_failed_gate_ends_with_its_own_code_after_the_report_is_written_until_it_passes(luigi):
     demanding = [*FAST, "--Report-min-val-accuracy", "1.0"]
     for _ in range(2):
@@ -104,6 +107,7 @@ def test_every_run_is_in_the_history_once(luigi):
     assert set(fingerprints) >= {run["fingerprint"] for run in luigi.report()["runs"]}
 
 
+@pytest.mark.slow
 def test_a_damaged_shard_is_rebuilt_and_nothing_retrained(luigi):
     luigi(*FAST)
     shard = next(luigi.root.glob("records/*/cifar10-train.tfrecord-00001-of-00003"))
@@ -185,6 +189,7 @@ def test_a_failure_in_a_worker_process_of_luigi_ends_with_its_own_code(tmp_path,
     assert "at most the 403 examples" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_forced_stage_is_made_again_once(luigi):
     luigi(*FAST)
     runs = luigi.artefacts("runs")
@@ -195,6 +200,7 @@ def test_a_forced_stage_is_made_again_once(luigi):
     assert "Nothing to do" in luigi(*FAST).stderr
 
 
+@pytest.mark.slow
 def test_what_the_dataset_is_too_small_for_is_refused_as_soon_as_its_size_is_known(tmp_path, tiny_tfds):
     luigi = Luigi(tmp_path, tiny_tfds)
     for args, named in (
@@ -274,6 +280,7 @@ def test_a_stand_in_is_loud_and_never_final(tmp_path, tiny_tfds):
 NO_TPU = ["--Train-device", "tpu", "--Train-tpu-address", "grpc://127.0.0.1:9"]
 
 
+@pytest.mark.slow
 def test_a_missing_device_fails_before_any_data_is_prepared(tmp_path, tiny_tfds):
     luigi = Luigi(tmp_path, tiny_tfds)
     done = luigi(*FAST, *NO_TPU)
@@ -307,6 +314,7 @@ def test_a_missing_device_falls_back_and_every_table_says_so(luigi, tmp_path):
     assert all("fallback" in text.lower() for text in report.values())
 
 
+@pytest.mark.slow
 def test_a_second_run_on_the_same_root_leaves_and_names_the_first(luigi, tmp_path):
     other = luigi.copy(tmp_path)
     lock = (other.root / ".lock").open("w")

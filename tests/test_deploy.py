@@ -179,6 +179,7 @@ def test_the_settings_of_scheduled_runs_are_known(unattended, tmp_path):
     assert "Source" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_with_all_that_watched_it_is_told_once(unattended, webhook):
     said = {
         "MONITOR_UNIT": "tensorcraft.service",
@@ -196,6 +197,7 @@ def test_a_run_that_was_killed_with_all_that_watched_it_is_told_once(unattended,
     assert [told["event"] for told in webhook.taken] == ["failure", "recovery"]
 
 
+@pytest.mark.slow
 def test_a_run_that_told_of_itself_is_not_told_of_again(unattended, webhook):
     arguments = ["--Source-origin", "tfds", "--Source-dataset", "mnist"]
     assert unattended.nightly(*arguments, INVOCATION_ID="4567").returncode == 3

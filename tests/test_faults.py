@@ -5,6 +5,7 @@ Each kind has a short form that ``make test`` runs and a whole one for ``make te
 
 import contextlib
 import json
+import os
 import random
 import re
 import shutil
@@ -314,6 +315,7 @@ def test_a_disk_that_fills_up_while_it_works(first_run, disk, count, line):
     count["full or read-only disks"] += 1
 
 
+@pytest.mark.slow
 def test_a_read_only_root_is_refused_and_can_be_asked(first_run, disk, count):
     folder = disk(40)
     luigi = first_run.copy(folder / "x")
@@ -409,18 +411,21 @@ def is_beam_worker(process: psutil.Process) -> bool:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("delay", [0.0, 0.7, 2.0])
-def test_a_beam_worker_that_dies_ends_the_job(first_run, tmp_path, count, delay):
+@pytest.mark.parametrize(("delay", "hung"), [(0.0, False), (0.0, True), (0.7, False), (2.0, False)])
+def test_a_beam_worker_that_dies_ends_the_job(first_run, tmp_path, count, delay, hung):
     luigi = Luigi(tmp_path, first_run.data_dir)
     options = "--Records-runner-options=--direct_running_mode=multi_processing --direct_num_workers=2"
     process = luigi.start(*FAST, options)
     drained = threading.Thread(target=lambda: luigi.__dict__.update(said=process.communicate()[1]))
     drained.start()
     workers: list[psutil.Process] = []
-    while not workers:
+    while len(workers) < 2 and drained.is_alive():
         workers = [child for child in psutil.Process(process.pid).children(recursive=True) if is_beam_worker(child)]
         time.sleep(0.05)
     time.sleep(delay)
+    if hung:
+        # As one that has not connected yet when the other dies: Beam waits for it on its way out.
+        workers[1].suspend()
     with contextlib.suppress(psutil.NoSuchProcess):
         workers[0].kill()
     drained.join(120)
@@ -477,6 +482,21 @@ def test_a_stage_that_hangs_past_its_limit_is_ended_by_force_with_the_limits_cod
         assert "[Train] time_limit_seconds" in last["message"]
     else:
         assert "ERROR TimeLimitError: Train: not done after 1 s." in last
+
+
+def test_a_limit_that_falls_into_a_string_of_code_ends_with_the_limits_code(tmp_path):
+    """Such strings run while libraries are imported; Python remembers the KeyboardInterrupt that leaves one."""
+    (tmp_path / "slow_import.py").write_text(
+        "from pipeline.errors import TimeLimitError\n"
+        "from tasks.process import interrupt\n"
+        "interrupt.listen()\n"
+        "try:\n"
+        "    with interrupt.time_limit('Train', 1):\n        exec('while True: pass')\n"
+        "except TimeLimitError as error:\n"
+        "    raise SystemExit(error.exit_code)\n"
+    )
+    how = {"cwd": PROJECT, "env": {**os.environ, "PYTHONPATH": f"{PROJECT}:{tmp_path}"}, "check": False}
+    assert subprocess.run([sys.executable, "-m", "slow_import"], **how).returncode == TIME_LIMIT
 
 
 @pytest.mark.faults

@@ -53,6 +53,7 @@ def test_a_receipt_is_plain_data_and_names_what_shapes_speed(on_cpu):
         assert 1e7 < receipt["probe"][f"{operation}_flops_per_second"] < 1e16
 
 
+@pytest.mark.slow
 def test_a_strategy_that_computes_elsewhere_is_not_verified():
     # A "GPU" whose strategy computes on the CPU is what the tutorials' TPU runtime was.
     lying = Placement(
@@ -73,6 +74,7 @@ def test_a_train_function_that_runs_elsewhere_than_the_probe_is_not_verified(on_
     assert elsewhere.doubts == ["computation_devices: expected cpu, seen cpu, gpu"]
 
 
+@pytest.mark.slow
 @no_gpu
 def test_names_that_lie_are_found_out_by_the_time_it_takes(monkeypatch, on_cpu):
     # Every name says GPU; what is timed is the host's CPU, and the host's CPU is no faster than itself.
@@ -124,6 +126,7 @@ def test_only_an_accelerator_about_as_fast_as_its_host_in_all_that_is_timed_may_
     assert doubts == expected
 
 
+@pytest.mark.slow
 def test_every_replica_is_seen_on_a_device_of_its_own():
     # In a process of its own: logical devices are laid out once.
     code = (

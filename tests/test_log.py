@@ -97,6 +97,7 @@ def at_a_terminal(luigi, *args) -> str:
     return text
 
 
+@pytest.mark.slow
 def test_a_terminal_has_a_live_line_with_the_log_above_it(first_run, tmp_path):
     # Batches small enough that one epoch takes several executions.
     text = at_a_terminal(first_run.copy(tmp_path), *FAST, "--Train-global-batch-size", "2", "--Train-seed", "1")
@@ -107,6 +108,7 @@ def test_a_terminal_has_a_live_line_with_the_log_above_it(first_run, tmp_path):
     assert ", test accuracy " in text
 
 
+@pytest.mark.slow
 def test_without_a_terminal_there_is_a_line_an_event_and_no_control_character(first_run, tmp_path):
     done = first_run.copy(tmp_path)(*FAST, "--Train-seed", "2", TERM="xterm-256color", FORCE_COLOR="")
     assert done.returncode == 0
@@ -114,6 +116,7 @@ def test_without_a_terminal_there_is_a_line_an_event_and_no_control_character(fi
     assert sum("epoch 1/1" in line for line in done.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_json_lines_carry_run_and_stage(first_run, tmp_path):
     luigi = first_run.copy(tmp_path)
     done = luigi(*FAST, "--Train-seed", "3", "--Storage-log-format", "json")
@@ -159,6 +162,7 @@ def test_ctrl_c_during_the_imports_is_one_line(tmp_path, module, imported):
     assert (done.returncode, done.stderr) == (-signal.SIGINT, INTERRUPTED), "a shell shows it as 130"
 
 
+@pytest.mark.slow
 def test_a_run_of_a_sweep_is_named_in_its_lines_with_the_time_that_is_left(first_run, tmp_path):
     done = first_run.copy(tmp_path)(*FAST, "--seeds", "[5,6]", "--recipes", '["baseline"]')
     assert done.returncode == 0, done.stderr
@@ -173,6 +177,7 @@ def test_a_run_of_a_sweep_is_named_in_its_lines_with_the_time_that_is_left(first
     assert not [line for line in lines if line.startswith("run ") and "Report" in line]
 
 
+@pytest.mark.slow
 def test_a_skipped_run_is_not_said_to_be_done(first_run, tmp_path):
     luigi = first_run.copy(tmp_path)
     no_tpu = ["--devices", '["cpu","tpu"]', "--Train-tpu-address", "grpc://127.0.0.1:9", "--Train-on-mismatch", "skip"]

@@ -68,6 +68,7 @@ def test_dates_between_the_first_and_the_last_are_counted_across_a_months_end(tm
     assert missing_between([]) == 0
 
 
+@pytest.mark.slow
 def test_a_year_of_dates_is_checked_by_one_look_at_each(tmp_path, monkeypatch):
     from pipeline.unattended import nights
     from tasks import Nightly, nightly
@@ -109,6 +110,7 @@ def test_a_date_gets_its_report_and_a_second_time_there_is_nothing_to_do(luigi):
     assert f"Nightly {days_ago(3)}: has its report" in again.stderr
 
 
+@pytest.mark.slow
 def test_a_date_that_has_its_report_is_judged_by_a_gate_that_did_not_judge_it(luigi, tmp_path):
     other = luigi.copy(tmp_path)
     runs = other.artefacts("runs")
@@ -126,6 +128,7 @@ def test_a_date_that_has_its_report_is_judged_by_a_gate_that_did_not_judge_it(lu
     assert other.artefacts("runs") == runs
 
 
+@pytest.mark.slow
 def test_a_past_date_keeps_its_own_report_where_other_runs_are_judged(luigi, tmp_path):
     other = luigi.copy(tmp_path)
     folder = publish_night(other.root / "report" / "history", TODAY - timedelta(days=9), other.root / "report").folder
@@ -166,6 +169,7 @@ def test_a_date_to_come_is_refused(luigi):
     assert "[Nightly] date: expected a date up to" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_damaged_copy_is_named_and_made_again(luigi, tmp_path):
     other = luigi.copy(tmp_path)
     folder = other.root / "report" / "history" / days_ago(3)
@@ -177,6 +181,7 @@ def test_a_damaged_copy_is_named_and_made_again(luigi, tmp_path):
     assert read_night(folder).date.isoformat() == days_ago(3)
 
 
+@pytest.mark.slow
 def test_the_commands_know_the_dated_copies(luigi, tmp_path):
     other = luigi.copy(tmp_path)
     assert "5 dates" in other.status(*FAST)["Nightly"]["reasons"][0]

@@ -218,6 +218,7 @@ def test_ticking_a_row_of_the_scoreboard_draws_its_runs(opened):
     assert box.is_selected()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_is_out_of_reach_of_keyboard_screen_reader_or_weak_eyes(opened, scheme):
     prefer(opened, scheme)
@@ -333,6 +334,7 @@ def test_the_page_prints(opened):
     assert base64.b64decode(printed["data"]).startswith(b"%PDF")
 
 
+@pytest.mark.slow
 def test_without_a_browser_these_tests_are_skipped_and_say_why():
     environment = {**os.environ, "PATH": str(Path(sys.executable).parent)}
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", __file__]

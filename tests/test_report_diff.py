@@ -93,6 +93,7 @@ def test_a_folder_without_a_run_is_refused_by_name(make_run, tmp_path):
         compare_runs(make_run(), tmp_path)
 
 
+@pytest.mark.slow
 def test_the_command_takes_folders_and_beginnings_of_names(first_run, tmp_path):
     luigi = first_run.copy(tmp_path)
     folder = next(luigi.root.glob("runs/*"))
@@ -106,6 +107,7 @@ def test_the_command_takes_folders_and_beginnings_of_names(first_run, tmp_path):
     assert RUN["model"] in folder.name
 
 
+@pytest.mark.slow
 def test_a_folder_outside_the_runs_is_refused_and_nobody_is_advised_to_remove_it(first_run, make_run, tmp_path):
     luigi = first_run.copy(tmp_path)
     outside = make_run("outside")

@@ -109,6 +109,7 @@ def test_worker_processes_change_no_byte(small_records, write_small_records):
     assert shard_bytes(write_small_records(runner_options=options)) == shard_bytes(small_records)
 
 
+@pytest.mark.slow
 def test_more_shards_than_a_process_may_open_are_written(tmp_path):
     code = """
 import resource, sys

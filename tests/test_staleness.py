@@ -230,6 +230,7 @@ def test_damage_is_named(first_run, tmp_path, pattern, damage, stages):
     assert path.name in status[stages[0]]["reasons"][0]
 
 
+@pytest.mark.slow
 def test_an_unexpected_file_is_named_and_makes_nothing_stale(first_run, tmp_path):
     luigi = first_run.copy(tmp_path)
     (records,) = luigi.root.glob("records/*")
@@ -286,6 +287,7 @@ def test_the_pipeline_says_why_it_reruns(first_run, tmp_path):
     assert "Train" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_dataset_prepared_anew_with_other_bytes_makes_the_source_stale(first_run, write_tiny_tfds, tmp_path):
     luigi = first_run.copy(tmp_path / "other")
     assert luigi.status(*FAST)["Source"]["state"] == "fresh"

@@ -56,6 +56,7 @@ def test_a_store_that_cannot_be_had_costs_a_warning_and_no_run(make_run, caplog)
     assert "not logged to MLflow at nonsense://x" in caplog.text
 
 
+@pytest.mark.slow
 def test_the_pipeline_logs_its_run_where_the_address_is_set(first_run, tmp_path, store):
     luigi = first_run.copy(tmp_path)
     more = {"MLFLOW_TRACKING_URI": store, "MLFLOW_ALLOW_FILE_STORE": "true"}

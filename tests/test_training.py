@@ -118,6 +118,7 @@ def test_the_evaluation_agrees_with_the_record(trained):
     assert facts["accuracy"] == pytest.approx(record["val_accuracy"], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_profiler_traces_the_steps_asked_for_and_changes_no_weight(trained, small_records, tmp_path):
     folder, _ = trained
     run(small_records, tmp_path / "b", profile_steps=3)
@@ -126,6 +127,7 @@ def test_the_profiler_traces_the_steps_asked_for_and_changes_no_weight(trained, 
     assert weights[0] == weights[1]
 
 
+@pytest.mark.slow
 def test_the_same_seed_trains_the_same_weights(trained, small_records, tmp_path):
     folder, _ = trained
     run(small_records, tmp_path / "b")
@@ -159,6 +161,7 @@ def run_killed_after(small_records, tmp_path, monkeypatch):
     return train
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epochs_done", [1, 2])
 def test_a_resumed_run_ends_with_the_same_weights(trained, small_records, tmp_path, run_killed_after, epochs_done):
     folder, whole = trained
@@ -171,6 +174,7 @@ def test_a_resumed_run_ends_with_the_same_weights(trained, small_records, tmp_pa
     assert [row["val_loss"] for row in rows[0]] == [row["val_loss"] for row in rows[1]]
 
 
+@pytest.mark.slow
 def test_each_process_of_a_run_is_a_segment_and_its_compiling_epoch_no_measure_of_throughput(
     small_records, tmp_path, run_killed_after, monkeypatch
 ):
@@ -200,6 +204,7 @@ def test_each_process_of_a_run_is_a_segment_and_its_compiling_epoch_no_measure_o
     assert row["epoch_seconds"]["mean"] == pytest.approx(mean)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_computation_is_refused_and_said_so(small_records, tmp_path, run_killed_after, caplog):
     run_killed_after(1)
     again = run(small_records, tmp_path / "again", checkpoints=tmp_path / "checkpoints", precision="bfloat16")
@@ -208,6 +213,7 @@ def test_a_checkpoint_of_another_computation_is_refused_and_said_so(small_record
     assert "training starts over: precision was 'float32', is 'bfloat16'" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_device_is_refused_and_said_so(
     small_records, tmp_path, run_killed_after, monkeypatch, caplog
 ):
@@ -219,6 +225,7 @@ def test_a_checkpoint_of_another_device_is_refused_and_said_so(
     assert "training starts over: device_name was 'another processor" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_left_out(small_records, tmp_path, caplog):
     checkpoints = tmp_path / "checkpoints"
     run(small_records, tmp_path / "a", checkpoints=checkpoints)
@@ -231,6 +238,7 @@ def test_a_damaged_checkpoint_is_left_out(small_records, tmp_path, caplog):
     assert "state.safetensors: manifest lists sha256" in caplog.text
 
 
+@pytest.mark.slow
 def test_another_runs_checkpoint_is_not_taken(small_records, tmp_path):
     from pipeline.artefacts.manifest import write_manifest
 
@@ -242,6 +250,7 @@ def test_another_runs_checkpoint_is_not_taken(small_records, tmp_path):
     assert run(small_records, tmp_path / "b", checkpoints=checkpoints)["epochs_restored"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["baseline", "lamb"])
 def test_training_learns(small_records, tmp_path, recipe):
     record = run(small_records, tmp_path / "a", epochs=12, recipe=recipe)
@@ -258,6 +267,7 @@ def test_the_learning_rate_grows_with_the_global_batch(how, factor):
     assert float(rate) == pytest.approx(1e-3 * factor)
 
 
+@pytest.mark.slow
 def test_where_the_time_went_adds_up(small_records, tmp_path, caplog):
     caplog.set_level("INFO")
     started = time.perf_counter()
@@ -311,6 +321,7 @@ def test_the_train_function_takes_as_many_steps_as_there_are_batches(small_recor
     assert seen == [(12, (1 + 3) * 2)]
 
 
+@pytest.mark.slow
 def test_the_network_is_not_evaluated_twice_after_the_last_epoch(small_records, tmp_path, monkeypatch):
     passes = []
     for name in ("evaluate", "predict"):
@@ -326,6 +337,7 @@ def test_the_network_is_not_evaluated_twice_after_the_last_epoch(small_records, 
     assert passes == ["evaluate", "predict"], "one of them after each of two epochs"
 
 
+@pytest.mark.slow
 def test_a_batch_that_will_not_fit_into_memory_is_said_before_the_first_step(
     small_records, tmp_path, monkeypatch, caplog
 ):
@@ -351,6 +363,7 @@ def test_a_step_and_its_parts_agree_with_the_seconds_of_training(trained):
     assert record["peak_host_bytes"] > 50e6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", ["false", "true"])
 def test_the_receipt_is_of_the_runs_own_train_function_and_looking_changes_no_weight(
     small_records, tmp_path, monkeypatch, jit_compile

@@ -57,6 +57,7 @@ def everything_written(root) -> str:
     return "".join(path.read_bytes().decode(errors="replace") for path in root.rglob("*") if path.is_file())
 
 
+@pytest.mark.slow
 def test_an_incident_is_told_once_and_so_is_its_end(unattended, webhook):
     webhook.answers = [503, 503]
     for _ in range(2):
@@ -78,6 +79,7 @@ def test_an_incident_is_told_once_and_so_is_its_end(unattended, webhook):
     assert webhook.secret not in failed.stderr + failed.stdout
 
 
+@pytest.mark.slow
 def test_the_figures_stay_when_a_run_fails_and_say_so(unattended):
     assert unattended.nightly().returncode == 0
     good = samples(unattended.metrics)
@@ -94,6 +96,7 @@ def test_the_figures_stay_when_a_run_fails_and_say_so(unattended):
     assert bad["success_timestamp_seconds"] == good["success_timestamp_seconds"]
 
 
+@pytest.mark.slow
 def test_a_refused_setting_is_told_too(unattended, webhook):
     done = unattended.nightly("--Train-recipe", "onecycl")
     assert done.returncode == 2
@@ -122,6 +125,7 @@ def test_more_tasks_are_told_of_than_a_pipe_would_hold():
     assert unattended_task._what_failed(told) == ("Nightly4999", "")
 
 
+@pytest.mark.slow
 def test_a_webhook_that_is_down_changes_no_exit_code_and_is_told_later(unattended, webhook):
     webhook.answers = [404]
     done = unattended.nightly(*NO_DATASET)
@@ -131,6 +135,7 @@ def test_a_webhook_that_is_down_changes_no_exit_code_and_is_told_later(unattende
     assert len(webhook.taken) == 1
 
 
+@pytest.mark.slow
 def test_an_incident_nobody_could_be_told_of_is_told_once_all_is_well(unattended, webhook):
     webhook.answers = [404]
     assert unattended.nightly(*NO_DATASET).returncode == 3
@@ -141,6 +146,7 @@ def test_an_incident_nobody_could_be_told_of_is_told_once_all_is_well(unattended
     assert f"failing since {failure['started_at']}" in recovery["text"]
 
 
+@pytest.mark.slow
 def test_mail_goes_out_through_luigis_own_settings(unattended, webhook):
     with listening_mail() as (port, taken):
         mail = "[email]\nreceiver = ops@example.org\nsender = pipeline@example.org"

@@ -76,6 +76,9 @@ def time_limit(stage: str, seconds: int) -> Iterator[None]:
     except PipelineError:
         raise
     except (Exception, KeyboardInterrupt):
+        # Python remembers a KeyboardInterrupt that left a string of code, such as dataclasses run while a library is
+        # imported, and would end this process by SIGINT, whatever its exit code, until another string has run.
+        exec("")
         if signal.SIGALRM in _received:
             raise beyond from None
         if _received:
