@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.artefacts import fingerprint as subject
-from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_versions
+from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_versions, read_module
 from pipeline.artefacts.syntax import MATCHED_BY_TEXT
 from tasks import Records, Report, Source, Train
 
@@ -52,7 +52,7 @@ def package(tmp_path, monkeypatch) -> Path:
 
 
 def digests() -> dict:
-    code_digests.cache_clear()
+    read_module.cache_clear()
     return code_digests("pipeline.stage")
 
 
@@ -96,7 +96,7 @@ def test_a_changed_constant_counts(package):
 
 
 def test_the_real_stages_reach_what_they_use():
-    code_digests.cache_clear()
+    read_module.cache_clear()
     assert {"pipeline.shards", "pipeline.records", "pipeline.sources.tfds"} <= code_digests("pipeline.shards").keys()
     assert {"pipeline.stream", "pipeline.models", "pipeline.hardware"} <= code_digests("pipeline.training").keys()
     assert "pipeline.shards" not in code_digests("pipeline.training")
@@ -117,7 +117,7 @@ STAGES = (Source, Records, Train, Report)
 
 def stage_digests() -> dict[type, dict]:
     """Stage → the digests of all code that its artefact's identity covers."""
-    code_digests.cache_clear()
+    read_module.cache_clear()
     return {stage: code_digests(stage.entry) for stage in STAGES}
 
 
@@ -168,7 +168,7 @@ def test_reworded_messages_leave_every_stage_fresh_and_a_number_beside_them_does
     assert stage_digests() == before
     path, numbers = next((path, found) for path in spoken if (found := integers(ast.parse(path.read_text()))))
     replace(path, numbers[:1], "4711")
-    code_digests.cache_clear()
+    read_module.cache_clear()
     assert code_digests(stage.entry) != before[stage]
 
 

@@ -1,13 +1,14 @@
 """Python processes that begin with the libraries already imported.
 
 Importing TensorFlow, Beam and TFDS takes ten seconds of CPU, and most tests of the whole pipeline start it several
-times. So one process imports what can be shared, nothing of ours, and forks for each start; what is forked takes its
+times. So one process imports what can be shared, digests our code, and forks for each start; what is forked takes its
 arguments, environment and folder and runs a module as ``python -m`` does. To the test it is a process as any other: its
-own child, with pipes, an exit code and signals of its own. What importing itself does is tested by processes that start
-from nothing.
+own child, with pipes, an exit code and signals of its own. What importing itself does, and an edit of the code, is
+tested by processes that start from nothing.
 """
 
 import ctypes
+import gc
 import importlib
 import json
 import logging
@@ -19,8 +20,22 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Not Luigi and TFDS, which read the environment when they are imported.
-LIBRARIES = ("tensorflow", "keras", "apache_beam", "scipy.special", "pydantic", "requests")
+from pipeline.artefacts.fingerprint import code_digests
+
+# Not Luigi and TFDS, which read the environment when they are imported; what Luigi imports.
+LIBRARIES = (
+    "tensorflow",
+    "keras",
+    "apache_beam",
+    "scipy.special",
+    "pydantic",
+    "requests",
+    "jsonschema",
+    "tenacity",
+    "rich.live",
+)
+# Whose code is read and digested once; a test that edits code starts from nothing.
+STAGES = ("pipeline.sources", "pipeline.shards", "pipeline.training", "pipeline.report")
 _LONGEST_REQUEST = 2**20
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -115,8 +130,12 @@ def _become(request: dict) -> str:
 
 
 if __name__ == "__main__":
-    for library in LIBRARIES:
+    for library in (*LIBRARIES, "pipeline.runs.record"):
         importlib.import_module(library)
+    for stage in STAGES:
+        code_digests(stage)
+    # Or each process would look through all of it, and copy it, whenever it collects garbage.
+    gc.freeze()
     # Beam warns of what is missing, and so makes one.
     logging.getLogger().handlers.clear()
     runpy.run_module(_become(_serve(socket.socket(fileno=int(sys.argv[1])))), run_name="__main__", alter_sys=True)

@@ -58,7 +58,6 @@ def package_versions(names: Iterable[str]) -> dict[str, str]:
     return {name: _installed_version(name) for name in names}
 
 
-@cache
 def code_digests(entry: str) -> dict[str, dict[str, str]]:
     """Module → top-level definition → digest, for ``entry`` and every module of ``pipeline`` it reaches.
 
@@ -71,11 +70,18 @@ def code_digests(entry: str) -> dict[str, dict[str, str]]:
         module = waiting.pop()
         if module in found or module in BOOKKEEPING:
             continue
-        path = _module_path(module)
-        source = path.read_text(encoding="utf-8")
-        found[module] = {**definition_digests(source), **_template_digests(path)}
-        waiting.extend(_imports_of_ours(ast.parse(source)))
+        found[module], imports = read_module(module)
+        waiting.extend(imports)
     return found
+
+
+# The stages share most of their modules.
+@cache
+def read_module(module: str) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Definition → digest, and the modules of ours that it imports."""
+    path = _module_path(module)
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {**definition_digests(tree), **_template_digests(path)}, tuple(_imports_of_ours(tree))
 
 
 def _installed_version(name: str) -> str:

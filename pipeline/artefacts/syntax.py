@@ -31,10 +31,10 @@ _LEVELS = frozenset({"debug", "info", "warning", "error", "exception", "critical
 MATCHED_BY_TEXT = frozenset({"RuntimeError", "ConnectionError", "OSError"})
 
 
-def definition_digests(source: str) -> dict[str, str]:
+def definition_digests(module: ast.Module) -> dict[str, str]:
     """Top-level function or class → digest; all other statements are digested together under ``"<module>"``."""
     digests, rest = {}, []
-    for node in ast.parse(source).body:
+    for node in module.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             # Of two definitions under one name both shape what the module does.
             digests[node.name] = _digest([digests.get(node.name), _canonical(node)])
