@@ -23,6 +23,9 @@ from pipeline.stream import InputStream, Split
 
 IMAGES, LABELS = synthetic.draw_block("test", 0, 101)
 
+# Each needs a whole run, and most of them the exports of it.
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def trained(small_records, tmp_path_factory):
@@ -43,7 +46,6 @@ def expected(trained):
     return keras.saving.load_model(trained / MODEL_NAME).predict(IMAGES, verbose=0)
 
 
-@pytest.mark.slow
 def test_keras_loads_the_model_in_a_fresh_process_in_safe_mode_with_the_same_predictions(trained, expected, tmp_path):
     np.save(tmp_path / "images.npy", IMAGES)
     code = (
@@ -95,7 +97,6 @@ def test_sizes_and_accuracies_are_those_of_the_files(exported, expected):
     assert facts["forms"]["LiteRT int8"]["agreement"] > 0.5
 
 
-@pytest.mark.slow
 def test_agreement_is_with_the_model_that_is_shipped_in_its_own_precision(small_records, tmp_path):
     run(small_records, tmp_path / "a", precision="bfloat16", epochs=1)
     folder = tmp_path / "out"
@@ -127,7 +128,6 @@ def test_a_run_that_was_skipped_has_nothing_to_export(small_records, tmp_path):
         export.export(tmp_path / "a", small_records, tmp_path / "out", calibration_examples=20)
 
 
-@pytest.mark.slow
 def test_the_stage_exports_the_run_once_and_the_report_says_what_each_form_is_worth(first_run, tmp_path):
     luigi = first_run.copy(tmp_path)
     command = ["-m", "tasks", "Export", *FAST, "--Export-calibration-examples", "20"]

@@ -175,6 +175,7 @@ def test_replicas_on_an_accelerator_that_auto_found_are_a_settings_error(monkeyp
         place(TrainSettings(device="auto", replicas=2))
 
 
+@pytest.mark.slow
 @no_accelerator
 def test_the_check_in_a_process_of_its_own_ends_with_the_code_of_a_mismatch():
     done = subprocess.run(
@@ -190,6 +191,7 @@ def test_the_check_in_a_process_of_its_own_ends_with_the_code_of_a_mismatch():
     )
 
 
+@pytest.mark.slow
 def test_the_check_in_a_process_of_its_own_calls_no_settings_error_hardware():
     done = subprocess.run(
         [sys.executable, "-m", "pipeline.hardware"],

@@ -54,6 +54,7 @@ def test_a_run_leaves_its_record(trained):
     assert record["steps_per_epoch"] == 403 // 32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cache", "in_memory"), [("memory", True), ("none", False)])
 def test_the_cache_is_where_the_settings_want_it(small_records, tmp_path, cache, in_memory):
     assert run(small_records, tmp_path / "a", epochs=1, cache=cache)["input_in_memory"] is in_memory
@@ -295,6 +296,7 @@ def test_timing_a_step_is_bounded(step_seconds, steps_per_execution):
     assert breakdown.STEP_BUDGET_SECONDS + breakdown.INPUT_BUDGET_SECONDS <= 2
 
 
+@pytest.mark.slow
 def test_a_step_too_slow_to_be_timed_is_left_out_and_said_so(small_records, tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO")
     monkeypatch.setattr(breakdown, "STEP_BUDGET_SECONDS", 1e-6)
@@ -305,6 +307,7 @@ def test_a_step_too_slow_to_be_timed_is_left_out_and_said_so(small_records, tmp_
     assert "too long to repeat" in caplog.text
 
 
+@pytest.mark.slow
 def test_the_train_function_takes_as_many_steps_as_there_are_batches(small_records, tmp_path, monkeypatch):
     # Fewer than one execution has: what makes timing a step cheap where an execution is long.
     seen = []
@@ -413,6 +416,7 @@ def test_a_missing_device_is_skipped_with_its_reason_and_no_figures(small_record
     assert {record[name] for name in ("val_accuracy", "train_seconds", "examples_per_second")} == {None}
 
 
+@pytest.mark.slow
 def test_a_fallback_trains_and_says_what_was_requested(small_records, tmp_path):
     settings = {"device": "tpu", "tpu_address": "grpc://127.0.0.1:9", "on_mismatch": "fallback", "epochs": 1}
     record = run(small_records, tmp_path / "a", **settings)
