@@ -85,7 +85,7 @@ clean-stale: setup ## remove artefacts the present settings do not reach (DRY=1 
 report-diff: setup ## what differs between two runs (A=<name or fingerprint> B=<another>)
 	@$(BIN)/python -m tasks.commands.report_diff "$(A)" "$(B)" $(ARGS)
 
-export: setup-dev ## the run as SavedModel and LiteRT, each held against Keras (ARGS as for pipeline)
+export: setup-dev ## the run as SavedModel and LiteRT, each compared with Keras (ARGS as for pipeline)
 	@$(BIN)/python -m tasks Export $(ARGS)
 
 tensorboard: setup-dev ## show all runs in TensorBoard, on this machine only (ARGS="--port 6007")
