@@ -39,7 +39,7 @@ def measure(bench: Bench) -> list[Comparison]:
     steps = f"{EPOCHS} epochs at the throughput of row 8 and nothing else"
     best = bench.source.num_examples["train"] * EPOCHS / max(run["examples_per_second"] for run in runs)
     row = {
-        "what": f"training and evaluation to {ACCURACY:.2%} validation accuracy, 5 seeds",
+        "what": f"training and evaluation to {ACCURACY:.2%} test accuracy, 5 seeds",
         "unit": "s",
         "ours": seconds,
         "limit": f"{steps}: {best:.1f} s",
