@@ -60,6 +60,32 @@ def test_a_copy_under_another_date_is_damage(tmp_path):
     assert "of '2026-11-01'" in str(damage[0])
 
 
+def test_what_is_not_named_by_a_date_is_no_dated_report(tmp_path):
+    report = write_report(tmp_path / "report", "a")
+    night = publish_night(report / "history", date(2026, 11, 1), report)
+    for name in ("2026-notes.txt", "20261102", "2026-11-31", ".DS_Store"):
+        (night.folder.with_name(name)).write_text("mine")
+    night.folder.with_name("2026-11-01 (copy)").mkdir()
+    assert whole_nights(report / "history") == ([night], [])
+    night.folder.with_name("2026-11-02").mkdir()
+    nights, (damage,) = whole_nights(report / "history")
+    assert nights == [night]
+    assert "2026-11-02/manifest.json: expected a manifest, found none" in str(damage)
+
+
+def test_status_shows_the_dated_reports_beside_a_damaged_one(first_run, tmp_path):
+    luigi = first_run.copy(tmp_path)
+    history = luigi.root / "report" / "history"
+    night = publish_night(history, TODAY, luigi.root / "report")
+    (history / "2026-notes.txt").write_text("mine")
+    assert luigi.status(*FAST)["Nightly"] == {"state": "fresh", "reasons": [str(night.date)]}
+    (history / days_ago(1)).mkdir()
+    nightly = luigi.status(*FAST)["Nightly"]
+    assert nightly["state"] == "damaged"
+    assert f"{days_ago(1)}/manifest.json" in nightly["reasons"][0]
+    assert nightly["reasons"][1] == str(night.date)
+
+
 def test_dates_between_the_first_and_the_last_are_counted_across_a_months_end(tmp_path):
     report = write_report(tmp_path / "report", "a")
     nights = [publish_night(report / "history", day, report) for day in (date(2026, 10, 30), date(2026, 11, 2))]

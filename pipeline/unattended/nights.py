@@ -68,12 +68,20 @@ def read_night(folder: Path) -> Night:
 def whole_nights(history: Path) -> tuple[list[Night], list[DamagedArtefactError]]:
     """The dates that have a whole copy, oldest first, and what is wrong with the others."""
     nights, damage = [], []
-    for folder in sorted(history.glob("[0-9]*")):
+    for folder in sorted(path for path in history.glob("*") if is_date(path.name)):
         try:
             nights.append(read_night(folder))
         except DamagedArtefactError as error:
             damage.append(error)
     return nights, damage
+
+
+def is_date(name: str) -> bool:
+    """Whether a folder of this name is a date's; others lie there too: a note, .DS_Store."""
+    try:
+        return date.fromisoformat(name).isoformat() == name
+    except ValueError:
+        return False
 
 
 def publish_night(history: Path, day: date, report: Path, *, demands: Mapping[str, float] | None = None) -> Night:

@@ -31,14 +31,13 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 def _of_nights() -> dict[str, Condition]:
     """How the dated copies of the report stand; nothing where none was ever made."""
     nights, damage = whole_nights(history_folder())
-    if damage:
-        return {"Nightly": Condition("damaged", tuple(map(str, damage)))}
-    if not nights:
-        return {}
+    reasons = list(map(str, damage))
     if len(nights) == 1:
-        return {"Nightly": Condition("fresh", (str(nights[0].date),))}
-    span = f"{len(nights)} dates, {nights[0].date} to {nights[-1].date}, {missing_between(nights)} between them missing"
-    return {"Nightly": Condition("fresh", (span,))}
+        reasons.append(str(nights[0].date))
+    elif nights:
+        missing = missing_between(nights)
+        reasons.append(f"{len(nights)} dates, {nights[0].date} to {nights[-1].date}, {missing} between them missing")
+    return {"Nightly": Condition("damaged" if damage else "fresh", tuple(reasons))} if reasons else {}
 
 
 if __name__ == "__main__":
