@@ -80,6 +80,28 @@ def test_an_unexpected_file_is_a_warning_and_stays_where_the_artefact_is_rebuilt
     assert "note" not in (artefact / MANIFEST_NAME).read_text()
 
 
+@pytest.mark.parametrize("manifest", [None, "{"])
+def test_what_is_no_part_of_a_rebuilt_artefact_stays_and_nothing_of_its_earlier_self(artefact, manifest):
+    """TensorBoard's files are named by the time: those of two trainings in one folder would be shown as one."""
+    (artefact / "verified.json.notes").write_text("mine")
+    (artefact / "verified.json").write_text("{}")
+    (artefact / "verified.json.17.tmp").write_text("{")
+    (artefact / "mine" / "empty").mkdir(parents=True)
+    (artefact / "link").symlink_to("logs")
+    if manifest:
+        (artefact / MANIFEST_NAME).write_text(manifest)
+    with publishing(artefact) as temporary:
+        (temporary / "logs").mkdir()
+        (temporary / "logs" / "events.of-another-time").write_bytes(b"9")
+        (temporary / "weights").write_bytes(b"12345")
+        write_manifest(temporary, stage="Train", identity={"x": 1}, details={})
+    assert sorted(path.relative_to(artefact).as_posix() for path in artefact.rglob("*")) == [
+        "link", "logs", "logs/events.of-another-time", MANIFEST_NAME, "mine", "mine/empty", "verified.json.notes",
+        "weights",
+    ]  # fmt: skip
+    assert (artefact / "verified.json.notes").read_text() == "mine"
+
+
 def opened_by_a_check(folder: Path) -> set[str]:
     """The files that the cheap check opens in a process of its own."""
     code = (

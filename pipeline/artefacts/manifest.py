@@ -16,7 +16,7 @@ import logging
 import os
 import shutil
 import stat
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -275,25 +275,38 @@ def _refuse_escape(manifest_path: Path, name: object) -> None:
 
 
 def _keep_unexpected(old: Path, new: Path) -> None:
-    """Give the unexpected files of a folder that is about to be replaced a second name in the one that replaces it.
+    """Give what is unexpected in a folder that is about to be replaced a place in the one that replaces it.
 
-    A second name, not another: whoever is killed here has lost nothing. Where the old manifest cannot be read, all that
-    the new folder has no file for is taken for unexpected.
+    A file gets a second name, not another: whoever is killed here has lost nothing. Where the old manifest cannot be
+    read, all that the new folder has no place for is taken for unexpected: what lies in a folder that both have, like
+    TensorBoard's files, which are named by the time, was the artefact's own.
     """
     try:
-        listed = {entry["name"] for entry in read_manifest(old)["files"]}
+        kept = _unexpected(old, {entry["name"] for entry in read_manifest(old)["files"]})
     except DamagedArtefactError:
-        listed = set()
-    for path in unexpected_files(old, listed):
+        own = {path.name for path in new.iterdir() if path.is_dir()}
+        kept = [path for path in _unexpected(old, ()) if path.relative_to(old).parts[0] not in own]
+    for path in kept:
         place = new / path.relative_to(old)
         if os.path.lexists(place):
             continue
         place.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir() and not path.is_symlink():
+            place.mkdir()
+            continue
         try:
             os.link(path, place, follow_symlinks=False)
         except OSError:
             # Not every file system has links.
             shutil.copy2(path, place, follow_symlinks=False)
+
+
+def _unexpected(folder: Path, listed: Collection[str]) -> list[Path]:
+    """The unexpected files, and the empty folders that are in none of the artefact's own."""
+    own = {name.partition("/")[0] for name in listed if "/" in name}
+    folders = [path for path in sorted(folder.rglob("*")) if path.is_dir() and not path.is_symlink()]
+    empty = [path for path in folders if not any(path.iterdir()) and path.relative_to(folder).parts[0] not in own]
+    return unexpected_files(folder, listed) + empty
 
 
 def _take_place(temporary: Path, final: Path) -> None:

@@ -9,6 +9,7 @@ inode and both times of the file are as it says, and the digest is that of the m
 import contextlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -46,4 +47,4 @@ def write_verified(folder: Path, stamps: Mapping[str, object]) -> None:
 
 def is_about_verification(name: str) -> bool:
     """Whether a file of this name in an artefact's folder is the stamps', finished or not."""
-    return name == VERIFIED_NAME or name.startswith(f"{VERIFIED_NAME}.")
+    return re.fullmatch(rf"{re.escape(VERIFIED_NAME)}(\.\d+\.tmp)?", name) is not None
