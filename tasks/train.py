@@ -17,6 +17,9 @@ from tasks.settings import IntSetting, time_limit_setting
 from tasks.stage import ArtefactTarget, Stage
 from tasks.storage import root_folder
 
+# Folder under the storage root where interrupted runs resume from.
+CHECKPOINTS = "checkpoints"
+
 _logger = logging.getLogger(__name__)
 
 
@@ -130,7 +133,7 @@ class Train(Stage):
 
     def checkpoints(self) -> Path:
         """Where an interrupted run goes on from; outside its artefact, which is whole or not there."""
-        return root_folder() / "checkpoints" / self.output().folder.name
+        return root_folder() / CHECKPOINTS / self.output().folder.name
 
     def folders(self) -> list[Path]:
         """The run, and the checkpoints it would go on from."""

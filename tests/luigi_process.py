@@ -13,6 +13,10 @@ import warm
 PROJECT = Path(__file__).resolve().parent.parent
 FAST = ["--Train-epochs", "1", "--Train-global-batch-size", "64", "--Records-train-shards", "3"]
 
+# As an ordinary user, for whom permissions hold, but still the owner of what the tests made.
+_CAPABILITIES = "-dac_override,-dac_read_search"
+WITHOUT_PRIVILEGES = ["setpriv", f"--inh-caps={_CAPABILITIES}", f"--bounding-set={_CAPABILITIES}"] * (os.geteuid() == 0)
+
 
 class Luigi:
     """Runs ``python -m tasks Report``, as ``make pipeline`` does, on a storage root of its own."""

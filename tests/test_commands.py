@@ -2,12 +2,17 @@
 
 import importlib
 import json
+import shutil
+import subprocess
+import sys
+from datetime import date
 from pathlib import Path
 
 import pytest
-from luigi_process import FAST, Luigi
+from luigi_process import FAST, PROJECT, WITHOUT_PRIVILEGES, Luigi
 
 from pipeline.artefacts.manifest import read_manifest, seal, write_manifest
+from pipeline.unattended.nights import publish_night
 
 
 @pytest.fixture
@@ -22,7 +27,7 @@ def test_verify_reads_every_artefact(luigi):
     assert [line.split()[0] for line in artefacts] == ["whole"] * 4
     manifests = [json.loads(path.read_text()) for path in luigi.root.glob("**/manifest.json")]
     read = sum(entry["bytes"] for manifest in manifests for entry in manifest["files"])
-    assert summary == f"4 artefacts under {luigi.root}: 4 whole, {read:,} bytes read; 0 damaged"
+    assert summary == f"4 artefacts under {luigi.root}: 4 whole, {read:,} bytes read; 0 damaged, 0 unreadable"
 
 
 def test_verify_reads_the_root_that_was_asked_for(luigi, first_run):
@@ -44,6 +49,47 @@ def test_verify_of_a_root_without_artefacts_is_an_error(luigi, tmp_path):
     done = luigi.python("-m", "tasks.commands.verify", "--Storage-root", str(tmp_path / "nothing"))
     assert done.returncode == 2
     assert f"{tmp_path / 'nothing'}: expected artefacts to verify, found none" in done.stderr
+
+
+def test_verify_names_each_artefact_that_has_no_manifest(luigi):
+    publish_night(luigi.root / "report" / "history", date(2026, 11, 1), luigi.root / "report")
+    (run,) = luigi.root.glob("runs/*")
+    checkpoint = luigi.root / "checkpoints" / run.name / "epoch-000001"
+    checkpoint.mkdir(parents=True)
+    write_manifest(checkpoint, stage="checkpoint", identity={}, details={})
+    manifests = sorted(luigi.root.rglob("manifest.json"))
+    assert len(manifests) == 6
+    for path in manifests:
+        path.unlink()
+    (luigi.root / "runs" / "mine").mkdir()
+    done = luigi.python("-m", "tasks.commands.verify")
+    assert done.returncode == 4, done.stderr
+    *artefacts, summary = done.stdout.splitlines()
+    assert sorted(line.split(":")[0] for line in artefacts) == [f"damaged  {path}" for path in manifests]
+    assert "0 whole, 0 bytes read; 6 damaged, 0 unreadable" in summary
+
+
+def test_verify_misses_a_run_that_the_report_shows(luigi):
+    (run,) = luigi.root.glob("runs/*")
+    shutil.rmtree(run)
+    done = luigi.python("-m", "tasks.commands.verify")
+    assert done.returncode == 4, done.stderr
+    assert f"damaged  {run / 'manifest.json'}: expected a manifest, found none" in done.stdout
+
+
+@pytest.mark.parametrize("pattern", ["runs/*", "runs", "report/history", "records/*/manifest.json"])
+def test_verify_names_what_may_not_be_read(luigi, pattern):
+    publish_night(luigi.root / "report" / "history", date(2026, 11, 1), luigi.root / "report")
+    (path,) = luigi.root.glob(pattern)
+    path.chmod(0)
+    command = [*WITHOUT_PRIVILEGES, sys.executable, "-m", "tasks.commands.verify"]
+    how = {"env": luigi.environment({}), "cwd": PROJECT, "capture_output": True, "text": True, "check": False}
+    done = subprocess.run(command, **how)
+    path.chmod(0o755)
+    assert done.returncode == 6, done.stdout + done.stderr
+    assert f"unreadable {path}: cannot be read" in done.stdout
+    assert "0 damaged" in done.stdout
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

@@ -8,13 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from luigi_process import FAST, PROJECT
+from luigi_process import FAST, PROJECT, WITHOUT_PRIVILEGES
 
 from pipeline.artefacts.staleness import differences
-
-# As an ordinary user, for whom permissions hold, but still the owner of what the tests made.
-_CAPABILITIES = "-dac_override,-dac_read_search"
-WITHOUT_PRIVILEGES = ["setpriv", f"--inh-caps={_CAPABILITIES}", f"--bounding-set={_CAPABILITIES}"] * (os.geteuid() == 0)
 
 STAGES = ["Source", "Records", "Train", "Report"]
 

@@ -1,14 +1,32 @@
-"""``make verify``: every artefact under the storage root, read to the last byte."""
+"""``make verify``: every artefact under the storage root, read to the last byte.
+
+An artefact is known by where it lies and how its folder is named, not by its manifest: one whose manifest is gone, or
+may not be read, is named too, and so is a run that the report shows and that is not there.
+"""
 
 import argparse
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
-from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
-from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest, unreadable
+from pipeline.errors import DamagedArtefactError, SettingsError, UnreadableArtefactError
+from pipeline.unattended.nights import is_date
 from tasks.commands import command
+from tasks.commands.clean_stale import PAST_KINDS
+from tasks.export import Export
 from tasks.process import console
-from tasks.report import Report
+from tasks.records import Records
+from tasks.report import Report, history_folder
+from tasks.source import Source
 from tasks.stage import Stage
 from tasks.storage import root_folder
+from tasks.train import CHECKPOINTS, Train
+
+_OF_A_STAGE = re.compile(r".+-[0-9a-f]{12}")
+_OF_A_CHECKPOINT = re.compile(r"epoch-\d+")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -17,7 +35,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """Verify every artefact, a line for each, and say how much was read; the exit code is that of damage if any is.
+    """Verify every artefact, a line for each, and say how much was read.
+
+    Returns:
+        The exit code: that of damage if there is any, else that of what may not be read.
 
     Raises:
         SettingsError: there is nothing to verify: a mistaken root must not pass for a valid one.
@@ -25,25 +46,66 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     with console.quiet_imports():
         from pipeline.verify import verify_artefact
     root = root_folder()
-    folders = sorted(path.parent for path in root.rglob(f"[!.]*/{MANIFEST_NAME}"))
+    folders = dict.fromkeys(_artefacts(root))
     if not folders:
         raise SettingsError(
             f"{root}: expected artefacts to verify, found none. Name the storage root with --Storage-root, or make "
             "some with: make pipeline"
         )
-    read_bytes, damaged = 0, 0
+    states, read_bytes = [], 0
     for folder in folders:
+        state, says = "whole", str(folder)
         try:
+            _list(folder)
             # The report's folder may hold what is not ours.
             verify_artefact(folder, shared=folder == root / Report.kind)
             read_bytes += sum(entry["bytes"] for entry in read_manifest(folder)["files"])
-            print(f"whole    {folder}")
+        except UnreadableArtefactError as error:
+            state, says = "unreadable", str(error)
         except DamagedArtefactError as error:
-            damaged += 1
-            print(f"damaged  {error}")
-    whole = len(folders) - damaged
-    print(f"{len(folders)} artefacts under {root}: {whole} whole, {read_bytes:,} bytes read; {damaged} damaged")
-    return DamagedArtefactError.exit_code if damaged else 0
+            state, says = "damaged", str(error)
+        states.append(state)
+        print(f"{state:8} {says}")
+    whole, damaged, closed = map(states.count, ("whole", "damaged", "unreadable"))
+    print(
+        f"{len(states)} artefacts under {root}: {whole} whole, {read_bytes:,} bytes read; {damaged} damaged, "
+        f"{closed} unreadable"
+    )
+    return DamagedArtefactError.exit_code if damaged else UnreadableArtefactError.exit_code if closed else 0
+
+
+def _artefacts(root: Path) -> Iterator[Path]:
+    """Every folder where an artefact is, or must be; some twice. A folder of artefacts that may not be read, too."""
+    for kind in (Source.kind, Records.kind, Train.kind, Export.kind, *PAST_KINDS):
+        yield from _named(root / kind, _OF_A_STAGE.fullmatch)
+    for folder in _named(root / CHECKPOINTS, _OF_A_STAGE.fullmatch):
+        yield from _named(folder, _OF_A_CHECKPOINT.fullmatch)
+    report = root / Report.kind
+    if report.exists():
+        yield report
+        with contextlib.suppress(DamagedArtefactError):
+            shown = read_manifest(report)["identity"].get("upstream", {}).get("runs", {})
+            yield from (root / Train.kind / name for name in sorted(shown))
+    yield from _named(history_folder(), is_date)
+
+
+def _named(place: Path, is_ours: Callable[[str], object]) -> list[Path]:
+    """The folders in a place that are named as ours, or hold a manifest; the place itself where it may not be read."""
+    try:
+        entries = [entry for entry in _list(place) if entry.is_dir() and not entry.name.startswith(".")]
+    except UnreadableArtefactError:
+        return [place]
+    return [Path(entry) for entry in entries if is_ours(entry.name) or os.path.lexists(Path(entry, MANIFEST_NAME))]
+
+
+def _list(folder: Path) -> list[os.DirEntry]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except PermissionError:
+        raise unreadable(folder) from None
 
 
 if __name__ == "__main__":
