@@ -11,6 +11,7 @@ import importlib.util
 import itertools
 import re
 import shlex
+import urllib.parse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -44,6 +45,9 @@ ON_MISMATCH = ("fail", "fallback", "skip")
 SCALE_LEARNING_RATE = ("none", "linear", "sqrt")
 PRECISIONS = ("auto", "float32", "bfloat16")
 JIT_COMPILE = ("auto", "true", "false")
+
+# Of [Train] tpu_address, and of the environment variable TPU_NAME.
+TPU_ADDRESS = "a TPU's name, local, or grpc://host:port with a port from 1 to 65535"
 
 # Each list of [Report], and the setting of [Train] it sweeps.
 SWEPT = {
@@ -236,6 +240,8 @@ class TrainSettings(StageSettings):
         if self.global_batch_size % self.replicas:
             multiple = f"a multiple of the {self.replicas} replicas"
             refuse("Train", "global_batch_size", multiple, self.global_batch_size)
+        if self.tpu_address and not names_tpu(self.tpu_address):
+            refuse("Train", "tpu_address", TPU_ADDRESS, self.tpu_address)
         _one_of("Train", "precision", PRECISIONS, self.precision)
         _one_of("Train", "jit_compile", JIT_COMPILE, self.jit_compile)
         _one_of("Train", "cache", CACHE, self.cache)
@@ -314,6 +320,17 @@ def check_keras_backend(backend: str) -> None:
             f"environment variable KERAS_BACKEND: expected tensorflow, got {backend!r}. The input stream and the "
             "placement on devices are TensorFlow's: unset KERAS_BACKEND, or set it to tensorflow."
         )
+
+
+def names_tpu(address: str) -> bool:
+    """Whether a text can be a TPU's name or address; nothing is asked for."""
+    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", address):
+        return True
+    try:
+        parts = urllib.parse.urlsplit(address)
+        return parts.scheme == "grpc" and bool(parts.hostname and parts.port) and address.endswith(f"//{parts.netloc}")
+    except ValueError:
+        return False
 
 
 def refuse_replicas(replicas: int, device: str) -> None:

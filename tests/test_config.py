@@ -29,6 +29,18 @@ from pipeline.errors import SettingsError
         (lambda: TrainSettings(jit_compile="yes"), ["[Train] jit_compile"]),
         (lambda: TrainSettings(seed=-1), ["[Train] seed", "got -1"]),
         (lambda: TrainSettings(global_batch_size=0), ["--Train-global-batch-size"]),
+        (lambda: TrainSettings(tpu_address="grpc://localhost:84700"), ["[Train] tpu_address", "port", "84700"]),
+        (lambda: TrainSettings(tpu_address="grpc://localhost:abc"), ["[Train] tpu_address", "port", "abc"]),
+        (lambda: TrainSettings(tpu_address="grpc://localhost:0"), ["[Train] tpu_address", "from 1 to 65535"]),
+        (lambda: TrainSettings(tpu_address="grpc://localhost"), ["[Train] tpu_address", "grpc://host:port"]),
+        (lambda: TrainSettings(tpu_address="grpc://:8470"), ["[Train] tpu_address", "grpc://host:port"]),
+        (lambda: TrainSettings(tpu_address="grpc://[::1:8470"), ["[Train] tpu_address", "grpc://host:port"]),
+        (lambda: TrainSettings(tpu_address="grpc://host:8470/path"), ["[Train] tpu_address", "grpc://host:port"]),
+        (lambda: TrainSettings(tpu_address="localhost:8470"), ["[Train] tpu_address", "grpc://host:port"]),
+        (
+            lambda: TrainSettings(tpu_address="http://localhost:8470"),
+            ["[Train] tpu_address", "'http://localhost:8470'"],
+        ),
         (lambda: TrainSettings(seed=True), ["[Train] seed", "got True"]),
         (lambda: ReportSettings(devices=("cpu", "gp")), ["[Report] devices", "'gp'", "'gpu'", "--Report-devices"]),
         (lambda: ReportSettings(min_val_accuracy=73.0), ["[Report] min_val_accuracy: expected a number from 0 to 1"]),
@@ -63,6 +75,11 @@ def test_refusal_names_setting_value_and_remedy(make, names):
         make()
     for name in names:
         assert name in str(refusal.value)
+
+
+@pytest.mark.parametrize("address", ["", "local", "my-tpu-2", "grpc://10.0.0.2:8470", "grpc://[::1]:8470"])
+def test_a_tpu_may_be_given_by_name_by_address_or_as_this_host(address):
+    assert TrainSettings(tpu_address=address).tpu_address == address
 
 
 def test_another_backend_of_keras_is_refused_by_the_variables_name():

@@ -45,6 +45,10 @@ FAILURES = [
     ("tpu", OSError("<urlopen error [Errno -2] Name or service not known>"), "could not be resolved", "tpu_zone"),
     ("tpu", tf.errors.UnimplementedError(None, None, "File system scheme '[local]' not implemented (file: '/a/b')"),
      "cannot read this machine's files", "own host"),
+    ("tpu", RuntimeError('TPU "mine" is not yet ready; state: "CREATING"'), "not ready", "READY"),
+    ("tpu", RuntimeError("Missing runtime dependency on the Google API client. Run `pip install cloud-tpu-client`"),
+     "by name", "grpc://host:port"),
+    ("tpu", ValueError("No TPUs with the specified names exist."), "could not be resolved", "tpu_zone"),
     ("gpu", RuntimeError("TensorFlow is built without CUDA"), "no GPU support", "make setup EXTRA=gpu"),
     ("gpu", RuntimeError("no driver"), "no NVIDIA driver", "nvidia-smi"),
     ("gpu", RuntimeError("TensorFlow sees none"), "could not load its CUDA libraries", "CUDA_VISIBLE_DEVICES"),
@@ -86,7 +90,10 @@ def test_a_failure_on_the_way_to_a_tpu_is_refused(monkeypatch, device, error, ca
     assert remedy in raised.value.mismatch["remedy"]
 
 
-@pytest.mark.parametrize("bug", [TypeError, AttributeError, KeyError, AssertionError])
+ANY_BUG = [TypeError, AttributeError, KeyError, AssertionError, ValueError, RuntimeError, OSError]
+
+
+@pytest.mark.parametrize("bug", ANY_BUG)
 @pytest.mark.parametrize("on_mismatch", ["fail", "fallback", "skip"])
 def test_a_bug_on_the_way_to_a_device_stays_a_bug(monkeypatch, bug, on_mismatch):
     def fail(*_, **__):
@@ -95,6 +102,29 @@ def test_a_bug_on_the_way_to_a_device_stays_a_bug(monkeypatch, bug, on_mismatch)
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", fail)
     with pytest.raises(bug, match="ours"):
         place(TrainSettings(device="tpu", tpu_address="local", on_mismatch=on_mismatch))
+
+
+def test_what_fails_apart_from_the_runtime_says_nothing_about_the_device(monkeypatch):
+    resolver = SimpleNamespace(master=lambda: "grpc://localhost:84700")
+    monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", lambda *_, **__: resolver)
+    with pytest.raises(ValueError, match="Port out of range"):
+        place(TrainSettings(device="tpu", tpu_address="mine", on_mismatch="skip"))
+
+
+def test_what_tensorflows_operations_raise_on_the_way_to_a_tpu_counts_even_if_it_is_not_known(monkeypatch):
+    def fail(*_, **__):
+        raise tf.errors.InternalError(None, None, "the moon is in the wrong place")
+
+    monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", fail)
+    with pytest.raises(HardwareMismatchError, match="the moon is in the wrong place"):
+        place(TrainSettings(device="tpu", tpu_address="local"))
+
+
+@pytest.mark.parametrize("on_mismatch", ["fail", "fallback", "skip"])
+def test_a_mistyped_address_in_the_environment_is_a_settings_error(monkeypatch, on_mismatch):
+    monkeypatch.setenv("TPU_NAME", "grpc://localhost:84700")
+    with pytest.raises(SettingsError, match=r"environment variable TPU_NAME: expected .*grpc://host:port"):
+        place(TrainSettings(device="tpu", on_mismatch=on_mismatch))
 
 
 @no_accelerator

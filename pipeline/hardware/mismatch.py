@@ -67,7 +67,20 @@ _KNOWN = (
     ),
     (
         "tpu",
-        r"(urlopen error|Name or service not known|metadata|Could not find (the )?TPU|TPU \S+ not found|HttpError 404)",
+        r"Google API client",
+        "TensorFlow can look up a TPU by name only with Google's API client, which is not installed.",
+        "Give [Train] tpu_address as grpc://host:port or local, or install cloud-tpu-client.",
+    ),
+    (
+        "tpu",
+        r"is not yet ready|to become healthy",
+        "The TPU is there and not ready yet.",
+        "Wait until its state is READY, then run again.",
+    ),
+    (
+        "tpu",
+        r"No TPUs with the specified names|urlopen error|Name or service not known|metadata|Could not find (the )?TPU|"
+        r"TPU \S+ not found|HttpError 404",
         "The name of the TPU could not be resolved to an address.",
         "Check [Train] tpu_address, tpu_zone and tpu_project, or give the address itself as grpc://host:port.",
     ),
@@ -104,11 +117,27 @@ _KNOWN = (
 )
 
 
+def is_known(device: str, error: BaseException) -> bool:
+    """Whether an exception is one of those that say a device is unavailable."""
+    return _known(device, _text(error)) is not None
+
+
 def explain(device: str, error: BaseException) -> Mismatch:
     """What an exception on the way to a device means."""
-    text = f"{type(error).__name__}: {error}"
-    for known_device, words, cause, remedy in _KNOWN:
-        if known_device == device and re.search(words, text, re.IGNORECASE):
-            return Mismatch(device, cause, remedy, text)
+    text = _text(error)
+    if known := _known(device, text):
+        return Mismatch(device, *known, text)
     cause = f"It could not be initialised, for a reason not known here: {text}"
     return Mismatch(device, cause, f"See the message, {_CPU_INSTEAD}.", text)
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _known(device: str, text: str) -> tuple[str, str] | None:
+    """Cause and remedy of an exception of this text, if there is one known."""
+    for known_device, words, cause, remedy in _KNOWN:
+        if known_device == device and re.search(words, text, re.IGNORECASE):
+            return cause, remedy
+    return None

@@ -15,9 +15,9 @@ from pathlib import Path
 import tensorflow as tf
 
 from pipeline import machine
-from pipeline.config import TrainSettings, refuse, refuse_replicas
-from pipeline.errors import HardwareMismatchError, PipelineError
-from pipeline.hardware.mismatch import Mismatch, explain
+from pipeline.config import TPU_ADDRESS, TrainSettings, names_tpu, refuse, refuse_replicas
+from pipeline.errors import HardwareMismatchError, SettingsError
+from pipeline.hardware.mismatch import Mismatch, explain, is_known
 
 # TensorFlow itself waits for an address that does not answer without end.
 CONNECT_TIMEOUT_SECONDS = 10
@@ -67,21 +67,17 @@ def place(settings: TrainSettings) -> Placement:
 
     Raises:
         HardwareMismatchError: the device is not there, and ``on_mismatch`` is not "fallback"; holds the Mismatch.
-        SettingsError: ``replicas`` was given for another device than the CPU.
+        SettingsError: ``replicas`` was given for another device than the CPU, or TPU_NAME can be no TPU's.
     """
     requested = settings.device
     wanted, reason = _first_present() if requested == "auto" else (requested, f"[Train] device = {requested}")
     try:
         strategy = _STRATEGIES[wanted](settings)
         return Placement(requested_device=requested, effective_device=wanted, device_reason=reason, **strategy)
-    # What TensorFlow, its resolvers and libtpu raise where a device is unavailable. Any other is a bug, and says
-    # nothing about the device.
-    except (ImportError, ValueError, OSError, RuntimeError, tf.errors.OpError) as error:
-        if isinstance(error, PipelineError) or wanted == "cpu":
-            raise
-        mismatch = explain(wanted, error)
+    except HardwareMismatchError as error:
         if settings.on_mismatch != "fallback":
-            raise HardwareMismatchError(str(mismatch), mismatch.to_json()) from error
+            raise
+        mismatch = Mismatch(**error.mismatch)
     instead = "gpu" if wanted == "tpu" and tf.config.list_physical_devices("GPU") else "cpu"
     strategy, reason = _STRATEGIES[instead](settings), f"{reason}; {wanted} is unavailable, {instead} instead"
     return Placement(
@@ -102,6 +98,24 @@ def explaining(placement: Placement) -> Iterator[None]:
         if placement.effective_device != "tpu":
             raise
         mismatch = explain("tpu", error)
+        raise HardwareMismatchError(str(mismatch), mismatch.to_json()) from error
+
+
+@contextlib.contextmanager
+def _asking(device: str) -> Iterator[None]:
+    """Around calls of the runtime and the resolver alone: what they raise where the device is unavailable.
+
+    Anything else is a bug, or a failure of another kind, and says nothing about the device.
+
+    Raises:
+        HardwareMismatchError: it is unavailable; holds the Mismatch.
+    """
+    try:
+        yield
+    except (ImportError, ValueError, OSError, RuntimeError, tf.errors.OpError) as error:
+        if not is_known(device, error) and not isinstance(error, tf.errors.OpError):
+            raise
+        mismatch = explain(device, error)
         raise HardwareMismatchError(str(mismatch), mismatch.to_json()) from error
 
 
@@ -130,30 +144,39 @@ def _on_cpu(settings: TrainSettings) -> dict:
 
 def _on_gpu(settings: TrainSettings) -> dict:
     refuse_replicas(settings.replicas, "gpu")
-    gpus = tf.config.list_logical_devices("GPU")
-    if not gpus:
-        if not tf.test.is_built_with_cuda():
-            raise RuntimeError("TensorFlow is built without CUDA")
-        raise RuntimeError("TensorFlow sees none" if Path("/dev/nvidiactl").exists() else "no driver")
-    if len(gpus) == 1:
-        return {"strategy": tf.distribute.OneDeviceStrategy("/gpu:0")}
-    return {"strategy": tf.distribute.MirroredStrategy([gpu.name for gpu in gpus])}
+    with _asking("gpu"):
+        gpus = tf.config.list_logical_devices("GPU")
+        if not gpus:
+            if not tf.test.is_built_with_cuda():
+                raise RuntimeError("TensorFlow is built without CUDA")
+            raise RuntimeError("TensorFlow sees none" if Path("/dev/nvidiactl").exists() else "no driver")
+        if len(gpus) == 1:
+            return {"strategy": tf.distribute.OneDeviceStrategy("/gpu:0")}
+        return {"strategy": tf.distribute.MirroredStrategy([gpu.name for gpu in gpus])}
 
 
 def _on_tpu(settings: TrainSettings) -> dict:
     refuse_replicas(settings.replicas, "tpu")
-    resolver = _resolve(settings)
+    address = _tpu_address(settings)
+    with _asking("tpu"):
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+            address, zone=settings.tpu_zone or None, project=settings.tpu_project or None
+        )
+        master = resolver.master()
     if settings.tpu_address != "local":
-        _require_answer(resolver.master())
-        tf.config.experimental_connect_to_cluster(resolver)
-    topology = tf.tpu.experimental.initialize_tpu_system(resolver)
-    devices = tf.config.list_logical_devices("TPU")
-    if not devices:
-        # A resolver for "local" answers on any machine.
-        raise RuntimeError("the topology holds no TPU")
+        host, port = _host_and_port(master)
+        with _asking("tpu"):
+            _require_answer(master, host, port)
+            tf.config.experimental_connect_to_cluster(resolver)
+    with _asking("tpu"):
+        topology = tf.tpu.experimental.initialize_tpu_system(resolver)
+        if not tf.config.list_logical_devices("TPU"):
+            # A resolver for "local" answers on any machine.
+            raise RuntimeError("the topology holds no TPU")
+        strategy = tf.distribute.TPUStrategy(resolver)
     return {
-        "strategy": tf.distribute.TPUStrategy(resolver),
-        "resolver": {"master": resolver.master(), "cluster": _cluster(resolver)},
+        "strategy": strategy,
+        "resolver": {"master": master, "cluster": _cluster(resolver)},
         "topology": {
             "mesh_shape": [int(size) for size in topology.mesh_shape],
             "num_tasks": int(topology.num_tasks),
@@ -162,19 +185,29 @@ def _on_tpu(settings: TrainSettings) -> dict:
     }
 
 
-def _resolve(settings: TrainSettings) -> tf.distribute.cluster_resolver.ClusterResolver:
-    """The resolver for ``tpu_address``, TPU_NAME, or this very host where it has TPUs."""
-    address = settings.tpu_address or os.environ.get("TPU_NAME") or ("local" if machine.tpu_chips() else None)
-    return tf.distribute.cluster_resolver.TPUClusterResolver(
-        address, zone=settings.tpu_zone or None, project=settings.tpu_project or None
-    )
+def _tpu_address(settings: TrainSettings) -> str | None:
+    """``tpu_address``, TPU_NAME, or this very host where it has TPUs.
+
+    Raises:
+        SettingsError: TPU_NAME can be no TPU's.
+    """
+    if settings.tpu_address:
+        return settings.tpu_address
+    name = os.environ.get("TPU_NAME")
+    if name and not names_tpu(name):
+        raise SettingsError(f"environment variable TPU_NAME: expected {TPU_ADDRESS}, got {name!r}.")
+    return name or ("local" if machine.tpu_chips() else None)
 
 
-def _require_answer(master: str) -> None:
+def _host_and_port(master: str) -> tuple[str | None, int]:
     parts = urllib.parse.urlsplit(master if "://" in master else f"grpc://{master}")
-    if parts.hostname:
+    return parts.hostname, parts.port or _TPU_PORT
+
+
+def _require_answer(master: str, host: str | None, port: int) -> None:
+    if host:
         try:
-            socket.create_connection((parts.hostname, parts.port or _TPU_PORT), CONNECT_TIMEOUT_SECONDS).close()
+            socket.create_connection((host, port), CONNECT_TIMEOUT_SECONDS).close()
         except OSError as error:
             raise ConnectionError(f"{master} is unreachable ({error})") from error
 
