@@ -55,17 +55,20 @@ def root_folder() -> Path:
     """The storage root; a relative setting is taken from the project's folder, wherever Luigi was started.
 
     Raises:
-        StorageError: the operating system takes no such path, or lets nobody look there.
+        StorageError: the operating system takes no such path, lets nobody look there, or it leads nowhere.
     """
-    root = (PROJECT_FOLDER / Path(Storage().root).expanduser()).resolve()
+    given = Storage().root
     try:
+        root = (PROJECT_FOLDER / Path(given).expanduser()).resolve()
         # Whether a name of an artefact's length fits behind it; such a folder need not be there.
         os.stat(root / ("x" * _LONGEST_BELOW_ROOT))
     except (FileNotFoundError, NotADirectoryError):
         return root
-    except OSError as error:
+    # A home that is nobody's, and before Python 3.13 links in a circle.
+    except (OSError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise StorageError(
-            f"{root}: cannot be used ({error.strerror}). Set [Storage] root to a folder with a shorter path that this "
-            "user may read and write."
+            f"{given}: cannot be used ({reason}). Set [Storage] root to the path of a folder, a short one, "
+            "that this user may read and write."
         ) from None
     return root

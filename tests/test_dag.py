@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from luigi.cmdline_parser import CmdlineParser
 from luigi_process import FAST, Luigi
 
+from pipeline.errors import StorageError
 from pipeline.runs.record import STAGE_PARTS
+from tasks.storage import root_folder
 
 
 @pytest.fixture(scope="module")
@@ -243,6 +246,18 @@ def test_a_root_whose_name_is_too_long_is_refused_in_one_line(luigi, part):
         assert done.stderr.count("\n") == 1
         assert "StorageError" in done.stderr
         assert "File name too long" in done.stderr
+
+
+def test_a_root_that_leads_nowhere_is_refused(tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for root in ("~nosuchuser/x", str(tmp_path / "loop"), str(tmp_path / "loop" / "below")):
+        with (
+            CmdlineParser.global_instance(["--module", "tasks", "Report", "--Storage-root", root]),
+            pytest.raises(StorageError) as refused,
+        ):
+            root_folder()
+        assert str(refused.value).startswith(f"{root}: cannot be used (")
+        assert "Set [Storage] root to" in str(refused.value)
 
 
 def test_a_misspelt_flag_is_refused(luigi):
