@@ -15,7 +15,6 @@ from pipeline.unattended.schedule import Outcome
 from tasks import unattended
 from tasks.commands import command
 from tasks.process import console
-from tasks.storage import root_folder
 
 
 def main(argv: list[str]) -> int:
@@ -23,8 +22,9 @@ def main(argv: list[str]) -> int:
     console.configure()
     with unattended.settings(argv):
         outcome = outcome_of(os.environ)
-        path = root_folder() / schedule.STATE_NAME
-        if outcome.invocation in {remembered.get("invocation") for remembered in schedule.read_state(path)["outcomes"]}:
+        path = unattended.state_path()
+        outcomes = schedule.read_state(path)["outcomes"] if path else []
+        if outcome.invocation in {remembered.get("invocation") for remembered in outcomes}:
             print(f"{outcome.task}: has told of itself", file=sys.stderr)
         else:
             unattended.settle(path, outcome)

@@ -6,6 +6,7 @@ exit code is the run's own, 128 more than the signal's number where one ended it
 change it.
 """
 
+import argparse
 import collections
 import contextlib
 import io
@@ -47,22 +48,25 @@ def main(argv: Sequence[str]) -> int:
     """Run the task, then remember, tell and measure; returns its exit code."""
     console.configure()
     with settings(argv):
-        console.log_as(Storage().log_format)
-        state_path, log_lines = root_folder() / schedule.STATE_NAME, Notify().log_lines
+        # What is wrong with the root, the run itself says.
+        with contextlib.suppress(PipelineError):
+            console.log_as(Storage().log_format)
+        path, log_lines = state_path(), Notify().log_lines
         secrets = known_secrets()
         with _logging_failures("no room could be reserved for what became of this run"):
-            schedule.reserve(state_path)
+            if path:
+                schedule.reserve(path)
         outcome = _supervise(argv, log_lines, secrets)
         with _logging_failures("what became of this run could not be remembered"):
-            settle(state_path, outcome)
+            settle(path, outcome)
         with _logging_failures("the figures for Prometheus could not be written"):
-            _measure(state_path, outcome)
+            _measure(path, outcome)
     return outcome.exit_code
 
 
 @contextlib.contextmanager
 def settings(argv: Sequence[str]) -> Iterator[None]:
-    """The settings of the run; where it will be refused, those of the file alone, to tell of that."""
+    """The settings of the run; where it will be refused, those of the file and its storage root, to tell of that."""
     with contextlib.ExitStack() as stack:
         try:
             with contextlib.redirect_stderr(io.StringIO()):
@@ -70,8 +74,33 @@ def settings(argv: Sequence[str]) -> Iterator[None]:
             Notify(), Metrics(), Storage()
         except (SystemExit, PipelineError, luigi.task_register.TaskClassException):
             stack.close()
-            stack.enter_context(CmdlineParser.global_instance([*_MODULE, Report.task_family]))
+            stack.enter_context(CmdlineParser.global_instance([*_MODULE, Report.task_family, *_root_of(argv)]))
         yield
+
+
+def _root_of(argv: Sequence[str]) -> list[str]:
+    """The flag of the storage root out of a command line that is refused; one that is refused itself where it is wrong.
+
+    What became of the run is remembered under its own root or nowhere: another one has an incident of its own.
+    """
+    parser = argparse.ArgumentParser(add_help=False)
+    for name, _ in Storage.get_params():
+        parser.add_argument(f"--Storage-{name.replace('_', '-')}")
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            known, others = parser.parse_known_args(list(argv))
+    except SystemExit:
+        return ["--Storage-root="]
+    if any(flag.lower().startswith("--storage") for flag in others):
+        return ["--Storage-root="]
+    return [] if known.Storage_root is None else [f"--Storage-root={known.Storage_root}"]
+
+
+def state_path() -> Path | None:
+    """Where it is remembered what becomes of runs; None where the storage root is refused or cannot be used."""
+    with contextlib.suppress(PipelineError):
+        return root_folder() / schedule.STATE_NAME
+    return None
 
 
 def known_secrets() -> set[str]:
@@ -158,20 +187,29 @@ def _task_name(argv: Sequence[str]) -> str:
     return " ".join([words[0] if words else "", *dates])
 
 
-def settle(path: Path, outcome: Outcome) -> None:
-    """Remember the outcome, and tell each channel what is due to it."""
+def settle(path: Path | None, outcome: Outcome) -> None:
+    """Remember the outcome, and tell each channel what is due to it; without a path nothing is remembered."""
+    if path is None:
+        _tell(schedule.empty_state(), outcome)
+        return
     with filelock.FileLock(path.with_name(f".{path.name}.lock")):
         state = schedule.read_state(path)
-        for channel, tell in _channels().items():
-            for event, one in schedule.due(state, outcome, channel):
-                since = state["since"] or one.started_at
-                told = notify.message(one, event=event, host=socket.gethostname(), since=since, report=report_path())
-                if not tell(told):
-                    schedule.owe(state, outcome, channel)
-                    break
-                schedule.settle(state, one, channel)
+        _tell(state, outcome)
         schedule.note(state, outcome)
         schedule.write_state(path, state)
+
+
+def _tell(state: dict, outcome: Outcome) -> None:
+    report = ""
+    with contextlib.suppress(PipelineError):
+        report = report_path()
+    for channel, tell in _channels().items():
+        for event, one in schedule.due(state, outcome, channel):
+            since = state["since"] or one.started_at
+            if not tell(notify.message(one, event=event, host=socket.gethostname(), since=since, report=report)):
+                schedule.owe(state, outcome, channel)
+                break
+            schedule.settle(state, one, channel)
 
 
 def _channels() -> dict[str, Callable[[dict], bool]]:
@@ -190,13 +228,13 @@ def _by_email(told: dict) -> bool:
     return True
 
 
-def _measure(state_path: Path, outcome: Outcome) -> None:
+def _measure(state_path: Path | None, outcome: Outcome) -> None:
     path = Metrics().prometheus_file
     if not path:
         return
     from pipeline.unattended.monitoring import Figures, write_figures
 
-    last_success = schedule.read_state(state_path)["last_success"]
+    last_success = schedule.read_state(state_path)["last_success"] if state_path else None
     figures = Figures(
         exit_code=outcome.exit_code,
         ended_at=outcome.ended_at().timestamp(),

@@ -57,6 +57,10 @@ def everything_written(root) -> str:
     return "".join(path.read_bytes().decode(errors="replace") for path in root.rglob("*") if path.is_file())
 
 
+def everything_below(root) -> set:
+    return {(path, path.stat().st_mtime) for path in root.rglob("*")}
+
+
 @pytest.mark.slow
 def test_an_incident_is_told_once_and_so_is_its_end(unattended, webhook):
     webhook.answers = [503, 503]
@@ -104,6 +108,37 @@ def test_a_refused_setting_is_told_too(unattended, webhook):
     assert "[Train] recipe: expected one of" in message["reason"]
     assert unattended.nightly("--Train-nonsense", "1").returncode == 2
     assert len(webhook.taken) == 1, "the same cause, as far as one can tell"
+
+
+def test_a_refused_run_is_remembered_under_the_root_it_was_given(unattended, webhook, tmp_path):
+    here = tmp_path / "elsewhere"
+    done = unattended.nightly("--Storage-root", str(here), "--Train-nonsense", "1")
+    assert done.returncode == 2
+    assert [told["event"] for told in webhook.taken] == ["failure"]
+    assert [outcome["exit_code"] for outcome in read_state(here / "schedule.json")["outcomes"]] == [2]
+    assert not (unattended.root / "schedule.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "code"),
+    [
+        (["--Storage-root", ""], 2),
+        (["--Storage-root", "gs://bucket/data"], 2),
+        (["--Storage-rot", "elsewhere"], 2),
+        (["--Storage-root"], 2),
+        (["--Storage-root", "x" * 300], 6),
+    ],
+    ids=lambda value: " ".join(value)[:30] if isinstance(value, list) else "",
+)
+def test_where_the_root_was_refused_people_are_told_and_no_other_root_is_written_to(unattended, webhook, flags, code):
+    before = everything_below(unattended.root), everything_below(PROJECT / "data")
+    done = unattended.nightly(*flags)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    (message,) = webhook.taken
+    assert (message["event"], message["exit_code"]) == ("failure", code)
+    assert (everything_below(unattended.root), everything_below(PROJECT / "data")) == before
+    assert samples(unattended.metrics)["run_exit_code"] == [({}, code)]
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])

@@ -60,10 +60,15 @@ class Outcome:
         return f"{self.stage or 'no stage'}, exit code {self.exit_code}"
 
 
+def empty_state() -> dict:
+    """The state before anything was remembered."""
+    nothing = {"last_success": None, "since": None, "told": {}, "owed": {}, "outcomes": []}
+    return {"schema_version": SCHEMA_VERSION, **nothing}
+
+
 def read_state(path: Path) -> dict:
     """The state, or an empty one where there is none or it is damaged: an incident is rather told twice than never."""
-    nothing = {"last_success": None, "since": None, "told": {}, "owed": {}, "outcomes": []}
-    empty = {"schema_version": SCHEMA_VERSION, **nothing}
+    empty = empty_state()
     try:
         state = json.loads(path.read_bytes())
         if state["schema_version"] != SCHEMA_VERSION:
