@@ -6,8 +6,6 @@ TensorFlow to be imported; a test holds each list against its implementation.
 """
 
 import difflib
-import importlib.machinery
-import importlib.util
 import itertools
 import re
 import shlex
@@ -17,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from pipeline.errors import SettingsError
+from pipeline.installed import find_module, has_name
 
 STAGES = ("Source", "Records", "Train", "Report")
 ON_BUSY = ("leave", "wait")
@@ -367,21 +366,14 @@ def _one_of(section: str, name: str, choices: Sequence[str], got: str) -> None:
 def _check_runner(name: str) -> None:
     expected = "the name of a Beam runner, or the dotted class of one in an installed module"
     if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", name):
-        if not _is_installed(name.rpartition(".")[0]):
+        module, _, runner = name.rpartition(".")
+        if find_module(module) is None:
             refuse("Records", "runner", expected, name)
+        if not has_name(module, runner):
+            refuse("Records", "runner", expected, name, f" {module} has no {runner}.")
     # As Beam takes them: in any case, and without what they all end in.
     elif not {name.lower(), f"{name.lower()}runner"} & {known.lower() for known in RUNNERS}:
         refuse("Records", "runner", expected, name, closest(name, RUNNERS))
-
-
-def _is_installed(module: str) -> bool:
-    """Whether a module can be found; none is imported for it, not even the packages it lies in."""
-    first, *below = module.split(".")
-    spec, path = importlib.util.find_spec(first), first
-    for name in below:
-        path = f"{path}.{name}"
-        spec = spec and importlib.machinery.PathFinder.find_spec(path, spec.submodule_search_locations or [])
-    return spec is not None
 
 
 def _in_range(section: str, name: str, got: int, low: int, high: int) -> None:

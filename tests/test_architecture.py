@@ -16,6 +16,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 LEAVES = {
     "config",
     "errors",
+    "installed",
     "keys",
     "progress",
     "artefacts/fingerprint",
@@ -25,7 +26,8 @@ LEAVES = {
 LEAVES |= {"artefacts/staleness", "artefacts/syntax", "unattended/schedule"}
 DIRECTION = {
     "errors": set(),
-    "config": {"errors"},
+    "installed": set(),
+    "config": {"errors", "installed"},
     "progress": set(),
     "machine": set(),
     "artefacts": {"artefacts", "errors"},

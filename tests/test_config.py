@@ -64,6 +64,11 @@ from pipeline.errors import SettingsError
             ["[Records] runner", "installed module"],
         ),
         (lambda: RecordsSettings(runner="no_such_package.Runner"), ["[Records] runner", "installed module"]),
+        (lambda: RecordsSettings(runner="apache_beam.NoSuchRunner"), ["[Records] runner", "no NoSuchRunner"]),
+        (
+            lambda: RecordsSettings(runner="apache_beam.runners.direct.direct_runner.DirectRuner"),
+            ["[Records] runner", "apache_beam.runners.direct.direct_runner has no DirectRuner"],
+        ),
         (lambda: RecordsSettings(runner_options="direct_num_workers=2"), ["[Records] runner_options"]),
         (lambda: RecordsSettings(runner_options="--job_name='open"), ["[Records] runner_options"]),
         (lambda: SourceSettings(origin="web"), ["[Source] origin", "auto, tfds, synthetic"]),
@@ -102,7 +107,18 @@ def test_listed_runners_are_beams():
     assert set(RUNNERS) == set(StandardOptions.KNOWN_RUNNER_NAMES)
 
 
-@pytest.mark.parametrize("name", ["direct", "flinkrunner", "apache_beam.runners.dask.dask_runner.DaskRunner"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "direct",
+        "flinkrunner",
+        "apache_beam.runners.dask.dask_runner.DaskRunner",
+        "apache_beam.runners.DirectRunner",
+        # By a star, and one that is decided when the module is imported.
+        "apache_beam.Pipeline",
+        "apache_beam.runners.interactive.interactive_runner.InteractiveRunner",
+    ],
+)
 def test_a_runner_may_be_named_as_beam_takes_it(name):
     assert RecordsSettings(runner=name).runner == name
 

@@ -35,6 +35,7 @@ BOOKKEEPING = frozenset(
         "artefacts.syntax",
         "config",
         "errors",
+        "installed",
         "progress",
     )
 )
