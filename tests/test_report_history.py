@@ -151,8 +151,49 @@ def test_a_change_is_held_against_the_spread_of_earlier_runs(accuracy, verdict):
 
 
 def test_earlier_runs_that_came_out_alike_are_one_draw():
-    entries = [entry(n, value) for n, value in enumerate([0.7, 0.7, 0.7, 0.701, 0.75], start=1)]
-    assert judge_change(change_of(entries, 5)["val_accuracy"]) == "unknown"
+    entries = [entry(n, value) for n, value in enumerate([0.7, 0.7, 0.7, 0.701, 0.703], start=1)]
+    figure = change_of(entries, 5)["val_accuracy"]
+    assert figure["deviation"] == pytest.approx(statistics.stdev([0.7, 0.701]) * 2**0.5)
+    assert judge_change(figure) == "noise"
+
+
+@pytest.mark.parametrize(
+    ("before", "examples", "sampling_error"),
+    # By the standard error of a share; that of all examples right is of about one that is wrong.
+    [([0.72] * 20, 10_000, 0.00449), ([0.72, 0.7201] * 10, 10_000, 0.00449), ([0.72] * 3, 100, 0.0447),
+     ([1.0] * 3, 100, 0.0098)],
+)  # fmt: skip
+def test_the_noise_of_accuracy_is_at_least_the_sampling_error_of_the_test_split(before, examples, sampling_error):
+    now = before[-1] - sampling_error
+    entries = [entry(n, value, test_examples=examples) for n, value in enumerate([*before, now], start=1)]
+    figure = change_of(entries, len(entries))["val_accuracy"]
+    assert figure["deviation"] == pytest.approx(sampling_error * 2**0.5, rel=0.03)
+    assert judge_change(figure) == "noise"
+    of_earlier_records = [one | {"test_examples": None} for one in entries[:-1]] + entries[-1:]
+    assert change_of(of_earlier_records, len(entries))["val_accuracy"] == figure, "it is that of the same data"
+
+
+def nights(draws, *, chance, deviation, examples=10_000):
+    """Accuracies night after night: at some the code's change draws anew, at the others it changes nothing."""
+    found, now = [], None
+    for changed, noise in draws:
+        now = now if now is not None and changed >= chance else round((0.72 + deviation * noise) * examples) / examples
+        found.append(now)
+    return found
+
+
+# In units of the sampling error: 0.0045.
+@pytest.mark.parametrize("spread", [0.5, 1, 2, 3])
+@pytest.mark.parametrize("chance", [0.1, 0.3, 1])
+def test_of_nights_that_are_alike_at_most_1_in_20_is_called_a_change(spread, chance):
+    generator, alarms, total = np.random.default_rng(0), 0, 0
+    for earlier in (3, 5, 10, 20):
+        for _ in range(100):
+            draws = zip(generator.random(earlier + 1), generator.standard_normal(earlier + 1), strict=True)
+            *past, now = nights(draws, chance=chance, deviation=0.0045 * spread)
+            figure = compare_figures([now], past[-1:], [past], least=0.0045) | {"obstacle": None}
+            alarms, total = alarms + (judge_change(figure) in ("better", "worse")), total + 1
+    assert alarms / total <= 0.06
 
 
 # 5 % but for the draws' own spread; where the last run is among those that tell the noise, less.
@@ -297,6 +338,29 @@ def test_the_first_runs_of_a_schedule_pass_a_regression_gate_that_says_it_was_no
     assert "Not judged yet" in format_table(report, width=300)
     judged = build_report([folder], current=[RUN["fingerprint"]], past=PAST, gate=gate)["gate"]
     assert (judged["passed"], judged["not_judged"]) == (False, [])
+
+
+@pytest.mark.parametrize("examples", [10_000, None])
+@pytest.mark.parametrize("before", [[0.72] * 20, [0.72, 0.7201] * 10, [0.72] * 3, [0.72, 0.72, 0.7201]])
+def test_a_collapse_below_runs_that_came_out_alike_fails_the_gate(make_run, before, examples):
+    past = [entry(n, value, test_examples=examples) for n, value in enumerate(before, start=1)]
+    folder = make_run(
+        content_digests=DIGESTS, test_examples=examples, val_accuracy=0.1, finished_at="2026-03-29T10:00:00+00:00"
+    )
+    gate = Gate(max_regression_sigma=3)
+    outcome = build_report([folder], current=[RUN["fingerprint"]], past=past, gate=gate)["gate"]
+    assert (outcome["passed"], outcome["not_judged"]) == (False, [])
+
+
+@pytest.mark.parametrize("before", [[0.72] * 20, [0.72, 0.7201] * 10])
+def test_a_fall_within_the_sampling_error_passes_the_gate(make_run, before):
+    past = [entry(n, value, test_examples=10_000) for n, value in enumerate(before, start=1)]
+    folder = make_run(
+        content_digests=DIGESTS, test_examples=10_000, val_accuracy=0.715, finished_at="2026-03-29T10:00:00+00:00"
+    )
+    gate = Gate(max_regression_sigma=3)
+    outcome = build_report([folder], current=[RUN["fingerprint"]], past=past, gate=gate)["gate"]
+    assert (outcome["passed"], outcome["not_judged"]) == (True, [])
 
 
 NO_EVIDENCE = [

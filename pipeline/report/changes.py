@@ -5,6 +5,11 @@ their seed alone. Where there are no such sets, accuracy is compared with the sp
 of code then count as noise. The deviation comes from few runs, so a change is judged by Student's t with their degrees
 of freedom and given in the standard deviations (σ) that are as rare in a normal distribution.
 
+Code that changes nothing in the computation repeats its result exactly. That is no further draw, and adds nothing to
+the deviation; nor does it mean that there is no noise, so the noise of accuracy is at least the sampling error of the
+test split. It is evidence that the next result will be the same as well, and counts in the degrees of freedom: of a
+series of equal nights, of which some change the computation, at most 1 in 20 is called a change (simulated).
+
 Throughput is a property of the machine and of what else runs on it: it is judged only where a reference measured with
 each run (the receipt's probe) agrees to within the noise of throughput. Noise then cannot hide another speed of the
 machine, which, if all of it came through, would be taken for a change.
@@ -49,7 +54,7 @@ def changes(entries: Sequence[Entry], current: Collection[str]) -> list[dict[str
 
 
 def compare_figures(
-    mine: Sequence[float | None], last: Sequence[float | None], alike: Sequence[Sequence[float]]
+    mine: Sequence[float | None], last: Sequence[float | None], alike: Sequence[Sequence[float]], *, least: float = 0.0
 ) -> dict[str, float | None]:
     """The mean of one figure of some runs compared with that of others.
 
@@ -57,6 +62,7 @@ def compare_figures(
         mine: the figure of each run.
         last: that of each run compared with.
         alike: sets of the figure of runs that should come out alike; the noise is the deviation within them.
+        least: the noise of one run, where the deviation is less.
 
     Returns:
         The means, `value` and `baseline`; the `change`; its standard `deviation` if nothing but noise made it; and the
@@ -65,7 +71,7 @@ def compare_figures(
     value, baseline = _mean(mine), _mean(last)
     change = value - baseline if value is not None and baseline is not None else None
     noise, freedom = _pooled(alike)
-    deviation = noise * math.sqrt(1 / len(mine) + 1 / len(last)) if noise is not None and last else None
+    deviation = max(noise, least) * math.sqrt(1 / len(mine) + 1 / len(last)) if noise is not None and last else None
     sigmas = _as_rare(change / deviation, freedom) if change is not None and deviation else None
     return {"value": value, "baseline": baseline, "change": change, "deviation": deviation, "sigmas": sigmas}
 
@@ -81,7 +87,7 @@ def judge_change(change: Mapping[str, Any]) -> str:
         return change["obstacle"]
     if change["deviation"] is None:
         return "noise" if change["change"] == 0 else "unknown"
-    # Runs that came out exactly alike leave no noise for any change to hide in.
+    # Runs that came out exactly alike on an unknown number of examples leave no noise for any change to hide in.
     if change["change"] == 0 or (change["sigmas"] is not None and abs(change["sigmas"]) <= NOISE_SIGMA):
         return "noise"
     return "better" if change["change"] > 0 else "worse"
@@ -106,9 +112,20 @@ def _change(mine: Sequence[Entry], others: Sequence[Entry]) -> dict[str, Any]:
 def _accuracy(mine: Sequence[Entry], last: Sequence[Entry], recent: Sequence[Entry]) -> dict[str, Any]:
     alike = _alike(_ACCURACY, mine, recent)
     if _pooled(alike)[0] is None:
-        # Equal accuracies are one computation, repeated by code that changed nothing in it: no further draw.
-        alike = [list(dict.fromkeys(_known(_ACCURACY, recent)))]
-    return compare_figures(*(_column(_ACCURACY, side) for side in (mine, last)), alike) | {"obstacle": None}
+        alike = [_known(_ACCURACY, recent)]
+    # Comparable runs have one test split, the size of which earlier records leave out.
+    examples = max(_known("test_examples", [*mine, *last]), default=0)
+    before, least = _column(_ACCURACY, last), _sampling_error(_mean(_known(_ACCURACY, last)), examples)
+    return compare_figures(_column(_ACCURACY, mine), before, alike, least=least) | {"obstacle": None}
+
+
+def _sampling_error(mean: float | None, examples: int) -> float:
+    """Standard error of an accuracy for having so many test examples and no more; 0 where they are unknown."""
+    if mean is None or not examples:
+        return 0.0
+    # By Laplace's rule: where every example was right the next may still be wrong.
+    accuracy = (mean * examples + 1) / (examples + 2)
+    return math.sqrt(max(0.0, accuracy * (1 - accuracy)) / examples)
 
 
 def _throughput(mine: Sequence[Entry], last: Sequence[Entry], recent: Sequence[Entry]) -> dict[str, Any]:
@@ -133,16 +150,16 @@ def _alike(name: str, mine: Sequence[Entry], recent: Sequence[Entry]) -> list[li
 
 def _pooled(sets: Sequence[Sequence[float]]) -> tuple[float | None, int]:
     """Standard deviation of one run and its degrees of freedom; None where these are too few."""
-    several = [values for values in sets if len(values) > 1]
-    freedom = sum(len(values) - 1 for values in several)
+    freedom = sum(len(values) - 1 for values in sets if values)
     if freedom < LEAST_FREEDOM:
         return None, freedom
+    draws = [frozenset(values) for values in sets if values]
     try:
-        means = [statistics.fmean(values) for values in several]
-        squares = math.fsum((one - mean) ** 2 for values, mean in zip(several, means, strict=True) for one in values)
+        means = [statistics.fmean(values) for values in draws]
+        squares = math.fsum((one - mean) ** 2 for values, mean in zip(draws, means, strict=True) for one in values)
     except OverflowError:
         return None, freedom
-    return math.sqrt(squares / freedom), freedom
+    return math.sqrt(squares / max(1, sum(len(values) - 1 for values in draws))), freedom
 
 
 def _as_rare(statistic: float, freedom: int) -> float:

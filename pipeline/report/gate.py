@@ -103,7 +103,7 @@ def _worse(allowed: float, runs: Sequence[Mapping[str, Any]], changes: Sequence[
 def _fell(figure: Mapping[str, Any], allowed: float) -> bool:
     if figure["deviation"] is None or figure["change"] is None:
         return False
-    # Where the earlier runs came out exactly alike any fall is more than their noise.
+    # Where the earlier runs came out exactly alike on an unknown number of examples, any fall is more than their noise.
     return figure["sigmas"] < -allowed if figure["sigmas"] is not None else figure["change"] < 0
 
 

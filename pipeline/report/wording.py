@@ -60,8 +60,9 @@ DEFINITIONS = (
      "often it was right, over 15 bins of confidence, weighted by their images; 0 is perfect."),
     ("σ", "how rare a change is if nothing but noise made it, in standard deviations of a normal distribution; by "
      "Student's t, for the noise is known from few runs: those that differ in their seed alone, or for accuracy, where "
-     "there are none, the earlier runs, whose changes of code then count as noise. Beyond 1.96 σ, which noise alone "
-     "exceeds in 1 of 20 changes, a change is called better or worse. Images/s are judged only where the machine was "
+     "there are none, the earlier runs, whose changes of code then count as noise. The noise of accuracy is at least "
+     "the sampling error of the test split. Beyond 1.96 σ, which noise alone exceeds in 1 of 20 changes, a change is "
+     "called better or worse. Images/s are judged only where the machine was "
      "as fast, by the receipt's probe, to within the noise."),
     ("Comparable runs", "share dataset content, all settings that decide what is measured, and the hardware: device, "
      "replicas, granted cores and memory."),

@@ -149,6 +149,8 @@ class RunRecord(Untrusted):
     dataset_verified: Annotated[bool, _DATA]
     content_digests: Annotated[dict[str, str] | None, About(part="data", compared=True)] = None
     records_fingerprint: Annotated[str | None, _DATA] = None
+    # The fewer there are, the less an accuracy says.
+    test_examples: Annotated[Count | None, About(part="data", since=2)] = None
 
     effective_device: Annotated[str, _HARDWARE]
     device_name: Annotated[str | None, _HARDWARE]

@@ -268,6 +268,7 @@ def _data_facts(manifest: Mapping, requested_dataset: str) -> dict:
         "dataset_verified": manifest["dataset_verified"],
         "content_digests": {name: split["content_digest"] for name, split in manifest["splits"].items()},
         "records_fingerprint": manifest["fingerprint"],
+        "test_examples": manifest["splits"]["test"]["num_examples"],
     }
 
 
