@@ -238,6 +238,29 @@ def test_the_drawing_of_the_time_holds_every_part_of_the_stage():
     assert len(details.seconds_by_part(run)) <= len(COLOURS), "each needs its own"
 
 
+@pytest.mark.parametrize(
+    ("compilation", "share", "expected"),
+    [
+        (2.0, 0.25, {"computing": 6.0, "waiting for input": 2.0, "compilation": 2.0}),
+        (None, 0.25, {"computing and compilation": 7.5, "waiting for input": 2.5}),
+        (2.0, None, {"computing, waiting included": 8.0, "compilation": 2.0}),
+        (None, None, {"computing and compilation, waiting included": 10.0}),
+    ],
+)
+def test_a_part_of_training_that_is_not_known_is_not_drawn_as_none_at_all(compilation, share, expected):
+    parts = {f"{part}_seconds": 1.0 for part in STAGE_PARTS}
+    parts |= {"compilation_seconds": compilation, "input_wait_share": share}
+    found = details.seconds_by_part(RUN | {"train_seconds": 10.0, "time_breakdown": BREAKDOWN | parts})
+    assert dict(found[: len(expected)]) == expected
+    assert found[len(expected)][0] == "evaluation"
+
+
+def test_a_run_of_one_epoch_states_no_step_of_training(make_run, tmp_path):
+    parts = BREAKDOWN | {"step_seconds": None, "input_wait_share": None}
+    files = render([make_run(time_breakdown=parts)], tmp_path / "out")
+    assert "<dt>A step of training</dt><dd>–</dd>" in files["report.html"]
+
+
 def test_a_step_that_was_not_timed_is_said_with_the_reason(make_run, tmp_path):
     reason = "a step took 5.1 s, too long to repeat it"
     files = render([make_run(time_breakdown=BREAKDOWN | {"not_measured": reason})], tmp_path / "out")

@@ -300,11 +300,35 @@ def test_timing_a_step_is_bounded(step_seconds, steps_per_execution):
 def test_a_step_too_slow_to_be_timed_is_left_out_and_said_so(small_records, tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO")
     monkeypatch.setattr(breakdown, "STEP_BUDGET_SECONDS", 1e-6)
-    parts = run(small_records, tmp_path / "a", epochs=1)["time_breakdown"]
+    parts = run(small_records, tmp_path / "a")["time_breakdown"]
     assert "too long to repeat" in parts["not_measured"]
     assert (parts["step_alone_seconds"], parts["input_wait_share"]) == (None, None)
     assert parts["step_seconds"] > 0
     assert "too long to repeat" in caplog.text
+
+
+@pytest.mark.slow
+def test_of_an_epoch_that_compiled_no_step_of_training_is_stated_and_it_is_timed_alone_all_the_same(
+    small_records, tmp_path
+):
+    record = run(small_records, tmp_path / "a", epochs=1)
+    parts = record["time_breakdown"]
+    assert (parts["step_seconds"], parts["compilation_seconds"], parts["input_wait_share"]) == (None, None, None)
+    assert parts["not_measured"] is None
+    assert 0 < parts["step_alone_seconds"] * record["steps_per_epoch"] < record["train_seconds"]
+
+
+def test_a_step_is_not_tried_where_an_epoch_that_compiled_does_not_show_that_it_is_short(small_records):
+    from pipeline.artefacts.manifest import read_manifest
+    from pipeline.stream import InputStream, Split
+
+    split = Split.of_manifest(small_records, read_manifest(small_records), "train")
+    stream = InputStream(split, global_batch_size=32, seed=0, in_memory=False)
+    rows = [{"epoch": 1, "train_seconds": 12 * 1.6}]
+    # No model: none may be called.
+    parts = breakdown.measure(None, stream, rows, [1], trained=True)
+    assert parts["not_measured"] == "a step took 1.6 s with its compilation, too long to repeat it"
+    assert parts["step_seconds"] is None
 
 
 @pytest.mark.slow

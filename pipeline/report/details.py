@@ -116,16 +116,23 @@ def seconds_by_part(run: Mapping[str, Any]) -> list[tuple[str, float]]:
     parts = run["time_breakdown"]
     if parts is None or run["train_seconds"] is None:
         return []
-    compilation = min(parts["compilation_seconds"] or 0, run["train_seconds"])
-    steps = run["train_seconds"] - compilation
-    waiting = steps * (parts["input_wait_share"] or 0)
     return [
-        ("computing", steps - waiting),
-        ("waiting for input", waiting),
-        ("compilation", compilation),
+        *_training_parts(run["train_seconds"], parts["compilation_seconds"], parts["input_wait_share"]),
         ("evaluation", parts["evaluation_seconds"] or 0),
         ("checkpoints, saving", (parts["checkpoint_seconds"] or 0) + (parts["saving_seconds"] or 0)),
         ("start-up, loading, timings", sum(parts[name] or 0 for name in _AROUND)),
+    ]
+
+
+def _training_parts(seconds: float, compilation: float | None, share: float | None) -> list[tuple[str, float]]:
+    """What is known of a training's parts; what is not is part of the computing, and its name says so."""
+    compiled = min(compilation or 0, seconds)
+    waiting = (seconds - compiled) * (share or 0)
+    computing = "computing" if compilation is not None else "computing and compilation"
+    return [
+        (computing if share is not None else f"{computing}, waiting included", seconds - compiled - waiting),
+        *([("waiting for input", waiting)] if share is not None else []),
+        *([("compilation", compiled)] if compilation is not None else []),
     ]
 
 

@@ -74,13 +74,13 @@ def measure(
         trained: whether this process trained ``model`` on ``stream``: else timing its step would compile it first.
 
     Returns:
-        Per step ``step_seconds`` (in training; without the compiling epochs where there are others),
-        ``step_alone_seconds``, ``input_alone_seconds``, and ``input_wait_share`` from 0 to 1; the last three None where
-        ``not_measured`` says why. Of the run ``compilation_seconds``, None where it cannot be told.
+        Per step ``step_seconds`` (in training, without the compiling epochs; None where each one compiled),
+        ``step_alone_seconds``, ``input_alone_seconds``, and ``input_wait_share`` from 0 to 1; the last three
+        None where ``not_measured`` says why, the share also where ``step_seconds`` is. Of the run
+        ``compilation_seconds``, None where it cannot be told.
     """
-    examples = stream.steps_per_epoch * stream.global_batch_size
-    rate = throughput.examples_per_second(rows, compiling, examples_per_epoch=examples)
-    step = stream.global_batch_size / rate
+    seconds = throughput.epoch_seconds(rows, compiling)
+    step = None if seconds is None else seconds / stream.steps_per_epoch
     found = {
         "step_seconds": step,
         "step_alone_seconds": None,
@@ -89,19 +89,32 @@ def measure(
         "not_measured": None,
         "compilation_seconds": throughput.compilation_seconds(rows, compiling),
     }
-    plan = plan_calls(step, model.steps_per_execution)
-    if not trained:
-        found["not_measured"] = "no epoch was left to train, and the step is not compiled"
-    elif plan is None:
-        found["not_measured"] = f"a step took {step:.1f} s, too long to repeat it"
+    if trained:
+        plan, found["not_measured"] = _plan(model, stream, rows, step)
     else:
+        plan, found["not_measured"] = None, "no epoch was left to train, and the step is not compiled"
+    if plan:
         _logger.info("timing a step and its input, each alone")
         alone, input_alone = step_alone_seconds(model, stream, *plan), input_alone_seconds(stream)
-        wait = input_wait_share(step=step, step_alone=alone, input_alone=input_alone)
+        wait = None if step is None else input_wait_share(step=step, step_alone=alone, input_alone=input_alone)
         found |= {"step_alone_seconds": alone, "input_alone_seconds": input_alone, "input_wait_share": wait}
-    if found["not_measured"]:
+    else:
         _logger.info("the step is not timed alone: %s", found["not_measured"])
     return found
+
+
+def _plan(
+    model: keras.Model, stream: InputStream, rows: Sequence[Mapping[str, float]], step: float | None
+) -> tuple[tuple[int, int] | None, str | None]:
+    """The calls of step_alone_seconds, and why there are none; ``step`` None where each epoch compiled."""
+    if step is None:
+        # No step takes longer than with the compilation; where even that fits, one is tried.
+        longest = throughput.epoch_seconds(rows, ()) / stream.steps_per_epoch
+        if longest > STEP_BUDGET_SECONDS:
+            return None, f"a step took {longest:.1f} s with its compilation, too long to repeat it"
+        step = step_alone_seconds(model, stream, calls=0, steps=1)
+    plan = plan_calls(step, model.steps_per_execution)
+    return plan, None if plan else f"a step took {step:.1f} s, too long to repeat it"
 
 
 def plan_calls(step_seconds: float, steps_per_execution: int) -> tuple[int, int] | None:
