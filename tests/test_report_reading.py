@@ -2,8 +2,11 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
+from luigi_process import PROJECT, WITHOUT_PRIVILEGES
 from report_runs import EPOCH, MISMATCH, RUN, SKIPPED
 
 from pipeline.artefacts.manifest import write_manifest
@@ -112,3 +115,21 @@ def test_a_manifest_without_settings_is_damage(make_run):
     write_manifest(folder, stage="Train", identity={"settings": 3, "upstream": {}}, details={})
     with pytest.raises(DamagedArtefactError, match=r"manifest\.json.*expected settings"):
         read_run(folder)
+
+
+def test_a_history_that_may_not_be_read_is_named_with_the_remedy(tmp_path):
+    log = tmp_path / "history.jsonl"
+    log.write_text("")
+    log.chmod(0)
+    code = (
+        "import pathlib, sys\n"
+        "from pipeline.artefacts.manifest import publishing\n"
+        "from pipeline.report import read_history\n"
+        "root = pathlib.Path(sys.argv[1])\n"
+        "with publishing(root / 'report'):\n    read_history(root / 'history.jsonl')\n"
+    )
+    command = [*WITHOUT_PRIVILEGES, sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"pipeline.errors.UnreadableArtefactError: {log}: cannot be read (Permission denied)")
+    assert "chmod u+rw" in last

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import create_model
 
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtefactError, UnreadableArtefactError
 from pipeline.report.scenarios import grouped
 from pipeline.runs import record
 from pipeline.runs.untrusted import Untrusted, checked
@@ -37,12 +37,23 @@ Entry = Mapping[str, Any]
 
 
 def read_history(path: Path) -> list[Entry]:
-    """The entries of the log, each run once; a line that is none is named in the log and left out."""
-    if not path.exists():
+    """The entries of the log, each run once; a line that is none is named in the log and left out.
+
+    Raises:
+        UnreadableArtefactError: it is there but may not be read.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
         return []
+    except PermissionError:
+        raise UnreadableArtefactError(
+            f"{path}: cannot be read (Permission denied). Let this user read it (chmod u+rw, or chown); it cannot be "
+            "rebuilt, for it has runs that are gone."
+        ) from None
     schema = _schema(record.RunRecord)
     entries = []
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+    for number, line in enumerate(lines, start=1):
         try:
             entries.append(checked(schema, line, path, place=f"line {number}", remedy="").model_dump(mode="json"))
         except DamagedArtefactError as error:
