@@ -44,15 +44,16 @@ class Nightly(luigi.Task):
 
     @classmethod
     def bulk_complete(cls, parameter_tuples: Iterable[date]) -> list[date]:
-        """Of these dates those that are done, from one look at the folder.
+        """Of these dates those that are done, by the gate of now, from one look at the folder.
 
         Raises:
             SystemExit: a setting is refused, with that error's exit code.
         """
         with console.leaving_on_errors():
             # RangeDaily asks before it makes a task of ours, and a bad setting is refused before any work starts.
-            Report()
-        done = {night.date for night in whole_nights(history_folder())[0]}
+            demands = Report().demands()
+        nights, _ = whole_nights(history_folder())
+        done = {night.date for night in nights if not demands or night.demands == demands}
         return [day for day in parameter_tuples if day in done or _is_past(day)]
 
     def requires(self) -> Report:

@@ -108,6 +108,19 @@ def test_a_range_of_dates_is_checked_by_one_look_at_each(tmp_path, monkeypatch):
     assert len(read) == len(days) - 1
 
 
+def test_a_range_asks_again_for_dates_that_another_gate_has_passed(tmp_path, monkeypatch):
+    from tasks import Nightly, nightly
+
+    report = write_report(tmp_path / "report", "a")
+    days = [date(2026, 11, day) for day in (1, 2)]
+    for day, demanded in zip(days, (0.5, 0.75), strict=True):
+        publish_night(report / "history", day, report, demands={"min_val_accuracy": demanded})
+    monkeypatch.setattr(nightly, "history_folder", lambda: report / "history")
+    assert Nightly.bulk_complete(days) == days, "there is no gate"
+    monkeypatch.setattr(nightly.Report, "demands", lambda self: {"min_val_accuracy": 0.75})
+    assert Nightly.bulk_complete(days) == days[1:]
+
+
 # These go on from each other: all of them are slow, or none.
 @pytest.fixture(scope="module")
 def luigi(first_run, tmp_path_factory):
@@ -150,6 +163,17 @@ def test_a_date_that_has_its_report_is_judged_by_a_gate_that_did_not_judge_it(lu
     assert [f"{TODAY}: has its report\n" in done.stderr for done in passed] == [False, True], "judged once"
     assert read_night(other.root / "report" / "history" / TODAY.isoformat()).demands == {"min_val_accuracy": 0.01}
     assert other.artefacts("runs") == runs
+
+
+@pytest.mark.slow
+def test_a_range_of_dates_is_judged_by_a_gate_that_did_not_judge_them(luigi, tmp_path):
+    other = luigi.copy(tmp_path)
+    publish_night(other.root / "report" / "history", TODAY - timedelta(days=1), other.root / "report")
+    days = ["--of", "Nightly", "--start", days_ago(1), "--stop", days_ago(0)]
+    strict = nightly(other, *days, "--Report-min-val-accuracy", "1.0", task="RangeDaily")
+    assert strict.returncode == 9, strict.stderr
+    assert nightly(other, *days, "--Report-min-val-accuracy", "0.01", task="RangeDaily").returncode == 0
+    assert read_night(other.root / "report" / "history" / days_ago(1)).demands == {"min_val_accuracy": 0.01}
 
 
 @pytest.mark.slow
