@@ -1,21 +1,28 @@
 """Train: streams the shards into a Keras model and leaves one run."""
 
+import contextlib
 import logging
 import os
 import time
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import luigi
 
-from pipeline.artefacts.manifest import discard
+from pipeline.artefacts.manifest import discard, read_manifest
 from pipeline.config import TrainSettings, check_keras_backend, refuse
+from pipeline.errors import DamagedArtefactError, HardwareMismatchError
 from tasks import device
 from tasks.process import console
 from tasks.records import Records
 from tasks.settings import IntSetting, time_limit_setting
 from tasks.stage import ArtefactTarget, Stage
 from tasks.storage import root_folder
+
+if TYPE_CHECKING:
+    from pipeline.runs.record import RunRecord
 
 # Folder under the storage root where interrupted runs resume from.
 CHECKPOINTS = "checkpoints"
@@ -100,9 +107,13 @@ class Train(Stage):
         reason, fallback = super().why_again(manifest), manifest.get("fallback")
         if reason or not fallback:
             return reason
-        if self.on_mismatch != "fallback":
-            return f"{fallback}, with on_mismatch = {self.on_mismatch} it does not count"
-        return f"{fallback}, now it is there" if device.is_there(self.settings) else ""
+        if self.on_mismatch == "fail":
+            return f"{fallback}, with on_mismatch = fail it does not count"
+        if device.is_there(self.settings):
+            return f"{fallback}, now it is there"
+        if self.on_mismatch == "skip":
+            _say_kept(self.output().folder.name, fallback)
+        return ""
 
     def make(self, folder: Path) -> Mapping:
         """Train; everything there is to say stands in the run's record."""
@@ -122,10 +133,23 @@ class Train(Stage):
         )
         self.is_skipped = record.status == "skipped"
         if self.is_skipped:
+            self._refuse_to_replace_a_run(record)
             return {"provisional": f"{self.device} was not there: it is tried again"}
         if record.mismatch:
             return {"fallback": f"trained on {record.effective_device}, {record.mismatch.device} was not there"}
         return {}
+
+    def _refuse_to_replace_a_run(self, skipped: "RunRecord") -> None:
+        """A row without figures is no reason to lose a fallback run: its weights, model and figures.
+
+        Where the device is absent before any work, why_again keeps the run; here it went away since, or Force asked.
+        """
+        folder = self.output().folder
+        with contextlib.suppress(DamagedArtefactError):
+            if fallback := read_manifest(folder).get("fallback"):
+                mismatch = skipped.mismatch.model_dump()
+                words = f"[Train] device: {self.device} was requested. {mismatch['cause']} {mismatch['remedy']}"
+                raise HardwareMismatchError(f"{words} The run there, {fallback}, is kept: {folder}", mismatch)
 
     def outcome(self, seconds: float) -> str:
         """As any stage's; a run that was skipped was not done."""
@@ -145,6 +169,12 @@ class Train(Stage):
         discard(self.checkpoints())
         if tracking_uri := os.environ.get("MLFLOW_TRACKING_URI"):
             _track(target.folder, tracking_uri)
+
+
+@cache
+def _say_kept(run: str, fallback: str) -> None:
+    # Asked several times in a process, said once.
+    _logger.warning("Train: skipped, and the fallback run that is there is kept: %s, %s", run, fallback)
 
 
 def _track(run: Path, tracking_uri: str) -> None:

@@ -32,7 +32,9 @@ def entry(number, accuracy, *, made_from=None, **more):
 
 
 def change_of(entries, *current):
-    (change,) = changes(entries, [f"{number:064x}" for number in current])
+    names = {f"{number:064x}" for number in current}
+    asked = {(one["fingerprint"], one["finished_at"]) for one in entries if one["fingerprint"] in names}
+    (change,) = changes(entries, asked)
     return change
 
 
@@ -302,6 +304,22 @@ def test_a_run_that_diverged_has_no_change_and_stops_nothing(make_run, tmp_path)
     files = render([folder], tmp_path / "out", past=[entry(1, 0.7)])
     change = json.loads(files["report.json"])["changes"][0]["val_accuracy"]
     assert (change["value"], change["change"]) == (None, None)
+
+
+def test_a_skipped_run_is_compared_with_nothing_whatever_ran_under_its_fingerprint(make_run, tmp_path):
+    past = [entry(n, 0.7 + n / 100, fingerprint=RUN["fingerprint"]) for n in (1, 2)]
+    folder = make_run(curves=[], content_digests=DIGESTS, **(SKIPPED | {"finished_at": "2026-03-09T10:00:00+00:00"}))
+    report = build_report([folder], current=[RUN["fingerprint"]], past=past)
+    assert report["changes"] == []
+    assert [group["is_current"] for group in report["history"]] == [False]
+    assert "Compared with" not in render([folder], tmp_path / "out", past=past)["report.md"]
+
+
+def test_a_run_is_compared_as_itself_not_as_a_later_one_of_its_fingerprint(make_run):
+    past = [entry(1, 0.7), entry(9, 0.9, fingerprint=RUN["fingerprint"])]
+    folder = make_run(content_digests=DIGESTS, finished_at="2026-03-05T10:00:00+00:00")
+    (change,) = build_report([folder], current=[RUN["fingerprint"]], past=past)["changes"]
+    assert change["val_accuracy"]["value"] == RUN["val_accuracy"]
 
 
 PAST = [entry(n, 0.70 + n / 1000) for n in range(1, 5)]

@@ -169,7 +169,16 @@ def test_a_fallback_run_is_kept_while_the_device_is_absent_and_replaced_when_it_
     assert done.returncode == 7
     assert "ERROR HardwareMismatchError: [Train] device: tpu was requested." in done.stderr
     assert runs() == fallback
-    assert train("skip")["state"] == "stale"
+    # A row without figures is no reason to lose a run.
+    assert train("skip")["state"] == "fresh"
+    done = pipeline("skip")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("the fallback run that is there is kept") == 1
+    assert runs() == fallback
+    done = luigi(*FAST, *settings, "--Train-on-mismatch", "skip", "--Force-stage", "Train", **env)
+    assert done.returncode == 7
+    assert "The run there, trained on cpu, tpu was not there, is kept" in done.stderr
+    assert runs() == fallback
 
     tpu.touch()
     reason = "trained on cpu, tpu was not there, now it is there"

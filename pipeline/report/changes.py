@@ -36,8 +36,12 @@ _MOST_EARLIER = 20
 _LEAST_CHANCE = 1e-300
 
 
-def changes(entries: Sequence[Entry], current: Collection[str]) -> list[dict[str, Any]]:
+def changes(entries: Sequence[Entry], current: Collection[tuple[str, str]]) -> list[dict[str, Any]]:
     """The current runs of each group of comparable runs against the last ones before them.
+
+    Args:
+        entries: of the history.
+        current: fingerprint and ``finished_at`` of each current run; what has the fingerprint alone is another run.
 
     Returns:
         For each group what its runs share; `fingerprints` of its current runs; `earlier`, the number of runs before
@@ -45,12 +49,12 @@ def changes(entries: Sequence[Entry], current: Collection[str]) -> list[dict[str
         `examples_per_second`) what compare_figures returns, against the last runs that differ in their seed alone,
         and `obstacle`: why a change is not judged ("no reference", "other speed"; `sigmas` is then None), or None.
     """
-    asked_for = frozenset(current)
-    return [
-        _change(mine, [entry for entry in group if entry not in mine])
-        for group in comparable_groups(entries)
-        if (mine := _newest_of_each(entry for entry in group if entry["fingerprint"] in asked_for))
-    ]
+    found = []
+    for group in comparable_groups(entries):
+        mine = _newest_of_each(one for one in group if (one["fingerprint"], one["finished_at"]) in current)
+        if mine:
+            found.append(_change(mine, [entry for entry in group if entry not in mine]))
+    return found
 
 
 def compare_figures(

@@ -19,6 +19,7 @@ from pipeline.report.lineage import exported, lineage, stages
 from pipeline.report.predictions import read_pictures
 from pipeline.report.reading import read_run
 from pipeline.report.scenarios import scenarios
+from pipeline.runs.record import FINISHED
 
 # 2: `current` is a list; `scenarios` and `batch_sizes` came. 3: `evaluation` of each run, `lineage`, `exports`,
 # `history`, `changes` and `gate` came. 4: rows and lines have `hostnames` in place of `hostname`, groups of the history
@@ -93,7 +94,9 @@ def build_report(
     rows = with_speedups(scenarios(runs))
     asked = [pair for fingerprint in current for pair in found if pair[1]["fingerprint"] == fingerprint]
     entries = merged(past, entries_of(runs))
-    changed = changes(entries, current)
+    # A run that was skipped has no figures; the history may have those of another under its fingerprint.
+    finished = {(run["fingerprint"], run["finished_at"]) for _, run in asked if run["status"] == FINISHED}
+    changed = changes(entries, finished)
     return {
         "schema_version": SCHEMA_VERSION,
         "current": list(current),
@@ -101,7 +104,7 @@ def build_report(
         "scenarios": rows,
         "batch_sizes": batch_sizes(rows),
         "lineage": stages([lineage(folder, run) for folder, run in asked]),
-        "history": trends(entries, current),
+        "history": trends(entries, {fingerprint for fingerprint, _ in finished}),
         "changes": changed,
         "gate": judge_gate(gate, [run for _, run in asked], changed),
         "exports": _exports(asked),
