@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipeline.artefacts.manifest import discard, read_manifest
+from pipeline.artefacts.manifest import read_manifest, remove_artefact
 from pipeline.errors import DamagedArtefactError
 from pipeline.unattended.nights import referred_runs, whole_nights
 from pipeline.unattended.retention import is_older, read_runs, superfluous_nights, superfluous_runs
@@ -87,5 +87,5 @@ def _newest(folder: Path, now: datetime) -> datetime:
 
 def _remove(folder: Path, reason: str) -> None:
     size = size_bytes(folder)
-    discard(folder)
-    _logger.info("removed %s, %.1f MB: %s", folder.relative_to(root_folder()), size / 1e6, reason)
+    if remove_artefact(folder):
+        _logger.info("removed %s, %.1f MB: %s", folder.relative_to(root_folder()), size / 1e6, reason)

@@ -15,6 +15,7 @@ from pipeline.artefacts.manifest import (
     publishing,
     publishing_in_place,
     read_manifest,
+    remove_artefact,
     seal,
     write_manifest,
 )
@@ -289,3 +290,19 @@ def rewrite(folder, change):
     change(manifest)
     manifest["seal"] = seal(manifest)
     (folder / MANIFEST_NAME).write_text(json.dumps(manifest))
+
+
+def test_an_artefact_with_unexpected_files_is_not_removed_and_they_are_named(tmp_path, caplog):
+    folder = tmp_path / "run"
+    with publishing(folder) as temporary:
+        (temporary / "weights").write_text("w")
+        write_manifest(temporary, stage="Train", identity={}, details={})
+    note = folder / "my-note.txt"
+    note.write_text("mine")
+    assert not remove_artefact(folder)
+    assert note.read_text() == "mine"
+    assert (folder / "weights").exists()
+    assert "not removed, it holds unexpected files: my-note.txt. Move them elsewhere" in caplog.text
+    note.unlink()
+    assert remove_artefact(folder)
+    assert not folder.exists()

@@ -174,6 +174,24 @@ def discard(folder: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
+def remove_artefact(folder: Path) -> bool:
+    """Remove an artefact as ``discard`` does, unless it holds unexpected files: then it stays, and they are named.
+
+    Returns:
+        Whether it is gone.
+    """
+    with contextlib.suppress(DamagedArtefactError):
+        if found := unexpected_files(folder, {entry["name"] for entry in read_manifest(folder)["files"]}):
+            names = ", ".join(str(path.relative_to(folder)) for path in found)
+            _logger.warning(
+                "%s: not removed, it holds unexpected files: %s. Move them elsewhere, or remove the folder yourself.",
+                *(folder, names),
+            )
+            return False
+    discard(folder)
+    return True
+
+
 def sha256_of(path: Path) -> str:
     """Hex sha256 of a file's bytes."""
     with path.open("rb") as file:

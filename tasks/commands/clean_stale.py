@@ -6,7 +6,7 @@ What a dated report was asked for stays: such a run's times cannot be measured a
 import argparse
 from pathlib import Path
 
-from pipeline.artefacts.manifest import MANIFEST_NAME, discard, read_manifest
+from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest, remove_artefact
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.unattended.nights import referred_runs
 from tasks.commands import command
@@ -38,7 +38,7 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     print(f"{sum(stale.values()) / 1e6:10.1f} MB in {len(stale)} artefacts{' (not removed)' * arguments.dry_run}")
     if not arguments.dry_run:
         for folder in stale:
-            discard(folder)
+            remove_artefact(folder)
     return 0
 
 
