@@ -6,14 +6,20 @@ that Ctrl-C is heard from the beginning, and a central scheduler that does not a
 
 import luigi.retcodes
 
+from pipeline.errors import PipelineError
 from tasks.commands import command
-from tasks.process import central
+from tasks.process import central, console
+from tasks.storage import log_format_of
 
 
 def main(argv: list[str]) -> int:
     """Run Luigi, which ends the process by itself."""
     arguments = ["--module", "tasks", *argv]
-    central.require(arguments)
+    try:
+        central.require(arguments)
+    except PipelineError as error:
+        console.show(error, log_format=log_format_of(argv))
+        return error.exit_code
     luigi.retcodes.run_with_retcodes(arguments)
     return 0
 

@@ -8,11 +8,16 @@
 <root>/report/history/<date>/             the report of that date, where runs are scheduled
 """
 
+import argparse
+import contextlib
 import hashlib
+import io
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import luigi
+import luigi.configuration
 from luigi.cmdline_parser import CmdlineParser
 
 from pipeline.config import StorageSettings
@@ -46,6 +51,25 @@ def _given_as_nothing() -> dict[str, str]:
     return {"root": given} if given == "" else {}
 
 
+def flags_in(argv: Sequence[str]) -> dict[str, str | None] | None:
+    """The settings of [Storage] that a command line gives, be the rest of it right or wrong; None: one is misspelt."""
+    parser = argparse.ArgumentParser(add_help=False)
+    for name, _ in Storage.get_params():
+        parser.add_argument(f"--Storage-{name.replace('_', '-')}", dest=name)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            known, others = parser.parse_known_args(list(argv))
+    except SystemExit:
+        return None
+    return None if any(flag.lower().startswith("--storage") for flag in others) else vars(known)
+
+
+def log_format_of(argv: Sequence[str]) -> str:
+    """``log_format`` before Luigi takes the command line, or where it does not take it."""
+    in_file = luigi.configuration.get_config().get("Storage", "log_format", "text")
+    return (flags_in(argv) or {}).get("log_format") or in_file
+
+
 def of_this_root(task_id: str) -> str:
     """The id by which a central scheduler knows a task: the same one on another storage root is another."""
     return f"{task_id}_{hashlib.sha256(str(root_folder()).encode()).hexdigest()[:10]}"
@@ -66,7 +90,7 @@ def root_folder() -> Path:
         return root
     # A home that is nobody's, and before Python 3.13 links in a circle.
     except (OSError, RuntimeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
+        reason = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
         raise StorageError(
             f"{given}: cannot be used ({reason}). Set [Storage] root to the path of a folder, a short one, "
             "that this user may read and write."

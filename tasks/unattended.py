@@ -6,7 +6,6 @@ exit code is the run's own, 128 more than the signal's number where one ended it
 change it.
 """
 
-import argparse
 import collections
 import contextlib
 import io
@@ -36,7 +35,7 @@ from tasks.commands import command
 from tasks.notify import Metrics, Notify, report_path
 from tasks.process import console, events
 from tasks.report import Report
-from tasks.storage import PROJECT_FOLDER, Storage, root_folder
+from tasks.storage import PROJECT_FOLDER, Storage, flags_in, root_folder
 from tasks.train import Train
 
 _MODULE = ("--module", "tasks")
@@ -83,17 +82,10 @@ def _root_of(argv: Sequence[str]) -> list[str]:
 
     What became of the run is remembered under its own root or nowhere: another one has an incident of its own.
     """
-    parser = argparse.ArgumentParser(add_help=False)
-    for name, _ in Storage.get_params():
-        parser.add_argument(f"--Storage-{name.replace('_', '-')}")
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):
-            known, others = parser.parse_known_args(list(argv))
-    except SystemExit:
+    flags = flags_in(argv)
+    if flags is None:
         return ["--Storage-root="]
-    if any(flag.lower().startswith("--storage") for flag in others):
-        return ["--Storage-root="]
-    return [] if known.Storage_root is None else [f"--Storage-root={known.Storage_root}"]
+    return [] if flags["root"] is None else [f"--Storage-root={flags['root']}"]
 
 
 def state_path() -> Path | None:

@@ -260,9 +260,16 @@ def test_a_root_that_leads_nowhere_is_refused(tmp_path):
         assert "Set [Storage] root to" in str(refused.value)
 
 
-def test_a_misspelt_flag_is_refused(luigi):
-    done = luigi("--Train-epoch", "1", "--Train-nonsense", "1")
+def test_a_misspelt_flag_is_refused_in_the_logs_format(luigi):
+    done = luigi("--Train-nonsense", "1")
     assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("ERROR SettingsError: command line: unrecognized arguments: --Train-nonsense 1.")
+    done = luigi("--Train-nonsense", "1", "--Storage-log-format", "json")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    entry = json.loads(line)
+    assert (entry["level"], entry["error"], entry["exit_code"]) == ("error", "SettingsError", 2)
 
 
 def test_an_unreachable_dataset_fails_where_the_real_one_was_demanded(tmp_path):

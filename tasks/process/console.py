@@ -84,10 +84,14 @@ def name_run(name: str) -> None:
             handler.run = name
 
 
-def show(error: PipelineError) -> None:
-    """Tell of an error that ends the process: one line, or one object where the log is of those."""
+def show(error: PipelineError, *, log_format: str = "text") -> None:
+    """Tell of an error that ends the process: one line, or one object where the log is, or was to be, of those."""
     if _writes_json():
         _logger.error("%s", error, exc_info=error)
+    elif log_format == "json":
+        about = (type(error), error, error.__traceback__)
+        record = _logger.makeRecord(_logger.name, logging.ERROR, __file__, 0, "%s", (error,), about)
+        print(_OneObject(RUN_ID).format(record), file=sys.stderr)
     else:
         print(f"ERROR {type(error).__name__}: {error}", file=sys.stderr)
 
