@@ -17,6 +17,7 @@ from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.metrics import EVALUATION_NAME, METRICS_NAME, MISTAKES_NAME, read_metrics
 from pipeline.report.reading import read_run
 from pipeline.report.scenarios import scenarios
+from pipeline.report.wording import remarks
 from pipeline.runs.record import RECORD_NAME, STAGE_PARTS
 from pipeline.sources import synthetic
 from pipeline.training import breakdown, loop, recipes, summaries
@@ -203,6 +204,27 @@ def test_each_process_of_a_run_is_a_segment_and_its_compiling_epoch_no_measure_o
     assert parts["evaluation_seconds"] >= record["evaluation_seconds"]
     (row,) = scenarios([read_run(tmp_path / "resumed")])
     assert row["epoch_seconds"]["mean"] == pytest.approx(mean)
+
+
+@pytest.mark.slow
+def test_a_run_resumed_after_its_last_epoch_is_of_the_host_that_trained_it(
+    small_records, tmp_path, run_killed_after, monkeypatch
+):
+    from pipeline.hardware import probe
+
+    measure = probe.measure
+    with monkeypatch.context() as patch:
+        patch.setattr("socket.gethostname", lambda: "first")
+        patch.setattr(probe, "measure", lambda *how: measure(*how) | {"convolution_flops_per_second": 7.0})
+        run_killed_after(1, epochs=1)
+    record = run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints", epochs=1)
+    assert (record["hostname"], record["finished_on"]) == ("first", training.socket.gethostname())
+    (segment,) = record["segments"]
+    assert (segment["hostname"], segment["receipt"]) == ("first", record["receipt"])
+    assert record["reference_flops_per_second"] == 7.0
+    read = read_run(tmp_path / "resumed")
+    assert read["resumed"] == [{"epoch": 2, "hostname": record["finished_on"]}]
+    assert remarks(read)[-1] == f"resumed on {record['finished_on']} after the last epoch"
 
 
 @pytest.mark.slow

@@ -23,8 +23,9 @@ def read_run(folder: Path) -> dict[str, Any]:
     Returns:
         The record's fields, those that an older record lacks filled in, with `curves` (empty for a run that was
         skipped), `evaluation` (the facts of evaluation.json, None where there is none), `resumed` (the first `epoch`
-        and the `hostname` of each process that resumed it), `made_from` and `code`: hashes of the manifest's identity
-        without seed and batch, and of its code and library versions alone; None where there is no manifest.
+        and the `hostname` of each process that resumed it; one epoch too many where none was left), `made_from` and
+        `code`: hashes of the manifest's identity without seed and batch, and of its code and library versions alone;
+        None where there is no manifest.
 
     Raises:
         DamagedArtefactError: A file is missing, is not JSON, or lacks a field or has one of another type; the
@@ -57,7 +58,11 @@ def _resumed(run: Mapping[str, Any]) -> list[dict[str, Any]]:
     if not run["segments"] and run["epochs_restored"]:
         # An earlier version recorded the last time alone.
         return [{"epoch": run["epochs_restored"] + 1, "hostname": run["hostname"]}]
-    return [{"epoch": one["first_epoch"], "hostname": one["hostname"]} for one in run["segments"][1:]]
+    found = [{"epoch": one["first_epoch"], "hostname": one["hostname"]} for one in run["segments"][1:]]
+    if run["segments"] and run["epochs_restored"] >= run["segments"][-1]["last_epoch"]:
+        # No epoch was left to train: it is resumed all the same, and no segment says so.
+        found.append({"epoch": run["epochs_restored"] + 1, "hostname": run["finished_on"]})
+    return found
 
 
 def _origin(folder: Path) -> dict[str, str | None]:

@@ -238,14 +238,18 @@ def remarks(run: Mapping[str, Any]) -> tuple[str, ...]:
         found.append(f"fallback from {plain(run['requested_device'])}")
     # A line of a table sums up several rows, whose own remarks say it.
     if resumed := run.get("resumed"):
-        found.append(_resumed_phrase(resumed))
+        found.append(_resumed_phrase(resumed, run["epochs"]))
     return tuple(found)
 
 
-def _resumed_phrase(resumed: Sequence[Mapping[str, Any]]) -> str:
+def _resumed_phrase(resumed: Sequence[Mapping[str, Any]], epochs: int) -> str:
+    where = [
+        (plain(one["hostname"] or "an unknown host"), number(one["epoch"]) if one["epoch"] <= epochs else "")
+        for one in resumed
+    ]
     places = list(
         dict.fromkeys(
-            f"on {plain(one['hostname'] or 'an unknown host')} from epoch {number(one['epoch'])}" for one in resumed
+            f"on {host} from epoch {epoch}" if epoch else f"on {host} after the last epoch" for host, epoch in where
         )
     )
     more = [f"and {len(places) - _MOST_RESUMED} more"] if len(places) > _MOST_RESUMED else []

@@ -128,7 +128,10 @@ class RunRecord(Untrusted):
     fingerprint: Annotated[str, _IDENTITY]
     status: Annotated[Literal["finished", "skipped"], About(part="identity")] = FINISHED
     finished_at: Annotated[str, AfterValidator(_in_utc), _IDENTITY]
+    # Of the last process that trained it, as are the receipt and what was seen of the hardware.
     hostname: Annotated[str | None, _IDENTITY]
+    # Where no epoch was left to train: who evaluated and saved it.
+    finished_on: Annotated[str | None, About(part="identity", repeated=True, since=2)] = None
 
     model: Annotated[str, _COMPARED_SETTING]
     recipe: Annotated[str, _COMPARED_SETTING]

@@ -153,6 +153,8 @@ def train(
     parts = {f"{part}_seconds": seconds for part, seconds in clock.seconds().items()}
     outcome = _outcome(receipt, history, model, stream)
     restored = {"epochs_restored": epochs_restored, "time_breakdown": {**step, **parts}}
+    if not trained:
+        restored["finished_on"] = about["hostname"]
     return _finish(folder, {**about, **used, **outcome, **restored})
 
 
@@ -276,13 +278,16 @@ def _outcome(receipt: hardware.Receipt, history: History, model: keras.Model, st
     """What came of a run that finished, and the evidence of all processes that trained it."""
     rows, examples = history.rows, stream.steps_per_epoch * stream.global_batch_size
     rate = throughput.examples_per_second(rows, history.compiling(), examples_per_epoch=examples)
+    # Not this process, where no epoch was left to it: what it saw of its own machine trained nothing.
+    last = history.segments[-1]
     return {
         "status": FINISHED,
-        "device_verified": receipt.device_verified and all(one.device_verified for one in history.segments),
-        "device_reason": receipt.device_reason,
+        "hostname": last.hostname,
+        "device_verified": all(one.device_verified for one in history.segments),
+        "device_reason": last.receipt["device_reason"],
         "mismatch": receipt.mismatch,
-        "receipt": receipt.to_json(),
-        **seen_in(receipt.to_json()),
+        "receipt": last.receipt,
+        **seen_in(last.receipt),
         "segments": tuple(history.segments),
         "steps_per_execution": model.steps_per_execution,
         "steps_per_epoch": stream.steps_per_epoch,
