@@ -175,8 +175,13 @@ def segment(first_epoch, last_epoch, hostname):
     [
         ({"segments": [segment(1, 1, "bench"), segment(2, 2, "other")]}, "resumed on other from epoch 2"),
         (
-            {"segments": [segment(epoch, epoch, f"host{epoch}") for epoch in range(1, 7)]},
+            {"epochs": 6, "segments": [segment(epoch, epoch, f"host{epoch}") for epoch in range(1, 7)]},
             "resumed on host2 from epoch 2, on host3 from epoch 3, on host4 from epoch 4, and 2 more",
+        ),
+        # No epoch was left to train.
+        (
+            {"segments": [segment(1, 2, "bench")], "epochs": 2, "epochs_restored": 2, "finished_on": "other"},
+            "resumed on other after the last epoch",
         ),
         # A record of an earlier version.
         ({"epochs_restored": 1}, "resumed on bench from epoch 2"),
