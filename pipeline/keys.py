@@ -46,8 +46,12 @@ def split_sizes(num_examples: Mapping[str, int], validation_share: float) -> dic
     held_out = _num_held_out(num_examples["train"], validation_share)
     sizes = {"train": num_examples["train"] - held_out, "validation": held_out, "test": num_examples["test"]}
     if not (sizes["train"] and sizes["validation"]):
-        expected = f"a share of {num_examples['train']} examples that leaves some to train and some to validation"
-        refuse("Records", "validation_share", expected, validation_share)
+        refuse(
+            "Records",
+            "validation_share",
+            f"a share of {num_examples['train']} examples that leaves some to train and some to validation",
+            validation_share,
+        )
     return sizes
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipeline.artefacts import fingerprint as subject
 from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_versions, read_module
-from pipeline.artefacts.syntax import MATCHED_BY_TEXT
+from pipeline.artefacts.syntax import MATCHED_BY_TEXT, _has_no_effect, _is_text, _message_fields
 from tasks import Records, Report, Source, Train
 
 plain = st.recursive(
@@ -170,6 +170,43 @@ def test_reworded_messages_leave_every_stage_fresh_and_a_number_beside_them_does
     replace(path, numbers[:1], "4711")
     read_module.cache_clear()
     assert code_digests(stage.entry) != before[stage]
+
+
+# Texts of several words that are no sentences.
+NAMES_AND_PATTERNS = {
+    "Wait for all blocks",
+    "Beam ended the job without the blocks ",
+    "Channel closed prematurely",
+    "TPU v2 or v3",
+    "provide a TPU Name",
+    "Google API client",
+    "built without CUDA",
+    "TensorFlow is built without CUDA",
+    "TensorFlow sees none",
+    "the topology holds no TPU",
+    " is unreachable (",
+    *(" tint ", "fore tint ", "back tint ", "bar tint "),
+}
+
+
+def sentences(module: str) -> set[str]:
+    """Texts of three words or more that the digest of ``module`` covers, regular expressions left out."""
+    tree = ast.parse(subject._module_path(module).read_text(encoding="utf-8"))
+    unseen = {id(part) for statement in ast.walk(tree) if _has_no_effect(statement) for part in ast.walk(statement)}
+    for node in ast.walk(tree):
+        for name in _message_fields(node):
+            found = getattr(node, name)
+            unseen |= {id(part) for one in (found if isinstance(found, list) else [found]) for part in ast.walk(one)}
+    texts = {node.value for node in ast.walk(tree) if _is_text(node) and id(node) not in unseen}
+    return {text for text in texts if text.count(" ") >= 2 and "|" not in text}
+
+
+@pytest.mark.parametrize("stage", [Source, Records, Train], ids=lambda stage: stage.__name__)
+def test_no_sentence_is_left_in_the_code_that_an_identity_covers(stage):
+    covered = code_digests(stage.entry)
+    assert not [module for module in covered if module.endswith(".words")]
+    found = {module: left for module in covered if (left := sentences(module) - NAMES_AND_PATTERNS)}
+    assert found == {}
 
 
 def test_versions_come_without_an_import():

@@ -6,8 +6,8 @@ that two identities can be compared part by part; its hash, the fingerprint, nam
 
 Code is hashed as syntax, per function, in every module of ``pipeline`` the stage's entry module reaches by imports:
 comments, docstrings, formatting, messages and modification times do not change a fingerprint (``syntax.py`` says
-exactly what counts). Modules are read as text and never imported, so that asking "is it stale?" does not cost an import
-of TensorFlow.
+exactly what counts), nor does a module called ``words``. Modules are read as text and never imported, so that asking
+"is it stale?" does not cost an import of TensorFlow.
 """
 
 import ast
@@ -37,8 +37,11 @@ BOOKKEEPING = frozenset(
         "errors",
         "installed",
         "progress",
+        "runs.untrusted",
     )
 )
+# What a stage says in sentences lies in modules of this name, apart from what shapes bytes.
+_SPEAKING = "words"
 
 # One library under several names on the package index, the one that is installed counts.
 _ALTERNATIVES = {"tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly")}
@@ -69,7 +72,7 @@ def code_digests(entry: str) -> dict[str, dict[str, str]]:
     waiting = [entry]
     while waiting:
         module = waiting.pop()
-        if module in found or module in BOOKKEEPING:
+        if module in found or module in BOOKKEEPING or module.endswith(f".{_SPEAKING}"):
             continue
         found[module], imports = read_module(module)
         waiting.extend(imports)

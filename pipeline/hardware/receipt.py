@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from pipeline import machine
 from pipeline.config import TrainSettings
-from pipeline.hardware import probe
+from pipeline.hardware import probe, words
 from pipeline.hardware.strategies import Placement
 
 # A host that stands in for an accelerator is as fast as itself; a real one is faster, or, as a T4 beside 64 cores, may
@@ -116,18 +116,16 @@ def find_doubts(effective: str, num_replicas: int, seen: Mapping, speeds: Mappin
     for what in ("variable_devices", "computation_devices"):
         kinds = {_kind(device) for device in seen[what]}
         if kinds != {effective}:
-            doubts.append(f"{what}: expected {effective}, seen {', '.join(sorted(kinds))}")
+            doubts.append(words.wrong_kind(what, effective, kinds))
         elif len(set(seen[what])) != num_replicas:
-            doubts.append(f"{what}: expected {num_replicas} devices, seen {len(set(seen[what]))}")
+            doubts.append(words.wrong_number(what, num_replicas, len(set(seen[what]))))
     if effective != "cpu":
         ratio = statistics.geometric_mean(
             speeds[f"{operation}_flops_per_second"] / speeds[f"host_{operation}_flops_per_second"]
             for operation in probe.OPERATIONS
         )
         if 1 / _AS_FAST_AS_HOST < ratio < _AS_FAST_AS_HOST:
-            doubts.append(
-                f"probe: {effective} computes {ratio:.2f} times as fast as its host's CPU: it may be that CPU"
-            )
+            doubts.append(words.as_fast_as_host(effective, ratio))
     return doubts
 
 

@@ -17,6 +17,7 @@ import tensorflow as tf
 from pipeline import machine
 from pipeline.config import TPU_ADDRESS, TrainSettings, names_tpu, refuse, refuse_replicas
 from pipeline.errors import HardwareMismatchError, SettingsError
+from pipeline.hardware import words
 from pipeline.hardware.mismatch import Mismatch, explain, is_known
 
 # TensorFlow itself waits for an address that does not answer without end.
@@ -70,7 +71,7 @@ def place(settings: TrainSettings) -> Placement:
         SettingsError: ``replicas`` was given for another device than the CPU, or TPU_NAME can be no TPU's.
     """
     requested = settings.device
-    wanted, reason = _first_present() if requested == "auto" else (requested, f"[Train] device = {requested}")
+    wanted, reason = _first_present() if requested == "auto" else (requested, words.requested(requested))
     try:
         strategy = _STRATEGIES[wanted](settings)
         return Placement(requested_device=requested, effective_device=wanted, device_reason=reason, **strategy)
@@ -79,7 +80,7 @@ def place(settings: TrainSettings) -> Placement:
             raise
         mismatch = Mismatch(**error.mismatch)
     instead = "gpu" if wanted == "tpu" and tf.config.list_physical_devices("GPU") else "cpu"
-    strategy, reason = _STRATEGIES[instead](settings), f"{reason}; {wanted} is unavailable, {instead} instead"
+    strategy, reason = _STRATEGIES[instead](settings), words.fallback(reason, wanted, instead)
     return Placement(
         requested_device=requested, effective_device=instead, device_reason=reason, mismatch=mismatch, **strategy
     )
@@ -123,13 +124,11 @@ def _first_present() -> tuple[str, str]:
     """The first device there is of TPU, GPU, CPU, and the reason in words."""
     # A TPU host announces itself by these; asking the resolver without them only waits for a metadata server.
     if name := os.environ.get("TPU_NAME"):
-        return "tpu", f"auto: TPU_NAME is {name}"
+        return "tpu", words.auto_tpu(name=name)
     if chips := machine.tpu_chips():
-        return "tpu", f"auto: on the PCI bus {len(chips)} × {chips[0]}"
-    no_tpu = "TPU_NAME is not set, no TPU on the PCI bus"
-    if gpus := tf.config.list_physical_devices("GPU"):
-        return "gpu", f"auto: {no_tpu}, {len(gpus)} GPU listed by TensorFlow"
-    return "cpu", f"auto: {no_tpu}, no GPU listed by TensorFlow"
+        return "tpu", words.auto_tpu(chips=chips)
+    gpus = tf.config.list_physical_devices("GPU")
+    return "gpu" if gpus else "cpu", words.auto_without_tpu(len(gpus))
 
 
 def _on_cpu(settings: TrainSettings) -> dict:

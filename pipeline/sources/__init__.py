@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 
 from pipeline.config import SourceSettings
 from pipeline.errors import DatasetUnavailableError
+from pipeline.sources import words
 
 SPLITS = ("train", "test")
 
@@ -95,13 +96,13 @@ def availability(settings: SourceSettings) -> str:
     from pipeline.sources import tfds
 
     if settings.origin == "synthetic":
-        return "the stand-in, as asked for"
+        return words.STAND_IN_REQUESTED
     try:
         return tfds.availability(settings.dataset, settings.tfds_data_dir)
     except DatasetUnavailableError as error:
         if settings.origin == "tfds":
             raise
-        return f"only a STAND-IN, generated images: {error}"
+        return words.only_stand_in(error)
 
 
 def _stand_in() -> SourceInfo:

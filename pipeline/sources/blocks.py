@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from pipeline import machine
 from pipeline.errors import DamagedArtefactError, UnsupportedDatasetError
-from pipeline.sources import SourceInfo, synthetic, tfds
+from pipeline.sources import SourceInfo, synthetic, tfds, words
 from pipeline.sources.prepared import prepared_digest
 
 _READ_BUFFER_BYTES = 8 * 2**20
@@ -53,9 +53,9 @@ def read_batches(
     except UnsupportedDatasetError:
         raise
     except (tf.errors.OpError, ValueError) as error:
-        raise DamagedArtefactError(_unreadable(builder, split, str(error).splitlines()[0])) from error
+        raise DamagedArtefactError(words.unreadable(builder.data_path, split, str(error).splitlines()[0])) from error
     if found != stop - start:
-        raise DamagedArtefactError(_unreadable(builder, split, f"{found} examples in [{start}:{stop}]"))
+        raise DamagedArtefactError(words.unreadable(builder.data_path, split, f"{found} examples in [{start}:{stop}]"))
 
 
 @cache
@@ -120,10 +120,3 @@ def _serialized(builder: tfds.DatasetBuilder, split: str, start: int, stop: int)
         records = tf.data.TFRecordDataset(part.filename, buffer_size=_READ_BUFFER_BYTES)
         dataset = dataset.concatenate(records.skip(part.skip).take(part.take))
     return dataset
-
-
-def _unreadable(builder: tfds.DatasetBuilder, split: str, found: str) -> str:
-    return (
-        f"{builder.data_path}: the {split} split cannot be read as its dataset_info.json describes it: {found}. "
-        "Delete that folder and run again to prepare it anew."
-    )

@@ -21,6 +21,7 @@ from pipeline.errors import (
     StorageError,
     UnsupportedDatasetError,
 )
+from pipeline.sources import words
 from pipeline.sources.prepared import prepared_digest
 
 DatasetBuilder = tfds.core.DatasetBuilder
@@ -71,9 +72,9 @@ def availability(dataset: str, data_dir: str) -> str:
     builder = _builder(dataset, data_dir)
     supervised_keys(builder)
     if builder.is_prepared():
-        return f"{dataset} is prepared in {builder.data_path}"
+        return words.prepared(dataset, builder.data_path)
     _probe_hosts(builder)
-    return f"{dataset} can be downloaded to {builder.data_path}"
+    return words.downloadable(dataset, builder.data_path)
 
 
 def prepared_builder(dataset: str, data_dir: str) -> DatasetBuilder:
@@ -128,10 +129,7 @@ def supervised_keys(builder: DatasetBuilder) -> tuple[str, str]:
 
 
 def _unsupported(dataset: str, expected: str) -> UnsupportedDatasetError:
-    return UnsupportedDatasetError(
-        f"{dataset} is not an image-classification dataset this pipeline can take: expected {expected}. "
-        "Choose another, such as cifar10 or mnist, with [Source] dataset or --Source-dataset."
-    )
+    return UnsupportedDatasetError(words.unsupported(dataset, expected))
 
 
 def _download(builder: DatasetBuilder, dataset: str) -> None:

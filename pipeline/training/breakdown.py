@@ -20,6 +20,7 @@ import tensorflow as tf
 from pipeline.runs import throughput
 from pipeline.runs.record import STAGE_PARTS
 from pipeline.stream import InputStream
+from pipeline.training import words
 
 # What timing a step, and timing the input, may take.
 STEP_BUDGET_SECONDS, INPUT_BUDGET_SECONDS = 1.5, 0.5
@@ -92,7 +93,7 @@ def measure(
     if trained:
         plan, found["not_measured"] = _plan(model, stream, rows, step)
     else:
-        plan, found["not_measured"] = None, "no epoch was left to train, and the step is not compiled"
+        plan, found["not_measured"] = None, words.NOTHING_TRAINED
     if plan:
         _logger.info("timing a step and its input, each alone")
         alone, input_alone = step_alone_seconds(model, stream, *plan), input_alone_seconds(stream)
@@ -111,10 +112,10 @@ def _plan(
         # No step takes longer than with the compilation; where even that fits, one is tried.
         longest = throughput.epoch_seconds(rows, ()) / stream.steps_per_epoch
         if longest > STEP_BUDGET_SECONDS:
-            return None, f"a step took {longest:.1f} s with its compilation, too long to repeat it"
+            return None, words.too_long_compiling(longest)
         step = step_alone_seconds(model, stream, calls=0, steps=1)
     plan = plan_calls(step, model.steps_per_execution)
-    return plan, None if plan else f"a step took {step:.1f} s, too long to repeat it"
+    return plan, None if plan else words.too_long(step)
 
 
 def plan_calls(step_seconds: float, steps_per_execution: int) -> tuple[int, int] | None:

@@ -83,7 +83,11 @@ def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, us
         if manifest["identity"].get("run") != fingerprint:
             continue
         if differing := _differing(manifest["identity"].get("used") or {}, used):
-            _logger.warning("checkpoint %s left out, training starts over: %s", candidate.name, differing)
+            _logger.warning(
+                "checkpoint %s left out, training starts over: %s",
+                candidate.name,
+                "; ".join(f"{name} was {before!r}, is {now!r}" for name, (before, now) in differing.items()),
+            )
             continue
         state, variables = load_file(candidate / _STATE_NAME), _variables(model)
         if state.keys() == variables.keys():
@@ -93,10 +97,8 @@ def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, us
     return History()
 
 
-def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    return "; ".join(
-        f"{name} was {before.get(name)!r}, is {value!r}" for name, value in now.items() if before.get(name) != value
-    )
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    return {name: (before.get(name), value) for name, value in now.items() if before.get(name) != value}
 
 
 def _to_json(history: History) -> str:

@@ -14,6 +14,7 @@ from tensorboard.plugins.hparams import api as hparams
 
 from pipeline.runs.record import names
 from pipeline.stream import InputStream
+from pipeline.training import words
 
 TENSORBOARD_NAME = "tensorboard"
 
@@ -62,8 +63,8 @@ class Summaries:
             hparams.hparams(tuned, trial_id=record["fingerprint"][:12])
             if len(mistakes):
                 tf.summary.image("mistakes", tiles, max_outputs=len(tiles))
-                words = [f"1. {one['label']} taken for {one['predicted']}, {one['confidence']:.3f}" for one in mistakes]
-                tf.summary.text("mistakes_in_words", "\n".join(words))
+                lines = [words.mistake(one["label"], one["predicted"], one["confidence"]) for one in mistakes]
+                tf.summary.text("mistakes_in_words", "\n".join(f"1. {line}" for line in lines))
             writer.close()
 
 

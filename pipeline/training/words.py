@@ -1,0 +1,21 @@
+"""Words: what training says in sentences about figures that are missing, and about mistakes.
+
+No artefact's identity covers this module: rewording retrains nothing.
+"""
+
+NOTHING_TRAINED = "no epoch was left to train, and the step is not compiled"
+
+
+def too_long(step_seconds: float) -> str:
+    """Why a step was not timed alone."""
+    return f"a step took {step_seconds:.1f} s, too long to repeat it"
+
+
+def too_long_compiling(step_seconds: float) -> str:
+    """Why a step was not timed alone, where each epoch compiled."""
+    return f"a step took {step_seconds:.1f} s with its compilation, too long to repeat it"
+
+
+def mistake(label: str, predicted: str, confidence: float) -> str:
+    """A wrong answer; ``confidence`` from 0 to 1."""
+    return f"{label} taken for {predicted}, {confidence:.3f}"
