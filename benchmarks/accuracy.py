@@ -12,7 +12,7 @@ from benchmarks.data import Bench
 from benchmarks.rivals import tutorial
 from benchmarks.rivals.record_writer import arrays
 from pipeline.config import TrainSettings
-from pipeline.training import train
+from pipeline.training.train import train
 
 # The tutorials' CPU runtime, after 5 epochs.
 ACCURACY = 0.7242

@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from pipeline import machine
 from pipeline.errors import DamagedArtefactError
-from pipeline.records import RecordLayout
+from pipeline.records.fixed import RecordLayout
 
 # Share of the memory free at the start that a split's pixels may take; the rest is for the model and the runtime.
 MEMORY_SHARE = 0.5

@@ -3,20 +3,22 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from pipeline.artefacts import layout
 from pipeline.config import ExportSettings
 from pipeline.errors import SettingsError
 from tasks.process import console
 from tasks.records import Records
 from tasks.settings import IntSetting, time_limit_setting
-from tasks.stage import ArtefactTarget, Stage
+from tasks.stage import Stage
+from tasks.target import ArtefactTarget
 from tasks.train import Train
 
 
 class Export(Stage):
     """Section [Export]; the artefact is a SavedModel and two LiteRT networks, each compared with model.keras."""
 
-    kind = "exports"
-    entry = "pipeline.export"
+    kind = layout.EXPORTS
+    entry = "pipeline.runs.export"
     packages = ("ai-edge-litert", "keras", "numpy", "tensorflow")
 
     calibration_examples = IntSetting(default=500, description="Images that set the ranges of the int8 network.")
@@ -50,7 +52,7 @@ class Export(Stage):
         """
         try:
             with console.quiet_imports():
-                from pipeline import export
+                from pipeline.runs import export
         except ModuleNotFoundError as error:
             raise SettingsError(
                 f"Export: expected the package {error.name}, it is not installed. Install what export needs with: "

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import luigi
 
+from pipeline.artefacts import layout
 from pipeline.config import RecordsSettings
-from pipeline.keys import split_sizes
+from pipeline.records.keys import split_sizes
 from tasks.process import console
 from tasks.settings import FloatSetting, IntSetting, time_limit_setting
 from tasks.source import Source
@@ -18,7 +19,7 @@ from tasks.stage import Stage
 class Records(Stage):
     """Section [Records]; the artefact is a folder that TensorFlow Datasets can read."""
 
-    kind = "records"
+    kind = layout.RECORDS
     entry = "pipeline.shards"
     packages = ("apache-beam", "numpy", "protobuf", "tensorflow", "tensorflow-datasets")
 
@@ -72,10 +73,9 @@ class Records(Stage):
             from pipeline import shards
             from pipeline.hardware import split_cpu
             from pipeline.sources import SourceInfo
-        from tasks.train import Train
-
-        # TensorFlow's devices are laid out once in a process, and this stage is the first to compute with it.
-        split_cpu(Train().replicas)
+        # TensorFlow's devices are laid out once in a process, and this stage is the first to compute with it. What
+        # waits for records are runs, all of one [Train] replicas.
+        split_cpu(max((run.replicas for run in self.above), default=1))
         with tempfile.TemporaryDirectory(prefix=".notes-", dir=folder.parent) as notes_folder:
             return shards.write_records(
                 SourceInfo.from_json(self.upstream()),

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import luigi
 
+from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import check_files, publishing_in_place, read_manifest
 from pipeline.config import SWEPT, ReportSettings
 from pipeline.errors import DamagedArtefactError, GateError
 from tasks import sweep
 from tasks.export import Export
 from tasks.settings import FloatSetting, ListSetting, time_limit_setting
-from tasks.stage import ArtefactTarget, Stage
+from tasks.stage import Stage
 from tasks.storage import root_folder
+from tasks.target import ArtefactTarget
 from tasks.train import Train
 
 _logger = logging.getLogger(__name__)
@@ -26,7 +28,7 @@ def _swept(name: str, example: str) -> ListSetting:
 class Report(Stage):
     """The artefact is always at the same path: ``report/`` under the storage root."""
 
-    kind = "report"
+    kind = layout.REPORT
     entry = "pipeline.report"
     packages = ("jinja2", "matplotlib", "pillow", "rich", "scipy")
     publishing = staticmethod(publishing_in_place)
@@ -131,7 +133,7 @@ class Report(Stage):
 
 def history_folder() -> Path:
     """Where the dated copies of the report lie (see nightly.py)."""
-    return root_folder() / Report.kind / "history"
+    return root_folder() / layout.DATED_REPORTS
 
 
 @Report.event_handler(luigi.Event.DEPENDENCY_PRESENT)

@@ -5,15 +5,17 @@ from pathlib import Path
 
 import luigi
 
+from pipeline.artefacts import layout
 from pipeline.config import SourceSettings
 from tasks.settings import time_limit_setting
-from tasks.stage import ArtefactTarget, Condition, Stage
+from tasks.stage import Stage
+from tasks.target import ArtefactTarget, Condition
 
 
 class Source(Stage):
     """Section [Source]; the artefact is a manifest that says what the source holds."""
 
-    kind = "source"
+    kind = layout.SOURCE
     entry = "pipeline.sources"
     packages = ("tensorflow-datasets",)
 

@@ -10,7 +10,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import luigi
@@ -18,23 +17,17 @@ from luigi.rpc import RPCError
 
 from pipeline import progress
 from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_versions
-from pipeline.artefacts.manifest import (
-    MANIFEST_NAME,
-    check_files,
-    publishing,
-    read_manifest,
-    unreadable,
-    write_manifest,
-)
-from pipeline.artefacts.staleness import differences
+from pipeline.artefacts.manifest import publishing, write_manifest
 from pipeline.config import ForceSettings
-from pipeline.errors import DamagedArtefactError, UnreadableArtefactError
+from pipeline.errors import UnreadableArtefactError
 from tasks.notify import report_url
 from tasks.process import console, lock
 from tasks.process.console import RUN_ID
 from tasks.process.interrupt import time_limit
+from tasks.process.visualiser import Visualiser
 from tasks.settings import check_config_file
 from tasks.storage import Storage, of_this_root, root_folder
+from tasks.target import ArtefactTarget, Condition
 
 _logger = logging.getLogger(__name__)
 
@@ -49,88 +42,6 @@ class Force(luigi.Config):
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         ForceSettings(**self.param_kwargs)
-
-
-@dataclass(frozen=True)
-class Condition:
-    """How an artefact stands to what is asked for: fresh, or why not: stale, missing, damaged or unreadable."""
-
-    state: str
-    reasons: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return ": ".join([self.state, "; ".join(self.reasons)] if self.reasons else [self.state])
-
-
-class ArtefactTarget(luigi.Target):
-    """A folder with a valid manifest whose fingerprint is that of the identity asked for."""
-
-    def __init__(self, folder: Path, identity: Mapping, *, shared: bool = False) -> None:
-        """``shared``: other files may lie beside the artefact's own."""
-        self.folder = folder
-        self.identity = identity
-        self.expected = fingerprint(identity)
-        self.shared = shared
-
-    def exists(self) -> bool:
-        """Whether the artefact is there, whole, and made from what was asked for."""
-        return self.condition().state == "fresh"
-
-    def condition(self) -> Condition:
-        """How the artefact stands; a missing one is held against the newest of its kind, to say what changed."""
-        try:
-            if not self.folder.is_dir():
-                return self._against_newest()
-            manifest = read_manifest(self.folder)
-            check_files(self.folder, manifest, shared=self.shared)
-        except (UnreadableArtefactError, PermissionError) as error:
-            error = error if isinstance(error, UnreadableArtefactError) else unreadable(self.folder)
-            return Condition("unreadable", (str(error),))
-        except DamagedArtefactError as error:
-            return Condition("damaged", (str(error),))
-        if manifest["fingerprint"] != self.expected:
-            return Condition("stale", tuple(differences(manifest["identity"], self.identity)))
-        return Condition("fresh")
-
-    def _against_newest(self) -> Condition:
-        others = []
-        for path in self.folder.parent.glob(f"[!.]*/{MANIFEST_NAME}"):
-            with contextlib.suppress(DamagedArtefactError):
-                others.append(read_manifest(path.parent))
-        if not others:
-            return Condition("missing")
-        newest = max(others, key=lambda manifest: manifest["created_at"])
-        return Condition("stale", tuple(differences(newest["identity"], self.identity)))
-
-    def manifest(self) -> dict:
-        """The artefact's manifest."""
-        return read_manifest(self.folder)
-
-    def __str__(self) -> str:
-        return str(self.folder)
-
-
-class Visualiser:
-    """How far a task is, for whoever looks at Luigi's visualiser; where nobody can, the work goes on."""
-
-    def __init__(self, task: luigi.Task) -> None:
-        self._task = task
-        # Luigi gives a task these while its worker runs it.
-        self._is_there = bool(task.set_status_message)
-        self._percentage: int | None = None
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        """Tell of each whole percent: it is a request to another process."""
-        percentage = 100 * done // total
-        if not self._is_there or percentage == self._percentage:
-            return
-        self._percentage = percentage
-        try:
-            self._task.set_status_message(f"{what}: {done:,} of {total:,} images")
-            self._task.set_progress_percentage(percentage)
-        except RPCError:
-            # Each request would wait for the scheduler again.
-            self._is_there = False
 
 
 class Stage(luigi.Task):

@@ -1,12 +1,4 @@
-"""Where artefacts go: the storage root and the folders under it.
-
-<root>/source/<dataset>-<fingerprint>/    what the source holds
-<root>/records/<dataset>-<fingerprint>/   sharded TFRecords
-<root>/runs/<model>-<fingerprint>/        one trained run
-<root>/exports/<model>-<fingerprint>/     that run in other forms, where it was asked for
-<root>/report/                            the newest report, always at this path
-<root>/report/history/<date>/             the report of that date, where runs are scheduled
-"""
+"""Where artefacts go: the storage root; ``pipeline/artefacts/layout.py`` names the folders under it."""
 
 import argparse
 import contextlib

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import luigi
 
+from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import discard, read_manifest
 from pipeline.config import TrainSettings, check_keras_backend, refuse
 from pipeline.errors import DamagedArtefactError, HardwareMismatchError
@@ -18,14 +19,12 @@ from tasks import device
 from tasks.process import console
 from tasks.records import Records
 from tasks.settings import IntSetting, time_limit_setting
-from tasks.stage import ArtefactTarget, Stage
+from tasks.stage import Stage
 from tasks.storage import root_folder
+from tasks.target import ArtefactTarget
 
 if TYPE_CHECKING:
     from pipeline.runs.record import RunRecord
-
-# Folder under the storage root where interrupted runs resume from.
-CHECKPOINTS = "checkpoints"
 
 _logger = logging.getLogger(__name__)
 
@@ -33,8 +32,8 @@ _logger = logging.getLogger(__name__)
 class Train(Stage):
     """Section [Train]; the artefact is a run: its record, metrics, weights, model and TensorBoard logs."""
 
-    kind = "runs"
-    entry = "pipeline.training"
+    kind = layout.RUNS
+    entry = "pipeline.training.train"
     packages = ("keras", "numpy", "tensorflow")
     # Of which there is one, if nothing says otherwise: no two runs train at once and spoil each other's times.
     resources = {"accelerator": 1}
@@ -119,10 +118,10 @@ class Train(Stage):
         """Train; everything there is to say stands in the run's record."""
         started = time.perf_counter()
         with console.quiet_imports():
-            from pipeline import training
+            from pipeline.training.train import train
 
         records = self.requires()
-        record = training.train(
+        record = train(
             records.output().folder,
             self.settings,
             folder,
@@ -157,7 +156,7 @@ class Train(Stage):
 
     def checkpoints(self) -> Path:
         """Where an interrupted run goes on from; outside its artefact, which is whole or not there."""
-        return root_folder() / CHECKPOINTS / self.output().folder.name
+        return root_folder() / layout.CHECKPOINTS / self.output().folder.name
 
     def folders(self) -> list[Path]:
         """The run, and the checkpoints it would go on from."""
@@ -179,7 +178,7 @@ def _say_kept(run: str, fallback: str) -> None:
 
 def _track(run: Path, tracking_uri: str) -> None:
     try:
-        from pipeline import tracking
+        from pipeline.runs import tracking
     except ModuleNotFoundError as error:
         _logger.warning("not logged to MLflow: the package %s is not installed; pip install '.[mlflow]'", error.name)
     else:

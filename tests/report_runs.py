@@ -8,8 +8,8 @@ from PIL import Image
 
 import pipeline.report
 from pipeline.artefacts.manifest import write_manifest
-from pipeline.metrics import EXAMPLES_NAME, MISTAKES_NAME
 from pipeline.report import build_report, write_report
+from pipeline.runs.metrics import EXAMPLES_NAME, MISTAKES_NAME
 from pipeline.training.evaluation import judge
 
 TEMPLATES = Path(pipeline.report.__file__).parent / "templates"
@@ -80,7 +80,7 @@ def write_origin(folder: Path, *, code: str = "1", keras: str = "3.15.1", **sett
     identity = {
         "settings": settings,
         "upstream": {},
-        "code": {"pipeline.models": {"baseline_cnn": code}},
+        "code": {"pipeline.networks": {"baseline_cnn": code}},
         "packages": {"keras": keras},
     }
     write_manifest(folder, stage="Train", identity=identity, details={})

@@ -94,11 +94,10 @@ def test_another_backend_of_keras_is_refused_by_the_variables_name():
 
 
 def test_listed_choices_are_the_implemented_ones():
-    from pipeline import models
-    from pipeline.training import recipes
+    from pipeline import networks
 
-    assert set(MODELS) == set(models.NETWORKS)
-    assert set(RECIPES) == set(recipes.RECIPES)
+    assert set(MODELS) == set(networks.NETWORKS)
+    assert set(RECIPES) == set(networks.RECIPES)
 
 
 def test_listed_runners_are_beams():

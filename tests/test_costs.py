@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config import RecordsSettings
-from pipeline.records import RecordLayout
+from pipeline.records.fixed import RecordLayout
 from pipeline.shards import Job
 from pipeline.sources import SourceInfo, synthetic
 from pipeline.stream import InputStream, Split

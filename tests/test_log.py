@@ -17,7 +17,7 @@ from luigi_process import FAST, PROJECT, hear_interrupts
 from pipeline import progress
 from pipeline.errors import DamagedArtefactError
 from tasks import sweep
-from tasks.stage import Visualiser
+from tasks.process.visualiser import Visualiser
 
 INTERRUPTED = "\nInterrupted. Finished stages are kept; run again to resume.\n"
 

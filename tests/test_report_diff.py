@@ -17,7 +17,7 @@ def published(folder, code="1", keras="3.15.1", **settings):
     identity = {
         "settings": {"epochs": 2, "seed": 0, **settings},
         "upstream": {},
-        "code": {"pipeline.models": {"baseline_cnn": code}},
+        "code": {"pipeline.networks": {"baseline_cnn": code}},
         "packages": {"keras": keras},
     }
     write_manifest(folder, stage="Train", identity=identity, details={})
@@ -40,7 +40,7 @@ def test_settings_data_code_versions_hardware_and_metrics_that_differ_are_named_
     assert found[:-1] == [
         ("settings", "seed", 0, 1),
         ("data", "dataset_verified", True, False),
-        ("code", "pipeline.models.baseline_cnn", "1", "2"),
+        ("code", "pipeline.networks.baseline_cnn", "1", "2"),
         ("versions", "keras", "3.15.1", "3.16.0"),
         ("versions", "python", "3.11.7", "3.12.1"),
         ("host", "hostname", "bench", "lab"),

@@ -10,11 +10,11 @@ from luigi_process import FAST
 from report_runs import EPOCH, MISMATCH, NAMES, RUN, SKIPPED, foreign, render, write_origin
 
 from pipeline.artefacts.manifest import write_manifest
-from pipeline.metrics import read_metrics
 from pipeline.report import build_report, details, entries_of, format_table
 from pipeline.report.curves import draw_history
 from pipeline.report.diff import compare_runs
 from pipeline.report.drawing import COLOURS
+from pipeline.runs.metrics import read_metrics
 from pipeline.runs.record import STAGE_PARTS
 
 DIGESTS = {"train": "1" * 64, "test": "2" * 64}
@@ -312,7 +312,7 @@ def test_lines_by_batch_that_only_their_code_tells_apart_are_called_by_their_tim
         write_manifest(
             folder,
             stage="Train",
-            identity={"settings": {}, "upstream": {}, "code": {"pipeline.models": {"f": code}}},
+            identity={"settings": {}, "upstream": {}, "code": {"pipeline.networks": {"f": code}}},
             details={},
         )
         folders.append(folder)

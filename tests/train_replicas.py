@@ -8,8 +8,9 @@ from pathlib import Path
 
 import keras
 
-from pipeline import models, training
+from pipeline import networks
 from pipeline.config import TrainSettings
+from pipeline.training.train import train
 
 
 def without_dropout(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
@@ -28,8 +29,8 @@ def without_dropout(image_shape: tuple[int, int, int], num_labels: int) -> keras
 
 if __name__ == "__main__":
     records, folder, replicas = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-    models.NETWORKS["baseline_cnn"] = without_dropout
-    training.train(
+    networks.NETWORKS["baseline_cnn"] = without_dropout
+    train(
         records,
         TrainSettings(device="cpu", precision="float32", epochs=1, global_batch_size=64, replicas=replicas),
         folder,

@@ -116,7 +116,7 @@ def _imports_of_ours(tree: ast.Module) -> Iterable[str]:
 
 
 def _modules_named(node: ast.ImportFrom) -> Iterable[str]:
-    """``from pipeline import records`` names a module; ``from pipeline.records import x`` a module's content."""
+    """``from pipeline import stream`` names a module, ``from pipeline.stream import x`` a module's content."""
     if node.module != "pipeline":
         yield node.module
     submodules = (f"{node.module}.{alias.name}" for alias in node.names)

@@ -13,7 +13,7 @@ def differences(made_from: Mapping, asked_for: Mapping) -> list[str]:
     """One phrase for each difference between two identities, settings first.
 
     Settings and packages are given with both values, code by module and function, what lies upstream by its path:
-    ``"epochs: 5 → 1"``, ``"pipeline.models.baseline_cnn changed"``, ``"keras 3.15.1 → 3.16.0"``.
+    ``"epochs: 5 → 1"``, ``"pipeline.networks.baseline_cnn changed"``, ``"keras 3.15.1 → 3.16.0"``.
     """
     parts = {
         part: list(_changes(made_from.get(part, {}), asked_for.get(part, {})))

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.metrics import EXPORT_NAME
+from pipeline.runs.metrics import EXPORT_NAME
 from pipeline.runs.untrusted import Count, Figure, Untrusted, checked, read_text
 
 _DIGITS_IN_NAME = 12

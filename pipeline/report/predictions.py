@@ -13,7 +13,7 @@ from PIL import Image
 from pydantic import AfterValidator, model_validator
 
 from pipeline.errors import DamagedArtefactError
-from pipeline.metrics import EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME
+from pipeline.runs.metrics import EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME
 from pipeline.runs.untrusted import Count, Figure, Untrusted, checked, message, read_text
 
 # More than any image-classification dataset has; the matrix of as many would not fit in memory.

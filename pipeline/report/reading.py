@@ -11,8 +11,8 @@ from typing import Any
 from pipeline.artefacts.fingerprint import fingerprint
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.metrics import METRICS_NAME, read_metrics
 from pipeline.report.predictions import read_evaluation
+from pipeline.runs.metrics import METRICS_NAME, read_metrics
 from pipeline.runs.record import SKIPPED, names, read_record
 from pipeline.runs.untrusted import message
 

@@ -1,5 +1,9 @@
 """Runs: what one training leaves in writing (… → training → **run** → report).
 
-record.py      run.json: the one schema of a run, for whoever writes it and whoever reads it
-untrusted.py   a JSON file from anywhere → a checked object, or file and field that are wrong
+record.py       run.json: the one schema of a run, for whoever writes it and whoever reads it
+metrics.py      metrics.jsonl: one row an epoch
+throughput.py   examples per second, compiling epochs left out
+untrusted.py    a JSON file from anywhere → a checked object, or file and field that are wrong
+export.py       the run's network in other forms
+tracking.py     the run in MLflow
 """

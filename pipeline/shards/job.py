@@ -34,13 +34,13 @@ from apache_beam.runners.runner import PipelineRunner, create_runner
 
 from pipeline import progress
 from pipeline.config import RecordsSettings, closest, refuse
-from pipeline.keys import split_sizes
-from pipeline.records import RecordLayout, example_keys, feature_spec
+from pipeline.records.fixed import RecordLayout, example_keys, feature_spec
+from pipeline.records.keys import split_sizes
 from pipeline.shards.order import example_places, shard_bounds
 from pipeline.shards.tfds_metadata import shard_name, write_tfds_metadata
+from pipeline.shards.workers import watching_workers
 from pipeline.sources import CONTENT_DIGESTS, SPLITS, SourceInfo
 from pipeline.sources.blocks import read_batches
-from pipeline.workers import watching_workers
 
 # Examples in one Beam element. Large, because TFDS's files can only be read from their beginning: a block's first
 # example costs reading all before it. Memory does not grow with it, and one block is decoded on all cores.

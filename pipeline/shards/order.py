@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from pipeline.keys import example_key, is_held_out, source_split
+from pipeline.records.keys import example_key, is_held_out, source_split
 
 
 @cache

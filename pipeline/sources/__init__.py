@@ -1,118 +1,16 @@
-"""Sources: where examples come from; the first step of the data's way (source → records → shards → …).
+"""Sources: what examples there are; the first step of the data's way (source → records → shards → …).
 
-One file for each kind of source: ``tfds.py`` (TensorFlow Datasets) and ``synthetic.py`` (the generated stand-in).
-Whatever the kind, a source is a ``SourceInfo`` that says what it holds; ``blocks.py`` reads any range of its splits.
-A range, never a single image, is what travels through the Beam job. ``prepared.py`` tells one prepared copy of a
-dataset from another.
+    source.py      SourceInfo, what a source holds; which source the settings come to
+    tfds.py        TensorFlow Datasets
+    synthetic.py   the generated stand-in
+    blocks.py      any range of a split, read and decoded: what the Beam job calls
+    prepared.py    one prepared copy of a dataset told from another, without an import of TFDS
+    words.py       what is said about them
 
-The stand-in is only taken where the real dataset cannot be had, and every later stage is told: ``SourceInfo.origin``
-is part of the identity of all that is made from it.
+A range, never a single image, is what travels through the Beam job. The stand-in is only taken where the real dataset
+is unavailable, and every later stage knows: ``SourceInfo.origin`` is part of the identity of all that is made from it.
 """
 
-import logging
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from pipeline.sources.source import CONTENT_DIGESTS, SPLITS, SourceInfo, availability, resolve
 
-from pipeline.config import SourceSettings
-from pipeline.errors import DatasetUnavailableError
-from pipeline.sources import words
-
-SPLITS = ("train", "test")
-
-# sha256 of the concatenated, sorted sha256(label byte ‖ pixels) of a split, taken from the dataset's original
-# files: it depends on neither order nor file format. Only a dataset listed here can be verified.
-CONTENT_DIGESTS = {
-    "cifar10": {
-        "train": "d59acf989e068e709ce686cda292672c7b212c08d29d3d3e6d8c3aa99eba6a85",
-        "test": "899683d46c3a8c66fd56e1af12202e69fe5a4517be10b0f68e04c78fe585c57c",
-    }
-}
-
-_logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourceInfo:
-    """What a source holds; nothing in it depends on where the source lies.
-
-    ``image_shape`` is (height, width, channels) of uint8 images; ``num_examples`` maps split → number of examples. Of a
-    prepared dataset ``prepared_as`` is its folder below the one of all datasets, ``prepared_digest`` tells its content
-    from that of another with the same name and version (see prepared.py); both are "" for the stand-in.
-    """
-
-    dataset: str
-    origin: str
-    version: str
-    image_shape: tuple[int, int, int]
-    label_names: tuple[str, ...]
-    num_examples: Mapping[str, int]
-    prepared_as: str = ""
-    prepared_digest: str = ""
-
-    @classmethod
-    def from_json(cls, stored: Mapping) -> "SourceInfo":
-        """The info that ``to_json`` wrote."""
-        return cls(
-            **{**stored, "image_shape": tuple(stored["image_shape"]), "label_names": tuple(stored["label_names"])}
-        )
-
-    def to_json(self) -> dict:
-        """Plain JSON data, equal for equal infos."""
-        return {**asdict(self), "image_shape": list(self.image_shape), "label_names": list(self.label_names)}
-
-
-def resolve(settings: SourceSettings) -> SourceInfo:
-    """Get the dataset that ``settings`` ask for; downloads and prepares it where it is not prepared already.
-
-    Raises:
-        DatasetUnavailableError: ``origin = tfds`` and the dataset cannot be had.
-        SettingsError, UnsupportedDatasetError: the dataset is unknown, or not image classification.
-        DamagedArtefactError: a download's digest is not the expected one.
-    """
-    # Here, where it is needed: whether a source is fresh can be asked without the import.
-    from pipeline.sources import tfds
-
-    if settings.origin == "synthetic":
-        return _stand_in()
-    try:
-        return SourceInfo(origin="tfds", **tfds.prepare(settings.dataset, settings.tfds_data_dir))
-    except DatasetUnavailableError as error:
-        if settings.origin == "tfds":
-            raise
-        _logger.warning(
-            "%s could not be had: %s\nGoing on with the STAND-IN dataset: generated images, not %s. "
-            "Its figures say nothing about %s. The next run tries the real source again.",
-            *(settings.dataset, error, settings.dataset, settings.dataset),
-        )
-        return _stand_in()
-
-
-def availability(settings: SourceSettings) -> str:
-    """How the dataset that ``settings`` ask for would be had, in words; changes nothing.
-
-    Raises:
-        The same as ``resolve``, but for what only a download shows.
-    """
-    from pipeline.sources import tfds
-
-    if settings.origin == "synthetic":
-        return words.STAND_IN_REQUESTED
-    try:
-        return tfds.availability(settings.dataset, settings.tfds_data_dir)
-    except DatasetUnavailableError as error:
-        if settings.origin == "tfds":
-            raise
-        return words.only_stand_in(error)
-
-
-def _stand_in() -> SourceInfo:
-    from pipeline.sources import synthetic
-
-    return SourceInfo(
-        dataset="synthetic",
-        origin="synthetic",
-        version="1",
-        image_shape=synthetic.IMAGE_SHAPE,
-        label_names=synthetic.LABEL_NAMES,
-        num_examples=synthetic.NUM_EXAMPLES,
-    )
+__all__ = ["CONTENT_DIGESTS", "SPLITS", "SourceInfo", "availability", "resolve"]

@@ -14,10 +14,8 @@ import tensorflow as tf
 
 from pipeline import hardware, machine
 from pipeline.config import TrainSettings
-from pipeline.errors import SettingsError
 from pipeline.hardware import Placement
-from pipeline.models import build_model
-from pipeline.training.recipes import make_loss, make_optimizer
+from pipeline.networks import build_network, make_loss, make_optimizer
 
 # Large enough that the cost of calling an execution vanishes, small enough that Ctrl-C is answered in a second.
 STEPS_PER_EXECUTION = 32
@@ -27,8 +25,6 @@ _IN_MEMORY = {"auto": None, "memory": True, "none": False}
 
 # A step holds what each layer puts out until its gradient is made, and the gradients of two layers at a time.
 _STEP_BYTES_PER_ACTIVATION_BYTE = 2.0
-
-_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 _logger = logging.getLogger(__name__)
 
@@ -65,7 +61,7 @@ def compiled_model(
     keras.utils.clear_session()
     keras.utils.set_random_seed(settings.seed)
     with strategy.scope():
-        model = build(manifest, settings.model, computation.precision)
+        model = build_network(manifest, settings.model, computation.precision)
         model.compile(
             optimizer=make_optimizer(
                 settings.recipe,
@@ -100,19 +96,3 @@ def step_bytes(model: keras.Model, examples: int) -> int:
         math.prod(layer.output.shape[1:]) * tf.as_dtype(layer.compute_dtype).size for layer in model.layers
     )
     return int(_STEP_BYTES_PER_ACTIVATION_BYTE * activations * examples)
-
-
-def build(manifest: Mapping, name: str, precision: str) -> keras.Model:
-    """The network for the records' images and labels, in a precision; not compiled.
-
-    Raises:
-        SettingsError: it does not take such images.
-    """
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(_POLICIES[precision])
-    try:
-        return build_model(name, tuple(manifest["feature_spec"]["image"]["shape"]), len(manifest["label_names"]))
-    except ValueError as error:
-        raise SettingsError(f"[Train] model: {error}. Choose another dataset or model.") from error
-    finally:
-        keras.config.set_dtype_policy(before)

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from pipeline.metrics import EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME
+from pipeline.runs.metrics import EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME
 from pipeline.stream import InputStream
 
 CALIBRATION_BINS = 15

@@ -44,7 +44,7 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         SettingsError: there is nothing to verify: a mistaken root must not pass for a valid one.
     """
     with console.quiet_imports():
-        from pipeline.verify import verify_artefact
+        from pipeline.artefacts.verify import verify_artefact
     root = root_folder()
     folders = dict.fromkeys(_artefacts(root))
     if not folders:

@@ -59,7 +59,7 @@ def configure() -> None:
     logging.getLogger("luigi-interface").addHandler(_ExitCode())
     # config.py's own check of the file is stricter: it refuses what Luigi only warns about.
     warnings.simplefilter("ignore", UnconsumedParameterWarning)
-    # TensorFlow's own converter uses it; we do not (see pipeline/export.py).
+    # TensorFlow's own converter uses it; we do not (see pipeline/runs/export.py).
     warnings.filterwarnings("ignore", message=r"\s*Warning: tf\.lite\.Interpreter is deprecated")
     sys.excepthook = _report_uncaught
     interrupt.listen()

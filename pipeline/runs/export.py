@@ -17,10 +17,10 @@ from ai_edge_litert.interpreter import Interpreter
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.metrics import EXPORT_NAME, MODEL_NAME
+from pipeline.networks import build_network
+from pipeline.runs.metrics import EXPORT_NAME, MODEL_NAME
 from pipeline.runs.record import RECORD_NAME
 from pipeline.stream import InputStream, Split
-from pipeline.training.computation import build
 
 SAVED_MODEL_NAME = "saved_model"
 LITERT_NAMES = {"float32": "model-float32.tflite", "int8": "model-int8.tflite"}
@@ -55,7 +55,7 @@ def export(run: Path, records: Path, folder: Path, *, calibration_examples: int)
         why = f"the run was {record['status']}: train it on a device that is there"
         raise DamagedArtefactError(f"{run / MODEL_NAME}: expected a network, found none; {why}.")
     shipped = keras.saving.load_model(run / MODEL_NAME, safe_mode=True)
-    model = build(manifest, record["model"], "float32")
+    model = build_network(manifest, record["model"], "float32")
     model.set_weights(shipped.get_weights())
     train, test = (_stream(records, manifest, name) for name in ("train", "test"))
     _write_saved_model(model, folder / SAVED_MODEL_NAME)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pipeline.models import build_model
+from pipeline.networks import build_model
 
 
 def test_baseline_cnn_is_the_published_network():

@@ -1,6 +1,6 @@
 from report_runs import EPOCH
 
-from pipeline.metrics import append_metrics, read_metrics
+from pipeline.runs.metrics import append_metrics, read_metrics
 
 
 def test_rows_come_back_by_epoch_and_never_as_nan(tmp_path):

@@ -1,18 +1,10 @@
-"""Keras networks, by the name the settings call them (… → stream → training → …).
-
-Every network takes uint8 images and rescales them in its first layer, so that a saved model takes the pixels that
-lie in the records, and ends in float32 probabilities whatever precision it computes in.
-"""
-
-from collections.abc import Callable
+"""The baseline CNN: the network of the tutorials this project grew from (… → stream → training → …)."""
 
 import keras
 
-MIN_IMAGE_SIDE = 8
-
 
 def baseline_cnn(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
-    """Three 2×2 convolutions and one hidden layer: the network of the tutorials this project grew from."""
+    """Three 2×2 convolutions and one hidden layer."""
     layers = keras.layers
     return keras.Sequential(
         [
@@ -35,17 +27,3 @@ def baseline_cnn(image_shape: tuple[int, int, int], num_labels: int) -> keras.Mo
         ],
         name="baseline_cnn",
     )
-
-
-NETWORKS: dict[str, Callable[[tuple[int, int, int], int], keras.Model]] = {"baseline_cnn": baseline_cnn}
-
-
-def build_model(name: str, image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
-    """A new network: uint8 images (batch, height, width, channels) → float32 probabilities (batch, num_labels).
-
-    Raises:
-        ValueError: the images are smaller than the network's three poolings allow.
-    """
-    if min(image_shape[:2]) < MIN_IMAGE_SIDE:
-        raise ValueError(f"{name}: expected images of at least {MIN_IMAGE_SIDE} pixels a side, got {image_shape}")
-    return NETWORKS[name](image_shape, num_labels)

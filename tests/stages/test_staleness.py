@@ -19,23 +19,23 @@ def test_each_kind_of_difference_has_its_words():
     old = {
         "settings": {"epochs": 5, "seed": 0},
         "upstream": {"records": "a" * 64},
-        "code": {"pipeline.models": {"<module>": "1", "f": "1", "g": "1"}},
+        "code": {"pipeline.networks": {"<module>": "1", "f": "1", "g": "1"}},
         "packages": {"keras": "3.15.1"},
     }
     new = {
         "settings": {"seed": 0, "epochs": 1},
         "upstream": {"records": "b" * 64},
-        "code": {"pipeline.models": {"<module>": "2", "f": "2", "h": "1"}},
+        "code": {"pipeline.networks": {"<module>": "2", "f": "2", "h": "1"}},
         "packages": {"keras": "3.16.0"},
     }
     assert differences(old, old) == []
     assert differences(old, new) == [
         "epochs: 5 → 1",
         f"upstream records: {'a' * 12} → {'b' * 12}",
-        "pipeline.models changed",
-        "pipeline.models.f changed",
-        "pipeline.models.g is gone",
-        "pipeline.models.h is new",
+        "pipeline.networks changed",
+        "pipeline.networks.f changed",
+        "pipeline.networks.g is gone",
+        "pipeline.networks.h is new",
         "keras 3.15.1 → 3.16.0",
     ]
 
@@ -93,7 +93,7 @@ def test_nothing_is_stale_in_a_copy_that_was_touched(project):
 
 
 def test_comments_and_docstrings_make_nothing_stale(project):
-    project.edit("pipeline/models.py", '"""Keras networks', '# A comment.\n"""Networks')
+    project.edit("pipeline/networks/baseline_cnn.py", '"""The baseline CNN', '# A comment.\n"""A network')
     project.edit("pipeline/shards/order.py", "def shard_bounds(", "# Why not.\ndef shard_bounds(")
     assert project.stale() == {}
 
@@ -124,7 +124,7 @@ def test_a_setting_makes_stale_what_depends_on_it(first_run, args, stages, reaso
 @pytest.mark.parametrize(
     ("name", "old", "new", "stages", "reason"),
     [
-        ("pipeline/models.py", "Dropout(0.3", "Dropout(0.31", STAGES[2:], "pipeline.models.baseline_cnn changed"),
+        ("pipeline/networks/baseline_cnn.py", "Dropout(0.3", "Dropout(0.31", STAGES[2:], ".baseline_cnn changed"),
         ("pipeline/shards/order.py", "digest_size=8", "digest_size=7", STAGES[1:], "order.example_order changed"),
         ("pipeline/report/wording.py", "test accuracy on", "accuracy on", STAGES[3:], "wording._verdict_on"),
         ("pipeline/report/templates/report.md.j2", "#", "##", STAGES[3:], "templates/report.md.j2 changed"),

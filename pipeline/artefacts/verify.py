@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from pipeline.artefacts.manifest import check_contents, read_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.records import parse_batch
+from pipeline.records.fixed import parse_batch
 from pipeline.stream import Split
 
 _READ_BATCH = 1_000

@@ -12,12 +12,12 @@ pytest.importorskip("ai_edge_litert", reason="the optional packages of export ar
 
 import tensorflow as tf
 from luigi_process import FAST
-from test_training import run
+from training_runs import run
 
-from pipeline import export
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.metrics import EXPORT_NAME, MODEL_NAME
+from pipeline.runs import export
+from pipeline.runs.metrics import EXPORT_NAME, MODEL_NAME
 from pipeline.sources import synthetic
 from pipeline.stream import InputStream, Split
 

@@ -14,7 +14,7 @@ import google_crc32c
 import numpy as np
 import tensorflow as tf
 
-from pipeline.keys import INDEX_DIGITS, example_key
+from pipeline.records.keys import INDEX_DIGITS, example_key
 
 # TFRecord's frame: uint64 length and uint32 masked CRC-32C of it before the record, uint32 masked CRC-32C after it.
 _HEAD_BYTES = 12

@@ -14,11 +14,11 @@ from tfrecord import crc32c, parse_example, read_records
 
 from pipeline import shards, sources
 from pipeline.artefacts.manifest import read_manifest
+from pipeline.artefacts.verify import verify_artefact
 from pipeline.config import RecordsSettings, SourceSettings
 from pipeline.errors import SettingsError
-from pipeline.keys import example_key
+from pipeline.records.keys import example_key
 from pipeline.sources import CONTENT_DIGESTS, SourceInfo, synthetic
-from pipeline.verify import verify_artefact
 
 # Of the shards of ``small_records``: a change here is a change of every artefact.
 SMALL_SHARDS_SHA256 = "e2bafb74839fda67b1218bc08d3225e9baaaf943c27b4378d13e19941910a4da"

@@ -8,7 +8,7 @@ from report_runs import EPOCH, RUN, SKIPPED, write_evaluation
 
 mlflow = pytest.importorskip("mlflow", reason="the optional package of MLflow is not installed")
 
-from pipeline import tracking  # noqa: E402
+from pipeline.runs import tracking  # noqa: E402
 
 MORE = {"status": "finished", "scale_learning_rate": "none", "replicas": 1}
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.metrics import EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME
-from pipeline.models import build_model
+from pipeline.networks import build_model
+from pipeline.networks.recipes import make_loss
+from pipeline.runs.metrics import EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME
 from pipeline.stream import InputStream, Split
 from pipeline.training import evaluation
 from pipeline.training.evaluation import (
@@ -24,7 +25,6 @@ from pipeline.training.evaluation import (
     judge,
     predict,
 )
-from pipeline.training.recipes import make_loss
 
 LABELS = 4
 label = st.integers(0, LABELS - 1)

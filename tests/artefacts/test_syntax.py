@@ -11,7 +11,7 @@ import pytest
 from pipeline.artefacts import syntax
 from pipeline.artefacts.syntax import definition_digests
 
-PROJECT = Path(__file__).resolve().parent.parent
+PROJECT = Path(__file__).resolve().parents[2]
 
 # What the trees of Python 3.11, 3.12 and 3.13 differ in, and what a module of ours is likely to hold. (A raw text.)
 SAMPLE = r'''

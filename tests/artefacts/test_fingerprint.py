@@ -97,9 +97,13 @@ def test_a_changed_constant_counts(package):
 
 def test_the_real_stages_reach_what_they_use():
     read_module.cache_clear()
-    assert {"pipeline.shards", "pipeline.records", "pipeline.sources.tfds"} <= code_digests("pipeline.shards").keys()
-    assert {"pipeline.stream", "pipeline.models", "pipeline.hardware"} <= code_digests("pipeline.training").keys()
-    assert "pipeline.shards" not in code_digests("pipeline.training")
+    assert {"pipeline.shards", "pipeline.records.fixed", "pipeline.sources.tfds"} <= code_digests(
+        "pipeline.shards"
+    ).keys()
+    assert {"pipeline.stream", "pipeline.networks", "pipeline.hardware"} <= code_digests(
+        "pipeline.training.train"
+    ).keys()
+    assert "pipeline.shards" not in code_digests("pipeline.training.train")
     assert any(name.startswith("templates/") for name in code_digests("pipeline.report")["pipeline.report"])
 
 

@@ -58,7 +58,7 @@ def test_a_new_setting_is_a_parameter_in_mlflow(wider, make_run, tmp_path, monke
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     import mlflow
 
-    from pipeline import tracking
+    from pipeline.runs import tracking
 
     store = (tmp_path / "mlruns").as_uri()
     run_id = tracking.log_run(make_run(dropout=0.4), tracking_uri=store)
@@ -145,4 +145,4 @@ def test_every_field_says_what_it_is():
 def test_no_other_module_lists_settings_by_name():
     listed = '"scale_learning_rate"'
     readers = [path for room in ("report", "unattended") for path in Path("pipeline", room).rglob("*.py")]
-    assert not [str(path) for path in [*readers, Path("pipeline/tracking.py")] if listed in path.read_text()]
+    assert not [str(path) for path in [*readers, Path("pipeline/runs/tracking.py")] if listed in path.read_text()]

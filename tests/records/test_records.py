@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from tfrecord import parse_example, read_records
 
-from pipeline.records import RecordLayout, example_key, example_keys, feature_spec, parse_batch, serialize
+from pipeline.records.fixed import RecordLayout, example_key, example_keys, feature_spec, parse_batch, serialize
 
 
 @st.composite

@@ -1,0 +1,18 @@
+"""Layout: the names of the folders under the storage root, in one place.
+
+<root>/source/<dataset>-<fingerprint>/      what the source holds
+<root>/records/<dataset>-<fingerprint>/     sharded TFRecords
+<root>/runs/<model>-<fingerprint>/          one trained run
+<root>/checkpoints/<model>-<fingerprint>/   what that run resumes from, until it is published
+<root>/exports/<model>-<fingerprint>/       that run in other forms, where it was asked for
+<root>/report/                              the newest report, always at this path
+<root>/report/history/<date>/               the report of that date, where runs are scheduled
+"""
+
+SOURCE = "source"
+RECORDS = "records"
+RUNS = "runs"
+CHECKPOINTS = "checkpoints"
+EXPORTS = "exports"
+REPORT = "report"
+DATED_REPORTS = f"{REPORT}/history"

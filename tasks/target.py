@@ -1,0 +1,72 @@
+"""Target: an artefact's folder, and how it stands to what is asked for now."""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import luigi
+
+from pipeline.artefacts.fingerprint import fingerprint
+from pipeline.artefacts.manifest import MANIFEST_NAME, check_files, read_manifest, unreadable
+from pipeline.artefacts.staleness import differences
+from pipeline.errors import DamagedArtefactError, UnreadableArtefactError
+
+
+@dataclass(frozen=True)
+class Condition:
+    """How an artefact stands to what is asked for: fresh, or why not: stale, missing, damaged or unreadable."""
+
+    state: str
+    reasons: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return ": ".join([self.state, "; ".join(self.reasons)] if self.reasons else [self.state])
+
+
+class ArtefactTarget(luigi.Target):
+    """A folder with a valid manifest whose fingerprint is that of the identity asked for."""
+
+    def __init__(self, folder: Path, identity: Mapping, *, shared: bool = False) -> None:
+        """``shared``: other files may lie beside the artefact's own."""
+        self.folder = folder
+        self.identity = identity
+        self.expected = fingerprint(identity)
+        self.shared = shared
+
+    def exists(self) -> bool:
+        """Whether the artefact is there, valid, and made from what was asked for."""
+        return self.condition().state == "fresh"
+
+    def condition(self) -> Condition:
+        """How the artefact stands; a missing one is compared with the newest of its kind, to say what changed."""
+        try:
+            if not self.folder.is_dir():
+                return self._against_newest()
+            manifest = read_manifest(self.folder)
+            check_files(self.folder, manifest, shared=self.shared)
+        except (UnreadableArtefactError, PermissionError) as error:
+            error = error if isinstance(error, UnreadableArtefactError) else unreadable(self.folder)
+            return Condition("unreadable", (str(error),))
+        except DamagedArtefactError as error:
+            return Condition("damaged", (str(error),))
+        if manifest["fingerprint"] != self.expected:
+            return Condition("stale", tuple(differences(manifest["identity"], self.identity)))
+        return Condition("fresh")
+
+    def _against_newest(self) -> Condition:
+        others = []
+        for path in self.folder.parent.glob(f"[!.]*/{MANIFEST_NAME}"):
+            with contextlib.suppress(DamagedArtefactError):
+                others.append(read_manifest(path.parent))
+        if not others:
+            return Condition("missing")
+        newest = max(others, key=lambda manifest: manifest["created_at"])
+        return Condition("stale", tuple(differences(newest["identity"], self.identity)))
+
+    def manifest(self) -> dict:
+        """The artefact's manifest."""
+        return read_manifest(self.folder)
+
+    def __str__(self) -> str:
+        return str(self.folder)

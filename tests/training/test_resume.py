@@ -1,0 +1,143 @@
+import pytest
+from training_runs import run
+
+from pipeline.report.reading import read_run
+from pipeline.report.scenarios import scenarios
+from pipeline.report.wording import remarks
+from pipeline.runs.metrics import METRICS_NAME, read_metrics
+from pipeline.training import loop
+from pipeline.training import train as training
+
+
+class Killed(Exception):
+    """Stands for a kill: nothing of ours catches it."""
+
+
+@pytest.fixture
+def run_killed_after(small_records, tmp_path, monkeypatch):
+    """A function that trains until the checkpoint of an epoch is there; it lies in tmp_path / "checkpoints"."""
+
+    def train(epochs_done, **settings):
+        report = loop._report
+
+        def kill(row, epochs):
+            if row["epoch"] == epochs_done:
+                raise Killed
+            return report(row, epochs)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "_report", kill)
+            with pytest.raises(Killed):
+                run(small_records, tmp_path / f"killed-{epochs_done}", checkpoints=tmp_path / "checkpoints", **settings)
+
+    return train
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epochs_done", [1, 2])
+def test_a_resumed_run_ends_with_the_same_weights(trained, small_records, tmp_path, run_killed_after, epochs_done):
+    folder, whole = trained
+    run_killed_after(epochs_done)
+    resumed = run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints")
+    weights = [(path / training.WEIGHTS_NAME).read_bytes() for path in (folder, tmp_path / "resumed")]
+    assert weights[0] == weights[1]
+    assert (whole["epochs_restored"], resumed["epochs_restored"]) == (0, epochs_done)
+    rows = [read_metrics(path / METRICS_NAME) for path in (folder, tmp_path / "resumed")]
+    assert [row["val_loss"] for row in rows[0]] == [row["val_loss"] for row in rows[1]]
+
+
+@pytest.mark.slow
+def test_each_process_of_a_run_is_a_segment_and_its_compiling_epoch_no_measure_of_throughput(
+    small_records, tmp_path, run_killed_after, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr("socket.gethostname", lambda: "first")
+        patch.setattr("pipeline.hardware.receipt.find_doubts", lambda *_: ["nothing was seen"])
+        run_killed_after(1, epochs=5)
+    run_killed_after(3, epochs=5)
+    record = run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints", epochs=5)
+    segments = record["segments"]
+    assert [(one["first_epoch"], one["last_epoch"]) for one in segments] == [(1, 1), (2, 3), (4, 5)]
+    assert [one["hostname"] for one in segments] == ["first", *[record["hostname"]] * 2]
+    assert [one["device_verified"] for one in segments] == [False, True, True]
+    assert [one["receipt"]["doubts"] for one in segments] == [["nothing was seen"], [], []]
+    assert record["receipt"]["device_verified"] is True
+    assert record["device_verified"] is False, "of the first epoch's hardware nothing was seen"
+    seconds = [row["train_seconds"] for row in read_metrics(tmp_path / "resumed" / METRICS_NAME)]
+    mean = (seconds[2] + seconds[4]) / 2
+    assert record["examples_per_second"] == pytest.approx(12 * 32 / mean, rel=0.01)
+    assert record["train_seconds"] == pytest.approx(sum(seconds), abs=1e-3)
+    parts = record["time_breakdown"]
+    assert parts["step_seconds"] * 12 == pytest.approx(mean, rel=0.01)
+    # Of all processes, as the seconds of training are.
+    assert parts["training_seconds"] == pytest.approx(record["train_seconds"], rel=0.02)
+    assert parts["evaluation_seconds"] >= record["evaluation_seconds"]
+    (row,) = scenarios([read_run(tmp_path / "resumed")])
+    assert row["epoch_seconds"]["mean"] == pytest.approx(mean)
+
+
+@pytest.mark.slow
+def test_a_run_resumed_after_its_last_epoch_is_of_the_host_that_trained_it(
+    small_records, tmp_path, run_killed_after, monkeypatch
+):
+    from pipeline.hardware import probe
+
+    measure = probe.measure
+    with monkeypatch.context() as patch:
+        patch.setattr("socket.gethostname", lambda: "first")
+        patch.setattr(probe, "measure", lambda *how: measure(*how) | {"convolution_flops_per_second": 7.0})
+        run_killed_after(1, epochs=1)
+    record = run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints", epochs=1)
+    assert (record["hostname"], record["finished_on"]) == ("first", training.socket.gethostname())
+    (segment,) = record["segments"]
+    assert (segment["hostname"], segment["receipt"]) == ("first", record["receipt"])
+    assert record["reference_flops_per_second"] == 7.0
+    read = read_run(tmp_path / "resumed")
+    assert read["resumed"] == [{"epoch": 2, "hostname": record["finished_on"]}]
+    assert remarks(read)[-1] == f"resumed on {record['finished_on']} after the last epoch"
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_another_computation_is_refused_and_said_so(small_records, tmp_path, run_killed_after, caplog):
+    run_killed_after(1)
+    again = run(small_records, tmp_path / "again", checkpoints=tmp_path / "checkpoints", precision="bfloat16")
+    assert again["epochs_restored"] == 0
+    assert [(one["first_epoch"], one["last_epoch"]) for one in again["segments"]] == [(1, 2)]
+    assert "training starts over: precision was 'float32', is 'bfloat16'" in caplog.text
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_another_device_is_refused_and_said_so(
+    small_records, tmp_path, run_killed_after, monkeypatch, caplog
+):
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.machine.cpu_model", lambda: "another processor")
+        run_killed_after(1)
+    again = run(small_records, tmp_path / "again", checkpoints=tmp_path / "checkpoints")
+    assert again["epochs_restored"] == 0
+    assert "training starts over: device_name was 'another processor" in caplog.text
+
+
+@pytest.mark.slow
+def test_a_damaged_checkpoint_is_left_out(small_records, tmp_path, caplog):
+    checkpoints = tmp_path / "checkpoints"
+    run(small_records, tmp_path / "a", checkpoints=checkpoints)
+    state = checkpoints / "epoch-000002" / "state.safetensors"
+    content = bytearray(state.read_bytes())
+    content[-1] ^= 1
+    state.write_bytes(content)
+    again = run(small_records, tmp_path / "b", checkpoints=checkpoints)
+    assert again["epochs_restored"] == 0
+    assert "state.safetensors: manifest lists sha256" in caplog.text
+
+
+@pytest.mark.slow
+def test_another_runs_checkpoint_is_not_taken(small_records, tmp_path):
+    from pipeline.artefacts.manifest import write_manifest
+
+    checkpoints = tmp_path / "checkpoints"
+    run(small_records, tmp_path / "a", checkpoints=checkpoints)
+    folder = checkpoints / "epoch-000002"
+    (folder / "manifest.json").unlink()
+    write_manifest(folder, stage="checkpoint", identity={"run": "e" * 64, "epoch": 2}, details={})
+    assert run(small_records, tmp_path / "b", checkpoints=checkpoints)["epochs_restored"] == 0

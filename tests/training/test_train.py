@@ -1,0 +1,227 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import training_runs
+from safetensors.numpy import load_file
+from training_runs import run
+
+from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.runs.metrics import EVALUATION_NAME, METRICS_NAME, MISTAKES_NAME, read_metrics
+from pipeline.runs.record import RECORD_NAME
+from pipeline.sources import synthetic
+from pipeline.training import summaries
+from pipeline.training import train as training
+
+
+def test_a_run_leaves_its_record(trained):
+    folder, record = trained
+    assert json.loads((folder / RECORD_NAME).read_text()) == record
+    assert record["requested_dataset"] == "cifar10"
+    assert record["dataset"] == "synthetic"
+    assert record["dataset_verified"] is False
+    assert record["effective_device"] == "cpu"
+    assert record["steps_per_epoch"] == 403 // 32
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("cache", "in_memory"), [("memory", True), ("none", False)])
+def test_the_cache_is_where_the_settings_want_it(small_records, tmp_path, cache, in_memory):
+    assert run(small_records, tmp_path / "a", epochs=1, cache=cache)["input_in_memory"] is in_memory
+
+
+def test_metrics_have_a_row_for_each_epoch_and_agree_with_the_record(trained):
+    folder, record = trained
+    rows = read_metrics(folder / METRICS_NAME)
+    assert [row["epoch"] for row in rows] == [1, 2]
+    assert record["val_accuracy"] == rows[-1]["val_accuracy"]
+    assert record["first_epoch_seconds"] == rows[0]["train_seconds"]
+    assert record["train_seconds"] == pytest.approx(sum(row["train_seconds"] for row in rows))
+    # The first, compiling epoch is left out of the throughput.
+    assert record["examples_per_second"] == pytest.approx(12 * 32 / rows[1]["train_seconds"], rel=0.01)
+
+
+def test_the_saved_model_is_the_trained_one(trained):
+    folder, record = trained
+    model = keras.saving.load_model(folder / training.MODEL_NAME, safe_mode=True)
+    saved, loaded = load_file(folder / training.WEIGHTS_NAME), training.named_weights(model)
+    assert len(saved) == 10
+    assert saved.keys() == loaded.keys()
+    for name in saved:
+        np.testing.assert_array_equal(loaded[name], saved[name])
+    images, labels = synthetic.draw_block("test", 0, 101)
+    accuracy = (model.predict(images, verbose=0).argmax(axis=1) == labels).mean()
+    assert accuracy == pytest.approx(record["val_accuracy"], abs=1e-6)
+
+
+def test_tensorboard_has_train_and_test_scalars(trained):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    folder, _ = trained
+    for name in ("train", "test"):
+        path = folder / summaries.TENSORBOARD_NAME / name
+        events = EventAccumulator(str(path), size_guidance={"tensors": 0}).Reload()
+        assert [event.step for event in events.Tensors("epoch_accuracy")] == [1, 2]
+
+
+def test_tensorboard_has_hyper_parameters_and_the_images_of_mistakes(trained):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams import metadata
+
+    folder, record = trained
+    events = EventAccumulator(str(folder / summaries.TENSORBOARD_NAME), size_guidance={"tensors": 0}).Reload()
+    started = events.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content
+    found = metadata.parse_session_start_info_plugin_data(started).hparams
+    assert found["global_batch_size"].number_value == 32
+    assert found["recipe"].string_value == record["recipe"]
+    (images,) = events.Tensors("mistakes")
+    width, height, *pngs = images.tensor_proto.string_val
+    assert (width, height) == (b"32", b"32")
+    facts = json.loads((folder / EVALUATION_NAME).read_text())
+    sheet = tf.io.decode_png((folder / MISTAKES_NAME).read_bytes()).numpy()
+    assert len(pngs) == len(facts["mistakes"])
+    np.testing.assert_array_equal(tf.io.decode_png(pngs[0]), sheet[:32, :32])
+
+
+def test_the_evaluation_agrees_with_the_record(trained):
+    folder, record = trained
+    facts = json.loads((folder / EVALUATION_NAME).read_text())
+    assert facts["accuracy"] == pytest.approx(record["val_accuracy"], abs=1e-6)
+
+
+@pytest.mark.slow
+def test_the_profiler_traces_the_steps_asked_for_and_changes_no_weight(trained, small_records, tmp_path):
+    folder, _ = trained
+    run(small_records, tmp_path / "b", profile_steps=3)
+    assert list((tmp_path / "b").glob("tensorboard/plugins/profile/*/*.xplane.pb"))
+    weights = [(path / training.WEIGHTS_NAME).read_bytes() for path in (folder, tmp_path / "b")]
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.slow
+def test_the_same_seed_trains_the_same_weights(trained, small_records, tmp_path):
+    folder, _ = trained
+    run(small_records, tmp_path / "b")
+    same = (tmp_path / "b" / training.WEIGHTS_NAME).read_bytes()
+    assert same == (folder / training.WEIGHTS_NAME).read_bytes()
+    run(small_records, tmp_path / "c", seed=1)
+    assert same != (tmp_path / "c" / training.WEIGHTS_NAME).read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["baseline", "lamb"])
+def test_training_learns(small_records, tmp_path, recipe):
+    record = run(small_records, tmp_path / "a", epochs=12, recipe=recipe)
+    losses = [row["loss"] for row in read_metrics(tmp_path / "a" / METRICS_NAME)]
+    assert losses[-1] < losses[0]
+    assert record["recipe"] == recipe
+
+
+@pytest.mark.slow
+def test_the_network_is_not_evaluated_twice_after_the_last_epoch(small_records, tmp_path, monkeypatch):
+    passes = []
+    for name in ("evaluate", "predict"):
+        method = getattr(keras.Model, name)
+        monkeypatch.setattr(
+            keras.Model,
+            name,
+            lambda model, *args, _name=name, _method=method, **how: (
+                passes.append(_name) or _method(model, *args, **how)
+            ),
+        )
+    run(small_records, tmp_path / "a")
+    assert passes == ["evaluate", "predict"], "one of them after each of two epochs"
+
+
+@pytest.mark.slow
+def test_a_batch_that_will_not_fit_into_memory_is_said_before_the_first_step(
+    small_records, tmp_path, monkeypatch, caplog
+):
+    run(small_records, tmp_path / "a", epochs=1)
+    assert "global_batch_size" not in caplog.text
+    monkeypatch.setattr("pipeline.machine.free_memory_bytes", lambda: 5_000_000)
+    run(small_records, tmp_path / "b", epochs=1, cache="memory")
+    # 32 images, of which each takes about 632 kB in float32.
+    assert "a step on 32 images takes about 0.0 GB of memory" in caplog.text
+    assert "Up to 7 would fit." in caplog.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jit_compile", ["false", "true"])
+def test_the_receipt_is_of_the_runs_own_train_function_and_looking_changes_no_weight(
+    small_records, tmp_path, monkeypatch, jit_compile
+):
+    settings = {"epochs": 1, "jit_compile": jit_compile}
+    placement = run(small_records, tmp_path / "seen", **settings)["receipt"]["placement"]
+    assert placement["observed"] == "train_function"
+    assert placement["computation_devices"] == placement["variable_devices"]
+    monkeypatch.setattr(training.hardware, "observe_training", lambda model: [])
+    assert run(small_records, tmp_path / "unseen", **settings)["receipt"]["placement"]["observed"] == "probe"
+    seen, unseen = (load_file(tmp_path / name / training.WEIGHTS_NAME) for name in ("seen", "unseen"))
+    for name, weight in seen.items():
+        np.testing.assert_array_equal(weight, unseen[name])
+
+
+def test_a_missing_device_is_skipped_with_its_reason_and_no_figures(small_records, tmp_path):
+    record = run(small_records, tmp_path / "a", device="tpu", tpu_address="grpc://127.0.0.1:9", on_mismatch="skip")
+    assert json.loads((tmp_path / "a" / RECORD_NAME).read_text()) == record
+    assert (record["status"], record["requested_device"], record["effective_device"]) == ("skipped", "tpu", "none")
+    assert "does not answer" in record["mismatch"]["cause"]
+    assert record["device_verified"] is False
+    assert {record[name] for name in ("val_accuracy", "train_seconds", "examples_per_second")} == {None}
+
+
+@pytest.mark.slow
+def test_a_fallback_trains_and_says_what_was_requested(small_records, tmp_path):
+    settings = {"device": "tpu", "tpu_address": "grpc://127.0.0.1:9", "on_mismatch": "fallback", "epochs": 1}
+    record = run(small_records, tmp_path / "a", **settings)
+    assert (record["requested_device"], record["effective_device"]) == ("tpu", "cpu")
+    assert record["device_verified"] is True
+    assert "does not answer" in record["mismatch"]["cause"]
+    assert record["receipt"]["mismatch"] == record["mismatch"]
+
+
+@pytest.mark.slow
+def test_any_number_of_replicas_trains_to_the_same_weights(small_records, tmp_path):
+    # Processes of their own: logical devices are laid out once in each.
+    script = Path(training_runs.__file__).with_name("train_replicas.py")
+    processes = {}
+    for replicas in (1, 2, 4, 8):
+        (tmp_path / str(replicas)).mkdir()
+        command = [sys.executable, script, small_records, tmp_path / str(replicas), replicas]
+        processes[replicas] = subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE, text=True)
+    weights = {}
+    for replicas, process in processes.items():
+        _, said = process.communicate()
+        assert process.returncode == 0, said
+        record = json.loads((tmp_path / str(replicas) / RECORD_NAME).read_text())
+        assert (record["num_replicas"], record["device_verified"]) == (replicas, True)
+        assert record["receipt"]["placement"]["observed"] == "train_function"
+        assert len(record["receipt"]["placement"]["computation_devices"]) == replicas
+        weights[replicas] = load_file(tmp_path / str(replicas) / training.WEIGHTS_NAME)
+    for replicas in (2, 4, 8):
+        for name, weight in weights[1].items():
+            np.testing.assert_allclose(weights[replicas][name], weight, rtol=1e-4, atol=1e-6)
+
+
+def test_a_damaged_shard_is_refused_before_the_first_step(small_records, tmp_path):
+    import shutil
+
+    copy = shutil.copytree(small_records, tmp_path / "records")
+    shard = next(copy.glob("*-train.tfrecord-00001-*"))
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(DamagedArtefactError, match=f"{shard.name}: manifest lists sha256"):
+        run(copy, tmp_path / "run")
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_batch_larger_than_the_split_is_refused(small_records, tmp_path):
+    with pytest.raises(SettingsError, match="at most the 403 examples"):
+        run(small_records, tmp_path / "run", global_batch_size=404)

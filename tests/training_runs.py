@@ -1,0 +1,18 @@
+from pipeline.config import TrainSettings
+from pipeline.training import train as training
+
+SETTINGS = {"epochs": 2, "global_batch_size": 32, "device": "cpu", "precision": "float32"}
+
+
+def run(records, folder, *, checkpoints=None, **settings):
+    folder.mkdir()
+    options = TrainSettings(**{**SETTINGS, **settings})
+    record = training.train(
+        records,
+        options,
+        folder,
+        requested_dataset="cifar10",
+        fingerprint="f" * 64,
+        checkpoints=checkpoints or folder.with_name(f"{folder.name}-checkpoints"),
+    )
+    return record.model_dump(mode="json")
