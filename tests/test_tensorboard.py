@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 from luigi_process import PROJECT
-from test_training import run
+from training_runs import run
 
 WAIT_SECONDS = 120
 PROFILED_STEPS = 3
