@@ -36,6 +36,8 @@ RUNNERS = (
     "TestDirectRunner",
     "TestDataflowRunner",
 )
+RESIZE = ("crop", "pad", "stretch")
+ENCODINGS = ("auto", "raw", "jpeg", "png")
 MODELS = ("baseline_cnn",)
 RECIPES = ("baseline", "onecycle", "lamb")
 DEVICES = ("auto", "cpu", "gpu", "tpu")
@@ -62,6 +64,7 @@ MAX_GLOBAL_BATCH_SIZE = 1_000_000
 MAX_SEED = 2**31 - 1
 MAX_SHARDS = 99_999
 MAX_REPLICAS = 64
+MAX_IMAGE_SIZE = 4_096
 # A trace of more is larger than the profiler's tools open.
 MAX_PROFILE_STEPS = 1_000
 # Beyond it nothing is a regression.
@@ -152,6 +155,7 @@ class SourceSettings(StageSettings):
 
     dataset: str = "cifar10"
     origin: str = "auto"
+    test_share: float = 0.2
     tfds_data_dir: str = ""
 
     def __post_init__(self) -> None:
@@ -159,6 +163,9 @@ class SourceSettings(StageSettings):
         if not re.fullmatch(r"[a-z][a-z0-9_]*(/[A-Za-z0-9_.-]+)?", self.dataset):
             refuse("Source", "dataset", "a TensorFlow Datasets name such as cifar10 or mnist", self.dataset)
         _one_of("Source", "origin", ORIGINS, self.origin)
+        # Not a number compares false with everything.
+        if not 0 < self.test_share < 1:
+            refuse("Source", "test_share", "a number between 0 and 1", self.test_share)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +177,9 @@ class RecordsSettings(StageSettings):
     train_shards: int = 16
     test_shards: int = 4
     validation_share: float = 0.0
+    image_size: int = 0
+    resize: str = "crop"
+    encoding: str = "auto"
     seed: int = 0
     runner: str = "FnApiRunner"
     runner_options: str = ""
@@ -181,6 +191,9 @@ class RecordsSettings(StageSettings):
         # Not a number compares false with everything.
         if not 0 <= self.validation_share < 1:
             refuse("Records", "validation_share", "a number from 0 up to but not including 1", self.validation_share)
+        _in_range("Records", "image_size", self.image_size, 0, MAX_IMAGE_SIZE)
+        _one_of("Records", "resize", RESIZE, self.resize)
+        _one_of("Records", "encoding", ENCODINGS, self.encoding)
         _in_range("Records", "seed", self.seed, 0, MAX_SEED)
         _check_runner(self.runner)
         self.beam_flags()

@@ -1,13 +1,13 @@
-"""Input stream: shards to a batched tf.data.Dataset of uint8 images (… → shards → stream → training → …).
+"""Input stream: shards to a batched tf.data.Dataset of uint8 images (… → shards → **stream** → training → …).
 
-All records of a split have one length, so a shard is an array of rows, and images and labels are columns of it: taken
-apart by array slices, with no work per record. Pixels stay uint8, a quarter of the bytes of float32, until the model
-rescales them on the device.
+Where all records of a split have one length, a shard is an array of rows, and images and labels are columns of it:
+taken apart by array slices, with no work per record. Encoded images are parsed and decoded a batch at a time. Pixels
+stay uint8, a quarter of the bytes of float32, until the model rescales them on the device.
 
-A split that fits in memory is read once. Each epoch is then a new permutation of all its examples, drawn from
-(seed, epoch), and each batch one gather. A larger split is read anew each epoch: shards in a seeded order, then a
-shuffle buffer. Either way an epoch's order depends on the seed and the epoch alone, so a run that is resumed sees the
-batches it would have seen.
+A split whose pixels fit in memory is read, and decoded, once. Each epoch is then a new permutation of all its examples,
+drawn from (seed, epoch), and each batch one gather. A larger split is read anew each epoch: shards in a seeded order,
+then a shuffle buffer. Either way an epoch's order depends on the seed and the epoch alone, so a run that is resumed
+sees the batches it would have seen.
 
 The checksum of each record is left to ``make verify``: training checks the sha256 of every file before its first step.
 """
@@ -23,7 +23,11 @@ import tensorflow as tf
 
 from pipeline import machine
 from pipeline.errors import DamagedArtefactError
-from pipeline.records.fixed import RecordLayout
+from pipeline.records.example import parse_batch
+from pipeline.records.features import IMAGE, LABEL, FeatureSpec, is_fixed, spec_from_json
+from pipeline.records.fixed import FixedLayout
+from pipeline.records.form import ImageForm
+from pipeline.records.images import decode
 
 # Share of the memory free at the start that a split's pixels may take; the rest is for the model and the runtime.
 MEMORY_SHARE = 0.5
@@ -34,6 +38,8 @@ AHEAD_BYTES = 256 * 2**20
 SHUFFLE_BUFFER_EXAMPLES = 10_000
 _READ_BUFFER_BYTES = 8 * 2**20
 _ALIGNMENT = 64
+# Encoded images that are decoded at once: small enough to stay in the processor's cache.
+_DECODE_BATCH = 64
 # Batches made ahead where they are small (400 kB each for CIFAR-10): enough to cover one call of several training
 # steps. Where they are large a step takes long, and the least that lets the next be made meanwhile will do.
 _MOST_BATCHES_AHEAD, _LEAST_BATCHES_AHEAD = 32, 2
@@ -41,11 +47,19 @@ _MOST_BATCHES_AHEAD, _LEAST_BATCHES_AHEAD = 32, 2
 
 @dataclass(frozen=True)
 class Split:
-    """One split of published records: its shard files in order, number of examples, and how a record is laid out."""
+    """One split of published records.
 
+    ``files``: its shards in order; ``image_shape``: (height, width, channels) of what the stream gives; ``form``: how
+    images are stored; ``layout``: how a record is, where all have one length, else None.
+    """
+
+    name: str
     files: tuple[str, ...]
     num_examples: int
-    layout: RecordLayout
+    image_shape: tuple[int, int, int]
+    form: ImageForm
+    spec: FeatureSpec
+    layout: FixedLayout | None
 
     @classmethod
     def of_manifest(cls, folder: Path, manifest: Mapping, split: str) -> "Split":
@@ -55,11 +69,26 @@ class Split:
             key=lambda entry: entry["shard_index"],
         )
         files = tuple(str(folder / shard["name"]) for shard in shards)
-        return cls(files, manifest["splits"][split]["num_examples"], RecordLayout.of_manifest(manifest, split))
+        spec, image = spec_from_json(manifest["feature_spec"]), manifest["image"]
+        return cls(
+            name=split,
+            files=files,
+            num_examples=manifest["splits"][split]["num_examples"],
+            image_shape=tuple(image["shape"]),
+            form=ImageForm(image["size"], image["resize"], image["encoding"]),
+            spec=spec,
+            layout=FixedLayout.of_manifest(manifest, split) if is_fixed(spec) else None,
+        )
 
     def pixel_bytes(self) -> int:
-        """Bytes of all images."""
-        return self.num_examples * math.prod(self.layout.image_shape)
+        """Bytes of all images, decoded."""
+        return self.num_examples * math.prod(self.image_shape)
+
+    def record_bytes(self) -> int:
+        """About the bytes of one record as it waits to be shuffled."""
+        if self.layout is not None:
+            return self.layout.frame_bytes
+        return max(1, sum(Path(file).stat().st_size for file in self.files) // self.num_examples)
 
 
 class InputStream:
@@ -85,7 +114,7 @@ class InputStream:
     @property
     def batches_ahead(self) -> int:
         """Batches that are made while a step computes."""
-        batch_bytes = self.global_batch_size * math.prod(self.split.layout.image_shape)
+        batch_bytes = self.global_batch_size * math.prod(self.split.image_shape)
         return max(_LEAST_BATCHES_AHEAD, min(_MOST_BATCHES_AHEAD, AHEAD_BYTES // batch_bytes))
 
     def training(self, epoch: int) -> tf.data.Dataset:
@@ -98,9 +127,9 @@ class InputStream:
             batches = self._finish(indices, self._gather)
         else:
             files = tf.gather(tf.constant(self.split.files), _permutation(len(self.split.files), self.seed, epoch))
-            buffer = max(1, min(SHUFFLE_BUFFER_EXAMPLES, AHEAD_BYTES // self.split.layout.frame_bytes))
+            buffer = max(1, min(SHUFFLE_BUFFER_EXAMPLES, AHEAD_BYTES // self.split.record_bytes()))
             records = self._records(files).shuffle(buffer, seed=self.seed * 100_003 + epoch)
-            batches = self._finish(records.batch(self.global_batch_size, drop_remainder=True), self._split_up)
+            batches = self._finish(records.batch(self.global_batch_size, drop_remainder=True), self._examples_of)
         return batches.apply(tf.data.experimental.assert_cardinality(self.steps_per_epoch))
 
     def evaluation(self) -> tf.data.Dataset:
@@ -108,12 +137,14 @@ class InputStream:
         if self._examples is not None:
             starts = tf.data.Dataset.range(0, self.split.num_examples, self.global_batch_size)
             return self._finish(starts, self._slice)
-        return self._finish(self._records(list(self.split.files)).batch(self.global_batch_size), self._split_up)
+        return self._finish(self._records(list(self.split.files)).batch(self.global_batch_size), self._examples_of)
 
     def _records(self, files: object) -> tf.data.Dataset:
-        return tf.data.FixedLengthRecordDataset(
-            files, record_bytes=self.split.layout.frame_bytes, buffer_size=_READ_BUFFER_BYTES
-        )
+        """The split's records, of one length with their frames, else without."""
+        if self.split.layout is not None:
+            frame_bytes = self.split.layout.frame_bytes
+            return tf.data.FixedLengthRecordDataset(files, record_bytes=frame_bytes, buffer_size=_READ_BUFFER_BYTES)
+        return tf.data.TFRecordDataset(files, buffer_size=_READ_BUFFER_BYTES)
 
     def _finish(
         self, batches: tf.data.Dataset, to_examples: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
@@ -140,33 +171,67 @@ class InputStream:
         stop = start + self.global_batch_size
         return images[start:stop], labels[start:stop]
 
-    def _split_up(self, records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        frames = tf.io.decode_raw(records, tf.uint8, fixed_length=self.split.layout.frame_bytes)
-        return self.split.layout.decode(frames)
+    def _examples_of(self, records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return _examples_of(self.split, records)
+
+
+def _examples_of(split: Split, records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Images and labels of a batch of records, string (batch,) as they are read from disk."""
+    if split.layout is not None:
+        found = split.layout.decode(tf.io.decode_raw(records, tf.uint8, fixed_length=split.layout.frame_bytes))
+        return found[IMAGE], found[LABEL]
+    found = parse_batch(records, split.spec)
+    return decode(found[IMAGE], split.form, split.image_shape), found[LABEL]
 
 
 def _load(split: Split) -> tuple[tf.Tensor, tf.Tensor]:
-    """All images and labels of a split, copied once, from the files' pages to where they stay."""
-    layout = split.layout
+    """All images and labels of a split, copied or decoded once to where they stay."""
+    images = _aligned((split.num_examples, *split.image_shape), np.uint8)
+    labels = _aligned((split.num_examples,), np.int32)
+    if split.layout is None:
+        _decode_into(split, images, labels)
+    else:
+        _copy_into(split, split.layout, images, labels)
+    # As they are: convert_to_tensor would copy them, which takes longer than reading.
+    return tuple(tf.experimental.dlpack.from_dlpack(array.__dlpack__()) for array in (images, labels))
+
+
+def _copy_into(split: Split, layout: FixedLayout, images: np.ndarray, labels: np.ndarray) -> None:
     sizes = [Path(file).stat().st_size for file in split.files]
     if sum(sizes) != split.num_examples * layout.frame_bytes or any(size % layout.frame_bytes for size in sizes):
         raise DamagedArtefactError(
-            f"{Path(split.files[0]).parent}: manifest lists {split.num_examples} {layout.split} records of "
+            f"{Path(split.files[0]).parent}: manifest lists {split.num_examples} {split.name} records of "
             f'{layout.frame_bytes} bytes each, found {sum(sizes)} bytes. Run "make pipeline" to rebuild it.'
         )
-    images = _aligned((split.num_examples, *layout.image_shape), np.uint8)
-    labels = _aligned((split.num_examples,), np.int32)
     stops = np.cumsum([size // layout.frame_bytes for size in sizes])
 
     def copy(file: str, start: int, stop: int) -> None:
         if start < stop:
             frames = np.memmap(file, np.uint8, mode="r").reshape(-1, layout.frame_bytes)
-            images[start:stop], labels[start:stop] = layout.columns(frames)
+            found = layout.columns(frames)
+            images[start:stop], labels[start:stop] = found[IMAGE], found[LABEL]
 
     with ThreadPoolExecutor(machine.granted_cores()) as pool:
         list(pool.map(copy, split.files, [0, *stops[:-1]], stops))
-    # As they are: convert_to_tensor would copy them, which takes longer than reading.
-    return tuple(tf.experimental.dlpack.from_dlpack(array.__dlpack__()) for array in (images, labels))
+
+
+def _decode_into(split: Split, images: np.ndarray, labels: np.ndarray) -> None:
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    records = tf.data.TFRecordDataset(list(split.files), buffer_size=_READ_BUFFER_BYTES).batch(_DECODE_BATCH)
+    # One more than there are cores keeps them busy while a batch is copied.
+    workers = machine.granted_cores() + 1
+    decoded = records.map(lambda batch: _examples_of(split, batch), num_parallel_calls=workers).prefetch(workers)
+    start = 0
+    for found, of_them in decoded.with_options(options).as_numpy_iterator():
+        stop = start + len(of_them)
+        images[start:stop], labels[start:stop] = found, of_them
+        start = stop
+    if start != split.num_examples:
+        raise DamagedArtefactError(
+            f"{Path(split.files[0]).parent}: manifest lists {split.num_examples} {split.name} records, found {start}. "
+            'Run "make pipeline" to rebuild it.'
+        )
 
 
 def _aligned(shape: tuple[int, ...], dtype: type) -> np.ndarray:

@@ -1,6 +1,5 @@
 """Records: the Beam job that serializes every split of the source into sharded TFRecords."""
 
-import math
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +8,10 @@ import luigi
 
 from pipeline.artefacts import layout
 from pipeline.config import RecordsSettings
-from pipeline.records.keys import split_sizes
+from pipeline.records.features import IMAGE
+from pipeline.records.form import choose_form
+from pipeline.shards.splits import split_sizes
+from pipeline.sources import SourceInfo
 from tasks.process import console
 from tasks.settings import FloatSetting, IntSetting, time_limit_setting
 from tasks.source import Source
@@ -20,12 +22,15 @@ class Records(Stage):
     """Section [Records]; the artefact is a folder that TensorFlow Datasets can read."""
 
     kind = layout.RECORDS
-    entry = "pipeline.shards"
+    entry = "pipeline.shards.job"
     packages = ("apache-beam", "numpy", "protobuf", "tensorflow", "tensorflow-datasets")
 
     train_shards = IntSetting(default=16, description="TFRecord files of the train split.")
     test_shards = IntSetting(default=4, description="TFRecord files of the test split.")
     validation_share = FloatSetting(default=0.0, description="Share of train held out as the validation split.")
+    image_size = IntSetting(default=0, description="Pixels a side of the images; 0: as they come.")
+    resize = luigi.Parameter(default="crop", description="How image_size is reached: crop, pad or stretch.")
+    encoding = luigi.Parameter(default="auto", description="Of the images: raw, jpeg, png, or auto.")
     seed = IntSetting(default=0, description="Seed of the order within and across shards.")
     # Not what shapes the artefact: any runner with any number of workers writes the same bytes.
     runner = luigi.Parameter(default="FnApiRunner", significant=False, description="Beam runner.")
@@ -48,39 +53,47 @@ class Records(Stage):
         """The dataset that was had."""
         return self.upstream()["dataset"].replace("/", "-")
 
+    def source(self) -> SourceInfo | None:
+        """What the source holds; None as long as it is not known."""
+        known = self.requires().condition().state == "fresh"
+        return SourceInfo.from_json(self.upstream()) if known else None
+
     def num_examples(self) -> dict[str, int]:
         """Split → number of examples; empty as long as the source is not known.
 
         Raises:
-            SettingsError: ``validation_share`` leaves a split without an example.
+            SettingsError: a share leaves a split without an example.
         """
-        known = self.requires().condition().state == "fresh"
-        return split_sizes(self.upstream()["num_examples"], self.validation_share) if known else {}
+        source = self.source()
+        return split_sizes(source, self.requires().location(), self.validation_share) if source else {}
 
     def check(self) -> None:
-        """That each split has examples."""
+        """That each split has examples, and the images a size."""
         self.num_examples()
+        if source := self.source():
+            choose_form(source.features[IMAGE], self.settings)
         super().check()
 
     def bytes_needed(self) -> int:
-        """The pixels, with about a hundred bytes around each image and as much again to note of it."""
-        source = self.upstream()
-        return sum(source["num_examples"].values()) * (math.prod(source["image_shape"]) + 200)
+        """The images, with about a hundred bytes around each and as much again to note of it; twice what is merged."""
+        source = SourceInfo.from_json(self.upstream())
+        image = choose_form(source.features[IMAGE], self.settings).stored(source.features[IMAGE])
+        each = image.num_bytes if image.is_fixed else 2 * source.bytes_per_example
+        return sum(source.num_examples.values()) * (each + 200)
 
     def make(self, folder: Path) -> Mapping:
         """Run the Beam job; what it notes of each block lies beside the records and goes with the job."""
         with console.quiet_imports():
-            from pipeline import shards
             from pipeline.hardware import split_cpu
-            from pipeline.sources import SourceInfo
+            from pipeline.shards.job import write_records
         # TensorFlow's devices are laid out once in a process, and this stage is the first to compute with it. What
         # waits for records are runs, all of one [Train] replicas.
         split_cpu(max((run.replicas for run in self.above), default=1))
         with tempfile.TemporaryDirectory(prefix=".notes-", dir=folder.parent) as notes_folder:
-            return shards.write_records(
+            return write_records(
                 SourceInfo.from_json(self.upstream()),
                 self.settings,
                 folder,
                 Path(notes_folder),
-                tfds_data_dir=self.requires().tfds_data_dir,
+                location=self.requires().location(),
             )

@@ -7,7 +7,8 @@ import luigi
 
 from pipeline.artefacts import layout
 from pipeline.config import SourceSettings
-from tasks.settings import time_limit_setting
+from pipeline.sources import Location
+from tasks.settings import FloatSetting, time_limit_setting
 from tasks.stage import Stage
 from tasks.target import ArtefactTarget, Condition
 
@@ -21,6 +22,7 @@ class Source(Stage):
 
     dataset = luigi.Parameter(default="cifar10", description="TensorFlow Datasets name.")
     origin = luigi.Parameter(default="auto", description="tfds, synthetic, or auto.")
+    test_share = FloatSetting(default=0.2, description="Share of train for test, where the dataset has no test split.")
     # Not what shapes the artefact: a copy elsewhere is the same dataset.
     tfds_data_dir = luigi.Parameter(
         default="", significant=False, description="Prepared TFDS datasets; empty for TFDS_DATA_DIR or TFDS's default."
@@ -39,6 +41,10 @@ class Source(Stage):
     def label(self) -> str:
         """The dataset asked for."""
         return self.dataset.replace("/", "-")
+
+    def location(self) -> Location:
+        """Where the dataset lies on this machine."""
+        return Location(tfds_data_dir=self.tfds_data_dir)
 
     def is_known(self) -> bool:
         """Whether there is a whole artefact, be it of a stand-in."""

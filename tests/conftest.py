@@ -16,7 +16,8 @@ from required import pytest_make_collect_report, pytest_runtest_makereport  # no
 
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.config import RecordsSettings
-from pipeline.sources import SourceInfo, synthetic
+from pipeline.records.features import image_spec
+from pipeline.sources import Location, SourceInfo, synthetic
 
 CIFAR10_LABELS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -62,7 +63,7 @@ def small_source() -> SourceInfo:
         dataset="synthetic",
         origin="synthetic",
         version="1",
-        image_shape=synthetic.IMAGE_SHAPE,
+        features=image_spec(synthetic.IMAGE_SHAPE),
         label_names=synthetic.LABEL_NAMES,
         num_examples={"train": 403, "test": 101},
     )
@@ -71,16 +72,15 @@ def small_source() -> SourceInfo:
 @pytest.fixture(scope="session")
 def write_small_records(small_source, tmp_path_factory) -> Callable[..., Path]:
     """A function that runs the Beam job on ``small_source`` and returns the published folder."""
-    from pipeline import shards
+    from pipeline.shards.job import write_records
 
     def write(*, source: SourceInfo = small_source, block_examples: int = 60, data_dir: str = "", **settings) -> Path:
         folder = tmp_path_factory.mktemp("records") / "records"
         notes_folder = tmp_path_factory.mktemp("notes")
         folder.mkdir()
         options = RecordsSettings(**{"train_shards": 3, "test_shards": 2, **settings})
-        details = shards.write_records(
-            source, options, folder, notes_folder, tfds_data_dir=data_dir, block_examples=block_examples
-        )
+        location = Location(tfds_data_dir=data_dir)
+        details = write_records(source, options, folder, notes_folder, location=location, block_examples=block_examples)
         write_manifest(folder, stage="Records", identity={"test": True}, details=details)
         return folder
 

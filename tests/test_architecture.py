@@ -26,7 +26,11 @@ LEAVES = {
     "artefacts/staleness",
     "artefacts/syntax",
     "hardware/words",
+    "records/features",
+    "records/form",
     "records/keys",
+    "shards/splits",
+    "sources/listing",
     "sources/words",
     "training/words",
     "unattended/schedule",
@@ -37,7 +41,8 @@ DIRECTION = {
     "config": {"errors", "installed"},
     "progress": set(),
     "machine": set(),
-    "sources": {"config", "errors", "machine", "sources"},
+    # The spec of what examples hold, and their keys, are the records'.
+    "sources": {"config", "errors", "machine", "records", "sources"},
     "records": {"config", "records"},
     "shards": {"config", "errors", "progress", "records", "shards", "sources"},
     "stream": {"errors", "machine", "records"},
@@ -81,7 +86,9 @@ HEAVY = {
     "artefacts/verify": {"tensorflow"},
     "runs/export": {"tensorflow", "keras", "ai_edge_litert"},
     "runs/tracking": {"mlflow"},
+    "records/example": {"tensorflow"},
     "records/fixed": {"tensorflow"},
+    "records/images": {"tensorflow"},
 }
 MIXED = {name.split("/")[0] for name in HEAVY}
 

@@ -10,9 +10,11 @@ import tensorflow as tf
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config import RecordsSettings
-from pipeline.records.fixed import RecordLayout
-from pipeline.shards import Job
-from pipeline.sources import SourceInfo, synthetic
+from pipeline.records.features import image_spec
+from pipeline.records.fixed import FixedLayout
+from pipeline.shards.job import BLOCK_EXAMPLES
+from pipeline.shards.plan import Job
+from pipeline.sources import Location, SourceInfo, synthetic
 from pipeline.stream import InputStream, Split
 
 
@@ -98,20 +100,21 @@ def test_one_call_takes_a_whole_batch_of_records_apart(split):
 
 def test_the_beam_job_has_less_than_one_element_for_a_thousand_images():
     source = SourceInfo(
-        dataset="cifar10", origin="tfds", version="3.0.2", image_shape=(32, 32, 3), label_names=synthetic.LABEL_NAMES,
+        dataset="cifar10", origin="tfds", version="3.0.2", features=image_spec((32, 32, 3), "png"),
+        label_names=synthetic.LABEL_NAMES,
         num_examples={"train": 50_000, "test": 10_000},
     )  # fmt: skip
-    job = Job(source, "", RecordsSettings(), "folder", "notes")
+    job = Job(source, Location(), RecordsSettings(), "folder", "notes", BLOCK_EXAMPLES)
     assert len(job.blocks()) / (60_000 / 1_000) <= 0.05
 
 
 def test_a_batch_of_records_is_framed_without_python_for_each():
-    layout = RecordLayout((32, 32, 3), 10, "train")
+    layout = FixedLayout(image_spec((32, 32, 3)), 10, len("train-000000000"))
 
     def frame(size: int) -> int:
         images, labels = np.zeros((size, 32, 32, 3), np.uint8), np.zeros(size, np.int64)
         keys = np.zeros((size, len("train-000000000")), np.uint8)
-        return python_calls(lambda: layout.encode(images, labels, keys))
+        return python_calls(lambda: layout.encode({"image": images, "label": labels, "key": keys}))
 
     frame(1)
     assert frame(500) == frame(50)

@@ -35,7 +35,7 @@ LIBRARIES = (
     "rich.live",
 )
 # Whose code is read and digested once; a test that edits code starts from nothing.
-STAGES = ("pipeline.sources", "pipeline.shards", "pipeline.training.train", "pipeline.report")
+STAGES = ("pipeline.sources", "pipeline.shards.job", "pipeline.training.train", "pipeline.report")
 _LONGEST_REQUEST = 2**20
 _PR_SET_CHILD_SUBREAPER = 36
 

@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from pipeline.artefacts.manifest import check_contents, read_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.records.fixed import parse_batch
+from pipeline.records.example import parse_batch
+from pipeline.records.features import LABEL, spec_from_json
 from pipeline.stream import Split
 
 _READ_BATCH = 1_000
@@ -33,12 +34,12 @@ def verify_artefact(folder: Path, *, shared: bool = False) -> None:
 def _verify_split(folder: Path, manifest: Mapping, split: str) -> None:
     # As any other program would read them, and TensorFlow checks each record's CRC.
     files = Split.of_manifest(folder, manifest, split).files
+    spec = spec_from_json(manifest["feature_spec"])
     records = tf.data.TFRecordDataset(list(files), buffer_size=_READ_BUFFER_BYTES).batch(_READ_BATCH)
     counts = np.zeros(len(manifest["label_names"]), np.int64)
     try:
         for serialized in records:
-            _, labels = parse_batch(serialized, manifest["feature_spec"])
-            counts += np.bincount(labels, minlength=len(counts))
+            counts += np.bincount(parse_batch(serialized, spec)[LABEL], minlength=len(counts))
     except (tf.errors.OpError, ValueError) as error:
         raise DamagedArtefactError(f"{folder}: the {split} records cannot be read: {error}") from error
     found = dict(zip(manifest["label_names"], counts.tolist(), strict=True))

@@ -30,7 +30,7 @@ def build_network(manifest: Mapping, name: str, precision: str) -> keras.Model:
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(_POLICIES[precision])
     try:
-        return build_model(name, tuple(manifest["feature_spec"]["image"]["shape"]), len(manifest["label_names"]))
+        return build_model(name, tuple(manifest["image"]["shape"]), len(manifest["label_names"]))
     except ValueError as error:
         raise SettingsError(f"[Train] model: {error}. Choose another dataset or model.") from error
     finally:

@@ -1,10 +1,13 @@
-"""Shards: records → sharded TFRecord files (source → records → shards → …).
+"""Shards: records → sharded TFRecord files (source → records → **shards** → …).
 
-``order.py`` says where an example goes, ``job.py`` is the Beam job that puts it there, ``tfds_metadata.py`` makes the
-finished folder a dataset of TensorFlow Datasets.
+plan.py            which examples of the source go where, known before anything is read
+order.py           key → rank, shard and place; pure arithmetic
+job.py             the Beam job
+placed.py          records of one length, put where they belong at once
+merge.py           records of any length, sorted block by block and joined shard by shard
+notes.py           digests and label counts, gathered from all blocks
+workers.py         what happens when a worker process of Beam dies
+tfds_metadata.py   makes the finished folder a dataset of TensorFlow Datasets
+
+Nothing is handed on here: how splits are divided is asked where Beam is not imported.
 """
-
-from pipeline.shards.job import Job, make_options, make_runner, write_records
-from pipeline.shards.order import example_order, shard_bounds
-
-__all__ = ["Job", "example_order", "make_options", "make_runner", "shard_bounds", "write_records"]

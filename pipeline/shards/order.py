@@ -2,38 +2,24 @@
 
 import hashlib
 import itertools
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pipeline.records.keys import example_key, is_held_out, source_split
 
+def ranks(keys: Sequence[str], seed: int) -> np.ndarray:
+    """The keyed hash that each key is ordered by: uint64 (keys,).
 
-@cache
-def example_order(split: str, num_examples: int, seed: int, validation_share: float = 0.0) -> np.ndarray:
-    """The seeded shuffle: int64, the source's index of the example at each place of a split of the records.
-
-    ``num_examples`` is that of the source's split. Keys are ranked by a keyed hash, not by a random generator's stream:
-    the order holds for every version of NumPy.
+    Not a random generator's stream: the order holds for every version of NumPy.
     """
     hash_key = seed.to_bytes(8, "little")
-    indices = _members(split, num_examples, validation_share)
-    ranks = b"".join(
-        hashlib.blake2b(example_key(split, index).encode(), digest_size=8, key=hash_key).digest()
-        for index in indices.tolist()
-    )
-    return indices[np.argsort(np.frombuffer(ranks, ">u8"), kind="stable")]
+    digests = b"".join(hashlib.blake2b(key.encode(), digest_size=8, key=hash_key).digest() for key in keys)
+    return np.frombuffer(digests, ">u8")
 
 
-def _members(split: str, num_examples: int, validation_share: float) -> np.ndarray:
-    """The source's indices of the examples that belong to a split, ascending."""
-    indices = np.arange(num_examples)
-    if not validation_share or source_split(split) != "train":
-        return indices
-    keys = (example_key("train", index) for index in range(num_examples))
-    held_out = np.fromiter((is_held_out(key, validation_share) for key in keys), bool, num_examples)
-    return indices[held_out == (split == "validation")]
+def example_order(keys: Sequence[str], seed: int) -> np.ndarray:
+    """The seeded shuffle: int64, the index of the key at each place of a split of the records."""
+    return np.argsort(ranks(keys, seed), kind="stable")
 
 
 def shard_bounds(num_examples: int, num_shards: int) -> list[tuple[int, int]]:
@@ -42,27 +28,28 @@ def shard_bounds(num_examples: int, num_shards: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(cuts))
 
 
-@cache
 def example_places(
-    splits: Sequence[tuple[str, int]], num_examples: int, seed: int, validation_share: float
+    keys: Sequence[str], split_of: Sequence[str], num_shards: Mapping[str, int], seed: int
 ) -> np.ndarray:
     """Where each example of one of the source's splits goes.
 
     Args:
-        splits: the splits of the records that it is divided among, each with its number of shards.
-        num_examples: of the source's split.
+        keys: of its examples, in the source's order.
+        split_of: the split of the records that each belongs to.
+        num_shards: each of these splits, with its number of shards.
         seed: of the order.
-        validation_share: of train.
 
     Returns:
-        int64 (num_examples, 2): a shard, counted through all of ``splits``, and the place among its records.
+        int64 (keys, 2): a shard, counted through all of ``num_shards``, and the place among its records.
     """
-    places = np.empty((num_examples, 2), np.int64)
+    order = example_order(keys, seed)
+    splits = np.array(split_of)[order] if len(keys) else np.empty(0, str)
+    places = np.empty((len(keys), 2), np.int64)
     shard = 0
-    for split, num_shards in splits:
-        order = example_order(split, num_examples, seed, validation_share)
-        for first, stop in shard_bounds(len(order), num_shards):
-            places[order[first:stop], 0] = shard
-            places[order[first:stop], 1] = np.arange(stop - first)
+    for split, number in num_shards.items():
+        members = order[splits == split]
+        for first, stop in shard_bounds(len(members), number):
+            places[members[first:stop], 0] = shard
+            places[members[first:stop], 1] = np.arange(stop - first)
             shard += 1
     return places

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow_datasets as tfds
 
+from pipeline.records.features import IMAGE, KEY, LABEL, Feature, FeatureSpec
 from pipeline.sources import SourceInfo
 
 
@@ -15,21 +16,21 @@ def shard_name(dataset: str, split: str, shard_index: int, num_shards: int) -> s
 
 
 def write_tfds_metadata(
-    folder: Path, source: SourceInfo, shard_lengths: Mapping[str, Sequence[int]], frame_bytes: Mapping[str, int]
+    folder: Path, source: SourceInfo, spec: FeatureSpec, shards: Mapping[str, Sequence[Mapping]]
 ) -> None:
     """Write dataset_info.json, features.json and the label names beside the shards.
 
     Args:
         folder: the folder of the shards.
         source: what they were made from.
-        shard_lengths: split → number of records of each shard, in order.
-        frame_bytes: split → bytes of one record in its file.
+        spec: of the records.
+        shards: split → its shards in order, each with its name and number of records.
     """
     features = tfds.features.FeaturesDict(
         {
-            "image": tfds.features.Tensor(shape=source.image_shape, dtype=np.uint8, encoding="bytes"),
-            "key": tfds.features.Text(),
-            "label": tfds.features.ClassLabel(names=list(source.label_names)),
+            IMAGE: _image(spec[IMAGE]),
+            KEY: tfds.features.Text(),
+            LABEL: tfds.features.ClassLabel(names=list(source.label_names)),
         }
     )
     template = tfds.core.ShardedFileTemplate(
@@ -41,13 +42,21 @@ def write_tfds_metadata(
         split_infos=[
             tfds.core.SplitInfo(
                 name=split,
-                shard_lengths=list(lengths),
-                num_bytes=sum(lengths) * frame_bytes[split],
+                shard_lengths=[shard["num_records"] for shard in entries],
+                num_bytes=sum((folder / shard["name"]).stat().st_size for shard in entries),
                 filename_template=template,
             )
-            for split, lengths in shard_lengths.items()
+            for split, entries in shards.items()
         ],
         version=source.version if source.version.count(".") == 2 else f"{source.version}.0.0",
-        supervised_keys=("image", "label"),
+        supervised_keys=(IMAGE, LABEL),
         check_data=False,
     )
+
+
+def _image(feature: Feature) -> tfds.features.FeatureConnector:
+    if feature.encoding == "raw":
+        return tfds.features.Tensor(shape=feature.shape, dtype=np.uint8, encoding="bytes")
+    # Without a format TFDS tells by each image's content.
+    encoding = None if feature.encoding == "image" else feature.encoding
+    return tfds.features.Image(shape=feature.shape, dtype=np.uint8, encoding_format=encoding)

@@ -44,6 +44,6 @@ def changed_copy(source: Mapping, data_dir: str) -> Path | None:
     root = data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     folder = Path(root).expanduser() / source["prepared_as"]
     with contextlib.suppress(OSError):
-        if (folder / _DESCRIPTIONS[0]).exists() and prepared_digest(folder) != source["prepared_digest"]:
+        if (folder / _DESCRIPTIONS[0]).exists() and prepared_digest(folder) != source["digest"]:
             return folder
     return None

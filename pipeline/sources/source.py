@@ -1,14 +1,16 @@
 """Source: which examples the settings come to, and what a source says of itself (**source** → records → shards → …)."""
 
 import logging
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 
 from pipeline.config import SourceSettings
 from pipeline.errors import DatasetUnavailableError
+from pipeline.records.features import FeatureSpec, image_spec, spec_from_json, spec_to_json
+from pipeline.records.keys import index_key
 from pipeline.sources import words
-
-SPLITS = ("train", "test")
+from pipeline.sources.listing import read_listing
 
 # sha256 of the concatenated, sorted sha256(label byte ‖ pixels) of a split, taken from the dataset's original
 # files: it depends on neither order nor file format. Only a dataset listed here can be verified.
@@ -26,30 +28,53 @@ _logger = logging.getLogger(__name__)
 class SourceInfo:
     """What a source holds; nothing in it depends on where the source lies.
 
-    ``image_shape`` is (height, width, channels) of uint8 images; ``num_examples`` maps split → number of examples. Of a
-    prepared dataset ``prepared_as`` is its folder below the one of all datasets, ``prepared_digest`` tells its content
-    from that of another with the same name and version (see prepared.py); both are "" for the stand-in.
+    ``features`` is the spec of its examples, an image's encoding being the source's own; ``num_examples`` maps each
+    split of the source to its number of examples; ``test_share`` is the share of train that becomes the test split,
+    where the source has none; ``bytes_per_example`` is about what one takes as it lies there. Of a prepared dataset
+    ``prepared_as`` is its folder below the one of all datasets. ``digest`` tells a source's content from that of
+    another with the same name and version; "" for the stand-in.
     """
 
     dataset: str
     origin: str
     version: str
-    image_shape: tuple[int, int, int]
+    features: FeatureSpec
     label_names: tuple[str, ...]
     num_examples: Mapping[str, int]
+    test_share: float = 0.0
+    bytes_per_example: int = 0
     prepared_as: str = ""
-    prepared_digest: str = ""
+    digest: str = ""
 
     @classmethod
     def from_json(cls, stored: Mapping) -> "SourceInfo":
         """The info that ``to_json`` wrote."""
-        return cls(
-            **{**stored, "image_shape": tuple(stored["image_shape"]), "label_names": tuple(stored["label_names"])}
-        )
+        features, names = spec_from_json(stored["features"]), tuple(stored["label_names"])
+        return cls(**{**stored, "features": features, "label_names": names})
 
     def to_json(self) -> dict:
         """Plain JSON data, equal for equal infos."""
-        return {**asdict(self), "image_shape": list(self.image_shape), "label_names": list(self.label_names)}
+        return {**vars(self), "features": spec_to_json(self.features), "label_names": list(self.label_names)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Location:
+    """Where a source lies on this machine; no part of any identity.
+
+    ``tfds_data_dir``: [Source] tfds_data_dir. ``folder`` and ``listing``: of images, and the file that lists them.
+    """
+
+    tfds_data_dir: str = ""
+    folder: str = ""
+    listing: str = ""
+
+
+@cache
+def example_keys(split: str, num_examples: int, listing: str) -> Sequence[str]:
+    """The keys of a split of a source, in its order; from the listing, where there is one."""
+    if listing:
+        return read_listing(listing)[split].keys
+    return [index_key(split, index) for index in range(num_examples)]
 
 
 def resolve(settings: SourceSettings) -> SourceInfo:
@@ -66,7 +91,7 @@ def resolve(settings: SourceSettings) -> SourceInfo:
     if settings.origin == "synthetic":
         return _stand_in()
     try:
-        return SourceInfo(origin="tfds", **tfds.prepare(settings.dataset, settings.tfds_data_dir))
+        return SourceInfo(origin="tfds", **tfds.prepare(settings))
     except DatasetUnavailableError as error:
         if settings.origin == "tfds":
             raise
@@ -103,7 +128,7 @@ def _stand_in() -> SourceInfo:
         dataset="synthetic",
         origin="synthetic",
         version="1",
-        image_shape=synthetic.IMAGE_SHAPE,
+        features=image_spec(synthetic.IMAGE_SHAPE),
         label_names=synthetic.LABEL_NAMES,
         num_examples=synthetic.NUM_EXAMPLES,
     )

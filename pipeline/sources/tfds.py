@@ -14,13 +14,15 @@ import numpy as np
 import requests
 import tensorflow_datasets as tfds
 
-from pipeline.config import closest, refuse
+from pipeline.config import SourceSettings, closest, refuse
 from pipeline.errors import (
     DamagedArtefactError,
     DatasetUnavailableError,
     StorageError,
     UnsupportedDatasetError,
 )
+from pipeline.records.features import CHANNELS, image_spec
+from pipeline.records.keys import SPLITS
 from pipeline.sources import words
 from pipeline.sources.prepared import prepared_digest
 
@@ -32,34 +34,37 @@ PROBE_TIMEOUT_SECONDS = 10
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
 
 
-def prepare(dataset: str, data_dir: str) -> dict:
-    """Make sure ``dataset`` is prepared under ``data_dir`` ("" for TFDS's own default) and say what it holds.
+def prepare(settings: SourceSettings) -> dict:
+    """Make sure the dataset is prepared and say what it holds.
 
     Returns:
-        dataset, version, image_shape, label_names, num_examples, prepared_as and prepared_digest, as ``SourceInfo``
-        takes them.
+        The fields of ``SourceInfo`` but its origin.
 
     Raises:
         SettingsError: TFDS knows no such dataset.
-        UnsupportedDatasetError: not fixed-size uint8 image classification with a train and a test split.
+        UnsupportedDatasetError: not uint8 image classification with a train split.
         DatasetUnavailableError: it is not prepared and cannot be downloaded.
         DamagedArtefactError: a downloaded file's digest is not the expected one.
     """
+    dataset, data_dir = settings.dataset, settings.tfds_data_dir
     # Asked before a download: what cannot be used need not be fetched.
     image_key, label_key = supervised_keys(_builder(dataset, data_dir))
     builder = prepared_builder(dataset, data_dir)
     features, splits = builder.info.features, builder.info.splits
-    for split in ("train", "test"):
-        if split not in splits:
-            raise _unsupported(dataset, f"a train and a test split, it has {', '.join(splits) or 'none'}")
+    if "train" not in splits:
+        raise _unsupported(dataset, f"a train split, it has {', '.join(splits) or 'none'}")
+    num_examples = {split: splits[split].num_examples for split in SPLITS if split in splits}
+    image = features[image_key]
     return {
         "dataset": dataset,
         "version": str(builder.version),
-        "image_shape": features[image_key].shape,
+        "features": image_spec(image.shape, image.encoding_format or "image"),
         "label_names": tuple(features[label_key].names),
-        "num_examples": {split: splits[split].num_examples for split in ("train", "test")},
+        "num_examples": num_examples,
+        "test_share": 0.0 if "test" in num_examples else settings.test_share,
+        "bytes_per_example": builder.info.dataset_size // sum(split.num_examples for split in splits.values()),
         "prepared_as": builder.data_path.relative_to(_datasets_folder(builder)).as_posix(),
-        "prepared_digest": prepared_digest(Path(builder.data_path)),
+        "digest": prepared_digest(Path(builder.data_path)),
     }
 
 
@@ -109,7 +114,7 @@ def supervised_keys(builder: DatasetBuilder) -> tuple[str, str]:
     """Names of the image and the label feature.
 
     Raises:
-        UnsupportedDatasetError: there is no such pair of a fixed-size uint8 image and a class label.
+        UnsupportedDatasetError: there is no such pair of a uint8 image and a class label.
     """
     features = builder.info.features
     keys = builder.info.supervised_keys or ("image", "label")
@@ -123,8 +128,8 @@ def supervised_keys(builder: DatasetBuilder) -> tuple[str, str]:
     if not all(isinstance(features[key], kind) for key, kind in zip(keys, kinds, strict=True)):
         raise _unsupported(builder.name, f"an Image and a ClassLabel, its pair is {[features[key] for key in keys]}")
     image = features[keys[0]]
-    if None in image.shape or image.np_dtype != np.uint8:
-        raise _unsupported(builder.name, f"uint8 images of one size, it has {image.np_dtype} {image.shape}")
+    if image.np_dtype != np.uint8 or image.shape[-1] not in CHANNELS:
+        raise _unsupported(builder.name, f"uint8 images of 1, 3 or 4 channels, it has {image.np_dtype} {image.shape}")
     return keys
 
 

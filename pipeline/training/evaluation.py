@@ -193,7 +193,7 @@ def _first_of_each_label(labels: np.ndarray) -> np.ndarray:
 
 def _images(test: InputStream, indices: np.ndarray) -> np.ndarray:
     """The images of the split at these indices, uint8 (indices, height, width, channels); one pass over it."""
-    found = np.empty((len(indices), *test.split.layout.image_shape), np.uint8)
+    found = np.empty((len(indices), *test.split.image_shape), np.uint8)
     start = 0
     for images, _ in test.evaluation().as_numpy_iterator():
         here = (indices >= start) & (indices < start + len(images))

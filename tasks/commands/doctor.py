@@ -104,7 +104,7 @@ def check_runner(records: Records) -> str:
         SettingsError: it does not, or the runner's own packages are missing.
     """
     with console.quiet_imports():
-        from pipeline import shards
+        from pipeline.shards import job as shards
 
     return f"Beam's {type(shards.make_runner(records.settings)).__name__}"
 

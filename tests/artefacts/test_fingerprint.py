@@ -97,13 +97,13 @@ def test_a_changed_constant_counts(package):
 
 def test_the_real_stages_reach_what_they_use():
     read_module.cache_clear()
-    assert {"pipeline.shards", "pipeline.records.fixed", "pipeline.sources.tfds"} <= code_digests(
-        "pipeline.shards"
+    assert {"pipeline.shards.plan", "pipeline.records.fixed", "pipeline.sources.tfds"} <= code_digests(
+        "pipeline.shards.job"
     ).keys()
     assert {"pipeline.stream", "pipeline.networks", "pipeline.hardware"} <= code_digests(
         "pipeline.training.train"
     ).keys()
-    assert "pipeline.shards" not in code_digests("pipeline.training.train")
+    assert "pipeline.shards.job" not in code_digests("pipeline.training.train")
     assert any(name.startswith("templates/") for name in code_digests("pipeline.report")["pipeline.report"])
 
 
@@ -179,6 +179,7 @@ def test_reworded_messages_leave_every_stage_fresh_and_a_number_beside_them_does
 # Texts of several words that are no sentences.
 NAMES_AND_PATTERNS = {
     "Wait for all blocks",
+    "Wait for all shards",
     "Beam ended the job without the blocks ",
     "Channel closed prematurely",
     "TPU v2 or v3",

@@ -6,7 +6,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from tfrecord import parse_example, read_records
 
-from pipeline.records.fixed import RecordLayout, example_key, example_keys, feature_spec, parse_batch, serialize
+from pipeline.records.example import parse_batch, serialize
+from pipeline.records.features import image_spec
+from pipeline.records.fixed import FixedLayout
+from pipeline.records.keys import index_key
 
 
 @st.composite
@@ -16,15 +19,21 @@ def batches(draw):
     shape = draw(st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 3)))
     size = draw(st.integers(1, 4))
     return (
-        RecordLayout(shape, num_labels, draw(st.sampled_from(["train", "test", "validation"]))),
+        FixedLayout(image_spec(shape), num_labels, len(index_key(draw(st.sampled_from(["train", "test"])), 0))),
         draw(arrays(np.uint8, (size, *shape))),
         draw(arrays(np.int64, size, elements=st.integers(0, num_labels - 1))),
         draw(arrays(np.int64, size, elements=st.integers(0, 999_999_999))),
     )
 
 
+def key_of(layout, index):
+    split = next(split for split in ("train", "test") if len(index_key(split, 0)) == layout.key_bytes)
+    return index_key(split, index)
+
+
 def encoded(layout, images, labels, indices):
-    return layout.encode(images, labels, example_keys(layout.split, indices))
+    keys = np.array([list(key_of(layout, index).encode()) for index in indices], np.uint8)
+    return layout.encode({"image": images, "label": labels, "key": keys})
 
 
 @given(batch=batches())
@@ -34,7 +43,7 @@ def test_a_record_holds_what_was_put_in(tmp_path_factory, batch):
     path.write_bytes(encoded(*batch).tobytes())
     records = list(read_records(path))
     assert [parse_example(record) for record in records] == [
-        {"image": image.tobytes(), "label": label, "key": example_key(layout.split, index).encode()}
+        {"image": image.tobytes(), "label": label, "key": key_of(layout, index).encode()}
         for image, label, index in zip(images, labels, indices, strict=True)
     ]
 
@@ -45,9 +54,9 @@ def test_tensorflow_reads_what_was_put_in(tmp_path_factory, batch):
     path = tmp_path_factory.mktemp("records") / "a.tfrecord"
     path.write_bytes(encoded(*batch).tobytes())
     serialized = tf.constant(list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator()))
-    parsed_images, parsed_labels = parse_batch(serialized, feature_spec(layout.image_shape))
-    np.testing.assert_array_equal(parsed_images, images)
-    np.testing.assert_array_equal(parsed_labels, labels)
+    parsed = parse_batch(serialized, layout.spec)
+    np.testing.assert_array_equal(parsed["image"], images)
+    np.testing.assert_array_equal(parsed["label"], labels)
 
 
 # The first example traces.
@@ -57,17 +66,18 @@ def test_decoding_gives_what_was_encoded(batch):
     layout, images, labels, _ = batch
     frames = encoded(*batch)
     assert frames.shape == (len(images), layout.frame_bytes)
-    decoded_images, decoded_labels = layout.decode(tf.constant(frames))
-    assert (decoded_images.dtype, decoded_labels.dtype) == (tf.uint8, tf.int32)
-    np.testing.assert_array_equal(decoded_images, images)
-    np.testing.assert_array_equal(decoded_labels, labels)
+    decoded = layout.decode(tf.constant(frames))
+    assert (decoded["image"].dtype, decoded["label"].dtype) == (tf.uint8, tf.int32)
+    for found in (decoded, layout.columns(frames)):
+        np.testing.assert_array_equal(found["image"], images)
+        np.testing.assert_array_equal(found["label"], labels)
 
 
 @given(batch=batches())
 def test_a_record_is_protobufs_own_where_the_label_needs_no_padding(batch):
     layout, images, labels, indices = batch
     for frame, image, label, index in zip(encoded(*batch), images, labels, indices, strict=True):
-        record = serialize(image.tobytes(), label, example_key(layout.split, index))
+        record = serialize({"image": image.tobytes(), "label": int(label), "key": key_of(layout, index).encode()})
         assert len(record) <= layout.frame_bytes - 16
         if len(record) == layout.frame_bytes - 16:
             assert frame[12:-4].tobytes() == record
@@ -75,17 +85,12 @@ def test_a_record_is_protobufs_own_where_the_label_needs_no_padding(batch):
         assert tf.train.Example.FromString(frame[12:-4].tobytes()) == tf.train.Example.FromString(record)
 
 
-@given(index=st.integers(0, 999_999_999), split=st.sampled_from(["train", "test"]))
-def test_keys_of_a_batch_are_the_keys_of_its_examples(index, split):
-    assert example_keys(split, np.array([index]))[0].tobytes().decode() == example_key(split, index)
-
-
 @pytest.mark.parametrize(
     ("num_labels", "label_bytes"), [(1, 1), (2, 1), (128, 1), (129, 2), (16_384, 2), (16_385, 3), (100_000, 3)]
 )
 def test_the_label_takes_the_bytes_of_the_greatest(num_labels, label_bytes):
-    assert RecordLayout((2, 2, 1), num_labels, "train").label_bytes == label_bytes
+    assert FixedLayout(image_spec((2, 2, 1)), num_labels, 5).label_bytes == label_bytes
 
 
 def test_equal_examples_have_equal_bytes():
-    assert len({serialize(b"\x00" * 12, 3, "train-000000001") for _ in range(20)}) == 1
+    assert len({serialize({"image": b"\x00" * 12, "label": 3, "key": b"train-000000001"}) for _ in range(20)}) == 1

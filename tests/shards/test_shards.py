@@ -12,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tfrecord import crc32c, parse_example, read_records
 
-from pipeline import shards, sources
+from pipeline import sources
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.artefacts.verify import verify_artefact
 from pipeline.config import RecordsSettings, SourceSettings
 from pipeline.errors import SettingsError
-from pipeline.records.keys import example_key
+from pipeline.records.features import image_spec
+from pipeline.records.keys import index_key
+from pipeline.shards import job, order
 from pipeline.sources import CONTENT_DIGESTS, SourceInfo, synthetic
 
 # Of the shards of ``small_records``: a change here is a change of every artefact.
@@ -36,7 +38,7 @@ def test_every_record_is_the_sources_example(small_records, small_source):
             for record in read_records(path):
                 example = parse_example(record)
                 index = int(example["key"].decode().rpartition("-")[2])
-                assert example["key"].decode() == example_key(split, index)
+                assert example["key"].decode() == index_key(split, index)
                 assert example["image"] == images[index].tobytes()
                 assert example["label"] == labels[index]
                 seen.add(index)
@@ -60,7 +62,7 @@ def test_manifest_describes_shards_and_splits(small_records, small_source):
         counts = np.bincount(labels, minlength=10).tolist()
         assert manifest["splits"][split]["label_counts"] == dict(zip(synthetic.LABEL_NAMES, counts, strict=True))
     assert manifest["label_names"] == list(synthetic.LABEL_NAMES)
-    assert manifest["feature_spec"]["image"] == {"shape": [32, 32, 3], "dtype": "uint8"}
+    assert manifest["feature_spec"]["image"] == {"shape": [32, 32, 3], "dtype": "uint8", "encoding": "raw"}
     assert manifest["dataset_verified"] is False
 
 
@@ -114,17 +116,18 @@ def test_more_shards_than_a_process_may_open_are_written(tmp_path):
     code = """
 import resource, sys
 from pathlib import Path
-from pipeline import shards
+from pipeline.shards.job import write_records
 from pipeline.config import RecordsSettings
+from pipeline.records.features import image_spec
 from pipeline.sources import SourceInfo, synthetic
 # Beam, TensorFlow and what they import have their own files open by now.
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 source = SourceInfo(
-    dataset="synthetic", origin="synthetic", version="1", image_shape=synthetic.IMAGE_SHAPE,
+    dataset="synthetic", origin="synthetic", version="1", features=image_spec(synthetic.IMAGE_SHAPE),
     label_names=synthetic.LABEL_NAMES, num_examples={"train": 3_000, "test": 50},
 )
 folder, notes = map(Path, sys.argv[1:])
-shards.write_records(source, RecordsSettings(train_shards=2_000, validation_share=0.1), folder, notes)
+write_records(source, RecordsSettings(train_shards=2_000, validation_share=0.1), folder, notes)
 """
     folder, notes = tmp_path / "records", tmp_path / "notes"
     folder.mkdir()
@@ -133,7 +136,7 @@ shards.write_records(source, RecordsSettings(train_shards=2_000, validation_shar
     assert done.returncode == 0, done.stderr
     assert len(list(folder.glob("*-train.tfrecord-*"))) == 2_000
     keys = keys_of(folder, "train") | keys_of(folder, "validation")
-    assert keys == {example_key("train", index) for index in range(3_000)}
+    assert keys == {index_key("train", index) for index in range(3_000)}
 
 
 @pytest.mark.parametrize(
@@ -150,7 +153,7 @@ def test_a_flag_that_beam_does_not_know_is_refused_with_the_nearest_it_knows(opt
 
 def test_flags_of_a_job_server_are_left_to_it():
     settings = RecordsSettings(runner="FlinkRunner", runner_options="--known_to_the_job_server=1")
-    assert shards.make_options(settings, shards.make_runner(settings))
+    assert job.make_options(settings, job.make_runner(settings))
 
 
 def test_seed_changes_the_order_and_nothing_else(small_records, write_small_records):
@@ -208,7 +211,7 @@ def keys_of(folder: Path, split: str) -> set[str]:
 def test_a_validation_share_divides_the_train_split_and_leaves_test_alone(held_out_records, small_records):
     train, validation = keys_of(held_out_records, "train"), keys_of(held_out_records, "validation")
     assert train.isdisjoint(validation)
-    assert train | validation == {example_key("train", index) for index in range(403)}
+    assert train | validation == {index_key("train", index) for index in range(403)}
     assert 50 < len(validation) < 110
     test = {name: digest for name, digest in shard_bytes(small_records).items() if "-test." in name}
     assert test.items() <= shard_bytes(held_out_records).items()
@@ -274,7 +277,7 @@ def test_a_share_that_leaves_a_split_without_an_example_is_refused(share, write_
 
 @given(num_examples=st.integers(0, 10**7), num_shards=st.integers(1, 10_000))
 def test_shard_bounds_cover_everything_and_differ_by_one(num_examples, num_shards):
-    bounds = shards.shard_bounds(num_examples, num_shards)
+    bounds = order.shard_bounds(num_examples, num_shards)
     sizes = [stop - start for start, stop in bounds]
     assert len(bounds) == num_shards
     assert bounds[0][0] == 0
@@ -285,17 +288,30 @@ def test_shard_bounds_cover_everything_and_differ_by_one(num_examples, num_shard
 
 @given(num_examples=st.integers(0, 300), seed=st.integers(0, 2**31 - 1))
 def test_example_order_is_a_permutation(num_examples, seed):
-    assert sorted(shards.example_order("train", num_examples, seed)) == list(range(num_examples))
+    assert sorted(order.example_order([index_key("train", index) for index in range(num_examples)], seed)) == list(
+        range(num_examples)
+    )
 
 
 def test_example_order_is_pinned():
     # The records' bytes follow from it: a change here is a change of every artefact.
-    assert shards.example_order("train", 10, 0).tolist() == [5, 4, 7, 0, 2, 3, 8, 9, 6, 1]
+    assert order.example_order([index_key("train", index) for index in range(10)], 0).tolist() == [
+        5,
+        4,
+        7,
+        0,
+        2,
+        3,
+        8,
+        9,
+        6,
+        1,
+    ]
 
 
 def test_source_info_survives_json():
     info = SourceInfo(
-        dataset="d", origin="tfds", version="1.0.0", image_shape=(8, 9, 1), label_names=("a", "b"),
+        dataset="d", origin="tfds", version="1.0.0", features=image_spec((8, 9, 1), "png"), label_names=("a", "b"),
         num_examples={"train": 2, "test": 1},
     )  # fmt: skip
     assert SourceInfo.from_json(info.to_json()) == info

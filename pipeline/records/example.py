@@ -1,0 +1,71 @@
+"""Examples of any length: ``tf.train.Example`` ⇄ bytes, and TFRecord's frame (the records' codec where sizes vary)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import google_crc32c
+import numpy as np
+import tensorflow as tf
+
+from pipeline.records.features import KEY, FeatureSpec
+
+# TFRecord's frame: uint64 length and uint32 masked CRC-32C of it before the record, uint32 masked CRC-32C after it.
+FRAME_HEAD_BYTES = 12
+FRAME_TAIL_BYTES = 4
+_MASK_DELTA = 0xA282EAD8
+
+
+def serialize(values: Mapping[str, bytes | int]) -> bytes:
+    """One record as protobuf writes it: bytes as a ``bytes_list``, whole numbers as an ``int64_list``, of one value."""
+    example = tf.train.Example()
+    features = example.features.feature
+    for name, value in values.items():
+        if isinstance(value, bytes):
+            features[name].bytes_list.value.append(value)
+        else:
+            features[name].int64_list.value.append(value)
+    # A map field has no order of its own: without this equal Examples may differ in bytes.
+    return example.SerializeToString(deterministic=True)
+
+
+def frame(record: bytes) -> bytes:
+    """A record as it stands in a TFRecord file."""
+    length = len(record).to_bytes(8, "little")
+    head, tail = (masked_checksums([part])[0].tobytes() for part in (length, record))
+    return length + head + record + tail
+
+
+def masked_checksums(records: Iterable[bytes | np.ndarray]) -> np.ndarray:
+    """TFRecord's masked CRC-32C of each record: uint8 (records, 4), little-endian."""
+    crc = np.array([google_crc32c.value(record) for record in records], np.uint32)
+    masked = ((crc >> 15) | (crc << 17)) + np.uint32(_MASK_DELTA)
+    return masked.astype("<u4").view(np.uint8).reshape(-1, 4)
+
+
+def parse_batch(serialized: tf.Tensor, spec: FeatureSpec, names: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
+    """Parse a batch as any ``tf.train.Example``; what is encoded stays so.
+
+    Args:
+        serialized: string (batch,), one record each.
+        spec: the feature spec of the records.
+        names: the features wanted, by default all but the key.
+
+    Returns:
+        By feature, each (batch, …): raw features of fixed shape in their shape and dtype, scalars of int64 as int32,
+        all else strings (batch,).
+    """
+    wanted = [name for name in spec if name != KEY] if names is None else names
+    scalars = [name for name in wanted if spec[name].shape == () and spec[name].dtype == "int64"]
+    parsed = tf.io.parse_example(
+        serialized,
+        {name: tf.io.FixedLenFeature([], tf.int64 if name in scalars else tf.string) for name in wanted},
+    )
+    found = {}
+    for name, values in parsed.items():
+        feature = spec[name]
+        if name in scalars:
+            found[name] = tf.cast(values, tf.int32)
+        elif feature.is_fixed and feature.dtype != "string":
+            found[name] = tf.reshape(tf.io.decode_raw(values, feature.dtype), [-1, *feature.shape])
+        else:
+            found[name] = values
+    return found

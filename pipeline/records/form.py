@@ -1,0 +1,54 @@
+"""Form: how the images of a source are stored in its records (the records' aid; decided before anything is read).
+
+``raw`` decodes once and reads fast. Encoded images, of one format or of several, keep the source's own bytes, and the
+input stream decodes them.
+"""
+
+from dataclasses import dataclass
+
+from pipeline.config import RecordsSettings, refuse
+from pipeline.records.features import Feature
+
+# Up to this side auto stores pixels: an encoded image this small saves little and costs a decoding in each epoch.
+RAW_SIDE = 64
+
+
+@dataclass(frozen=True)
+class ImageForm:
+    """In what form the images of the records are.
+
+    ``size``: pixels a side, 0 for images as they come; ``resize``: how it is reached, crop, pad or stretch;
+    ``encoding``: raw, jpeg, png, or image where formats differ.
+    """
+
+    size: int
+    resize: str
+    encoding: str
+
+    def shape(self, source: Feature) -> tuple[int | None, ...]:
+        """(height, width, channels) of what the input stream gives."""
+        return (self.size, self.size, source.shape[2]) if self.size else source.shape
+
+    def stored(self, source: Feature) -> Feature:
+        """The feature in the records."""
+        shape = self.shape(source) if self.encoding == "raw" else source.shape
+        return Feature(shape, "uint8", self.encoding)
+
+
+def choose_form(image: Feature, settings: RecordsSettings) -> ImageForm:
+    """The form of the settings for images such as a source has.
+
+    Raises:
+        SettingsError: they vary in size and no ``image_size`` is given, or are not encoded.
+    """
+    size, encoding = settings.image_size, settings.encoding
+    if not size and None in image.shape:
+        refuse("Records", "image_size", "a number of pixels a side, as the dataset's images vary in size", size)
+    if encoding != "raw" and image.encoding == "raw":
+        if encoding != "auto":
+            refuse("Records", "encoding", "raw or auto, as the dataset's images are not encoded", encoding)
+        encoding = "raw"
+    if encoding == "auto":
+        small = (size or max(image.shape[:2])) <= RAW_SIDE
+        encoding = "raw" if small else image.encoding
+    return ImageForm(size, settings.resize if size else "crop", encoding)

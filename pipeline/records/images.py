@@ -1,0 +1,69 @@
+"""Images: how encoded bytes become pixels of one size (the records' and the stream's aid).
+
+The same operations whether they run once, before records are written (``raw``), or in the input stream (``jpeg``,
+``png``): a size is reached by one antialiased resize, after which the shape is static.
+"""
+
+import tensorflow as tf
+
+from pipeline.records.form import ImageForm
+
+
+def decode(encoded: tf.Tensor, form: ImageForm, shape: tuple[int | None, int | None, int]) -> tf.Tensor:
+    """Pixels of a batch of encoded images.
+
+    Args:
+        encoded: string (batch,), each a whole JPEG, PNG, BMP or GIF file; all JPEGs where the form is.
+        form: the size wanted; with 0 all images of the batch must have one.
+        shape: (height, width, channels) of the result.
+
+    Returns:
+        uint8 (batch, height, width, channels).
+    """
+    # Several batches are decoded at once; within one, in turn.
+    images = tf.map_fn(
+        lambda content: tf.ensure_shape(_decoded(content, form, shape[2]), shape),
+        encoded,
+        parallel_iterations=1,
+        fn_output_signature=tf.TensorSpec(shape, tf.uint8),
+    )
+    return tf.ensure_shape(images, [None, *shape])
+
+
+def _decoded(content: tf.Tensor, form: ImageForm, channels: int) -> tf.Tensor:
+    if form.encoding == "jpeg" and form.size and form.resize == "crop":
+        # What is cropped away need not be decoded.
+        height, width = tf.unstack(tf.io.extract_jpeg_shape(content)[:2])
+        side = tf.minimum(height, width)
+        window = tf.stack([(height - side) // 2, (width - side) // 2, side, side])
+        return _resized(tf.io.decode_and_crop_jpeg(content, window, channels=channels), (form.size, form.size))
+    image = tf.io.decode_image(content, channels=channels, expand_animations=False)
+    image.set_shape([None, None, channels])
+    return fit(image, form)
+
+
+def fit(image: tf.Tensor, form: ImageForm) -> tf.Tensor:
+    """One image, uint8 (height, width, channels), in the size of the form: uint8 (size, size, channels).
+
+    ``crop`` keeps the middle of the longer side, ``pad`` adds black, ``stretch`` changes the proportions.
+    """
+    if not form.size:
+        return image
+    height, width = tf.unstack(tf.shape(image)[:2])
+    if form.resize == "crop":
+        side = tf.minimum(height, width)
+        top, left = (height - side) // 2, (width - side) // 2
+        image = image[top : top + side, left : left + side]
+    elif form.resize == "pad":
+        # The resized longer side is the size; what is added to the shorter is not resized with it.
+        longer = tf.maximum(height, width)
+        target = tf.stack([height, width]) * form.size // longer
+        image = _resized(image, tf.maximum(target, 1))
+        image = tf.image.resize_with_crop_or_pad(image, form.size, form.size)
+        return tf.ensure_shape(image, [form.size, form.size, image.shape[2]])
+    return _resized(image, (form.size, form.size))
+
+
+def _resized(image: tf.Tensor, size: tf.Tensor | tuple[int, int]) -> tf.Tensor:
+    resized = tf.image.resize(image, size, method="bilinear", antialias=True)
+    return tf.cast(tf.clip_by_value(tf.round(resized), 0, 255), tf.uint8)

@@ -1,0 +1,87 @@
+"""Merge: records of any length, sorted block by block, then joined shard by shard (the shards' way of writing those).
+
+A block's records go to one *run*, a file in which they stand by shard and place, with an index beside it. Once all runs
+are there, each shard takes its records from them in the order of their places. A run is written whole or not at all, a
+shard's bytes follow from the runs: neither blocks nor workers change a byte.
+"""
+
+import itertools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+# A shard's records are joined and written so many bytes at a time.
+_WRITE_BYTES = 8 * 2**20
+
+
+def write_run(path: Path, frames: Sequence[bytes], places: np.ndarray) -> None:
+    """Write a block's framed records sorted by shard and place; ``places`` is int64 (records, 2)."""
+    order = np.lexsort((places[:, 1], places[:, 0]))
+    lengths = np.array([len(frames[index]) for index in order], np.int64)
+    _publish(path, b"".join(frames[index] for index in order))
+    index = np.concatenate([places[order], lengths[:, None]], axis=1)
+    _publish(_index_path(path), index.astype("<i8").tobytes())
+
+
+def merge_shard(runs: Sequence[Path], shard: int, num_records: int, target: Path) -> int:
+    """Write a shard from all runs that hold records of it; returns its bytes.
+
+    Raises:
+        ValueError: the runs do not hold each of its records once.
+    """
+    entries, sources = [], []
+    for number, run in enumerate(runs):
+        index = np.fromfile(_index_path(run), "<i8").reshape(-1, 3)
+        offsets = np.concatenate([[0], np.cumsum(index[:, 2])])[:-1]
+        mine = index[:, 0] == shard
+        # place, run, offset and length
+        entries.append(np.stack([index[mine, 1], np.full(mine.sum(), number), offsets[mine], index[mine, 2]], axis=1))
+        sources.append(run)
+    found = np.concatenate(entries)
+    found = found[np.argsort(found[:, 0], kind="stable")]
+    if not np.array_equal(found[:, 0], np.arange(num_records)):
+        raise ValueError(f"{target}: expected {num_records} records, each once, found {len(found)}")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    with temporary.open("wb") as file:
+        for first in _cuts(found[:, 3]):
+            file.write(b"".join(_read(sources, found[slice(*first)])))
+    os.replace(temporary, target)
+    return int(found[:, 3].sum())
+
+
+def _cuts(lengths: np.ndarray) -> list[tuple[int, int]]:
+    """Ranges of records of about ``_WRITE_BYTES`` each."""
+    parts = np.cumsum(lengths) // _WRITE_BYTES
+    edges = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(lengths)]
+    return [(start, stop) for start, stop in itertools.pairwise(edges) if start < stop]
+
+
+def _read(runs: Sequence[Path], entries: np.ndarray) -> list[bytes]:
+    """The records of these entries, each run opened once."""
+    found: list[bytes] = [b""] * len(entries)
+    for number in np.unique(entries[:, 1]).tolist():
+        file = os.open(runs[number], os.O_RDONLY)
+        try:
+            for row in np.flatnonzero(entries[:, 1] == number).tolist():
+                found[row] = os.pread(file, int(entries[row, 3]), int(entries[row, 2]))
+        finally:
+            os.close(file)
+    return found
+
+
+def _index_path(run: Path) -> Path:
+    return run.with_suffix(".index")
+
+
+def _publish(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary.write_bytes(content)
+    os.replace(temporary, path)
+
+
+def run_path(folder: Path, block: tuple[str, int]) -> Path:
+    """The run of a block."""
+    split, start = block
+    return folder / f"{split}-{start:012d}.run"

@@ -1,0 +1,94 @@
+"""Notes: what each block finds out about its examples, and what all notes together say of a split (the shards' aid).
+
+On a cluster the submitting process sees nothing but files, so notes are files on the storage that workers share.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.records.features import IMAGE, LABEL
+
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+class Notes:
+    """Digests and label counts of the examples of a block, by split of the records."""
+
+    def __init__(self, splits: Sequence[str], num_labels: int) -> None:
+        self._splits, self._num_labels = splits, num_labels
+        self._digests = [bytearray() for _ in splits]
+        self._counts = np.zeros((len(splits), num_labels), np.int64)
+
+    def add(self, columns: Mapping[str, np.ndarray | Sequence[bytes]], split: np.ndarray) -> None:
+        """Take note of a batch; ``split`` is int (batch,), the place of each example's split among the splits."""
+        digests = content_digests(columns[IMAGE], columns[LABEL], self._num_labels)
+        for at, digest in zip(split.tolist(), digests, strict=True):
+            self._digests[at] += digest
+        np.add.at(self._counts, (split, columns[LABEL]), 1)
+
+    def write(self, path: Path) -> None:
+        """Leave them as a file, whole or not at all."""
+        content = {
+            split: {"label_counts": counts.tolist(), "digests": digests.hex()}
+            for split, counts, digests in zip(self._splits, self._counts, self._digests, strict=True)
+        }
+        write_json(path, content)
+
+
+def summarise(paths: Mapping[str, Sequence[Path]], label_names: Sequence[str]) -> dict:
+    """What the manifest says of each split, and the content digest of each split of the source.
+
+    Args:
+        paths: split of the source → its blocks' notes.
+        label_names: in order.
+    """
+    splits: dict[str, dict] = {}
+    source_digests = {}
+    found: dict[str, list[dict]] = {}
+    for source_split, files in paths.items():
+        notes = [json.loads(path.read_text(encoding="utf-8")) for path in files]
+        source_digests[source_split] = _joint_digest(
+            b"".join(bytes.fromhex(entry["digests"]) for note in notes for entry in note.values())
+        )
+        for note in notes:
+            for split, entry in note.items():
+                found.setdefault(split, []).append(entry)
+    for split, entries in found.items():
+        digests = b"".join(bytes.fromhex(entry["digests"]) for entry in entries)
+        counts = np.sum([entry["label_counts"] for entry in entries], axis=0).tolist()
+        splits[split] = {
+            "num_examples": len(digests) // _DIGEST_BYTES,
+            "label_counts": dict(zip(label_names, counts, strict=True)),
+            "content_digest": _joint_digest(digests),
+        }
+    return {"splits": splits, "source_digests": source_digests}
+
+
+def content_digests(images: np.ndarray | Sequence[bytes], labels: np.ndarray, num_labels: int) -> Iterable[bytes]:
+    """sha256 of label and image, pixels or encoded bytes, of each example.
+
+    The label takes one byte where all labels fit, else eight.
+    """
+    label_bytes = labels.astype("u1" if num_labels <= 256 else "<u8")[:, None].view(np.uint8)
+    if isinstance(images, np.ndarray):
+        rows = np.concatenate([label_bytes, images.reshape(len(images), -1)], axis=1)
+        return (hashlib.sha256(row).digest() for row in rows)
+    return (hashlib.sha256(label.tobytes() + image).digest() for label, image in zip(label_bytes, images, strict=True))
+
+
+def write_json(path: Path, content: object) -> None:
+    """Leave plain data as a file, whole or not at all."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(content), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def _joint_digest(digests: bytes) -> str:
+    """The digest of examples in any order: hex sha256 of their own digests, sorted."""
+    every_one = sorted(digests[place : place + _DIGEST_BYTES] for place in range(0, len(digests), _DIGEST_BYTES))
+    return hashlib.sha256(b"".join(every_one)).hexdigest()

@@ -1,0 +1,113 @@
+"""Plan: which examples of the source go where, known before anything is read (the shards' aid)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.config import RecordsSettings
+from pipeline.records.features import IMAGE, FeatureSpec, is_fixed
+from pipeline.records.fixed import FixedLayout
+from pipeline.records.form import ImageForm, choose_form
+from pipeline.records.keys import SPLITS
+from pipeline.shards.order import example_places, shard_bounds
+from pipeline.shards.splits import Division, divided, split_sizes
+from pipeline.shards.tfds_metadata import shard_name
+from pipeline.sources import Location, SourceInfo, example_keys
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every step of the Beam job needs to know; small, and plain data, so that any runner can ship it."""
+
+    source: SourceInfo
+    location: Location
+    settings: RecordsSettings
+    folder: str
+    notes_folder: str
+    block_examples: int
+
+    @property
+    def form(self) -> ImageForm:
+        """In what form the images are stored."""
+        return choose_form(self.source.features[IMAGE], self.settings)
+
+    @property
+    def spec(self) -> FeatureSpec:
+        """The feature spec of the records."""
+        return {**self.source.features, IMAGE: self.form.stored(self.source.features[IMAGE])}
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether all records of a split have one length."""
+        return is_fixed(self.spec)
+
+    def blocks(self) -> list[tuple[str, int]]:
+        """Split of the source and first example of each block."""
+        return [
+            (split, start)
+            for split in self.source.num_examples
+            for start in range(0, self.source.num_examples[split], self.block_examples)
+        ]
+
+    def stop(self, block: tuple[str, int]) -> int:
+        """One past the last example of a block."""
+        split, start = block
+        return min(start + self.block_examples, self.source.num_examples[split])
+
+    def splits(self) -> tuple[str, ...]:
+        """The splits of the records."""
+        found = {split for source_split in self.source.num_examples for split in self.splits_of(source_split)}
+        return tuple(split for split in SPLITS if split in found)
+
+    def splits_of(self, source_split: str) -> tuple[str, ...]:
+        """The splits of the records that a split of the source is divided among."""
+        return divided(self.source, self.settings.validation_share)[source_split]
+
+    def num_examples(self) -> dict[str, int]:
+        """Split of the records → number of examples."""
+        return split_sizes(self.source, self.location, self.settings.validation_share)
+
+    def shards(self, *splits: str) -> list[dict]:
+        """Name, split, index and number of records of each shard, in order."""
+        num_examples, num_shards = self.num_examples(), self.settings.num_shards
+        return [
+            {
+                "name": shard_name(self.source.dataset, split, shard_index, num_shards(split)),
+                "split": split,
+                "shard_index": shard_index,
+                "num_records": stop - first,
+            }
+            for split in splits
+            for shard_index, (first, stop) in enumerate(shard_bounds(num_examples[split], num_shards(split)))
+        ]
+
+    def places(self, source_split: str) -> np.ndarray:
+        """Shard and place of each example of a split of the source, as ``example_places`` gives them."""
+        num_shards = tuple((split, self.settings.num_shards(split)) for split in self.splits_of(source_split))
+        division = Division.of(self.source, self.location, source_split, self.settings.validation_share)
+        return _places(division, num_shards, self.settings.seed)
+
+    def keys(self, source_split: str) -> Sequence[str]:
+        """The keys of a split of the source, in its order."""
+        return example_keys(source_split, self.source.num_examples[source_split], self.location.listing)
+
+    def key_bytes(self, source_split: str) -> int:
+        """The length of a key, which all of a split have."""
+        return len(self.keys(source_split)[0].encode())
+
+    def layout(self, source_split: str) -> FixedLayout:
+        """How the records lie in their files where they have one length."""
+        return FixedLayout(self.spec, len(self.source.label_names), self.key_bytes(source_split))
+
+    def note_path(self, block: tuple[str, int]) -> Path:
+        """The file with what a block noted of its examples."""
+        split, start = block
+        return Path(self.notes_folder) / f"{split}-{start:012d}.json"
+
+
+@cache
+def _places(division: Division, num_shards: tuple[tuple[str, int], ...], seed: int) -> np.ndarray:
+    return example_places(division.all_keys(), division.split_of_each(), dict(num_shards), seed)

@@ -1,0 +1,84 @@
+"""Splits: how the source's splits are divided among those of the records (the shards' aid).
+
+Asked for before any work, to refuse what cannot be: without NumPy and TensorFlow.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from pipeline.config import refuse
+from pipeline.records.keys import SPLITS, split_of
+from pipeline.sources.source import Location, SourceInfo, example_keys
+
+
+@dataclass(frozen=True)
+class Division:
+    """A split of the source and what divides it; can be hashed, so that what follows is computed once in a process."""
+
+    split: str
+    num_examples: int
+    listing: str
+    test_share: float
+    validation_share: float
+
+    @classmethod
+    def of(cls, source: SourceInfo, location: Location, split: str, validation_share: float) -> "Division":
+        """Only train is divided."""
+        shares = (source.test_share, validation_share) if split == "train" else (0.0, 0.0)
+        return cls(split, source.num_examples[split], location.listing, *shares)
+
+    def all_keys(self) -> Sequence[str]:
+        """The keys of the split, in the source's order."""
+        return example_keys(self.split, self.num_examples, self.listing)
+
+    def split_of_each(self) -> Sequence[str]:
+        """The split of the records that each of them belongs to."""
+        return _split_of_each(self)
+
+
+def divided(source: SourceInfo, validation_share: float) -> dict[str, tuple[str, ...]]:
+    """Split of the source → the splits of the records that it is divided among.
+
+    Raises:
+        SettingsError: a share is asked for, and the source has a validation split of its own.
+    """
+    if validation_share and "validation" in source.num_examples:
+        refuse("Records", "validation_share", "0, as the dataset has a validation split of its own", validation_share)
+    parts = {split: (split,) for split in source.num_examples}
+    parts["train"] = ("train",) + ("validation",) * bool(validation_share) + ("test",) * bool(source.test_share)
+    return parts
+
+
+def split_sizes(source: SourceInfo, location: Location, validation_share: float) -> dict[str, int]:
+    """Split of the records → number of examples.
+
+    Raises:
+        SettingsError: a share leaves a split without an example.
+    """
+    sizes: dict[str, int] = {}
+    for source_split, splits in divided(source, validation_share).items():
+        num_examples = source.num_examples[source_split]
+        if splits == (source_split,):
+            sizes[source_split] = num_examples
+            continue
+        found = Division.of(source, location, source_split, validation_share).split_of_each()
+        sizes |= {split: found.count(split) for split in splits}
+        if empty := [split for split in splits if not sizes[split]]:
+            by_test = "test" in empty or not validation_share
+            section, name = ("Source", "test_share") if by_test else ("Records", "validation_share")
+            refuse(
+                section,
+                name,
+                f"a share of {num_examples} examples that leaves some to {' and some to '.join(splits)}",
+                source.test_share if by_test else validation_share,
+            )
+    return {split: sizes[split] for split in SPLITS if split in sizes}
+
+
+@cache
+def _split_of_each(division: Division) -> Sequence[str]:
+    shares: Mapping[str, float] = {"test_share": division.test_share, "validation_share": division.validation_share}
+    if not any(shares.values()):
+        return [division.split] * division.num_examples
+    return [split_of(key, **shares) for key in division.all_keys()]
