@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,12 @@ DIRECTION = {
     "verify": {"artefacts", "errors", "records", "stream"},
     "unattended": {"artefacts", "errors", "metrics", "runs", "unattended"},
 }
+# The same of the rooms of the report; what lies beside them may import all.
+REPORT = {
+    "facts": {"facts"},
+    "wording": {"facts", "wording"},
+    "drawings": {"drawings", "facts"},
+}
 THIRD_PARTY = {
     "luigi": {"tasks"},
     "apache_beam": {"shards"},
@@ -112,6 +119,30 @@ def test_imports_follow_the_datas_way(path):
     if room(path) != "__init__":
         assert ours <= DIRECTION[room(path)]
     assert all(room(path) in THIRD_PARTY[name] for name in third)
+
+
+def report_modules() -> list[Path]:
+    return sorted((PROJECT / "pipeline" / "report").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", report_modules(), ids=lambda path: str(path.relative_to(PROJECT)))
+def test_inside_the_report_words_and_drawings_follow_from_facts(path):
+    inside = path.relative_to(PROJECT / "pipeline" / "report").parts
+    reached = {name.split(".")[2] for name in imports(path) if name.startswith("pipeline.report.")}
+    assert "pipeline.report" not in imports(path), (
+        "the package hands on names; what is inside imports them where they are"
+    )
+    if len(inside) > 1:
+        assert reached <= REPORT[inside[0]]
+
+
+def test_no_circle_of_imports_inside_the_report():
+    modules = {".".join(path.relative_to(PROJECT).with_suffix("").parts): path for path in report_modules()}
+    # Raises CycleError, which names the circle.
+    order = [
+        *TopologicalSorter({name: imports(path) & modules.keys() for name, path in modules.items()}).static_order()
+    ]
+    assert len(order) == len(modules)
 
 
 @pytest.mark.parametrize("name", sorted(LEAVES))

@@ -15,9 +15,9 @@ from pipeline import training
 from pipeline.config import TrainSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.metrics import EVALUATION_NAME, METRICS_NAME, MISTAKES_NAME, read_metrics
-from pipeline.report.reading import read_run
-from pipeline.report.scenarios import scenarios
-from pipeline.report.wording import remarks
+from pipeline.report.facts.reading import read_run
+from pipeline.report.facts.scenarios import scenarios
+from pipeline.report.wording.runs import remarks
 from pipeline.runs.record import RECORD_NAME, STAGE_PARTS
 from pipeline.sources import synthetic
 from pipeline.training import breakdown, loop, recipes, summaries
