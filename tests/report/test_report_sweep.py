@@ -282,13 +282,19 @@ def test_what_was_not_measured_is_no_verdict(make_run, tmp_path):
 
 
 def test_receipt_and_memory_are_shown_whatever_they_hold(make_run, tmp_path):
-    receipt = {"probe": {"matmul": [1.5, None, True]}, HOSTILE: HOSTILE, "many": list(range(500))}
+    receipt = {
+        "doubts": ["probe: slow"],
+        "probe": {"matmul": [1.5, None, True]},
+        HOSTILE: HOSTILE,
+        "many": list(range(500)),
+    }
     memory = {"peak_host_bytes": 1_234_000_000, "peak_device_bytes": None}
     files = render([make_run(receipt=receipt, **memory)], tmp_path / "out")
     page, text = files["report.html"], files["report.md"]
     assert "<dt>probe / matmul / 1</dt><dd>1.5</dd>" in page
     assert "<dt>probe / matmul / 3</dt><dd>yes</dd>" in page
-    assert "404 more lines in report.json" in page
+    assert "<dt>failed checks / 1</dt><dd>probe: slow</dd>" in page
+    assert "405 more lines in report.json" in page
     assert "host 1,234 MB, device –" in page
     for content in (foreign(page), text):
         assert "<script" not in content

@@ -8,7 +8,7 @@ of freedom and given in the standard deviations (σ) that are as rare in a norma
 Code that changes nothing in the computation repeats its result exactly. That is no further draw, and adds nothing to
 the deviation; nor does it mean that there is no noise, so the noise of accuracy is at least the sampling error of the
 test split. It is evidence that the next result will be the same as well, and counts in the degrees of freedom: of a
-series of equal nights, of which some change the computation, at most 1 in 20 is called a change (simulated).
+series of equal runs, of which the code of some changes the computation, at most 1 in 20 is called a change (simulated).
 
 Throughput is a property of the machine and of what else runs on it: it is judged only where a reference measured with
 each run (the receipt's probe) agrees to within the noise of throughput. Noise then cannot hide another speed of the

@@ -37,7 +37,7 @@ Entry = Mapping[str, Any]
 
 
 def read_history(path: Path) -> list[Entry]:
-    """The entries of the log, each run once; a line that is none is named in the log and left out.
+    """The entries of the log, each run once; a line that is not valid is named in the log and left out.
 
     Raises:
         UnreadableArtefactError: it is there but may not be read.

@@ -1,4 +1,4 @@
-"""Lineage: from which artefacts a run was made, stage by stage, as their manifests under the storage root tell it.
+"""Lineage: from which artefacts a run was made, stage by stage, according to the manifests under the storage root.
 
 A run that was copied here from another machine knows its records' fingerprint alone; what is not under this root is
 left without settings, versions and seconds.

@@ -1,4 +1,4 @@
-"""Series: which runs, and which of their rows, are drawn where not all have room."""
+"""Series: which runs, and which of their rows, are drawn where there are too many to draw all."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

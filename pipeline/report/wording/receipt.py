@@ -7,6 +7,9 @@ from pipeline.report.facts.reading import is_stand_in
 from pipeline.report.wording.devices import device_note, device_verified
 from pipeline.report.wording.formats import NO_FIGURE, plain, yes_no
 
+# Name in the receipt, which stays as earlier runs have it → what the report calls it.
+_SAID = {"doubts": "failed checks"}
+
 
 def receipt(run: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     """What a run asked for and what it got: (what, requested, effective, verified)."""
@@ -22,7 +25,8 @@ def receipt(run: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
 
 def evidence(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The run's hardware receipt, whatever it holds, as (place, value) of each of its leaves."""
-    return [(plain(" / ".join(path), 120), leaf(value)) for path, value in leaves(run["receipt"] or {})]
+    facts = {_SAID.get(name, name): part for name, part in (run["receipt"] or {}).items()}
+    return [(plain(" / ".join(path), 120), leaf(value)) for path, value in leaves(facts)]
 
 
 def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
