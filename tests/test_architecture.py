@@ -66,6 +66,12 @@ DIRECTION = {
     "report": {"artefacts", "errors", "report", "runs"},
     "unattended": {"artefacts", "errors", "runs", "unattended"},
 }
+# The same of the rooms of the report; what lies beside them may import all.
+REPORT = {
+    "facts": {"facts"},
+    "wording": {"facts", "wording"},
+    "drawings": {"drawings", "facts"},
+}
 THIRD_PARTY = {
     "luigi": {"tasks"},
     "apache_beam": {"shards"},
@@ -149,6 +155,21 @@ def test_no_module_imports_itself_through_others():
     }
     # Raises CycleError, which names them.
     graphlib.TopologicalSorter(graph).prepare()
+
+
+def report_modules() -> list[Path]:
+    return sorted((PROJECT / "pipeline" / "report").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", report_modules(), ids=lambda path: str(path.relative_to(PROJECT)))
+def test_inside_the_report_words_and_drawings_follow_from_facts(path):
+    inside = path.relative_to(PROJECT / "pipeline" / "report").parts
+    reached = {name.split(".")[2] for name in imports(path) if name.startswith("pipeline.report.")}
+    assert "pipeline.report" not in imports(path), (
+        "the package hands on names; what is inside imports them where they are"
+    )
+    if len(inside) > 1:
+        assert reached <= REPORT[inside[0]]
 
 
 @pytest.mark.parametrize("name", sorted(LEAVES))

@@ -2,34 +2,27 @@
 
 Last in the data's way: source → records → shards → input stream → training → metrics → **report**.
 
-    reading.py      a run's folder → its record and metrics, checked field by field
-    scenarios.py    runs that differ in their seed alone → one row, mean and standard deviation
-    comparison.py   those rows → which may be compared, and the speed-up of those that may
-    predictions.py  a run's evaluation and its pictures, checked
-    lineage.py      a run's folder → the artefacts it was made from
-    history.py      the log of every run ever reported → groups of comparable runs over time
-    changes.py      the newest runs of a group against those before, and whether a change is more than noise
-    gate.py         the changes and what the settings demand → passed or not
-    batch_sizes.py  those rows → epoch and step time by batch and device
-    scoreboard.py   all of the above → one plain dict, the content of report.json
-    formats.py wording.py rows.py details.py    that dict → the words and cells every rendering shares
-    drawing.py curves.py                        its series → inline SVG
-    bars.py         a run's time, calibration and labels → inline SVG
-    page.py         all of it → what the templates place
-    cards.py        a run → model card and dataset card
-    diff.py         two runs → what differs between them
-    render.py       all of it → files in a folder
-    terminal.py     its rows → text that fits the terminal
+    facts/        what is known: runs read and checked, compared, followed over time; nothing is said of it yet
+    wording/      what is said of it: figures as text, sentences, rows, the terminal's tables, the cards
+    drawings/     its series as inline SVG
+    content.py    the facts, with the words that report.json holds
+    page.py       all of it → what the templates place
+    render.py     that → report.json, report.md, report.html and the cards, from templates/
+
+page and render import wording and drawings, which import facts, never back; neither of the two imports the other.
 
 Importing this package imports matplotlib, jinja2, pillow and rich: do so inside a task's `run()`.
 """
 
-from pipeline.report.gate import Gate
-from pipeline.report.history import HISTORY_NAME, append_history, entries_of, read_history
-from pipeline.report.reading import read_run
+from pipeline.report.content import build_report
+from pipeline.report.facts.diff import compare_runs
+from pipeline.report.facts.gate import Gate
+from pipeline.report.facts.history import HISTORY_NAME, append_history, entries_of, read_history
+from pipeline.report.facts.published import PUBLISHED
+from pipeline.report.facts.reading import read_run
 from pipeline.report.render import write_report
-from pipeline.report.scoreboard import PUBLISHED, build_report
-from pipeline.report.terminal import format_table
+from pipeline.report.wording.differences import format_differences
+from pipeline.report.wording.scoreboard_table import format_table
 
 __all__ = [
     "HISTORY_NAME",
@@ -37,7 +30,9 @@ __all__ = [
     "Gate",
     "append_history",
     "build_report",
+    "compare_runs",
     "entries_of",
+    "format_differences",
     "format_table",
     "read_history",
     "read_run",

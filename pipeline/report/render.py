@@ -16,8 +16,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pipeline.report import cards, details
 from pipeline.report.page import page_facts
+from pipeline.report.wording import cards
 
 _TEMPLATES = Path(__file__).parent / "templates"
 # The page's own script, which its security policy knows by this digest: no other runs.
@@ -30,7 +30,7 @@ def write_report(report: Mapping[str, Any], folder: Path) -> None:
 
     And model-card.md and dataset-card.md, about the first run asked for that was finished.
 
-    The same report gives the same bytes. Writes are plain: publishing them whole is the caller's.
+    The same report gives the same bytes. Writes are plain: publishing the folder atomically is the caller's.
 
     Raises:
         OSError: The folder cannot be written.
@@ -45,17 +45,12 @@ def write_report(report: Mapping[str, Any], folder: Path) -> None:
 
 def _write_cards(report: Mapping[str, Any], folder: Path) -> None:
     run = cards.carded_run(report)
-    evaluation = run["evaluation"] if run else None
     # Always written: a card of an earlier report must not stay beside one that has none.
     model = dataset = "No requested run has what this card describes.\n"
     if run:
-        facts = {
-            **cards.card_facts(run, report),
-            "classes": details.class_rows(evaluation) if evaluation else [],
-            "confusions": details.confusion_lines(evaluation)[:5] if evaluation else [],
-        }
+        facts = cards.card_facts(run, report)
         model = cards.model_front_matter(_finite(run)) + _render("model-card.md.j2", facts)
-    if evaluation:
+    if run and run["evaluation"]:
         dataset = cards.dataset_front_matter(run) + _render("dataset-card.md.j2", facts)
     _write(folder / "model-card.md", model)
     _write(folder / "dataset-card.md", dataset)

@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Print a table of what differs between the runs A and B."""
     folders = [_folder_of(name, getattr(arguments, name)) for name in ("A", "B")]
-    from pipeline.report.diff import compare_runs, format_differences
+    from pipeline.report import compare_runs, format_differences
 
     print(format_differences(compare_runs(*folders), tuple(folder.name for folder in folders)), end="")
     return 0

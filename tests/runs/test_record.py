@@ -78,8 +78,7 @@ def test_a_new_setting_is_a_hyper_parameter_in_tensorboard(wider, tmp_path):
 
 
 def test_a_new_setting_tells_runs_apart_in_every_part_of_the_report(wider, make_run):
-    from pipeline.report import build_report
-    from pipeline.report.diff import compare_runs
+    from pipeline.report import build_report, compare_runs
 
     shared = {"content_digests": {"train": "1"}, "examples_per_second": 1000.0}
     gpu = {"effective_device": "gpu", "device_name": "H200", "global_batch_size": 256}

@@ -1,9 +1,9 @@
 import pytest
 from training_runs import run
 
-from pipeline.report.reading import read_run
-from pipeline.report.scenarios import scenarios
-from pipeline.report.wording import remarks
+from pipeline.report.facts.reading import read_run
+from pipeline.report.facts.scenarios import scenarios
+from pipeline.report.wording.runs import remarks
 from pipeline.runs.metrics import METRICS_NAME, read_metrics
 from pipeline.training import loop
 from pipeline.training import train as training

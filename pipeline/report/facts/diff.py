@@ -1,0 +1,83 @@
+"""Diff: what differs between two runs, from what they were made of to what they measured."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
+from pipeline.report.facts.reading import read_run, verified_as
+from pipeline.runs.record import names
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that differs; None where a run says nothing of it."""
+
+    section: str
+    name: str
+    one: Any
+    other: Any
+
+    @property
+    def change(self) -> float | None:
+        """How much larger the other figure is; None where it is no measured figure."""
+        figures = (self.one, self.other)
+        known = all(isinstance(figure, int | float) and not isinstance(figure, bool) for figure in figures)
+        return self.other - self.one if self.section == "metrics" and known else None
+
+
+def compare_runs(one: Path, other: Path) -> list[Difference]:
+    """What differs between two runs' folders, in the order of the sections of _facts: settings first, metrics last.
+
+    Raises:
+        DamagedArtefactError: a folder holds no run, or a damaged one.
+    """
+    sections = [_facts(folder) for folder in (one, other)]
+    found = []
+    for section in sections[0]:
+        leaves = [dict(_leaves(facts[section])) for facts in sections]
+        for name in dict.fromkeys((*leaves[0], *leaves[1])):
+            values = [side.get(name) for side in leaves]
+            if values[0] != values[1]:
+                found.append(Difference(section, name, *values))
+    return found
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    run = read_run(folder)
+    identity = read_manifest(folder)["identity"] if (folder / MANIFEST_NAME).exists() else {}
+    receipt, evaluation = run["receipt"] or {}, run["evaluation"] or {}
+    return {
+        # A manifest knows them by the settings' own names.
+        "settings": identity.get("settings") or {name: run[name] for name in names("setting")},
+        "data": {name: run[name] for name in names("data")},
+        "code": identity.get("code", {}),
+        "versions": {**identity.get("packages", {}), **_part(receipt, "versions")},
+        "hardware": {
+            **{name: run[name] for name in names("hardware", "computation")},
+            # What is more than a word, as the receipt, is named by its parts where they matter.
+            **{name: run[name] for name in names("evidence") if not isinstance(run[name], Mapping | list)},
+            "device_verified": verified_as(run),
+        },
+        "host": {"hostname": run["hostname"], **{name: receipt.get(name) for name in ("host", "flags")}},
+        "metrics": {
+            "status": run["status"],
+            **{name: run[name] for name in names("measured")},
+            "expected_calibration_error": evaluation.get("expected_calibration_error"),
+        },
+    }
+
+
+def _part(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = facts.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted path, value) of each leaf; a list is one: its places mean nothing by themselves."""
+    if not isinstance(value, Mapping):
+        yield path, value
+        return
+    for name, child in value.items():
+        yield from _leaves(child, f"{path}.{name}" if path else str(name))

@@ -1,0 +1,116 @@
+"""Lineage: from which artefacts a run was made, stage by stage, according to the manifests under the storage root.
+
+A run that was copied here from another machine knows its records' fingerprint alone; what is not under this root is
+left without settings, versions and seconds.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
+from pipeline.errors import DamagedArtefactError
+from pipeline.runs.metrics import EXPORT_NAME
+from pipeline.runs.untrusted import Count, Figure, Untrusted, checked, read_text
+
+_DIGITS_IN_NAME = 12
+
+
+class _Form(Untrusted):
+    bytes: Count
+    accuracy: Figure
+    agreement: Figure
+    largest_difference: Figure
+
+
+class _Exported(Untrusted):
+    num_examples: Count
+    forms: dict[str, _Form]
+
+
+def lineage(run_folder: Path, run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The artefacts a run comes from, the source first, the run itself last.
+
+    Returns:
+        For each `stage`, `artefact` (its folder's name), `fingerprint`, `settings`, `packages`, `seconds` it took and
+        `made_at`; all but the first three None where its manifest is not under this root.
+    """
+    root = run_folder.parent.parent
+    own = _manifest(run_folder)
+    made_from = run["records_fingerprint"]
+    records = next(_manifests(root / "records", fingerprint=made_from), None)
+    source = next(_manifests(root / "source", source=_part(records and records[1], "upstream")), None)
+    nodes = [
+        _node("Source", *(source or (None, None))),
+        _node("Records", *(records or (None, None)), fingerprint=made_from),
+        _node("Train", run_folder.name if own else None, own, fingerprint=run["fingerprint"]),
+    ]
+    return [node for node in nodes if node["fingerprint"] is not None]
+
+
+def exported(run_folder: Path, run: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the newest export of a run says of its forms; None where there is none under this root.
+
+    Raises:
+        DamagedArtefactError: its export.json is not what an export leaves; names file and field.
+    """
+    exports = run_folder.parent.parent / "exports"
+    made = (
+        name for name, manifest in _manifests(exports) if _part(manifest, "upstream").get("run") == run["fingerprint"]
+    )
+    name = next(made, None)
+    if name is None:
+        return None
+    path = exports / name / EXPORT_NAME
+    return checked(_Exported, read_text(path), path).model_dump()
+
+
+def stages(lineages: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The lineages of several runs as one graph: each stage with its artefacts, those that runs share once.
+
+    Every artefact of a stage goes into each of the next: runs of one report are made from the same records.
+    """
+    found: dict[str, dict[str, Any]] = {name: {} for name in ("Source", "Records", "Train")}
+    for node in (node for nodes in lineages for node in nodes):
+        found[node["stage"]].setdefault(node["fingerprint"], node)
+    return [{"stage": name, "artefacts": [*nodes.values()]} for name, nodes in found.items() if nodes]
+
+
+def _node(
+    stage: str, name: str | None, manifest: Mapping[str, Any] | None, *, fingerprint: str | None = None
+) -> dict[str, Any]:
+    fingerprint = manifest["fingerprint"] if manifest else fingerprint
+    label = name.rpartition("-")[0] if name else stage.lower()
+    return {
+        "stage": stage,
+        "artefact": f"{label}-{fingerprint[:_DIGITS_IN_NAME]}" if fingerprint else None,
+        "fingerprint": fingerprint,
+        "settings": _part(manifest, "settings") if manifest else None,
+        "packages": _part(manifest, "packages") if manifest else None,
+        "seconds": manifest.get("seconds") if manifest else None,
+        "made_at": manifest.get("created_at") if manifest else None,
+    }
+
+
+def _manifests(kind: Path, **facts: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and manifest of each artefact whose manifest says all of the facts; the newest first."""
+    known = [(path.parent.name, _manifest(path.parent)) for path in sorted(kind.glob(f"[!.]*/{MANIFEST_NAME}"))]
+    fitting = [
+        (name, manifest)
+        for name, manifest in known
+        if manifest and all(value and manifest.get(fact) == value for fact, value in facts.items())
+    ]
+    yield from sorted(fitting, key=lambda found: found[1]["created_at"], reverse=True)
+
+
+def _manifest(folder: Path) -> dict[str, Any] | None:
+    try:
+        return read_manifest(folder)
+    except DamagedArtefactError:
+        return None
+
+
+def _part(manifest: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
+    identity = (manifest or {}).get("identity")
+    part = identity.get(name) if isinstance(identity, Mapping) else None
+    return part if isinstance(part, Mapping) else {}

@@ -1,0 +1,62 @@
+"""Batches: the tables of times by batch size, as rows."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.report.wording.devices import device_note
+from pipeline.report.wording.formats import (
+    hosts,
+    mean_number,
+    moment,
+    number,
+    plain,
+    plural,
+)
+from pipeline.report.wording.runs import remarks
+
+BATCH_HEADINGS = ("batch", "epoch, s", "step, ms", "runs")
+NO_TIMES = (
+    "No epoch or step times: each run compiled the model in every epoch it trained, and those are left out. Train for "
+    "two epochs or more."
+)
+
+
+def batch_rows(table: Mapping[str, Any]) -> list[tuple[str, tuple[tuple[str, ...], ...]]]:
+    """Each line of a table by batch: its name, and its points in the order of BATCH_HEADINGS."""
+    names = Counter(line_name(line) for line in table["lines"])
+    return [
+        (
+            # Other code or libraries make another line that is called the same.
+            f"{name}, {moment(line['finished_at'])}" if names[name := line_name(line)] > 1 else name,
+            tuple(
+                (
+                    number(point["global_batch_size"]),
+                    mean_number(point["epoch_seconds"], 2),
+                    mean_number(_milliseconds(point["step_seconds"]), 2),
+                    number(len(point["seeds"])),
+                )
+                for point in line["points"]
+            ),
+        )
+        for line in table["lines"]
+    ]
+
+
+def line_name(line: Mapping[str, Any]) -> str:
+    """What a line by batch was measured on, and why its figures need care."""
+    note = device_note(line)
+    care = [*remarks(line), *([] if line["device_verified"] else ["device not verified"])]
+    device = f"{plain(line['effective_device'])} ({note})" if note else plain(line["effective_device"])
+    asked_for = f"requested {plain(line['requested_device'])}"
+    return ", ".join([f"{device} on {hosts(line['hostnames'])}", asked_for, *care])
+
+
+def table_name(table: Mapping[str, Any]) -> str:
+    """What the rows of a table by batch share."""
+    epochs = plural(table["epochs"], "epoch")
+    return f"{plain(table['model'])} / {plain(table['recipe'])}, {epochs}, {plain(table['precision'])}"
+
+
+def _milliseconds(figure: Mapping[str, float | None]) -> dict[str, float | None]:
+    return {name: None if seconds is None else 1000 * seconds for name, seconds in figure.items()}

@@ -1,0 +1,104 @@
+"""Cards: what a reader must know of a network and of the records it was trained on, as Markdown.
+
+With the front matter of the Hugging Face Hub, whose tools read it. It is written as JSON, which is YAML too: no text of
+a run can end a string in it.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.report.facts.reading import is_stand_in
+from pipeline.report.facts.scoreboard import current_runs
+from pipeline.report.wording.evaluation import class_rows, confusion_lines
+from pipeline.report.wording.formats import dataset_name, number, percent, plain, plural
+from pipeline.runs.record import FINISHED
+
+# The Hub's own steps: below so many examples, so called.
+_SIZES = (
+    (1_000, "n<1K"),
+    (10_000, "1K<n<10K"),
+    (100_000, "10K<n<100K"),
+    (1_000_000, "100K<n<1M"),
+    (10_000_000, "1M<n<10M"),
+)
+_LARGEST = "n>10M"
+_MOST_CONFUSIONS = 5
+
+
+def carded_run(report: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The run the cards are about: the first one asked for that was finished."""
+    return next((run for run in current_runs(report) if run["status"] == FINISHED), None)
+
+
+def model_front_matter(run: Mapping[str, Any]) -> str:
+    """The model card's data, with the result as the Hub lists it."""
+    dataset = plain(run["dataset"])
+    result = {
+        "task": {"type": "image-classification"},
+        "dataset": {"type": dataset, "name": dataset_name(run["dataset"]), "split": "test"},
+        "metrics": [{"type": "accuracy", "value": run["val_accuracy"], "verified": False}],
+    }
+    return _front_matter(
+        {
+            "library_name": "keras",
+            "pipeline_tag": "image-classification",
+            "tags": ["image-classification", "keras", plain(run["model"]), plain(run["recipe"])],
+            "datasets": [] if is_stand_in(run) else [dataset],
+            "metrics": ["accuracy"],
+            "model-index": [{"name": plain(run["model"]), "results": [result]}],
+        }
+    )
+
+
+def dataset_front_matter(run: Mapping[str, Any]) -> str:
+    """The dataset card's data: features, splits and size."""
+    facts = run["evaluation"]
+    counts = {plain(split): sum(labels.values()) for split, labels in facts["label_counts"].items()}
+    names = {str(place): plain(name) for place, name in enumerate(facts["label_names"])}
+    total = sum(counts.values())
+    return _front_matter(
+        {
+            "pretty_name": dataset_name(run["dataset"]),
+            "task_categories": ["image-classification"],
+            "size_categories": [next((name for limit, name in _SIZES if total < limit), _LARGEST)],
+            "dataset_info": {
+                "features": [
+                    {"name": "image", "dtype": "image"},
+                    {"name": "label", "dtype": {"class_label": {"names": names}}},
+                ],
+                "splits": [{"name": split, "num_examples": count} for split, count in counts.items()],
+            },
+        }
+    )
+
+
+def card_facts(run: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
+    """What the cards' templates place, all of it still to be escaped."""
+    facts, validation = run["evaluation"] or {}, run.get("validation_accuracy")
+    nodes = [node for stage in report["lineage"] for node in stage["artefacts"]]
+    records = next((node for node in nodes if node["stage"] == "Records"), None)
+    return {
+        "run": run,
+        "name": f"{plain(run['model'])} on {dataset_name(run['dataset'])}",
+        "dataset": dataset_name(run["dataset"]),
+        "stand_in_for": dataset_name(run["requested_dataset"]) if is_stand_in(run) else "",
+        "verified": run["dataset_verified"],
+        "accuracy": percent(run["val_accuracy"], 2),
+        "validation_accuracy": percent(validation, 2) if validation is not None else "",
+        "error": percent(facts.get("expected_calibration_error")),
+        "epochs": plural(run["epochs"], "epoch"),
+        "labels": [plain(name) for name in facts.get("label_names", ())],
+        "counts": [
+            (plain(split), number(sum(labels.values()))) for split, labels in facts.get("label_counts", {}).items()
+        ],
+        "digests": [(plain(split), plain(digest)) for split, digest in (run["content_digests"] or {}).items()],
+        "records": plain(records["artefact"]) if records else "",
+        "classes": class_rows(facts) if facts else [],
+        "confusions": confusion_lines(facts)[:_MOST_CONFUSIONS] if facts else [],
+    }
+
+
+def _front_matter(data: Mapping[str, Any]) -> str:
+    text = json.dumps(data, indent=1, ensure_ascii=True, allow_nan=False)
+    return f"---\n{text}\n---\n"

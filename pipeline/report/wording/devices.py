@@ -1,0 +1,37 @@
+"""Devices: on what a run was computed and on which data, and whether that is verified."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.report.facts.reading import is_stand_in, verified_as
+from pipeline.report.wording.formats import dataset_name, number, plain, yes_no
+
+
+def device_verified(run: Mapping[str, Any]) -> str:
+    """Whether a run's or row's device is verified, and as what where it is not the one requested."""
+    return verified_words(verified_as(run))
+
+
+def verified_words(verified: bool | str) -> str:
+    """The same of what `verified_as` found."""
+    return f"yes, as {plain(verified)}" if isinstance(verified, str) else yes_no(verified)
+
+
+def device_note(run: Mapping[str, Any]) -> str:
+    """What is known of a run's device beyond its kind: its name, and the replicas where there are several."""
+    replicas = f"{number(run['num_replicas'])} replicas" if run["num_replicas"] > 1 else ""
+    return ", ".join(part for part in (plain(run["device_name"] or ""), replicas) if part)
+
+
+def device_phrase(run: Mapping[str, Any]) -> str:
+    """A run's device within a sentence."""
+    note = device_note(run)
+    device = f"{plain(run['effective_device'])} ({note})" if note else plain(run["effective_device"])
+    return device if run["device_verified"] else f"unverified {device}"
+
+
+def data_phrase(run: Mapping[str, Any]) -> str:
+    """A run's data within a sentence."""
+    verified = "verified" if run["dataset_verified"] else "unverified"
+    stand_in = f" data (a stand-in for {dataset_name(run['requested_dataset'])})" if is_stand_in(run) else ""
+    return f"{verified} {plain(run['dataset'])}{stand_in}"

@@ -1,0 +1,77 @@
+"""Figures: those of one run beyond its line on the scoreboard, its epochs and its exported forms."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline.report.wording.formats import NO_FIGURE, megabytes, moment, number, percent, plain, plural
+
+EPOCH_HEADINGS = (
+    "epoch",
+    "training accuracy",
+    "test accuracy",
+    "training loss",
+    "test loss",
+    "training, s",
+    "evaluation, s",
+    "images/s",
+    "learning rate",
+)
+EXPORT_HEADINGS = ("form", "size", "accuracy", "agrees with Keras")
+
+
+def tiles(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The few figures one looks for first: (what, figure with its unit)."""
+    validation = run.get("validation_accuracy")
+    return [
+        ("Test accuracy", percent(run["val_accuracy"], 2)),
+        *([("Validation accuracy", percent(validation, 2))] if validation is not None else []),
+        ("Training time", f"{number(run['train_seconds'], 1)} s"),
+        ("Images/s", number(run["examples_per_second"])),
+        ("First epoch", f"{number(run['first_epoch_seconds'], 1)} s"),
+    ]
+
+
+def circumstances(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The rest of what one would need to repeat a run: (what, value)."""
+    return [
+        ("Model / recipe", f"{plain(run['model'])} / {plain(run['recipe'])}"),
+        ("Global batch", f"{number(run['global_batch_size'])} images over {plural(run['num_replicas'], 'replica')}"),
+        ("Seed", plain(run["seed"])),
+        ("Test loss", number(run["val_loss"], 4)),
+        ("Finished", moment(run["finished_at"])),
+        ("Host", plain(run["hostname"] or "unknown")),
+        ("Fingerprint", plain(run["fingerprint"])),
+        ("Peak memory", f"host {megabytes(run['peak_host_bytes'])}, device {megabytes(run['peak_device_bytes'])}"),
+    ]
+
+
+def epoch_rows(epochs: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """The figures of a run's epochs, in the order of EPOCH_HEADINGS."""
+    return [
+        (
+            number(row["epoch"]),
+            percent(row["accuracy"], 2),
+            percent(row["val_accuracy"], 2),
+            number(row["loss"], 4),
+            number(row["val_loss"], 4),
+            number(row["train_seconds"], 2),
+            number(row["evaluation_seconds"], 2),
+            number(row["examples_per_second"]),
+            f"{row['learning_rate']:.2e}" if row["learning_rate"] is not None else NO_FIGURE,
+        )
+        for row in epochs
+    ]
+
+
+def export_rows(facts: Mapping[str, Any] | None) -> list[tuple[str, ...]]:
+    """The forms a run was exported in: (form, size, accuracy, agreement with Keras)."""
+    forms = (facts or {}).get("forms", {})
+    return [
+        (
+            plain(name),
+            f"{number(form['bytes'] / 1e6, 2)} MB",
+            percent(form["accuracy"], 2),
+            percent(form["agreement"], 2),
+        )
+        for name, form in forms.items()
+    ]

@@ -1,0 +1,49 @@
+"""Receipt: what a run requested and what it used, and the evidence for it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pipeline.report.facts.reading import is_stand_in
+from pipeline.report.wording.devices import device_note, device_verified
+from pipeline.report.wording.formats import NO_FIGURE, plain, yes_no
+
+# Name in the receipt, which stays as earlier runs have it → what the report calls it.
+_SAID = {"doubts": "failed checks"}
+
+
+def receipt(run: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """What a run asked for and what it got: (what, requested, effective, verified)."""
+    device = f"{plain(run['effective_device'])}, {device_note(run)}".removesuffix(", ")
+    data = f"{plain(run['dataset'])}, a stand-in" if is_stand_in(run) else plain(run["dataset"])
+    return [
+        ("Device", plain(run["requested_device"]), device, device_verified(run)),
+        ("Data", plain(run["requested_dataset"]), data, yes_no(run["dataset_verified"])),
+        ("Precision", plain(run["requested_precision"]), plain(run["precision"]), "not measured"),
+        ("XLA", _switch(run["requested_jit_compile"]), _switch(run["jit_compile"]), "not measured"),
+    ]
+
+
+def evidence(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The run's hardware receipt, whatever it holds, as (place, value) of each of its leaves."""
+    facts = {_SAID.get(name, name): part for name, part in (run["receipt"] or {}).items()}
+    return [(plain(" / ".join(path), 120), leaf(value)) for path, value in leaves(facts)]
+
+
+def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """(path, value) of each leaf of what a run left as JSON."""
+    if not isinstance(value, dict | list):
+        yield path, value
+        return
+    for name, child in value.items() if isinstance(value, dict) else enumerate(value, start=1):
+        yield from leaves(child, (*path, str(name)))
+
+
+def leaf(value: Any) -> str:
+    """A leaf as text."""
+    if isinstance(value, bool):
+        return yes_no(value)
+    return NO_FIGURE if value is None else plain(value, 200)
+
+
+def _switch(value: Any) -> str:
+    return {True: "on", False: "off", None: "auto"}.get(value, plain(value))

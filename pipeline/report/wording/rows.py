@@ -1,0 +1,114 @@
+"""Rows: runs and published figures as lines of the scoreboard, the same for HTML, Markdown and the terminal."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.report.facts.reading import is_stand_in
+from pipeline.report.wording.devices import device_note, device_verified
+from pipeline.report.wording.formats import (
+    NO_FIGURE,
+    hosts,
+    mean_number,
+    mean_percent,
+    moment,
+    number,
+    percent,
+    plain,
+    plural,
+    yes_no,
+)
+from pipeline.report.wording.runs import mark, remarks
+
+_NOT_HERE = "not here"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of the scoreboard, as text; `remarks` say why its figures need care."""
+
+    label: str
+    runs: str = ""
+    details: tuple[str, ...]
+    mark: str = ""
+    published: bool = False
+    remarks: tuple[str, ...] = ()
+    stand_in: bool = False
+    requested_device: str
+    effective_device: str
+    device_note: str
+    host: str = ""
+    device_verified: str
+    dataset: str
+    dataset_verified: str
+    requested_precision: str = NO_FIGURE
+    precision: str = NO_FIGURE
+    global_batch_size: str = NO_FIGURE
+    epochs: str
+    train_seconds: str
+    examples_per_second: str
+    val_accuracy: str
+    validation_accuracy: str = ""
+    speedup: str
+
+
+def scenario_row(scenario: Mapping[str, Any], current: Sequence[str]) -> Row:
+    """The scoreboard's line for a scenario: one run of ours, or several that differ in their seed."""
+    run, seeds = scenario, ", ".join(map(number, scenario["seeds"]))
+    several = len(scenario["seeds"]) > 1
+    which = plain(f"seeds {seeds}") if several else f"seed {seeds}, {plain(scenario['fingerprints'][0])[:8]}"
+    return Row(
+        label=f"{plain(run['model'])} / {plain(run['recipe'])}",
+        runs=plural(len(scenario["seeds"]), "run") if several else "",
+        details=(which, moment(run["finished_at"])),
+        mark=mark(scenario["fingerprints"], current),
+        remarks=remarks(run),
+        stand_in=is_stand_in(run),
+        requested_device=plain(run["requested_device"]),
+        effective_device=plain(run["effective_device"]),
+        device_note=device_note(run),
+        host=hosts(run["hostnames"]) if any(run["hostnames"]) else "",
+        device_verified=device_verified(run),
+        dataset=plain(run["dataset"]),
+        dataset_verified=yes_no(run["dataset_verified"]),
+        requested_precision=plain(run["requested_precision"]),
+        precision=plain(run["precision"]),
+        global_batch_size=number(run["global_batch_size"]),
+        epochs=number(run["epochs"]),
+        train_seconds=mean_number(run["train_seconds"], 2),
+        examples_per_second=mean_number(run["examples_per_second"]),
+        val_accuracy=mean_percent(run["val_accuracy"], 2),
+        validation_accuracy=_validation_accuracy(run),
+        speedup=_speedup(run["speedup"]),
+    )
+
+
+def published_row(row: Mapping[str, Any]) -> Row:
+    """The scoreboard's line for figures published elsewhere: nothing in it was measured or verified here."""
+    return Row(
+        label=plain(row["scenario"]),
+        details=("published elsewhere",),
+        published=True,
+        requested_device=plain(row["requested_device"]),
+        effective_device=plain(row["effective_device"]),
+        device_note=plain(row["device_note"]),
+        device_verified=_NOT_HERE,
+        dataset=plain(row["dataset"]),
+        dataset_verified=_NOT_HERE,
+        epochs=number(row["epochs"]),
+        train_seconds=number(row["train_seconds"], 2),
+        examples_per_second=number(row["examples_per_second"]),
+        val_accuracy=percent(row["val_accuracy"], 2),
+        speedup="published elsewhere",
+    )
+
+
+def _validation_accuracy(scenario: Mapping[str, Any]) -> str:
+    figure = scenario.get("validation_accuracy")
+    return "" if figure is None or figure["mean"] is None else f"validation {mean_percent(figure, 2)}"
+
+
+def _speedup(speedup: Mapping[str, Any]) -> str:
+    if speedup["ratio"] is None:
+        return speedup["words"]
+    return f"{number(speedup['ratio'], 2)} × {speedup['words']}"

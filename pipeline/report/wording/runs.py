@@ -1,0 +1,73 @@
+"""Runs: a run in a few words, as legends, rows and tables name it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline.report.facts.reading import is_fallback, is_stand_in
+from pipeline.report.wording.formats import dataset_name, number, percent, plain
+from pipeline.runs.record import SKIPPED
+
+# Of a run that was interrupted more often than anyone reads.
+_MOST_RESUMED = 3
+
+
+def remarks(run: Mapping[str, Any]) -> tuple[str, ...]:
+    """Why the figures of a run or a row need care, in a few words each."""
+    if run["status"] == SKIPPED:
+        return (f"skipped: {plain(run['mismatch']['cause'], 200)}",)
+    found = []
+    if is_stand_in(run):
+        found.append(f"stand-in for {dataset_name(run['requested_dataset'])}")
+    if is_fallback(run):
+        found.append(f"fallback from {plain(run['requested_device'])}")
+    # A line of a table sums up several rows, whose own remarks say it.
+    if resumed := run.get("resumed"):
+        found.append(_resumed_phrase(resumed, run["epochs"]))
+    return tuple(found)
+
+
+def _resumed_phrase(resumed: Sequence[Mapping[str, Any]], epochs: int) -> str:
+    where = [
+        (plain(one["hostname"] or "an unknown host"), number(one["epoch"]) if one["epoch"] <= epochs else "")
+        for one in resumed
+    ]
+    places = list(
+        dict.fromkeys(
+            f"on {host} from epoch {epoch}" if epoch else f"on {host} after the last epoch" for host, epoch in where
+        )
+    )
+    more = [f"and {len(places) - _MOST_RESUMED} more"] if len(places) > _MOST_RESUMED else []
+    return f"resumed {', '.join([*places[:_MOST_RESUMED], *more])}"
+
+
+def mark(fingerprints: Sequence[str], current: Sequence[str]) -> str:
+    """What tells a row with the runs asked for from the others."""
+    if not set(fingerprints) & set(current):
+        return ""
+    return "this run" if len(current) == len(fingerprints) == 1 else "requested"
+
+
+def run_name(run: Mapping[str, Any], current: Sequence[str]) -> str:
+    """A run in a few words, as in the legend of the curves."""
+    used, asked = plain(run["effective_device"]), plain(run["requested_device"])
+    device = used if asked in ("auto", used) else f"{asked} → {used}"
+    where = ", ".join([device, plain(run["precision"]), *remarks(run)])
+    marked = mark([run["fingerprint"]], current)
+    which = f"{plain(run['fingerprint'])[:8]}, batch {number(run['global_batch_size'])}, seed {number(run['seed'])}"
+    return f"{plain(run['model'])} / {plain(run['recipe'])} on {where} ({', '.join(filter(None, [which, marked]))})"
+
+
+def final_figures(run: Mapping[str, Any]) -> str:
+    """The last epoch's accuracies and losses as one phrase."""
+    last = run["curves"][-1]
+    accuracy = f"test accuracy {percent(last['val_accuracy'])} (training {percent(last['accuracy'])})"
+    loss = f"test loss {number(last['val_loss'], 3)} (training {number(last['loss'], 3)})"
+    return f"after epoch {number(last['epoch'])} {accuracy}, {loss}"
+
+
+def drawn_note(report: Mapping[str, Any], drawn: int) -> str:
+    """Which of the runs are drawn; an empty string where all are."""
+    total = sum(run["status"] != SKIPPED for run in report["runs"])
+    return (
+        f"Initially drawn: {drawn} of {total} runs, the requested ones first, then the newest." if drawn < total else ""
+    )

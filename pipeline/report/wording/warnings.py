@@ -1,0 +1,65 @@
+"""Warnings: for what the figures of the requested runs may be mistaken, and which demands of the gate they fail."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline.report.facts.reading import is_fallback, is_stand_in
+from pipeline.report.facts.scoreboard import current_runs
+from pipeline.report.wording.formats import dataset_name, plain, sentence
+from pipeline.runs.record import SKIPPED
+
+
+def report_warnings(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What was demanded and not met, then the warnings of the runs asked for."""
+    failures = (report["gate"] or {}).get("failures", ())
+    failed = [("The gate failed", sentence("; ".join(failures)))] if failures else []
+    not_judged = [("Not judged yet", sentence(words)) for words in (report["gate"] or {}).get("not_judged", ())]
+    return [*failed, *not_judged, *warnings(current_runs(report))]
+
+
+def warnings(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """(headline, explanation) for each way the runs' figures may be taken for something they are not, each once."""
+    return list(dict.fromkeys(warning for run in runs for warning in _warnings(run)))
+
+
+def _warnings(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if run["status"] == SKIPPED:
+        return [(f"Skipped: {plain(run['requested_device'])}", _mismatch_phrase(run))]
+    return _data_warnings(run) + _device_warnings(run) + _precision_warnings(run)
+
+
+def _data_warnings(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    used, asked = dataset_name(run["dataset"]), dataset_name(run["requested_dataset"])
+    found = []
+    if is_stand_in(run):
+        reason = f"Generated images were used instead of {asked}: these figures say nothing about {asked}."
+        found.append((f"Stand-in data, not {asked}", reason))
+    elif run["dataset"] != run["requested_dataset"]:
+        found.append(("Not the requested data", f"{asked} was requested, {used} was used."))
+    if not run["dataset_verified"]:
+        found.append(("Data not verified", "No measurement shows which images these are."))
+    return found
+
+
+def _device_warnings(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    used, asked = plain(run["effective_device"]), plain(run["requested_device"])
+    found = []
+    if is_fallback(run):
+        reason = f"{asked} was requested, the run used {used}: its time and throughput are those of {used}."
+        found.append(("Not the requested device", " ".join([reason, _mismatch_phrase(run)]).strip()))
+    if not run["device_verified"]:
+        found.append(("Device not verified", f"No measurement shows that the work was done on {used}."))
+    return found
+
+
+def _mismatch_phrase(run: Mapping[str, Any]) -> str:
+    if run["mismatch"] is None:
+        return ""
+    return " ".join(sentence(plain(run["mismatch"][name], 300)) for name in ("cause", "remedy"))
+
+
+def _precision_warnings(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if run["requested_precision"] in ("auto", run["precision"]):
+        return []
+    used, asked = plain(run["precision"]), plain(run["requested_precision"])
+    return [("Not the requested precision", f"{asked} was requested, the run computed in {used}.")]

@@ -1,0 +1,263 @@
+"""Report: runs to scoreboard, JSON, Markdown, HTML and terminal table."""
+
+import json
+import math
+import re
+import subprocess
+import sys
+
+import pytest
+from html_outline import Outline
+from luigi_process import PROJECT
+from report_runs import EPOCH, NAMES, RUN, render, write_evaluation
+
+from pipeline.report import PUBLISHED, build_report, format_table
+from pipeline.report.wording.rows import scenario_row
+
+PROMISED = {
+    "dataset",
+    "dataset_verified",
+    "model",
+    "recipe",
+    "requested_device",
+    "effective_device",
+    "device_verified",
+    "num_replicas",
+    "global_batch_size",
+    "epochs",
+    "seed",
+    "precision",
+    "jit_compile",
+    "train_seconds",
+    "first_epoch_seconds",
+    "examples_per_second",
+    "val_accuracy",
+    "val_loss",
+    "fingerprint",
+    "finished_at",
+    "curves",
+}
+
+
+def test_report_json_has_every_promised_name(make_run, tmp_path):
+    report = json.loads(render([make_run()], tmp_path / "out")["report.json"])
+    assert report["schema_version"] == 4
+    assert report["current"] == [RUN["fingerprint"]]
+    assert set(report["runs"][0]) >= PROMISED
+    assert [row["epoch"] for row in report["runs"][0]["curves"]] == [1, 2]
+
+
+def test_published_rows_hold_the_published_figures():
+    figures = [
+        (row["requested_device"], row["effective_device"], row["train_seconds"], row["examples_per_second"],
+         row["val_accuracy"]) for row in PUBLISHED
+    ]  # fmt: skip
+    assert figures == [
+        ("cpu", "cpu", 167.84, 1489, 0.7242),
+        ("gpu", "gpu", 34.66, 7213, 0.7336),
+        ("tpu", "cpu", 30.42, 8218, 0.7227),
+    ]
+    assert all(row["published_elsewhere"] and row["source"] and row["epochs"] == 5 for row in PUBLISHED)
+
+
+def test_published_rates_are_all_images_over_all_seconds():
+    for row in PUBLISHED:
+        assert round(5 * 50_000 / row["train_seconds"]) == pytest.approx(row["examples_per_second"], abs=1)
+
+
+def test_published_rows_are_marked_in_every_rendering(make_run, tmp_path):
+    report = build_report([make_run()], current=[])
+    files = render([tmp_path / "run"], tmp_path / "out")
+    assert files["report.html"].count('<tr class="published">') == 1 + len(PUBLISHED)
+    assert "not measured here" in files["report.html"]
+    assert files["report.md"].count("(published elsewhere)") == len(PUBLISHED)
+    assert format_table(report).count("†") == 1 + len(PUBLISHED)
+
+
+def test_published_rows_stand_only_beside_runs_of_their_dataset(make_run, tmp_path):
+    mnist = make_run("mnist", dataset="mnist", requested_dataset="mnist")
+    files = render([mnist], tmp_path / "out") | {"terminal": format_table(build_report([mnist], current=[]))}
+    assert json.loads(files["report.json"])["published"] == []
+    assert all("published elsewhere" not in text for name, text in files.items())
+    assert "†" not in files["terminal"]
+    other = make_run("other", fingerprint="b" * 64)
+    assert len(build_report([mnist, other], current=[])["published"]) == len(PUBLISHED)
+
+
+def test_runs_come_newest_first_in_any_order_of_folders(make_run):
+    old = make_run("old", fingerprint="b" * 64, finished_at="2026-02-28T23:00:00Z")
+    new = make_run("new")
+    reports = [build_report(folders, current=[]) for folders in ([old, new], [new, old])]
+    assert reports[0] == reports[1]
+    assert [run["fingerprint"][0] for run in reports[0]["runs"]] == ["a", "b"]
+
+
+def test_the_same_runs_give_identical_bytes_in_another_process(make_run, tmp_path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    render([make_run()], here)
+    code = (
+        "import sys; from pathlib import Path; from pipeline.report import build_report, write_report; "
+        "write_report(build_report([Path(sys.argv[1])], current=['a' * 64]), Path(sys.argv[2]))"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path / "run", there], check=True, cwd=PROJECT)
+    assert all((here / name).read_bytes() == (there / name).read_bytes() for name in NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stand_in_is_declared_loudly(make_run, tmp_path, name):
+    folder = make_run(dataset="synthetic", dataset_verified=False)
+    text = render([folder], tmp_path / "out")[name]
+    if name == "report.json":
+        assert json.loads(text)["runs"][0]["requested_dataset"] == "cifar10"
+        return
+    marks = {"report.html": '<li class="alarm">', "report.md": "> **Warning: Stand-in data, not CIFAR-10.**"}
+    assert marks[name] in text
+    assert "these figures say nothing about CIFAR-10" in text
+    assert "unverified synthetic data (a stand-in for CIFAR-10)" in text
+
+
+def test_a_stand_in_among_the_other_runs_is_marked_in_its_row(make_run, tmp_path):
+    other = make_run("other", dataset="synthetic", dataset_verified=False, fingerprint="b" * 64)
+    files = render([make_run(), other], tmp_path / "out")
+    assert "say nothing about CIFAR-10" not in files["report.html"]
+    assert '<span class="tag alarm">stand-in for CIFAR-10</span>' in files["report.html"]
+    assert "synthetic (**stand-in for CIFAR-10**)" in files["report.md"]
+
+
+WARNINGS = [
+    ({"dataset_verified": False}, "Data not verified"),
+    ({"dataset": "mnist"}, "Not the requested data"),
+    ({"requested_device": "tpu"}, "Not the requested device"),
+    ({"device_verified": False}, "Device not verified"),
+    ({"requested_precision": "float32"}, "Not the requested precision"),
+]
+
+
+@pytest.mark.parametrize(("changes", "headline"), WARNINGS)
+def test_each_mismatch_of_the_current_run_gives_one_banner(make_run, tmp_path, changes, headline):
+    folder = make_run(**changes)
+    files = render([folder], tmp_path / "out")
+    assert f"<li><strong>{headline}.</strong>" in files["report.html"]
+    assert files["report.html"].count("<li><strong>") == 1
+    assert f"> **Warning: {headline}.**" in files["report.md"]
+    assert f"! {headline}." in format_table(build_report([folder], current=[RUN["fingerprint"]]))
+
+
+def test_a_run_that_got_what_it_asked_for_has_no_banner(make_run, tmp_path):
+    files = render([make_run(requested_device="cpu", requested_precision="bfloat16")], tmp_path / "out")
+    assert 'class="banners"' not in files["report.html"]
+    assert "Warning" not in files["report.md"]
+
+
+def test_the_verdict_says_figures_data_and_device(make_run, tmp_path):
+    expected = (
+        "73.8 % test accuracy on verified cifar10 after 2 epochs: "
+        "24.8 s of training on cpu (AMD EPYC 9B14), 10,012 images/s."
+    )
+    folder = make_run()
+    files = render([folder], tmp_path / "out")
+    assert f'<p class="verdict">{expected}</p>' in files["report.html"]
+    assert f"**{expected}**" in files["report.md"]
+    table = format_table(build_report([folder], current=[RUN["fingerprint"]]), width=200)
+    assert expected in table
+
+
+def test_the_accuracy_is_that_of_the_test_split_in_every_rendering(make_run, tmp_path):
+    folder = write_evaluation(make_run())
+    files = render([folder], tmp_path / "out") | {"terminal": format_table(build_report([folder], current=["a" * 64]))}
+    files["model-card.md"] = (tmp_path / "out" / "model-card.md").read_text()
+    for name, text in files.items():
+        said = " ".join(Outline(text).text.split() if name == "report.html" else text.split()).lower()
+        if name != "report.json":
+            assert "test accuracy" in said, name
+        # Said once: what the tutorials call it, and what it means here.
+        notes = (
+            "published tutorials call it validation accuracy",
+            "tutorials of this model call it validation accuracy",
+        )
+        for note in (*notes, "**validation accuracy**: the same share", "validation accuracythe same share"):
+            said = said.replace(note, "")
+        assert "validation accuracy" not in said, name
+        assert "validation loss" not in said, name
+
+
+def test_the_accuracy_on_a_split_held_out_of_train_is_shown_beside_that_of_the_test_split(make_run, tmp_path):
+    folder = write_evaluation(make_run(validation_accuracy=0.7123))
+    files = render([folder], tmp_path / "out")
+    sentence = "73.8 % test accuracy (71.2 % validation accuracy) on verified cifar10"
+    assert sentence in files["report.html"]
+    assert sentence in files["report.md"]
+    assert sentence in format_table(build_report([folder], current=[RUN["fingerprint"]]))
+    assert "<dt>Validation accuracy</dt><dd>71.23 %</dd>" in files["report.html"]
+    assert "| validation accuracy | 71.23 % |" in (tmp_path / "out" / "model-card.md").read_text()
+
+
+def test_a_row_shows_the_mean_accuracy_on_a_validation_split_where_there_is_one(make_run):
+    scenario = build_report([make_run()], current=[])["scenarios"][0]
+    assert scenario_row(scenario, []).validation_accuracy == ""
+    figure = {"mean": 0.7123, "deviation": 0.01}
+    assert scenario_row({**scenario, "validation_accuracy": figure}, []).validation_accuracy == (
+        "validation 71.23 ± 1.00 %"
+    )
+
+
+def test_the_page_stays_small_with_many_long_runs(make_run, tmp_path):
+    curves = [EPOCH | {"epoch": epoch, "loss": 1 / epoch} for epoch in range(1, 1001)]
+    folders = [make_run(f"run{n}", curves, fingerprint=f"{n:064x}", epochs=1000) for n in range(8)]
+    page = render(folders, tmp_path / "out", current=[f"{0:064x}"])["report.html"]
+    assert len(page.encode()) < 200_000
+
+
+def test_the_drawing_is_readable_without_seeing_it(make_run, tmp_path):
+    outline = Outline(render([make_run()], tmp_path / "out")["report.html"])
+    label = next(value for _, name, value in outline.attributes if name == "aria-label" and "by epoch" in value)
+    assert "after epoch 2 test accuracy 73.8 %" in label
+    assert {"figure", "figcaption", "caption"} <= set(outline.tags)
+    assert {value for tag, name, value in outline.attributes if (tag, name) == ("th", "scope")} == {
+        "col", "row", "colgroup", "rowgroup",
+    }  # fmt: skip
+
+
+def test_of_many_runs_the_current_one_and_the_newest_are_drawn_first(make_run, tmp_path):
+    dates = {n: f"2026-03-0{n}T10:00:00Z" for n in range(1, 9)}
+    folders = [make_run(f"run{n}", fingerprint=f"{n}" * 64, finished_at=date) for n, date in dates.items()]
+    page = render(folders, tmp_path / "out", current=["1" * 64])["report.html"]
+    entries = re.findall(r"<li data-series.*?</li>", page)
+    # The rest can be chosen.
+    assert [re.search(r"\((\d)\1{7}", entry)[1] for entry in entries] == ["1", "8", "7", "6", "5", "4", "3", "2"]
+    assert [" checked" in entry for entry in entries] == [True] * 6 + [False] * 2
+    assert "Initially drawn: 6 of 8 runs" in page
+
+
+def test_figures_that_are_not_finite_become_null_and_a_dash(make_run, tmp_path):
+    curves = [EPOCH | {"loss": math.nan, "val_loss": math.inf}]
+    folder = make_run(curves=curves, val_loss=math.nan, val_accuracy=None)
+    files = render([folder], tmp_path / "out")
+    run = json.loads(files["report.json"], parse_constant=pytest.fail)["runs"][0]
+    assert [run["val_loss"], run["curves"][0]["loss"], run["curves"][0]["val_loss"]] == [None, None, None]
+    assert "– test accuracy" in files["report.md"]
+    assert not re.search(r"\b(nan|inf)\b", Outline(files["report.html"]).text.split("</style>")[-1])
+
+
+@pytest.mark.parametrize("loss", [1e308, -1e308, 1e38, 2**62, 0])
+def test_a_loss_of_any_size_does_not_stop_the_report(make_run, tmp_path, loss):
+    folder = make_run(curves=[EPOCH | {"loss": loss}, EPOCH | {"epoch": 2**62, "loss": -loss}])
+    assert "<svg" in render([folder], tmp_path / "out")["report.html"]
+
+
+def test_a_current_run_that_is_not_among_the_runs_is_refused(make_run):
+    with pytest.raises(ValueError, match="current: expected fingerprints"):
+        build_report([make_run()], current=["f" * 64])
+
+
+def test_no_run_at_all_still_renders(tmp_path):
+    files = render([], tmp_path / "out", current=[])
+    assert json.loads(files["report.json"])["runs"] == []
+    assert all("No run has finished yet." in files[name] for name in ("report.html", "report.md"))
+    assert "No run has finished yet." in format_table(build_report([], current=[]))
+
+
+def test_a_report_about_no_run_in_particular_renders(make_run, tmp_path):
+    files = render([make_run()], tmp_path / "out", current=[])
+    assert "about no run in particular" in files["report.html"]
+    assert 'class="tag">this run' not in files["report.html"]

@@ -1,0 +1,343 @@
+"""The report in a real browser: headless Chromium, which says what it loads, logs and shows.
+
+The screenshots it takes lie in build/screenshots. Skipped where there is no Chromium with its driver (but with CI=true
+failed); on Debian and Ubuntu: apt-get install chromium chromium-driver.
+"""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from luigi_process import PROJECT
+from report_runs import RUN, render, write_evaluation, write_run
+
+from pipeline.report import entries_of
+from pipeline.runs.record import RunRecord
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+if not (CHROMIUM and DRIVER):
+    pytest.skip("no chromium with chromedriver is installed", allow_module_level=True)
+
+from axe_core_python.selenium import Axe  # noqa: E402
+from selenium import webdriver  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+
+SCREENSHOTS = PROJECT / "build" / "screenshots"
+HOSTILE = "<img src=x onerror=alert(1)>"
+DIGESTS = {"train": "1" * 64, "test": "2" * 64}
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--force-color-profile=srgb",
+    # What it asked for would fail, and be logged.
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+)
+WIDE, NARROW = (1280, 900), (390, 844)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> Path:
+    """A report about a run with everything there is to show, beside 199 others."""
+    folder = tmp_path_factory.mktemp("report")
+    folders = []
+    for n in range(200):
+        facts = {
+            "fingerprint": f"{n:064x}" if n else RUN["fingerprint"],
+            "model": HOSTILE if n == 1 else f"net_{n:03d}",
+            "val_accuracy": None if n == 2 else 0.5 + (n * 37 % 200) / 1000,
+            "examples_per_second": 900.0 + n * 50,
+            "finished_at": f"2026-03-{1 + n % 28:02d}T10:00:{n % 60:02d}+00:00",
+            "content_digests": DIGESTS,
+        }
+        folders.append(write_evaluation(write_run(folder / f"run{n}", **facts), labels=(HOSTILE, "dog", "ship")))
+    earlier = RunRecord(**RUN | facts | {"fingerprint": "e" * 64, "val_accuracy": 0.6}).model_dump(mode="json")
+    past = entries_of([earlier | {"made_from": None, "code": None}])
+    render(folders, folder / "out", past=past)
+    return folder / "out" / "report.html"
+
+
+@pytest.fixture(scope="module")
+def small_page(tmp_path_factory) -> Path:
+    """A report about one run beside another, small enough for a picture of all of it."""
+    folder = tmp_path_factory.mktemp("small_report")
+    times = dict.fromkeys(("step_seconds", "step_alone_seconds", "input_alone_seconds", "evaluation_seconds"), 0.03)
+    times |= {"input_wait_share": 0.2, "compilation_seconds": 2.0, "checkpoint_seconds": 0.1}
+    folders = [
+        write_evaluation(write_run(folder / name, fingerprint=name * 64, finished_at=date, time_breakdown=times))
+        for name, date in (("a", "2026-03-02T10:00:00+00:00"), ("b", "2026-03-01T10:00:00+00:00"))
+    ]
+    render(folders, folder / "out")
+    return folder / "out" / "report.html"
+
+
+@pytest.fixture
+def opened(browser, page):
+    """The browser with the page just loaded, light and wide, its logs empty."""
+    browser.set_window_size(*WIDE)
+    prefer(browser, "light")
+    browser.get("about:blank")
+    browser.get_log("browser"), browser.get_log("performance")
+    browser.get(page.as_uri())
+    return browser
+
+
+def prefer(browser, scheme: str) -> None:
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+
+def requested(browser) -> set[str]:
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    return {e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"}
+
+
+def rows(browser, column: int) -> list[str]:
+    script = """return [...document.querySelector(".scoreboard").tBodies[0].rows]
+        .map(row => row.cells[arguments[0]].innerText)"""
+    return browser.execute_script(script, column)
+
+
+def heading(browser, column: int):
+    return browser.find_element(By.CSS_SELECTOR, f".scoreboard th[data-column='{column}']")
+
+
+def visible_series(browser) -> set[str]:
+    script = """return [...document.querySelectorAll("g[data-series]")]
+        .filter(part => getComputedStyle(part).display !== "none").map(part => part.dataset.series)"""
+    return set(browser.execute_script(script))
+
+
+def test_the_page_logs_no_error_and_asks_for_nothing(opened, page):
+    assert opened.get_log("browser") == []
+    others = {url for url in requested(opened) if not url.startswith("data:image/png;base64,")}
+    assert others == {page.as_uri()}
+
+
+def test_the_page_with_200_runs_is_small_and_made_of_few_elements(opened, page):
+    size = page.stat().st_size
+    timing = opened.execute_script("const t = performance.timing; return t.loadEventEnd - t.navigationStart")
+    elements = opened.execute_script("return document.querySelectorAll('*').length")
+    print(f"{size:,} bytes, {elements:,} elements, loaded in {timing} ms")
+    assert size < 1_000_000
+    assert elements < 10_000
+
+
+def test_a_label_that_is_a_tag_stays_text(opened):
+    assert not opened.find_elements(By.CSS_SELECTOR, "img[src=x]")
+    assert HOSTILE[:20] in opened.find_element(By.CSS_SELECTOR, ".gallery").text
+    assert any(HOSTILE in text for text in rows(opened, 0))
+    assert any(HOSTILE[:15] in text for text in opened.execute_script(
+        "return [...document.querySelectorAll('svg text')].map(text => text.textContent)"))  # fmt: skip
+
+
+def test_a_script_that_is_not_the_pages_own_does_not_run(opened):
+    opened.execute_script("""const script = document.createElement("script");
+        script.textContent = "window.foreign = true"; document.body.append(script)""")
+    assert opened.execute_script("return window.foreign") is None
+    assert "Content Security Policy" in opened.get_log("browser")[0]["message"]
+
+
+def test_figures_sort_the_largest_first_then_the_smallest(opened):
+    button = heading(opened, 11).find_element(By.TAG_NAME, "button")
+    button.click()
+    rates = [float(text.replace(",", "")) for text in rows(opened, 11)]
+    assert rates == sorted(rates, reverse=True)
+    assert heading(opened, 11).get_attribute("aria-sort") == "descending"
+    button.click()
+    assert [float(text.replace(",", "")) for text in rows(opened, 11)] == sorted(rates)
+    assert heading(opened, 11).get_attribute("aria-sort") == "ascending"
+
+
+def test_a_run_without_the_figure_stays_below_in_either_order(opened):
+    button = heading(opened, 12).find_element(By.TAG_NAME, "button")
+    for _ in range(2):
+        button.click()
+        assert rows(opened, 12)[-1] == "–"
+
+
+def test_words_sort_by_keyboard_and_one_column_at_a_time(opened):
+    heading(opened, 11).find_element(By.TAG_NAME, "button").click()
+    heading(opened, 0).find_element(By.TAG_NAME, "button").send_keys(Keys.ENTER)
+    names = [text.split()[0] for text in rows(opened, 0)]
+    assert names[1:] == sorted(names[1:])
+    sorted_by = opened.find_elements(By.CSS_SELECTOR, "th[aria-sort$=scending]")
+    assert [one.get_attribute("data-column") for one in sorted_by] == ["0"]
+
+
+def test_published_rows_stay_below_whatever_is_sorted(opened):
+    heading(opened, 10).find_element(By.TAG_NAME, "button").click()
+    assert "Published elsewhere" in opened.find_element(By.CSS_SELECTOR, ".scoreboard tbody:last-child").text
+
+
+def test_ticking_a_run_draws_its_curves_in_a_colour_of_its_own(opened):
+    assert visible_series(opened) == set("012345")
+    boxes = opened.find_elements(By.CSS_SELECTOR, ".legend input")
+    assert len(boxes) == 24
+    for place in (1, 2, 3, 4, 5):
+        boxes[place].click()
+    assert visible_series(opened) == {"0"}
+    boxes[9].click()
+    assert visible_series(opened) == {"0", "9"}
+    colours = opened.execute_script("""return [0, 9].map(place => getComputedStyle(
+        document.querySelector(`g[data-series="${place}"] path`)).stroke)""")
+    assert len(set(colours)) == 2
+
+
+def test_ticking_a_row_of_the_scoreboard_draws_its_runs(opened):
+    box = opened.find_element(By.CSS_SELECTOR, ".scoreboard input[data-series-of-row='0']")
+    assert box.is_selected()
+    box.click()
+    assert visible_series(opened) == set("12345")
+    legend = opened.find_element(By.CSS_SELECTOR, ".legend input[data-series='0']")
+    assert not legend.is_selected()
+    legend.click()
+    assert box.is_selected()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_out_of_reach_of_keyboard_screen_reader_or_weak_eyes(opened, scheme):
+    prefer(opened, scheme)
+    opened.execute_script("for (const part of document.querySelectorAll('details')) part.open = true")
+    found = Axe().run(opened)["violations"]
+    assert not [(rule["id"], len(rule["nodes"]), rule["nodes"][0]["html"][:200]) for rule in found]
+
+
+@pytest.mark.parametrize(
+    ("name", "scheme", "size"),
+    [("light", "light", WIDE), ("dark", "dark", WIDE), ("narrow", "light", NARROW)],
+)
+def test_the_page_fits_its_window_and_a_screenshot_is_kept(opened, small_page, name, scheme, size):
+    prefer(opened, scheme)
+    # A window of Chromium is no narrower than 500 pixels; a device is.
+    metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
+    opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        opened.get(small_page.as_uri())
+        assert opened.execute_script("return document.documentElement.scrollWidth") <= size[0]
+        background = opened.execute_script("return getComputedStyle(document.body).backgroundColor")
+        assert (background == "rgb(18, 23, 30)") == (scheme == "dark")
+        whole = opened.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        (SCREENSHOTS / f"{name}.png").write_bytes(base64.b64decode(whole["data"]))
+    finally:
+        opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.fixture
+def in_a_window(opened, small_page):
+    """A function that opens the small page in a window of so many pixels."""
+
+    def open_page(width: int):
+        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        opened.get(small_page.as_uri())
+        opened.execute_script("for (const part of document.querySelectorAll('details')) part.open = true")
+        return opened
+
+    yield open_page
+    opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+# The part of an element that no box around it and no edge of the window hides, as a share of its width.
+SHOWN = """const shown = element => {
+    const own = element.getBoundingClientRect();
+    let [left, right] = [Math.max(own.left, 0), Math.min(own.right, document.documentElement.clientWidth)];
+    for (let box = element.parentElement; box; box = box.parentElement) {
+        if (getComputedStyle(box).overflowX === "visible") continue;
+        const edges = box.getBoundingClientRect();
+        [left, right] = [Math.max(left, edges.left), Math.min(right, edges.right)];
+    }
+    return own.width ? Math.max(0, right - left) / own.width : 0;
+};
+"""
+
+
+@pytest.mark.parametrize("width", [390, 800, 1400])
+def test_nothing_is_cut_at_the_side_of_a_phone_a_tablet_or_a_desktop(in_a_window, width):
+    page = in_a_window(width)
+    assert page.execute_script("return document.documentElement.scrollWidth") <= width
+    for what in ("td.strong", ".scoreboard td", "td[data-label='test accuracy']", "svg", ".tiles dd", ".matrix td"):
+        found = "[...document.querySelectorAll(arguments[0])].filter(part => part.getClientRects().length)"
+        shares = page.execute_script(f"{SHOWN} return {found}.map(shown)", what)
+        assert shares, what
+        assert min(shares) > 0.99, what
+    scrolling = """return [...document.querySelectorAll(".scroll")].filter(box => box.scrollWidth > box.clientWidth)
+        .map(box => box.getAttribute("aria-label"))"""
+    assert page.execute_script(scrolling) == []
+
+
+@pytest.mark.parametrize("width", [390, 800, 1400])
+def test_the_words_of_the_drawings_stay_readable(in_a_window, width):
+    pixels = """return [...document.querySelectorAll("svg text")].map(
+        text => parseFloat(getComputedStyle(text).fontSize) * text.ownerSVGElement.getBoundingClientRect().width
+        / text.ownerSVGElement.viewBox.baseVal.width)"""
+    sizes = in_a_window(width).execute_script(pixels)
+    assert min(sizes) >= 9
+    assert max(sizes) <= 20
+
+
+def test_in_a_narrow_window_each_figure_has_its_name_and_the_rows_can_be_sorted(in_a_window):
+    page = in_a_window(390)
+    labels = """return [...document.querySelector(".scoreboard tbody tr").cells].slice(1)
+        .map(cell => getComputedStyle(cell, "::before").content.replaceAll('"', ""))"""
+    assert {"test accuracy", "images/s", "requested device", "effective device"} <= set(page.execute_script(labels))
+    button = heading(page, 12).find_element(By.TAG_NAME, "button")
+    button.click()
+    assert heading(page, 12).get_attribute("aria-sort") == "descending"
+
+
+def test_the_page_uses_a_wide_window_up_to_the_length_of_a_readable_line(in_a_window):
+    width = "return document.querySelector('main').getBoundingClientRect().width"
+    assert in_a_window(1400).execute_script(width) > 1350
+    assert 1500 < in_a_window(2560).execute_script(width) < 1700
+
+
+def test_the_page_is_readable_without_its_script(opened, page):
+    opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        opened.get(page.as_uri())
+        assert not opened.find_element(By.CSS_SELECTOR, ".legend input").is_displayed()
+        assert opened.find_element(By.CSS_SELECTOR, "g[data-series='0']").is_displayed()
+        assert not opened.find_element(By.CSS_SELECTOR, "g[data-series='9']").is_displayed()
+        assert not opened.find_elements(By.CSS_SELECTOR, "th button")
+    finally:
+        opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_the_page_prints(opened):
+    printed = opened.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})
+    assert base64.b64decode(printed["data"]).startswith(b"%PDF")
+
+
+@pytest.mark.slow
+def test_without_a_browser_these_tests_are_skipped_and_say_why():
+    environment = {**os.environ, "PATH": str(Path(sys.executable).parent)}
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", __file__]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert "no chromium with chromedriver is installed" in done.stdout

@@ -1,0 +1,156 @@
+"""The gate, and how it and a change are said in every rendering."""
+
+import json
+
+import pytest
+from report_history_entries import DIGESTS, PAST, entry
+from report_runs import MISMATCH, NAMES, RUN, SKIPPED, render
+
+from pipeline.artefacts.manifest import write_manifest
+from pipeline.report import Gate, build_report, format_table
+
+
+@pytest.mark.parametrize(
+    ("gate", "accuracy", "failure"),
+    [
+        (Gate(), 0.1, None),
+        (Gate(min_val_accuracy=0.7), 0.7, None),
+        (Gate(min_val_accuracy=0.7), 0.69, "69.00 %, demanded are at least 70.00 %"),
+        (Gate(min_val_accuracy=0.7), None, "–, demanded are at least 70.00 %"),
+        (Gate(max_regression_sigma=3), 0.702, None),
+        (Gate(max_regression_sigma=3), 0.9, None),
+        (Gate(max_regression_sigma=3), 0.65, "fell from 70.40 % to 65.00 %"),
+    ],
+)
+def test_the_gate_fails_for_what_its_settings_demand(make_run, gate, accuracy, failure):
+    folder = make_run(content_digests=DIGESTS, val_accuracy=accuracy, finished_at="2026-03-09T10:00:00+00:00", epochs=2)
+    outcome = build_report([folder], current=[RUN["fingerprint"]], past=PAST, gate=gate)["gate"]
+    if gate == Gate():
+        assert outcome is None
+    else:
+        assert outcome["passed"] == (failure is None)
+        assert failure is None or failure in outcome["failures"][0]
+
+
+def test_the_first_runs_of_a_schedule_pass_a_regression_gate_that_says_it_was_not_judged(make_run, tmp_path):
+    folder = make_run(content_digests=DIGESTS, val_accuracy=0.1, finished_at="2026-03-09T10:00:00+00:00")
+    gate = Gate(max_regression_sigma=1)
+    report = build_report([folder], current=[RUN["fingerprint"]], past=PAST[:1], gate=gate)
+    assert report["gate"]["passed"]
+    assert "1 comparable run before, too few to know the noise" in report["gate"]["not_judged"][0]
+    assert "Not judged yet" in format_table(report, width=300)
+    judged = build_report([folder], current=[RUN["fingerprint"]], past=PAST, gate=gate)["gate"]
+    assert (judged["passed"], judged["not_judged"]) == (False, [])
+
+
+@pytest.mark.parametrize("examples", [10_000, None])
+@pytest.mark.parametrize("before", [[0.72] * 20, [0.72, 0.7201] * 10, [0.72] * 3, [0.72, 0.72, 0.7201]])
+def test_a_collapse_below_runs_that_came_out_alike_fails_the_gate(make_run, before, examples):
+    past = [entry(n, value, test_examples=examples) for n, value in enumerate(before, start=1)]
+    folder = make_run(
+        content_digests=DIGESTS, test_examples=examples, val_accuracy=0.1, finished_at="2026-03-29T10:00:00+00:00"
+    )
+    gate = Gate(max_regression_sigma=3)
+    outcome = build_report([folder], current=[RUN["fingerprint"]], past=past, gate=gate)["gate"]
+    assert (outcome["passed"], outcome["not_judged"]) == (False, [])
+
+
+@pytest.mark.parametrize("before", [[0.72] * 20, [0.72, 0.7201] * 10])
+def test_a_fall_within_the_sampling_error_passes_the_gate(make_run, before):
+    past = [entry(n, value, test_examples=10_000) for n, value in enumerate(before, start=1)]
+    folder = make_run(
+        content_digests=DIGESTS, test_examples=10_000, val_accuracy=0.715, finished_at="2026-03-29T10:00:00+00:00"
+    )
+    gate = Gate(max_regression_sigma=3)
+    outcome = build_report([folder], current=[RUN["fingerprint"]], past=past, gate=gate)["gate"]
+    assert (outcome["passed"], outcome["not_judged"]) == (True, [])
+
+
+NO_EVIDENCE = [
+    (SKIPPED | {"requested_device": "tpu", "curves": []}, "skipped, for tpu was requested and no TPU answers"),
+    ({"dataset": "synthetic", "dataset_verified": False}, "CIFAR-10 was requested, it was trained on synthetic"),
+    ({"requested_device": "gpu", "mismatch": MISMATCH}, "gpu was requested, it was trained on cpu"),
+    ({"requested_device": "cpu", "device_verified": False}, "cpu was requested, and nothing that was measured shows"),
+]
+
+
+@pytest.mark.parametrize(("change", "reason"), NO_EVIDENCE)
+@pytest.mark.parametrize("gate", [Gate(min_val_accuracy=0.1), Gate(max_regression_sigma=3)], ids=["accuracy", "sigma"])
+def test_a_run_that_shows_nothing_of_what_was_asked_for_fails_the_gate(make_run, gate, change, reason):
+    folder = make_run(**({"content_digests": DIGESTS} | change))
+    outcome = build_report([folder], current=[RUN["fingerprint"]], gate=gate)["gate"]
+    assert not outcome["passed"]
+    assert any(reason in failure for failure in outcome["failures"])
+    assert build_report([folder], current=[RUN["fingerprint"]])["gate"] is None, "where nothing is demanded"
+
+
+def test_one_skipped_run_of_several_fails_the_gate(make_run):
+    folders = [make_run("one"), make_run("other", curves=[], **(SKIPPED | {"fingerprint": "b" * 64}))]
+    outcome = build_report(folders, current=["a" * 64, "b" * 64], gate=Gate(min_val_accuracy=0.1))["gate"]
+    assert ["run bbbbbbbb is no evidence" in failure for failure in outcome["failures"]] == [True]
+
+
+def test_a_gate_on_no_run_at_all_fails(make_run):
+    outcome = build_report([make_run()], current=[], gate=Gate(min_val_accuracy=0.1))["gate"]
+    assert outcome["failures"] == ["no run was asked for: nothing shows that the demands are met"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"content_digests": None}, "what run aaaaaaaa was trained on is not known"),
+        ({"content_digests": DIGESTS, "val_accuracy": None}, "run aaaaaaaa has no accuracy to compare"),
+    ],
+)
+def test_a_regression_that_cannot_be_judged_at_all_fails_the_gate(make_run, change, reason):
+    folder = make_run(finished_at="2026-03-09T10:00:00+00:00", **change)
+    gate = Gate(max_regression_sigma=3)
+    outcome = build_report([folder], current=[RUN["fingerprint"]], past=PAST, gate=gate)["gate"]
+    assert any(reason in failure for failure in outcome["failures"])
+
+
+def test_a_fall_below_runs_that_did_not_differ_fails_the_gate(make_run):
+    past = [entry(n, 0.75, made_from="before", seed=n) for n in (1, 2, 3)]
+    folder = make_run(content_digests=DIGESTS, val_accuracy=0.74, finished_at="2026-03-09T10:00:00+00:00")
+    outcome = build_report([folder], current=[RUN["fingerprint"]], past=past, gate=Gate(max_regression_sigma=9))["gate"]
+    assert "where the earlier runs did not differ" in outcome["failures"][0]
+
+
+def test_the_gates_sigma_is_as_rare_whatever_the_number_of_earlier_runs(make_run):
+    few, many = ([entry(n, 0.70 + 0.001 * (-1) ** n + n * 1e-6) for n in range(1, number)] for number in (4, 20))
+    folder = make_run(content_digests=DIGESTS, val_accuracy=0.69, finished_at="2026-03-29T10:00:00+00:00")
+    gate = Gate(max_regression_sigma=3)
+    assert build_report([folder], current=[RUN["fingerprint"]], past=few, gate=gate)["gate"]["passed"]
+    assert not build_report([folder], current=[RUN["fingerprint"]], past=many, gate=gate)["gate"]["passed"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_failed_gate_and_a_change_are_said_in_every_rendering(make_run, tmp_path, name):
+    folder = make_run(content_digests=DIGESTS, val_accuracy=0.65, finished_at="2026-03-09T10:00:00+00:00")
+    write_manifest(folder, stage="Train", identity={"settings": {}, "upstream": {}}, details={})
+    text = render([folder], tmp_path / "out", past=PAST, gate=Gate(min_val_accuracy=0.7))[name]
+    if name == "report.json":
+        assert json.loads(text)["gate"]["failures"]
+        return
+    assert "The gate failed." in text
+    for words in (
+        "Compared with the last comparable run (2026-03-04 10:00 UTC): test accuracy −5.40 points, worse (3.9 σ)",
+        "images/s 0, not judged: how fast the machine was is not known",
+    ):
+        assert words in text
+
+
+def test_the_gates_words_name_the_test_accuracy(make_run):
+    folder = make_run(content_digests=DIGESTS, val_accuracy=0.65, finished_at="2026-03-09T10:00:00+00:00")
+    gate = Gate(min_val_accuracy=0.7, max_regression_sigma=1.0)
+    failures = build_report([folder], current=[RUN["fingerprint"]], past=PAST, gate=gate)["gate"]["failures"]
+    assert len(failures) == 2
+    assert all(words.startswith("test accuracy of ") for words in failures)
+
+
+def test_the_terminal_says_a_change_and_a_failed_gate(make_run):
+    folder = make_run(content_digests=DIGESTS, val_accuracy=0.65, finished_at="2026-03-09T10:00:00+00:00")
+    report = build_report([folder], current=[RUN["fingerprint"]], past=PAST, gate=Gate(min_val_accuracy=0.7))
+    text = format_table(report, width=300)
+    assert "! The gate failed." in text
+    assert "test accuracy −5.40 points, worse" in text

@@ -1,0 +1,57 @@
+"""The scoreboard in a terminal of any width."""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+from luigi_process import PROJECT
+from report_runs import RUN
+
+from pipeline.report import build_report, format_table
+
+
+def test_the_terminal_table_shows_requested_and_effective_device_and_marks_the_run(make_run):
+    folders = [make_run(requested_device="tpu"), make_run("other", fingerprint="b" * 64)]
+    lines = format_table(build_report(folders, current=[RUN["fingerprint"]])).splitlines()
+    assert max(map(len, lines)) <= 120
+    assert [line for line in lines if line.lstrip().startswith("*") and "tpu → cpu" in line]
+    assert any("auto → cpu" in line and "*" not in line for line in lines)
+    assert any("167.84" in line and "72.42 %" in line for line in lines)
+
+
+@pytest.mark.parametrize("width", [32, 40, 60, 99, 100, 119, 120, 200])
+def test_the_terminal_table_fits_the_terminal_and_cuts_no_figure(make_run, width):
+    digests = {"content_digests": {"train": "1" * 64, "test": "2" * 64}, "steps_per_epoch": 390}
+    folders = [make_run(f"run{n}", fingerprint=f"{n:064x}", global_batch_size=128 * n, **digests) for n in (1, 2)]
+    text = format_table(build_report(folders, current=[f"{1:064x}"]), width=width)
+    assert max(map(len, text.splitlines())) <= width
+    if width < 100:
+        figures = ("73.80 %", "10,012", "24.80", "12.40", "auto → cpu")
+        assert all(re.search(rf"(^| ){re.escape(figure)}( |$)", text, re.MULTILINE) for figure in figures), text
+
+
+@pytest.mark.parametrize("columns", [40, 132])
+def test_the_terminals_width_is_found_and_what_is_piped_has_120_columns(columns):
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    command = [sys.executable, "-c", "from pipeline.report.wording.terminal import *; print(terminal_columns())"]
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    how = {"env": environment, "cwd": PROJECT, "check": True, "timeout": 300}
+    subprocess.run(command, stdin=theirs, stdout=theirs, **how)
+    assert os.read(ours, 100).split() == [str(columns).encode()]
+    assert subprocess.run(command, stdin=theirs, stdout=subprocess.PIPE, **how).stdout.split() == [b"120"]
+    os.close(ours), os.close(theirs)
+
+
+def test_the_terminal_table_ignores_the_environment(make_run, monkeypatch):
+    report = build_report([make_run()], current=[])
+    before = format_table(report)
+    for name, value in {"COLUMNS": "40", "FORCE_COLOR": "1", "TERM": "xterm-256color"}.items():
+        monkeypatch.setenv(name, value)
+    assert format_table(report) == before

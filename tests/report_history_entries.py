@@ -1,0 +1,34 @@
+"""Entries of the report's history, written by hand, and what has changed from one to the next."""
+
+from report_runs import RUN
+
+from pipeline.report import entries_of
+from pipeline.report.facts.changes import changes
+from pipeline.runs.record import RunRecord
+
+DIGESTS = {"train": "1" * 64, "test": "2" * 64}
+
+
+def entry(number, accuracy, *, made_from=None, **more):
+    """An entry of the history: the n-th run, a day after the one before it."""
+    name = f"{number:064x}"
+    facts = {
+        "fingerprint": name,
+        "made_from": made_from or name,
+        "content_digests": DIGESTS,
+        "finished_at": f"2026-03-{number:02d}T10:00:00+00:00",
+        "val_accuracy": accuracy,
+        "status": "finished",
+    }
+    origin = {"made_from": facts.pop("made_from"), "code": None}
+    return entries_of([RunRecord(**{**RUN, **facts, **more}).model_dump(mode="json") | origin])[0]
+
+
+def change_of(entries, *current):
+    names = {f"{number:064x}" for number in current}
+    asked = {(one["fingerprint"], one["finished_at"]) for one in entries if one["fingerprint"] in names}
+    (change,) = changes(entries, asked)
+    return change
+
+
+PAST = [entry(n, 0.70 + n / 1000) for n in range(1, 5)]
