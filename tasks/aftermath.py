@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 
 from pipeline.unattended import schedule
 from pipeline.unattended.schedule import Outcome
-from tasks import unattended
-from tasks.commands import command
+from tasks import program, unattended
 from tasks.process import console
 
 
@@ -49,4 +48,4 @@ def _signal_number(name: str) -> int:
 
 
 if __name__ == "__main__":
-    command.run_main(main)
+    program.run(main)

@@ -19,7 +19,7 @@ import luigi
 from pipeline.config import refuse
 from pipeline.errors import DamagedArtefactError
 from pipeline.unattended.nights import Night, publish_night, read_night, whole_nights
-from tasks.commands import command
+from tasks.dag import from_below
 from tasks.process import console, lock
 from tasks.report import Report, history_folder
 from tasks.storage import Storage, of_this_root, root_folder
@@ -88,7 +88,7 @@ class Nightly(luigi.Task):
         # Not above: it takes from a command what that, as the program, may not find imported already.
         from tasks import retention
 
-        if retention.apply(command.from_below(self.report)):
+        if retention.apply(from_below(self.report)):
             # Runs it showed are gone.
             self.report.run()
         if self._keeps_its_own():

@@ -31,7 +31,8 @@ from pipeline.errors import PipelineError
 from pipeline.runs.record import read_record
 from pipeline.unattended import notify, schedule
 from pipeline.unattended.schedule import Outcome
-from tasks.commands import command
+from tasks import program
+from tasks.dag import from_below
 from tasks.notify import Metrics, Notify, report_path
 from tasks.process import console, events
 from tasks.report import Report
@@ -241,7 +242,7 @@ def _what_there_is() -> dict:
     """Figures of the artefacts the settings reach, as far as they have been made."""
     stage_seconds, records, runs = {}, {}, []
     with contextlib.suppress(PipelineError):
-        for stage in command.from_below(Report()):
+        for stage in from_below(Report()):
             if not stage.is_known() or stage.condition().state not in ("fresh", "stale"):
                 continue
             with contextlib.suppress(PipelineError):
@@ -264,4 +265,4 @@ def _logging_failures(what: str) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    command.run_main(main)
+    program.run(main)

@@ -121,6 +121,38 @@ def test_a_command_takes_the_beginning_of_its_own_flag_for_a_setting(name):
     assert overrides == ["--j", "--dry", "--Train-epochs", "1", "--po=1"]
 
 
+@pytest.mark.parametrize("name", ["status", "doctor", "verify", "clean_stale", "report_diff", "tensorboard"])
+def test_an_unknown_flag_is_one_line_in_the_logs_format(luigi, name):
+    given = ["A", "B"] if name == "report_diff" else []
+    command = ["-m", f"tasks.commands.{name}", *given, "--Train-nonsense", "1"]
+    text = luigi.python(*command)
+    assert (text.returncode, text.stdout) == (2, "")
+    (line,) = text.stderr.splitlines()
+    assert line.startswith("ERROR SettingsError: command line: unrecognized arguments: --Train-nonsense 1. ")
+    luigi.write_config("log_format = json")
+    for flag in ([], ["--Storage-log-format", "json"]):
+        done = luigi.python(*command, *flag)
+        assert (done.returncode, done.stdout) == (2, "")
+        (entry,) = map(json.loads, done.stderr.splitlines())
+        assert (entry["level"], entry["error"], entry["exit_code"]) == ("error", "SettingsError", 2)
+        assert "--Train-nonsense" in entry["message"]
+        assert "--help" in entry["message"]
+        luigi.write_config()
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [(["report_diff", "", ""], "argument A: a run's folder"), (["status", "--json=3"], "argument --json: ignored")],
+)
+def test_a_commands_own_flag_given_wrongly_is_one_line_where_the_log_is_json(luigi, command, says):
+    done = luigi.python("-m", f"tasks.commands.{command[0]}", *command[1:], "--Storage-log-format", "json")
+    assert (done.returncode, done.stdout) == (2, "")
+    (entry,) = map(json.loads, done.stderr.splitlines())
+    assert (entry["error"], entry["exit_code"]) == ("SettingsError", 2)
+    assert says in entry["message"]
+    assert "usage: make " in entry["message"]
+
+
 @pytest.mark.parametrize("command", ["status", "clean_stale --dry-run", "verify", "report_diff"])
 def test_a_command_warns_of_nothing_that_is_not_the_users(luigi, command):
     given = [next(luigi.root.glob("runs/*")).name] * 2 if command == "report_diff" else []

@@ -5,6 +5,7 @@ import json
 
 from pipeline.unattended.nights import missing_between, whole_nights
 from tasks.commands import command
+from tasks.dag import by_name
 from tasks.report import history_folder
 from tasks.stage import Condition, Stage
 
@@ -18,7 +19,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Print the state of every stage."""
-    conditions = {name: stage.condition() for name, stage in command.by_name(stages).items()} | _of_nights()
+    conditions = {name: stage.condition() for name, stage in by_name(stages).items()} | _of_nights()
     if arguments.json:
         print(json.dumps({name: {"state": c.state, "reasons": c.reasons} for name, c in conditions.items()}, indent=1))
     else:
