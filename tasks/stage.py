@@ -29,12 +29,12 @@ from pipeline.artefacts.manifest import (
 from pipeline.artefacts.staleness import differences
 from pipeline.config import ForceSettings
 from pipeline.errors import DamagedArtefactError, UnreadableArtefactError
-from tasks.notify import report_url
 from tasks.process import console, lock
 from tasks.process.console import RUN_ID
 from tasks.process.interrupt import time_limit
 from tasks.settings import check_config_file
 from tasks.storage import Storage, of_this_root, root_folder
+from tasks.subscriptions import report_url
 
 _logger = logging.getLogger(__name__)
 
@@ -257,7 +257,7 @@ class Stage(luigi.Task):
             return True
         with console.leaving_on_errors():
             self.check()
-            lock.hold()
+            lock.hold(root_folder(), on_busy=Storage().on_busy)
         return False
 
     def run(self) -> None:

@@ -23,7 +23,7 @@ LEAVES = {
     "artefacts/manifest",
     "artefacts/space",
 }
-LEAVES |= {"artefacts/staleness", "artefacts/syntax", "unattended/schedule"}
+LEAVES |= {"artefacts/staleness", "artefacts/syntax"}
 DIRECTION = {
     "errors": set(),
     "installed": set(),
@@ -58,7 +58,6 @@ DIRECTION = {
     "tracking": {"metrics", "runs"},
     "report": {"artefacts", "errors", "metrics", "report", "runs"},
     "verify": {"artefacts", "errors", "records", "stream"},
-    "unattended": {"artefacts", "errors", "metrics", "runs", "unattended"},
 }
 THIRD_PARTY = {
     "luigi": {"tasks"},
@@ -67,8 +66,8 @@ THIRD_PARTY = {
     "tensorflow": {"sources", "records", "stream", "hardware", "training", "export", "verify"},
     "keras": {"models", "training", "export"},
     "jinja2": {"report"},
-    "prometheus_client": {"unattended"},
-    "requests": {"sources", "unattended"},
+    "prometheus_client": {"tasks"},
+    "requests": {"sources", "tasks"},
     "matplotlib": {"report"},
     "PIL": {"report"},
     "pydantic": {"report", "runs"},
@@ -112,6 +111,47 @@ def test_imports_follow_the_datas_way(path):
     if room(path) != "__init__":
         assert ours <= DIRECTION[room(path)]
     assert all(room(path) in THIRD_PARTY[name] for name in third)
+
+
+# Inside tasks: a module imports from its own floor and those below it.
+FLOORS = ("process", "tasks", "operations", "commands")
+# Nightly is the task of operations: no other task knows it, or them.
+ON_OPERATIONS_FLOOR = {"tasks.nightly"}
+# What starts or assembles the rest; only the commands' own folder and a program may reach the top floor.
+ASSEMBLY = {"tasks", "tasks.__main__", "tasks.unattended", "tasks.aftermath"}
+# Of operations: plain data in and out, for programs that know nothing of Luigi.
+WITHOUT_LUIGI = ("dated_reports", "incidents", "limits", "messages", "redaction", "state_file", "webhook")
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(PROJECT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def floor(name: str) -> int:
+    """How high the module of tasks stands that an import names, which may be a name in that module."""
+    if any(name == module or name.startswith(f"{module}.") for module in ON_OPERATIONS_FLOOR):
+        return FLOORS.index("operations")
+    return FLOORS.index(next((room for room in FLOORS if name.split(".")[1:2] == [room]), "tasks"))
+
+
+@pytest.mark.parametrize("path", sorted((PROJECT / "tasks").rglob("*.py")), ids=dotted)
+def test_inside_tasks_imports_lead_downwards(path):
+    ours = {name for name in imports(path) if name.startswith("tasks.")}
+    if dotted(path) in ASSEMBLY:
+        assert not {name for name in ours if floor(name) == FLOORS.index("commands")}
+        return
+    assert {name for name in ours if floor(name) > floor(dotted(path))} == set()
+
+
+@pytest.mark.parametrize("name", WITHOUT_LUIGI)
+def test_what_works_on_plain_data_knows_nothing_of_luigi(name):
+    ours = {
+        other.split(".")[2] for other in imports(PROJECT / f"tasks/operations/{name}.py") if other.startswith("tasks.")
+    }
+    assert "luigi" not in {other.split(".")[0] for other in imports(PROJECT / f"tasks/operations/{name}.py")}
+    assert ours <= set(WITHOUT_LUIGI)
+    docstring = ast.get_docstring(ast.parse((PROJECT / f"tasks/operations/{name}.py").read_text()))
+    assert "nothing of Luigi" in docstring
 
 
 @pytest.mark.parametrize("name", sorted(LEAVES))

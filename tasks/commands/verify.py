@@ -13,10 +13,10 @@ from pathlib import Path
 
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest, unreadable
 from pipeline.errors import DamagedArtefactError, SettingsError, UnreadableArtefactError
-from pipeline.unattended.nights import is_date
 from tasks.commands import command
-from tasks.commands.clean_stale import PAST_KINDS
 from tasks.export import Export
+from tasks.operations.dated_reports import is_date
+from tasks.operations.unreached import PAST_KINDS
 from tasks.process import console
 from tasks.records import Records
 from tasks.report import Report, history_folder
@@ -54,7 +54,7 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         )
     states, read_bytes = [], 0
     for folder in folders:
-        state, says = "whole", str(folder)
+        state, says = "valid", str(folder)
         try:
             _list(folder)
             # The report's folder may hold what is not ours.
@@ -66,9 +66,9 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
             state, says = "damaged", str(error)
         states.append(state)
         print(f"{state:8} {says}")
-    whole, damaged, closed = map(states.count, ("whole", "damaged", "unreadable"))
+    valid, damaged, closed = map(states.count, ("valid", "damaged", "unreadable"))
     print(
-        f"{len(states)} artefacts under {root}: {whole} whole, {read_bytes:,} bytes read; {damaged} damaged, "
+        f"{len(states)} artefacts under {root}: {valid} valid, {read_bytes:,} bytes read; {damaged} damaged, "
         f"{closed} unreadable"
     )
     return DamagedArtefactError.exit_code if damaged else UnreadableArtefactError.exit_code if closed else 0

@@ -53,7 +53,7 @@ def configure() -> None:
         logging.getLogger(name).setLevel(logging.INFO)
     # TFDS logs each file it opens, and deprecations of its own, through absl.
     logging.getLogger("absl").setLevel(logging.ERROR)
-    # MirroredStrategy tells of every reduction it traces.
+    # MirroredStrategy logs every reduction it traces.
     logging.getLogger("tensorflow").setLevel(logging.WARNING)
     logging.getLogger("luigi-interface").setLevel(luigi.interface.core().log_level)
     logging.getLogger("luigi-interface").addHandler(_ExitCode())
@@ -67,7 +67,7 @@ def configure() -> None:
 
 
 def log_as(log_format: str) -> None:
-    """Log from now on as ``[Storage] log_format`` says; first asked for when the console can tell of a bad setting."""
+    """Log from now on as ``[Storage] log_format`` says; first asked for when the console can report a bad setting."""
     (handler,) = (handler for handler in logging.getLogger().handlers if handler.name == _HANDLER_NAME)
     if log_format == "text":
         handler.show_progress()
@@ -85,7 +85,7 @@ def name_run(name: str) -> None:
 
 
 def show(error: PipelineError, *, log_format: str = "text") -> None:
-    """Tell of an error that ends the process: one line, or one object where the log is, or was to be, of those."""
+    """Report an error that ends the process: one line, or one object where the log is, or was to be, of those."""
     if _writes_json():
         _logger.error("%s", error, exc_info=error)
     elif log_format == "json":
@@ -142,7 +142,7 @@ class _ExitCode(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        # Stages may run in processes that Luigi forks, of which the first hears no more than that they failed.
+        # Stages may run in processes that Luigi forks, of which the first learns no more than that they failed.
         self.shared = multiprocessing.Value("i", 0)
         # The very instance Luigi reads when it is done: it keeps one for equal parameters.
         codes = luigi.retcodes.retcode()
