@@ -11,7 +11,7 @@ import requests
 
 from pipeline.errors import SchedulerUnavailableError, SettingsError
 from tasks.process import command_line
-from tasks.process.console import SCHEDULER_REMEDY
+from tasks.process.logs import SCHEDULER_REMEDY
 
 # For each of a name's addresses; most have two.
 _TIMEOUT_SECONDS = 4

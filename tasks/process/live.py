@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 from pipeline import progress
-from tasks.process.json_log import JsonFormatter
+from tasks.process.logs import JsonLines
 
 
 class LiveHandler(logging.StreamHandler):
@@ -33,7 +33,7 @@ class LiveHandler(logging.StreamHandler):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as the formatter writes it, which knows of the run."""
-        record.run = self.run if isinstance(self.formatter, JsonFormatter) or not self.run else f"{self.run}: "
+        record.run = self.run if isinstance(self.formatter, JsonLines) or not self.run else f"{self.run}: "
         return super().format(record)
 
     def emit(self, record: logging.LogRecord) -> None:
