@@ -100,8 +100,8 @@ test-slow: setup-dev ## run the tests that train, or start the whole pipeline, s
 test-faults: setup-dev ## run the tests that kill and damage whole runs
 	@$(BIN)/python -m pytest -n auto --maxprocesses 4 -m faults $(ARGS)
 
-soak: setup-dev ## a month of nights in minutes: a moved clock, kills, a full disk, no network (N=30)
-	@$(BIN)/python -m pytest -m soak -s tests/test_soak.py --nights $(or $(N),30) $(ARGS)
+soak: setup-dev ## a month of scheduled runs in minutes: a moved clock, kills, a full disk, no network (N=30)
+	@$(BIN)/python -m pytest -m soak -s tests/faults/test_soak.py --dates $(or $(N),30) $(ARGS)
 
 bench: setup ## measure against what one would use instead, 10 minutes (ARGS="stream" for one part)
 	@$(BIN)/python -c "import torch" 2>/dev/null || { echo "bench: installing PyTorch, a rival, into .venv"; \

@@ -37,12 +37,12 @@ if "LUIGI_CONFIG_PATH" in os.environ:
 
 from tasks.export import Export  # noqa: E402
 from tasks.nightly import Nightly  # noqa: E402
-from tasks.notify import Metrics, Notify  # noqa: E402
 from tasks.records import Records  # noqa: E402
 from tasks.report import Report  # noqa: E402
 from tasks.source import Source  # noqa: E402
 from tasks.stage import Force  # noqa: E402
 from tasks.storage import Storage  # noqa: E402
+from tasks.subscriptions import Metrics, Notify  # noqa: E402
 from tasks.train import Train  # noqa: E402
 
 __all__ = [

@@ -1,52 +1,7 @@
-"""Aftermath: tells of an unattended run that could not, because what watched it was killed as well.
+"""``python -m tasks.aftermath``: operations/on_failure.py, by the name that units installed earlier call it by."""
 
-For systemd's OnFailure=, which says in MONITOR_* what became of which run (see systemd.exec's manual). A run that told
-of itself is not told of again.
-"""
-
-import os
-import signal
-import sys
-from collections.abc import Mapping
-from datetime import UTC, datetime
-
-from pipeline.unattended import schedule
-from pipeline.unattended.schedule import Outcome
-from tasks import unattended
-from tasks.commands import command
-from tasks.process import console
-
-
-def main(argv: list[str]) -> int:
-    """Tell of the run that the environment describes, unless it has been told."""
-    console.configure()
-    with unattended.settings(argv):
-        outcome = outcome_of(os.environ)
-        path = unattended.state_path()
-        outcomes = schedule.read_state(path)["outcomes"] if path else []
-        if outcome.invocation in {remembered.get("invocation") for remembered in outcomes}:
-            print(f"{outcome.task}: has told of itself", file=sys.stderr)
-        else:
-            unattended.settle(path, outcome)
-    return 0
-
-
-def outcome_of(environment: Mapping[str, str]) -> Outcome:
-    """What systemd says of the run."""
-    code, status = environment.get("MONITOR_EXIT_CODE", ""), environment.get("MONITOR_EXIT_STATUS", "")
-    return Outcome(
-        task=environment.get("MONITOR_UNIT", "a run"),
-        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        seconds=0,
-        exit_code=int(status) if status.isdigit() else 128 + _signal_number(status),
-        reason=f"systemd: {environment.get('MONITOR_SERVICE_RESULT', 'failure')} ({code} {status})",
-        invocation=environment.get("MONITOR_INVOCATION_ID", "unknown"),
-    )
-
-
-def _signal_number(name: str) -> int:
-    return getattr(signal, f"SIG{name}", 0)
-
+from tasks import program
+from tasks.operations import on_failure
 
 if __name__ == "__main__":
-    command.run_main(main)
+    program.run(on_failure.main)

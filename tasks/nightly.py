@@ -1,6 +1,6 @@
 """Nightly: the report of a date, kept. What a schedule asks for: one date, or with RangeDaily all that are missing.
 
-Dates are UTC, as Luigi's RangeDaily counts them: no night comes twice or never when the clocks change. A date's report
+Dates are UTC, as Luigi's RangeDaily counts them: no date comes twice or never when the clocks change. A date's report
 is that of the dataset, code and settings there are when it is made: at the time, or later when the date is backfilled;
 its manifest says which. Where they are those of another date, its runs are fresh, and nothing is trained.
 
@@ -18,8 +18,14 @@ import luigi
 
 from pipeline.config import refuse
 from pipeline.errors import DamagedArtefactError
-from pipeline.unattended.nights import Night, publish_night, read_night, whole_nights
-from tasks.commands import command
+from tasks.dag import from_below
+from tasks.operations.dated_reports import (
+    DatedReport,
+    is_past,
+    publish_dated_report,
+    read_dated_report,
+    read_dated_reports,
+)
 from tasks.process import console, lock
 from tasks.report import Report, history_folder
 from tasks.storage import Storage, of_this_root, root_folder
@@ -52,8 +58,8 @@ class Nightly(luigi.Task):
         with console.leaving_on_errors():
             # RangeDaily asks before it makes a task of ours, and a bad setting is refused before any work starts.
             demands = Report().demands()
-        nights, _ = whole_nights(history_folder())
-        done = {night.date for night in nights if not demands or night.demands == demands}
+        reports, _ = read_dated_reports(history_folder())
+        done = {report.date for report in reports if not demands or report.demands == demands}
         return [day for day in parameter_tuples if day in done or _is_past(day)]
 
     def requires(self) -> Report:
@@ -68,50 +74,50 @@ class Nightly(luigi.Task):
         """Whether the date has its report, or needs none any longer; if it does, the storage root is ours now.
 
         Raises:
-            SystemExit: the root cannot be had, with the error's exit code.
+            SystemExit: the root is unavailable, with the error's exit code.
         """
         if _is_past(self.date):
             return True
         try:
-            if self._is_judged(read_night(self.folder())):
+            if self._is_judged(read_dated_report(self.folder())):
                 return True
             _logger.info("%s: has its report, which another gate passed: it is judged again", self)
         except DamagedArtefactError as error:
             if self.folder().exists():
                 _logger.warning("%s: %s", self, error)
         with console.leaving_on_errors():
-            lock.hold()
+            lock.hold(root_folder(), on_busy=Storage().on_busy)
         return False
 
     def run(self) -> None:
         """Keep a copy of the report, and say whether anything was new."""
-        # Not above: it takes from a command what that, as the program, may not find imported already.
-        from tasks import retention
+        # Not above: with the schema of a run comes pydantic, a fifth of the time that a run without work takes.
+        from tasks.operations import retention
 
-        if retention.apply(command.from_below(self.report)):
+        if retention.apply(from_below(self.report)):
             # Runs it showed are gone.
             self.report.run()
         if self._keeps_its_own():
             _logger.info("%s: keeps its report, which is about other runs; those of today passed the gate", self)
             return
         report = root_folder() / Report.kind
-        night = publish_night(history_folder(), self.date, report, demands=self.report.demands())
-        if night.same_as:
-            _logger.info("%s: dataset, code and settings of %s, its runs are reused", self, night.same_as)
-        if night.made_on > self.date + timedelta(days=1):
-            _logger.info("%s: backfilled with what there is on %s", self, night.made_on)
+        kept = publish_dated_report(history_folder(), self.date, report, demands=self.report.demands())
+        if kept.same_as:
+            _logger.info("%s: dataset, code and settings of %s, its runs are reused", self, kept.same_as)
+        if kept.made_on > self.date + timedelta(days=1):
+            _logger.info("%s: backfilled with what there is on %s", self, kept.made_on)
         print(f"Report of {self.date}: {self.folder() / 'report.html'}")
 
-    def _is_judged(self, night: Night) -> bool:
+    def _is_judged(self, kept: DatedReport) -> bool:
         demands = self.report.demands()
-        return not demands or night.demands == demands or self._has_judged
+        return not demands or kept.demands == demands or self._has_judged
 
     def _keeps_its_own(self) -> bool:
         """Whether there is a report of a past date already, about other runs than those that were just judged."""
         with contextlib.suppress(DamagedArtefactError):
-            night = read_night(self.folder())
+            kept = read_dated_report(self.folder())
             self._has_judged = True
-            return self.date < today() and night.runs != tuple(self.report.current())
+            return self.date < today() and kept.runs != tuple(self.report.current())
         return False
 
     def __str__(self) -> str:
@@ -126,9 +132,6 @@ def say_nothing_to_do(nightly: Nightly) -> None:
 
 
 def _is_past(day: date) -> bool:
-    # Not above: with the schema of a run comes pydantic, a fifth of the time that a run without work takes.
-    from pipeline.unattended.retention import is_past
-
     return is_past(day, Storage().keep_days, today())
 
 

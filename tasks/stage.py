@@ -20,13 +20,13 @@ from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_ve
 from pipeline.artefacts.manifest import publishing, write_manifest
 from pipeline.config import ForceSettings
 from pipeline.errors import UnreadableArtefactError
-from tasks.notify import report_url
 from tasks.process import console, lock
 from tasks.process.console import RUN_ID
 from tasks.process.interrupt import time_limit
 from tasks.process.visualiser import Visualiser
 from tasks.settings import check_config_file
 from tasks.storage import Storage, of_this_root, root_folder
+from tasks.subscriptions import report_url
 from tasks.target import ArtefactTarget, Condition
 
 _logger = logging.getLogger(__name__)
@@ -168,7 +168,7 @@ class Stage(luigi.Task):
             return True
         with console.leaving_on_errors():
             self.check()
-            lock.hold()
+            lock.hold(root_folder(), on_busy=Storage().on_busy)
         return False
 
     def run(self) -> None:

@@ -27,7 +27,7 @@ hypothesis.settings.load_profile("untimed")
 
 
 def pytest_addoption(parser) -> None:
-    parser.addoption("--nights", type=int, default=30, help="nights of test_soak.py")
+    parser.addoption("--dates", type=int, default=30, help="dates of test_soak.py")
 
 
 _COUNTS = pytest.StashKey[Counter]()

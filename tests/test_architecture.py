@@ -33,7 +33,6 @@ LEAVES = {
     "sources/listing",
     "sources/words",
     "training/words",
-    "unattended/schedule",
 }
 DIRECTION = {
     "errors": set(),
@@ -64,7 +63,6 @@ DIRECTION = {
     "artefacts": {"artefacts", "errors", "records", "stream"},
     "runs": {"artefacts", "errors", "networks", "runs", "stream"},
     "report": {"artefacts", "errors", "report", "runs"},
-    "unattended": {"artefacts", "errors", "runs", "unattended"},
 }
 # The same of the rooms of the report; what lies beside them may import all.
 REPORT = {
@@ -79,8 +77,8 @@ THIRD_PARTY = {
     "tensorflow": {"sources", "records", "stream", "networks", "hardware", "training", "runs", "artefacts"},
     "keras": {"networks", "training", "runs"},
     "jinja2": {"report"},
-    "prometheus_client": {"unattended"},
-    "requests": {"sources", "unattended"},
+    "prometheus_client": {"tasks"},
+    "requests": {"sources", "tasks"},
     "matplotlib": {"report"},
     "PIL": {"report"},
     "pydantic": {"report", "runs"},
@@ -170,6 +168,47 @@ def test_inside_the_report_words_and_drawings_follow_from_facts(path):
     )
     if len(inside) > 1:
         assert reached <= REPORT[inside[0]]
+
+
+# Inside tasks: a module imports from its own floor and those below it.
+FLOORS = ("process", "tasks", "operations", "commands")
+# Nightly is the task of operations: no other task knows it, or them.
+ON_OPERATIONS_FLOOR = {"tasks.nightly"}
+# What starts or assembles the rest; only the commands' own folder and a program may reach the top floor.
+ASSEMBLY = {"tasks", "tasks.__main__", "tasks.unattended", "tasks.aftermath"}
+# Of operations: plain data in and out, for programs that know nothing of Luigi.
+WITHOUT_LUIGI = ("dated_reports", "incidents", "limits", "messages", "redaction", "state_file", "webhook")
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(PROJECT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def floor(name: str) -> int:
+    """How high the module of tasks stands that an import names, which may be a name in that module."""
+    if any(name == module or name.startswith(f"{module}.") for module in ON_OPERATIONS_FLOOR):
+        return FLOORS.index("operations")
+    return FLOORS.index(next((room for room in FLOORS if name.split(".")[1:2] == [room]), "tasks"))
+
+
+@pytest.mark.parametrize("path", sorted((PROJECT / "tasks").rglob("*.py")), ids=dotted)
+def test_inside_tasks_imports_lead_downwards(path):
+    ours = {name for name in imports(path) if name.startswith("tasks.")}
+    if dotted(path) in ASSEMBLY:
+        assert not {name for name in ours if floor(name) == FLOORS.index("commands")}
+        return
+    assert {name for name in ours if floor(name) > floor(dotted(path))} == set()
+
+
+@pytest.mark.parametrize("name", WITHOUT_LUIGI)
+def test_what_works_on_plain_data_knows_nothing_of_luigi(name):
+    ours = {
+        other.split(".")[2] for other in imports(PROJECT / f"tasks/operations/{name}.py") if other.startswith("tasks.")
+    }
+    assert "luigi" not in {other.split(".")[0] for other in imports(PROJECT / f"tasks/operations/{name}.py")}
+    assert ours <= set(WITHOUT_LUIGI)
+    docstring = ast.get_docstring(ast.parse((PROJECT / f"tasks/operations/{name}.py").read_text()))
+    assert "nothing of Luigi" in docstring
 
 
 @pytest.mark.parametrize("name", sorted(LEAVES))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from luigi_process import FAST, PROJECT
-from test_unattended import Unattended
+from scheduled import Unattended
 
-from tasks.aftermath import outcome_of
+from tasks.operations.on_failure import outcome_of
 
 DEPLOY = PROJECT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
@@ -180,7 +180,7 @@ def test_the_settings_of_scheduled_runs_are_known(unattended, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_that_was_killed_with_all_that_watched_it_is_told_once(unattended, webhook):
+def test_a_run_that_was_killed_with_its_supervisor_is_reported_once(unattended, webhook):
     said = {
         "MONITOR_UNIT": "tensorcraft.service",
         "MONITOR_SERVICE_RESULT": "oom-kill",
@@ -190,18 +190,18 @@ def test_a_run_that_was_killed_with_all_that_watched_it_is_told_once(unattended,
     }
     assert outcome_of(said).exit_code == 137
     for _ in range(2):
-        assert unattended.python("-m", "tasks.aftermath", **said).returncode == 0
+        assert unattended.python("-m", "tasks.operations.on_failure", **said).returncode == 0
     (message,) = webhook.taken
     assert message["reason"] == "systemd: oom-kill (killed KILL)"
     assert unattended.nightly().returncode == 0
-    assert [told["event"] for told in webhook.taken] == ["failure", "recovery"]
+    assert [message["event"] for message in webhook.taken] == ["failure", "recovery"]
 
 
 @pytest.mark.slow
-def test_a_run_that_told_of_itself_is_not_told_of_again(unattended, webhook):
+def test_a_run_that_was_reported_is_not_reported_again_under_the_earlier_name_either(unattended, webhook):
     arguments = ["--Source-origin", "tfds", "--Source-dataset", "mnist"]
     assert unattended.nightly(*arguments, INVOCATION_ID="4567").returncode == 3
     said = {"MONITOR_INVOCATION_ID": "4567", "MONITOR_EXIT_STATUS": "3", "MONITOR_EXIT_CODE": "exited"}
     done = unattended.python("-m", "tasks.aftermath", **said)
-    assert "has told of itself" in done.stderr
+    assert "was reported by its supervisor" in done.stderr
     assert len(webhook.taken) == 1

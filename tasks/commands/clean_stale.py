@@ -1,23 +1,14 @@
-"""``make clean-stale``: removes the artefacts that the present settings do not reach.
-
-What a dated report was asked for stays: such a run's times cannot be measured again. Records can be made again.
-"""
+"""``make clean-stale``: removes the artefacts that the present settings do not reach (see operations/unreached.py)."""
 
 import argparse
-from pathlib import Path
 
-from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest, remove_artefact
-from pipeline.errors import DamagedArtefactError, SettingsError
-from pipeline.unattended.nights import referred_runs
+from pipeline.artefacts.manifest import remove_artefact
+from pipeline.errors import SettingsError
 from tasks.commands import command
-from tasks.export import Export
+from tasks.operations.unreached import unreached
 from tasks.process import lock
-from tasks.report import history_folder
 from tasks.stage import Stage
-from tasks.storage import root_folder
-
-# What earlier versions left, and no stage makes any longer.
-PAST_KINDS = ("tuning",)
+from tasks.storage import Storage, root_folder
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,7 +22,7 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """List what is not reached, with sizes, and remove it unless ``--dry-run``."""
     if not all(stage.is_known() for stage in stages):
         raise SettingsError("what the present settings reach is not known before the source is: run make pipeline")
-    lock.hold()
+    lock.hold(root_folder(), on_busy=Storage().on_busy)
     stale = unreached(stages)
     for folder, size in stale.items():
         print(f"{size / 1e6:10.1f} MB  {folder}")
@@ -40,35 +31,6 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         for folder in stale:
             remove_artefact(folder)
     return 0
-
-
-def unreached(stages: list[Stage]) -> dict[Path, int]:
-    """Folder → bytes of every artefact and checkpoint that none of the stages would take up."""
-    # The report does not ask for an export, so it is not among the stages.
-    reached = {folder for stage in [*stages, Export()] for folder in stage.folders()}
-    kinds = {folder.parent for folder in reached} - {root_folder()} | {root_folder() / kind for kind in PAST_KINDS}
-    folders = sorted(folder for kind in kinds for folder in kind.glob("[!.]*") if _is_ours(folder))
-    referred = referred_runs(history_folder())
-    stale = [folder for folder in folders if folder not in reached and made_from(folder) not in referred]
-    return {folder: size_bytes(folder) for folder in stale}
-
-
-def made_from(folder: Path) -> str | None:
-    """The fingerprint of an artefact, None where there is no whole one."""
-    try:
-        return read_manifest(folder)["fingerprint"]
-    except DamagedArtefactError:
-        return None
-
-
-def _is_ours(folder: Path) -> bool:
-    """Whether the pipeline made the folder; the root may hold what it did not."""
-    return any(folder.glob(MANIFEST_NAME)) or any(folder.glob(f"epoch-*/{MANIFEST_NAME}"))
-
-
-def size_bytes(folder: Path) -> int:
-    """Bytes of all files in a folder."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 if __name__ == "__main__":

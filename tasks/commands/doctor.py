@@ -15,7 +15,7 @@ from tasks.process import console, lock
 from tasks.records import Records
 from tasks.source import Source
 from tasks.stage import Stage
-from tasks.storage import root_folder
+from tasks.storage import Storage, root_folder
 from tasks.train import Train
 
 _DISTRIBUTION = "tensorcraft"
@@ -71,13 +71,13 @@ def check_packages() -> str:
 
 
 def check_storage(stages: Sequence[Stage]) -> str:
-    """That the root can be written, is not in use, and has room.
+    """That the root can be written, is not in use, and has the free disk space.
 
     Raises:
         StorageError, BusyError: it cannot, it is, or it has not.
     """
     root = root_folder()
-    lock.hold()
+    lock.hold(root, on_busy=Storage().on_busy)
     # Before the source is, the size of its records is not known.
     needed = sum(stage.bytes_needed() for stage in stages if stage.is_known())
     require_space(root, needed)
@@ -88,7 +88,7 @@ def check_dataset(source: Source) -> str:
     """That the dataset is prepared or can be downloaded; where ``origin`` allows it a stand-in will do.
 
     Raises:
-        DatasetUnavailableError: it cannot be had, and no stand-in is allowed.
+        DatasetUnavailableError: it is unavailable, and no stand-in is allowed.
         SettingsError, UnsupportedDatasetError: it is unknown, or not image classification.
     """
     with console.quiet_imports():

@@ -3,8 +3,9 @@
 import argparse
 import json
 
-from pipeline.unattended.nights import missing_between, whole_nights
 from tasks.commands import command
+from tasks.dag import by_name
+from tasks.operations.dated_reports import missing_between, read_dated_reports
 from tasks.report import history_folder
 from tasks.stage import Condition, Stage
 
@@ -18,7 +19,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Print the state of every stage."""
-    conditions = {name: stage.condition() for name, stage in command.by_name(stages).items()} | _of_nights()
+    conditions = {name: stage.condition() for name, stage in by_name(stages).items()} | _of_dated_reports()
     if arguments.json:
         print(json.dumps({name: {"state": c.state, "reasons": c.reasons} for name, c in conditions.items()}, indent=1))
     else:
@@ -28,15 +29,15 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     return 0
 
 
-def _of_nights() -> dict[str, Condition]:
+def _of_dated_reports() -> dict[str, Condition]:
     """How the dated copies of the report stand; nothing where none was ever made."""
-    nights, damage = whole_nights(history_folder())
+    reports, damage = read_dated_reports(history_folder())
     reasons = list(map(str, damage))
-    if len(nights) == 1:
-        reasons.append(str(nights[0].date))
-    elif nights:
-        missing = missing_between(nights)
-        reasons.append(f"{len(nights)} dates, {nights[0].date} to {nights[-1].date}, {missing} between them missing")
+    if len(reports) == 1:
+        reasons.append(str(reports[0].date))
+    elif reports:
+        missing = missing_between(reports)
+        reasons.append(f"{len(reports)} dates, {reports[0].date} to {reports[-1].date}, {missing} between them missing")
     return {"Nightly": Condition("damaged" if damage else "fresh", tuple(reasons))} if reasons else {}
 
 

@@ -11,19 +11,20 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest, unreadable
 from pipeline.errors import DamagedArtefactError, SettingsError, UnreadableArtefactError
-from pipeline.unattended.nights import is_date
 from tasks.commands import command
-from tasks.commands.clean_stale import PAST_KINDS
 from tasks.export import Export
+from tasks.operations.dated_reports import is_date
+from tasks.operations.unreached import PAST_KINDS
 from tasks.process import console
 from tasks.records import Records
 from tasks.report import Report, history_folder
 from tasks.source import Source
 from tasks.stage import Stage
 from tasks.storage import root_folder
-from tasks.train import CHECKPOINTS, Train
+from tasks.train import Train
 
 _OF_A_STAGE = re.compile(r".+-[0-9a-f]{12}")
 _OF_A_CHECKPOINT = re.compile(r"epoch-\d+")
@@ -54,7 +55,7 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         )
     states, read_bytes = [], 0
     for folder in folders:
-        state, says = "whole", str(folder)
+        state, says = "valid", str(folder)
         try:
             _list(folder)
             # The report's folder may hold what is not ours.
@@ -66,9 +67,9 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
             state, says = "damaged", str(error)
         states.append(state)
         print(f"{state:8} {says}")
-    whole, damaged, closed = map(states.count, ("whole", "damaged", "unreadable"))
+    valid, damaged, closed = map(states.count, ("valid", "damaged", "unreadable"))
     print(
-        f"{len(states)} artefacts under {root}: {whole} whole, {read_bytes:,} bytes read; {damaged} damaged, "
+        f"{len(states)} artefacts under {root}: {valid} valid, {read_bytes:,} bytes read; {damaged} damaged, "
         f"{closed} unreadable"
     )
     return DamagedArtefactError.exit_code if damaged else UnreadableArtefactError.exit_code if closed else 0
@@ -78,7 +79,7 @@ def _artefacts(root: Path) -> Iterator[Path]:
     """Every folder where an artefact is, or must be; some twice. A folder of artefacts that may not be read, too."""
     for kind in (Source.kind, Records.kind, Train.kind, Export.kind, *PAST_KINDS):
         yield from _named(root / kind, _OF_A_STAGE.fullmatch)
-    for folder in _named(root / CHECKPOINTS, _OF_A_STAGE.fullmatch):
+    for folder in _named(root / layout.CHECKPOINTS, _OF_A_STAGE.fullmatch):
         yield from _named(folder, _OF_A_CHECKPOINT.fullmatch)
     report = root / Report.kind
     if report.exists():

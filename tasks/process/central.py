@@ -4,16 +4,14 @@ Luigi would ask three times, wait half a minute each time and end in a traceback
 at work (a scheduler may be started anew), not where there is none.
 """
 
-import contextlib
-import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import luigi.interface
 import requests
-from luigi.cmdline_parser import CmdlineParser
 
 from pipeline.errors import SchedulerUnavailableError, SettingsError
-from tasks.process.console import SCHEDULER_REMEDY
+from tasks.process import command_line
+from tasks.process.logs import SCHEDULER_REMEDY
 
 # For each of a name's addresses; most have two.
 _TIMEOUT_SECONDS = 4
@@ -26,7 +24,7 @@ def require(argv: Sequence[str]) -> None:
         SchedulerUnavailableError: it does not answer, or something else does.
         SettingsError: its port is none, or the command line has what nobody knows.
     """
-    with _command_line(argv):
+    with command_line.in_force(argv):
         try:
             settings = luigi.interface.core()
         except ValueError as error:
@@ -45,21 +43,3 @@ def require(argv: Sequence[str]) -> None:
             f"{url}: expected Luigi's central scheduler, it does not answer ({type(error).__name__}). "
             f"{SCHEDULER_REMEDY}"
         ) from error
-
-
-@contextlib.contextmanager
-def _command_line(argv: Sequence[str]) -> Iterator[None]:
-    """Under the overrides of a command line; Luigi's own parser would show the usage of all there are."""
-    said = io.StringIO()
-    with contextlib.ExitStack() as stack:
-        try:
-            with contextlib.redirect_stderr(said):
-                stack.enter_context(CmdlineParser.global_instance(list(argv)))
-        except SystemExit as end:
-            if end.code != 2:
-                raise
-            wrong = said.getvalue().strip().rpartition("error: ")[2]
-            raise SettingsError(
-                f"command line: {wrong}. python -m tasks Report --help-all lists what there is."
-            ) from None
-        yield

@@ -1,12 +1,10 @@
 """What a person at the terminal sees: one line per event, one message per error, a quiet Ctrl-C.
 
-Errors written for the user (``PipelineError``) are shown without a traceback, wherever in Luigi they surface; any
-other exception is a defect and keeps its traceback.
+What a line says and how is in logs.py; here it is set up, once, with all else that a process of ours begins with.
 """
 
 import contextlib
 import logging
-import multiprocessing
 import os
 import re
 import sys
@@ -17,22 +15,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import luigi.interface
-import luigi.retcodes
 from luigi.parameter import UnconsumedParameterWarning
-from luigi.rpc import RPCError
 
-from pipeline.errors import PipelineError, SchedulerUnavailableError
+from pipeline.errors import PipelineError
 from tasks.process import events, interrupt
-from tasks.process.json_log import JsonFormatter
+from tasks.process.exit_code import ExitCode
 from tasks.process.live import LiveHandler
+from tasks.process.logs import JsonLines, TextLines, for_the_user, is_news
 
 #: Of this process, and of the workers Luigi forks from it.
 RUN_ID = uuid.uuid4().hex
 
 _HANDLER_NAME = "tensorcraft-console"
-
-#: What to do where Luigi's central scheduler does not answer.
-SCHEDULER_REMEDY = "Start it with make scheduler, or run without it: SCHEDULER=local."
 
 _logger = logging.getLogger(__name__)
 
@@ -46,17 +40,17 @@ def configure() -> None:
         return
     handler = LiveHandler()
     handler.name = _HANDLER_NAME
-    handler.addFilter(_is_news)
-    handler.setFormatter(_OneMessage("%(asctime)s %(run)s%(message)s", datefmt="%H:%M:%S"))
+    handler.addFilter(is_news)
+    handler.setFormatter(TextLines("%(asctime)s %(run)s%(message)s", datefmt="%H:%M:%S"))
     logging.getLogger().addHandler(handler)
     for name in ("pipeline", "tasks"):
         logging.getLogger(name).setLevel(logging.INFO)
     # TFDS logs each file it opens, and deprecations of its own, through absl.
     logging.getLogger("absl").setLevel(logging.ERROR)
-    # MirroredStrategy tells of every reduction it traces.
+    # MirroredStrategy logs every reduction it traces.
     logging.getLogger("tensorflow").setLevel(logging.WARNING)
     logging.getLogger("luigi-interface").setLevel(luigi.interface.core().log_level)
-    logging.getLogger("luigi-interface").addHandler(_ExitCode())
+    logging.getLogger("luigi-interface").addHandler(ExitCode())
     # config.py's own check of the file is stricter: it refuses what Luigi only warns about.
     warnings.simplefilter("ignore", UnconsumedParameterWarning)
     # TensorFlow's own converter uses it; we do not (see pipeline/runs/export.py).
@@ -67,12 +61,12 @@ def configure() -> None:
 
 
 def log_as(log_format: str) -> None:
-    """Log from now on as ``[Storage] log_format`` says; first asked for when the console can tell of a bad setting."""
+    """Log from now on as ``[Storage] log_format`` says; first asked for when the console can report a bad setting."""
     (handler,) = (handler for handler in logging.getLogger().handlers if handler.name == _HANDLER_NAME)
     if log_format == "text":
         handler.show_progress()
     elif not _writes_json():
-        handler.setFormatter(_OneObject(RUN_ID))
+        handler.setFormatter(JsonLines(RUN_ID))
         # Python writes them to stderr by itself.
         logging.captureWarnings(True)
 
@@ -85,13 +79,13 @@ def name_run(name: str) -> None:
 
 
 def show(error: PipelineError, *, log_format: str = "text") -> None:
-    """Tell of an error that ends the process: one line, or one object where the log is, or was to be, of those."""
+    """Report an error that ends the process: one line, or one object where the log is, or was to be, of those."""
     if _writes_json():
         _logger.error("%s", error, exc_info=error)
     elif log_format == "json":
         about = (type(error), error, error.__traceback__)
         record = _logger.makeRecord(_logger.name, logging.ERROR, __file__, 0, "%s", (error,), about)
-        print(_OneObject(RUN_ID).format(record), file=sys.stderr)
+        print(JsonLines(RUN_ID).format(record), file=sys.stderr)
     else:
         print(f"ERROR {type(error).__name__}: {error}", file=sys.stderr)
 
@@ -137,79 +131,13 @@ def leaving_on_errors() -> Iterator[None]:
         raise SystemExit(error.exit_code) from error
 
 
-class _ExitCode(logging.Handler):
-    """Luigi ends with one code for all failures; one that was logged with an error of ours gets that error's code."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        # Stages may run in processes that Luigi forks, of which the first hears no more than that they failed.
-        self.shared = multiprocessing.Value("i", 0)
-        # The very instance Luigi reads when it is done: it keeps one for equal parameters.
-        codes = luigi.retcodes.retcode()
-        codes.task_failed = _SharedCode(codes.task_failed, self.shared)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        error = _for_the_user(record.exc_info[1]) if record.exc_info else None
-        if error is not None:
-            self.shared.value = luigi.retcodes.retcode().unhandled_exception = error.exit_code
-
-
-class _SharedCode(int):
-    """An exit code that is asked for only when Luigi weighs it against the others, by multiplying it with 0 or 1."""
-
-    def __new__(cls, otherwise: int, shared: object) -> "_SharedCode":
-        code = super().__new__(cls, otherwise)
-        code.shared = shared
-        return code
-
-    def __mul__(self, other: int) -> int:
-        return (self.shared.value or int(self)) * other
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    """Not what Beam logs of an error, which leaves the stage anyway, nor its missing Google Cloud packages."""
-    if record.exc_info and record.exc_info[1] is None:
-        # Luigi asks for the traceback of no exception where it calls the scheduler again.
-        record.exc_info = None
-    of_an_error = record.name.startswith("apache_beam") and record.exc_info
-    return not of_an_error and "apitools not found" not in str(record.msg)
-
-
-class _OneMessage(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        error = _for_the_user(record.exc_info[1]) if record.exc_info else None
-        if error is None:
-            return super().format(record)
-        plain = logging.makeLogRecord({**record.__dict__, "exc_info": None, "exc_text": None, "args": ()})
-        plain.msg = f"ERROR {type(error).__name__}: {error}"
-        return super().format(plain)
-
-
-class _OneObject(JsonFormatter):
-    def format(self, record: logging.LogRecord) -> str:
-        error = _for_the_user(record.exc_info[1]) if record.exc_info else None
-        if error is None:
-            return super().format(record)
-        known = {"exc_info": (type(error), error, None), "msg": str(error), "args": (), "exc_text": None}
-        return super().format(logging.makeLogRecord({**record.__dict__, **known}))
-
-
-def _for_the_user(error: BaseException | None) -> PipelineError | None:
-    """The error written for the user in a chain of causes: Luigi and Beam wrap what a stage raises."""
-    while error is not None and not isinstance(error, PipelineError):
-        if isinstance(error, RPCError):
-            return SchedulerUnavailableError(f"{error}. {SCHEDULER_REMEDY}")
-        error = error.__cause__ or error.__context__
-    return error
-
-
 def _report_uncaught(kind: type[BaseException], error: BaseException, traceback: object) -> None:
     if issubclass(kind, KeyboardInterrupt):
         if _writes_json():
             _logger.warning(interrupt.MESSAGE)
         else:
             print(f"\n{interrupt.MESSAGE}", file=sys.stderr)
-    elif (known := _for_the_user(error)) is not None:
+    elif (known := for_the_user(error)) is not None:
         show(known)
     elif _writes_json():
         _logger.critical("%s", error, exc_info=(kind, error, traceback))
@@ -218,4 +146,4 @@ def _report_uncaught(kind: type[BaseException], error: BaseException, traceback:
 
 
 def _writes_json() -> bool:
-    return any(isinstance(handler.formatter, _OneObject) for handler in logging.getLogger().handlers)
+    return any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers)

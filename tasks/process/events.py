@@ -1,7 +1,7 @@
-"""Events: what Luigi's tasks do, told to those who have to know.
+"""Events: what Luigi's tasks do, reported to those who have to know.
 
-A process that supervises this one, if there is one (see unattended.py), reads of it in a file in memory: the log is
-for people, and the disk may be full. Luigi's own worker hears of a failure by a signal.
+A process that supervises this one, if there is one (see operations/supervise.py), reads them in a file in memory: the
+log is for people, and the disk may be full. Luigi's own worker learns of a failure by a signal.
 """
 
 import json
@@ -14,19 +14,19 @@ import luigi.worker
 
 DESCRIPTOR_VARIABLE = "TENSORCRAFT_EVENTS_FD"
 
-# A line of at most this many bytes is written whole, also where several workers write at once.
+# A line of at most this many bytes is written at once, also where several workers write at once.
 _LONGEST_REASON = 2_000
 
 
 def listen() -> None:
-    """Tell of each task that begins, ends or fails; in workers that Luigi forks as well."""
+    """Report each task that begins, ends or fails; in workers that Luigi forks as well."""
     if luigi.worker.worker().keep_alive:
         for event in (luigi.Event.FAILURE, luigi.Event.BROKEN_TASK):
             luigi.Task.event_handler(event)(_leaver(os.getpid()))
     descriptor = os.environ.get(DESCRIPTOR_VARIABLE, "")
     if descriptor.isdigit():
         for event in (luigi.Event.START, luigi.Event.SUCCESS, luigi.Event.FAILURE):
-            luigi.Task.event_handler(event)(_teller(int(descriptor), event))
+            luigi.Task.event_handler(event)(_reporter(int(descriptor), event))
 
 
 def _leaver(worker: int) -> Callable[..., None]:
@@ -38,10 +38,10 @@ def _leaver(worker: int) -> Callable[..., None]:
     return leave
 
 
-def _teller(descriptor: int, event: str) -> Callable[..., None]:
-    def tell(task: luigi.Task, error: BaseException | None = None) -> None:
+def _reporter(descriptor: int, event: str) -> Callable[..., None]:
+    def report(task: luigi.Task, error: BaseException | None = None) -> None:
         reason = "" if error is None else f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
-        told = {"event": event, "task": task.task_family, "reason": reason}
-        os.write(descriptor, json.dumps(told).encode() + b"\n")
+        entry = {"event": event, "task": task.task_family, "reason": reason}
+        os.write(descriptor, json.dumps(entry).encode() + b"\n")
 
-    return tell
+    return report

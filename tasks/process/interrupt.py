@@ -83,7 +83,7 @@ def time_limit(stage: str, seconds: int) -> Iterator[None]:
             raise beyond from None
         if _received:
             if multiprocessing.parent_process() is not None:
-                # A worker that Luigi forked: the first process tells of it, this one would add a traceback.
+                # A worker that Luigi forked: the first process reports it, this one would add a traceback.
                 os._exit(128 + signal.SIGINT)
             raise KeyboardInterrupt from None
         raise

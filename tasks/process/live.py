@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 from pipeline import progress
-from tasks.process.json_log import JsonFormatter
+from tasks.process.logs import JsonLines
 
 
 class LiveHandler(logging.StreamHandler):
@@ -32,12 +32,12 @@ class LiveHandler(logging.StreamHandler):
             progress.listen(self._show)
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as the formatter writes it, which is told of the run."""
-        record.run = self.run if isinstance(self.formatter, JsonFormatter) or not self.run else f"{self.run}: "
+        """The record as the formatter writes it, which knows of the run."""
+        record.run = self.run if isinstance(self.formatter, JsonLines) or not self.run else f"{self.run}: "
         return super().format(record)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print the record, above the live line where there is one; an error is the end of what it told of."""
+        """Print the record, above the live line where there is one; an error is the end of what it reported."""
         if record.levelno >= logging.ERROR:
             self._end()
         if self._line is None:

@@ -18,14 +18,18 @@ from typing import TextIO
 
 import psutil
 
+from pipeline.artefacts import layout
 from pipeline.errors import BusyError, StorageError
-from tasks.storage import Storage, root_folder
 
 LOCK_NAME = ".lock"
 
 # Where unfinished work lies (the report's in the root itself) and how it is called: by manifest.publishing after the
 # artefact and the process, and by what the records' job notes of its blocks.
-_PLACES = (".", "source", "records", "runs", "checkpoints", "checkpoints/*", "exports", "report/history")
+_PLACES = (
+    ".",
+    *(layout.SOURCE, layout.RECORDS, layout.RUNS, layout.CHECKPOINTS, f"{layout.CHECKPOINTS}/*", layout.EXPORTS),
+    layout.DATED_REPORTS,
+)
 _UNFINISHED = re.compile(r"\.(?P<artefact>.+)\.\d+\.tmp(?P<replaced>\.old)?|\.notes-\w+")
 
 _logger = logging.getLogger(__name__)
@@ -33,21 +37,24 @@ _logger = logging.getLogger(__name__)
 _held: dict[Path, TextIO] = {}
 
 
-def hold() -> None:
-    """Take the lock of the storage root for the rest of this process; further calls change nothing.
+def hold(root: Path, *, on_busy: str) -> None:
+    """Take the lock of a storage root for the rest of this process; further calls change nothing.
+
+    Args:
+        root: the folder.
+        on_busy: "leave", or "wait" until another process has released it.
 
     Raises:
-        BusyError: another process holds it and ``[Storage] on_busy`` is ``leave``; names its process id.
+        BusyError: another process holds it and ``on_busy`` is ``leave``; names its process id.
         StorageError: the root cannot be written.
     """
-    root = root_folder()
     if root in _held:
         return
     try:
         root.mkdir(parents=True, exist_ok=True)
         # Not truncated: it names the holder.
         file = (root / LOCK_NAME).open("a", encoding="utf-8")
-        taken = _is_free(file) or _wait(file, root)
+        taken = _is_free(file) or (on_busy == "wait" and _wait(file, root))
     except OSError as error:
         raise StorageError(
             f"{root}: cannot be written ({error.strerror}). Set [Storage] root to a writable folder."
@@ -75,8 +82,7 @@ def _is_free(file: TextIO) -> bool:
 
 
 def _wait(file: TextIO, root: Path) -> bool:
-    if Storage().on_busy != "wait":
-        return False
+    """Until the lock is ours."""
     _logger.info("%s: in use by %s, waiting", root, _holder(root))
     fcntl.flock(file, fcntl.LOCK_EX)
     return True

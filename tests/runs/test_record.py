@@ -43,7 +43,7 @@ def test_a_new_setting_is_recorded(wider):
 
 
 def test_a_new_setting_is_a_label_of_the_figures_for_monitoring(wider, tmp_path):
-    from pipeline.unattended.monitoring import Figures, write_figures
+    from tasks.operations.monitoring import Figures, write_figures
 
     runs = [Wider(**RUN, dropout=dropout) for dropout in (0.1, 0.2)]
     write_figures(tmp_path / "x.prom", Figures(exit_code=0, ended_at=1.0, seconds=1.0, runs=runs))

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from pipeline.artefacts.manifest import read_manifest, remove_artefact
 from pipeline.errors import DamagedArtefactError
-from pipeline.unattended.nights import referred_runs, whole_nights
-from pipeline.unattended.retention import is_older, read_runs, superfluous_nights, superfluous_runs
-from tasks.commands.clean_stale import PAST_KINDS, made_from, size_bytes, unreached
 from tasks.export import Export
+from tasks.operations.dated_reports import read_dated_reports, referred_runs
+from tasks.operations.limits import is_older, read_runs, superfluous_reports, superfluous_runs
+from tasks.operations.unreached import PAST_KINDS, made_from, size_bytes, unreached
 from tasks.records import Records
 from tasks.report import history_folder
 from tasks.stage import Stage
@@ -34,10 +34,10 @@ def apply(stages: Sequence[Stage]) -> bool:
     if not any(limits.values()):
         return False
     now = datetime.now(UTC)
-    nights, _ = whole_nights(history_folder())
-    past = superfluous_nights(nights, keep_days=limits["keep_days"], today=now.date())
-    for night in past:
-        _remove(night.folder, f"older than {limits['keep_days']} days")
+    reports, _ = read_dated_reports(history_folder())
+    past = superfluous_reports(reports, keep_days=limits["keep_days"], today=now.date())
+    for report in past:
+        _remove(report.folder, f"older than {limits['keep_days']} days")
     superfluous = _superfluous(stages, limits, now)
     for folder, reason in superfluous.items():
         _remove(folder, reason)
@@ -64,7 +64,7 @@ def _superfluous(stages: Sequence[Stage], limits: dict[str, int], now: datetime)
                 reasons[folder] = "the run it was made from is not kept"
         elif kind in PAST_KINDS:
             reasons[folder] = "of an earlier version, which made such"
-        # A source's manifest, or a checkpoint to go on from: small, and of use until it is old.
+        # A source's manifest, or a checkpoint to resume from: small, and of use until it is old.
         elif is_older(_newest(folder, now), limits["keep_days"], now):
             reasons[folder] = f"older than {limits['keep_days']} days"
     return reasons

@@ -1,15 +1,23 @@
-"""Monitoring: the last unattended run in figures, as a text file that Prometheus's node exporter collects.
+"""Monitoring: the last scheduled run in figures, as a text file that Prometheus's node exporter collects.
 
 Beside the data's way. Names follow Prometheus's conventions: base units in the name, times as seconds since the epoch.
 """
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
-from pipeline.runs.record import RunRecord, names
+from pipeline.errors import PipelineError
+from pipeline.runs.record import RunRecord, names, read_record
+from tasks.dag import from_below
+from tasks.operations.incidents import Outcome
+from tasks.operations.state_file import read_state
+from tasks.report import Report
+from tasks.train import Train
 
 _PREFIX = "tensorcraft"
 
@@ -37,6 +45,18 @@ class Figures:
     runs: Iterable[RunRecord] = ()
 
 
+def figures_of(outcome: Outcome, state_path: Path | None) -> Figures:
+    """The run's own figures, and those of the artefacts the settings reach, as far as they have been made."""
+    last_success = read_state(state_path)["last_success"] if state_path else None
+    return Figures(
+        exit_code=outcome.exit_code,
+        ended_at=outcome.ended_at().timestamp(),
+        seconds=outcome.seconds,
+        last_success=datetime.fromisoformat(last_success).timestamp() if last_success else None,
+        **_of_artefacts(),
+    )
+
+
 def write_figures(path: Path, figures: Figures) -> None:
     """Replace the file by one rename, as its reader may come at any moment.
 
@@ -51,18 +71,18 @@ def write_figures(path: Path, figures: Figures) -> None:
             made.set(value)
         return made
 
-    gauge("run_exit_code", "Exit code of the last unattended run.", figures.exit_code)
-    gauge("run_duration_seconds", "Wall-clock time of the last unattended run.", figures.seconds)
-    gauge("run_end_timestamp_seconds", "When the last unattended run ended.", figures.ended_at)
+    gauge("run_exit_code", "Exit code of the last scheduled run.", figures.exit_code)
+    gauge("run_duration_seconds", "Wall-clock time of the last scheduled run.", figures.seconds)
+    gauge("run_end_timestamp_seconds", "When the last scheduled run ended.", figures.ended_at)
     if figures.last_success is not None:
-        gauge("success_timestamp_seconds", "When the last unattended run that did well ended.", figures.last_success)
+        gauge("success_timestamp_seconds", "When the last scheduled run that succeeded ended.", figures.last_success)
     stages = gauge("stage_duration_seconds", "Wall-clock time of the stage when it was last made.", labels=["stage"])
     for stage, seconds in figures.stage_seconds.items():
         stages.labels(stage).set(seconds)
     records = gauge("records", "Examples in the records.", labels=["split"])
     for split, count in figures.records.items():
         records.labels(split).set(count)
-    # Settings tell the runs of a sweep apart, fingerprints do not: every date would begin new time series.
+    # Settings distinguish the runs of a sweep; fingerprints are no labels: every date would begin new time series.
     labels = (*names("setting"), "precision")
     throughput = gauge("train_images_per_second", "Throughput of training.", labels=labels)
     accuracy = gauge("test_accuracy_ratio", "Accuracy on the test split, from 0 to 1.", labels=labels)
@@ -72,3 +92,18 @@ def write_figures(path: Path, figures: Figures) -> None:
             if value is not None:
                 metric.labels(*values).set(value)
     write_to_textfile(str(path), registry)
+
+
+def _of_artefacts() -> dict:
+    stage_seconds, records, runs = {}, {}, []
+    with contextlib.suppress(PipelineError):
+        for stage in from_below(Report()):
+            if not stage.is_known() or stage.condition().state not in ("fresh", "stale"):
+                continue
+            with contextlib.suppress(PipelineError):
+                manifest = stage.output().manifest()
+                stage_seconds[stage.task_family] = manifest["seconds"]
+                records |= {split: count["num_examples"] for split, count in manifest.get("splits", {}).items()}
+                if isinstance(stage, Train):
+                    runs.append(read_record(stage.output().folder))
+    return {"stage_seconds": stage_seconds, "records": records, "runs": runs}

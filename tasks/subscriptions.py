@@ -1,4 +1,7 @@
-"""Sections [Notify] and [Metrics]: whom and what is told of runs without anyone watching (see unattended.py)."""
+"""Subscriptions: sections [Notify] and [Metrics], who is notified of scheduled runs, and where people find the report.
+
+Settings alone, which a stage may ask too: what is done with them is in operations/.
+"""
 
 from pathlib import Path
 
@@ -19,7 +22,7 @@ class Notify(luigi.Config):
         default="", significant=False, visibility=ParameterVisibility.PRIVATE, description="Takes messages as JSON."
     )
     report_url = luigi.Parameter(default="", description="Where people find the folder of the report.")
-    log_lines = IntSetting(default=20, description="Last lines of the log that are told.")
+    log_lines = IntSetting(default=20, description="Last lines of the log that are in a message.")
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)

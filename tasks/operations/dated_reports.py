@@ -1,14 +1,14 @@
-"""Nights: dated copies of the report, what a schedule leaves behind for each date it ran for.
+"""Dated reports: copies of the report, what a schedule leaves behind for each date it ran for.
 
-Beside the data's way; the copy of a date is an artefact like any other (see manifest.py), in a folder named by the
-date. Its manifest says which runs the report was asked for, and the date whose inputs were the same if there is one. A
-copy is history: it never becomes stale. One that is damaged or gone counts as not made.
+Beside the data's way; nothing of Luigi. The copy of a date is an artefact like any other (see pipeline's manifest.py),
+in a folder named by the date. Its manifest says which runs the report was asked for, and the date whose inputs were the
+same if there is one. A copy is history: it never becomes stale. One that is damaged or gone counts as not made.
 """
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 from pipeline.artefacts.manifest import MANIFEST_NAME, check_files, publishing, read_manifest, write_manifest
@@ -19,7 +19,7 @@ _BYTES_NEEDED = 5_000_000
 
 
 @dataclass(frozen=True)
-class Night:
+class DatedReport:
     """One date's copy of the report.
 
     Attributes:
@@ -39,11 +39,11 @@ class Night:
     demands: Mapping[str, float] = field(default_factory=dict)
 
 
-def read_night(folder: Path) -> Night:
+def read_dated_report(folder: Path) -> DatedReport:
     """One date's copy of the report.
 
     Raises:
-        DamagedArtefactError: it is not whole, or not the copy of the date it is named by.
+        DamagedArtefactError: it is not valid, or not the copy of the date it is named by.
     """
     manifest = read_manifest(folder)
     check_files(folder, manifest)
@@ -51,7 +51,7 @@ def read_night(folder: Path) -> Night:
         identity = manifest["identity"]
         if identity["date"] != folder.name:
             raise ValueError(f"of {identity['date']!r:.80}")
-        return Night(
+        return DatedReport(
             date=date.fromisoformat(folder.name),
             folder=folder,
             runs=tuple(map(str, identity["runs"])),
@@ -65,15 +65,15 @@ def read_night(folder: Path) -> Night:
         ) from None
 
 
-def whole_nights(history: Path) -> tuple[list[Night], list[DamagedArtefactError]]:
-    """The dates that have a whole copy, oldest first, and what is wrong with the others."""
-    nights, damage = [], []
+def read_dated_reports(history: Path) -> tuple[list[DatedReport], list[DamagedArtefactError]]:
+    """The dates that have a valid copy, oldest first, and what is wrong with the others."""
+    reports, damage = [], []
     for folder in sorted(path for path in history.glob("*") if is_date(path.name)):
         try:
-            nights.append(read_night(folder))
+            reports.append(read_dated_report(folder))
         except DamagedArtefactError as error:
             damage.append(error)
-    return nights, damage
+    return reports, damage
 
 
 def is_date(name: str) -> bool:
@@ -84,8 +84,15 @@ def is_date(name: str) -> bool:
         return False
 
 
-def publish_night(history: Path, day: date, report: Path, *, demands: Mapping[str, float] | None = None) -> Night:
-    """Copy the published report to its date, whole or not at all.
+def is_past(day: date, keep_days: int, today: date) -> bool:
+    """Whether the date's report may go, and need not be made; ``keep_days`` 0: never."""
+    return bool(keep_days) and day <= today - timedelta(days=keep_days)
+
+
+def publish_dated_report(
+    history: Path, day: date, report: Path, *, demands: Mapping[str, float] | None = None
+) -> DatedReport:
+    """Copy the published report to its date, all of it or nothing.
 
     Args:
         history: folder of the dated copies.
@@ -94,13 +101,13 @@ def publish_night(history: Path, day: date, report: Path, *, demands: Mapping[st
         demands: of the gate that the report has passed.
 
     Raises:
-        DamagedArtefactError: the report is not whole.
+        DamagedArtefactError: the report is not valid.
         StorageError: the copy cannot be written.
     """
     manifest = read_manifest(report)
     check_files(report, manifest, shared=True)
     runs = manifest["identity"]["upstream"]["current"]
-    same_as = _first_alike(whole_nights(history)[0], day, runs)
+    same_as = _first_alike(read_dated_reports(history)[0], day, runs)
     identity = {"date": day.isoformat(), "report": manifest["fingerprint"], "runs": runs}
     with publishing(history / day.isoformat(), bytes_needed=_BYTES_NEEDED) as temporary:
         for entry in manifest["files"]:
@@ -108,23 +115,23 @@ def publish_night(history: Path, day: date, report: Path, *, demands: Mapping[st
         write_manifest(
             temporary, stage="Nightly", identity=identity, details={"same_as": same_as, "demands": dict(demands or {})}
         )
-    return read_night(history / day.isoformat())
+    return read_dated_report(history / day.isoformat())
 
 
 def referred_runs(history: Path) -> set[str]:
     """Fingerprints of the runs that dated reports were asked for."""
-    return {run for night in whole_nights(history)[0] for run in night.runs}
+    return {run for report in read_dated_reports(history)[0] for run in report.runs}
 
 
-def missing_between(nights: Iterable[Night]) -> int:
+def missing_between(reports: Iterable[DatedReport]) -> int:
     """Dates between the first and the last that have no copy."""
-    days = [night.date.toordinal() for night in nights]
+    days = [report.date.toordinal() for report in reports]
     return max(days) - min(days) + 1 - len(days) if days else 0
 
 
-def _first_alike(nights: Iterable[Night], day: date, runs: Sequence[str]) -> str | None:
+def _first_alike(reports: Iterable[DatedReport], day: date, runs: Sequence[str]) -> str | None:
     """The date that was asked for the same runs first: a run's fingerprint covers dataset, code and settings."""
-    alike = [night for night in nights if night.runs == tuple(runs) and night.date != day]
+    alike = [report for report in reports if report.runs == tuple(runs) and report.date != day]
     # Dates are not made in their order where some are backfilled; the first that was made had none to be like.
-    alike.sort(key=lambda night: (night.same_as is not None, night.date))
+    alike.sort(key=lambda report: (report.same_as is not None, report.date))
     return alike[0].date.isoformat() if alike else None

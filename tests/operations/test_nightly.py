@@ -1,20 +1,21 @@
 """Dated reports: what a schedule leaves behind, as Luigi makes it and as the commands beside it see it."""
 
 import shutil
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 
 import pytest
 from luigi_process import FAST
+from scheduled import TODAY, days_ago, nightly
 
 from pipeline.artefacts.manifest import publishing_in_place, read_manifest, write_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.unattended.nights import missing_between, publish_night, read_night, referred_runs, whole_nights
-
-TODAY = datetime.now(UTC).date()
-
-
-def days_ago(days: int) -> str:
-    return (TODAY - timedelta(days=days)).isoformat()
+from tasks.operations.dated_reports import (
+    missing_between,
+    publish_dated_report,
+    read_dated_report,
+    read_dated_reports,
+    referred_runs,
+)
 
 
 def write_report(folder, *runs: str, text: str = "report"):
@@ -24,86 +25,86 @@ def write_report(folder, *runs: str, text: str = "report"):
     return folder
 
 
-def test_a_night_is_a_copy_that_a_newer_report_leaves_alone(tmp_path):
+def test_a_dated_report_is_a_copy_that_a_newer_report_leaves_alone(tmp_path):
     report = write_report(tmp_path / "report", "a", text="old")
-    night = publish_night(report / "history", date(2026, 10, 31), report)
+    kept = publish_dated_report(report / "history", date(2026, 10, 31), report)
     write_report(report, "b", text="new")
-    assert read_night(night.folder) == night
-    assert (night.folder / "report.html").read_text() == "old"
-    assert (night.runs, night.same_as) == (("a",), None)
+    assert read_dated_report(kept.folder) == kept
+    assert (kept.folder / "report.html").read_text() == "old"
+    assert (kept.runs, kept.same_as) == (("a",), None)
 
 
-def test_a_night_with_the_inputs_of_another_names_it(tmp_path):
+def test_a_date_with_the_inputs_of_another_names_it(tmp_path):
     report = write_report(tmp_path / "report", "a", "b")
     for day in (1, 2, 3):
-        night = publish_night(report / "history", date(2026, 11, day), report)
-        assert night.same_as == (None if day == 1 else "2026-11-01")
+        kept = publish_dated_report(report / "history", date(2026, 11, day), report)
+        assert kept.same_as == (None if day == 1 else "2026-11-01")
     write_report(report, "b", "a")
-    assert publish_night(report / "history", date(2026, 11, 4), report).same_as is None
+    assert publish_dated_report(report / "history", date(2026, 11, 4), report).same_as is None
     assert referred_runs(report / "history") == {"a", "b"}
 
 
-def test_a_report_that_is_not_whole_is_not_kept(tmp_path):
+def test_a_report_that_is_not_valid_is_not_kept(tmp_path):
     report = write_report(tmp_path / "report", "a")
     (report / "report.html").write_text("torn")
     with pytest.raises(DamagedArtefactError, match=r"report\.html"):
-        publish_night(report / "history", date(2026, 11, 1), report)
-    assert whole_nights(report / "history") == ([], [])
+        publish_dated_report(report / "history", date(2026, 11, 1), report)
+    assert read_dated_reports(report / "history") == ([], [])
 
 
 def test_a_copy_under_another_date_is_damage(tmp_path):
     report = write_report(tmp_path / "report", "a")
-    night = publish_night(report / "history", date(2026, 11, 1), report)
-    shutil.copytree(night.folder, night.folder.with_name("2026-11-02"))
-    nights, damage = whole_nights(report / "history")
-    assert [found.date.day for found in nights] == [1]
+    kept = publish_dated_report(report / "history", date(2026, 11, 1), report)
+    shutil.copytree(kept.folder, kept.folder.with_name("2026-11-02"))
+    reports, damage = read_dated_reports(report / "history")
+    assert [found.date.day for found in reports] == [1]
     assert "of '2026-11-01'" in str(damage[0])
 
 
 def test_what_is_not_named_by_a_date_is_no_dated_report(tmp_path):
     report = write_report(tmp_path / "report", "a")
-    night = publish_night(report / "history", date(2026, 11, 1), report)
+    kept = publish_dated_report(report / "history", date(2026, 11, 1), report)
     for name in ("2026-notes.txt", "20261102", "2026-11-31", ".DS_Store"):
-        (night.folder.with_name(name)).write_text("mine")
-    night.folder.with_name("2026-11-01 (copy)").mkdir()
-    assert whole_nights(report / "history") == ([night], [])
-    night.folder.with_name("2026-11-02").mkdir()
-    nights, (damage,) = whole_nights(report / "history")
-    assert nights == [night]
+        (kept.folder.with_name(name)).write_text("mine")
+    kept.folder.with_name("2026-11-01 (copy)").mkdir()
+    assert read_dated_reports(report / "history") == ([kept], [])
+    kept.folder.with_name("2026-11-02").mkdir()
+    reports, (damage,) = read_dated_reports(report / "history")
+    assert reports == [kept]
     assert "2026-11-02/manifest.json: expected a manifest, found none" in str(damage)
 
 
 def test_status_shows_the_dated_reports_beside_a_damaged_one(first_run, tmp_path):
     luigi = first_run.copy(tmp_path)
     history = luigi.root / "report" / "history"
-    night = publish_night(history, TODAY, luigi.root / "report")
+    kept = publish_dated_report(history, TODAY, luigi.root / "report")
     (history / "2026-notes.txt").write_text("mine")
-    assert luigi.status(*FAST)["Nightly"] == {"state": "fresh", "reasons": [str(night.date)]}
+    assert luigi.status(*FAST)["Nightly"] == {"state": "fresh", "reasons": [str(kept.date)]}
     (history / days_ago(1)).mkdir()
     nightly = luigi.status(*FAST)["Nightly"]
     assert nightly["state"] == "damaged"
     assert f"{days_ago(1)}/manifest.json" in nightly["reasons"][0]
-    assert nightly["reasons"][1] == str(night.date)
+    assert nightly["reasons"][1] == str(kept.date)
 
 
 def test_dates_between_the_first_and_the_last_are_counted_across_a_months_end(tmp_path):
     report = write_report(tmp_path / "report", "a")
-    nights = [publish_night(report / "history", day, report) for day in (date(2026, 10, 30), date(2026, 11, 2))]
-    assert missing_between(nights) == 2
+    reports = [publish_dated_report(report / "history", day, report) for day in (date(2026, 10, 30), date(2026, 11, 2))]
+    assert missing_between(reports) == 2
     assert missing_between([]) == 0
 
 
 def test_a_range_of_dates_is_checked_by_one_look_at_each(tmp_path, monkeypatch):
-    from pipeline.unattended import nights
     from tasks import Nightly, nightly
+    from tasks.operations import dated_reports
 
     report = write_report(tmp_path / "report", "a")
     days = [date(2025, 11, 1) + timedelta(days=n) for n in range(61)]
     for day in days[:-1]:
-        publish_night(report / "history", day, report)
+        publish_dated_report(report / "history", day, report)
     monkeypatch.setattr(nightly, "history_folder", lambda: report / "history")
     read = []
-    monkeypatch.setattr(nights, "read_manifest", lambda folder: read.append(folder) or read_manifest(folder))
+    monkeypatch.setattr(dated_reports, "read_manifest", lambda folder: read.append(folder) or read_manifest(folder))
     assert Nightly.bulk_complete(days) == days[:-1]
     assert len(read) == len(days) - 1
 
@@ -114,22 +115,17 @@ def test_a_range_asks_again_for_dates_that_another_gate_has_passed(tmp_path, mon
     report = write_report(tmp_path / "report", "a")
     days = [date(2026, 11, day) for day in (1, 2)]
     for day, demanded in zip(days, (0.5, 0.75), strict=True):
-        publish_night(report / "history", day, report, demands={"min_val_accuracy": demanded})
+        publish_dated_report(report / "history", day, report, demands={"min_val_accuracy": demanded})
     monkeypatch.setattr(nightly, "history_folder", lambda: report / "history")
     assert Nightly.bulk_complete(days) == days, "there is no gate"
     monkeypatch.setattr(nightly.Report, "demands", lambda self: {"min_val_accuracy": 0.75})
     assert Nightly.bulk_complete(days) == days[1:]
 
 
-# These go on from each other: all of them are slow, or none.
+# Each of these follows the one before: all of them are slow, or none.
 @pytest.fixture(scope="module")
 def luigi(first_run, tmp_path_factory):
     return first_run.copy(tmp_path_factory.mktemp("nightly"))
-
-
-def nightly(luigi, *args: str, task: str = "Nightly"):
-    return luigi.python("-m", "tasks", task, *args, *FAST[:2], "--Train-global-batch-size", "64",
-                        "--Records-train-shards", "3")  # fmt: skip
 
 
 @pytest.mark.slow
@@ -161,25 +157,29 @@ def test_a_date_that_has_its_report_is_judged_by_a_gate_that_did_not_judge_it(lu
     passed = [nightly(other, *date, "--Report-min-val-accuracy", "0.01") for _ in range(2)]
     assert [done.returncode for done in passed] == [0, 0], passed[0].stderr
     assert [f"{TODAY}: has its report\n" in done.stderr for done in passed] == [False, True], "judged once"
-    assert read_night(other.root / "report" / "history" / TODAY.isoformat()).demands == {"min_val_accuracy": 0.01}
+    assert read_dated_report(other.root / "report" / "history" / TODAY.isoformat()).demands == {
+        "min_val_accuracy": 0.01
+    }
     assert other.artefacts("runs") == runs
 
 
 @pytest.mark.slow
 def test_a_range_of_dates_is_judged_by_a_gate_that_did_not_judge_them(luigi, tmp_path):
     other = luigi.copy(tmp_path)
-    publish_night(other.root / "report" / "history", TODAY - timedelta(days=1), other.root / "report")
+    publish_dated_report(other.root / "report" / "history", TODAY - timedelta(days=1), other.root / "report")
     days = ["--of", "Nightly", "--start", days_ago(1), "--stop", days_ago(0)]
     strict = nightly(other, *days, "--Report-min-val-accuracy", "1.0", task="RangeDaily")
     assert strict.returncode == 9, strict.stderr
     assert nightly(other, *days, "--Report-min-val-accuracy", "0.01", task="RangeDaily").returncode == 0
-    assert read_night(other.root / "report" / "history" / days_ago(1)).demands == {"min_val_accuracy": 0.01}
+    assert read_dated_report(other.root / "report" / "history" / days_ago(1)).demands == {"min_val_accuracy": 0.01}
 
 
 @pytest.mark.slow
 def test_a_past_date_keeps_its_own_report_where_other_runs_are_judged(luigi, tmp_path):
     other = luigi.copy(tmp_path)
-    folder = publish_night(other.root / "report" / "history", TODAY - timedelta(days=9), other.root / "report").folder
+    folder = publish_dated_report(
+        other.root / "report" / "history", TODAY - timedelta(days=9), other.root / "report"
+    ).folder
     manifest = read_manifest(folder)
     (folder / "manifest.json").unlink()
     identity = {**manifest["identity"], "runs": ["gone"]}
@@ -187,7 +187,7 @@ def test_a_past_date_keeps_its_own_report_where_other_runs_are_judged(luigi, tmp
     done = nightly(other, "--date", days_ago(9), "--Report-min-val-accuracy", "0.01")
     assert done.returncode == 0, done.stderr
     assert "keeps its report, which is about other runs" in done.stderr
-    assert read_night(folder).runs == ("gone",)
+    assert read_dated_report(folder).runs == ("gone",)
     strict = nightly(other, "--date", days_ago(9), "--Report-min-val-accuracy", "1.0")
     assert strict.returncode == 9, strict.stderr
 
@@ -229,7 +229,7 @@ def test_a_damaged_copy_is_named_and_made_again(luigi, tmp_path):
     done = nightly(other, "--date", days_ago(3))
     assert done.returncode == 0, done.stderr
     assert "report.md: manifest lists" in done.stderr
-    assert read_night(folder).date.isoformat() == days_ago(3)
+    assert read_dated_report(folder).date.isoformat() == days_ago(3)
 
 
 @pytest.mark.slow
@@ -237,7 +237,7 @@ def test_the_commands_know_the_dated_copies(luigi, tmp_path):
     other = luigi.copy(tmp_path)
     assert "5 dates" in other.status(*FAST)["Nightly"]["reasons"][0]
     lines = other.python("-m", "tasks.commands.verify").stdout.splitlines()
-    assert sum("report/history" in line and line.startswith("whole") for line in lines) == 5
+    assert sum("report/history" in line and line.startswith("valid") for line in lines) == 5
     # The one run is not what these settings ask for, but dated reports are about it.
     settings = [*FAST[2:], "--Train-epochs", "2"]
     assert other.python("-m", "tasks.commands.clean_stale", *settings).returncode == 0
@@ -248,7 +248,7 @@ def test_the_commands_know_the_dated_copies(luigi, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_manifest_of_a_night_is_small_and_says_what_it_is_of(luigi):
+def test_the_manifest_of_a_dated_report_is_small_and_says_what_it_is_of(luigi):
     path = luigi.root / "report" / "history" / days_ago(3)
     manifest = read_manifest(path)
     assert manifest["identity"]["runs"] == luigi.report()["current"]

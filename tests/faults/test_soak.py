@@ -1,10 +1,10 @@
-"""Soak: a month of nights in minutes, each run as a schedule runs it, under a clock that moves on by a day.
+"""Soak: a month of scheduled runs in minutes, each run as a schedule runs it, under a clock that moves on by a day.
 
 The nights begin at 02:30 in Berlin from two days before the clocks go back, on the night when it is 02:30 twice, and
 go on across a month's end. What befalls them is drawn from a seed: new data, new settings, kills, a network that is
 gone, a disk that is full, a start while another is at work, damage. Each morning and at the end it is asked what a
 schedule promises: every date has its report or a recorded reason, nothing is damaged, the disk does not fill up, and
-each incident was told once.
+each incident was reported once.
 """
 
 import contextlib
@@ -25,9 +25,9 @@ from zoneinfo import ZoneInfo
 import psutil
 import pytest
 from luigi_process import FAST, PROJECT, Luigi
-from test_unattended import Unattended
+from scheduled import Unattended
 
-from pipeline.unattended.nights import read_night, whole_nights
+from tasks.operations.dated_reports import read_dated_report, read_dated_reports
 
 pytestmark = pytest.mark.soak
 
@@ -50,7 +50,7 @@ class Night:
 
 
 def calendar(count: int, chance: random.Random) -> list[Night]:
-    """The nights, and what befalls each: of ten or more at least one of every kind, and a kill in one of five."""
+    """The runs, and what befalls each: of ten or more at least one of every kind, and a kill in one of five."""
     nights = []
     for number in range(count):
         day = FIRST + timedelta(days=number)
@@ -152,7 +152,7 @@ class Schedule:
         return [self.finish(process)]
 
     def _all_is_killed(self, night: Night) -> list[int]:
-        """As when the power goes, but for systemd, which starts what tells of it."""
+        """As when the power goes, but for systemd, which starts what reports it."""
         process = self.start(night.starts[0], self.command("Nightly"))
         time.sleep(self.chance.uniform(1, WORK_SECONDS))
         if process.poll() is None:
@@ -162,8 +162,8 @@ class Schedule:
             return [process.returncode]
         result = {"MONITOR_SERVICE_RESULT": "oom-kill", "MONITOR_EXIT_CODE": "killed", "MONITOR_EXIT_STATUS": "KILL"}
         about = {**result, "MONITOR_UNIT": "tensorcraft.service", "MONITOR_INVOCATION_ID": night.date.isoformat()}
-        aftermath = self.start(night.starts[0], self.command("Nightly", module="tasks.aftermath"), **about)
-        assert self.finish(aftermath) == 0
+        reporting = self.start(night.starts[0], self.command("Nightly", module="tasks.operations.on_failure"), **about)
+        assert self.finish(reporting) == 0
         return [128 + signal.SIGKILL]
 
 
@@ -181,7 +181,7 @@ def incidents(outcomes: Sequence[tuple[str, int]]) -> list[set[str]]:
 def test_a_month_of_nights(tmp_path, disk, write_tiny_tfds, tmp_path_factory, webhook, count, request):
     if os.geteuid() != 0:
         pytest.skip("a full disk and a network that is gone take root's rights")
-    number = request.config.getoption("nights")
+    number = request.config.getoption("dates")
     chance = random.Random(number)
     keep_days = max(4, number // 3)
     data_dirs = (write_tiny_tfds(tmp_path_factory.mktemp("tfds"), first=1000 * version) for version in range(9))
@@ -199,7 +199,7 @@ def test_a_month_of_nights(tmp_path, disk, write_tiny_tfds, tmp_path_factory, we
         what = f"{night.date} {night.befalls or 'quiet'}, new: {night.new or 'nothing'}"
         print(f"{what}: {codes}, {len(made)} trained, {sizes[-1]:.1f} MB")
         if 0 in codes:
-            assert read_night(history / night.date.isoformat()).date == night.date
+            assert read_dated_report(history / night.date.isoformat()).date == night.date
         else:
             assert unattended.state()["outcomes"][-1]["reason"], f"{night}: no report, and no reason"
         is_due |= bool(night.new) or night.befalls == "new data"
@@ -212,7 +212,7 @@ def test_a_month_of_nights(tmp_path, disk, write_tiny_tfds, tmp_path_factory, we
     runs = set(unattended.artefacts("runs"))
     assert schedule.finish(schedule.start(last, schedule.command("RangeDaily", "--of", "Nightly", *dates))) == 0
     assert set(unattended.artefacts("runs")) <= runs, "dates that are made up for train nothing"
-    kept, damage = whole_nights(history)
+    kept, damage = read_dated_reports(history)
     assert not damage
     wanted = [night.date for night in nights if night.date > last.date() - timedelta(days=keep_days)]
     assert [night.date for night in kept] == wanted
@@ -221,17 +221,17 @@ def test_a_month_of_nights(tmp_path, disk, write_tiny_tfds, tmp_path_factory, we
     events = Counter(message["event"] for message in webhook.taken)
     expected = incidents(schedule.outcomes)
     assert events == Counter(failure=sum(map(len, expected)), recovery=len(expected))
-    told: list[set[str]] = [set()]
+    reported: list[set[str]] = [set()]
     for message in webhook.taken:
         if message["event"] == "recovery":
-            told.append(set())
+            reported.append(set())
         else:
-            told[-1].add(f"{message['stage']} {message['exit_code']}")
-    assert told == [*expected, set()]
+            reported[-1].add(f"{message['stage']} {message['exit_code']}")
+    assert reported == [*expected, set()]
 
     left = unattended.artefacts("runs")
     # Of each date that is kept at most one run, and the newest, the best of either dataset and the present one.
     assert len(left) <= len({run for night in kept for run in night.runs}) + KEEP_RUNS + 3
     assert max(sizes[2 * number // 3 :]) <= 1.25 * max(sizes[: 2 * number // 3])
     count["nights in all"] += number
-    count["incidents, each told once"] += len(expected)
+    count["incidents, each reported once"] += len(expected)

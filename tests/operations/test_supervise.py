@@ -1,51 +1,20 @@
-"""Runs without anyone watching: how they end is seen from outside, told once and measured."""
+"""Runs nobody watches: how they end is seen from outside, reported once and measured."""
 
 import fcntl
 import json
 import os
-import subprocess
-import sys
 import time
 
 import psutil
 import pytest
 from listeners import listening_mail
-from luigi_process import FAST, PROJECT, Luigi
-from test_monitoring import samples
+from luigi_process import PROJECT
+from scheduled import DAY, Unattended, samples
 
-from pipeline.unattended.schedule import read_state
-from tasks import unattended as unattended_task
+from tasks.operations import supervise
+from tasks.operations.state_file import read_state
 
-DAY = "2026-11-01"
 NO_DATASET = ["--Source-origin", "tfds", "--Source-dataset", "mnist"]
-
-
-class Unattended(Luigi):
-    """As Luigi, through ``tasks.unattended``, with a webhook."""
-
-    def __init__(self, luigi: Luigi, webhook) -> None:
-        self.root, self.data_dir, self.config, self.webhook = luigi.root, luigi.data_dir, luigi.config, webhook
-        self.metrics = self.root.parent / "tensorcraft.prom"
-        self.write_config()
-
-    def write_config(self, more: str = "") -> None:
-        webhook, metrics = "${A_WEBHOOK}", f"[Metrics]\nprometheus_file = {self.metrics}"
-        super().write_config(f"[Notify]\nwebhook_url = {webhook}\n{metrics}\n{more}")
-
-    def environment(self, more: dict[str, str]) -> dict[str, str]:
-        here = {"A_WEBHOOK": self.webhook.url, "NO_PROXY": "127.0.0.1"}
-        return super().environment({**here, **more})
-
-    def nightly(self, *args: str, day: str = DAY, **how) -> subprocess.CompletedProcess:
-        return self.python("-m", "tasks.unattended", "Nightly", "--date", day, *FAST, *args, **how)
-
-    def state(self) -> dict:
-        return read_state(self.root / "schedule.json")
-
-    def start_nightly(self, *args: str) -> subprocess.Popen:
-        command = [sys.executable, "-m", "tasks.unattended", "Nightly", "--date", DAY, *FAST, *args]
-        how = {"env": self.environment({}), "cwd": PROJECT, "text": True}
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **how)
 
 
 @pytest.fixture
@@ -62,7 +31,7 @@ def everything_below(root) -> set:
 
 
 @pytest.mark.slow
-def test_an_incident_is_told_once_and_so_is_its_end(unattended, webhook):
+def test_an_incident_is_reported_once_and_so_is_its_end(unattended, webhook):
     webhook.answers = [503, 503]
     for _ in range(2):
         failed = unattended.nightly(*NO_DATASET)
@@ -77,7 +46,7 @@ def test_an_incident_is_told_once_and_so_is_its_end(unattended, webhook):
     assert message["report"] == str(unattended.root / "report" / "report.html")
     for day in (DAY, "2026-11-02"):
         assert unattended.nightly(day=day).returncode == 0
-    assert [told["event"] for told in webhook.taken] == ["failure", "recovery"]
+    assert [message["event"] for message in webhook.taken] == ["failure", "recovery"]
     assert [outcome["exit_code"] for outcome in unattended.state()["outcomes"]] == [3, 3, 0, 0]
     assert webhook.secret not in everything_written(unattended.root.parent)
     assert webhook.secret not in failed.stderr + failed.stdout
@@ -101,7 +70,7 @@ def test_the_figures_stay_when_a_run_fails_and_say_so(unattended):
 
 
 @pytest.mark.slow
-def test_a_refused_setting_is_told_too(unattended, webhook):
+def test_a_refused_setting_is_reported_too(unattended, webhook):
     done = unattended.nightly("--Train-recipe", "onecycl")
     assert done.returncode == 2
     (message,) = webhook.taken
@@ -114,7 +83,7 @@ def test_a_refused_run_is_remembered_under_the_root_it_was_given(unattended, web
     here = tmp_path / "elsewhere"
     done = unattended.nightly("--Storage-root", str(here), "--Train-nonsense", "1")
     assert done.returncode == 2
-    assert [told["event"] for told in webhook.taken] == ["failure"]
+    assert [message["event"] for message in webhook.taken] == ["failure"]
     assert [outcome["exit_code"] for outcome in read_state(here / "schedule.json")["outcomes"]] == [2]
     assert not (unattended.root / "schedule.json").exists()
 
@@ -130,7 +99,9 @@ def test_a_refused_run_is_remembered_under_the_root_it_was_given(unattended, web
     ],
     ids=lambda value: " ".join(value)[:30] if isinstance(value, list) else "",
 )
-def test_where_the_root_was_refused_people_are_told_and_no_other_root_is_written_to(unattended, webhook, flags, code):
+def test_where_the_root_was_refused_people_are_notified_and_no_other_root_is_written_to(
+    unattended, webhook, flags, code
+):
     before = everything_below(unattended.root), everything_below(PROJECT / "data")
     done = unattended.nightly(*flags)
     assert done.returncode == code, done.stderr
@@ -142,7 +113,7 @@ def test_where_the_root_was_refused_people_are_told_and_no_other_root_is_written
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_the_reason_is_told_whatever_the_logs_format(unattended, webhook, log_format):
+def test_the_reason_is_reported_whatever_the_logs_format(unattended, webhook, log_format):
     with open(unattended.root / ".lock", "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         done = unattended.nightly("--Train-seed", "1", "--Storage-log-format", log_format)
@@ -151,27 +122,27 @@ def test_the_reason_is_told_whatever_the_logs_format(unattended, webhook, log_fo
     assert message["reason"].startswith(f"BusyError: {unattended.root}: in use")
 
 
-def test_more_tasks_are_told_of_than_a_pipe_would_hold():
+def test_more_events_are_read_than_a_pipe_would_hold():
     """The events of a backfill of years; a process that writes to a full pipe waits without end."""
-    told = os.memfd_create("events")
+    reported = os.memfd_create("events")
     for task in range(5_000):
         entry = {"event": "event.core.start", "task": f"Nightly{task}", "reason": ""}
-        os.write(told, json.dumps(entry).encode() + b"\n")
-    assert unattended_task._what_failed(told) == ("Nightly4999", "")
+        os.write(reported, json.dumps(entry).encode() + b"\n")
+    assert supervise._what_failed(reported) == ("Nightly4999", "")
 
 
 @pytest.mark.slow
-def test_a_webhook_that_is_down_changes_no_exit_code_and_is_told_later(unattended, webhook):
+def test_a_webhook_that_is_down_changes_no_exit_code_and_is_reported_later(unattended, webhook):
     webhook.answers = [404]
     done = unattended.nightly(*NO_DATASET)
     assert done.returncode == 3
-    assert "the webhook did not take the message: HTTP status 404" in done.stderr
+    assert "the webhook did not accept the message: HTTP status 404" in done.stderr
     assert unattended.nightly(*NO_DATASET).returncode == 3
     assert len(webhook.taken) == 1
 
 
 @pytest.mark.slow
-def test_an_incident_nobody_could_be_told_of_is_told_once_all_is_well(unattended, webhook):
+def test_an_incident_nobody_could_be_notified_of_is_reported_once_all_is_well(unattended, webhook):
     webhook.answers = [404]
     assert unattended.nightly(*NO_DATASET).returncode == 3
     assert unattended.nightly().returncode == 0
@@ -199,7 +170,7 @@ def test_mail_goes_out_through_luigis_own_settings(unattended, webhook):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "code"), [("SIGKILL", 137), ("SIGTERM", 130)])
-def test_a_run_that_is_ended_from_outside_is_told_with_its_stage(unattended, webhook, name, code):
+def test_a_run_that_is_ended_from_outside_is_reported_with_its_stage(unattended, webhook, name, code):
     process = unattended.start_nightly("--Train-seed", "1", "--Train-epochs", "100000")
     assert any("epoch 1/" in line for line in process.stderr), "training never began"
     (run,) = [child for child in psutil.Process(process.pid).children() if "tasks" in child.cmdline()]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from luigi_process import FAST
-from test_nightly import days_ago, nightly
+from scheduled import days_ago, nightly
 
 from pipeline.artefacts.manifest import read_manifest, write_manifest
-from pipeline.unattended.nights import Night
-from pipeline.unattended.retention import Run, read_runs, superfluous_nights, superfluous_runs
+from tasks.operations.dated_reports import DatedReport
+from tasks.operations.limits import Run, read_runs, superfluous_reports, superfluous_runs
 
 NOW = datetime(2026, 11, 21, 2, tzinfo=UTC)
 
@@ -61,14 +61,14 @@ def test_a_run_that_was_skipped_is_neither_good_nor_best():
 
 
 def test_dated_reports_go_by_their_dates_and_the_newest_stays():
-    nights = [Night(date(2026, 10, day), Path(str(day)), (), None, date(2026, 10, day)) for day in (30, 31)]
-    assert superfluous_nights(nights, keep_days=0, today=date(2027, 1, 1)) == []
-    assert superfluous_nights(nights, keep_days=2, today=date(2026, 11, 1)) == nights[:1]
-    assert superfluous_nights(nights, keep_days=2, today=date(2027, 1, 1)) == nights[:1]
+    reports = [DatedReport(date(2026, 10, day), Path(str(day)), (), None, date(2026, 10, day)) for day in (30, 31)]
+    assert superfluous_reports(reports, keep_days=0, today=date(2027, 1, 1)) == []
+    assert superfluous_reports(reports, keep_days=2, today=date(2026, 11, 1)) == reports[:1]
+    assert superfluous_reports(reports, keep_days=2, today=date(2027, 1, 1)) == reports[:1]
 
 
 def test_a_run_that_cannot_be_read_is_left_alone(make_run):
-    folder = make_run("whole", records_fingerprint="r")
+    folder = make_run("valid", records_fingerprint="r")
     write_manifest(folder, stage="Train", identity={}, details={})
     make_run("no-manifest", records_fingerprint="r")
     broken = make_run("broken")
@@ -77,13 +77,13 @@ def test_a_run_that_cannot_be_read_is_left_alone(make_run):
 
 
 def test_a_date_without_a_time_zone_leaves_the_run_out_and_is_warned_of(make_run, caplog):
-    folders = [make_run(name, records_fingerprint="r") for name in ("naive", "whole")]
+    folders = [make_run(name, records_fingerprint="r") for name in ("naive", "valid")]
     record = json.loads((folders[0] / "run.json").read_text())
     (folders[0] / "run.json").write_text(json.dumps({**record, "finished_at": "2026-11-20T02:00:00"}))
     for folder in folders:
         write_manifest(folder, stage="Train", identity={"run": folder.name}, details={})
     runs = read_runs(folders[0].parent)
-    assert [found.folder.name for found in runs] == ["whole"]
+    assert [found.folder.name for found in runs] == ["valid"]
     assert superfluous_runs(runs, needed=[], keep_runs=1, keep_days=0, now=NOW) == {}
     assert "naive/run.json: kept, and left out of retention: " in caplog.text
     assert "expected a date with its time zone, got '2026-11-20T02:00:00'" in caplog.text
@@ -104,7 +104,7 @@ def plant(luigi, name: str, days: int, **changes) -> Path:
 
 
 @pytest.mark.slow
-def test_a_night_removes_what_is_beyond_the_limits_logs_it_and_reports_what_is_left(first_run, tmp_path):
+def test_a_scheduled_run_removes_what_is_beyond_the_limits_logs_it_and_reports_what_is_left(first_run, tmp_path):
     luigi = first_run.copy(tmp_path)
     (records,) = luigi.root.glob("records/*")
     other_records = records.with_name("planted")

@@ -1,24 +1,14 @@
 """Figures for monitoring, read back with the parser of Prometheus's own client."""
 
-from prometheus_client.parser import text_string_to_metric_families
 from report_runs import RUN as FINISHED_RUN
 from report_runs import SKIPPED as SKIPPED_RUN
+from scheduled import samples
 
 from pipeline.runs.record import RunRecord
-from pipeline.unattended.monitoring import Figures, write_figures
+from tasks.operations.monitoring import Figures, write_figures
 
 RUN = RunRecord(**FINISHED_RUN | {"requested_device": "cpu", "examples_per_second": 6990.0, "val_accuracy": 0.739})
 SKIPPED = RunRecord(**FINISHED_RUN | SKIPPED_RUN | {"requested_device": "tpu"})
-
-
-def samples(path) -> dict[str, list[tuple[dict, float]]]:
-    found: dict[str, list[tuple[dict, float]]] = {}
-    for family in text_string_to_metric_families(path.read_text()):
-        assert family.documentation
-        assert family.type == "gauge"
-        for sample in family.samples:
-            found.setdefault(sample.name.removeprefix("tensorcraft_"), []).append((sample.labels, sample.value))
-    return found
 
 
 def test_the_figures_of_a_run_are_read_back(tmp_path):

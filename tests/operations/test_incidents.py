@@ -1,21 +1,12 @@
-"""What became of unattended runs: each cause of an incident told once to each channel, also from a full disk."""
+"""How scheduled runs ended: each cause of an incident reported once to each channel, also from a full disk."""
 
 import json
 import shutil
 
 import pytest
 
-from pipeline.unattended.schedule import (
-    MOST_OUTCOMES,
-    Outcome,
-    due,
-    note,
-    owe,
-    read_state,
-    reserve,
-    settle,
-    write_state,
-)
+from tasks.operations.incidents import MOST_OUTCOMES, Outcome, due, mark_pending, mark_reported, remember
+from tasks.operations.state_file import read_state, reserve, write_state
 
 
 def outcome(exit_code: int = 0, stage: str = "", reason: str = "", day: int = 1) -> Outcome:
@@ -25,29 +16,29 @@ def outcome(exit_code: int = 0, stage: str = "", reason: str = "", day: int = 1)
     )  # fmt: skip
 
 
-def told(path, outcomes, channel: str = "webhook", takes=lambda n: True) -> list[list[tuple[str, int]]]:
-    """What the channel takes after each of these outcomes, the state read from the file and written back each time."""
-    heard = []
+def reported(path, outcomes, channel: str = "webhook", accepts=lambda n: True) -> list[list[tuple[str, int]]]:
+    """What the channel accepts after each of these outcomes, with the state read and written each time."""
+    accepted = []
     for number, one in enumerate(outcomes):
         state = read_state(path)
-        heard.append([])
+        accepted.append([])
         for event, of in due(state, one, channel):
-            if not takes(number):
-                owe(state, one, channel)
+            if not accepts(number):
+                mark_pending(state, one, channel)
                 break
-            settle(state, of, channel)
-            heard[-1].append((event, of.exit_code))
-        note(state, one)
+            mark_reported(state, of, channel)
+            accepted[-1].append((event, of.exit_code))
+        remember(state, one)
         write_state(path, state)
-    return heard
+    return accepted
 
 
 RECOVERY = ("recovery", 0)
-OWED = '{"schema_version": 1, "last_success": null, "since": null, "told": {}, "owed": {"x": [{}]}, "outcomes": []}'
+PENDING = '{"schema_version": 1, "last_success": null, "since": null, "told": {}, "owed": {"x": [{}]}, "outcomes": []}'
 
 
 @pytest.mark.parametrize(
-    ("codes", "heard"),
+    ("codes", "expected"),
     [
         ([0, 0], [[], []]),
         ([3, 3, 3, 0, 0], [[("failure", 3)], [], [], [RECOVERY], []]),
@@ -55,19 +46,20 @@ OWED = '{"schema_version": 1, "last_success": null, "since": null, "told": {}, "
         ([3, 0, 3], [[("failure", 3)], [RECOVERY], [("failure", 3)]]),
     ],
 )
-def test_each_cause_is_told_once_and_the_recovery_once(tmp_path, codes, heard):
-    assert told(tmp_path / "state", [outcome(code, "Train", f"{n} MB free") for n, code in enumerate(codes)]) == heard
+def test_each_cause_is_reported_once_and_the_recovery_once(tmp_path, codes, expected):
+    outcomes = [outcome(code, "Train", f"{n} MB free") for n, code in enumerate(codes)]
+    assert reported(tmp_path / "state", outcomes) == expected
 
 
 def test_the_same_code_in_another_stage_is_another_cause(tmp_path):
     outcomes = [outcome(6, "Records"), outcome(6, "Train")]
-    assert told(tmp_path / "state", outcomes) == [[("failure", 6)], [("failure", 6)]]
+    assert reported(tmp_path / "state", outcomes) == [[("failure", 6)], [("failure", 6)]]
 
 
 @pytest.mark.parametrize(
-    ("codes", "down", "heard"),
+    ("codes", "down", "expected"),
     [
-        # Down while it fails, and there when it fails again, or when it works again: the failure is told all the same.
+        # Down while it fails, and there when it fails again, or when it works again: the failure is reported.
         ([3, 3, 0], {0}, [[], [("failure", 3)], [RECOVERY]]),
         ([3, 0, 0], {0}, [[], [("failure", 3), RECOVERY], []]),
         ([3, 8, 0], {0, 1}, [[], [], [("failure", 3), ("failure", 8), RECOVERY]]),
@@ -78,40 +70,42 @@ def test_the_same_code_in_another_stage_is_another_cause(tmp_path):
         ([3, 0, 3, 0], {0, 1}, [[], [], [("failure", 3)], [RECOVERY]]),
     ],
 )
-def test_what_a_channel_did_not_take_is_told_when_the_next_run_ends(tmp_path, codes, down, heard):
+def test_what_a_channel_did_not_accept_is_reported_when_the_next_run_ends(tmp_path, codes, down, expected):
     outcomes = [outcome(code, "Train" if code else "") for code in codes]
-    assert told(tmp_path / "state", outcomes, takes=lambda n: n not in down) == heard
+    assert reported(tmp_path / "state", outcomes, accepts=lambda n: n not in down) == expected
 
 
 def test_the_state_says_since_when_and_when_all_was_well(tmp_path):
     path = tmp_path / "state"
-    told(path, [outcome(0, day=1), outcome(3, day=2), outcome(8, day=3)])
+    reported(path, [outcome(0, day=1), outcome(3, day=2), outcome(8, day=3)])
     state = read_state(path)
     assert state["last_success"] == "2026-11-01T02:01:30+00:00"
     assert state["since"] == "2026-11-02T02:00:00+00:00"
     assert [kept["exit_code"] for kept in state["outcomes"]] == [0, 3, 8]
 
 
-def test_the_file_stays_as_small_as_the_room_kept_for_it(tmp_path):
+def test_the_file_stays_as_small_as_the_space_kept_for_it(tmp_path):
     path = tmp_path / "state"
-    told(path, [outcome(n % 2, "Train" * 100, "😀" * 5000) for n in range(MOST_OUTCOMES + 20)])
+    reported(path, [outcome(n % 2, "Train" * 100, "😀" * 5000) for n in range(MOST_OUTCOMES + 20)])
     assert 20 < len(read_state(path)["outcomes"]) <= MOST_OUTCOMES
     sizes = {file.name: file.stat().st_size for file in tmp_path.iterdir()}
     assert len(set(sizes.values())) == 1, sizes
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"schema_version": 2}', '{"schema_version": 1, "told": 3}', OWED])
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{", '{"schema_version": 2}', '{"schema_version": 1, "told": 3}', PENDING]
+)
 def test_a_damaged_state_is_begun_anew(tmp_path, content):
     (tmp_path / "state").write_text(content)
     assert read_state(tmp_path / "state")["outcomes"] == []
 
 
-def test_a_full_disk_has_room_for_the_state_that_was_reserved(disk):
+def test_a_full_disk_has_space_for_the_state_that_was_reserved(disk):
     folder = disk(1)
     path = folder / "state"
     reserve(path)
     free = shutil.disk_usage(folder).free
     (folder / "ballast").write_bytes(bytes(free))
     assert shutil.disk_usage(folder).free == 0
-    assert told(path, [outcome(6, "Train"), outcome(6, "Train")]) == [[("failure", 6)], []]
+    assert reported(path, [outcome(6, "Train"), outcome(6, "Train")]) == [[("failure", 6)], []]
     assert json.loads(path.read_text())["since"]

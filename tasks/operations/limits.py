@@ -1,7 +1,7 @@
-"""Retention: which runs and dated reports a schedule need not keep.
+"""Limits: which runs and dated reports a schedule need not keep, by ``[Storage] keep_runs`` and ``keep_days``.
 
-Beside the data's way; decides, and removes nothing. A limit that is not 0 keeps: where both are set, a run stays for
-either of them, and only what neither keeps may go. With both 0 everything stays.
+Beside the data's way; decides, removes nothing, and has nothing of Luigi. A limit that is not 0 keeps: where both are
+set, a run stays for either of them, and only what neither keeps may go. With both 0 everything stays.
 """
 
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.errors import DamagedArtefactError
 from pipeline.runs.record import RECORD_NAME
-from pipeline.unattended.nights import Night
+from tasks.operations.dated_reports import DatedReport, is_past
 
 _FINISHED = "finished"
 
@@ -96,15 +96,10 @@ def superfluous_runs(
     return dict.fromkeys(sorted(going), ", ".join(beyond))
 
 
-def superfluous_nights(nights: Sequence[Night], *, keep_days: int, today: date) -> list[Night]:
+def superfluous_reports(reports: Sequence[DatedReport], *, keep_days: int, today: date) -> list[DatedReport]:
     """The dated reports that may go; the newest always stays."""
-    newest = max((night.date for night in nights), default=None)
-    return [night for night in nights if night.date != newest and is_past(night.date, keep_days, today)]
-
-
-def is_past(day: date, keep_days: int, today: date) -> bool:
-    """Whether the date's report may go, and need not be made."""
-    return bool(keep_days) and day <= today - timedelta(days=keep_days)
+    newest = max((report.date for report in reports), default=None)
+    return [report for report in reports if report.date != newest and is_past(report.date, keep_days, today)]
 
 
 def is_older(moment: datetime, keep_days: int, now: datetime) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from luigi_process import FAST, PROJECT, WITHOUT_PRIVILEGES, Luigi
 
 from pipeline.artefacts.manifest import read_manifest, seal, write_manifest
-from pipeline.unattended.nights import publish_night
+from tasks.operations.dated_reports import publish_dated_report
 
 
 @pytest.fixture
@@ -24,10 +24,10 @@ def test_verify_reads_every_artefact(luigi):
     done = luigi.python("-m", "tasks.commands.verify")
     assert done.returncode == 0, done.stderr
     *artefacts, summary = done.stdout.splitlines()
-    assert [line.split()[0] for line in artefacts] == ["whole"] * 4
+    assert [line.split()[0] for line in artefacts] == ["valid"] * 4
     manifests = [json.loads(path.read_text()) for path in luigi.root.glob("**/manifest.json")]
     read = sum(entry["bytes"] for manifest in manifests for entry in manifest["files"])
-    assert summary == f"4 artefacts under {luigi.root}: 4 whole, {read:,} bytes read; 0 damaged, 0 unreadable"
+    assert summary == f"4 artefacts under {luigi.root}: 4 valid, {read:,} bytes read; 0 damaged, 0 unreadable"
 
 
 def test_verify_reads_the_root_that_was_asked_for(luigi, first_run):
@@ -42,7 +42,7 @@ def test_verify_reads_the_root_that_was_asked_for(luigi, first_run):
     assert done.returncode == 4, done.stderr
     damaged = [line for line in done.stdout.splitlines() if line.startswith("damaged")]
     assert [str(luigi.root) in line for line in damaged] == [True, True]
-    assert f"under {luigi.root}: 2 whole" in done.stdout
+    assert f"under {luigi.root}: 2 valid" in done.stdout
 
 
 def test_verify_of_a_root_without_artefacts_is_an_error(luigi, tmp_path):
@@ -52,7 +52,7 @@ def test_verify_of_a_root_without_artefacts_is_an_error(luigi, tmp_path):
 
 
 def test_verify_names_each_artefact_that_has_no_manifest(luigi):
-    publish_night(luigi.root / "report" / "history", date(2026, 11, 1), luigi.root / "report")
+    publish_dated_report(luigi.root / "report" / "history", date(2026, 11, 1), luigi.root / "report")
     (run,) = luigi.root.glob("runs/*")
     checkpoint = luigi.root / "checkpoints" / run.name / "epoch-000001"
     checkpoint.mkdir(parents=True)
@@ -66,7 +66,7 @@ def test_verify_names_each_artefact_that_has_no_manifest(luigi):
     assert done.returncode == 4, done.stderr
     *artefacts, summary = done.stdout.splitlines()
     assert sorted(line.split(":")[0] for line in artefacts) == [f"damaged  {path}" for path in manifests]
-    assert "0 whole, 0 bytes read; 6 damaged, 0 unreadable" in summary
+    assert "0 valid, 0 bytes read; 6 damaged, 0 unreadable" in summary
 
 
 def test_verify_misses_a_run_that_the_report_shows(luigi):
@@ -79,7 +79,7 @@ def test_verify_misses_a_run_that_the_report_shows(luigi):
 
 @pytest.mark.parametrize("pattern", ["runs/*", "runs", "report/history", "records/*/manifest.json"])
 def test_verify_names_what_may_not_be_read(luigi, pattern):
-    publish_night(luigi.root / "report" / "history", date(2026, 11, 1), luigi.root / "report")
+    publish_dated_report(luigi.root / "report" / "history", date(2026, 11, 1), luigi.root / "report")
     (path,) = luigi.root.glob(pattern)
     path.chmod(0)
     command = [*WITHOUT_PRIVILEGES, sys.executable, "-m", "tasks.commands.verify"]
@@ -119,6 +119,38 @@ def test_a_command_takes_the_beginning_of_its_own_flag_for_a_setting(name):
     given = ["A", "B"] if name == "report_diff" else []
     _, overrides = command.parser().parse_known_args([*given, "--j", "--dry", "--Train-epochs", "1", "--po=1"])
     assert overrides == ["--j", "--dry", "--Train-epochs", "1", "--po=1"]
+
+
+@pytest.mark.parametrize("name", ["status", "doctor", "verify", "clean_stale", "report_diff", "tensorboard"])
+def test_an_unknown_flag_is_one_line_in_the_logs_format(luigi, name):
+    given = ["A", "B"] if name == "report_diff" else []
+    command = ["-m", f"tasks.commands.{name}", *given, "--Train-nonsense", "1"]
+    text = luigi.python(*command)
+    assert (text.returncode, text.stdout) == (2, "")
+    (line,) = text.stderr.splitlines()
+    assert line.startswith("ERROR SettingsError: command line: unrecognized arguments: --Train-nonsense 1. ")
+    luigi.write_config("log_format = json")
+    for flag in ([], ["--Storage-log-format", "json"]):
+        done = luigi.python(*command, *flag)
+        assert (done.returncode, done.stdout) == (2, "")
+        (entry,) = map(json.loads, done.stderr.splitlines())
+        assert (entry["level"], entry["error"], entry["exit_code"]) == ("error", "SettingsError", 2)
+        assert "--Train-nonsense" in entry["message"]
+        assert "--help" in entry["message"]
+        luigi.write_config()
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [(["report_diff", "", ""], "argument A: a run's folder"), (["status", "--json=3"], "argument --json: ignored")],
+)
+def test_a_commands_own_flag_given_wrongly_is_one_line_where_the_log_is_json(luigi, command, says):
+    done = luigi.python("-m", f"tasks.commands.{command[0]}", *command[1:], "--Storage-log-format", "json")
+    assert (done.returncode, done.stdout) == (2, "")
+    (entry,) = map(json.loads, done.stderr.splitlines())
+    assert (entry["error"], entry["exit_code"]) == ("SettingsError", 2)
+    assert says in entry["message"]
+    assert "usage: make " in entry["message"]
 
 
 @pytest.mark.parametrize("command", ["status", "clean_stale --dry-run", "verify", "report_diff"])

@@ -4,8 +4,9 @@ import pytest
 
 from pipeline.config import MetricsSettings, NotifySettings
 from pipeline.errors import SettingsError
-from pipeline.unattended import notify
-from pipeline.unattended.schedule import Outcome
+from tasks.operations import messages, redaction
+from tasks.operations import webhook as channel
+from tasks.operations.incidents import Outcome
 
 QUICK = {"total": 3, "backoff_factor": 0.01}
 FAILED = Outcome(
@@ -19,42 +20,42 @@ FAILED = Outcome(
 )
 
 
-def told(event: str = "failure") -> dict:
+def example(event: str = "failure") -> dict:
     since = "2026-11-19T02:00:00+00:00"
-    return notify.message(FAILED, event=event, host="here", since=since, report="/data/report/report.html")
+    return messages.message(FAILED, event=event, host="here", since=since, report="/data/report/report.html")
 
 
 def test_a_message_says_stage_reason_code_log_and_report():
-    message = told()
+    message = example()
     assert message["text"] == (
         "Nightly 2026-11-20 on here: failed in Train with exit code 8: TimeLimitError: Train: not done after 60 s."
     )
     assert (message["stage"], message["exit_code"], message["log"]) == ("Train", 8, ["one", "two"])
     assert message["report"] == "/data/report/report.html"
-    assert told("recovery")["text"] == (
+    assert example("recovery")["text"] == (
         "Nightly 2026-11-20 on here: works again, after failing since 2026-11-19T02:00:00+00:00"
     )
 
 
 def test_a_server_that_fails_twice_is_asked_again_and_gets_one_message(webhook):
     webhook.answers = [503, 502]
-    assert notify.post(webhook.url, told(), retry=QUICK)
-    assert webhook.taken == [told()]
+    assert channel.post(webhook.url, example(), retry=QUICK)
+    assert webhook.taken == [example()]
     assert webhook.asked == 3
 
 
 @pytest.mark.parametrize(("answers", "asked"), [([404], 1), ([503] * 9, 4), ([302], 1)])
-def test_a_server_that_does_not_take_it_is_left_without_its_address_in_the_log(webhook, caplog, answers, asked):
+def test_a_server_that_does_not_accept_it_is_left_without_its_address_in_the_log(webhook, caplog, answers, asked):
     webhook.answers = answers
-    assert not notify.post(webhook.url, told(), retry=QUICK)
+    assert not channel.post(webhook.url, example(), retry=QUICK)
     assert webhook.asked == asked
     assert "the webhook" in caplog.text
     assert webhook.secret not in caplog.text
 
 
-def test_a_server_that_is_not_there_is_told_of_without_its_address(caplog):
-    caplog.set_level("DEBUG", logger="pipeline")
-    assert not notify.post("http://127.0.0.1:9/services/SECRET", told(), retry={"total": 1, "backoff_factor": 0})
+def test_a_server_that_is_not_there_is_logged_without_its_address(caplog):
+    caplog.set_level("DEBUG", logger="tasks")
+    assert not channel.post("http://127.0.0.1:9/services/SECRET", example(), retry={"total": 1, "backoff_factor": 0})
     assert "the webhook was not reached" in caplog.text
     assert "SECRET" not in caplog.text
 
@@ -70,9 +71,9 @@ def test_a_server_that_is_not_there_is_told_of_without_its_address(caplog):
     ],
 )
 def test_secrets_are_hidden(text, clean):
-    secrets = notify.host_secrets("https://hooks.example.org/services/T0/B0/abc")
-    secrets |= notify.secrets_of({"SMTP_PASSWORD": "hunter22", "HOME": "nothing", "A_TOKEN": "to"})
-    assert notify.redact(text, secrets) == clean
+    secrets = redaction.host_secrets("https://hooks.example.org/services/T0/B0/abc")
+    secrets |= redaction.secrets_of({"SMTP_PASSWORD": "hunter22", "HOME": "nothing", "A_TOKEN": "to"})
+    assert redaction.redact(text, secrets) == clean
 
 
 def test_a_refused_webhook_is_not_quoted():

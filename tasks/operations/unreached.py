@@ -1,0 +1,46 @@
+"""Unreached: the artefacts under the storage root that the present settings do not reach, and that nothing refers to.
+
+What a dated report was asked for stays: such a run's times cannot be measured again. Records can be written again.
+"""
+
+from pathlib import Path
+
+from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
+from pipeline.errors import DamagedArtefactError
+from tasks.export import Export
+from tasks.operations.dated_reports import referred_runs
+from tasks.report import history_folder
+from tasks.stage import Stage
+from tasks.storage import root_folder
+
+# What earlier versions left, and no stage makes any longer.
+PAST_KINDS = ("tuning",)
+
+
+def unreached(stages: list[Stage]) -> dict[Path, int]:
+    """Folder → bytes of every artefact and checkpoint that none of the stages would take up."""
+    # The report does not ask for an export, so it is not among the stages.
+    reached = {folder for stage in [*stages, Export()] for folder in stage.folders()}
+    kinds = {folder.parent for folder in reached} - {root_folder()} | {root_folder() / kind for kind in PAST_KINDS}
+    folders = sorted(folder for kind in kinds for folder in kind.glob("[!.]*") if _is_ours(folder))
+    referred = referred_runs(history_folder())
+    stale = [folder for folder in folders if folder not in reached and made_from(folder) not in referred]
+    return {folder: size_bytes(folder) for folder in stale}
+
+
+def made_from(folder: Path) -> str | None:
+    """The fingerprint of an artefact, None where there is no valid one."""
+    try:
+        return read_manifest(folder)["fingerprint"]
+    except DamagedArtefactError:
+        return None
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether the pipeline made the folder; the root may hold what it did not."""
+    return any(folder.glob(MANIFEST_NAME)) or any(folder.glob(f"epoch-*/{MANIFEST_NAME}"))
+
+
+def size_bytes(folder: Path) -> int:
+    """Bytes of all files in a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,91 @@
+"""Disks too small, full, or read-only: a run leaves and says what it needed and what is free.
+
+Nothing partial stays, and once there is space the next run ends as an undisturbed one.
+"""
+
+import contextlib
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from fault_checks import STORAGE, assert_nothing_partial, is_fresh, outcome
+from luigi_process import FAST, Luigi
+
+
+def fill(folder: Path, *, leave: int = 0) -> Path:
+    """Take all the space on a file system but ``leave`` bytes."""
+    ballast = folder / "ballast"
+    free = shutil.disk_usage(folder).free - leave
+    with contextlib.suppress(OSError), ballast.open("wb") as file:
+        for _ in range(free // 4096):
+            file.write(bytes(4096))
+    return ballast
+
+
+@pytest.mark.slow
+def test_an_8_mb_disk_is_refused_with_the_bytes_needed_and_free(first_run, disk, count):
+    luigi = Luigi(disk(8), first_run.data_dir)
+    done = luigi(*FAST)
+    assert done.returncode == STORAGE
+    assert re.search(rf"{luigi.root}/runs: needs 10.0 MB, \d\.\d MB are free", done.stderr)
+    assert "Traceback" not in done.stderr
+    assert_nothing_partial(luigi.root)
+    records = luigi.artefacts("records")
+    assert len(records) == 1, "the records had space"
+    for leave in (0, 40_000, 1_000_000):
+        ballast = fill(luigi.root.parent, leave=leave)
+        done = luigi(*FAST[:4], "--Records-train-shards", "2")
+        assert done.returncode == STORAGE
+        assert luigi.artefacts("records") == records
+        assert_nothing_partial(luigi.root)
+        ballast.unlink()
+        count["full or read-only disks"] += 1
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("line", ["writing cifar10", "training baseline_cnn", "epoch 1/", "Report: missing"])
+def test_a_disk_that_fills_up_while_it_works(first_run, disk, count, line):
+    luigi = Luigi(disk(40), first_run.data_dir)
+    process = luigi.start(*FAST)
+    said = []
+    for text in process.stderr:
+        said.append(text)
+        if line in text:
+            ballast = fill(luigi.root.parent)
+            break
+    _, rest = process.communicate(timeout=120)
+    said = "".join([*said, rest])
+    assert process.returncode == STORAGE, said
+    assert "No space left on device" in said
+    assert re.search(r"about [\d.]+ MB are needed, [\d.]+ MB are free", said)
+    assert "Traceback" not in said
+    assert_nothing_partial(luigi.root)
+    ballast.unlink()
+    assert luigi(*FAST).returncode == 0
+    assert outcome(luigi.root) == outcome(first_run.root)
+    count["full or read-only disks"] += 1
+
+
+@pytest.mark.slow
+def test_a_read_only_root_is_refused_and_can_be_asked(first_run, disk, count):
+    folder = disk(40)
+    luigi = first_run.copy(folder / "x")
+    subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+    assert is_fresh(luigi)
+    assert luigi(*FAST).returncode == 0, "a run with nothing to do writes nothing"
+    done = luigi(*FAST, "--Train-seed", "1")
+    assert done.returncode == STORAGE
+    assert f"{luigi.root}: cannot be written (Read-only file system)" in done.stderr
+    count["full or read-only disks"] += 1
+
+
+def test_an_unwritable_folder_is_refused(first_run, tmp_path, count):
+    luigi = Luigi(tmp_path, first_run.data_dir)
+    luigi.root.mkdir()
+    (luigi.root / "source").write_text("a file where a folder should be")
+    done = luigi(*FAST)
+    assert done.returncode == STORAGE
+    assert f"{luigi.root}/source: cannot be written" in done.stderr
+    count["full or read-only disks"] += 1
