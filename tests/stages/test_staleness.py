@@ -125,7 +125,7 @@ def test_a_setting_makes_stale_what_depends_on_it(first_run, args, stages, reaso
     ("name", "old", "new", "stages", "reason"),
     [
         ("pipeline/networks/baseline_cnn.py", "Dropout(0.3", "Dropout(0.31", STAGES[2:], ".baseline_cnn changed"),
-        ("pipeline/shards/order.py", "digest_size=8", "digest_size=7", STAGES[1:], "order.example_order changed"),
+        ("pipeline/shards/order.py", "digest_size=8", "digest_size=7", STAGES[1:], "order.ranks changed"),
         ("pipeline/report/wording/verdict.py", "test accuracy on", "accuracy on", STAGES[3:], "verdict._verdict_on"),
         ("pipeline/report/templates/report.md.j2", "#", "##", STAGES[3:], "templates/report.md.j2 changed"),
         ("pipeline/artefacts/manifest.py", "indent=1", "indent=2", [], ""),
