@@ -21,6 +21,9 @@ STAGES = ("Source", "Records", "Train", "Report")
 ON_BUSY = ("leave", "wait")
 LOG_FORMATS = ("text", "json")
 ORIGINS = ("auto", "tfds", "synthetic")
+# Names that no TFDS dataset has.
+OF_FILES = ("folder", "table")
+ON_BAD_EXAMPLE = ("fail", "skip")
 RUNNERS = (
     "DataflowRunner",
     "BundleBasedDirectRunner",
@@ -155,7 +158,13 @@ class SourceSettings(StageSettings):
 
     dataset: str = "cifar10"
     origin: str = "auto"
+    path: str = ""
+    path_column: str = "path"
+    label_column: str = "label"
+    split_column: str = ""
     test_share: float = 0.2
+    on_bad_example: str = "fail"
+    max_bad_share: float = 0.01
     tfds_data_dir: str = ""
 
     def __post_init__(self) -> None:
@@ -166,6 +175,18 @@ class SourceSettings(StageSettings):
         # Not a number compares false with everything.
         if not 0 < self.test_share < 1:
             refuse("Source", "test_share", "a number between 0 and 1", self.test_share)
+        _one_of("Source", "on_bad_example", ON_BAD_EXAMPLE, self.on_bad_example)
+        if not 0 <= self.max_bad_share <= 1:
+            refuse("Source", "max_bad_share", "a number from 0 to 1", self.max_bad_share)
+        if self.path and not self.of_files:
+            refuse("Source", "path", f"nothing, unless dataset is one of {', '.join(OF_FILES)}", self.path)
+        if not self.path and self.of_files and self.origin != "synthetic":
+            refuse("Source", "path", f"the path of the {self.dataset} of images", self.path)
+
+    @property
+    def of_files(self) -> bool:
+        """Whether the examples are single files, whose folder or table ``path`` names."""
+        return self.dataset in OF_FILES
 
 
 @dataclass(frozen=True, kw_only=True)

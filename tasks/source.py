@@ -7,10 +7,16 @@ import luigi
 
 from pipeline.artefacts import layout
 from pipeline.config import SourceSettings
+from pipeline.errors import SettingsError
 from pipeline.sources import Location
+from pipeline.sources.found import changed_files, dataset_name, files_folder
+from pipeline.sources.listing import LISTING_NAME
 from tasks.settings import FloatSetting, time_limit_setting
 from tasks.stage import Stage
 from tasks.target import ArtefactTarget, Condition
+
+# Files that are named where a source of single files has changed.
+MAX_REASONS = 5
 
 
 class Source(Stage):
@@ -20,7 +26,16 @@ class Source(Stage):
     entry = "pipeline.sources"
     packages = ("tensorflow-datasets",)
 
-    dataset = luigi.Parameter(default="cifar10", description="TensorFlow Datasets name.")
+    dataset = luigi.Parameter(default="cifar10", description="TensorFlow Datasets name, or folder, or table.")
+    # Not what shapes the artefact: the same images elsewhere are the same dataset. Their content is in the listing.
+    path = luigi.Parameter(default="", significant=False, description="Of the folder of images, or the table.")
+    path_column = luigi.Parameter(default="path", description="Of a table: the column of the images' paths.")
+    label_column = luigi.Parameter(default="label", description="Of a table: the column of the labels.")
+    split_column = luigi.Parameter(default="", description="Of a table: the column of the splits; empty: none.")
+    on_bad_example = luigi.Parameter(default="fail", description="An image cannot be decoded: fail, or skip.")
+    max_bad_share = FloatSetting(
+        default=0.01, significant=False, description="Of all images, the share that may be skipped."
+    )
     origin = luigi.Parameter(default="auto", description="tfds, synthetic, or auto.")
     test_share = FloatSetting(default=0.2, description="Share of train for test, where the dataset has no test split.")
     # Not what shapes the artefact: a copy elsewhere is the same dataset.
@@ -40,25 +55,48 @@ class Source(Stage):
 
     def label(self) -> str:
         """The dataset asked for."""
-        return self.dataset.replace("/", "-")
+        return self.requested().replace("/", "-")
 
     def location(self) -> Location:
         """Where the dataset lies on this machine."""
-        return Location(tfds_data_dir=self.tfds_data_dir)
+        if not self.is_of_files():
+            return Location(tfds_data_dir=self.tfds_data_dir)
+        listing = self.output().folder / LISTING_NAME
+        return Location(folder=str(files_folder(self.settings)), listing=str(listing))
+
+    def is_of_files(self) -> bool:
+        """Whether the examples are single files."""
+        return self.settings.of_files and self.origin != "synthetic"
+
+    def requested(self) -> str:
+        """What is asked for, by the name that its info has."""
+        return dataset_name(self.settings) if self.settings.of_files else self.dataset
 
     def is_known(self) -> bool:
         """Whether there is a whole artefact, be it of a stand-in."""
         return self.output().exists()
 
     def condition(self) -> Condition:
-        """As any stage; a dataset that was prepared anew since makes it stale."""
+        """As any stage; a dataset that was prepared anew, or files that have changed since, make it stale."""
         condition = super().condition()
         if condition.state != "fresh":
             return condition
+        if self.is_of_files():
+            reasons = self._changed_files()
+            return Condition("stale", reasons) if reasons else condition
         from pipeline.sources.prepared import changed_copy
 
         changed = changed_copy(self.output().manifest()["source"], self.tfds_data_dir)
         return Condition("stale", (f"{changed}: has other files than it had",)) if changed else condition
+
+    def _changed_files(self) -> tuple[str, ...]:
+        try:
+            found = list(changed_files(self.settings, self.location().listing))
+        except SettingsError as error:
+            # Said once the stage runs, with its exit code.
+            return (str(error),)
+        more = (f"and {len(found) - MAX_REASONS:,} more",) if len(found) > MAX_REASONS else ()
+        return (*found[:MAX_REASONS], *more)
 
     def publish(self, target: ArtefactTarget) -> None:
         """As any stage; what the dataset is too small for is then refused, before it is written as records."""
@@ -69,7 +107,7 @@ class Source(Stage):
         """Get the dataset; the manifest holds all there is to say."""
         from pipeline import sources
 
-        source = sources.resolve(self.settings).to_json()
+        source = sources.resolve(self.settings, folder).to_json()
         is_stand_in = self.origin == "auto" and source["origin"] == "synthetic"
         again = f"a stand-in was taken for {self.dataset}: the real source is tried again"
         return {"source": source, "provisional": again} if is_stand_in else {"source": source}

@@ -125,7 +125,7 @@ class Train(Stage):
             records.output().folder,
             self.settings,
             folder,
-            requested_dataset=records.requires().dataset,
+            requested_dataset=records.requires().requested(),
             fingerprint=self.output().expected,
             checkpoints=self.checkpoints(),
             started=started,

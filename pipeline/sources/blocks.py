@@ -19,12 +19,16 @@ from pipeline.records.features import IMAGE, LABEL, Feature
 from pipeline.records.form import ImageForm
 from pipeline.records.images import decode
 from pipeline.sources import Location, SourceInfo, synthetic, tfds, words
+from pipeline.sources.file_blocks import read_files
+from pipeline.sources.pictures import made_plain
 from pipeline.sources.prepared import prepared_digest
 
 _READ_BUFFER_BYTES = 8 * 2**20
 # Small enough that a batch of decoded images stays in the processor's cache.
 _DECODE_BATCH = 128
 _DRAW_BATCH = 500
+# How files of each encoding begin.
+_SIGNATURES = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
 
 
 def read_batches(
@@ -48,19 +52,30 @@ def read_batches(
             images, labels = synthetic.draw_block(split, first, min(first + _DRAW_BATCH, stop))
             yield {IMAGE: images, LABEL: labels}
         return
+    if location.listing:
+        yield from read_files(location, form, info.features[IMAGE].shape[2], split, start, stop)
+        return
     builder, take_apart = _opened(info.dataset, info.version, info.digest, location.tfds_data_dir, form)
     found = 0
     try:
         for images, labels in _decoded(_serialized(builder, split, start, stop), take_apart):
             _check_labels(info, split, labels)
             found += len(labels)
-            yield {IMAGE: images if form.encoding == "raw" else images.tolist(), LABEL: labels}
+            yield {IMAGE: images if form.encoding == "raw" else _encoded(images.tolist(), form), LABEL: labels}
     except UnsupportedDatasetError:
         raise
     except (tf.errors.OpError, ValueError) as error:
         raise DamagedArtefactError(words.unreadable(builder.data_path, split, str(error).splitlines()[0])) from error
     if found != stop - start:
         raise DamagedArtefactError(words.unreadable(builder.data_path, split, f"{found} examples in [{start}:{stop}]"))
+
+
+def _encoded(images: list[bytes], form: ImageForm) -> list[bytes]:
+    """The images in the encoding of the form; most have it already."""
+    if form.encoding == "image":
+        return images
+    signature = _SIGNATURES[form.encoding]
+    return [image if image.startswith(signature) else made_plain(image, form.encoding) for image in images]
 
 
 @cache

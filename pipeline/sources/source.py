@@ -4,12 +4,14 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from pipeline.config import SourceSettings
 from pipeline.errors import DatasetUnavailableError
 from pipeline.records.features import FeatureSpec, image_spec, spec_from_json, spec_to_json
 from pipeline.records.keys import index_key
 from pipeline.sources import words
+from pipeline.sources.found import find
 from pipeline.sources.listing import read_listing
 
 # sha256 of the concatenated, sorted sha256(label byte ‖ pixels) of a split, taken from the dataset's original
@@ -73,23 +75,34 @@ class Location:
 def example_keys(split: str, num_examples: int, listing: str) -> Sequence[str]:
     """The keys of a split of a source, in its order; from the listing, where there is one."""
     if listing:
-        return read_listing(listing)[split].keys
+        return read_listing(listing).splits[split].keys
     return [index_key(split, index) for index in range(num_examples)]
 
 
-def resolve(settings: SourceSettings) -> SourceInfo:
+def resolve(settings: SourceSettings, folder: Path | None = None) -> SourceInfo:
     """Get the dataset that ``settings`` ask for; downloads and prepares it where it is not prepared already.
+
+    Args:
+        settings: what is asked for.
+        folder: where the listing of a source of single files goes.
 
     Raises:
         DatasetUnavailableError: ``origin = tfds`` and the dataset is unavailable.
         SettingsError, UnsupportedDatasetError: the dataset is unknown, or not image classification.
-        DamagedArtefactError: a download's digest is not the expected one.
+        DamagedArtefactError: a download's digest is not the expected one, or images cannot be decoded.
     """
     # Here, where it is needed: whether a source is fresh can be asked without the import.
-    from pipeline.sources import tfds
-
     if settings.origin == "synthetic":
         return _stand_in()
+    if settings.of_files:
+        from pipeline.sources import files
+
+        info, listing = files.list_files(settings)
+        if folder:
+            listing.write(folder)
+        return SourceInfo(origin=settings.dataset, **info)
+    from pipeline.sources import tfds
+
     try:
         return SourceInfo(origin="tfds", **tfds.prepare(settings))
     except DatasetUnavailableError as error:
@@ -109,10 +122,12 @@ def availability(settings: SourceSettings) -> str:
     Raises:
         The same as ``resolve``, but for what only a download shows.
     """
-    from pipeline.sources import tfds
-
     if settings.origin == "synthetic":
         return words.STAND_IN_REQUESTED
+    if settings.of_files:
+        return words.found(settings.path, len(find(settings)[1]))
+    from pipeline.sources import tfds
+
     try:
         return tfds.availability(settings.dataset, settings.tfds_data_dir)
     except DatasetUnavailableError as error:

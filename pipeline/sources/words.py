@@ -1,5 +1,6 @@
 """Words: what the sources say in sentences; no artefact's identity covers this module, rewording rebuilds nothing."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 STAND_IN_REQUESTED = "the stand-in, as asked for"
@@ -34,3 +35,34 @@ def unreadable(folder: Path, split: str, found: str) -> str:
         f"{folder}: the {split} split cannot be read as its dataset_info.json describes it: {found}. "
         "Delete that folder and run again to prepare it anew."
     )
+
+
+def bad_examples(bad: Mapping[str, Sequence[str]]) -> str:
+    """Each image that cannot be used, a line each."""
+    return "\n".join(f"  {path}: {reason}" for reason, paths in bad.items() for path in paths)
+
+
+def refused_examples(count: int, total: int, path: str, listed: str) -> str:
+    """Images cannot be used, and none may be left out."""
+    return (
+        f"{path}: {count:,} of {total:,} images cannot be used. Mend or remove them, or leave them out with [Source] "
+        f"on_bad_example = skip.\n{listed}"
+    )
+
+
+def too_many_bad(count: int, total: int, share: float, path: str, listed: str) -> str:
+    """More images cannot be used than may be left out."""
+    return (
+        f"{path}: {count:,} of {total:,} images cannot be used, more than [Source] max_bad_share = {share}. Mend or "
+        f"remove them, or raise it.\n{listed}"
+    )
+
+
+def found(path: str, count: int) -> str:
+    """Images are there."""
+    return f"{count:,} images in {path}"
+
+
+def changed_file(path: Path, problem: str) -> str:
+    """A file is no longer what the source's listing says."""
+    return f"{path}: {problem} since the images were listed. Run again: the source is listed anew."

@@ -1,0 +1,85 @@
+"""File blocks: any range of a listed split, read file by file (the sources' aid; what the Beam job calls).
+
+Files are read, checked against the listing's digests and made plain where they are not by as many threads as there are
+cores, a batch ahead; a batch is then decoded at once, where pixels are wanted.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from pipeline import machine
+from pipeline.errors import DamagedArtefactError
+from pipeline.records.features import IMAGE, LABEL
+from pipeline.records.form import ImageForm
+from pipeline.records.images import decode
+from pipeline.sources import words
+from pipeline.sources.listing import ListedSplit, read_listing
+from pipeline.sources.pictures import UndecodableError, made_plain
+from pipeline.sources.source import Location
+
+_BATCH = 64
+
+
+def read_files(
+    location: Location, form: ImageForm, channels: int, split: str, start: int, stop: int
+) -> Iterator[dict[str, np.ndarray | list[bytes]]]:
+    """Examples ``start`` to ``stop - 1`` of a listed split, in its order, as ``blocks.read_batches`` gives them.
+
+    Raises:
+        DamagedArtefactError: a file is gone or has changed since it was listed.
+    """
+    listed, folder = read_listing(location.listing).splits[split], Path(location.folder)
+    batches = [range(first, min(first + _BATCH, stop)) for first in range(start, stop, _BATCH)]
+    # What is read ahead is bounded: each worker has one batch at a time, and one more waits.
+    workers = machine.granted_cores() + 1
+    with ThreadPoolExecutor(workers) as pool:
+        waiting = [pool.submit(_read, folder, listed, batch, form, channels) for batch in batches[:workers]]
+        for number, batch in enumerate(batches):
+            images = waiting.pop(0).result()
+            if number + workers < len(batches):
+                waiting.append(pool.submit(_read, folder, listed, batches[number + workers], form, channels))
+            yield {IMAGE: images, LABEL: np.array(listed.labels[batch.start : batch.stop], np.int64)}
+
+
+def _read(folder: Path, listed: ListedSplit, batch: range, form: ImageForm, channels: int) -> np.ndarray | list[bytes]:
+    contents = [_content(folder, listed, index, form) for index in batch]
+    if form.encoding != "raw":
+        return contents
+    try:
+        return _decoder(form, channels)(tf.constant(contents)).numpy()
+    except tf.errors.OpError as error:
+        raise DamagedArtefactError(words.changed_file(folder, str(error).splitlines()[0])) from error
+
+
+def _content(folder: Path, listed: ListedSplit, index: int, form: ImageForm) -> bytes:
+    """The file as it is stored: its own bytes where they are plain and of the encoding wanted."""
+    path = listed.paths[index]
+    try:
+        content = (folder / path).read_bytes()
+        if hashlib.sha256(content).hexdigest() != listed.digests[index]:
+            raise DamagedArtefactError(words.changed_file(folder / path, "it has changed"))
+        wanted = {"raw": None, "image": None}.get(form.encoding, form.encoding)
+        is_jpeg = content.startswith(b"\xff\xd8\xff")
+        if listed.plain[index] and wanted in (None, "jpeg" if is_jpeg else "png"):
+            return content
+        return made_plain(content, "jpeg" if wanted == "jpeg" else "png")
+    except (OSError, UndecodableError) as error:
+        raise DamagedArtefactError(words.changed_file(folder / path, str(error))) from error
+
+
+@cache
+def _decoder(form: ImageForm, channels: int) -> tf.types.experimental.GenericFunction:
+    side = form.size or None
+    shape = (side, side, channels)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def decode_batch(contents: tf.Tensor) -> tf.Tensor:
+        return decode(contents, form, shape)
+
+    return decode_batch

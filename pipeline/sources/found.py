@@ -1,0 +1,91 @@
+"""Found: what files a source of single images has, by their names alone (the sources' aid).
+
+Asked before any work, and by every run to see whether something has changed: neither TensorFlow nor Pillow is imported.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pipeline.config import SourceSettings, refuse
+from pipeline.sources import folder as folders
+from pipeline.sources import table as tables
+from pipeline.sources.listing import read_listing, stamps
+
+
+def files_folder(settings: SourceSettings) -> Path:
+    """The folder that paths are below.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    if not settings.path:
+        refuse("Source", "path", f"the path of the {settings.dataset}", settings.path)
+    path = Path(os.path.abspath(Path(settings.path).expanduser()))
+    if settings.dataset == "table":
+        if not path.is_file():
+            refuse("Source", "path", "a table of images: a CSV, TSV or Parquet file", settings.path)
+        return path.parent
+    if not path.is_dir():
+        refuse("Source", "path", "a folder of images", settings.path)
+    return path
+
+
+def find(settings: SourceSettings) -> tuple[folders.Found, dict[str, tuple[int, int]]]:
+    """The examples, and path → bytes and time of change of the files that are there.
+
+    Raises:
+        SettingsError: there is nothing of the kind at the path, or too little of it.
+    """
+    folder = files_folder(settings)
+    if settings.dataset == "folder":
+        present = stamps(folder)
+        found = folders.find_examples(folder, present)
+        return found, {path: present[path] for entries in found.examples.values() for path, _ in entries}
+    found = tables.find_examples(settings)
+    return found, _stamps_of(folder, [path for entries in found.examples.values() for path, _ in entries])
+
+
+def beside(settings: SourceSettings) -> list[str]:
+    """Paths of the files that say what the examples are, below their folder."""
+    if settings.dataset == "table":
+        return [Path(settings.path).name]
+    return [folders.LABELS_NAME] if (files_folder(settings) / folders.LABELS_NAME).is_file() else []
+
+
+def changed_files(settings: SourceSettings, listing: str) -> Iterator[str]:
+    """What has changed since the listing at a path was made, a few words for each file.
+
+    Raises:
+        SettingsError: what is there now is no such source any more.
+    """
+    known, folder = read_listing(listing), files_folder(settings)
+    if sorted(known.beside) != sorted(beside(settings)):
+        yield f"{folders.LABELS_NAME} was {'removed' if known.beside else 'added'}"
+    # Of a table that has not changed the examples are the same: only their files may differ.
+    if settings.dataset == "table":
+        present = _stamps_of(folder, [path for split in known.splits.values() for path in split.paths])
+    else:
+        _, present = find(settings)
+    yield from known.changes(folder, present)
+
+
+def dataset_name(settings: SourceSettings) -> str:
+    """The folder's or table's own name, in letters that file names of shards may have."""
+    name = (
+        Path(settings.path.rstrip("/")).expanduser().name if settings.dataset == "folder" else Path(settings.path).stem
+    )
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") or settings.dataset
+
+
+def _stamps_of(folder: Path, paths: Sequence[str]) -> Mapping[str, tuple[int, int]]:
+    found = {}
+    for path in paths:
+        try:
+            stat = os.stat(folder / path)
+        except OSError:
+            # Said when it is looked at.
+            continue
+        found[path] = (stat.st_size, stat.st_mtime_ns)
+    return found
