@@ -15,7 +15,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 # Each module or package of pipeline may import those of ours that are named.
 LEAVES = {
-    "config",
+    *(f"config/{name}" for name in ("data", "refusal", "report", "stage", "storage", "training")),
     "errors",
     "installed",
     "progress",
@@ -37,11 +37,11 @@ LEAVES = {
 DIRECTION = {
     "errors": set(),
     "installed": set(),
-    "config": {"errors", "installed"},
+    "config": {"config", "errors", "installed"},
     "progress": set(),
     "machine": set(),
     # The spec of what examples hold, and their keys, are the records'.
-    "sources": {"config", "errors", "machine", "records", "sources"},
+    "sources": {"config", "errors", "machine", "progress", "records", "sources"},
     "records": {"config", "records"},
     "shards": {"config", "errors", "progress", "records", "shards", "sources"},
     "stream": {"errors", "machine", "records"},
@@ -80,7 +80,7 @@ THIRD_PARTY = {
     "prometheus_client": {"tasks"},
     "requests": {"sources", "tasks"},
     "matplotlib": {"report"},
-    "PIL": {"report"},
+    "PIL": {"report", "sources"},
     "pydantic": {"report", "runs"},
     "mlflow": {"runs"},
     "ai_edge_litert": {"runs"},

@@ -33,13 +33,14 @@ BOOKKEEPING = frozenset(
         "artefacts.staleness",
         "artefacts.verified",
         "artefacts.syntax",
-        "config",
         "errors",
         "installed",
         "progress",
         "runs.untrusted",
     )
 )
+# Settings are part of an identity themselves.
+_SETTINGS = "pipeline.config"
 # What a stage says in sentences lies in modules of this name, apart from what shapes bytes.
 _SPEAKING = "words"
 
@@ -72,11 +73,15 @@ def code_digests(entry: str) -> dict[str, dict[str, str]]:
     waiting = [entry]
     while waiting:
         module = waiting.pop()
-        if module in found or module in BOOKKEEPING or module.endswith(f".{_SPEAKING}"):
+        if module in found or _counts_not(module):
             continue
         found[module], imports = read_module(module)
         waiting.extend(imports)
     return found
+
+
+def _counts_not(module: str) -> bool:
+    return module in BOOKKEEPING or module.startswith(_SETTINGS) or module.endswith(f".{_SPEAKING}")
 
 
 # The stages share most of their modules.

@@ -72,14 +72,14 @@ def _look(folder: Path, paths: Sequence[str]) -> tuple[dict[str, Picture], dict[
     def one(path: str) -> Picture | str:
         place = os.path.join(folder, path)
         if not f"{os.path.realpath(place)}".startswith(f"{root}{os.sep}"):
-            return "a link that leads out of the folder"
+            return words.LEADS_OUT
         try:
             with open(place, "rb") as file:
                 return inspect(file.read())
         except UndecodableError as error:
             return str(error)
         except OSError as error:
-            return f"cannot be read: {error.strerror}"
+            return words.cannot_be_read(error.strerror)
 
     pictures, bad = {}, {}
     with ThreadPoolExecutor(machine.granted_cores()) as pool:

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from pipeline.config import refuse
 from pipeline.records.keys import SPLITS
+from pipeline.sources import words
 
 LABELS_NAME = "labels.txt"
 
@@ -42,8 +43,7 @@ def find_examples(folder: Path, paths: Iterable[str]) -> Found:
         if len(rest) > 1:
             examples.setdefault(split, []).append((path, rest[0]))
     if "train" not in examples:
-        expected = "a folder of images, <label>/<image> or train/<label>/<image>"
-        refuse("Source", "path", expected, str(folder), " It holds no such file.")
+        refuse("Source", "path", words.A_FOLDER, str(folder), " It holds no such file.")
     found = sorted({label for listed in examples.values() for _, label in listed})
     return Found({split: examples[split] for split in SPLITS if split in examples}, _in_order(folder, found))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from pipeline.config import SourceSettings, refuse
 from pipeline.sources import folder as folders
 from pipeline.sources import table as tables
+from pipeline.sources import words
 from pipeline.sources.listing import read_listing, stamps
 
 
@@ -62,7 +63,7 @@ def changed_files(settings: SourceSettings, listing: str) -> Iterator[str]:
     """
     known, folder = read_listing(listing), files_folder(settings)
     if sorted(known.beside) != sorted(beside(settings)):
-        yield f"{folders.LABELS_NAME} was {'removed' if known.beside else 'added'}"
+        yield (words.removed if known.beside else words.added)(folders.LABELS_NAME)
     # Of a table that has not changed the examples are the same: only their files may differ.
     if settings.dataset == "table":
         present = _stamps_of(folder, [path for split in known.splits.values() for path in split.paths])

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+from pipeline.sources import words
+
 LISTING_NAME = "examples.json"
 KEY_BYTES = 16
 
@@ -67,20 +69,20 @@ class Listing:
         """
         for path, digest in self.beside.items():
             if not (folder / path).is_file() or file_digest(folder / path) != digest:
-                yield f"{path} has changed"
+                yield words.differs(path)
         listed = set(self.skipped)
         for path, (size, mtime, _) in self.skipped.items():
             if path in found and found[path] != (size, mtime):
-                yield f"{path} has changed"
+                yield words.differs(path)
         for one in self.splits.values():
             listed.update(one.paths)
             for path, size, mtime, digest in zip(one.paths, one.sizes, one.mtimes, one.digests, strict=True):
                 now = found.get(path)
                 if now is None:
-                    yield f"{path} was removed"
+                    yield words.removed(path)
                 elif now != (size, mtime) and (now[0] != size or file_digest(folder / path) != digest):
-                    yield f"{path} has changed"
-        yield from (f"{path} was added" for path in found if path not in listed)
+                    yield words.differs(path)
+        yield from (words.added(path) for path in found if path not in listed)
 
 
 def path_key(path: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from pipeline.config import SourceSettings, closest, refuse
 from pipeline.records.keys import SPLITS
+from pipeline.sources import words
 from pipeline.sources.folder import Found
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
@@ -26,8 +27,10 @@ def find_examples(settings: SourceSettings) -> Found:
     examples: dict[str, list[tuple[str, str]]] = {}
     for number, (path, label, split) in enumerate(zip(paths, labels, splits, strict=True), start=1):
         if not path or not label or split not in SPLITS:
-            expected = f"a path, a label and a split of {', '.join(SPLITS)} in each row"
-            refuse("Source", "path", expected, str(table), f" Row {number} holds {path!r}, {label!r}, {split!r}.")
+            found = words.row(number, path, label, split)
+            refuse(
+                "Source", "path", f"a path, a label and a split of {', '.join(SPLITS)} in each row", str(table), found
+            )
         if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
             refuse("Source", "path", "paths below the table's folder", str(table), f" Row {number} holds {path!r}.")
         examples.setdefault(split, []).append((str(PurePosixPath(path)), label))
@@ -66,6 +69,6 @@ def _read(table: Path) -> dict[str, list[str]]:
 def _column(rows: dict[str, list[str]], settings: SourceSettings, name: str) -> list[str]:
     wanted = getattr(settings, name)
     if wanted not in rows:
-        columns = f" The table has {', '.join(rows)}.{closest(wanted, [*rows])}"
-        refuse("Source", name, f"a column of {settings.path}", wanted, columns)
+        has = words.columns([*rows], closest(wanted, [*rows]))
+        refuse("Source", name, f"a column of {settings.path}", wanted, has)
     return rows[wanted]

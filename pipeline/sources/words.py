@@ -66,3 +66,38 @@ def found(path: str, count: int) -> str:
 def changed_file(path: Path, problem: str) -> str:
     """A file is no longer what the source's listing says."""
     return f"{path}: {problem} since the images were listed. Run again: the source is listed anew."
+
+
+LEADS_OUT = "a link that leads out of the folder"
+A_ROW = "a path, a label and a split of train, validation, test in each row"
+A_FOLDER = "a folder of images, <label>/<image> or train/<label>/<image>"
+
+
+def cannot_be_read(reason: str) -> str:
+    """The operating system does not let us."""
+    return f"cannot be read: {reason}"
+
+
+def removed(path: str) -> str:
+    """A file was there before."""
+    return f"{path} was removed"
+
+
+def added(path: str) -> str:
+    """A file was not there before."""
+    return f"{path} was added"
+
+
+def differs(path: str) -> str:
+    """A file has other content than before."""
+    return f"{path} has changed"
+
+
+def row(number: int, path: str, label: str, split: str) -> str:
+    """What a row of a table holds."""
+    return f" Row {number} holds {path!r}, {label!r}, {split!r}."
+
+
+def columns(names: Sequence[str], hint: str) -> str:
+    """What columns a table has."""
+    return f" The table has {', '.join(names)}.{hint}"

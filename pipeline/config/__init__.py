@@ -1,0 +1,53 @@
+"""Every setting of the pipeline as frozen, validated dataclasses: one per section of config.ini.
+
+Validation happens here, once, before any work: a stage that holds a settings object may trust it. Choices are listed
+here rather than imported from the modules that implement them, so that refusing a misspelt name never waits for
+TensorFlow to be imported; a test holds each list against its implementation.
+
+    storage.py    [Storage], [Notify], [Metrics], [Force]
+    data.py       [Source], [Records]
+    training.py   [Train], [Export]
+    report.py     [Report]
+    stage.py      what every stage has
+    refusal.py    how a setting is refused
+"""
+
+from pipeline.config.data import OF_FILES, ORIGINS, RUNNERS, RecordsSettings, SourceSettings
+from pipeline.config.refusal import closest, refuse
+from pipeline.config.report import SWEPT, ReportSettings
+from pipeline.config.storage import STAGES, ForceSettings, MetricsSettings, NotifySettings, StorageSettings
+from pipeline.config.training import (
+    MODELS,
+    RECIPES,
+    TPU_ADDRESS,
+    ExportSettings,
+    TrainSettings,
+    check_keras_backend,
+    names_tpu,
+    refuse_replicas,
+)
+
+__all__ = [
+    "MODELS",
+    "OF_FILES",
+    "ORIGINS",
+    "RECIPES",
+    "RUNNERS",
+    "STAGES",
+    "SWEPT",
+    "TPU_ADDRESS",
+    "ExportSettings",
+    "ForceSettings",
+    "MetricsSettings",
+    "NotifySettings",
+    "RecordsSettings",
+    "ReportSettings",
+    "SourceSettings",
+    "StorageSettings",
+    "TrainSettings",
+    "check_keras_backend",
+    "closest",
+    "names_tpu",
+    "refuse",
+    "refuse_replicas",
+]

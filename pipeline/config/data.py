@@ -1,0 +1,131 @@
+"""Settings of the data: [Source], [Records]."""
+
+import re
+import shlex
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pipeline.config.refusal import closest, in_range, one_of, refuse
+from pipeline.config.stage import MAX_SEED, StageSettings
+from pipeline.installed import find_module, has_name
+
+ORIGINS = ("auto", "tfds", "synthetic")
+# Names that no TFDS dataset has.
+OF_FILES = ("folder", "table")
+ON_BAD_EXAMPLE = ("fail", "skip")
+RUNNERS = (
+    "DataflowRunner",
+    "BundleBasedDirectRunner",
+    "DirectRunner",
+    "SwitchingDirectRunner",
+    "InteractiveRunner",
+    "FlinkRunner",
+    "FnApiRunner",
+    "KafkaStreamsRunner",
+    "PortableRunner",
+    "PrismRunner",
+    "SparkRunner",
+    "TestDirectRunner",
+    "TestDataflowRunner",
+)
+RESIZE = ("crop", "pad", "stretch")
+ENCODINGS = ("auto", "raw", "jpeg", "png")
+MAX_SHARDS = 99_999
+MAX_IMAGE_SIZE = 4_096
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceSettings(StageSettings):
+    """Where examples come from; section [Source]."""
+
+    section: ClassVar[str] = "Source"
+
+    dataset: str = "cifar10"
+    origin: str = "auto"
+    path: str = ""
+    path_column: str = "path"
+    label_column: str = "label"
+    split_column: str = ""
+    test_share: float = 0.2
+    on_bad_example: str = "fail"
+    max_bad_share: float = 0.01
+    tfds_data_dir: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not re.fullmatch(r"[a-z][a-z0-9_]*(/[A-Za-z0-9_.-]+)?", self.dataset):
+            refuse("Source", "dataset", "a TensorFlow Datasets name such as cifar10 or mnist", self.dataset)
+        one_of("Source", "origin", ORIGINS, self.origin)
+        # Not a number compares false with everything.
+        if not 0 < self.test_share < 1:
+            refuse("Source", "test_share", "a number between 0 and 1", self.test_share)
+        one_of("Source", "on_bad_example", ON_BAD_EXAMPLE, self.on_bad_example)
+        if not 0 <= self.max_bad_share <= 1:
+            refuse("Source", "max_bad_share", "a number from 0 to 1", self.max_bad_share)
+        if self.path and not self.of_files:
+            refuse("Source", "path", f"nothing, unless dataset is one of {', '.join(OF_FILES)}", self.path)
+        if not self.path and self.of_files and self.origin != "synthetic":
+            refuse("Source", "path", f"the path of the {self.dataset} of images", self.path)
+
+    @property
+    def of_files(self) -> bool:
+        """Whether the examples are single files, whose folder or table ``path`` names."""
+        return self.dataset in OF_FILES
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordsSettings(StageSettings):
+    """How examples are laid out in shards; section [Records]."""
+
+    section: ClassVar[str] = "Records"
+
+    train_shards: int = 16
+    test_shards: int = 4
+    validation_share: float = 0.0
+    image_size: int = 0
+    resize: str = "crop"
+    encoding: str = "auto"
+    seed: int = 0
+    runner: str = "FnApiRunner"
+    runner_options: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        in_range("Records", "train_shards", self.train_shards, 1, MAX_SHARDS)
+        in_range("Records", "test_shards", self.test_shards, 1, MAX_SHARDS)
+        # Not a number compares false with everything.
+        if not 0 <= self.validation_share < 1:
+            refuse("Records", "validation_share", "a number from 0 up to but not including 1", self.validation_share)
+        in_range("Records", "image_size", self.image_size, 0, MAX_IMAGE_SIZE)
+        one_of("Records", "resize", RESIZE, self.resize)
+        one_of("Records", "encoding", ENCODINGS, self.encoding)
+        in_range("Records", "seed", self.seed, 0, MAX_SEED)
+        _check_runner(self.runner)
+        self.beam_flags()
+
+    def beam_flags(self) -> list[str]:
+        """``runner_options`` as a list of Beam flags, split as a shell splits words."""
+        try:
+            flags = shlex.split(self.runner_options)
+        except ValueError:
+            flags = ["unbalanced quotes"]
+        if any(not flag.startswith("--") for flag in flags):
+            refuse("Records", "runner_options", "Beam flags such as --direct_num_workers=2", self.runner_options)
+        return flags
+
+    def num_shards(self, split: str) -> int:
+        """The number of TFRecord files of ``split``; validation, which is read as test is, has as many."""
+        return self.train_shards if split == "train" else self.test_shards
+
+
+def _check_runner(name: str) -> None:
+    expected = "the name of a Beam runner, or the dotted class of one in an installed module"
+    if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", name):
+        module, _, runner = name.rpartition(".")
+        if find_module(module) is None:
+            refuse("Records", "runner", expected, name)
+        if not has_name(module, runner):
+            refuse("Records", "runner", expected, name, f" {module} has no {runner}.")
+    # As Beam takes them: in any case, and without what they all end in.
+    elif not {name.lower(), f"{name.lower()}runner"} & {known.lower() for known in RUNNERS}:
+        refuse("Records", "runner", expected, name, closest(name, RUNNERS))

@@ -1,0 +1,55 @@
+"""Settings of the report: which runs it asks for, and what it demands of them; [Report]."""
+
+import itertools
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pipeline.config.refusal import in_range, one_of, refuse
+from pipeline.config.stage import MAX_SEED, StageSettings
+from pipeline.config.training import DEVICES, MAX_GLOBAL_BATCH_SIZE, PRECISIONS, RECIPES
+
+# Each list of [Report], and the setting of [Train] it sweeps.
+SWEPT = {
+    "devices": "device",
+    "global_batch_sizes": "global_batch_size",
+    "seeds": "seed",
+    "precisions": "precision",
+    "recipes": "recipe",
+}
+# Beyond it nothing is a regression.
+MAX_SIGMA = 1_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportSettings(StageSettings):
+    """Which runs the report asks for: the product of the lists, an empty one standing for [Train]'s own value."""
+
+    section: ClassVar[str] = "Report"
+
+    devices: tuple[str, ...] = ()
+    global_batch_sizes: tuple[int, ...] = ()
+    seeds: tuple[int, ...] = ()
+    precisions: tuple[str, ...] = ()
+    recipes: tuple[str, ...] = ()
+    min_val_accuracy: float = 0.0
+    max_regression_sigma: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, choices in (("devices", DEVICES), ("precisions", PRECISIONS), ("recipes", RECIPES)):
+            for value in getattr(self, name):
+                one_of("Report", name, choices, value)
+        for name, low, high in (("global_batch_sizes", 1, MAX_GLOBAL_BATCH_SIZE), ("seeds", 0, MAX_SEED)):
+            for value in getattr(self, name):
+                in_range("Report", name, value, low, high)
+        for name, high in (("min_val_accuracy", 1), ("max_regression_sigma", MAX_SIGMA)):
+            value = getattr(self, name)
+            # Not a number compares false with everything.
+            if not 0 <= value <= high:
+                refuse("Report", name, f"a number from 0 to {high}", value)
+
+    def combinations(self) -> list[dict[str, object]]:
+        """[Train]'s settings of each run asked for, each run once, the last list changing fastest."""
+        lists = {setting: getattr(self, name) for name, setting in SWEPT.items() if getattr(self, name)}
+        products = itertools.product(*(dict.fromkeys(values) for values in lists.values()))
+        return [dict(zip(lists, values, strict=True)) for values in products]

@@ -1,0 +1,120 @@
+"""Settings of runs: [Train], [Export]."""
+
+import re
+import urllib.parse
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pipeline.config.refusal import in_range, one_of, refuse
+from pipeline.config.stage import MAX_SEED, StageSettings
+from pipeline.errors import SettingsError
+
+MODELS = ("baseline_cnn",)
+RECIPES = ("baseline", "onecycle", "lamb")
+DEVICES = ("auto", "cpu", "gpu", "tpu")
+CACHE = ("auto", "memory", "none")
+ON_MISMATCH = ("fail", "fallback", "skip")
+SCALE_LEARNING_RATE = ("none", "linear", "sqrt")
+PRECISIONS = ("auto", "float32", "bfloat16")
+JIT_COMPILE = ("auto", "true", "false")
+# Of [Train] tpu_address, and of the environment variable TPU_NAME.
+TPU_ADDRESS = "a TPU's name, local, or grpc://host:port with a port from 1 to 65535"
+MAX_GLOBAL_BATCH_SIZE = 1_000_000
+MAX_REPLICAS = 64
+# A trace of more is larger than the profiler's tools open.
+MAX_PROFILE_STEPS = 1_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings(StageSettings):
+    """What is trained, how and on what; section [Train]."""
+
+    section: ClassVar[str] = "Train"
+
+    model: str = "baseline_cnn"
+    recipe: str = "onecycle"
+    epochs: int = 5
+    global_batch_size: int = 128
+    scale_learning_rate: str = "none"
+    device: str = "auto"
+    on_mismatch: str = "fail"
+    replicas: int = 1
+    tpu_address: str = ""
+    tpu_zone: str = ""
+    tpu_project: str = ""
+    precision: str = "auto"
+    jit_compile: str = "auto"
+    cache: str = "auto"
+    seed: int = 0
+    profile_steps: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("Train", "model", MODELS, self.model)
+        one_of("Train", "recipe", RECIPES, self.recipe)
+        in_range("Train", "epochs", self.epochs, 1, 100_000)
+        in_range("Train", "global_batch_size", self.global_batch_size, 1, MAX_GLOBAL_BATCH_SIZE)
+        one_of("Train", "scale_learning_rate", SCALE_LEARNING_RATE, self.scale_learning_rate)
+        one_of("Train", "device", DEVICES, self.device)
+        one_of("Train", "on_mismatch", ON_MISMATCH, self.on_mismatch)
+        in_range("Train", "replicas", self.replicas, 1, MAX_REPLICAS)
+        # What "auto" comes to is known only where the device is; all else before any device is asked for.
+        if self.device in ("gpu", "tpu"):
+            refuse_replicas(self.replicas, self.device)
+        if self.global_batch_size % self.replicas:
+            multiple = f"a multiple of the {self.replicas} replicas"
+            refuse("Train", "global_batch_size", multiple, self.global_batch_size)
+        if self.tpu_address and not names_tpu(self.tpu_address):
+            refuse("Train", "tpu_address", TPU_ADDRESS, self.tpu_address)
+        one_of("Train", "precision", PRECISIONS, self.precision)
+        one_of("Train", "jit_compile", JIT_COMPILE, self.jit_compile)
+        one_of("Train", "cache", CACHE, self.cache)
+        in_range("Train", "seed", self.seed, 0, MAX_SEED)
+        in_range("Train", "profile_steps", self.profile_steps, 0, MAX_PROFILE_STEPS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportSettings(StageSettings):
+    """In which forms a run is to serve elsewhere; section [Export]."""
+
+    section: ClassVar[str] = "Export"
+
+    calibration_examples: int = 500
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        in_range("Export", "calibration_examples", self.calibration_examples, 1, 1_000_000)
+
+
+def check_keras_backend(backend: str) -> None:
+    """Refuse a value of the environment variable KERAS_BACKEND under which nothing here trains.
+
+    Raises:
+        SettingsError: it is another one than "tensorflow".
+    """
+    if backend != "tensorflow":
+        raise SettingsError(
+            f"environment variable KERAS_BACKEND: expected tensorflow, got {backend!r}. The input stream and the "
+            "placement on devices are TensorFlow's: unset KERAS_BACKEND, or set it to tensorflow."
+        )
+
+
+def names_tpu(address: str) -> bool:
+    """Whether a text can be a TPU's name or address; nothing is asked for."""
+    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", address):
+        return True
+    try:
+        parts = urllib.parse.urlsplit(address)
+        return parts.scheme == "grpc" and bool(parts.hostname and parts.port) and address.endswith(f"//{parts.netloc}")
+    except ValueError:
+        return False
+
+
+def refuse_replicas(replicas: int, device: str) -> None:
+    """Refuse more than one replica on an accelerator.
+
+    Raises:
+        SettingsError: ``replicas`` is more than 1.
+    """
+    if replicas > 1:
+        refuse("Train", "replicas", f"1 on {device} (it splits the CPU; accelerators each hold one)", replicas)
