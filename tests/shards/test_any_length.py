@@ -1,0 +1,250 @@
+"""Records of any length: photographs of varying size, stored as they come, in the same bytes whoever writes them."""
+
+import hashlib
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from tfrecord import parse_example, read_records
+
+from pipeline import sources
+from pipeline.artefacts.manifest import read_manifest
+from pipeline.artefacts.verify import verify_artefact
+from pipeline.config import RecordsSettings, SourceSettings
+from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.records.features import Feature
+from pipeline.records.form import choose_form
+from pipeline.records.keys import split_of
+from pipeline.shards.job import write_records
+from pipeline.shards.merge import merge_shard, write_run
+from pipeline.sources import Location
+from pipeline.sources.listing import path_key
+from pipeline.stream import InputStream, Split
+
+SIZE = 96
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory) -> Path:
+    """150 JPEGs of two labels, no two of one size or content."""
+    folder = tmp_path_factory.mktemp("photographs")
+    rng = np.random.default_rng(0)
+    for number in range(150):
+        label = ("night", "day")[number % 2]
+        pixels = rng.integers(0, 256, (100 + number, 260 - number, 3), np.uint8) // 8 + (number % 2) * 200
+        (folder / label).mkdir(exist_ok=True)
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / label / f"{number}.jpg", quality=70)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def write(photographs, tmp_path_factory):
+    """A function that writes the photographs' records and returns the published folder."""
+    from pipeline.artefacts.manifest import write_manifest
+
+    listing = tmp_path_factory.mktemp("source")
+    source = sources.resolve(SourceSettings(dataset="folder", path=str(photographs)), listing)
+    location = Location(folder=str(photographs), listing=str(listing / "examples.json"))
+
+    def written(*, block_examples: int = 40, **settings) -> Path:
+        folder = tmp_path_factory.mktemp("records") / "records"
+        folder.mkdir()
+        options = RecordsSettings(**{"train_shards": 3, "test_shards": 2, "image_size": SIZE, **settings})
+        notes = tmp_path_factory.mktemp("notes")
+        details = write_records(source, options, folder, notes, location=location, block_examples=block_examples)
+        write_manifest(folder, stage="Records", identity={"test": True}, details=details)
+        return folder
+
+    return written
+
+
+@pytest.fixture(scope="module")
+def records(write) -> Path:
+    return write()
+
+
+def shard_bytes(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.tfrecord-*")}
+
+
+def examples_of(folder: Path, split: str) -> list[dict]:
+    paths = sorted(folder.glob(f"*-{split}.tfrecord-*"))
+    return [parse_example(record) for path in paths for record in read_records(path)]
+
+
+def test_every_record_holds_the_files_own_bytes(records, photographs):
+    files = {path_key(path.relative_to(photographs).as_posix()): path for path in photographs.rglob("*.jpg")}
+    seen = set()
+    for split in ("train", "test"):
+        for example in examples_of(records, split):
+            path = files[example["key"].decode()]
+            assert example["image"] == path.read_bytes()
+            assert ("day", "night")[example["label"]] == path.parent.name
+            assert split_of(example["key"].decode(), test_share=0.2, validation_share=0) == split
+            seen.add(path)
+    assert seen == set(files.values())
+
+
+@pytest.mark.parametrize("block_examples", [1, 7, 1_000])
+def test_blocks_change_no_byte(block_examples, records, write):
+    assert shard_bytes(write(block_examples=block_examples)) == shard_bytes(records)
+
+
+def test_threads_change_no_byte(records, write):
+    options = "--direct_running_mode=multi_threading --direct_num_workers=3"
+    assert shard_bytes(write(runner_options=options)) == shard_bytes(records)
+
+
+@pytest.mark.slow
+def test_worker_processes_change_no_byte(records, write):
+    options = "--direct_running_mode=multi_processing --direct_num_workers=2"
+    assert shard_bytes(write(runner_options=options)) == shard_bytes(records)
+
+
+def test_the_seed_changes_the_order_and_nothing_else(records, write):
+    other = write(seed=1)
+    assert shard_bytes(other) != shard_bytes(records)
+    assert read_manifest(other)["splits"] == read_manifest(records)["splits"]
+
+
+def test_train_gives_its_share_to_test_and_to_validation(write, photographs):
+    folder = write(validation_share=0.3)
+    splits = read_manifest(folder)["splits"]
+    assert list(splits) == ["train", "validation", "test"]
+    keys = {split: {example["key"] for example in examples_of(folder, split)} for split in splits}
+    assert sum(map(len, keys.values())) == len(set().union(*keys.values())) == 150
+    assert {split: entry["num_examples"] for split, entry in splits.items()} == {s: len(k) for s, k in keys.items()}
+
+
+def test_tfds_and_verification_read_what_was_written(records):
+    builder = tfds.builder_from_directory(records)
+    images = list(builder.as_dataset(split="test").as_numpy_iterator())
+    assert len(images) == read_manifest(records)["splits"]["test"]["num_examples"]
+    assert {example["image"].shape[2] for example in images} == {3}
+    verify_artefact(records)
+
+
+def test_a_flipped_bit_is_found(write):
+    folder = write()
+    path = next(iter(sorted(folder.glob("*-test.tfrecord-*"))))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DamagedArtefactError, match=path.name):
+        verify_artefact(folder)
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_the_stream_gives_every_example_decoded_cropped_and_resized(in_memory, records, photographs):
+    split = Split.of_manifest(records, read_manifest(records), "train")
+    stream = InputStream(split, global_batch_size=16, seed=0, in_memory=in_memory)
+    images, labels = map(np.concatenate, zip(*stream.evaluation().as_numpy_iterator(), strict=True))
+    assert images.shape == (split.num_examples, SIZE, SIZE, 3)
+    assert images.dtype == np.uint8
+    for image, label, example in zip(images, labels, examples_of(records, "train"), strict=True):
+        assert label == example["label"]
+        whole = np.asarray(Image.open(io.BytesIO(example["image"])))
+        side = min(whole.shape[:2])
+        top, left = (whole.shape[0] - side) // 2, (whole.shape[1] - side) // 2
+        middle = whole[top : top + side, left : left + side].astype(np.float32)
+        expected = tf.image.resize(middle, (SIZE, SIZE), antialias=True).numpy()
+        # Decoders differ by a few levels, on noise more than on pictures.
+        assert np.abs(expected - image).mean() < 3
+
+
+def test_an_epoch_from_disk_is_the_same_again_and_another_is_not(records):
+    split = Split.of_manifest(records, read_manifest(records), "train")
+
+    def epoch(number: int) -> bytes:
+        stream = InputStream(split, global_batch_size=16, seed=0, in_memory=False)
+        return b"".join(
+            labels.tobytes() + images.tobytes() for images, labels in stream.training(number).as_numpy_iterator()
+        )
+
+    assert epoch(0) == epoch(0) != epoch(1)
+
+
+@pytest.mark.parametrize(("resize", "empty"), [("crop", False), ("pad", True), ("stretch", False)])
+def test_raw_records_of_photographs_are_all_of_one_size(resize, empty, write):
+    folder = write(encoding="raw", resize=resize)
+    assert read_manifest(folder)["feature_spec"]["image"] == {
+        "shape": [SIZE, SIZE, 3],
+        "dtype": "uint8",
+        "encoding": "raw",
+    }
+    pixels = np.frombuffer(examples_of(folder, "test")[0]["image"], np.uint8).reshape(SIZE, SIZE, 3)
+    assert (pixels == 0).all(axis=(1, 2)).any() | (pixels == 0).all(axis=(0, 2)).any() == empty
+
+
+def test_raw_and_jpeg_records_give_a_stream_the_same_pixels_but_for_rounding(records, write):
+    found = []
+    for folder in (records, write(encoding="raw")):
+        split = Split.of_manifest(folder, read_manifest(folder), "test")
+        stream = InputStream(split, global_batch_size=8, seed=0)
+        found.append(np.concatenate([images for images, _ in stream.evaluation().as_numpy_iterator()]))
+    assert np.abs(found[0].astype(int) - found[1]).mean() < 1
+
+
+def test_images_of_varying_size_need_one(write):
+    with pytest.raises(SettingsError, match=r"\[Records\] image_size.*vary in size"):
+        write(image_size=0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "encoding", "settings", "expected"),
+    [
+        ((32, 32, 3), "png", {}, ("raw", (32, 32, 3))),
+        ((28, 28, 1), "raw", {}, ("raw", (28, 28, 1))),
+        ((224, 224, 3), "jpeg", {}, ("jpeg", (224, 224, 3))),
+        ((None, None, 3), "jpeg", {"image_size": 64}, ("raw", (64, 64, 3))),
+        ((None, None, 3), "jpeg", {"image_size": 65}, ("jpeg", (65, 65, 3))),
+        ((None, None, 3), "image", {"image_size": 192}, ("image", (192, 192, 3))),
+        ((None, None, 3), "image", {"image_size": 192, "encoding": "jpeg"}, ("jpeg", (192, 192, 3))),
+        ((None, None, 3), "jpeg", {"image_size": 192, "encoding": "raw"}, ("raw", (192, 192, 3))),
+    ],
+)
+def test_the_form_of_images_is_raw_where_they_are_small(shape, encoding, settings, expected):
+    image = Feature(shape, "uint8", encoding)
+    form = choose_form(image, RecordsSettings(**settings))
+    assert (form.encoding, form.shape(image)) == expected
+
+
+def test_images_that_are_not_encoded_are_stored_raw_alone():
+    with pytest.raises(SettingsError, match=r"\[Records\] encoding.*raw or auto"):
+        choose_form(Feature((32, 32, 3), "uint8", "raw"), RecordsSettings(encoding="jpeg"))
+
+
+@given(
+    blocks=st.lists(st.lists(st.binary(max_size=40), max_size=8), min_size=1, max_size=6),
+    num_shards=st.integers(1, 4),
+    seed=st.integers(0, 1_000),
+)
+def test_a_merge_puts_every_record_in_its_place_once(tmp_path_factory, blocks, num_shards, seed):
+    folder = tmp_path_factory.mktemp("merge")
+    frames = [frame for block in blocks for frame in block]
+    order = np.random.default_rng(seed).permutation(len(frames))
+    shard = np.arange(len(frames)) % num_shards
+    places = np.empty((len(frames), 2), np.int64)
+    places[order] = np.stack([shard, np.arange(len(frames)) // num_shards], axis=1)
+    first, runs = 0, []
+    for number, block in enumerate(blocks):
+        runs.append(folder / f"{number}.run")
+        write_run(runs[-1], block, places[first : first + len(block)])
+        first += len(block)
+    for number in range(num_shards):
+        members = [frames[index] for index in order[shard == number]]
+        size = merge_shard(runs, number, len(members), folder / "shard")
+        assert (folder / "shard").read_bytes() == b"".join(members)
+        assert size == sum(map(len, members))
+
+
+def test_a_merge_without_all_its_records_is_refused(tmp_path):
+    write_run(tmp_path / "a.run", [b"x", b"y"], np.array([[0, 0], [0, 2]]))
+    with pytest.raises(ValueError, match="expected 3 records, each once, found 2"):
+        merge_shard([tmp_path / "a.run"], 0, 3, tmp_path / "shard")
