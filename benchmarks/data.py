@@ -5,8 +5,8 @@ from pathlib import Path
 
 from pipeline.artefacts.manifest import read_manifest, write_manifest
 from pipeline.config import RecordsSettings, SourceSettings
-from pipeline.shards import write_records
-from pipeline.sources import SourceInfo, resolve
+from pipeline.shards.job import write_records
+from pipeline.sources import Location, SourceInfo, resolve
 from pipeline.stream import Split
 
 SPLITS = ("train", "test")
@@ -58,5 +58,6 @@ def write_to(bench: Bench, folder: Path, source: SourceInfo | None = None) -> No
     folder.mkdir()
     notes = folder.with_name(f"{folder.name}-notes")
     notes.mkdir()
-    details = write_records(source or bench.source, RecordsSettings(), folder, notes, tfds_data_dir=bench.tfds_data_dir)
+    location = Location(tfds_data_dir=bench.tfds_data_dir)
+    details = write_records(source or bench.source, RecordsSettings(), folder, notes, location=location)
     write_manifest(folder, stage="Records", identity={"benchmark": True}, details=details)

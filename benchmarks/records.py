@@ -16,7 +16,10 @@ from benchmarks.comparison import Comparison, by_turns, ratios, seconds_of
 from benchmarks.data import SPLITS, Bench, write_to
 from benchmarks.rivals import record_writer, tfds_prepare
 from pipeline.config import RecordsSettings
-from pipeline.shards import make_runner
+from pipeline.records.features import IMAGE
+from pipeline.records.form import choose_form
+from pipeline.shards.job import make_runner
+from pipeline.sources import Location
 from pipeline.sources.blocks import read_batches
 
 
@@ -113,8 +116,10 @@ def _empty_job() -> None:
 
 
 def _decode(bench: Bench) -> None:
+    location = Location(tfds_data_dir=bench.tfds_data_dir)
+    form = choose_form(bench.source.features[IMAGE], RecordsSettings())
     for split in SPLITS:
-        for _ in read_batches(bench.source, bench.tfds_data_dir, split, 0, bench.source.num_examples[split]):
+        for _ in read_batches(bench.source, location, form, split, 0, bench.source.num_examples[split]):
             pass
 
 

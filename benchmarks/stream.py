@@ -29,13 +29,13 @@ def measure(bench: Bench) -> list[Comparison]:
 
 def _first_pass(bench: Bench) -> list[Comparison]:
     def ours() -> float:
-        return _rate(lambda: _stream(bench, GLOBAL_BATCH_SIZE).training(0))
+        return rate(lambda: _stream(bench, GLOBAL_BATCH_SIZE).training(0))
 
     values = by_turns(
         {
             "ours": ours,
-            "png": lambda: _rate(lambda: tfds_stream.prepared_dataset(bench.tfds_data_dir, GLOBAL_BATCH_SIZE)),
-            "records": lambda: _rate(lambda: tfds_stream.records_dataset(bench.records_folder, GLOBAL_BATCH_SIZE)),
+            "png": lambda: rate(lambda: tfds_stream.prepared_dataset(bench.tfds_data_dir, GLOBAL_BATCH_SIZE)),
+            "records": lambda: rate(lambda: tfds_stream.records_dataset(bench.records_folder, GLOBAL_BATCH_SIZE)),
             "read": lambda: _reading_rate(bench),
         },
         bench.rounds,
@@ -86,8 +86,8 @@ def _later_passes(bench: Bench) -> list[Comparison]:
         workers = torch.best_number_of_workers(GLOBAL_BATCH_SIZE)
         values = by_turns(
             {
-                "ours": lambda: _rate(lambda: stream.training(next(epoch))),
-                "keras": lambda: _rate(lambda: keras_dataset),
+                "ours": lambda: rate(lambda: stream.training(next(epoch))),
+                "keras": lambda: rate(lambda: keras_dataset),
                 "torch": lambda: torch.loader_rate(GLOBAL_BATCH_SIZE, workers),
                 "gather": lambda: _gathering_rate(images, next(epoch)),
             },
@@ -155,7 +155,7 @@ def _stream(bench: Bench, global_batch_size: int) -> InputStream:
     return InputStream(bench.split("train"), global_batch_size=global_batch_size, seed=0, in_memory=True)
 
 
-def _rate(make: Callable[[], Iterable]) -> float:
+def rate(make: Callable[[], Iterable]) -> float:
     """Images per second of one pass, what it takes to make the dataset included."""
     started = time.perf_counter()
     images = sum(len(labels) for _, labels in make())

@@ -75,7 +75,7 @@ class Split:
             files=files,
             num_examples=manifest["splits"][split]["num_examples"],
             image_shape=tuple(image["shape"]),
-            form=ImageForm(image["size"], image["resize"], image["encoding"]),
+            form=ImageForm(image["size"], image["resize"], image["encoding"], image["smallest_side"]),
             spec=spec,
             layout=FixedLayout.of_manifest(manifest, split) if is_fixed(spec) else None,
         )
@@ -158,8 +158,9 @@ class InputStream:
         options.experimental_optimization.apply_default_optimizations = False
         # Batches are ready made and all differ: cutting files over replicas would only give them other examples.
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-        # Each batch that is being made takes memory as one that is ready does.
-        makers = min(machine.granted_cores(), self.batches_ahead)
+        # Each batch that is being made takes memory as one that is ready does. Where images are decoded, one maker more than
+        # there are cores keeps them busy while a batch is handed over.
+        makers = min(machine.granted_cores() + (self.split.layout is None), self.batches_ahead)
         return batches.map(to_examples, num_parallel_calls=makers).prefetch(self.batches_ahead).with_options(options)
 
     def _gather(self, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -18,12 +18,14 @@ class ImageForm:
     """In what form the images of the records are.
 
     ``size``: pixels a side, 0 for images as they come; ``resize``: how it is reached, crop, pad or stretch;
-    ``encoding``: raw, jpeg, png, or image where formats differ.
+    ``encoding``: raw, jpeg, png, or image where formats differ; ``smallest_side``: the least number of pixels that a
+    side of any image has before it is resized, 0 where that is not known.
     """
 
     size: int
     resize: str
     encoding: str
+    smallest_side: int = 0
 
     def shape(self, source: Feature) -> tuple[int | None, ...]:
         """(height, width, channels) of what the input stream gives."""
@@ -35,7 +37,7 @@ class ImageForm:
         return Feature(shape, "uint8", self.encoding)
 
 
-def choose_form(image: Feature, settings: RecordsSettings) -> ImageForm:
+def choose_form(image: Feature, settings: RecordsSettings, smallest_side: int = 0) -> ImageForm:
     """The form of the settings for images such as a source has.
 
     Raises:
@@ -51,4 +53,4 @@ def choose_form(image: Feature, settings: RecordsSettings) -> ImageForm:
     if encoding == "auto":
         small = (size or max(image.shape[:2])) <= RAW_SIDE
         encoding = "raw" if small else image.encoding
-    return ImageForm(size, settings.resize if size else "crop", encoding)
+    return ImageForm(size, settings.resize if size else "crop", encoding, smallest_side)

@@ -8,6 +8,9 @@ import tensorflow as tf
 
 from pipeline.records.form import ImageForm
 
+# At which a JPEG can be decoded: the whole, and what it offers for less work.
+_JPEG_RATIOS = (1, 2, 4, 8)
+
 
 def decode(encoded: tf.Tensor, form: ImageForm, shape: tuple[int | None, int | None, int]) -> tf.Tensor:
     """Pixels of a batch of encoded images.
@@ -32,14 +35,26 @@ def decode(encoded: tf.Tensor, form: ImageForm, shape: tuple[int | None, int | N
 
 def _decoded(content: tf.Tensor, form: ImageForm, channels: int) -> tf.Tensor:
     if form.encoding == "jpeg" and form.size and form.resize == "crop":
-        # What is cropped away need not be decoded.
-        height, width = tf.unstack(tf.io.extract_jpeg_shape(content)[:2])
-        side = tf.minimum(height, width)
-        window = tf.stack([(height - side) // 2, (width - side) // 2, side, side])
-        return _resized(tf.io.decode_and_crop_jpeg(content, window, channels=channels), (form.size, form.size))
+        return _resized(_cropped_jpeg(content, form, channels), form, (form.size, form.size))
     image = tf.io.decode_image(content, channels=channels, expand_animations=False)
     image.set_shape([None, None, channels])
     return fit(image, form)
+
+
+def _cropped_jpeg(content: tf.Tensor, form: ImageForm, channels: int) -> tf.Tensor:
+    """The middle square of a JPEG, of at least the form's size where all images have as many pixels.
+
+    What is cropped away need not be decoded, and where all are to become much smaller they are decoded at a half, a
+    quarter or an eighth, which the format offers for less than the work of the whole.
+    """
+    # Chosen for all images: a choice for each costs more than it saves, 0.2 ms.
+    ratio = max(ratio for ratio in _JPEG_RATIOS if ratio == 1 or form.smallest_side >= form.size * ratio)
+    shape = tf.io.extract_jpeg_shape(content)
+    # As libjpeg rounds.
+    height, width = (shape[0] + ratio - 1) // ratio, (shape[1] + ratio - 1) // ratio
+    side = tf.minimum(height, width)
+    window = tf.stack([(height - side) // 2, (width - side) // 2, side, side])
+    return tf.io.decode_and_crop_jpeg(content, window, channels=channels, ratio=ratio)
 
 
 def fit(image: tf.Tensor, form: ImageForm) -> tf.Tensor:
@@ -58,12 +73,29 @@ def fit(image: tf.Tensor, form: ImageForm) -> tf.Tensor:
         # The resized longer side is the size; what is added to the shorter is not resized with it.
         longer = tf.maximum(height, width)
         target = tf.stack([height, width]) * form.size // longer
-        image = _resized(image, tf.maximum(target, 1))
+        image = _resized(image, form, tf.maximum(target, 1))
         image = tf.image.resize_with_crop_or_pad(image, form.size, form.size)
         return tf.ensure_shape(image, [form.size, form.size, image.shape[2]])
-    return _resized(image, (form.size, form.size))
+    return _resized(image, form, (form.size, form.size))
 
 
-def _resized(image: tf.Tensor, size: tf.Tensor | tuple[int, int]) -> tf.Tensor:
-    resized = tf.image.resize(image, size, method="bilinear", antialias=True)
+def _resized(image: tf.Tensor, form: ImageForm, size: tf.Tensor | tuple[int, int]) -> tf.Tensor:
+    """Antialiased: each pixel of a smaller image is the mean of the area that it covers.
+
+    ``tf.image.resize(antialias=True)`` takes the mean under a triangle, and four times as long. It is left where one
+    side may grow and the other shrink.
+    """
+    size = tf.convert_to_tensor(size)
+
+    def smaller() -> tf.Tensor:
+        return tf.image.resize(image, size, method="area")
+
+    def larger() -> tf.Tensor:
+        return tf.image.resize(image, size, method="bilinear", antialias=form.resize == "stretch")
+
+    # A choice for each image takes 0.4 ms: it is left out where all become smaller.
+    if form.smallest_side >= form.size:
+        resized = smaller()
+    else:
+        resized = tf.cond(tf.reduce_all(tf.shape(image)[:2] >= size), smaller, larger)
     return tf.cast(tf.clip_by_value(tf.round(resized), 0, 255), tf.uint8)

@@ -32,7 +32,7 @@ class Job:
     @property
     def form(self) -> ImageForm:
         """In what form the images are stored."""
-        return choose_form(self.source.features[IMAGE], self.settings)
+        return choose_form(self.source.features[IMAGE], self.settings, self.source.smallest_side)
 
     @property
     def spec(self) -> FeatureSpec:

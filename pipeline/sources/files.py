@@ -60,6 +60,7 @@ def list_files(settings: SourceSettings) -> tuple[dict, Listing]:
         "num_examples": {split: len(listed.paths) for split, listed in splits.items()},
         "test_share": 0.0 if "test" in splits else settings.test_share,
         "bytes_per_example": sum(sum(listed.sizes) for listed in splits.values()) // examples,
+        "smallest_side": min(min(picture.width, picture.height) for picture in pictures.values()),
         "digest": listing.digest(),
     }
     return info, listing

@@ -32,9 +32,10 @@ class SourceInfo:
 
     ``features`` is the spec of its examples, an image's encoding being the source's own; ``num_examples`` maps each
     split of the source to its number of examples; ``test_share`` is the share of train that becomes the test split,
-    where the source has none; ``bytes_per_example`` is about what one takes as it lies there. Of a prepared dataset
-    ``prepared_as`` is its folder below the one of all datasets. ``digest`` tells a source's content from that of
-    another with the same name and version; "" for the stand-in.
+    where the source has none; ``bytes_per_example`` is about what one takes as it lies there; ``smallest_side`` the
+    least number of pixels of any image's side, 0 where it is not known. Of a prepared dataset ``prepared_as`` is its
+    folder below the one of all datasets. ``digest`` tells a source's content from that of another with the same name
+    and version; "" for the stand-in.
     """
 
     dataset: str
@@ -45,6 +46,7 @@ class SourceInfo:
     num_examples: Mapping[str, int]
     test_share: float = 0.0
     bytes_per_example: int = 0
+    smallest_side: int = 0
     prepared_as: str = ""
     digest: str = ""
 
