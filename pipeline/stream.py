@@ -158,8 +158,8 @@ class InputStream:
         options.experimental_optimization.apply_default_optimizations = False
         # Batches are ready made and all differ: cutting files over replicas would only give them other examples.
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-        # Each batch that is being made takes memory as one that is ready does. Where images are decoded, one maker more than
-        # there are cores keeps them busy while a batch is handed over.
+        # Each batch that is being made takes memory as one that is ready does. Where images are decoded, one maker more
+        # than there are cores keeps them busy while a batch is handed over.
         makers = min(machine.granted_cores() + (self.split.layout is None), self.batches_ahead)
         return batches.map(to_examples, num_parallel_calls=makers).prefetch(self.batches_ahead).with_options(options)
 
