@@ -10,7 +10,7 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev pipeline nightly scheduler status doctor verify clean-stale report-diff tensorboard export test test-slow test-faults soak bench lint format lock clean
+.PHONY: help setup setup-dev pipeline nightly scheduler status doctor verify clean-stale report-diff predict tensorboard export test test-slow test-faults soak bench lint format lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -84,6 +84,9 @@ clean-stale: setup ## remove artefacts the present settings do not reach (DRY=1 
 
 report-diff: setup ## what differs between two runs (A=<name or fingerprint> B=<another>)
 	@$(BIN)/python -m tasks.commands.report_diff "$(A)" "$(B)" $(ARGS)
+
+predict: setup ## labels and probabilities for a folder of images (MODEL=<run> IMAGES=<folder> OUTPUT=predictions)
+	@$(BIN)/python -m tasks.commands.predict "$(MODEL)" "$(IMAGES)" --output "$(or $(OUTPUT),predictions)" $(ARGS)
 
 export: setup-dev ## the run as SavedModel and LiteRT, each compared with Keras (ARGS as for pipeline)
 	@$(BIN)/python -m tasks Export $(ARGS)

@@ -63,6 +63,7 @@ DIRECTION = {
     "artefacts": {"artefacts", "errors", "records", "stream"},
     "runs": {"artefacts", "errors", "networks", "runs", "stream"},
     "report": {"artefacts", "errors", "report", "runs"},
+    "predict": {"config", "records", "shards", "sources"},
 }
 # The same of the rooms of the report; what lies beside them may import all.
 REPORT = {
@@ -72,10 +73,10 @@ REPORT = {
 }
 THIRD_PARTY = {
     "luigi": {"tasks"},
-    "apache_beam": {"shards"},
+    "apache_beam": {"predict", "shards"},
     "tensorflow_datasets": {"sources", "shards"},
-    "tensorflow": {"sources", "records", "stream", "networks", "hardware", "training", "runs", "artefacts"},
-    "keras": {"networks", "training", "runs"},
+    "tensorflow": {"predict", "sources", "records", "stream", "networks", "hardware", "training", "runs", "artefacts"},
+    "keras": {"networks", "predict", "training", "runs"},
     "jinja2": {"report"},
     "prometheus_client": {"tasks"},
     "requests": {"sources", "tasks"},

@@ -8,13 +8,15 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
+from pipeline.artefacts import layout
 from pipeline.errors import SettingsError
 from tasks import program
 from tasks.dag import from_below
 from tasks.process import command_line
 from tasks.stage import Stage
-from tasks.storage import log_format_of
+from tasks.storage import log_format_of, root_folder
 
 
 @contextlib.contextmanager
@@ -53,3 +55,30 @@ def run(body: Callable[[argparse.Namespace, list[Stage]], int], own: argparse.Ar
             return body(arguments, stages)
 
     program.run(main)
+
+
+def named(text: str) -> str:
+    """Refuse what was left empty, as ``make`` passes on a variable that nobody named."""
+    if not text:
+        raise argparse.ArgumentTypeError("an argument is missing")
+    return text
+
+
+def run_folder(argument: str, run: str) -> Path:
+    """The run that was asked for; nothing outside the runs' own folder is one, wherever a link leads.
+
+    Raises:
+        SettingsError: there is no such run, or several.
+    """
+    place = root_folder() / layout.RUNS
+    runs = [path for path in sorted(place.glob("[!.]*")) if path.is_dir() and path.resolve().parent == place]
+    if Path(run).resolve() in runs:
+        return Path(run).resolve()
+    found = [folder for folder in runs if folder.name.startswith(run) or folder.name.rpartition("-")[2].startswith(run)]
+    if len(found) != 1:
+        known = ", ".join(folder.name for folder in found or runs) or "none"
+        raise SettingsError(
+            f"{argument}: expected a run in {place}, by its folder or the beginning of its name or fingerprint, got "
+            f"{run!r}; known: {known}"
+        )
+    return found[0]

@@ -1,0 +1,118 @@
+"""Predictions of a folder of images, by a network that was trained here."""
+
+import csv
+
+import keras
+import numpy as np
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+from pipeline.config import RecordsSettings
+from pipeline.errors import SettingsError
+from pipeline.predict import predict
+
+LABELS = ("dark", "light")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A network that knows bright images from dark ones without having learned it."""
+    path = tmp_path_factory.mktemp("model") / "model.keras"
+    layers = keras.layers
+    network = keras.Sequential(
+        [
+            keras.Input((16, 16, 3), dtype="uint8"),
+            layers.Rescaling(1 / 127.5, offset=-1),
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(2, activation="softmax", kernel_initializer="zeros"),
+        ]
+    )
+    network.layers[-1].set_weights([np.array([[-1.0, 1.0]] * 3, np.float32), np.zeros(2, np.float32)])
+    network.save(path)
+    return path
+
+
+@pytest.fixture
+def images(tmp_path):
+    folder = tmp_path / "images"
+    (folder / "below").mkdir(parents=True)
+    for number in range(150):
+        level = 40 if number % 2 else 210
+        Image.new("RGB", (20 + number, 40), (level,) * 3).save(folder / "below" / f"{number:03d}.jpg")
+    Image.new("L", (30, 30), 220).save(folder / "grey.png")
+    (folder / "notes.txt").write_text("no image")
+    return folder
+
+
+def predictions(model, images, folder, **settings):
+    found = predict(model, images, folder, resize="crop", label_names=LABELS, settings=RecordsSettings(**settings))
+    return found, pyarrow.parquet.read_table(folder / "predictions.parquet").to_pylist()
+
+
+def test_each_image_has_its_label_and_probabilities_in_order_of_its_path(model, images, tmp_path, monkeypatch):
+    monkeypatch.setattr("pipeline.predict._BLOCK_IMAGES", 40)
+    found, rows = predictions(model, images, tmp_path / "out")
+    assert found == {"images": 152, "errors": 1}
+    assert [row["path"] for row in rows] == sorted(row["path"] for row in rows)
+    for row in rows:
+        if row["path"] == "notes.txt":
+            assert row["error"] == "not a JPEG, PNG, BMP, GIF or WebP image"
+            assert row["label"] is row["probability"] is row["probability of dark"] is None
+            continue
+        dark = row["path"] != "grey.png" and int(row["path"][-7:-4]) % 2
+        assert (row["label"], row["error"]) == ("dark" if dark else "light", None)
+        assert row["probability"] == max(row["probability of dark"], row["probability of light"]) > 0.5
+        assert row["probability of dark"] + row["probability of light"] == pytest.approx(1)
+
+
+def test_the_csv_file_holds_the_same_and_nothing_is_left_behind(model, images, tmp_path):
+    _, rows = predictions(model, images, tmp_path / "out")
+    with (tmp_path / "out" / "predictions.csv").open(newline="") as file:
+        read = list(csv.DictReader(file))
+    assert [(row["path"], row["label"] or None) for row in read] == [(row["path"], row["label"]) for row in rows]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"predictions.parquet", "predictions.csv"}
+
+
+def test_threads_and_blocks_change_nothing(model, images, tmp_path, monkeypatch):
+    _, rows = predictions(model, images, tmp_path / "a")
+    monkeypatch.setattr("pipeline.predict._BLOCK_IMAGES", 7)
+    threads = "--direct_running_mode=multi_threading --direct_num_workers=2"
+    _, again = predictions(model, images, tmp_path / "b", runner_options=threads)
+    assert [(row["path"], row["label"]) for row in again] == [(row["path"], row["label"]) for row in rows]
+
+
+def test_an_empty_folder_is_refused(model, tmp_path):
+    (tmp_path / "images").mkdir()
+    with pytest.raises(SettingsError, match="images: expected a folder of images"):
+        predictions(model, tmp_path / "images", tmp_path / "out")
+
+
+@pytest.mark.slow
+def test_the_command_predicts_with_a_run_and_names_what_is_wrong(first_run, tmp_path, images):
+    run = next(first_run.root.glob("runs/*")).name
+    command = ("-m", "tasks.commands.predict")
+    done = first_run.python(*command, run, str(images), "--output", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    assert "152 images" in done.stdout
+    assert "1 of 152 images could not be decoded" in done.stderr
+    labels = pyarrow.parquet.read_table(tmp_path / "out" / "predictions.parquet")["label"].to_pylist()
+    assert set(labels) - {None} <= {
+        "airplane",
+        "automobile",
+        "bird",
+        "cat",
+        "deer",
+        "dog",
+        "frog",
+        "horse",
+        "ship",
+        "truck",
+    }
+    for arguments, said in (
+        (["", str(images)], "an argument is missing"),
+        (["nothing", str(images)], "expected a run in"),
+        ([run, "/no"], "IMAGES: expected a folder"),
+    ):
+        refused = first_run.python(*command, *arguments)
+        assert (refused.returncode, said in refused.stderr) == (2, True), refused.stderr
