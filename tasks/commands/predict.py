@@ -71,8 +71,8 @@ def _records_of(fingerprint: str) -> dict:
             if (manifest := read_manifest(folder))["fingerprint"] == fingerprint:
                 return manifest
     raise SettingsError(
-        f"MODEL: the records {fingerprint[:12]} that it was trained on are not in {place}: they say how its images were "
-        "made. Make them again with the settings of that run (make pipeline)."
+        f"MODEL: the records {fingerprint[:12]} it was trained on, which say how its images were made, are not in "
+        f"{place}. Rebuild them with the settings of that run (make pipeline)."
     )
 
 
