@@ -5,6 +5,7 @@ import urllib.parse
 from dataclasses import dataclass
 from typing import ClassVar
 
+from pipeline.config.augment import parse_augment
 from pipeline.config.refusal import in_range, one_of, refuse
 from pipeline.config.stage import MAX_SEED, StageSettings
 from pipeline.errors import SettingsError
@@ -36,6 +37,7 @@ class TrainSettings(StageSettings):
     epochs: int = 5
     global_batch_size: int = 128
     scale_learning_rate: str = "none"
+    augment: str = ""
     device: str = "auto"
     on_mismatch: str = "fail"
     replicas: int = 1
@@ -55,6 +57,7 @@ class TrainSettings(StageSettings):
         in_range("Train", "epochs", self.epochs, 1, 100_000)
         in_range("Train", "global_batch_size", self.global_batch_size, 1, MAX_GLOBAL_BATCH_SIZE)
         one_of("Train", "scale_learning_rate", SCALE_LEARNING_RATE, self.scale_learning_rate)
+        parse_augment(self.augment)
         one_of("Train", "device", DEVICES, self.device)
         one_of("Train", "on_mismatch", ON_MISMATCH, self.on_mismatch)
         in_range("Train", "replicas", self.replicas, 1, MAX_REPLICAS)
