@@ -22,7 +22,8 @@ from pipeline.runs.untrusted import Count, Figure, Object, Untrusted, checked, r
 RECORD_NAME = "run.json"
 
 #: 1: records without the field. 2: `segments`, `cache`, `replicas` and what else is marked; figures are never NaN.
-SCHEMA_VERSION = 2
+#: 3: `augment` and what else is marked.
+SCHEMA_VERSION = 3
 
 FINISHED, SKIPPED = "finished", "skipped"
 
@@ -138,6 +139,7 @@ class RunRecord(Untrusted):
     epochs: Annotated[Count, _COMPARED_SETTING]
     global_batch_size: Annotated[Count, _COMPARED_SETTING]
     scale_learning_rate: Annotated[str, _COMPARED_SETTING] = "none"
+    augment: Annotated[str, About(part="setting", compared=True, since=3)] = ""
     seed: Annotated[Count, About(part="setting", repeated=True)]
     requested_device: Annotated[str, _SETTING]
     # Once the device was there it has changed nothing.

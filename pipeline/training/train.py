@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 
 from pipeline import hardware
 from pipeline.artefacts.manifest import check_contents, read_manifest
+from pipeline.augmentation import Augmentation
 from pipeline.config import TrainSettings, refuse
 from pipeline.errors import HardwareMismatchError
 from pipeline.hardware import Placement
@@ -105,7 +106,10 @@ def train(
     clock.enter("startup")
     receipt = hardware.write_receipt(settings, placement, computation.precision)
     _announce(settings, receipt, computation)
-    model = compiled_model(manifest, settings, placement.strategy, computation, stream.steps_per_epoch)
+    mixed = bool(stream.augmentation and stream.augmentation.mixes)
+    model = compiled_model(
+        manifest, settings, placement.strategy, computation, stream.steps_per_epoch, labels_mixed=mixed
+    )
     warn_of_memory(model, settings.global_batch_size, placement)
     used = _used(receipt, computation, stream)
     clock.enter("checkpoint")
@@ -216,12 +220,24 @@ def _streams(
             "suit it best: %d",
             *(size, replicas, size // replicas, _TPU_CORE_EXAMPLES, 128 * replicas),
         )
-    stream = InputStream(train, global_batch_size=size, seed=settings.seed, in_memory=computation.in_memory)
+    stream = InputStream(
+        train,
+        global_batch_size=size,
+        seed=settings.seed,
+        in_memory=computation.in_memory,
+        augmentation=_augmentation(settings, train),
+    )
     held_out = {prefix: name for prefix, name in _EVALUATED_SPLITS.items() if name in manifest["splits"]}
     return stream, {
         prefix: _evaluation_stream(Split.of_manifest(folder, manifest, name), replicas, settings.seed)
         for prefix, name in held_out.items()
     }
+
+
+def _augmentation(settings: TrainSettings, split: Split) -> Augmentation | None:
+    if not settings.augment:
+        return None
+    return Augmentation(settings.augment, seed=settings.seed, image_shape=split.image_shape)
 
 
 def _evaluation_stream(split: Split, replicas: int, seed: int) -> InputStream:
