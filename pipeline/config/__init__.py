@@ -27,6 +27,7 @@ from pipeline.config.training import (
     check_keras_backend,
     names_tpu,
     refuse_replicas,
+    refuse_without_validation,
 )
 
 __all__ = [
@@ -53,5 +54,6 @@ __all__ = [
     "parse_augment",
     "refuse",
     "refuse_replicas",
+    "refuse_without_validation",
     "spelled",
 ]

@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 from pipeline import hardware
 from pipeline.artefacts.manifest import check_contents, read_manifest
 from pipeline.augmentation import Augmentation
-from pipeline.config import TrainSettings, refuse
+from pipeline.config import TrainSettings, refuse, refuse_without_validation
 from pipeline.errors import HardwareMismatchError
 from pipeline.hardware import Placement
 from pipeline.networks import build_network
@@ -33,10 +33,17 @@ from pipeline.runs.record import (
 )
 from pipeline.stream import InputStream, Split
 from pipeline.training import breakdown
-from pipeline.training.checkpoint import History, restore_checkpoint, save_checkpoint
+from pipeline.training.checkpoint import (
+    History,
+    copied_variables,
+    put_variables,
+    restore_checkpoint,
+    save_checkpoint,
+)
 from pipeline.training.computation import Computation, by_rule, compiled_model, warn_of_memory
 from pipeline.training.evaluation import evaluate, predict
 from pipeline.training.loop import run_epochs
+from pipeline.training.selection import ended, kept_epoch
 from pipeline.training.summaries import Summaries, profile
 
 WEIGHTS_NAME = "weights.safetensors"
@@ -131,11 +138,21 @@ def train(
             receipt = hardware.confirm(receipt, train_devices)
             history.segments = [*earlier, _segment(receipt, epochs_restored + 1, len(history.rows))]
             history.seconds = clock.seconds()
+            if settings.keep == "best" and kept_epoch(history.rows, "best") == len(history.rows):
+                history.best = copied_variables(model)
             save_checkpoint(checkpoints, model, history, fingerprint=fingerprint, used=used)
             _write_row(folder, summaries, row)
 
-        found = run_epochs(model, stream, evaluated, history.rows, settings.epochs, clock, after_epoch)
+        found = run_epochs(
+            model, stream, evaluated, history.rows, settings.epochs, clock, after_epoch, settings.patience
+        )
         clock.enter("evaluation")
+        kept = kept_epoch(history.rows, settings.keep)
+        if kept != len(history.rows):
+            _logger.info("keeping the weights of epoch %d, the best on validation", kept)
+            with placement.strategy.scope():
+                put_variables(model, history.best)
+            found = {}
         _logger.info("looking at the predictions for the test split")
         test = evaluated["val"]
         facts, tiles = evaluate(found.get("val") or predict(model, test), test, manifest, folder)
@@ -153,7 +170,8 @@ def train(
         profile(model, stream, folder, steps=settings.profile_steps)
     clock.enter("saving")
     parts = {f"{part}_seconds": seconds for part, seconds in clock.seconds().items()}
-    outcome = _outcome(receipt, history, model, stream)
+    outcome = _outcome(receipt, history, model, stream, kept)
+    outcome |= {"kept_epoch": kept, "ended": ended(history.rows, settings.epochs)}
     restored = {"epochs_restored": epochs_restored, "time_breakdown": {**step, **parts}}
     if not trained:
         restored["finished_on"] = about["hostname"]
@@ -208,6 +226,7 @@ def _streams(
     folder: Path, manifest: Mapping, settings: TrainSettings, placement: Placement, computation: Computation
 ) -> tuple[InputStream, dict[str, InputStream]]:
     """The stream to train on, and by the prefix of their figures those to evaluate on."""
+    refuse_without_validation(settings, manifest["splits"])
     train = Split.of_manifest(folder, manifest, "train")
     size, replicas = settings.global_batch_size, placement.num_replicas
     if size > train.num_examples:
@@ -288,7 +307,7 @@ def _data_facts(manifest: Mapping, requested_dataset: str) -> dict:
     }
 
 
-def _outcome(receipt: hardware.Receipt, history: History, model: keras.Model, stream: InputStream) -> dict:
+def _outcome(receipt: hardware.Receipt, history: History, model: keras.Model, stream: InputStream, kept: int) -> dict:
     """What came of a run that finished, and the evidence of all processes that trained it."""
     rows, examples = history.rows, stream.steps_per_epoch * stream.global_batch_size
     rate = throughput.examples_per_second(rows, history.compiling(), examples_per_epoch=examples)
@@ -309,7 +328,7 @@ def _outcome(receipt: hardware.Receipt, history: History, model: keras.Model, st
         "evaluation_seconds": round(sum(row["evaluation_seconds"] for row in rows), 4),
         "first_epoch_seconds": rows[0]["train_seconds"],
         "examples_per_second": round(rate, 1),
-        **{name: value for name, value in rows[-1].items() if name.startswith(tuple(_EVALUATED_SPLITS))},
+        **{name: value for name, value in rows[kept - 1].items() if name.startswith(tuple(_EVALUATED_SPLITS))},
         "peak_host_bytes": breakdown.peak_host_bytes(),
         "peak_device_bytes": breakdown.peak_device_bytes(receipt.effective_device),
     }
