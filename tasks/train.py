@@ -77,7 +77,7 @@ class Train(Stage):
         return TrainSettings(**self.param_kwargs)
 
     def check(self) -> None:
-        """That a batch is not larger than the train split, and that there is a split to choose an epoch on if one must."""
+        """That the train split fills a batch, and that there is a validation split where an epoch is chosen."""
         splits = Records().num_examples()
         examples = splits.get("train")
         if examples is not None and self.global_batch_size > examples:

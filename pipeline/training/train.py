@@ -33,6 +33,7 @@ from pipeline.runs.record import (
 )
 from pipeline.stream import InputStream, Split
 from pipeline.training import breakdown
+from pipeline.training.augmented import picture_augmented
 from pipeline.training.checkpoint import (
     History,
     copied_variables,
@@ -155,7 +156,8 @@ def train(
             found = {}
         _logger.info("looking at the predictions for the test split")
         test = evaluated["val"]
-        facts, tiles = evaluate(found.get("val") or predict(model, test), test, manifest, folder)
+        augmented = picture_augmented(stream, folder)
+        facts, tiles = evaluate(found.get("val") or predict(model, test), test, manifest, folder, augmented)
         summaries.write_run({**about, "precision": computation.precision}, _named(facts), tiles)
     clock.enter("saving")
     _logger.info("saving the network")
