@@ -2,7 +2,7 @@
 
 Where all records of a split have one length, a shard is an array of rows, and images and labels are columns of it:
 taken apart by array slices, with no work per record. Encoded images are parsed and decoded a batch at a time. Pixels
-stay uint8, a quarter of the bytes of float32, until the model rescales them on the device.
+stay uint8, a quarter of the bytes of float32, until the model rescales them on the device, through augmentation too.
 
 A split whose pixels fit in memory is read, and decoded, once. Each epoch is then a new permutation of all its examples,
 drawn from (seed, epoch), and each batch one gather. A larger split is read anew each epoch: shards in a seeded order,
@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipeline import machine
+from pipeline.augmentation import Augmentation
 from pipeline.errors import DamagedArtefactError
 from pipeline.records.example import parse_batch
 from pipeline.records.features import IMAGE, LABEL, FeatureSpec, is_fixed, spec_from_json
@@ -50,7 +51,8 @@ class Split:
     """One split of published records.
 
     ``files``: its shards in order; ``image_shape``: (height, width, channels) of what the stream gives; ``form``: how
-    images are stored; ``layout``: how a record is, where all have one length, else None.
+    images are stored; ``layout``: how a record is, where all have one length, else None; ``shard_examples``: how many
+    each file holds.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Split:
     form: ImageForm
     spec: FeatureSpec
     layout: FixedLayout | None
+    shard_examples: tuple[int, ...] = ()
 
     @classmethod
     def of_manifest(cls, folder: Path, manifest: Mapping, split: str) -> "Split":
@@ -78,6 +81,7 @@ class Split:
             form=ImageForm(image["size"], image["resize"], image["encoding"], image["smallest_side"]),
             spec=spec,
             layout=FixedLayout.of_manifest(manifest, split) if is_fixed(spec) else None,
+            shard_examples=tuple(shard["num_records"] for shard in shards),
         )
 
     def pixel_bytes(self) -> int:
@@ -94,14 +98,27 @@ class Split:
 class InputStream:
     """Batches of one split: ``training(epoch)`` shuffled, ``evaluation()`` in order and whole.
 
-    Every dataset yields (uint8 images (batch, height, width, channels), int32 labels (batch,)).
+    Every dataset yields (uint8 images (batch, height, width, channels), int32 labels (batch,)); the labels of an
+    augmentation that mixes examples are float32 (batch, 3), see augmentation/mixing.py.
     """
 
-    def __init__(self, split: Split, *, global_batch_size: int, seed: int, in_memory: bool | None = None) -> None:
-        """``in_memory=None`` keeps the split in memory where its pixels fit into half of what is free."""
+    def __init__(
+        self,
+        split: Split,
+        *,
+        global_batch_size: int,
+        seed: int,
+        in_memory: bool | None = None,
+        augmentation: Augmentation | None = None,
+    ) -> None:
+        """``in_memory=None`` keeps the split in memory where its pixels fit into half of what is free.
+
+        ``augmentation`` changes what ``training`` yields.
+        """
         self.split = split
         self.global_batch_size = global_batch_size
         self.seed = seed
+        self.augmentation = augmentation
         fits = split.pixel_bytes() <= MEMORY_SHARE * machine.free_memory_bytes()
         self.in_memory = fits if in_memory is None else in_memory
         self._examples = _load(split) if self.in_memory else None
@@ -124,12 +141,17 @@ class InputStream:
             order = _permutation(self.split.num_examples, self.seed, epoch)
             order = order[: self.steps_per_epoch * self.global_batch_size]
             indices = tf.data.Dataset.from_tensor_slices(tf.reshape(order, [-1, self.global_batch_size]))
-            batches = self._finish(indices, self._gather)
+            batches = self._finish(indices, self._gather, epoch)
         else:
-            files = tf.gather(tf.constant(self.split.files), _permutation(len(self.split.files), self.seed, epoch))
+            order = _permutation(len(self.split.files), self.seed, epoch)
+            files = tf.gather(tf.constant(self.split.files), order)
             buffer = max(1, min(SHUFFLE_BUFFER_EXAMPLES, AHEAD_BYTES // self.split.record_bytes()))
-            records = self._records(files).shuffle(buffer, seed=self.seed * 100_003 + epoch)
-            batches = self._finish(records.batch(self.global_batch_size, drop_remainder=True), self._examples_of)
+            records = self._records(files)
+            if self.augmentation:
+                records = records.enumerate()
+            records = records.shuffle(buffer, seed=self.seed * 100_003 + epoch)
+            batches = records.batch(self.global_batch_size, drop_remainder=True)
+            batches = self._finish(batches, self._examples_of, epoch, order)
         return batches.apply(tf.data.experimental.assert_cardinality(self.steps_per_epoch))
 
     def evaluation(self) -> tf.data.Dataset:
@@ -147,8 +169,13 @@ class InputStream:
         return tf.data.TFRecordDataset(files, buffer_size=_READ_BUFFER_BYTES)
 
     def _finish(
-        self, batches: tf.data.Dataset, to_examples: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+        self,
+        batches: tf.data.Dataset,
+        to_examples: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
+        epoch: int | None = None,
+        file_order: tf.Tensor | None = None,
     ) -> tf.data.Dataset:
+        """``epoch``: whose augmentation, None for none; ``file_order``: of an epoch that is read from disk."""
         options = tf.data.Options()
         options.deterministic = True
         # An iterator whose parallelism TensorFlow 2.21 tunes is not closed before the tuner's next period, which
@@ -161,7 +188,34 @@ class InputStream:
         # Each batch that is being made takes memory as one that is ready does. Where images are decoded, one maker more
         # than there are cores keeps them busy while a batch is handed over.
         makers = min(machine.granted_cores() + (self.split.layout is None), self.batches_ahead)
-        return batches.map(to_examples, num_parallel_calls=makers).prefetch(self.batches_ahead).with_options(options)
+        if epoch is not None and self.augmentation:
+            batches = self._augmented(batches, to_examples, epoch, file_order, makers)
+        else:
+            batches = batches.map(to_examples, num_parallel_calls=makers)
+        return batches.prefetch(self.batches_ahead).with_options(options)
+
+    def _augmented(
+        self, batches: tf.data.Dataset, to_examples: Callable, epoch: int, file_order: tf.Tensor | None, makers: int
+    ) -> tf.data.Dataset:
+        """``batches``: indices of the split, or numbers in the order of the files, and the records."""
+
+        def augment(*batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            places = batch[0] if file_order is None else self._places(batch[0], file_order)
+            images, labels = to_examples(batch[-1])
+            images = self.augmentation.images(images, places, epoch)
+            return (images, labels, places) if self.augmentation.mixes else (images, labels)
+
+        found = batches.map(augment, num_parallel_calls=makers)
+        return self.augmentation.mixing(found, epoch, makers) if self.augmentation.mixes else found
+
+    def _places(self, numbers: tf.Tensor, file_order: tf.Tensor) -> tf.Tensor:
+        """Places in the stored order of examples that were numbered as the files came."""
+        counts = np.array(self.split.shard_examples)
+        stored_starts = tf.gather(tf.constant(np.cumsum(counts) - counts), file_order)
+        counts = tf.gather(tf.constant(counts), file_order)
+        stops = tf.cumsum(counts)
+        file = tf.searchsorted(stops, numbers, side="right")
+        return numbers - tf.gather(stops - counts, file) + tf.gather(stored_starts, file)
 
     def _gather(self, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         images, labels = self._examples

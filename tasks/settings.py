@@ -10,7 +10,7 @@ import luigi.retcodes
 from luigi.configuration import get_config
 from luigi.task_register import Register
 
-from pipeline.config import closest, refuse
+from pipeline.config import closest, refuse, spelled
 from pipeline.errors import SettingsError
 from tasks.process import console
 
@@ -56,6 +56,18 @@ class FloatSetting(_Named, luigi.FloatParameter):
             return super().parse(s)
         except ValueError:
             self._refuse("a number", s)
+
+
+class AugmentSetting(luigi.Parameter):
+    """The operations of [Train] augment: however they are spelled, a run of the same ones is the same run."""
+
+    def normalize(self, x: str) -> str:
+        """The one spelling.
+
+        Raises:
+            SettingsError: it names what is no operation.
+        """
+        return spelled(x)
 
 
 class ListSetting(_Named, luigi.ListParameter):

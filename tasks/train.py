@@ -13,12 +13,12 @@ import luigi
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import discard, read_manifest
-from pipeline.config import TrainSettings, check_keras_backend, refuse
+from pipeline.config import TrainSettings, check_keras_backend, refuse, refuse_without_validation
 from pipeline.errors import DamagedArtefactError, HardwareMismatchError
 from tasks import device
 from tasks.process import console
 from tasks.records import Records
-from tasks.settings import IntSetting, time_limit_setting
+from tasks.settings import AugmentSetting, IntSetting, time_limit_setting
 from tasks.stage import Stage
 from tasks.storage import root_folder
 from tasks.target import ArtefactTarget
@@ -44,6 +44,9 @@ class Train(Stage):
     epochs = IntSetting(default=5, description="Passes over the train split.")
     global_batch_size = IntSetting(default=128, description="Examples per step over all replicas.")
     scale_learning_rate = luigi.Parameter(default="none", description="With the global batch: none, linear or sqrt.")
+    augment = AugmentSetting(default="", description="Changes of the images trained on, as in: flip, crop:4.")
+    keep = luigi.Parameter(default="last", description="The weights of which epoch: last, or best on validation.")
+    patience = IntSetting(default=0, description="Epochs without a better one before training ends; 0: none.")
     device = luigi.Parameter(default="auto", description="cpu, gpu, tpu, or auto.")
     # Once the device was there it has changed nothing, and where it was not the manifest says so (see why_again).
     on_mismatch = luigi.Parameter(
@@ -74,11 +77,14 @@ class Train(Stage):
         return TrainSettings(**self.param_kwargs)
 
     def check(self) -> None:
-        """That a batch is not larger than the train split."""
-        examples = Records().num_examples().get("train")
+        """That the train split fills a batch, and that there is a validation split where an epoch is chosen."""
+        splits = Records().num_examples()
+        examples = splits.get("train")
         if examples is not None and self.global_batch_size > examples:
             at_most = f"at most the {examples} examples of the train split"
             refuse("Train", "global_batch_size", at_most, self.global_batch_size)
+        if splits:
+            refuse_without_validation(self.settings, splits)
         super().check()
 
     def upstream(self) -> object:

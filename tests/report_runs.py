@@ -9,7 +9,7 @@ from PIL import Image
 import pipeline.report
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.report import build_report, write_report
-from pipeline.runs.metrics import EXAMPLES_NAME, MISTAKES_NAME
+from pipeline.runs.metrics import AUGMENTED_NAME, EXAMPLES_NAME, MISTAKES_NAME
 from pipeline.training.evaluation import judge
 
 TEMPLATES = Path(pipeline.report.__file__).parent / "templates"
@@ -95,7 +95,7 @@ def write_evaluation(folder: Path, labels=("cat", "dog", "ship"), **changes) -> 
     true, given = (np.array(column) for column in zip(*predicted, strict=True))
     confidence = np.linspace(0.3, 0.99, len(true))
     sheet = Image.fromarray(np.arange(8 * 8 * 8 * 3, dtype=np.uint8).reshape(8, 64, 3))
-    for name in (MISTAKES_NAME, EXAMPLES_NAME):
+    for name in (MISTAKES_NAME, EXAMPLES_NAME, AUGMENTED_NAME):
         sheet.save(folder / name)
     facts = {
         "label_names": list(labels),

@@ -15,7 +15,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 # Each module or package of pipeline may import those of ours that are named.
 LEAVES = {
-    *(f"config/{name}" for name in ("data", "refusal", "report", "stage", "storage", "training")),
+    *(f"config/{name}" for name in ("augment", "data", "refusal", "report", "stage", "storage", "training")),
     "errors",
     "installed",
     "progress",
@@ -44,11 +44,13 @@ DIRECTION = {
     "sources": {"config", "errors", "machine", "progress", "records", "sources"},
     "records": {"config", "records"},
     "shards": {"config", "errors", "progress", "records", "shards", "sources"},
-    "stream": {"errors", "machine", "records"},
+    "augmentation": {"augmentation", "config"},
+    "stream": {"augmentation", "errors", "machine", "records"},
     "networks": {"errors", "networks"},
     "hardware": {"config", "errors", "hardware", "machine"},
     "training": {
         "artefacts",
+        "augmentation",
         "config",
         "errors",
         "hardware",
@@ -75,7 +77,18 @@ THIRD_PARTY = {
     "luigi": {"tasks"},
     "apache_beam": {"predict", "shards"},
     "tensorflow_datasets": {"sources", "shards"},
-    "tensorflow": {"predict", "sources", "records", "stream", "networks", "hardware", "training", "runs", "artefacts"},
+    "tensorflow": {
+        "predict",
+        "sources",
+        "records",
+        "augmentation",
+        "stream",
+        "networks",
+        "hardware",
+        "training",
+        "runs",
+        "artefacts",
+    },
     "keras": {"networks", "predict", "training", "runs"},
     "jinja2": {"report"},
     "prometheus_client": {"tasks"},

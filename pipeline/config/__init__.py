@@ -7,11 +7,13 @@ TensorFlow to be imported; a test holds each list against its implementation.
     storage.py    [Storage], [Notify], [Metrics], [Force]
     data.py       [Source], [Records]
     training.py   [Train], [Export]
+    augment.py    the operations of [Train] augment
     report.py     [Report]
     stage.py      what every stage has
     refusal.py    how a setting is refused
 """
 
+from pipeline.config.augment import parse_augment, spelled
 from pipeline.config.data import OF_FILES, ORIGINS, RUNNERS, RecordsSettings, SourceSettings
 from pipeline.config.refusal import closest, refuse
 from pipeline.config.report import SWEPT, ReportSettings
@@ -25,6 +27,7 @@ from pipeline.config.training import (
     check_keras_backend,
     names_tpu,
     refuse_replicas,
+    refuse_without_validation,
 )
 
 __all__ = [
@@ -48,6 +51,9 @@ __all__ = [
     "check_keras_backend",
     "closest",
     "names_tpu",
+    "parse_augment",
     "refuse",
     "refuse_replicas",
+    "refuse_without_validation",
+    "spelled",
 ]

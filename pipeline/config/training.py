@@ -2,9 +2,11 @@
 
 import re
 import urllib.parse
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar
 
+from pipeline.config.augment import parse_augment
 from pipeline.config.refusal import in_range, one_of, refuse
 from pipeline.config.stage import MAX_SEED, StageSettings
 from pipeline.errors import SettingsError
@@ -16,6 +18,7 @@ CACHE = ("auto", "memory", "none")
 ON_MISMATCH = ("fail", "fallback", "skip")
 SCALE_LEARNING_RATE = ("none", "linear", "sqrt")
 PRECISIONS = ("auto", "float32", "bfloat16")
+KEEP = ("last", "best")
 JIT_COMPILE = ("auto", "true", "false")
 # Of [Train] tpu_address, and of the environment variable TPU_NAME.
 TPU_ADDRESS = "a TPU's name, local, or grpc://host:port with a port from 1 to 65535"
@@ -36,6 +39,9 @@ class TrainSettings(StageSettings):
     epochs: int = 5
     global_batch_size: int = 128
     scale_learning_rate: str = "none"
+    augment: str = ""
+    keep: str = "last"
+    patience: int = 0
     device: str = "auto"
     on_mismatch: str = "fail"
     replicas: int = 1
@@ -55,6 +61,9 @@ class TrainSettings(StageSettings):
         in_range("Train", "epochs", self.epochs, 1, 100_000)
         in_range("Train", "global_batch_size", self.global_batch_size, 1, MAX_GLOBAL_BATCH_SIZE)
         one_of("Train", "scale_learning_rate", SCALE_LEARNING_RATE, self.scale_learning_rate)
+        parse_augment(self.augment)
+        one_of("Train", "keep", KEEP, self.keep)
+        in_range("Train", "patience", self.patience, 0, 100_000)
         one_of("Train", "device", DEVICES, self.device)
         one_of("Train", "on_mismatch", ON_MISMATCH, self.on_mismatch)
         in_range("Train", "replicas", self.replicas, 1, MAX_REPLICAS)
@@ -108,6 +117,22 @@ def names_tpu(address: str) -> bool:
         return parts.scheme == "grpc" and bool(parts.hostname and parts.port) and address.endswith(f"//{parts.netloc}")
     except ValueError:
         return False
+
+
+def refuse_without_validation(settings: TrainSettings, splits: Collection[str]) -> None:
+    """Refuse to choose an epoch where the records have nothing to choose it on: the test split is for what is reported.
+
+    Raises:
+        SettingsError: ``splits`` lacks validation, and ``keep`` or ``patience`` asks for it.
+    """
+    if "validation" in splits:
+        return
+    reason = "as the records have no validation split to choose an epoch on"
+    hint = " With [Records] validation_share = 0.1 a tenth of train is held out as one."
+    if settings.keep != "last":
+        refuse("Train", "keep", f"last, {reason}", settings.keep, hint)
+    if settings.patience:
+        refuse("Train", "patience", f"0, {reason}", settings.patience, hint)
 
 
 def refuse_replicas(replicas: int, device: str) -> None:

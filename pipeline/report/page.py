@@ -111,6 +111,8 @@ def _evaluation_part(
         "classes": evaluation.class_rows(facts),
         "classes_left_out": _left_out(len(facts["classes"]) - evaluation.MAX_CLASSES, "more label"),
         "mistakes": evaluation.mistake_rows(facts, pictures.get("mistakes", ())),
+        "augmented": evaluation.augmented_rows(facts, pictures.get("augmented", ())),
+        "augmentation": plain(run["augment"], 120),
         "pictured": bool(pictures.get("mistakes")),
     }
 

@@ -14,6 +14,7 @@ EXPORT_NAME = "export.json"
 EVALUATION_NAME = "evaluation.json"
 MISTAKES_NAME = "mistakes.png"
 EXAMPLES_NAME = "examples.png"
+AUGMENTED_NAME = "augmented.png"
 
 
 class EpochMetrics(Untrusted):

@@ -22,7 +22,8 @@ from pipeline.runs.untrusted import Count, Figure, Object, Untrusted, checked, r
 RECORD_NAME = "run.json"
 
 #: 1: records without the field. 2: `segments`, `cache`, `replicas` and what else is marked; figures are never NaN.
-SCHEMA_VERSION = 2
+#: 3: `augment`, `keep`, `kept_epoch` and what else is marked.
+SCHEMA_VERSION = 3
 
 FINISHED, SKIPPED = "finished", "skipped"
 
@@ -138,6 +139,9 @@ class RunRecord(Untrusted):
     epochs: Annotated[Count, _COMPARED_SETTING]
     global_batch_size: Annotated[Count, _COMPARED_SETTING]
     scale_learning_rate: Annotated[str, _COMPARED_SETTING] = "none"
+    augment: Annotated[str, About(part="setting", compared=True, since=3)] = ""
+    keep: Annotated[str, About(part="setting", compared=True, since=3)] = "last"
+    patience: Annotated[Count, About(part="setting", compared=True, since=3)] = 0
     seed: Annotated[Count, About(part="setting", repeated=True)]
     requested_device: Annotated[str, _SETTING]
     # Once the device was there it has changed nothing.
@@ -182,6 +186,9 @@ class RunRecord(Untrusted):
     val_loss: Annotated[Figure, _MEASURED]
     validation_accuracy: Annotated[Figure, About(part="measured", repeated=True, since=2)] = None
     validation_loss: Annotated[Figure, About(part="measured", repeated=True, since=2)] = None
+    # The epoch, from 1, whose weights and figures these are, and why training ended: see training/selection.py.
+    kept_epoch: Annotated[Count | None, About(part="measured", repeated=True, since=3)] = None
+    ended: Annotated[Literal["epochs", "patience"] | None, About(part="measured", repeated=True, since=3)] = None
     epochs_restored: Annotated[Count, _MEASURED] = 0
     reference_flops_per_second: Annotated[Figure, About(part="measured", repeated=True, since=2)] = None
     peak_host_bytes: Annotated[Count | None, _MEASURED] = None

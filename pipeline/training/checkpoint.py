@@ -11,12 +11,13 @@ The host may be another one, if it is the same hardware; the run then has segmen
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from pipeline.artefacts.manifest import check_contents, discard, publishing, read_manifest, write_manifest
@@ -25,6 +26,7 @@ from pipeline.runs.record import Segment
 
 _STATE_NAME = "state.safetensors"
 _HISTORY_NAME = "history.json"
+_BEST_NAME = "best.safetensors"
 _logger = logging.getLogger(__name__)
 
 
@@ -34,11 +36,13 @@ class History:
 
     ``rows`` are the metrics of its epochs, ``segments`` the epochs of each process, ``seconds`` those of each part of
     the stage up to the newest checkpoint; what a process did after its last one is done again, and not counted.
+    ``best`` are the model's variables after the best epoch, where that one is to be kept.
     """
 
     rows: list[dict[str, float]] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    best: dict[str, np.ndarray] | None = None
 
     def compiling(self) -> frozenset[int]:
         """The epochs that compiled: the first of each process."""
@@ -55,10 +59,9 @@ def save_checkpoint(
     epoch = len(history.rows)
     final = folder / f"epoch-{epoch:06d}"
     with publishing(final) as temporary:
-        save_file(
-            {name: keras.ops.convert_to_numpy(variable) for name, variable in _variables(model).items()},
-            temporary / _STATE_NAME,
-        )
+        save_file(_values(_variables(model)), temporary / _STATE_NAME)
+        if history.best:
+            save_file(history.best, temporary / _BEST_NAME)
         (temporary / _HISTORY_NAME).write_text(_to_json(history), encoding="utf-8")
         identity = {"run": fingerprint, "epoch": epoch, "used": dict(used)}
         write_manifest(temporary, stage="checkpoint", identity=identity, details={})
@@ -93,8 +96,22 @@ def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, us
         if state.keys() == variables.keys():
             for name, variable in variables.items():
                 variable.assign(state[name])
-            return _from_json((candidate / _HISTORY_NAME).read_text(encoding="utf-8"))
+            history = _from_json((candidate / _HISTORY_NAME).read_text(encoding="utf-8"))
+            if (candidate / _BEST_NAME).exists():
+                history.best = load_file(candidate / _BEST_NAME)
+            return history
     return History()
+
+
+def copied_variables(model: keras.Model) -> dict[str, np.ndarray]:
+    """The values that the model's variables have now, its optimizer's left out."""
+    return _values(_by_place(model.variables))
+
+
+def put_variables(model: keras.Model, values: Mapping[str, np.ndarray]) -> None:
+    """Give the model's variables the values they had when they were copied."""
+    for name, variable in _by_place(model.variables).items():
+        variable.assign(values[name])
 
 
 def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -113,6 +130,14 @@ def _from_json(text: str) -> History:
 
 
 def _variables(model: keras.Model) -> dict[str, keras.Variable]:
+    return _by_place([*model.variables, *model.optimizer.variables])
+
+
+def _values(variables: Mapping[str, keras.Variable]) -> dict[str, np.ndarray]:
+    # Copies: on a CPU what is converted may share the memory that the next step writes to.
+    return {name: np.array(keras.ops.convert_to_numpy(variable)) for name, variable in variables.items()}
+
+
+def _by_place(variables: Sequence[keras.Variable]) -> dict[str, keras.Variable]:
     """Place and path → variable; the place keeps apart those that share a path, like two dropouts' seed states."""
-    variables = [*model.variables, *model.optimizer.variables]
     return {f"{place:04d} {variable.path}": variable for place, variable in enumerate(variables)}

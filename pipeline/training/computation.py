@@ -16,6 +16,7 @@ from pipeline import hardware, machine
 from pipeline.config import TrainSettings
 from pipeline.hardware import Placement
 from pipeline.networks import build_network, make_loss, make_optimizer
+from pipeline.training.mixed_labels import MixedAccuracy, mixed_loss
 
 # Large enough that the cost of calling an execution vanishes, small enough that Ctrl-C is answered in a second.
 STEPS_PER_EXECUTION = 32
@@ -51,15 +52,24 @@ def by_rule(settings: TrainSettings, placement: Placement) -> Computation:
 
 
 def compiled_model(
-    manifest: Mapping, settings: TrainSettings, strategy: tf.distribute.Strategy, computation: Computation, steps: int
+    manifest: Mapping,
+    settings: TrainSettings,
+    strategy: tf.distribute.Strategy,
+    computation: Computation,
+    steps: int,
+    *,
+    labels_mixed: bool = False,
 ) -> keras.Model:
     """A new network of seeded weights in the strategy's scope, compiled for ``steps`` steps an epoch.
+
+    ``labels_mixed``: whether the labels it is trained on are, see mixed_labels.py.
 
     Raises:
         SettingsError: the network does not take the records' images.
     """
     keras.utils.clear_session()
     keras.utils.set_random_seed(settings.seed)
+    loss = make_loss(settings.recipe)
     with strategy.scope():
         model = build_network(manifest, settings.model, computation.precision)
         model.compile(
@@ -69,8 +79,8 @@ def compiled_model(
                 global_batch_size=settings.global_batch_size,
                 scale_learning_rate=settings.scale_learning_rate,
             ),
-            loss=make_loss(settings.recipe),
-            metrics=["accuracy"],
+            loss=mixed_loss(loss) if labels_mixed else loss,
+            metrics=[MixedAccuracy() if labels_mixed else "accuracy"],
             jit_compile=computation.jit_compile,
             steps_per_execution=min(computation.steps_per_execution, steps),
         )

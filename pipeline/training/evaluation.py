@@ -52,7 +52,13 @@ def figures_of(model: keras.Model, predictions: Predictions) -> dict[str, float]
     return {"loss": float(keras.ops.mean(losses)), "accuracy": float(right.mean())}
 
 
-def evaluate(predictions: Predictions, test: InputStream, manifest: Mapping, folder: Path) -> tuple[dict, np.ndarray]:
+def evaluate(
+    predictions: Predictions,
+    test: InputStream,
+    manifest: Mapping,
+    folder: Path,
+    augmented: Sequence[Mapping[str, int]] = (),
+) -> tuple[dict, np.ndarray]:
     """Look closely at the predictions; leaves evaluation.json, mistakes.png and examples.png in ``folder``.
 
     Args:
@@ -60,6 +66,7 @@ def evaluate(predictions: Predictions, test: InputStream, manifest: Mapping, fol
         test: its input stream.
         manifest: that of the records.
         folder: the run's folder.
+        augmented: the tiles of augmented.png, as augmented.py gives them.
 
     Returns:
         The facts as written, see ``judge``, and the tiles of the mistakes, uint8 (mistakes, height, width, channels).
@@ -69,7 +76,7 @@ def evaluate(predictions: Predictions, test: InputStream, manifest: Mapping, fol
     predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1).clip(0, 1)
     labels, names = predictions.labels, manifest["label_names"]
     mistakes, examples = _most_confident_mistakes(labels, predicted, confidence), _first_of_each_label(labels)
-    tiles = np.split(_tiles(_images(test, np.concatenate([mistakes, examples]))), [len(mistakes)])
+    tiles = np.split(as_tiles(_images(test, np.concatenate([mistakes, examples]))), [len(mistakes)])
     tiles = dict(zip((MISTAKES_NAME, EXAMPLES_NAME), tiles, strict=True))
     height, width = tiles[MISTAKES_NAME].shape[1:3]
     facts = {
@@ -86,11 +93,12 @@ def evaluate(predictions: Predictions, test: InputStream, manifest: Mapping, fol
             for index in mistakes.tolist()
         ],
         "examples": [{"index": index, "label": int(labels[index])} for index in examples.tolist()],
+        "augmented": [dict(one) for one in augmented],
         "tiles": {"per_row": TILES_PER_ROW, "height": height, "width": width},
     }
     for name, images in tiles.items():
         if len(images):
-            (folder / name).write_bytes(tf.io.encode_png(_sheet(images)).numpy())
+            (folder / name).write_bytes(tf.io.encode_png(as_sheet(images)).numpy())
     (folder / EVALUATION_NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return facts, tiles[MISTAKES_NAME]
 
@@ -202,7 +210,7 @@ def _images(test: InputStream, indices: np.ndarray) -> np.ndarray:
     return found
 
 
-def _tiles(images: np.ndarray) -> np.ndarray:
+def as_tiles(images: np.ndarray) -> np.ndarray:
     """The images, scaled down where they are large: uint8 (images, height, width, channels)."""
     height, width = images.shape[1:3]
     scale = min(1.0, MAX_TILE_SIDE / max(height, width))
@@ -212,7 +220,7 @@ def _tiles(images: np.ndarray) -> np.ndarray:
     return tf.cast(tf.round(tf.image.resize(images, size, method="area")), tf.uint8).numpy()
 
 
-def _sheet(tiles: np.ndarray) -> np.ndarray:
+def as_sheet(tiles: np.ndarray) -> np.ndarray:
     """One image of all tiles, row by row, the rest of the last row black."""
     count, height, width, channels = tiles.shape
     rows = -(-count // TILES_PER_ROW)

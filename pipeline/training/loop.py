@@ -15,6 +15,7 @@ from pipeline import progress
 from pipeline.stream import InputStream
 from pipeline.training.breakdown import Clock
 from pipeline.training.evaluation import Predictions, figures_of, predict
+from pipeline.training.selection import best_epoch, has_lost_patience
 
 #: Metrics of one epoch.
 Row = dict[str, float]
@@ -30,6 +31,7 @@ def run_epochs(
     epochs: int,
     clock: Clock,
     after_epoch: Callable[[Row], None],
+    patience: int = 0,
 ) -> dict[str, Predictions]:
     """Run the epochs that ``rows`` does not have yet, adding a row for each.
 
@@ -41,13 +43,22 @@ def run_epochs(
         epochs: how many there are to be.
         clock: told of the part of the stage that each second belongs to.
         after_epoch: called with each new row, when it is among ``rows``.
+        patience: how many epochs that are no better than one before end the training; 0: none do.
 
     Returns:
         The predictions that the figures of the last epoch are made of, by prefix; what is to be known of the trained
-        network beyond them need not evaluate it again. Empty where no epoch was left to run.
+        network beyond them need not evaluate it again. Empty where no epoch was left to run, or training ended before.
     """
     predictions: dict[str, Predictions] = {}
     for epoch in range(len(rows), epochs):
+        if has_lost_patience(rows, patience):
+            _logger.info(
+                "training ends after epoch %d/%d: no better one on validation since %d",
+                len(rows),
+                epochs,
+                best_epoch(rows),
+            )
+            break
         clock.enter("training")
         row = _train(model, stream, epoch, epochs)
         clock.enter("evaluation")

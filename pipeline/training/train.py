@@ -13,7 +13,8 @@ from safetensors.numpy import save_file
 
 from pipeline import hardware
 from pipeline.artefacts.manifest import check_contents, read_manifest
-from pipeline.config import TrainSettings, refuse
+from pipeline.augmentation import Augmentation
+from pipeline.config import TrainSettings, refuse, refuse_without_validation
 from pipeline.errors import HardwareMismatchError
 from pipeline.hardware import Placement
 from pipeline.networks import build_network
@@ -32,10 +33,18 @@ from pipeline.runs.record import (
 )
 from pipeline.stream import InputStream, Split
 from pipeline.training import breakdown
-from pipeline.training.checkpoint import History, restore_checkpoint, save_checkpoint
+from pipeline.training.augmented import picture_augmented
+from pipeline.training.checkpoint import (
+    History,
+    copied_variables,
+    put_variables,
+    restore_checkpoint,
+    save_checkpoint,
+)
 from pipeline.training.computation import Computation, by_rule, compiled_model, warn_of_memory
 from pipeline.training.evaluation import evaluate, predict
 from pipeline.training.loop import run_epochs
+from pipeline.training.selection import ended, kept_epoch
 from pipeline.training.summaries import Summaries, profile
 
 WEIGHTS_NAME = "weights.safetensors"
@@ -105,7 +114,10 @@ def train(
     clock.enter("startup")
     receipt = hardware.write_receipt(settings, placement, computation.precision)
     _announce(settings, receipt, computation)
-    model = compiled_model(manifest, settings, placement.strategy, computation, stream.steps_per_epoch)
+    mixed = bool(stream.augmentation and stream.augmentation.mixes)
+    model = compiled_model(
+        manifest, settings, placement.strategy, computation, stream.steps_per_epoch, labels_mixed=mixed
+    )
     warn_of_memory(model, settings.global_batch_size, placement)
     used = _used(receipt, computation, stream)
     clock.enter("checkpoint")
@@ -127,14 +139,25 @@ def train(
             receipt = hardware.confirm(receipt, train_devices)
             history.segments = [*earlier, _segment(receipt, epochs_restored + 1, len(history.rows))]
             history.seconds = clock.seconds()
+            if settings.keep == "best" and kept_epoch(history.rows, "best") == len(history.rows):
+                history.best = copied_variables(model)
             save_checkpoint(checkpoints, model, history, fingerprint=fingerprint, used=used)
             _write_row(folder, summaries, row)
 
-        found = run_epochs(model, stream, evaluated, history.rows, settings.epochs, clock, after_epoch)
+        found = run_epochs(
+            model, stream, evaluated, history.rows, settings.epochs, clock, after_epoch, settings.patience
+        )
         clock.enter("evaluation")
+        kept = kept_epoch(history.rows, settings.keep)
+        if kept != len(history.rows):
+            _logger.info("keeping the weights of epoch %d, the best on validation", kept)
+            with placement.strategy.scope():
+                put_variables(model, history.best)
+            found = {}
         _logger.info("looking at the predictions for the test split")
         test = evaluated["val"]
-        facts, tiles = evaluate(found.get("val") or predict(model, test), test, manifest, folder)
+        augmented = picture_augmented(stream, folder)
+        facts, tiles = evaluate(found.get("val") or predict(model, test), test, manifest, folder, augmented)
         summaries.write_run({**about, "precision": computation.precision}, _named(facts), tiles)
     clock.enter("saving")
     _logger.info("saving the network")
@@ -149,7 +172,8 @@ def train(
         profile(model, stream, folder, steps=settings.profile_steps)
     clock.enter("saving")
     parts = {f"{part}_seconds": seconds for part, seconds in clock.seconds().items()}
-    outcome = _outcome(receipt, history, model, stream)
+    outcome = _outcome(receipt, history, model, stream, kept)
+    outcome |= {"kept_epoch": kept, "ended": ended(history.rows, settings.epochs)}
     restored = {"epochs_restored": epochs_restored, "time_breakdown": {**step, **parts}}
     if not trained:
         restored["finished_on"] = about["hostname"]
@@ -204,6 +228,7 @@ def _streams(
     folder: Path, manifest: Mapping, settings: TrainSettings, placement: Placement, computation: Computation
 ) -> tuple[InputStream, dict[str, InputStream]]:
     """The stream to train on, and by the prefix of their figures those to evaluate on."""
+    refuse_without_validation(settings, manifest["splits"])
     train = Split.of_manifest(folder, manifest, "train")
     size, replicas = settings.global_batch_size, placement.num_replicas
     if size > train.num_examples:
@@ -216,12 +241,24 @@ def _streams(
             "suit it best: %d",
             *(size, replicas, size // replicas, _TPU_CORE_EXAMPLES, 128 * replicas),
         )
-    stream = InputStream(train, global_batch_size=size, seed=settings.seed, in_memory=computation.in_memory)
+    stream = InputStream(
+        train,
+        global_batch_size=size,
+        seed=settings.seed,
+        in_memory=computation.in_memory,
+        augmentation=_augmentation(settings, train),
+    )
     held_out = {prefix: name for prefix, name in _EVALUATED_SPLITS.items() if name in manifest["splits"]}
     return stream, {
         prefix: _evaluation_stream(Split.of_manifest(folder, manifest, name), replicas, settings.seed)
         for prefix, name in held_out.items()
     }
+
+
+def _augmentation(settings: TrainSettings, split: Split) -> Augmentation | None:
+    if not settings.augment:
+        return None
+    return Augmentation(settings.augment, seed=settings.seed, image_shape=split.image_shape)
 
 
 def _evaluation_stream(split: Split, replicas: int, seed: int) -> InputStream:
@@ -272,7 +309,7 @@ def _data_facts(manifest: Mapping, requested_dataset: str) -> dict:
     }
 
 
-def _outcome(receipt: hardware.Receipt, history: History, model: keras.Model, stream: InputStream) -> dict:
+def _outcome(receipt: hardware.Receipt, history: History, model: keras.Model, stream: InputStream, kept: int) -> dict:
     """What came of a run that finished, and the evidence of all processes that trained it."""
     rows, examples = history.rows, stream.steps_per_epoch * stream.global_batch_size
     rate = throughput.examples_per_second(rows, history.compiling(), examples_per_epoch=examples)
@@ -293,7 +330,7 @@ def _outcome(receipt: hardware.Receipt, history: History, model: keras.Model, st
         "evaluation_seconds": round(sum(row["evaluation_seconds"] for row in rows), 4),
         "first_epoch_seconds": rows[0]["train_seconds"],
         "examples_per_second": round(rate, 1),
-        **{name: value for name, value in rows[-1].items() if name.startswith(tuple(_EVALUATED_SPLITS))},
+        **{name: value for name, value in rows[kept - 1].items() if name.startswith(tuple(_EVALUATED_SPLITS))},
         "peak_host_bytes": breakdown.peak_host_bytes(),
         "peak_device_bytes": breakdown.peak_device_bytes(receipt.effective_device),
     }

@@ -195,6 +195,6 @@ def test_a_network_that_diverged_is_sure_of_nothing(network, small_records, tmp_
 
 def test_large_images_are_scaled_down_to_a_tile():
     image = np.full((120, 200, 1), 7, np.uint8)
-    tiles = evaluation._tiles(np.stack([image, image]))
+    tiles = evaluation.as_tiles(np.stack([image, image]))
     assert tiles.shape == (2, 38, 64, 1)
     assert (tiles == 7).all()

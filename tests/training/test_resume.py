@@ -47,6 +47,17 @@ def test_a_resumed_run_ends_with_the_same_weights(trained, small_records, tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("cache", ["memory", "none"])
+def test_a_resumed_run_sees_the_same_augmented_examples(small_records, tmp_path, run_killed_after, cache):
+    augmented = {"augment": "flip, crop:4, cutout:8, mixup:0.2", "cache": cache}
+    run(small_records, tmp_path / "whole", **augmented)
+    run_killed_after(1, **augmented)
+    run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints", **augmented)
+    whole, resumed = ((tmp_path / name / training.WEIGHTS_NAME).read_bytes() for name in ("whole", "resumed"))
+    assert whole == resumed
+
+
+@pytest.mark.slow
 def test_each_process_of_a_run_is_a_segment_and_its_compiling_epoch_no_measure_of_throughput(
     small_records, tmp_path, run_killed_after, monkeypatch
 ):

@@ -12,7 +12,7 @@ from typing import Any
 from PIL import Image
 
 from pipeline.errors import DamagedArtefactError
-from pipeline.runs.metrics import EXAMPLES_NAME, MISTAKES_NAME
+from pipeline.runs.metrics import AUGMENTED_NAME, EXAMPLES_NAME, MISTAKES_NAME
 from pipeline.runs.untrusted import message
 
 _MOST_TILES = 1_000
@@ -20,7 +20,7 @@ _MOST_TILE_SIDE = 512
 
 
 def read_pictures(folder: Path, facts: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The tiles of the ``mistakes`` and the ``examples``, in their order, each a PNG in base64.
+    """The tiles of the ``mistakes``, the ``examples`` and the ``augmented`` ones, in their order, each a PNG in base64.
 
     Raises:
         DamagedArtefactError: a file is missing or is not an image of as many tiles.
@@ -28,6 +28,7 @@ def read_pictures(folder: Path, facts: Mapping[str, Any]) -> dict[str, list[str]
     return {
         "mistakes": _cut(folder / MISTAKES_NAME, facts["tiles"], len(facts["mistakes"])),
         "examples": _cut(folder / EXAMPLES_NAME, facts["tiles"], len(facts["examples"])),
+        "augmented": _cut(folder / AUGMENTED_NAME, facts["tiles"], len(facts["augmented"])),
     }
 
 

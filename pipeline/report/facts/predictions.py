@@ -47,6 +47,10 @@ class _Mistake(_Shown):
     confidence: Figure
 
 
+class _Augmented(_Shown):
+    epoch: Count
+
+
 class _Tiles(Untrusted):
     per_row: Count
     height: Count
@@ -64,6 +68,8 @@ class _Evaluation(Untrusted):
     expected_calibration_error: Figure
     mistakes: list[_Mistake]
     examples: list[_Shown]
+    # Earlier versions augmented nothing.
+    augmented: list[_Augmented] = []
     tiles: _Tiles
 
     @model_validator(mode="after")
@@ -71,9 +77,12 @@ class _Evaluation(Untrusted):
         count = len(self.label_names)
         if len(self.classes) != count or [len(row) for row in self.confusion_matrix] != [count] * count:
             raise ValueError(f'"confusion_matrix" and "classes": expected counts for each of {count} labels')
-        labels = [*(one.label for one in (*self.mistakes, *self.examples)), *(one.predicted for one in self.mistakes)]
+        shown = (*self.mistakes, *self.examples, *self.augmented)
+        labels = [*(one.label for one in shown), *(one.predicted for one in self.mistakes)]
         if any(label >= count for label in labels):
-            raise ValueError(f'"mistakes" and "examples": expected labels below {count}, found {max(labels)}')
+            raise ValueError(
+                f'"mistakes", "examples" and "augmented": expected labels below {count}, found {max(labels)}'
+            )
         return self
 
 

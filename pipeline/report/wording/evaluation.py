@@ -66,6 +66,19 @@ def example_rows(facts: Mapping[str, Any], pictures: Sequence[str]) -> list[tupl
     return [(names[one["label"]], picture) for one, picture in zip(facts["examples"], pictures, strict=False)]
 
 
+def augmented_rows(facts: Mapping[str, Any], pictures: Sequence[str]) -> list[tuple[str, str, str]]:
+    """What augmentation makes of a few training images: (which, how it is seen, a PNG in base64)."""
+    names = label_names(facts)
+    return [
+        (
+            f"Training image {number(one['index'])}, {names[one['label']]}",
+            f"in epoch {number(one['epoch'])}" if one["epoch"] else "as stored",
+            picture,
+        )
+        for one, picture in zip(facts["augmented"], pictures, strict=False)
+    ]
+
+
 def count_rows(counts: Mapping[str, Mapping[str, int]]) -> list[tuple[str, ...]]:
     """Examples by label: (label, its examples in each split)."""
     labels = list(dict.fromkeys(label for split in counts.values() for label in split))[:MAX_CLASSES]

@@ -37,12 +37,29 @@ def circumstances(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Model / recipe", f"{plain(run['model'])} / {plain(run['recipe'])}"),
         ("Global batch", f"{number(run['global_batch_size'])} images over {plural(run['num_replicas'], 'replica')}"),
         ("Seed", plain(run["seed"])),
+        *_choices(run),
         ("Test loss", number(run["val_loss"], 4)),
         ("Finished", moment(run["finished_at"])),
         ("Host", plain(run["hostname"] or "unknown")),
         ("Fingerprint", plain(run["fingerprint"])),
         ("Peak memory", f"host {megabytes(run['peak_host_bytes'])}, device {megabytes(run['peak_device_bytes'])}"),
     ]
+
+
+def _choices(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a run says of augmentation and of the epoch it kept, where its settings ask for either."""
+    found = []
+    if run["augment"]:
+        counts = "the label of the greater part counts" if "mixup" in run["augment"] else "as the network saw them"
+        found.append(
+            ("Augmentation", f"{plain(run['augment'], 120)}; training accuracy is on augmented images, {counts}")
+        )
+    if run["keep"] != "last" and run["kept_epoch"] is not None:
+        found.append(("Weights kept", f"epoch {number(run['kept_epoch'])}, the best on the validation split"))
+    if run["patience"] and run["ended"]:
+        patience = f"no better epoch on the validation split in {plural(run['patience'], 'epoch')}"
+        found.append(("Training ended", patience if run["ended"] == "patience" else "after all its epochs"))
+    return found
 
 
 def epoch_rows(epochs: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:

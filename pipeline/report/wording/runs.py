@@ -58,8 +58,8 @@ def run_name(run: Mapping[str, Any], current: Sequence[str]) -> str:
 
 
 def final_figures(run: Mapping[str, Any]) -> str:
-    """The last epoch's accuracies and losses as one phrase."""
-    last = run["curves"][-1]
+    """The accuracies and losses of the epoch that was kept, the last unless said otherwise, as one phrase."""
+    last = next((row for row in run["curves"] if row["epoch"] == run["kept_epoch"]), run["curves"][-1])
     accuracy = f"test accuracy {percent(last['val_accuracy'])} (training {percent(last['accuracy'])})"
     loss = f"test loss {number(last['val_loss'], 3)} (training {number(last['loss'], 3)})"
     return f"after epoch {number(last['epoch'])} {accuracy}, {loss}"

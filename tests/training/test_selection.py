@@ -1,0 +1,111 @@
+"""Which epoch a run keeps and when it ends: chosen on the validation split, and the same after a resume."""
+
+import json
+
+import keras
+import pytest
+from safetensors.numpy import load_file
+from training_runs import run
+
+from pipeline.artefacts.manifest import read_manifest
+from pipeline.errors import SettingsError
+from pipeline.runs.metrics import EVALUATION_NAME, METRICS_NAME, read_metrics
+from pipeline.stream import InputStream, Split
+from pipeline.training import train as training
+from pipeline.training.selection import best_epoch, ended, has_lost_patience, kept_epoch
+
+
+def rows(*accuracies):
+    return [{"validation_accuracy": accuracy} for accuracy in accuracies]
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "best"), [((0.1,), 1), ((0.1, 0.3, 0.2), 2), ((0.3, 0.3, 0.3), 1), ((0.1, 0.2, 0.4), 3)]
+)
+def test_the_best_epoch_is_the_first_of_the_greatest_accuracy(accuracies, best):
+    assert best_epoch(rows(*accuracies)) == kept_epoch(rows(*accuracies), "best") == best
+    assert kept_epoch(rows(*accuracies), "last") == len(accuracies)
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "patience", "over"),
+    [
+        ((), 1, False),
+        ((0.1,), 1, False),
+        ((0.1, 0.1), 1, True),
+        ((0.1, 0.2, 0.1), 2, False),
+        ((0.1, 0.2, 0.1, 0.2), 2, True),
+        ((0.4, 0.3, 0.2, 0.1), 0, False),
+    ],
+)
+def test_patience_counts_the_epochs_since_the_best(accuracies, patience, over):
+    assert has_lost_patience(rows(*accuracies), patience) is over
+
+
+def test_a_run_with_all_its_epochs_ended_with_them():
+    assert ended(rows(0.4, 0.3), 2) == "epochs"
+    assert ended(rows(0.4, 0.3), 3) == "patience"
+
+
+@pytest.mark.parametrize("settings", [{"keep": "best"}, {"patience": 2}])
+def test_without_a_validation_split_there_is_nothing_to_choose_on(small_records, tmp_path, settings):
+    with pytest.raises(SettingsError, match=r"no validation split .* got .*\[Records\] validation_share"):
+        run(small_records, tmp_path / "a", **settings)
+
+
+@pytest.fixture(scope="module")
+def divided_records(write_small_records):
+    return write_small_records(validation_share=0.2)
+
+
+# At this rate the later epochs are worse than the first ones.
+WILD = {"epochs": 6, "recipe": "lamb", "scale_learning_rate": "none", "keep": "best", "patience": 2}
+
+
+@pytest.fixture(scope="module")
+def best(divided_records, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("selection") / "best"
+    return folder, run(divided_records, folder, **WILD)
+
+
+@pytest.mark.slow
+def test_the_best_epochs_weights_are_evaluated_and_saved(best, divided_records):
+    folder, record = best
+    figures = read_metrics(folder / METRICS_NAME)
+    assert record["kept_epoch"] == best_epoch(figures) < len(figures)
+    assert record["ended"] == ended(figures, 6)
+    kept = figures[record["kept_epoch"] - 1]
+    for name in ("val_accuracy", "val_loss", "validation_accuracy", "validation_loss"):
+        assert record[name] == kept[name]
+    facts = json.loads((folder / EVALUATION_NAME).read_text())
+    assert facts["accuracy"] == pytest.approx(record["val_accuracy"], abs=1e-6)
+    model = keras.saving.load_model(folder / training.MODEL_NAME, safe_mode=True)
+    model.compile(metrics=["accuracy"], loss="sparse_categorical_crossentropy")
+    held_out = Split.of_manifest(divided_records, read_manifest(divided_records), "validation")
+    stream = InputStream(held_out, global_batch_size=held_out.num_examples, seed=0)
+    measured = model.evaluate(stream.evaluation(), verbose=0, return_dict=True)
+    assert measured["accuracy"] == pytest.approx(record["validation_accuracy"], abs=1e-6)
+    assert load_file(folder / training.WEIGHTS_NAME).keys() == training.named_weights(model).keys()
+
+
+@pytest.mark.slow
+def test_a_resumed_run_keeps_the_best_so_far(best, divided_records, tmp_path, monkeypatch):
+    folder, record = best
+    from pipeline.training import loop
+
+    class Killed(Exception):
+        pass
+
+    def kill(row, epochs):
+        if row["epoch"] == record["kept_epoch"]:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_report", kill)
+        with pytest.raises(Killed):
+            run(divided_records, tmp_path / "killed", checkpoints=tmp_path / "checkpoints", **WILD)
+    resumed = run(divided_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints", **WILD)
+    assert resumed["epochs_restored"] == record["kept_epoch"] == resumed["kept_epoch"]
+    assert resumed["ended"] == record["ended"]
+    whole, other = ((path / training.WEIGHTS_NAME).read_bytes() for path in (folder, tmp_path / "resumed"))
+    assert whole == other
