@@ -9,7 +9,7 @@ from pipeline.config.refusal import in_range, one_of, refuse
 from pipeline.config.stage import MAX_SEED, StageSettings
 from pipeline.errors import SettingsError
 
-MODELS = ("baseline_cnn",)
+MODELS = ("baseline_cnn", "small_convnet")
 RECIPES = ("baseline", "onecycle", "lamb")
 DEVICES = ("auto", "cpu", "gpu", "tpu")
 CACHE = ("auto", "memory", "none")

@@ -2,6 +2,7 @@
 
     build.py          a network by its name in the settings
     baseline_cnn.py   the tutorials' network
+    small_convnet.py  for photographs of 96 to 192 pixels a side
     recipes.py        optimizer, schedule and loss by name
 
 Every network takes uint8 images and rescales them in its first layer, so that a saved model takes the pixels that lie

@@ -6,14 +6,18 @@ import keras
 
 from pipeline.errors import SettingsError
 from pipeline.networks.baseline_cnn import baseline_cnn
+from pipeline.networks.small_convnet import small_convnet
 
-# What three poolings leave a pixel of.
+# What three poolings leave a pixel of; below it no network here has anything to look at.
 MIN_IMAGE_SIDE = 8
 
 _POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
-NETWORKS: dict[str, Callable[[tuple[int, int, int], int], keras.Model]] = {"baseline_cnn": baseline_cnn}
+NETWORKS: dict[str, Callable[[tuple[int, int, int], int], keras.Model]] = {
+    "baseline_cnn": baseline_cnn,
+    "small_convnet": small_convnet,
+}
 
 
 def build_network(manifest: Mapping, name: str, precision: str) -> keras.Model:
@@ -41,7 +45,7 @@ def build_model(name: str, image_shape: tuple[int, int, int], num_labels: int) -
     """A new network: uint8 images (batch, height, width, channels) → float32 probabilities (batch, num_labels).
 
     Raises:
-        ValueError: the images are smaller than the network's three poolings allow.
+        ValueError: the images are smaller than the networks are made for.
     """
     if min(image_shape[:2]) < MIN_IMAGE_SIDE:
         raise ValueError(f"{name}: expected images of at least {MIN_IMAGE_SIDE} pixels a side, got {image_shape}")
