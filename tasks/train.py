@@ -18,7 +18,7 @@ from pipeline.errors import DamagedArtefactError, HardwareMismatchError
 from tasks import device
 from tasks.process import console
 from tasks.records import Records
-from tasks.settings import IntSetting, time_limit_setting
+from tasks.settings import FloatSetting, IntSetting, time_limit_setting
 from tasks.stage import Stage
 from tasks.storage import root_folder
 from tasks.target import ArtefactTarget
@@ -44,6 +44,9 @@ class Train(Stage):
     epochs = IntSetting(default=5, description="Passes over the train split.")
     global_batch_size = IntSetting(default=128, description="Examples per step over all replicas.")
     scale_learning_rate = luigi.Parameter(default="none", description="With the global batch: none, linear or sqrt.")
+    learning_rate = FloatSetting(default=-1.0, description="The recipe's, instead of its own; -1: its own.")
+    weight_decay = FloatSetting(default=-1.0, description="The same.")
+    label_smoothing = FloatSetting(default=-1.0, description="The same.")
     device = luigi.Parameter(default="auto", description="cpu, gpu, tpu, or auto.")
     # Once the device was there it has changed nothing, and where it was not the manifest says so (see why_again).
     on_mismatch = luigi.Parameter(

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pipeline.config.refusal import in_range, one_of, refuse
 from pipeline.config.stage import MAX_SEED, StageSettings
-from pipeline.config.training import DEVICES, MAX_GLOBAL_BATCH_SIZE, PRECISIONS, RECIPES
+from pipeline.config.training import DEVICES, MAX_GLOBAL_BATCH_SIZE, PRECISIONS, RECIPES, check_learning_rate
 
 # Each list of [Report], and the setting of [Train] it sweeps.
 SWEPT = {
@@ -15,6 +15,7 @@ SWEPT = {
     "seeds": "seed",
     "precisions": "precision",
     "recipes": "recipe",
+    "learning_rates": "learning_rate",
 }
 # Beyond it nothing is a regression.
 MAX_SIGMA = 1_000
@@ -31,6 +32,7 @@ class ReportSettings(StageSettings):
     seeds: tuple[int, ...] = ()
     precisions: tuple[str, ...] = ()
     recipes: tuple[str, ...] = ()
+    learning_rates: tuple[float, ...] = ()
     min_val_accuracy: float = 0.0
     max_regression_sigma: float = 0.0
 
@@ -42,6 +44,10 @@ class ReportSettings(StageSettings):
         for name, low, high in (("global_batch_sizes", 1, MAX_GLOBAL_BATCH_SIZE), ("seeds", 0, MAX_SEED)):
             for value in getattr(self, name):
                 in_range("Report", name, value, low, high)
+        for value in self.learning_rates:
+            check_learning_rate("Report", "learning_rates", value)
+        # JSON has 1 and 1.0 for the same rate, a fingerprint has not.
+        object.__setattr__(self, "learning_rates", tuple(map(float, self.learning_rates)))
         for name, high in (("min_val_accuracy", 1), ("max_regression_sigma", MAX_SIGMA)):
             value = getattr(self, name)
             # Not a number compares false with everything.

@@ -10,6 +10,6 @@ in the records, and ends in float32 probabilities whatever precision it computes
 """
 
 from pipeline.networks.build import NETWORKS, build_model, build_network
-from pipeline.networks.recipes import RECIPES, make_loss, make_optimizer
+from pipeline.networks.recipes import RECIPES, find_recipe, make_loss, make_optimizer
 
-__all__ = ["NETWORKS", "RECIPES", "build_model", "build_network", "make_loss", "make_optimizer"]
+__all__ = ["NETWORKS", "RECIPES", "build_model", "build_network", "find_recipe", "make_loss", "make_optimizer"]

@@ -22,7 +22,8 @@ from pipeline.runs.untrusted import Count, Figure, Object, Untrusted, checked, r
 RECORD_NAME = "run.json"
 
 #: 1: records without the field. 2: `segments`, `cache`, `replicas` and what else is marked; figures are never NaN.
-SCHEMA_VERSION = 2
+#: 3: what overrides a recipe.
+SCHEMA_VERSION = 3
 
 FINISHED, SKIPPED = "finished", "skipped"
 
@@ -52,6 +53,7 @@ class About:
 _IDENTITY = About(part="identity", repeated=True)
 _SETTING = About(part="setting")
 _COMPARED_SETTING = About(part="setting", compared=True)
+_SETTING_OF_3 = About(part="setting", compared=True, since=3)
 _DATA = About(part="data")
 _HARDWARE = About(part="hardware")
 _COMPUTATION = About(part="computation")
@@ -138,6 +140,10 @@ class RunRecord(Untrusted):
     epochs: Annotated[Count, _COMPARED_SETTING]
     global_batch_size: Annotated[Count, _COMPARED_SETTING]
     scale_learning_rate: Annotated[str, _COMPARED_SETTING] = "none"
+    # -1: the recipe's own.
+    learning_rate: Annotated[float, _SETTING_OF_3] = -1.0
+    weight_decay: Annotated[float, _SETTING_OF_3] = -1.0
+    label_smoothing: Annotated[float, _SETTING_OF_3] = -1.0
     seed: Annotated[Count, About(part="setting", repeated=True)]
     requested_device: Annotated[str, _SETTING]
     # Once the device was there it has changed nothing.

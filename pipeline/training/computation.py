@@ -15,7 +15,7 @@ import tensorflow as tf
 from pipeline import hardware, machine
 from pipeline.config import TrainSettings
 from pipeline.hardware import Placement
-from pipeline.networks import build_network, make_loss, make_optimizer
+from pipeline.networks import build_network, find_recipe, make_loss, make_optimizer
 
 # Large enough that the cost of calling an execution vanishes, small enough that Ctrl-C is answered in a second.
 STEPS_PER_EXECUTION = 32
@@ -58,22 +58,27 @@ def compiled_model(
     Raises:
         SettingsError: the network does not take the records' images.
     """
+    recipe = find_recipe(settings.recipe, **settings.overrides())
     keras.utils.clear_session()
     keras.utils.set_random_seed(settings.seed)
     with strategy.scope():
         model = build_network(manifest, settings.model, computation.precision)
         model.compile(
             optimizer=make_optimizer(
-                settings.recipe,
+                recipe,
                 total_steps=steps * settings.epochs,
                 global_batch_size=settings.global_batch_size,
                 scale_learning_rate=settings.scale_learning_rate,
             ),
-            loss=make_loss(settings.recipe),
+            loss=make_loss(recipe),
             metrics=["accuracy"],
             jit_compile=computation.jit_compile,
             steps_per_execution=min(computation.steps_per_execution, steps),
         )
+        # Not those that a decay would only shift: biases, and what a normalisation multiplies by.
+        if "weight_decay" in settings.overrides():
+            vectors = [variable for variable in model.trainable_variables if len(variable.shape) < 2]
+            model.optimizer.exclude_from_weight_decay(vectors)
         # Here and not in the first step: its variables are then called the same in a run that is gone on with.
         model.optimizer.build(model.trainable_variables)
     return model

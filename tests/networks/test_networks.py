@@ -49,7 +49,9 @@ def test_the_small_convnet_tells_stripes_by_their_direction():
     images = np.stack([np.broadcast_to(stripes[:, None] if label else stripes, (96, 96)) for label in labels])
     images = (images[..., None] + rng.integers(-30, 30, (32, 96, 96, 3))).astype(np.uint8)
     model = build_model("small_convnet", (96, 96, 3), 2)
-    optimizer = recipes.make_optimizer("onecycle", total_steps=30, global_batch_size=16, scale_learning_rate="none")
-    model.compile(optimizer, recipes.make_loss("onecycle"), metrics=["accuracy"])
+    optimizer = recipes.make_optimizer(
+        recipes.RECIPES["onecycle"], total_steps=30, global_batch_size=16, scale_learning_rate="none"
+    )
+    model.compile(optimizer, recipes.make_loss(recipes.RECIPES["onecycle"]), metrics=["accuracy"])
     model.fit(images, labels, batch_size=16, epochs=15, verbose=0)
     assert model.evaluate(images, labels, verbose=0)[1] == 1

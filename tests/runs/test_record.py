@@ -71,8 +71,7 @@ def test_a_new_setting_is_a_hyper_parameter_in_tensorboard(wider, tmp_path):
     from pipeline.training.summaries import TENSORBOARD_NAME, Summaries
 
     with Summaries(tmp_path) as summaries:
-        summaries.write_run(RUN | {"scale_learning_rate": "none", "replicas": 1, "cache": "auto", "dropout": 0.25,
-                                   "on_mismatch": "fail"}, [], np.zeros((0, 1, 1, 3), np.uint8))  # fmt: skip
+        summaries.write_run(Wider(**RUN, dropout=0.25).model_dump(), [], np.zeros((0, 1, 1, 3), np.uint8))
     events = (tmp_path / TENSORBOARD_NAME).glob("events*")
     assert any("dropout" in str(event) for path in events for event in EventFileLoader(str(path)).Load())
 

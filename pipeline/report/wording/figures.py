@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.report.wording.formats import NO_FIGURE, megabytes, moment, number, percent, plain, plural
+from pipeline.report.wording.runs import network_and_recipe
 
 EPOCH_HEADINGS = (
     "epoch",
@@ -34,7 +35,7 @@ def tiles(run: Mapping[str, Any]) -> list[tuple[str, str]]:
 def circumstances(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The rest of what one would need to repeat a run: (what, value)."""
     return [
-        ("Model / recipe", f"{plain(run['model'])} / {plain(run['recipe'])}"),
+        ("Model / recipe", network_and_recipe(run)),
         ("Global batch", f"{number(run['global_batch_size'])} images over {plural(run['num_replicas'], 'replica')}"),
         ("Seed", plain(run["seed"])),
         ("Test loss", number(run["val_loss"], 4)),
