@@ -13,7 +13,7 @@ import luigi
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import discard, read_manifest
-from pipeline.config import TrainSettings, check_keras_backend, refuse
+from pipeline.config import TrainSettings, check_keras_backend, own_modules, refuse
 from pipeline.errors import DamagedArtefactError, HardwareMismatchError
 from tasks import device
 from tasks.process import console
@@ -39,8 +39,10 @@ class Train(Stage):
     resources = {"accelerator": 1}
 
     # What was requested is part of a run, beside what was effective.
-    model = luigi.Parameter(default="baseline_cnn", description="Network.")
-    recipe = luigi.Parameter(default="onecycle", description="Optimizer and schedule: baseline or onecycle.")
+    model = luigi.Parameter(default="baseline_cnn", description="Network: a name, or module:function of your own.")
+    recipe = luigi.Parameter(
+        default="onecycle", description="Optimizer and schedule: a name, or module:function of your own."
+    )
     epochs = IntSetting(default=5, description="Passes over the train split.")
     global_batch_size = IntSetting(default=128, description="Examples per step over all replicas.")
     scale_learning_rate = luigi.Parameter(default="none", description="With the global batch: none, linear or sqrt.")
@@ -88,9 +90,14 @@ class Train(Stage):
         """The records' fingerprint."""
         return {"records": self.requires().output().expected}
 
+    def own_modules(self) -> tuple[str, ...]:
+        """Those of a network or a recipe of one's own."""
+        return own_modules(self.model, self.recipe)
+
     def label(self) -> str:
         """The network."""
-        return self.model
+        # What copies files to other machines takes what precedes a colon for a host.
+        return self.model.replace(":", ".")
 
     def bytes_needed(self) -> int:
         """Measured on the baseline CNN: 2 MB of weights in two files and logs, two checkpoints of 3 MB at a time."""

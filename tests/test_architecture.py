@@ -15,13 +15,14 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 # Each module or package of pipeline may import those of ours that are named.
 LEAVES = {
-    *(f"config/{name}" for name in ("data", "refusal", "report", "stage", "storage", "training")),
+    *(f"config/{name}" for name in ("data", "own_code", "refusal", "report", "stage", "storage", "training")),
     "errors",
     "installed",
     "progress",
     "artefacts/fingerprint",
     "artefacts/layout",
     "artefacts/manifest",
+    "artefacts/own_code",
     "artefacts/space",
     "artefacts/staleness",
     "artefacts/syntax",
@@ -45,7 +46,7 @@ DIRECTION = {
     "records": {"config", "records"},
     "shards": {"config", "errors", "progress", "records", "shards", "sources"},
     "stream": {"errors", "machine", "records"},
-    "networks": {"errors", "networks"},
+    "networks": {"errors", "installed", "networks"},
     "hardware": {"config", "errors", "hardware", "machine"},
     "training": {
         "artefacts",
@@ -60,7 +61,7 @@ DIRECTION = {
         "training",
     },
     # What verifies an artefact reads it as the stream does.
-    "artefacts": {"artefacts", "errors", "records", "stream"},
+    "artefacts": {"artefacts", "errors", "installed", "records", "stream"},
     "runs": {"artefacts", "errors", "networks", "runs", "stream"},
     "report": {"artefacts", "errors", "report", "runs"},
 }
@@ -90,6 +91,7 @@ HEAVY = {
     "artefacts/verify": {"tensorflow"},
     "runs/export": {"tensorflow", "keras", "ai_edge_litert"},
     "runs/tracking": {"mlflow"},
+    "runs/trained": {"keras"},
     "records/example": {"tensorflow"},
     "records/fixed": {"tensorflow"},
     "records/images": {"tensorflow"},

@@ -4,9 +4,17 @@ import itertools
 from dataclasses import dataclass
 from typing import ClassVar
 
+from pipeline.config.own_code import one_of_or_own
 from pipeline.config.refusal import in_range, one_of, refuse
 from pipeline.config.stage import MAX_SEED, StageSettings
-from pipeline.config.training import DEVICES, MAX_GLOBAL_BATCH_SIZE, PRECISIONS, RECIPES, check_learning_rate
+from pipeline.config.training import (
+    DEVICES,
+    MAX_GLOBAL_BATCH_SIZE,
+    OWN_RECIPE,
+    PRECISIONS,
+    RECIPES,
+    check_learning_rate,
+)
 
 # Each list of [Report], and the setting of [Train] it sweeps.
 SWEPT = {
@@ -38,12 +46,14 @@ class ReportSettings(StageSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, choices in (("devices", DEVICES), ("precisions", PRECISIONS), ("recipes", RECIPES)):
+        for name, choices in (("devices", DEVICES), ("precisions", PRECISIONS)):
             for value in getattr(self, name):
                 one_of("Report", name, choices, value)
         for name, low, high in (("global_batch_sizes", 1, MAX_GLOBAL_BATCH_SIZE), ("seeds", 0, MAX_SEED)):
             for value in getattr(self, name):
                 in_range("Report", name, value, low, high)
+        for value in self.recipes:
+            one_of_or_own("Report", "recipes", RECIPES, value, OWN_RECIPE)
         for value in self.learning_rates:
             check_learning_rate("Report", "learning_rates", value)
         # JSON has 1 and 1.0 for the same rate, a fingerprint has not.

@@ -5,12 +5,15 @@ import urllib.parse
 from dataclasses import dataclass
 from typing import ClassVar
 
+from pipeline.config.own_code import one_of_or_own
 from pipeline.config.refusal import in_range, one_of, refuse
 from pipeline.config.stage import MAX_SEED, StageSettings
 from pipeline.errors import SettingsError
 
 MODELS = ("baseline_cnn", "small_convnet")
 RECIPES = ("baseline", "onecycle", "lamb")
+# How functions of one's own are given instead.
+OWN_MODEL, OWN_RECIPE = "my_package.networks:build", "my_package.recipes:recipe"
 DEVICES = ("auto", "cpu", "gpu", "tpu")
 CACHE = ("auto", "memory", "none")
 ON_MISMATCH = ("fail", "fallback", "skip")
@@ -56,8 +59,8 @@ class TrainSettings(StageSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of("Train", "model", MODELS, self.model)
-        one_of("Train", "recipe", RECIPES, self.recipe)
+        one_of_or_own("Train", "model", MODELS, self.model, OWN_MODEL)
+        one_of_or_own("Train", "recipe", RECIPES, self.recipe, OWN_RECIPE)
         in_range("Train", "epochs", self.epochs, 1, 100_000)
         in_range("Train", "global_batch_size", self.global_batch_size, 1, MAX_GLOBAL_BATCH_SIZE)
         one_of("Train", "scale_learning_rate", SCALE_LEARNING_RATE, self.scale_learning_rate)

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from pipeline.errors import SettingsError
+from pipeline.networks.outputs import LOGITS, PROBABILITIES, LogitsCrossentropy
 
 # The global batch the rates below were chosen for.
 REFERENCE_BATCH_SIZE = 128
@@ -29,11 +30,6 @@ class Recipe:
     optimizer: Callable[[int, float], keras.optimizers.Optimizer]
     label_smoothing: float = 0.0
     learning_rate: float | None = None
-
-
-def find_recipe(name: str, **overrides: float) -> Recipe:
-    """The recipe that the settings call by this name, with what they override; see ``overridden``."""
-    return overridden(RECIPES[name], **overrides)
 
 
 def overridden(
@@ -69,9 +65,11 @@ def make_optimizer(
     return recipe.optimizer(total_steps, scale)
 
 
-def make_loss(recipe: Recipe) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """The recipe's loss: (int labels (batch,), probabilities (batch, num_labels)) → float32 (batch,)."""
+def make_loss(recipe: Recipe, kind: str = PROBABILITIES) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+    """The recipe's loss: (int labels (batch,), outputs of this kind (batch, num_labels)) → float32 (batch,)."""
     smoothing = recipe.label_smoothing
+    if kind == LOGITS:
+        return LogitsCrossentropy(smoothing)
     if not smoothing:
         return keras.losses.sparse_categorical_crossentropy
 

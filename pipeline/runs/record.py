@@ -22,7 +22,7 @@ from pipeline.runs.untrusted import Count, Figure, Object, Untrusted, checked, r
 RECORD_NAME = "run.json"
 
 #: 1: records without the field. 2: `segments`, `cache`, `replicas` and what else is marked; figures are never NaN.
-#: 3: what overrides a recipe.
+#: 3: what overrides a recipe, networks that give logits.
 SCHEMA_VERSION = 3
 
 FINISHED, SKIPPED = "finished", "skipped"
@@ -172,6 +172,8 @@ class RunRecord(Untrusted):
     jit_compile: Annotated[bool, _COMPUTATION]
     steps_per_epoch: Annotated[Count | None, _COMPUTATION] = None
     steps_per_execution: Annotated[Count | None, _COMPUTATION] = None
+    # What the network gives; figures are those of probabilities in either case.
+    outputs: Annotated[Literal["probabilities", "logits"], About(part="computation", since=3)] = "probabilities"
     input_in_memory: Annotated[bool | None, _COMPUTATION] = None
 
     device_verified: Annotated[bool, About(part="evidence")]

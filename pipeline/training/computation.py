@@ -15,7 +15,7 @@ import tensorflow as tf
 from pipeline import hardware, machine
 from pipeline.config import TrainSettings
 from pipeline.hardware import Placement
-from pipeline.networks import build_network, find_recipe, make_loss, make_optimizer
+from pipeline.networks import PROBABILITIES, build_network, find_recipe, make_loss, make_optimizer
 
 # Large enough that the cost of calling an execution vanishes, small enough that Ctrl-C is answered in a second.
 STEPS_PER_EXECUTION = 32
@@ -51,9 +51,17 @@ def by_rule(settings: TrainSettings, placement: Placement) -> Computation:
 
 
 def compiled_model(
-    manifest: Mapping, settings: TrainSettings, strategy: tf.distribute.Strategy, computation: Computation, steps: int
+    manifest: Mapping,
+    settings: TrainSettings,
+    strategy: tf.distribute.Strategy,
+    computation: Computation,
+    steps: int,
+    *,
+    outputs: str = PROBABILITIES,
 ) -> keras.Model:
     """A new network of seeded weights in the strategy's scope, compiled for ``steps`` steps an epoch.
+
+    ``outputs`` is what it gives, "logits" or "probabilities".
 
     Raises:
         SettingsError: the network does not take the records' images.
@@ -70,7 +78,7 @@ def compiled_model(
                 global_batch_size=settings.global_batch_size,
                 scale_learning_rate=settings.scale_learning_rate,
             ),
-            loss=make_loss(recipe),
+            loss=make_loss(recipe, outputs),
             metrics=["accuracy"],
             jit_compile=computation.jit_compile,
             steps_per_execution=min(computation.steps_per_execution, steps),
@@ -97,7 +105,18 @@ def warn_of_memory(model: keras.Model, global_batch_size: int, placement: Placem
 
 def step_bytes(model: keras.Model, examples: int) -> int:
     """About what a step of training on so many examples takes, weights and the batch itself left out."""
-    activations = sum(
-        math.prod(layer.output.shape[1:]) * tf.as_dtype(layer.compute_dtype).size for layer in model.layers
-    )
+    activations = sum(map(_bytes_put_out, model.layers))
     return int(_STEP_BYTES_PER_ACTIVATION_BYTE * activations * examples)
+
+
+def _bytes_put_out(layer: keras.Layer) -> int:
+    """What a layer puts out for one example; 0 where that is not known before it runs."""
+    if isinstance(layer, keras.Model):
+        return sum(map(_bytes_put_out, layer.layers))
+    try:
+        outputs = keras.tree.flatten(layer.output)
+    # Of a model that is a class of its own, and of a layer that is called more than once.
+    except (AttributeError, ValueError):
+        return 0
+    sizes = [math.prod(output.shape[1:]) for output in outputs if None not in output.shape[1:]]
+    return sum(sizes) * tf.as_dtype(layer.compute_dtype).size

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from pipeline.errors import SettingsError
-from pipeline.networks import recipes
+from pipeline.networks import find_recipe, recipes
 
 
 @pytest.mark.parametrize(("how", "factor"), [("none", 1), ("linear", 4), ("sqrt", 2)])
@@ -23,7 +23,7 @@ def test_a_recipe_says_its_own_highest_learning_rate(name):
 
 @pytest.mark.parametrize("name", recipes.RECIPES)
 def test_an_override_takes_the_place_of_the_recipes_own(name):
-    recipe = recipes.find_recipe(name, learning_rate=0.02, weight_decay=0.1, label_smoothing=0.3)
+    recipe = find_recipe(name, learning_rate=0.02, weight_decay=0.1, label_smoothing=0.3)
     optimizer = _optimizer(recipe)
     assert _peak(optimizer) == pytest.approx(0.02, rel=0.01)
     assert optimizer.weight_decay == 0.1
@@ -31,9 +31,9 @@ def test_an_override_takes_the_place_of_the_recipes_own(name):
 
 
 def test_nothing_overridden_is_the_recipe_itself():
-    assert recipes.find_recipe("onecycle") is recipes.RECIPES["onecycle"]
-    assert _optimizer(recipes.find_recipe("onecycle", weight_decay=0.0)).weight_decay is None
-    assert recipes.find_recipe("onecycle", label_smoothing=0.0).label_smoothing == 0
+    assert find_recipe("onecycle") is recipes.RECIPES["onecycle"]
+    assert _optimizer(find_recipe("onecycle", weight_decay=0.0)).weight_decay is None
+    assert find_recipe("onecycle", label_smoothing=0.0).label_smoothing == 0
 
 
 def test_the_rate_of_a_recipe_of_unknown_schedule_is_not_overridden():

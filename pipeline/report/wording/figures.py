@@ -36,6 +36,7 @@ def circumstances(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The rest of what one would need to repeat a run: (what, value)."""
     return [
         ("Model / recipe", network_and_recipe(run)),
+        *_beyond_ours(run),
         ("Global batch", f"{number(run['global_batch_size'])} images over {plural(run['num_replicas'], 'replica')}"),
         ("Seed", plain(run["seed"])),
         ("Test loss", number(run["val_loss"], 4)),
@@ -44,6 +45,14 @@ def circumstances(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Fingerprint", plain(run["fingerprint"])),
         ("Peak memory", f"host {megabytes(run['peak_host_bytes'])}, device {megabytes(run['peak_device_bytes'])}"),
     ]
+
+
+def _beyond_ours(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What is said only where a run differs in it from one of a network and a recipe of ours."""
+    facts = []
+    if run["outputs"] == "logits":
+        facts.append(("Network gives", "logits; probabilities are their softmax"))
+    return facts
 
 
 def epoch_rows(epochs: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
