@@ -1,13 +1,27 @@
-"""Installed: whether a module is there and has a name, found out without importing it.
+"""Installed: whether a module is there, has a name and is local, found out without importing it.
 
-A setting may name a class of a library that takes seconds to import. Asked by ``config.py``, beside the data's way.
+A setting may name a class of a library that takes seconds to import, or a function of the user's own. Beside the
+data's way.
 """
 
 import ast
 import importlib.machinery
 import importlib.util
+import sysconfig
 from collections.abc import Iterator, Set
 from pathlib import Path
+
+_INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_PACKAGES = frozenset({"site-packages", "dist-packages"})
+
+
+def is_local(path: Path) -> bool:
+    """Whether a file of code is neither part of an installed distribution nor of the standard library.
+
+    One that is installed in place, to be edited, is local.
+    """
+    path = path.resolve()
+    return not _PACKAGES & set(path.parts) and not any(path.is_relative_to(folder) for folder in _INSTALLED)
 
 
 def find_module(module: str) -> importlib.machinery.ModuleSpec | None:

@@ -3,9 +3,14 @@
 Importing this package loads ``config.ini`` from the project's folder, then ``central.ini`` where the environment says
 ``TENSORCRAFT_SCHEDULER=central`` (on port ``TENSORCRAFT_SCHEDULER_PORT``, or 8082). A file named by
 ``LUIGI_CONFIG_PATH`` is read after them and wins.
+
+The working directory and the project's folder become places to import from, after all others: a network or a recipe of
+one's own may lie in either ([Train] model), however Luigi was started.
 """
 
+import contextlib
 import os
+import sys
 import warnings
 from pathlib import Path
 
@@ -28,6 +33,10 @@ import luigi.configuration  # noqa: E402
 warnings.filterwarnings("ignore", message='Parameter ".+" with value "None" is not of type string')
 
 PROJECT_FOLDER = Path(__file__).resolve().parent.parent
+
+with contextlib.suppress(FileNotFoundError):
+    sys.path.append(os.getcwd())
+sys.path.append(str(PROJECT_FOLDER))
 
 luigi.configuration.add_config_path(str(PROJECT_FOLDER / "config.ini"))
 if os.environ.get("TENSORCRAFT_SCHEDULER") == "central":

@@ -39,6 +39,7 @@ class Report(Stage):
     seeds = _swept("seeds", "[0,1,2]")
     precisions = _swept("precisions", '["float32","bfloat16"]')
     recipes = _swept("recipes", '["baseline","onecycle"]')
+    learning_rates = _swept("learning_rates", "[0.001,0.005]")
     min_val_accuracy = FloatSetting(default=0.0, description="Demanded of the runs asked for, from 0 to 1; 0: none.")
     max_regression_sigma = FloatSetting(default=0.0, description="Fall of accuracy allowed, in deviations; 0: any.")
     time_limit_seconds = time_limit_setting()

@@ -104,9 +104,13 @@ class Stage(luigi.Task):
         return {
             "settings": dict(self.shaping_settings()),
             "upstream": self.upstream(),
-            "code": code_digests(self.entry),
+            "code": code_digests(self.entry, self.own_modules()),
             "packages": package_versions(self.packages),
         }
+
+    def own_modules(self) -> tuple[str, ...]:
+        """Modules of the user's that the settings name: their code is part of the identity as ours is."""
+        return ()
 
     def output(self) -> ArtefactTarget:
         """The artefact of the present identity."""

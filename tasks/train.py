@@ -13,12 +13,12 @@ import luigi
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import discard, read_manifest
-from pipeline.config import TrainSettings, check_keras_backend, refuse, refuse_without_validation
+from pipeline.config import TrainSettings, check_keras_backend, own_modules, refuse, refuse_without_validation
 from pipeline.errors import DamagedArtefactError, HardwareMismatchError
 from tasks import device
 from tasks.process import console
 from tasks.records import Records
-from tasks.settings import AugmentSetting, IntSetting, time_limit_setting
+from tasks.settings import AugmentSetting, FloatSetting, IntSetting, time_limit_setting
 from tasks.stage import Stage
 from tasks.storage import root_folder
 from tasks.target import ArtefactTarget
@@ -39,14 +39,19 @@ class Train(Stage):
     resources = {"accelerator": 1}
 
     # What was requested is part of a run, beside what was effective.
-    model = luigi.Parameter(default="baseline_cnn", description="Network.")
-    recipe = luigi.Parameter(default="onecycle", description="Optimizer and schedule: baseline or onecycle.")
+    model = luigi.Parameter(default="baseline_cnn", description="Network: a name, or module:function of your own.")
+    recipe = luigi.Parameter(
+        default="onecycle", description="Optimizer and schedule: a name, or module:function of your own."
+    )
     epochs = IntSetting(default=5, description="Passes over the train split.")
     global_batch_size = IntSetting(default=128, description="Examples per step over all replicas.")
     scale_learning_rate = luigi.Parameter(default="none", description="With the global batch: none, linear or sqrt.")
     augment = AugmentSetting(default="", description="Changes of the images trained on, as in: flip, crop:4.")
     keep = luigi.Parameter(default="last", description="The weights of which epoch: last, or best on validation.")
     patience = IntSetting(default=0, description="Epochs without a better one before training ends; 0: none.")
+    learning_rate = FloatSetting(default=-1.0, description="The recipe's, instead of its own; -1: its own.")
+    weight_decay = FloatSetting(default=-1.0, description="The same.")
+    label_smoothing = FloatSetting(default=-1.0, description="The same.")
     device = luigi.Parameter(default="auto", description="cpu, gpu, tpu, or auto.")
     # Once the device was there it has changed nothing, and where it was not the manifest says so (see why_again).
     on_mismatch = luigi.Parameter(
@@ -91,9 +96,14 @@ class Train(Stage):
         """The records' fingerprint."""
         return {"records": self.requires().output().expected}
 
+    def own_modules(self) -> tuple[str, ...]:
+        """Those of a network or a recipe of one's own."""
+        return own_modules(self.model, self.recipe)
+
     def label(self) -> str:
         """The network."""
-        return self.model
+        # What copies files to other machines takes what precedes a colon for a host.
+        return self.model.replace(":", ".")
 
     def bytes_needed(self) -> int:
         """Measured on the baseline CNN: 2 MB of weights in two files and logs, two checkpoints of 3 MB at a time."""

@@ -15,13 +15,17 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 # Each module or package of pipeline may import those of ours that are named.
 LEAVES = {
-    *(f"config/{name}" for name in ("augment", "data", "refusal", "report", "stage", "storage", "training")),
+    *(
+        f"config/{name}"
+        for name in ("augment", "data", "own_code", "refusal", "report", "stage", "storage", "training")
+    ),
     "errors",
     "installed",
     "progress",
     "artefacts/fingerprint",
     "artefacts/layout",
     "artefacts/manifest",
+    "artefacts/own_code",
     "artefacts/space",
     "artefacts/staleness",
     "artefacts/syntax",
@@ -46,7 +50,7 @@ DIRECTION = {
     "shards": {"config", "errors", "progress", "records", "shards", "sources"},
     "augmentation": {"augmentation", "config"},
     "stream": {"augmentation", "errors", "machine", "records"},
-    "networks": {"errors", "networks"},
+    "networks": {"errors", "installed", "networks"},
     "hardware": {"config", "errors", "hardware", "machine"},
     "training": {
         "artefacts",
@@ -62,7 +66,7 @@ DIRECTION = {
         "training",
     },
     # What verifies an artefact reads it as the stream does.
-    "artefacts": {"artefacts", "errors", "records", "stream"},
+    "artefacts": {"artefacts", "errors", "installed", "records", "stream"},
     "runs": {"artefacts", "errors", "networks", "runs", "stream"},
     "report": {"artefacts", "errors", "report", "runs"},
     "predict": {"config", "records", "shards", "sources"},
@@ -104,6 +108,7 @@ HEAVY = {
     "artefacts/verify": {"tensorflow"},
     "runs/export": {"tensorflow", "keras", "ai_edge_litert"},
     "runs/tracking": {"mlflow"},
+    "runs/trained": {"keras"},
     "records/example": {"tensorflow"},
     "records/fixed": {"tensorflow"},
     "records/images": {"tensorflow"},

@@ -23,6 +23,15 @@ from pipeline.errors import SettingsError
         (lambda: TrainSettings(epochs=0), ["[Train] epochs", "got 0", "--Train-epochs"]),
         (lambda: TrainSettings(model="baseline_cn"), ["[Train] model", "'baseline_cn'", "'baseline_cnn'"]),
         (lambda: TrainSettings(recipe="sgd"), ["[Train] recipe", "baseline, onecycle", "'sgd'"]),
+        (
+            lambda: TrainSettings(learning_rate=0.0),
+            ["[Train] learning_rate: expected a number above 0", "-1, the recipe's"],
+        ),
+        (lambda: TrainSettings(learning_rate=float("nan")), ["[Train] learning_rate", "got nan"]),
+        (lambda: TrainSettings(weight_decay=-0.1), ["[Train] weight_decay: expected a number from 0", "got -0.1"]),
+        (lambda: TrainSettings(label_smoothing=1.0), ["[Train] label_smoothing", "not including 1", "got 1.0"]),
+        (lambda: ReportSettings(learning_rates=(0.1, -2)), ["[Report] learning_rates", "got -2"]),
+        (lambda: ReportSettings(learning_rates=("0.1",)), ["[Report] learning_rates", "got '0.1'"]),
         (lambda: TrainSettings(device="cuda"), ["[Train] device", "auto, cpu, gpu, tpu"]),
         (lambda: TrainSettings(precision="float16"), ["[Train] precision"]),
         (lambda: TrainSettings(device="tpu", replicas=2), ["[Train] replicas: expected 1 on tpu", "got 2"]),
@@ -134,6 +143,11 @@ def test_lists_come_to_their_product_each_run_once_in_the_order_asked():
         {"device": "cpu", "seed": 1},
         {"device": "cpu", "seed": 0},
     ]
+
+
+def test_a_learning_rate_is_one_setting_however_it_is_written():
+    assert ReportSettings(learning_rates=(1, 0.5)).combinations() == [{"learning_rate": 1.0}, {"learning_rate": 0.5}]
+    assert [type(one["learning_rate"]) for one in ReportSettings(learning_rates=(1,)).combinations()] == [float]
 
 
 def test_without_lists_there_is_one_run_of_the_settings_of_train():

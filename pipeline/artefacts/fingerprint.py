@@ -15,10 +15,11 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from pipeline.artefacts.own_code import read_own_module
 from pipeline.artefacts.syntax import definition_digests
 
 # They check, name and publish artefacts but cannot change a byte of what a stage computes.
@@ -29,6 +30,7 @@ BOOKKEEPING = frozenset(
         "artefacts.exchange",
         "artefacts.fingerprint",
         "artefacts.manifest",
+        "artefacts.own_code",
         "artefacts.space",
         "artefacts.staleness",
         "artefacts.verified",
@@ -63,21 +65,32 @@ def package_versions(names: Iterable[str]) -> dict[str, str]:
     return {name: _installed_version(name) for name in names}
 
 
-def code_digests(entry: str) -> dict[str, dict[str, str]]:
+def code_digests(entry: str, own: Sequence[str] = ()) -> dict[str, dict[str, str]]:
     """Module → top-level definition → digest, for ``entry`` and every module of ``pipeline`` it reaches.
 
     ``entry`` is a dotted module name such as ``"pipeline.shards"``. Statements outside any function or class are
-    digested together under ``"<module>"``.
+    digested together under ``"<module>"``. ``own`` are modules of the user's, which count with what they import of
+    ``pipeline`` and locally (``own_code.py``).
     """
     found: dict[str, dict[str, str]] = {}
-    waiting = [entry]
+    waiting, packages = [entry, *own], frozenset(module.partition(".")[0] for module in own)
+    seen = set()
     while waiting:
         module = waiting.pop()
-        if module in found or _counts_not(module):
+        if module in seen:
             continue
-        found[module], imports = read_module(module)
-        waiting.extend(imports)
+        seen.add(module)
+        if read := _read(module, packages):
+            found[module], imports = read
+            waiting.extend(imports)
     return found
+
+
+def _read(module: str, packages: frozenset[str]) -> tuple[dict[str, str], tuple[str, ...]] | None:
+    if module.partition(".")[0] != "pipeline":
+        return read_own_module(module, packages)
+    # What own code imports may be a name in a module.
+    return None if _counts_not(module) or not _module_path(module).is_file() else read_module(module)
 
 
 def _counts_not(module: str) -> bool:

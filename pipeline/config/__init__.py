@@ -10,11 +10,13 @@ TensorFlow to be imported; a test holds each list against its implementation.
     augment.py    the operations of [Train] augment
     report.py     [Report]
     stage.py      what every stage has
+    own_code.py   functions of one's own as settings
     refusal.py    how a setting is refused
 """
 
 from pipeline.config.augment import parse_augment, spelled
 from pipeline.config.data import OF_FILES, ORIGINS, RUNNERS, RecordsSettings, SourceSettings
+from pipeline.config.own_code import is_own, own_modules
 from pipeline.config.refusal import closest, refuse
 from pipeline.config.report import SWEPT, ReportSettings
 from pipeline.config.storage import STAGES, ForceSettings, MetricsSettings, NotifySettings, StorageSettings
@@ -50,7 +52,9 @@ __all__ = [
     "TrainSettings",
     "check_keras_backend",
     "closest",
+    "is_own",
     "names_tpu",
+    "own_modules",
     "parse_augment",
     "refuse",
     "refuse_replicas",

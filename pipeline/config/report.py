@@ -4,9 +4,17 @@ import itertools
 from dataclasses import dataclass
 from typing import ClassVar
 
+from pipeline.config.own_code import one_of_or_own
 from pipeline.config.refusal import in_range, one_of, refuse
 from pipeline.config.stage import MAX_SEED, StageSettings
-from pipeline.config.training import DEVICES, MAX_GLOBAL_BATCH_SIZE, PRECISIONS, RECIPES
+from pipeline.config.training import (
+    DEVICES,
+    MAX_GLOBAL_BATCH_SIZE,
+    OWN_RECIPE,
+    PRECISIONS,
+    RECIPES,
+    check_learning_rate,
+)
 
 # Each list of [Report], and the setting of [Train] it sweeps.
 SWEPT = {
@@ -15,6 +23,7 @@ SWEPT = {
     "seeds": "seed",
     "precisions": "precision",
     "recipes": "recipe",
+    "learning_rates": "learning_rate",
 }
 # Beyond it nothing is a regression.
 MAX_SIGMA = 1_000
@@ -31,17 +40,24 @@ class ReportSettings(StageSettings):
     seeds: tuple[int, ...] = ()
     precisions: tuple[str, ...] = ()
     recipes: tuple[str, ...] = ()
+    learning_rates: tuple[float, ...] = ()
     min_val_accuracy: float = 0.0
     max_regression_sigma: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, choices in (("devices", DEVICES), ("precisions", PRECISIONS), ("recipes", RECIPES)):
+        for name, choices in (("devices", DEVICES), ("precisions", PRECISIONS)):
             for value in getattr(self, name):
                 one_of("Report", name, choices, value)
         for name, low, high in (("global_batch_sizes", 1, MAX_GLOBAL_BATCH_SIZE), ("seeds", 0, MAX_SEED)):
             for value in getattr(self, name):
                 in_range("Report", name, value, low, high)
+        for value in self.recipes:
+            one_of_or_own("Report", "recipes", RECIPES, value, OWN_RECIPE)
+        for value in self.learning_rates:
+            check_learning_rate("Report", "learning_rates", value)
+        # JSON has 1 and 1.0 for the same rate, a fingerprint has not.
+        object.__setattr__(self, "learning_rates", tuple(map(float, self.learning_rates)))
         for name, high in (("min_val_accuracy", 1), ("max_regression_sigma", MAX_SIGMA)):
             value = getattr(self, name)
             # Not a number compares false with everything.

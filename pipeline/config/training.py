@@ -7,16 +7,22 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pipeline.config.augment import parse_augment
+from pipeline.config.own_code import one_of_or_own
 from pipeline.config.refusal import in_range, one_of, refuse
 from pipeline.config.stage import MAX_SEED, StageSettings
 from pipeline.errors import SettingsError
 
-MODELS = ("baseline_cnn",)
+MODELS = ("baseline_cnn", "small_convnet")
 RECIPES = ("baseline", "onecycle", "lamb")
+# How functions of one's own are given instead.
+OWN_MODEL, OWN_RECIPE = "my_package.networks:build", "my_package.recipes:recipe"
 DEVICES = ("auto", "cpu", "gpu", "tpu")
 CACHE = ("auto", "memory", "none")
 ON_MISMATCH = ("fail", "fallback", "skip")
 SCALE_LEARNING_RATE = ("none", "linear", "sqrt")
+# Of learning_rate, weight_decay and label_smoothing: what the recipe has. 0 is a value of its own for two of them.
+OF_THE_RECIPE = -1.0
+MAX_LEARNING_RATE = 1_000
 PRECISIONS = ("auto", "float32", "bfloat16")
 KEEP = ("last", "best")
 JIT_COMPILE = ("auto", "true", "false")
@@ -42,6 +48,9 @@ class TrainSettings(StageSettings):
     augment: str = ""
     keep: str = "last"
     patience: int = 0
+    learning_rate: float = OF_THE_RECIPE
+    weight_decay: float = OF_THE_RECIPE
+    label_smoothing: float = OF_THE_RECIPE
     device: str = "auto"
     on_mismatch: str = "fail"
     replicas: int = 1
@@ -56,14 +65,20 @@ class TrainSettings(StageSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of("Train", "model", MODELS, self.model)
-        one_of("Train", "recipe", RECIPES, self.recipe)
+        one_of_or_own("Train", "model", MODELS, self.model, OWN_MODEL)
+        one_of_or_own("Train", "recipe", RECIPES, self.recipe, OWN_RECIPE)
         in_range("Train", "epochs", self.epochs, 1, 100_000)
         in_range("Train", "global_batch_size", self.global_batch_size, 1, MAX_GLOBAL_BATCH_SIZE)
         one_of("Train", "scale_learning_rate", SCALE_LEARNING_RATE, self.scale_learning_rate)
         parse_augment(self.augment)
         one_of("Train", "keep", KEEP, self.keep)
         in_range("Train", "patience", self.patience, 0, 100_000)
+        check_learning_rate("Train", "learning_rate", self.learning_rate)
+        for name in ("weight_decay", "label_smoothing"):
+            # Not a number compares false with everything.
+            if not (0 <= getattr(self, name) < 1 or getattr(self, name) == OF_THE_RECIPE):
+                expected = f"a number from 0 up to but not including 1, or {OF_THE_RECIPE:.0f}, the recipe's own"
+                refuse("Train", name, expected, getattr(self, name))
         one_of("Train", "device", DEVICES, self.device)
         one_of("Train", "on_mismatch", ON_MISMATCH, self.on_mismatch)
         in_range("Train", "replicas", self.replicas, 1, MAX_REPLICAS)
@@ -81,6 +96,11 @@ class TrainSettings(StageSettings):
         in_range("Train", "seed", self.seed, 0, MAX_SEED)
         in_range("Train", "profile_steps", self.profile_steps, 0, MAX_PROFILE_STEPS)
 
+    def overrides(self) -> dict[str, float]:
+        """Of the learning rate, the weight decay and the label smoothing those that are not the recipe's own."""
+        given = {name: getattr(self, name) for name in ("learning_rate", "weight_decay", "label_smoothing")}
+        return {name: value for name, value in given.items() if value != OF_THE_RECIPE}
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExportSettings(StageSettings):
@@ -93,6 +113,14 @@ class ExportSettings(StageSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         in_range("Export", "calibration_examples", self.calibration_examples, 1, 1_000_000)
+
+
+def check_learning_rate(section: str, name: str, got: float) -> None:
+    """Refuse what is neither a learning rate nor the recipe's own."""
+    is_number = isinstance(got, int | float) and not isinstance(got, bool)
+    if not is_number or not (0 < got <= MAX_LEARNING_RATE or got == OF_THE_RECIPE):
+        expected = f"a number above 0 and up to {MAX_LEARNING_RATE}, or {OF_THE_RECIPE:.0f}, the recipe's own"
+        refuse(section, name, expected, got)
 
 
 def check_keras_backend(backend: str) -> None:

@@ -1,19 +1,38 @@
-"""Networks by the name the settings call them (… → stream → training → …)."""
+"""Networks and recipes by the name the settings call them (… → stream → training → …)."""
 
+import logging
 from collections.abc import Callable, Mapping
 
 import keras
 
 from pipeline.errors import SettingsError
+from pipeline.networks import own
 from pipeline.networks.baseline_cnn import baseline_cnn
+from pipeline.networks.outputs import PROBABILITIES
+from pipeline.networks.recipes import RECIPES, Recipe, overridden
+from pipeline.networks.small_convnet import small_convnet
 
-# What three poolings leave a pixel of.
+# What three poolings leave a pixel of; below it no network here has anything to look at.
 MIN_IMAGE_SIDE = 8
+
+_logger = logging.getLogger(__name__)
 
 _POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
-NETWORKS: dict[str, Callable[[tuple[int, int, int], int], keras.Model]] = {"baseline_cnn": baseline_cnn}
+NETWORKS: dict[str, Callable[[tuple[int, int, int], int], keras.Model]] = {
+    "baseline_cnn": baseline_cnn,
+    "small_convnet": small_convnet,
+}
+
+
+def find_recipe(name: str, **overrides: float) -> Recipe:
+    """The recipe that the settings call by this name, with what they override; see ``overridden``.
+
+    Raises:
+        SettingsError: it is one of the user's own, and not what it has to be.
+    """
+    return overridden(own.load_recipe(name) if own.is_own(name) else RECIPES[name], **overrides)
 
 
 def build_network(manifest: Mapping, name: str, precision: str) -> keras.Model:
@@ -30,19 +49,43 @@ def build_network(manifest: Mapping, name: str, precision: str) -> keras.Model:
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(_POLICIES[precision])
     try:
-        return build_model(name, tuple(manifest["image"]["shape"]), len(manifest["label_names"]))
+        return build_model(name, *_task(manifest))
+    except SettingsError:
+        raise
     except ValueError as error:
         raise SettingsError(f"[Train] model: {error}. Choose another dataset or model.") from error
     finally:
         keras.config.set_dtype_policy(before)
 
 
+def kind_of_outputs(manifest: Mapping, name: str, precision: str) -> str:
+    """What a network gives, "logits" or "probabilities"; one of the user's own is built and looked at for it.
+
+    Raises:
+        SettingsError: a network of the user's own is not what it has to be.
+    """
+    if not own.is_own(name):
+        return PROBABILITIES
+    kind = own.examined(name, build_network(manifest, name, precision), *_task(manifest))
+    _logger.info("%s gives %s", name, kind)
+    return kind
+
+
+def _task(manifest: Mapping) -> tuple[tuple[int, int, int], int]:
+    """The shape of the records' images, and how many labels there are."""
+    return tuple(manifest["image"]["shape"]), len(manifest["label_names"])
+
+
 def build_model(name: str, image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
     """A new network: uint8 images (batch, height, width, channels) → float32 probabilities (batch, num_labels).
 
+    One of the user's own, ``module:function``, gives logits or probabilities; see ``kind_of_outputs``.
+
     Raises:
-        ValueError: the images are smaller than the network's three poolings allow.
+        ValueError: the images are smaller than the networks are made for.
     """
+    if own.is_own(name):
+        return own.build_own(name, image_shape, num_labels)
     if min(image_shape[:2]) < MIN_IMAGE_SIDE:
         raise ValueError(f"{name}: expected images of at least {MIN_IMAGE_SIDE} pixels a side, got {image_shape}")
     return NETWORKS[name](image_shape, num_labels)

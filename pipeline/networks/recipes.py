@@ -2,31 +2,74 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import keras
 import tensorflow as tf
 
+from pipeline.errors import SettingsError
+from pipeline.networks.outputs import LOGITS, PROBABILITIES, LogitsCrossentropy
+
 # The global batch the rates below were chosen for.
 REFERENCE_BATCH_SIZE = 128
 
+_BASELINE_RATE, _ONECYCLE_RATE, _LAMB_RATE = 1e-3, 5e-3, 1e-2
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a network is trained.
+
+    Attributes:
+        optimizer: a function of the number of updates and the factor on its learning rate.
+        label_smoothing: the share of each label that is spread over all labels (Szegedy et al. 2016).
+        learning_rate: the highest that the optimizer reaches at a factor of 1; None: the optimizer has one rate
+            throughout, which is it.
+    """
+
+    optimizer: Callable[[int, float], keras.optimizers.Optimizer]
+    label_smoothing: float = 0.0
+    learning_rate: float | None = None
+
+
+def overridden(
+    recipe: Recipe,
+    *,
+    learning_rate: float | None = None,
+    weight_decay: float | None = None,
+    label_smoothing: float | None = None,
+) -> Recipe:
+    """The recipe with other figures than its own; None: its own."""
+    if learning_rate is not None:
+        recipe = replace(recipe, optimizer=_at_rate(recipe, learning_rate), learning_rate=learning_rate)
+    if weight_decay is not None:
+        recipe = replace(recipe, optimizer=_decaying(recipe.optimizer, weight_decay))
+    if label_smoothing is not None:
+        recipe = replace(recipe, label_smoothing=label_smoothing)
+    return recipe
+
 
 def make_optimizer(
-    recipe: str, *, total_steps: int, global_batch_size: int, scale_learning_rate: str
+    recipe: Recipe, *, total_steps: int, global_batch_size: int, scale_learning_rate: str
 ) -> keras.optimizers.Optimizer:
     """The recipe's optimizer for ``total_steps`` updates.
 
     ``scale_learning_rate``: "linear" multiplies the rate by global_batch_size / 128 (Goyal et al. 2017), "sqrt" by its
     square root (Krizhevsky 2014, for LAMB You et al. 2020), "none" leaves it.
+
+    Raises:
+        SettingsError: another learning rate is asked for, and nobody knows what the recipe's own is.
     """
     ratio = global_batch_size / REFERENCE_BATCH_SIZE
     scale = {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[scale_learning_rate]
-    return RECIPES[recipe].optimizer(total_steps, scale)
+    return recipe.optimizer(total_steps, scale)
 
 
-def make_loss(recipe: str) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """The recipe's loss: (int labels (batch,), probabilities (batch, num_labels)) → float32 (batch,)."""
-    smoothing = RECIPES[recipe].label_smoothing
+def make_loss(recipe: Recipe, kind: str = PROBABILITIES) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+    """The recipe's loss: (int labels (batch,), outputs of this kind (batch, num_labels)) → float32 (batch,)."""
+    smoothing = recipe.label_smoothing
+    if kind == LOGITS:
+        return LogitsCrossentropy(smoothing)
     if not smoothing:
         return keras.losses.sparse_categorical_crossentropy
 
@@ -37,9 +80,40 @@ def make_loss(recipe: str) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
     return smoothed_crossentropy
 
 
+def _at_rate(recipe: Recipe, learning_rate: float) -> Callable[[int, float], keras.optimizers.Optimizer]:
+    """Its optimizer, scaled so that another learning rate is the highest: the schedule keeps its form."""
+
+    def optimizer(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
+        own = recipe.learning_rate or _constant_rate(recipe.optimizer(total_steps, 1.0))
+        return recipe.optimizer(total_steps, scale * learning_rate / own)
+
+    return optimizer
+
+
+def _constant_rate(optimizer: keras.optimizers.Optimizer) -> float:
+    if isinstance(optimizer.get_config()["learning_rate"], dict):
+        raise SettingsError(
+            "[Train] learning_rate: expected a recipe that says its own, which this one is scaled by; its learning "
+            "rate follows a schedule. Say the highest: Recipe(…, learning_rate=…)."
+        )
+    return float(keras.ops.convert_to_numpy(optimizer.learning_rate))
+
+
+def _decaying(
+    make: Callable[[int, float], keras.optimizers.Optimizer], weight_decay: float
+) -> Callable[[int, float], keras.optimizers.Optimizer]:
+    def optimizer(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
+        made = make(total_steps, scale)
+        # Every optimizer of Keras takes it, decoupled from the gradient (Loshchilov and Hutter 2019).
+        made.weight_decay = weight_decay or None
+        return made
+
+    return optimizer
+
+
 def _baseline(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
     """RMSprop at 1e-3, as the tutorials train."""
-    return keras.optimizers.RMSprop(1e-3 * scale)
+    return keras.optimizers.RMSprop(_BASELINE_RATE * scale)
 
 
 def _onecycle(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
@@ -48,29 +122,18 @@ def _onecycle(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
     With a few thousand steps in all, a second moment over the last hundred (beta_2 0.99) follows the gradients, and one
     over the last thousand does not; docs/LOG.md has what else was tried.
     """
-    return keras.optimizers.Nadam(WarmUpLinearDecay(5e-3 * scale, total_steps, warm_up=0.2), beta_2=0.99)
+    return keras.optimizers.Nadam(WarmUpLinearDecay(_ONECYCLE_RATE * scale, total_steps, warm_up=0.2), beta_2=0.99)
 
 
 def _lamb(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
     """LAMB (You et al. 2020), which adapts the step to each layer's weights: for batches of thousands."""
-    return keras.optimizers.Lamb(WarmUpLinearDecay(1e-2 * scale, total_steps, warm_up=0.2))
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """``optimizer`` takes the number of updates and the factor on its rate.
-
-    ``label_smoothing`` is the share of each label that is spread over all labels (Szegedy et al. 2016).
-    """
-
-    optimizer: Callable[[int, float], keras.optimizers.Optimizer]
-    label_smoothing: float = 0.0
+    return keras.optimizers.Lamb(WarmUpLinearDecay(_LAMB_RATE * scale, total_steps, warm_up=0.2))
 
 
 RECIPES = {
-    "baseline": Recipe(_baseline),
-    "onecycle": Recipe(_onecycle, label_smoothing=0.1),
-    "lamb": Recipe(_lamb),
+    "baseline": Recipe(_baseline, learning_rate=_BASELINE_RATE),
+    "onecycle": Recipe(_onecycle, label_smoothing=0.1, learning_rate=_ONECYCLE_RATE),
+    "lamb": Recipe(_lamb, learning_rate=_LAMB_RATE),
 }
 
 

@@ -16,10 +16,9 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.errors import DamagedArtefactError
-from pipeline.networks import build_network
-from pipeline.runs.metrics import EXPORT_NAME, MODEL_NAME
-from pipeline.runs.record import RECORD_NAME
+from pipeline.networks import LOGITS, build_network
+from pipeline.runs.metrics import EXPORT_NAME
+from pipeline.runs.trained import TrainedNetwork, load_trained
 from pipeline.stream import InputStream, Split
 
 SAVED_MODEL_NAME = "saved_model"
@@ -50,15 +49,11 @@ def export(run: Path, records: Path, folder: Path, *, calibration_examples: int)
     Raises:
         DamagedArtefactError: the run was skipped and has no network.
     """
-    manifest, record = read_manifest(records), json.loads((run / RECORD_NAME).read_text(encoding="utf-8"))
-    if not (run / MODEL_NAME).exists():
-        why = f"the run was {record['status']}: train it on a device that is there"
-        raise DamagedArtefactError(f"{run / MODEL_NAME}: expected a network, found none; {why}.")
-    shipped = keras.saving.load_model(run / MODEL_NAME, safe_mode=True)
-    model = build_network(manifest, record["model"], "float32")
-    model.set_weights(shipped.get_weights())
+    manifest, shipped = read_manifest(records), load_trained(run)
+    model = build_network(manifest, shipped.record.model, "float32")
+    model.set_weights(shipped.model.get_weights())
     train, test = (_stream(records, manifest, name) for name in ("train", "test"))
-    _write_saved_model(model, folder / SAVED_MODEL_NAME)
+    _write_saved_model(model, shipped.record.outputs, tuple(manifest["image"]["shape"]), folder / SAVED_MODEL_NAME)
     _write_litert(model, folder, _first(train, calibration_examples))
     return _judged(folder, shipped, test)
 
@@ -86,14 +81,13 @@ def litert(folder: Path, kind: str) -> Predict:
     return predict
 
 
-def _write_saved_model(model: keras.Model, folder: Path) -> None:
-    shape = model.input_shape[1:]
-
+def _write_saved_model(model: keras.Model, outputs: str, shape: tuple[int, int, int], folder: Path) -> None:
     def of_pixels(images: tf.Tensor) -> tf.Tensor:
-        return model(images, training=False)
+        given = tf.cast(model(images, training=False), tf.float32)
+        return tf.nn.softmax(given) if outputs == LOGITS else given
 
     def of_encoded(encoded: tf.Tensor) -> tf.Tensor:
-        return model(tf.map_fn(_decode(shape), encoded, fn_output_signature=tf.uint8), training=False)
+        return of_pixels(tf.map_fn(_decode(shape), encoded, fn_output_signature=tf.uint8))
 
     archive = keras.export.ExportArchive()
     archive.track(model)
@@ -128,14 +122,14 @@ def _write_litert(model: keras.Model, folder: Path, calibration: np.ndarray) -> 
         (folder / name).write_bytes(converter.convert())
 
 
-def _judged(folder: Path, shipped: keras.Model, test: InputStream) -> dict:
+def _judged(folder: Path, shipped: TrainedNetwork, test: InputStream) -> dict:
     forms: dict[str, tuple[Path, Predict]] = {
         "SavedModel": (folder / SAVED_MODEL_NAME, saved_model(folder)),
         **{f"LiteRT {kind}": (folder / name, litert(folder, kind)) for kind, name in LITERT_NAMES.items()},
     }
     tallies = {name: {"right": 0, "agreeing": 0, "largest_difference": 0.0} for name in forms}
     for images, labels in test.evaluation().as_numpy_iterator():
-        expected = shipped.predict_on_batch(images)
+        expected = shipped.probabilities(images)
         for name, (_, predict) in forms.items():
             _add(tallies[name], predict(images), expected, labels)
     count = test.split.num_examples

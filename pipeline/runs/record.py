@@ -22,7 +22,7 @@ from pipeline.runs.untrusted import Count, Figure, Object, Untrusted, checked, r
 RECORD_NAME = "run.json"
 
 #: 1: records without the field. 2: `segments`, `cache`, `replicas` and what else is marked; figures are never NaN.
-#: 3: `augment`, `keep`, `kept_epoch` and what else is marked.
+#: 3: `augment`, `keep`, `kept_epoch`, what overrides a recipe, networks that give logits, and what else is marked.
 SCHEMA_VERSION = 3
 
 FINISHED, SKIPPED = "finished", "skipped"
@@ -53,6 +53,7 @@ class About:
 _IDENTITY = About(part="identity", repeated=True)
 _SETTING = About(part="setting")
 _COMPARED_SETTING = About(part="setting", compared=True)
+_SETTING_OF_3 = About(part="setting", compared=True, since=3)
 _DATA = About(part="data")
 _HARDWARE = About(part="hardware")
 _COMPUTATION = About(part="computation")
@@ -142,6 +143,10 @@ class RunRecord(Untrusted):
     augment: Annotated[str, About(part="setting", compared=True, since=3)] = ""
     keep: Annotated[str, About(part="setting", compared=True, since=3)] = "last"
     patience: Annotated[Count, About(part="setting", compared=True, since=3)] = 0
+    # -1: the recipe's own.
+    learning_rate: Annotated[float, _SETTING_OF_3] = -1.0
+    weight_decay: Annotated[float, _SETTING_OF_3] = -1.0
+    label_smoothing: Annotated[float, _SETTING_OF_3] = -1.0
     seed: Annotated[Count, About(part="setting", repeated=True)]
     requested_device: Annotated[str, _SETTING]
     # Once the device was there it has changed nothing.
@@ -170,6 +175,8 @@ class RunRecord(Untrusted):
     jit_compile: Annotated[bool, _COMPUTATION]
     steps_per_epoch: Annotated[Count | None, _COMPUTATION] = None
     steps_per_execution: Annotated[Count | None, _COMPUTATION] = None
+    # What the network gives; figures are those of probabilities in either case.
+    outputs: Annotated[Literal["probabilities", "logits"], About(part="computation", since=3)] = "probabilities"
     input_in_memory: Annotated[bool | None, _COMPUTATION] = None
 
     device_verified: Annotated[bool, About(part="evidence")]

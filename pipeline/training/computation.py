@@ -15,7 +15,7 @@ import tensorflow as tf
 from pipeline import hardware, machine
 from pipeline.config import TrainSettings
 from pipeline.hardware import Placement
-from pipeline.networks import build_network, make_loss, make_optimizer
+from pipeline.networks import PROBABILITIES, build_network, find_recipe, make_loss, make_optimizer
 from pipeline.training.mixed_labels import MixedAccuracy, mixed_loss
 
 # Large enough that the cost of calling an execution vanishes, small enough that Ctrl-C is answered in a second.
@@ -58,23 +58,26 @@ def compiled_model(
     computation: Computation,
     steps: int,
     *,
+    outputs: str = PROBABILITIES,
     labels_mixed: bool = False,
 ) -> keras.Model:
     """A new network of seeded weights in the strategy's scope, compiled for ``steps`` steps an epoch.
 
-    ``labels_mixed``: whether the labels it is trained on are, see mixed_labels.py.
+    ``outputs`` is what it gives, "logits" or "probabilities"; ``labels_mixed``: whether the labels it is trained on
+    are, see mixed_labels.py.
 
     Raises:
         SettingsError: the network does not take the records' images.
     """
+    recipe = find_recipe(settings.recipe, **settings.overrides())
     keras.utils.clear_session()
     keras.utils.set_random_seed(settings.seed)
-    loss = make_loss(settings.recipe)
+    loss = make_loss(recipe, outputs)
     with strategy.scope():
         model = build_network(manifest, settings.model, computation.precision)
         model.compile(
             optimizer=make_optimizer(
-                settings.recipe,
+                recipe,
                 total_steps=steps * settings.epochs,
                 global_batch_size=settings.global_batch_size,
                 scale_learning_rate=settings.scale_learning_rate,
@@ -84,6 +87,10 @@ def compiled_model(
             jit_compile=computation.jit_compile,
             steps_per_execution=min(computation.steps_per_execution, steps),
         )
+        # Not those that a decay would only shift: biases, and what a normalisation multiplies by.
+        if "weight_decay" in settings.overrides():
+            vectors = [variable for variable in model.trainable_variables if len(variable.shape) < 2]
+            model.optimizer.exclude_from_weight_decay(vectors)
         # Here and not in the first step: its variables are then called the same in a run that is gone on with.
         model.optimizer.build(model.trainable_variables)
     return model
@@ -102,7 +109,18 @@ def warn_of_memory(model: keras.Model, global_batch_size: int, placement: Placem
 
 def step_bytes(model: keras.Model, examples: int) -> int:
     """About what a step of training on so many examples takes, weights and the batch itself left out."""
-    activations = sum(
-        math.prod(layer.output.shape[1:]) * tf.as_dtype(layer.compute_dtype).size for layer in model.layers
-    )
+    activations = sum(map(_bytes_put_out, model.layers))
     return int(_STEP_BYTES_PER_ACTIVATION_BYTE * activations * examples)
+
+
+def _bytes_put_out(layer: keras.Layer) -> int:
+    """What a layer puts out for one example; 0 where that is not known before it runs."""
+    if isinstance(layer, keras.Model):
+        return sum(map(_bytes_put_out, layer.layers))
+    try:
+        outputs = keras.tree.flatten(layer.output)
+    # Of a model that is a class of its own, and of a layer that is called more than once.
+    except (AttributeError, ValueError):
+        return 0
+    sizes = [math.prod(output.shape[1:]) for output in outputs if None not in output.shape[1:]]
+    return sum(sizes) * tf.as_dtype(layer.compute_dtype).size

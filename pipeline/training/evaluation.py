@@ -9,12 +9,14 @@ was made from.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from pipeline.networks import LOGITS, PROBABILITIES, as_probabilities, trained_by_logits
 from pipeline.runs.metrics import EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME
 from pipeline.stream import InputStream
 
@@ -31,24 +33,30 @@ TILES_PER_ROW = 8
 class Predictions:
     """What a network says of a split, in its stored order.
 
-    ``labels``: int32 (examples,), the true ones. ``probabilities``: float32 (examples, num_labels), NaN where it
-    diverged.
+    ``labels``: int32 (examples,), the true ones. ``outputs``: float32 (examples, num_labels), of the ``kind`` that the
+    network gives, "logits" or "probabilities"; NaN where it diverged.
     """
 
     labels: np.ndarray
-    probabilities: np.ndarray
+    outputs: np.ndarray
+    kind: str = PROBABILITIES
+
+    @cached_property
+    def probabilities(self) -> np.ndarray:
+        """Float32 (examples, num_labels)."""
+        return as_probabilities(self.outputs, self.kind)
 
 
 def predict(model: keras.Model, held_out: InputStream) -> Predictions:
-    """One pass of a network (uint8 images → probabilities) over a split."""
-    probabilities = model.predict(held_out.evaluation(), verbose=0).astype(np.float32)
-    return Predictions(_labels(held_out), probabilities)
+    """One pass of a compiled network (uint8 images → logits or probabilities) over a split."""
+    outputs = model.predict(held_out.evaluation(), verbose=0).astype(np.float32)
+    return Predictions(_labels(held_out), outputs, LOGITS if trained_by_logits(model) else PROBABILITIES)
 
 
 def figures_of(model: keras.Model, predictions: Predictions) -> dict[str, float]:
     """The mean ``loss``, of the kind the model was compiled with, and the ``accuracy``: those of Keras's evaluate."""
-    losses = keras.losses.get(model.loss)(predictions.labels, keras.ops.convert_to_tensor(predictions.probabilities))
-    right = predictions.probabilities.argmax(axis=1) == predictions.labels
+    losses = keras.losses.get(model.loss)(predictions.labels, keras.ops.convert_to_tensor(predictions.outputs))
+    right = predictions.outputs.argmax(axis=1) == predictions.labels
     return {"loss": float(keras.ops.mean(losses)), "accuracy": float(right.mean())}
 
 

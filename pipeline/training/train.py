@@ -14,10 +14,18 @@ from safetensors.numpy import save_file
 from pipeline import hardware
 from pipeline.artefacts.manifest import check_contents, read_manifest
 from pipeline.augmentation import Augmentation
-from pipeline.config import TrainSettings, refuse, refuse_without_validation
+from pipeline.config import TrainSettings, is_own, refuse, refuse_without_validation
 from pipeline.errors import HardwareMismatchError
 from pipeline.hardware import Placement
-from pipeline.networks import build_network
+from pipeline.networks import (
+    LOGITS,
+    PROBABILITIES,
+    build_network,
+    kind_of_outputs,
+    named_variables,
+    trained_by_logits,
+    untrained_copy,
+)
 from pipeline.runs import throughput
 from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, append_metrics
 from pipeline.runs.record import (
@@ -114,9 +122,11 @@ def train(
     clock.enter("startup")
     receipt = hardware.write_receipt(settings, placement, computation.precision)
     _announce(settings, receipt, computation)
+    outputs = kind_of_outputs(manifest, settings.model, computation.precision)
+    steps = stream.steps_per_epoch
     mixed = bool(stream.augmentation and stream.augmentation.mixes)
     model = compiled_model(
-        manifest, settings, placement.strategy, computation, stream.steps_per_epoch, labels_mixed=mixed
+        manifest, settings, placement.strategy, computation, steps, outputs=outputs, labels_mixed=mixed
     )
     warn_of_memory(model, settings.global_batch_size, placement)
     used = _used(receipt, computation, stream)
@@ -284,18 +294,18 @@ def _named(facts: Mapping) -> list[dict]:
 def _save(model: keras.Model, manifest: Mapping, settings: TrainSettings, precision: str, folder: Path) -> None:
     save_file(named_weights(model), folder / WEIGHTS_NAME)
     # Saved without its optimizer: the file loads in any Keras without this project's classes, and holds no schedule.
-    trained = build_network(manifest, settings.model, precision)
+    if is_own(settings.model):
+        # Not built anew: layers without a name of their own would be called otherwise than those that were trained.
+        trained = untrained_copy(model, tuple(manifest["image"]["shape"]))
+    else:
+        trained = build_network(manifest, settings.model, precision)
     trained.set_weights(model.get_weights())
     trained.save(folder / MODEL_NAME)
 
 
 def named_weights(model: keras.Model) -> dict[str, np.ndarray]:
     """Layer and variable name → float32 array; the names are the same in a model that was saved and loaded."""
-    return {
-        f"{layer.name}/{weight.name}": keras.ops.convert_to_numpy(weight)
-        for layer in model.layers
-        for weight in layer.weights
-    }
+    return {name: keras.ops.convert_to_numpy(variable) for name, variable in named_variables(model).items()}
 
 
 def _data_facts(manifest: Mapping, requested_dataset: str) -> dict:
@@ -324,6 +334,7 @@ def _outcome(receipt: hardware.Receipt, history: History, model: keras.Model, st
         "receipt": last.receipt,
         **seen_in(last.receipt),
         "segments": tuple(history.segments),
+        "outputs": LOGITS if trained_by_logits(model) else PROBABILITIES,
         "steps_per_execution": model.steps_per_execution,
         "steps_per_epoch": stream.steps_per_epoch,
         "train_seconds": round(sum(row["train_seconds"] for row in rows), 4),

@@ -1,7 +1,8 @@
+import keras
 import numpy as np
 import pytest
 
-from pipeline.networks import build_model
+from pipeline.networks import NETWORKS, build_model, recipes
 
 
 def test_baseline_cnn_is_the_published_network():
@@ -19,9 +20,10 @@ def test_baseline_cnn_is_the_published_network():
     assert model.count_params() == 416 + 8_256 + 32_896 + 204_900 + 1_010
 
 
-@pytest.mark.parametrize("shape", [(32, 32, 3), (28, 28, 1), (8, 8, 3)])
-def test_uint8_images_become_probabilities(shape):
-    model = build_model("baseline_cnn", shape, 7)
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("shape", [(32, 32, 3), (28, 28, 1), (8, 8, 3), (96, 64, 4)])
+def test_uint8_images_become_probabilities(name, shape):
+    model = build_model(name, shape, 7)
     probabilities = model(np.full((2, *shape), 255, np.uint8)).numpy()
     assert probabilities.dtype == np.float32
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
@@ -30,3 +32,26 @@ def test_uint8_images_become_probabilities(shape):
 def test_images_too_small_are_refused():
     with pytest.raises(ValueError, match="at least 8 pixels"):
         build_model("baseline_cnn", (4, 32, 3), 10)
+
+
+def test_the_small_convnet_has_as_many_weights_whatever_the_size_of_the_images():
+    models = [build_model("small_convnet", (side, side, 3), 5) for side in (96, 192)]
+    assert models[0].count_params() == models[1].count_params() < 1_000_000
+    # An average over all places: none of its layers holds weights for a place.
+    assert all(model.get_layer("average").output.shape[1:] == (192,) for model in models)
+
+
+def test_the_small_convnet_tells_stripes_by_their_direction():
+    """What no colour and no single pixel tells, in a few steps."""
+    keras.utils.set_random_seed(0)
+    rng, labels = np.random.default_rng(0), np.arange(32) % 2
+    stripes = np.where(np.arange(96) // 4 % 2, 200, 50)
+    images = np.stack([np.broadcast_to(stripes[:, None] if label else stripes, (96, 96)) for label in labels])
+    images = (images[..., None] + rng.integers(-30, 30, (32, 96, 96, 3))).astype(np.uint8)
+    model = build_model("small_convnet", (96, 96, 3), 2)
+    optimizer = recipes.make_optimizer(
+        recipes.RECIPES["onecycle"], total_steps=30, global_batch_size=16, scale_learning_rate="none"
+    )
+    model.compile(optimizer, recipes.make_loss(recipes.RECIPES["onecycle"]), metrics=["accuracy"])
+    model.fit(images, labels, batch_size=16, epochs=15, verbose=0)
+    assert model.evaluate(images, labels, verbose=0)[1] == 1

@@ -1,15 +1,62 @@
+import keras
 import numpy as np
 import pytest
 
-from pipeline.networks import recipes
+from pipeline.errors import SettingsError
+from pipeline.networks import find_recipe, recipes
 
 
 @pytest.mark.parametrize(("how", "factor"), [("none", 1), ("linear", 4), ("sqrt", 2)])
 def test_the_learning_rate_grows_with_the_global_batch(how, factor):
     rate = recipes.make_optimizer(
-        "baseline", total_steps=10, global_batch_size=512, scale_learning_rate=how
+        recipes.RECIPES["baseline"], total_steps=10, global_batch_size=512, scale_learning_rate=how
     ).learning_rate
     assert float(rate) == pytest.approx(1e-3 * factor)
+
+
+@pytest.mark.parametrize("name", recipes.RECIPES)
+def test_a_recipe_says_its_own_highest_learning_rate(name):
+    """What an override is compared with to scale the recipe."""
+    recipe = recipes.RECIPES[name]
+    assert _peak(_optimizer(recipe)) == pytest.approx(recipe.learning_rate, rel=0.01)
+
+
+@pytest.mark.parametrize("name", recipes.RECIPES)
+def test_an_override_takes_the_place_of_the_recipes_own(name):
+    recipe = find_recipe(name, learning_rate=0.02, weight_decay=0.1, label_smoothing=0.3)
+    optimizer = _optimizer(recipe)
+    assert _peak(optimizer) == pytest.approx(0.02, rel=0.01)
+    assert optimizer.weight_decay == 0.1
+    assert recipe.label_smoothing == 0.3
+
+
+def test_nothing_overridden_is_the_recipe_itself():
+    assert find_recipe("onecycle") is recipes.RECIPES["onecycle"]
+    assert _optimizer(find_recipe("onecycle", weight_decay=0.0)).weight_decay is None
+    assert find_recipe("onecycle", label_smoothing=0.0).label_smoothing == 0
+
+
+def test_the_rate_of_a_recipe_of_unknown_schedule_is_not_overridden():
+    scheduled = recipes.Recipe(
+        lambda steps, scale: keras.optimizers.SGD(recipes.WarmUpLinearDecay(scale, steps, warm_up=0.2))
+    )
+    with pytest.raises(SettingsError, match=r"\[Train\] learning_rate: .* Recipe\(…, learning_rate="):
+        _optimizer(recipes.overridden(scheduled, learning_rate=0.1))
+    constant = recipes.overridden(
+        recipes.Recipe(lambda steps, scale: keras.optimizers.SGD(0.5 * scale)), learning_rate=0.1
+    )
+    assert _peak(_optimizer(constant)) == pytest.approx(0.1)
+
+
+def _optimizer(recipe, steps=1_000):
+    return recipes.make_optimizer(recipe, total_steps=steps, global_batch_size=128, scale_learning_rate="none")
+
+
+def _peak(optimizer, steps=1_000):
+    schedule = optimizer._learning_rate
+    if isinstance(schedule, recipes.WarmUpLinearDecay):
+        return max(float(schedule(step)) for step in range(steps))
+    return float(optimizer.learning_rate)
 
 
 @pytest.mark.parametrize("total_steps", [1, 5, 1_950])

@@ -29,6 +29,9 @@ OTHERWISE = {
     "replicas": 2,
     "requested_jit_compile": "true",
     "cache": "none",
+    "learning_rate": 0.01,
+    "weight_decay": 0.1,
+    "label_smoothing": 0.0,
 }
 COMPARED = names(compared=True)
 

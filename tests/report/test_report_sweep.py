@@ -56,6 +56,22 @@ def test_every_rendering_shows_means_speed_ups_and_times_by_batch(sweep, tmp_pat
     assert sum(line.startswith("* auto") for line in table.splitlines()) == 4
 
 
+def test_runs_that_override_their_recipe_say_so_in_every_rendering(make_run, tmp_path):
+    overrides = {"learning_rate": 0.002, "label_smoothing": 0.0}
+    folders = [
+        make_run("own", fingerprint="1" * 64, content_digests=DIGESTS),
+        make_run("other", fingerprint="2" * 64, content_digests=DIGESTS, **overrides),
+    ]
+    report = build_report(folders, current=["1" * 64, "2" * 64])
+    files = render(folders, tmp_path / "out", current=["1" * 64, "2" * 64])
+    words = "baseline_cnn / onecycle / learning rate 0.002 / label smoothing 0"
+    assert len(report["scenarios"]) == 2
+    assert all(words in files[name] for name in ("report.html", "report.md"))
+    assert "learning rate 0.002" in " ".join(format_table(report, width=200).split())
+    # Of a run that left it to its recipe nothing is said.
+    assert "weight decay" not in files["report.md"]
+
+
 def test_times_by_batch_are_drawn_on_a_page_that_still_loads_nothing(sweep, tmp_path):
     page = render(sweep[0], tmp_path / "out", current=sweep[1])["report.html"]
     assert page.count('<div class="panels" role="img"') == 3, "curves, batches and history"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.networks import build_model
-from pipeline.networks.recipes import make_loss
+from pipeline.networks.recipes import RECIPES, make_loss
 from pipeline.runs.metrics import EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME
 from pipeline.stream import InputStream, Split
 from pipeline.training import evaluation
@@ -129,7 +129,7 @@ def test_the_accuracy_is_what_keras_measures(evaluated, network, small_records):
 def test_loss_and_accuracy_of_the_predictions_are_what_keras_measures(network, small_records, recipe):
     model = keras.models.clone_model(network)
     model.set_weights(network.get_weights())
-    model.compile(loss=make_loss(recipe), metrics=["accuracy"])
+    model.compile(loss=make_loss(RECIPES[recipe]), metrics=["accuracy"])
     measured = model.evaluate(stream(small_records).evaluation(), verbose=0, return_dict=True)
     found = figures_of(model, predict(model, stream(small_records)))
     assert found == {name: pytest.approx(measured[name], rel=1e-5) for name in ("loss", "accuracy")}

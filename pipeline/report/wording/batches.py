@@ -13,7 +13,7 @@ from pipeline.report.wording.formats import (
     plain,
     plural,
 )
-from pipeline.report.wording.runs import remarks
+from pipeline.report.wording.runs import network_and_recipe, remarks
 
 BATCH_HEADINGS = ("batch", "epoch, s", "step, ms", "runs")
 NO_TIMES = (
@@ -55,7 +55,7 @@ def line_name(line: Mapping[str, Any]) -> str:
 def table_name(table: Mapping[str, Any]) -> str:
     """What the rows of a table by batch share."""
     epochs = plural(table["epochs"], "epoch")
-    return f"{plain(table['model'])} / {plain(table['recipe'])}, {epochs}, {plain(table['precision'])}"
+    return f"{network_and_recipe(table)}, {epochs}, {plain(table['precision'])}"
 
 
 def _milliseconds(figure: Mapping[str, float | None]) -> dict[str, float | None]:

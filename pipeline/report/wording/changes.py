@@ -6,6 +6,7 @@ from typing import Any
 from pipeline.report.facts.changes import judge_change
 from pipeline.report.wording.devices import device_note
 from pipeline.report.wording.formats import moment, number, percent, plain, plural, points, signed
+from pipeline.report.wording.runs import network_and_recipe
 
 
 def change_sentences(report: Mapping[str, Any]) -> list[str]:
@@ -60,4 +61,4 @@ def group_name(group: Mapping[str, Any]) -> str:
     """What the runs of a group of the history share."""
     where = f"{plain(group['effective_device'])} ({device_note(group) or 'unknown'})"
     how = f"batch {number(group['global_batch_size'])}, {plural(group['epochs'], 'epoch')}, {plain(group['precision'])}"
-    return f"{plain(group['model'])} / {plain(group['recipe'])} on {plain(group['dataset'])}, {how}, {where}"
+    return f"{network_and_recipe(group)} on {plain(group['dataset'])}, {how}, {where}"

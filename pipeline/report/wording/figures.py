@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.report.wording.formats import NO_FIGURE, megabytes, moment, number, percent, plain, plural
+from pipeline.report.wording.runs import network_and_recipe
 
 EPOCH_HEADINGS = (
     "epoch",
@@ -34,7 +35,8 @@ def tiles(run: Mapping[str, Any]) -> list[tuple[str, str]]:
 def circumstances(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The rest of what one would need to repeat a run: (what, value)."""
     return [
-        ("Model / recipe", f"{plain(run['model'])} / {plain(run['recipe'])}"),
+        ("Model / recipe", network_and_recipe(run)),
+        *_beyond_ours(run),
         ("Global batch", f"{number(run['global_batch_size'])} images over {plural(run['num_replicas'], 'replica')}"),
         ("Seed", plain(run["seed"])),
         *_choices(run),
@@ -60,6 +62,14 @@ def _choices(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         patience = f"no better epoch on the validation split in {plural(run['patience'], 'epoch')}"
         found.append(("Training ended", patience if run["ended"] == "patience" else "after all its epochs"))
     return found
+
+
+def _beyond_ours(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What is said only where a run differs in it from one of a network and a recipe of ours."""
+    facts = []
+    if run["outputs"] == "logits":
+        facts.append(("Network gives", "logits; probabilities are their softmax"))
+    return facts
 
 
 def epoch_rows(epochs: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:

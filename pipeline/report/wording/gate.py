@@ -6,6 +6,7 @@ from typing import Any
 
 from pipeline.report.facts.gate import Failure, Gate, Outcome, Reason
 from pipeline.report.wording.formats import dataset_name, number, percent, plain, plural
+from pipeline.report.wording.runs import network_and_recipe
 
 
 def gate_part(outcome: Outcome | None) -> dict[str, Any] | None:
@@ -104,4 +105,4 @@ def _which(run: Mapping[str, Any]) -> str:
 
 
 def _name(change: Mapping[str, Any]) -> str:
-    return f"{plain(change['model'])} / {plain(change['recipe'])}"
+    return network_and_recipe(change)

@@ -18,7 +18,7 @@ from pipeline.report.wording.formats import (
     plural,
     yes_no,
 )
-from pipeline.report.wording.runs import mark, remarks
+from pipeline.report.wording.runs import mark, network_and_recipe, remarks
 
 _NOT_HERE = "not here"
 
@@ -58,7 +58,7 @@ def scenario_row(scenario: Mapping[str, Any], current: Sequence[str]) -> Row:
     several = len(scenario["seeds"]) > 1
     which = plain(f"seeds {seeds}") if several else f"seed {seeds}, {plain(scenario['fingerprints'][0])[:8]}"
     return Row(
-        label=f"{plain(run['model'])} / {plain(run['recipe'])}",
+        label=network_and_recipe(run),
         runs=plural(len(scenario["seeds"]), "run") if several else "",
         details=(which, moment(run["finished_at"])),
         mark=mark(scenario["fingerprints"], current),

@@ -7,6 +7,8 @@ from pipeline.report.facts.reading import is_fallback, is_stand_in
 from pipeline.report.wording.formats import dataset_name, number, percent, plain
 from pipeline.runs.record import SKIPPED
 
+# Of a recipe; below 0 in a run that left it to the recipe.
+_OVERRIDES = ("learning_rate", "weight_decay", "label_smoothing")
 # Of a run that was interrupted more often than anyone reads.
 _MOST_RESUMED = 3
 
@@ -40,6 +42,12 @@ def _resumed_phrase(resumed: Sequence[Mapping[str, Any]], epochs: int) -> str:
     return f"resumed {', '.join([*places[:_MOST_RESUMED], *more])}"
 
 
+def network_and_recipe(run: Mapping[str, Any]) -> str:
+    """What was trained and how, with what the settings changed of the recipe: the parts divided by " / "."""
+    changed = [f"{name.replace('_', ' ')} {run[name]:g}" for name in _OVERRIDES if run.get(name, -1) >= 0]
+    return " / ".join([plain(run["model"]), plain(run["recipe"]), *changed])
+
+
 def mark(fingerprints: Sequence[str], current: Sequence[str]) -> str:
     """What tells a row with the runs asked for from the others."""
     if not set(fingerprints) & set(current):
@@ -54,7 +62,7 @@ def run_name(run: Mapping[str, Any], current: Sequence[str]) -> str:
     where = ", ".join([device, plain(run["precision"]), *remarks(run)])
     marked = mark([run["fingerprint"]], current)
     which = f"{plain(run['fingerprint'])[:8]}, batch {number(run['global_batch_size'])}, seed {number(run['seed'])}"
-    return f"{plain(run['model'])} / {plain(run['recipe'])} on {where} ({', '.join(filter(None, [which, marked]))})"
+    return f"{network_and_recipe(run)} on {where} ({', '.join(filter(None, [which, marked]))})"
 
 
 def final_figures(run: Mapping[str, Any]) -> str:

@@ -1,0 +1,45 @@
+"""Outputs: what a network gives, logits or probabilities, and the one made of the other (… → training → …).
+
+Ours end in probabilities. A network of one's own may end in logits: it is trained by them, which is exact where a
+probability would round to 0, and it is saved as it is; whoever wants probabilities takes the softmax.
+"""
+
+from dataclasses import dataclass
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+LOGITS, PROBABILITIES = "logits", "probabilities"
+
+
+@dataclass(frozen=True)
+class LogitsCrossentropy:
+    """(int labels (batch,), logits (batch, num_labels)) → float32 (batch,)."""
+
+    label_smoothing: float = 0.0
+
+    def __call__(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        """The loss of each example."""
+        if not self.label_smoothing:
+            return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+        one_hot = keras.ops.one_hot(keras.ops.reshape(labels, [-1]), logits.shape[-1])
+        smoothing = self.label_smoothing
+        return keras.losses.categorical_crossentropy(one_hot, logits, from_logits=True, label_smoothing=smoothing)
+
+
+def trained_by_logits(model: keras.Model) -> bool:
+    """Whether a compiled network's outputs are logits."""
+    return isinstance(model.loss, LogitsCrossentropy)
+
+
+def as_probabilities(outputs: np.ndarray, kind: str) -> np.ndarray:
+    """Outputs of a network (examples, num_labels) of this kind, as float32 probabilities of the same shape.
+
+    Kept apart from what TensorFlow computes, so that they are the same in every batch.
+    """
+    outputs = outputs.astype(np.float32)
+    if kind == PROBABILITIES:
+        return outputs
+    powers = np.exp(outputs - outputs.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)

@@ -1,0 +1,177 @@
+"""Own networks and recipes: functions that the settings name instead of one of ours (… → stream → training → …).
+
+A function of one's own is asked for more than ours need be, for nobody has tested it here: what it makes is looked at
+before the first step (``examined``), and each thing that is wrong with it is said in a sentence that names the setting.
+"""
+
+import importlib
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from pipeline.errors import SettingsError
+from pipeline.installed import is_local
+from pipeline.networks.outputs import LOGITS, PROBABILITIES
+from pipeline.networks.recipes import Recipe
+
+_SIGNATURES = {
+    "model": "build(input_shape, num_labels) → keras.Model",
+    "recipe": "recipe(total_steps, scale) → optimizer, or a pipeline.networks.recipes.Recipe",
+}
+_LOOKED_AT = 4
+# Of probabilities in bfloat16, which have three digits.
+_TOLERANCE = 0.02
+
+
+def is_own(name: str) -> bool:
+    """Whether a name is that of a function of one's own: ``module:function``."""
+    return ":" in name
+
+
+def load_function(setting: str, name: str) -> Any:
+    """What ``module:function`` names, imported.
+
+    Raises:
+        SettingsError: the module cannot be imported, or has no such name.
+    """
+    module, _, function = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), function)
+    # Whatever code that is not ours raises.
+    except Exception as error:
+        raise _refusal(setting, name, f"importing it raised {_brief(error)}") from error
+
+
+def load_recipe(name: str) -> Recipe:
+    """The recipe that ``module:function`` names.
+
+    Raises:
+        SettingsError: it is none, or makes no optimizer.
+    """
+    found = load_function("recipe", name)
+    recipe = found if isinstance(found, Recipe) else Recipe(found)
+    if not callable(recipe.optimizer):
+        raise _refusal("recipe", name, f"it is {_kind(recipe.optimizer)}")
+
+    def optimizer(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
+        made = _called("recipe", name, recipe.optimizer, total_steps, scale)
+        if not isinstance(made, keras.optimizers.Optimizer):
+            raise _refusal("recipe", name, f"it made {_kind(made)}, no Keras optimizer")
+        return made
+
+    return Recipe(optimizer, label_smoothing=recipe.label_smoothing, learning_rate=recipe.learning_rate)
+
+
+def build_own(name: str, image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
+    """What ``build(image_shape, num_labels)`` returns, with its weights made.
+
+    Raises:
+        SettingsError: it returns no Keras model, or one that does not take such images.
+    """
+    build = load_function("model", name)
+    if not callable(build):
+        raise _refusal("model", name, f"it is {_kind(build)}")
+    model = _called("model", name, build, image_shape, num_labels)
+    if not isinstance(model, keras.Model):
+        raise _refusal("model", name, f"it returned {_kind(model)}, no keras.Model")
+    if not model.built:
+        _outputs(name, model, np.zeros((1, *image_shape), np.uint8))
+    return model
+
+
+def untrained_copy(model: keras.Model, image_shape: tuple[int, int, int]) -> keras.Model:
+    """The same network by its own description, not compiled, its layers under the names they have."""
+    copy = type(model).from_config(model.get_config())
+    if not copy.built:
+        copy(np.zeros((1, *image_shape), np.uint8))
+    return copy
+
+
+def examined(name: str, model: keras.Model, image_shape: tuple[int, int, int], num_labels: int) -> str:
+    """What a network of one's own gives, "logits" or "probabilities", as its outputs for a few images tell.
+
+    Raises:
+        SettingsError: its outputs are none of ``num_labels`` labels, or neither; it cannot be saved and loaded.
+    """
+    images = np.random.default_rng(0).integers(0, 256, (_LOOKED_AT, *image_shape), np.uint8)
+    outputs = _outputs(name, model, images)
+    if outputs.shape != (_LOOKED_AT, num_labels):
+        expected = f"({_LOOKED_AT}, {num_labels}), one figure for each of {num_labels} labels"
+        raise _refusal("model", name, f"for {_LOOKED_AT} images its outputs should have the shape {expected}; they "
+                       f"have {outputs.shape}")  # fmt: skip
+    _check_saving(name, model, images, outputs)
+    if (outputs >= 0).all() and np.allclose(outputs.sum(axis=1), 1, atol=_TOLERANCE):
+        return PROBABILITIES
+    activation = getattr(model.layers[-1], "activation", None) if model.layers else None
+    if getattr(activation, "__name__", "") == "sigmoid":
+        problem = "its outputs are neither logits nor probabilities that add up to 1: its last layer's activation is "
+        raise _refusal("model", name, f"{problem}sigmoid. Make it softmax, or leave it out")
+    return LOGITS
+
+
+def _outputs(name: str, model: keras.Model, images: np.ndarray) -> np.ndarray:
+    found = _called(
+        "model",
+        name,
+        lambda batch: model(batch, training=False),
+        images,
+        call=f"its network, on {images.dtype} images of the shape {images.shape}, ",
+    )
+    if isinstance(found, dict | list | tuple):
+        raise _refusal("model", name, f"its network has {len(found)} outputs")
+    return keras.ops.convert_to_numpy(keras.ops.cast(found, "float32"))
+
+
+def _check_saving(name: str, model: keras.Model, images: np.ndarray, outputs: np.ndarray) -> None:
+    """That the network can be used where this project is not."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.keras"
+        try:
+            model.save(path)
+            loaded = keras.saving.load_model(path, safe_mode=True)
+            found = keras.ops.convert_to_numpy(keras.ops.cast(loaded(images, training=False), "float32"))
+        except Exception as error:
+            remedy = "Classes and functions of your own need @keras.saving.register_keras_serializable(), and no Lambda"
+            problem = f"its network cannot be saved and loaded: {_brief(error)}. {remedy}"
+            raise _refusal("model", name, problem) from error
+    if not np.allclose(found, outputs, rtol=0.01, atol=0.01, equal_nan=True):
+        raise _refusal("model", name, "its network gives other outputs once it is saved and loaded")
+
+
+def _called(setting: str, name: str, function: Callable, *arguments: Any, call: str = "") -> Any:
+    try:
+        return function(*arguments)
+    except SettingsError:
+        raise
+    except Exception as error:
+        call = call or f"{name.partition(':')[2]}({', '.join(map(repr, arguments))}) "
+        raise _refusal(setting, name, f"{call}raised {_brief(error)}") from error
+
+
+def _refusal(setting: str, name: str, problem: str) -> SettingsError:
+    return SettingsError(f"[Train] {setting}: expected {_SIGNATURES[setting]}, got {name!r}: {problem}.")
+
+
+def _kind(found: Any) -> str:
+    return "None" if found is None else f"an object of the class {type(found).__name__}"
+
+
+def _brief(error: Exception) -> str:
+    """An error in one line, with the place in the user's code where it was raised."""
+    text = " ".join(str(error).split())
+    text = f"{type(error).__name__}: {text[:400].rstrip('.')}"
+    # The last one in code that is neither installed nor ours to name.
+    ours = Path(__file__).resolve().parents[1]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_file()
+        and is_local(Path(frame.filename))
+        and not Path(frame.filename).resolve().is_relative_to(ours)
+    ]
+    return f"{text} ({frames[-1].filename}, line {frames[-1].lineno})" if frames else text

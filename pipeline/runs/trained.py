@@ -1,0 +1,41 @@
+"""Trained: a run's network, ready to be asked (… → run → export, predictions)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from pipeline.errors import DamagedArtefactError
+from pipeline.networks import as_probabilities, is_own, load_function
+from pipeline.runs.metrics import MODEL_NAME
+from pipeline.runs.record import RunRecord, read_record
+
+
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """The network as ``model.keras`` has it, and the record of its run, which says what it gives."""
+
+    model: keras.Model
+    record: RunRecord
+
+    def probabilities(self, images: np.ndarray) -> np.ndarray:
+        """Uint8 images (batch, height, width, channels) → float32 probabilities (batch, num_labels)."""
+        return as_probabilities(self.model.predict_on_batch(images), self.record.outputs)
+
+
+def load_trained(run: Path) -> TrainedNetwork:
+    """The network of a run's folder.
+
+    Raises:
+        DamagedArtefactError: the run was skipped and has no network.
+        SettingsError: it is one of the user's own, whose code cannot be imported here.
+    """
+    record = read_record(run)
+    if not (run / MODEL_NAME).exists():
+        why = f"the run was {record.status}: train it on a device that is there"
+        raise DamagedArtefactError(f"{run / MODEL_NAME}: expected a network, found none; {why}.")
+    if is_own(record.model):
+        # Its classes are known to Keras once they are imported.
+        load_function("model", record.model)
+    return TrainedNetwork(keras.saving.load_model(run / MODEL_NAME, safe_mode=True), record)

@@ -1,0 +1,84 @@
+"""A network and a recipe of a user's own, trained, saved and loaded where nothing of this project is."""
+
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+from own_package import forget, write_package
+from safetensors.numpy import load_file
+from training_runs import run
+
+from pipeline import networks
+from pipeline.errors import SettingsError
+from pipeline.runs.metrics import EVALUATION_NAME, MODEL_NAME
+from pipeline.runs.trained import load_trained
+from pipeline.sources import synthetic
+from pipeline.training import train as training
+
+IMAGES, LABELS = synthetic.draw_block("test", 0, 101)
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    forget()
+    yield write_package(tmp_path)
+    forget()
+
+
+@pytest.mark.parametrize(
+    ("function", "precision", "outputs"),
+    [("build", "float32", "logits"), ("build", "bfloat16", "logits"), ("sure", "float32", "probabilities")],
+)
+def test_a_network_of_ones_own_trains_and_its_figures_are_of_probabilities(
+    package, small_records, tmp_path, function, precision, outputs
+):
+    settings = {"model": f"my_package.networks:{function}", "recipe": "my_package.recipes:smoothed"}
+    record = run(small_records, tmp_path / "a", precision=precision, **settings)
+    assert (record["model"], record["outputs"]) == (settings["model"], outputs)
+    trained = load_trained(tmp_path / "a")
+    # Kept as the user built it.
+    assert isinstance(trained.model.layers[-1], keras.layers.Dense if outputs == "logits" else keras.layers.Softmax)
+    probabilities = trained.probabilities(IMAGES)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=0.02 if precision == "bfloat16" else 1e-5)
+    assert (probabilities.argmax(axis=1) == LABELS).mean() == pytest.approx(record["val_accuracy"], abs=0.02)
+    facts = json.loads((tmp_path / "a" / EVALUATION_NAME).read_text())
+    assert facts["accuracy"] == pytest.approx(record["val_accuracy"], abs=1e-6)
+    assert all(0 <= one["confidence"] <= 1 for one in facts["mistakes"])
+    saved, loaded = load_file(tmp_path / "a" / training.WEIGHTS_NAME), networks.named_variables(trained.model)
+    assert len(saved) == len(trained.model.weights)
+    # Under the names that they have in the model.
+    for name, weights in saved.items():
+        np.testing.assert_array_equal(loaded[name], weights)
+
+
+def test_its_model_loads_where_its_package_alone_is(package, small_records, tmp_path):
+    run(small_records, tmp_path / "a", epochs=1, model="my_package.networks:build")
+    code = "import sys, keras, my_package.networks; print(keras.saving.load_model(sys.argv[1]).output_shape)"
+    command = [sys.executable, "-c", code, tmp_path / "a" / MODEL_NAME]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.stdout.strip() == "(None, 10)", done.stderr
+
+
+def test_a_network_that_is_not_what_it_has_to_be_is_refused_before_the_first_step(package, small_records, tmp_path):
+    (package / "wrong.py").write_text("def build(input_shape, num_labels):\n    return None\n")
+    with pytest.raises(SettingsError, match="it returned None"):
+        run(small_records, tmp_path / "a", model="my_package.wrong:build")
+    assert not (tmp_path / "a-checkpoints").exists()
+
+
+@pytest.mark.slow
+def test_the_exported_forms_of_a_network_that_gives_logits_give_probabilities(package, small_records, tmp_path):
+    pytest.importorskip("ai_edge_litert", reason="the optional packages of export are not installed")
+    from pipeline.runs import export
+
+    run(small_records, tmp_path / "a", model="my_package.networks:build", epochs=3)
+    folder = tmp_path / "exported"
+    folder.mkdir()
+    facts = export.export(tmp_path / "a", small_records, folder, calibration_examples=20)
+    found = export.saved_model(folder)(IMAGES)
+    np.testing.assert_allclose(found, load_trained(tmp_path / "a").probabilities(IMAGES), atol=1e-5)
+    assert facts["forms"]["LiteRT float32"]["largest_difference"] < 1e-4
