@@ -64,11 +64,10 @@ def _content(folder: Path, listed: ListedSplit, index: int, form: ImageForm) -> 
         content = (folder / path).read_bytes()
         if hashlib.sha256(content).hexdigest() != listed.digests[index]:
             raise DamagedArtefactError(words.changed_file(folder / path, "it has changed"))
-        wanted = {"raw": None, "image": None}.get(form.encoding, form.encoding)
-        is_jpeg = content.startswith(b"\xff\xd8\xff")
-        if listed.plain[index] and wanted in (None, "jpeg" if is_jpeg else "png"):
-            return content
-        return made_plain(content, "jpeg" if wanted == "jpeg" else "png")
+        own = "jpeg" if content.startswith(b"\xff\xd8\xff") else "png"
+        # Pixels are those of the file itself, a picture that was not plain loses nothing on its way to them.
+        wanted = {"raw": own if listed.plain[index] else "png", "image": own}.get(form.encoding, form.encoding)
+        return content if listed.plain[index] and wanted == own else made_plain(content, wanted)
     except (OSError, UndecodableError) as error:
         raise DamagedArtefactError(words.changed_file(folder / path, str(error))) from error
 

@@ -47,9 +47,10 @@ def list_files(settings: SourceSettings) -> tuple[dict, Listing]:
         refuse("Source", "path", "images of the train split that can be decoded", settings.path)
     skipped = {path: (*present.get(path, (0, 0)), reason) for reason, paths in bad.items() for path in paths}
     listing = Listing(splits, skipped, {name: file_digest(folder / name) for name in beside(settings)})
-    encodings = {picture.encoding if picture.plain else "image" for picture in pictures.values()}
-    shapes = {(picture.height, picture.width) for picture in pictures.values() if picture.plain}
-    sizes = next(iter(shapes)) if len(shapes) == 1 and all(one.plain for one in pictures.values()) else (None, None)
+    # What is not plain is made a JPEG where it was one, else a PNG.
+    encodings = {"jpeg" if picture.encoding == "jpeg" else "png" for picture in pictures.values()}
+    shapes = {(picture.height, picture.width) for picture in pictures.values()}
+    sizes = next(iter(shapes)) if len(shapes) == 1 else (None, None)
     channels = 1 if all(picture.grey for picture in pictures.values()) else 3
     examples = sum(len(listed.paths) for listed in splits.values())
     info = {
