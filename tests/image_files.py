@@ -1,6 +1,7 @@
 """Image files as people have them, each with the pixels that it should come to."""
 
 import io
+import os
 import struct
 import zlib
 from collections.abc import Callable, Mapping
@@ -146,6 +147,7 @@ ODD_FILES: Mapping[str, tuple[Callable[[], bytes], np.ndarray]] = {
 
 def write_folder(folder: Path, **labels: Mapping[str, bytes] | int) -> Path:
     """A folder of images: label → name → content, or how many different ones."""
+    folder.mkdir(parents=True, exist_ok=True)
     for label, files in labels.items():
         (folder / label).mkdir(parents=True)
         if isinstance(files, int):
@@ -158,5 +160,5 @@ def write_folder(folder: Path, **labels: Mapping[str, bytes] | int) -> Path:
 
 def plain_file(label: str, number: int) -> bytes:
     """A PNG like no other."""
-    seed = [number, *label.encode()]
+    seed = [number, *os.fsencode(label)]
     return encoded(np.random.default_rng(seed).integers(0, 256, (SIDE, SIDE, 3), np.uint8), "PNG")

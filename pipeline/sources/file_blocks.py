@@ -5,7 +5,7 @@ cores, a batch ahead; a batch is then decoded at once, where pixels are wanted.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -51,10 +51,19 @@ def _read(folder: Path, listed: ListedSplit, batch: range, form: ImageForm, chan
     contents = [_content(folder, listed, index, form) for index in batch]
     if form.encoding != "raw":
         return contents
+    decoder = _decoder(form, channels)
     try:
-        return _decoder(form, channels)(tf.constant(contents)).numpy()
-    except tf.errors.OpError as error:
-        raise DamagedArtefactError(words.changed_file(folder, str(error).splitlines()[0])) from error
+        return decoder(tf.constant(contents)).numpy()
+    except tf.errors.OpError:
+        # A few damaged files can be decoded by Pillow alone, which found that they can be used.
+        return np.concatenate([_decoded(decoder, content) for content in contents])
+
+
+def _decoded(decoder: Callable[[tf.Tensor], tf.Tensor], content: bytes) -> np.ndarray:
+    try:
+        return decoder(tf.constant([content])).numpy()
+    except tf.errors.OpError:
+        return decoder(tf.constant([made_plain(content)])).numpy()
 
 
 def _content(folder: Path, listed: ListedSplit, index: int, form: ImageForm) -> bytes:
