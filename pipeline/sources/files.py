@@ -19,7 +19,7 @@ from pipeline.records.features import image_spec
 from pipeline.sources import words
 from pipeline.sources.found import beside, dataset_name, files_folder, find
 from pipeline.sources.listing import ListedSplit, Listing, Skipped, file_digest, is_inside
-from pipeline.sources.pictures import Picture, UndecodableError, inspect
+from pipeline.sources.pictures import Picture, UndecodableError, inspect, quiet
 
 # Why a file cannot be looked at; the rest is said by what looks at its content.
 LEADS_OUT = "a link that leads out of the folder"
@@ -78,7 +78,7 @@ def _look(
 ) -> tuple[dict[str, Picture], list[Skipped]]:
     """Path → what it holds, and what cannot be used, both in the order of the paths."""
     look, pictures, skipped = _Look(folder), {}, []
-    with ThreadPoolExecutor(machine.granted_cores()) as pool:
+    with quiet(), ThreadPoolExecutor(machine.granted_cores()) as pool:
         for number, (path, seen) in enumerate(zip(paths, pool.map(look, paths), strict=True), start=1):
             if isinstance(seen, Picture):
                 pictures[path] = seen

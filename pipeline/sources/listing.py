@@ -87,11 +87,10 @@ class Listing:
         for path, digest in self.beside.items():
             if _digest_now(folder / path) != digest:
                 yield words.differs(path)
-        listed = set()
+        listed = self.stamps
         for path, size, mtime, digest in self._files():
-            listed.add(path)
             now = found.get(path)
-            if now == (size, mtime):
+            if now == listed[path]:
                 continue
             # What was listed and never there is still not there.
             if now is None and mtime:
@@ -99,6 +98,11 @@ class Listing:
             elif now is not None and (now[0] != size or _digest_now(folder / path) != digest):
                 yield words.differs(path)
         yield from (words.added(path) for path in found if path not in listed)
+
+    @cached_property
+    def stamps(self) -> Mapping[str, tuple[int, int]]:
+        """Path → bytes and time of change of each file that was listed."""
+        return {path: (size, mtime) for path, size, mtime, _ in self._files()}
 
     def _files(self) -> Iterator[tuple[str, int, int, str]]:
         for one in self.splits.values():
@@ -148,27 +152,30 @@ def stamps(folder: Path) -> dict[str, tuple[int, int]]:
         SettingsError: a folder cannot be read, or is a link that leads out.
     """
     found: dict[str, tuple[int, int]] = {}
-    top, root, waiting, entered = f"{folder}{os.sep}", os.path.realpath(folder), [str(folder)], set()
+    root, waiting, entered = os.path.realpath(folder), [""], set()
     while waiting:
-        current = waiting.pop()
+        below = waiting.pop()
+        current = os.path.join(folder, below)
         real = os.path.realpath(current)
         if real in entered:
             continue
         if not is_inside(real, root):
             # Said of a whole folder: not to be left out as one bad image is.
-            refuse("Source", "path", "a folder without links out of it", str(folder), words.leads_out(current, real))
+            hint = words.leads_out(current.rstrip("/"), real)
+            refuse("Source", "path", "a folder without links out of it", str(folder), hint)
         entered.add(real)
         try:
             with os.scandir(current) as entries:
                 for entry in entries:
-                    if entry.name.startswith("."):
+                    name = entry.name
+                    if name.startswith("."):
                         continue
                     if entry.is_dir():
-                        waiting.append(entry.path)
+                        waiting.append(f"{below}{name}/")
                     else:
-                        found[entry.path.removeprefix(top)] = _stamp(entry)
+                        found[below + name] = _stamp(entry)
         except OSError as error:
-            hint = words.unreadable_folder(current, error.strerror)
+            hint = words.unreadable_folder(current.rstrip("/"), error.strerror)
             refuse("Source", "path", "folders that can be read", str(folder), hint)
     return found
 

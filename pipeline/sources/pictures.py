@@ -7,8 +7,9 @@ palettes, CMYK, transparency, 16 bits a channel, BMP, GIF (its first frame) and 
 
 import hashlib
 import io
-import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,8 +40,6 @@ _TURNS = {
 }
 _LYING = (5, 6, 7, 8)
 _ORIENTATION = 0x0112
-# Which warnings are shown is one setting of the whole process.
-_opening = threading.Lock()
 
 # Why a file cannot be used; what is counted.
 EMPTY = "empty"
@@ -71,6 +70,17 @@ class UndecodableError(ValueError):
     def __init__(self, reason: str, detail: object = "") -> None:
         self.reason, self.detail = reason, str(detail)
         super().__init__(": ".join(filter(None, (reason, self.detail))))
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without Pillow's warnings of sizes, for which we have a limit of our own, and of what is odd and harmless.
+
+    Which warnings are shown is one setting of the whole process: to be asked for once, around all threads.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def inspect(content: bytes) -> Picture:
@@ -156,10 +166,7 @@ def _opened(content: bytes) -> Image.Image:
     if not content:
         raise UndecodableError(EMPTY)
     try:
-        with _opening, warnings.catch_warnings():
-            # Of sizes, for which we have a limit of our own, and of what is odd and harmless.
-            warnings.simplefilter("ignore")
-            image = Image.open(io.BytesIO(content), formats=_TRIED)
+        image = Image.open(io.BytesIO(content), formats=_TRIED)
     except Image.DecompressionBombError as error:
         raise UndecodableError(TOO_LARGE, f"more than {MAX_PIXELS:,}") from error
     except UnidentifiedImageError as error:
