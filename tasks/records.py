@@ -23,7 +23,7 @@ class Records(Stage):
 
     kind = layout.RECORDS
     entry = "pipeline.shards.job"
-    packages = ("apache-beam", "numpy", "protobuf", "tensorflow", "tensorflow-datasets")
+    packages = ("apache-beam", "numpy", "pillow", "protobuf", "tensorflow", "tensorflow-datasets")
 
     train_shards = IntSetting(default=16, description="TFRecord files of the train split.")
     test_shards = IntSetting(default=4, description="TFRecord files of the test split.")

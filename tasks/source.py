@@ -24,7 +24,8 @@ class Source(Stage):
 
     kind = layout.SOURCE
     entry = "pipeline.sources"
-    packages = ("tensorflow-datasets",)
+    # Pillow says which files are images, and makes plain what is not.
+    packages = ("pillow", "tensorflow-datasets")
 
     dataset = luigi.Parameter(default="cifar10", description="TensorFlow Datasets name, or folder, or table.")
     # Not what shapes the artefact: the same images elsewhere are the same dataset. Their content is in the listing.
@@ -33,9 +34,7 @@ class Source(Stage):
     label_column = luigi.Parameter(default="label", description="Of a table: the column of the labels.")
     split_column = luigi.Parameter(default="", description="Of a table: the column of the splits; empty: none.")
     on_bad_example = luigi.Parameter(default="fail", description="An image cannot be decoded: fail, or skip.")
-    max_bad_share = FloatSetting(
-        default=0.01, significant=False, description="Of all images, the share that may be skipped."
-    )
+    max_bad_share = FloatSetting(default=0.01, description="Of all images, the share that may be skipped.")
     origin = luigi.Parameter(default="auto", description="tfds, synthetic, or auto.")
     test_share = FloatSetting(default=0.2, description="Share of train for test, where the dataset has no test split.")
     # Not what shapes the artefact: a copy elsewhere is the same dataset.

@@ -37,6 +37,7 @@ from pipeline.shards.merge import merge_shard, run_path, write_run
 from pipeline.shards.notes import Notes, summarise, write_json
 from pipeline.shards.placed import Placer, create_shards
 from pipeline.shards.plan import Job
+from pipeline.shards.skipped import write_skipped
 from pipeline.shards.tfds_metadata import write_tfds_metadata
 from pipeline.shards.workers import watching_workers
 from pipeline.sources import CONTENT_DIGESTS, Location, SourceInfo
@@ -100,6 +101,8 @@ def write_records(
         build(pipeline, job)
     details = _details(job, json.loads((notes_folder / _SUMMARY).read_text(encoding="utf-8")))
     write_tfds_metadata(folder, source, job.spec, {split: job.shards(split) for split in job.splits()})
+    if job.location.listing:
+        write_skipped(folder, job.location.listing)
     return details
 
 

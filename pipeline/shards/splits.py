@@ -14,19 +14,23 @@ from pipeline.sources.source import Location, SourceInfo, example_keys
 
 @dataclass(frozen=True)
 class Division:
-    """A split of the source and what divides it; can be hashed, so that what follows is computed once in a process."""
+    """A split of the source and what divides it; can be hashed, so that what follows is computed once in a process.
+
+    ``digest`` is the source's: another listing may come to lie at the same path.
+    """
 
     split: str
     num_examples: int
     listing: str
     test_share: float
     validation_share: float
+    digest: str
 
     @classmethod
     def of(cls, source: SourceInfo, location: Location, split: str, validation_share: float) -> "Division":
         """Only train is divided."""
         shares = (source.test_share, validation_share) if split == "train" else (0.0, 0.0)
-        return cls(split, source.num_examples[split], location.listing, *shares)
+        return cls(split, source.num_examples[split], location.listing, *shares, source.digest)
 
     def all_keys(self) -> Sequence[str]:
         """The keys of the split, in the source's order."""

@@ -4,6 +4,11 @@
     tfds.py        TensorFlow Datasets
     synthetic.py   the generated stand-in
     blocks.py      any range of a split, read and decoded: what the Beam job calls
+    folder.py      a folder of images;  table.py: a table that lists them
+    found.py       what files such a source has, and what has changed, by their names and stamps
+    files.py       looks at each file once;  listing.py: what was found out
+    pictures.py    one image file, whatever its format
+    file_blocks.py any range of a listed split
     prepared.py    one prepared copy of a dataset told from another, without an import of TFDS
     words.py       what is said about them
 

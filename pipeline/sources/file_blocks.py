@@ -5,7 +5,7 @@ cores, a batch ahead; a batch is then decoded at once, where pixels are wanted.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -51,10 +51,19 @@ def _read(folder: Path, listed: ListedSplit, batch: range, form: ImageForm, chan
     contents = [_content(folder, listed, index, form) for index in batch]
     if form.encoding != "raw":
         return contents
+    decoder = _decoder(form, channels)
     try:
-        return _decoder(form, channels)(tf.constant(contents)).numpy()
-    except tf.errors.OpError as error:
-        raise DamagedArtefactError(words.changed_file(folder, str(error).splitlines()[0])) from error
+        return decoder(tf.constant(contents)).numpy()
+    except tf.errors.OpError:
+        # A few damaged files can be decoded by Pillow alone, which found that they can be used.
+        return np.concatenate([_decoded(decoder, content) for content in contents])
+
+
+def _decoded(decoder: Callable[[tf.Tensor], tf.Tensor], content: bytes) -> np.ndarray:
+    try:
+        return decoder(tf.constant([content])).numpy()
+    except tf.errors.OpError:
+        return decoder(tf.constant([made_plain(content)])).numpy()
 
 
 def _content(folder: Path, listed: ListedSplit, index: int, form: ImageForm) -> bytes:
@@ -64,11 +73,10 @@ def _content(folder: Path, listed: ListedSplit, index: int, form: ImageForm) -> 
         content = (folder / path).read_bytes()
         if hashlib.sha256(content).hexdigest() != listed.digests[index]:
             raise DamagedArtefactError(words.changed_file(folder / path, "it has changed"))
-        wanted = {"raw": None, "image": None}.get(form.encoding, form.encoding)
-        is_jpeg = content.startswith(b"\xff\xd8\xff")
-        if listed.plain[index] and wanted in (None, "jpeg" if is_jpeg else "png"):
-            return content
-        return made_plain(content, "jpeg" if wanted == "jpeg" else "png")
+        own = "jpeg" if content.startswith(b"\xff\xd8\xff") else "png"
+        # Pixels are those of the file itself, a picture that was not plain loses nothing on its way to them.
+        wanted = {"raw": own if listed.plain[index] else "png", "image": own}.get(form.encoding, form.encoding)
+        return content if listed.plain[index] and wanted == own else made_plain(content, wanted)
     except (OSError, UndecodableError) as error:
         raise DamagedArtefactError(words.changed_file(folder / path, str(error))) from error
 

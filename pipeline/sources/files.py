@@ -4,8 +4,10 @@ What cannot be decoded is found out here, before anything is written: the number
 place in the shards, is then known. Files are hashed and looked at on all cores.
 """
 
+import hashlib
 import logging
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,8 +18,13 @@ from pipeline.errors import DamagedArtefactError
 from pipeline.records.features import image_spec
 from pipeline.sources import words
 from pipeline.sources.found import beside, dataset_name, files_folder, find
-from pipeline.sources.listing import ListedSplit, Listing, file_digest
-from pipeline.sources.pictures import Picture, UndecodableError, inspect
+from pipeline.sources.listing import ListedSplit, Listing, Skipped, file_digest, is_inside
+from pipeline.sources.pictures import Picture, UndecodableError, inspect, quiet
+
+# Why a file cannot be looked at; the rest is said by what looks at its content.
+LEADS_OUT = "a link that leads out of the folder"
+MISSING = "not there"
+UNREADABLE = "cannot be read"
 
 _logger = logging.getLogger(__name__)
 
@@ -36,8 +43,8 @@ def list_files(settings: SourceSettings) -> tuple[dict, Listing]:
     folder = files_folder(settings)
     found, present = find(settings)
     wanted = [path for entries in found.examples.values() for path, _ in entries]
-    pictures, bad = _look(folder, wanted)
-    _judge(settings, bad, len(wanted))
+    pictures, skipped = _look(folder, wanted, present)
+    _judge(settings, skipped, len(wanted))
     splits = {
         split: _listed([entry for entry in entries if entry[0] in pictures], pictures, present, found.label_names)
         for split, entries in found.examples.items()
@@ -45,11 +52,11 @@ def list_files(settings: SourceSettings) -> tuple[dict, Listing]:
     splits = {split: listed for split, listed in splits.items() if listed.paths}
     if "train" not in splits:
         refuse("Source", "path", "images of the train split that can be decoded", settings.path)
-    skipped = {path: (*present.get(path, (0, 0)), reason) for reason, paths in bad.items() for path in paths}
     listing = Listing(splits, skipped, {name: file_digest(folder / name) for name in beside(settings)})
-    encodings = {picture.encoding if picture.plain else "image" for picture in pictures.values()}
-    shapes = {(picture.height, picture.width) for picture in pictures.values() if picture.plain}
-    sizes = next(iter(shapes)) if len(shapes) == 1 and all(one.plain for one in pictures.values()) else (None, None)
+    # What is not plain is made a JPEG where it was one, else a PNG.
+    encodings = {"jpeg" if picture.encoding == "jpeg" else "png" for picture in pictures.values()}
+    shapes = {(picture.height, picture.width) for picture in pictures.values()}
+    sizes = next(iter(shapes)) if len(shapes) == 1 else (None, None)
     channels = 1 if all(picture.grey for picture in pictures.values()) else 3
     examples = sum(len(listed.paths) for listed in splits.values())
     info = {
@@ -61,48 +68,71 @@ def list_files(settings: SourceSettings) -> tuple[dict, Listing]:
         "test_share": 0.0 if "test" in splits else settings.test_share,
         "bytes_per_example": sum(sum(listed.sizes) for listed in splits.values()) // examples,
         "smallest_side": min(min(picture.width, picture.height) for picture in pictures.values()),
+        "skipped": dict(sorted(Counter(one.reason for one in skipped).items())),
         "digest": listing.digest(),
     }
     return info, listing
 
 
-def _look(folder: Path, paths: Sequence[str]) -> tuple[dict[str, Picture], dict[str, list[str]]]:
-    """Path → what it holds, and reason → paths of what cannot be used."""
-    root = os.path.realpath(folder)
-
-    def one(path: str) -> Picture | str:
-        place = os.path.join(folder, path)
-        if not f"{os.path.realpath(place)}".startswith(f"{root}{os.sep}"):
-            return words.LEADS_OUT
-        try:
-            with open(place, "rb") as file:
-                return inspect(file.read())
-        except UndecodableError as error:
-            return str(error)
-        except OSError as error:
-            return words.cannot_be_read(error.strerror)
-
-    pictures, bad = {}, {}
-    with ThreadPoolExecutor(machine.granted_cores()) as pool:
-        for number, (path, seen) in enumerate(zip(paths, pool.map(one, paths), strict=True), start=1):
+def _look(
+    folder: Path, paths: Sequence[str], present: Mapping[str, tuple[int, int]]
+) -> tuple[dict[str, Picture], list[Skipped]]:
+    """Path → what it holds, and what cannot be used, both in the order of the paths."""
+    look, pictures, skipped = _Look(folder), {}, []
+    with quiet(), ThreadPoolExecutor(machine.granted_cores()) as pool:
+        for number, (path, seen) in enumerate(zip(paths, pool.map(look, paths), strict=True), start=1):
             if isinstance(seen, Picture):
                 pictures[path] = seen
             else:
-                bad.setdefault(seen, []).append(path)
+                skipped.append(Skipped(path, *present.get(path, (0, 0)), *seen))
             progress.tell("images", number, len(paths))
-    return pictures, bad
+    return pictures, skipped
 
 
-def _judge(settings: SourceSettings, bad: Mapping[str, Sequence[str]], total: int) -> None:
-    count = sum(map(len, bad.values()))
-    if not count:
+class _Look:
+    """Looks at one image: what it holds, or its digest, and the reason why it cannot be used with a detail."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._root = str(folder), os.path.realpath(folder)
+        self._is_inside: dict[str, bool] = {}
+
+    def __call__(self, path: str) -> Picture | tuple[str, str, str]:
+        place = os.path.join(self._folder, path)
+        if self._leads_out(place):
+            return "", LEADS_OUT, ""
+        try:
+            with open(place, "rb") as file:
+                content = file.read()
+        except FileNotFoundError:
+            return "", MISSING, ""
+        except OSError as error:
+            return "", UNREADABLE, error.strerror
+        try:
+            return inspect(content)
+        except UndecodableError as error:
+            return hashlib.sha256(content).hexdigest(), error.reason, error.detail
+
+    def _leads_out(self, place: str) -> bool:
+        # Few files are links: to look at their folders, each once, costs a tenth.
+        if os.path.islink(place):
+            return not is_inside(os.path.realpath(place), self._root)
+        parent = os.path.dirname(place)
+        if parent not in self._is_inside:
+            self._is_inside[parent] = is_inside(os.path.realpath(parent), self._root)
+        return not self._is_inside[parent]
+
+
+def _judge(settings: SourceSettings, skipped: Sequence[Skipped], total: int) -> None:
+    if not skipped:
         return
-    listed = words.bad_examples(bad)
+    listed = words.bad_examples({one.path: (one.reason, one.detail) for one in skipped})
     if settings.on_bad_example == "fail":
-        raise DamagedArtefactError(words.refused_examples(count, total, settings.path, listed))
-    if count > settings.max_bad_share * total:
-        raise DamagedArtefactError(words.too_many_bad(count, total, settings.max_bad_share, settings.path, listed))
-    _logger.warning("%d of %d images are left out:\n%s", count, total, listed)
+        raise DamagedArtefactError(words.refused_examples(len(skipped), total, settings.path, listed))
+    if len(skipped) > settings.max_bad_share * total:
+        raise DamagedArtefactError(
+            words.too_many_bad(len(skipped), total, settings.max_bad_share, settings.path, listed)
+        )
+    _logger.warning(words.left_out(len(skipped), total, listed))
 
 
 def _listed(

@@ -4,15 +4,17 @@
 the labels' folders (a licence, notes) are none of the examples.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from pipeline.config import refuse
 from pipeline.records.keys import SPLITS
 from pipeline.sources import words
 
 LABELS_NAME = "labels.txt"
+# Names that say a folder beside train is a split too.
+_LIKE_SPLITS = {"test", "testing", "validation", "val", "valid", "dev", "eval", "holdout"}
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,16 @@ def find_examples(folder: Path, paths: Iterable[str]) -> Found:
         paths: of all its files, below it.
 
     Raises:
-        SettingsError: there are none, or of one label alone, or labels.txt lists others.
+        SettingsError: there are none, or of one label alone, or labels.txt lists others; a label's name cannot be;
+            folders of splits lie beside others.
     """
-    parts = {path: PurePosixPath(path).parts for path in paths}
+    parts = {path: path.split("/") for path in paths}
     first = {one[0] for one in parts.values() if len(one) > 1}
-    has_splits = bool(first) and first <= set(SPLITS) and any(len(one) > 2 for one in parts.values())
+    is_deep = any(len(one) > 2 for one in parts.values())
+    has_splits = bool(first) and first <= set(SPLITS) and is_deep
+    if is_deep and not has_splits and "train" in first and first & _LIKE_SPLITS:
+        # Else the splits would be taken for labels.
+        refuse("Source", "path", words.A_SPLIT, str(folder), words.folders(sorted(first - set(SPLITS))))
     examples: dict[str, list[tuple[str, str]]] = {}
     for path in sorted(parts):
         one = parts[path]
@@ -48,16 +55,37 @@ def find_examples(folder: Path, paths: Iterable[str]) -> Found:
     return Found({split: examples[split] for split in SPLITS if split in examples}, _in_order(folder, found))
 
 
+def checked_labels(names: Sequence[str], path: str, name: str) -> tuple[str, ...]:
+    """The labels' names, if they can be.
+
+    A label is a line of a file, a part of a path and a word of a report.
+
+    Args:
+        names: of all labels, in order.
+        path: [Source] path.
+        name: of the setting that says where they are from.
+
+    Raises:
+        SettingsError: there is one alone, or a name cannot be.
+    """
+    # Of the space alone: any other character that has no looks cannot be told from another.
+    if odd := [label for label in names if not label.isprintable() or "/" in label or label != label.strip()]:
+        refuse("Source", name, words.A_LABEL, path, words.labels(odd))
+    if len(names) < 2:
+        refuse("Source", name, "at least two labels", path, f" Found: {', '.join(names) or 'none'}.")
+    return tuple(names)
+
+
 def _in_order(folder: Path, found: list[str]) -> tuple[str, ...]:
     """The labels as labels.txt lists them, else sorted."""
     listing = folder / LABELS_NAME
     if listing.is_file():
-        listed = [line.strip() for line in listing.read_text(encoding="utf-8").splitlines() if line.strip()]
+        try:
+            listed = [line.strip() for line in listing.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+        except (OSError, ValueError) as error:
+            refuse("Source", "path", words.A_FOLDER, str(folder), words.not_text(LABELS_NAME, error))
         if missing := [label for label in found if label not in listed]:
-            refuse(
-                "Source", "path", f"in {listing} a line for each folder of images", str(folder), f" Missing: {missing}."
-            )
+            expected = f"in its {LABELS_NAME} a line for each folder of images"
+            refuse("Source", "path", expected, str(folder), f" Missing: {', '.join(map(ascii, missing))}.")
         found = list(dict.fromkeys(listed))
-    if len(found) < 2:
-        refuse("Source", "path", "at least two labels, each a folder of images", str(folder), f" Found: {found}.")
-    return tuple(found)
+    return checked_labels(found, str(folder), "path")

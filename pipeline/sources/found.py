@@ -24,13 +24,12 @@ def files_folder(settings: SourceSettings) -> Path:
     if not settings.path:
         refuse("Source", "path", f"the path of the {settings.dataset}", settings.path)
     path = Path(os.path.abspath(Path(settings.path).expanduser()))
-    if settings.dataset == "table":
-        if not path.is_file():
-            refuse("Source", "path", "a table of images: a CSV, TSV or Parquet file", settings.path)
-        return path.parent
-    if not path.is_dir():
-        refuse("Source", "path", "a folder of images", settings.path)
-    return path
+    is_table = settings.dataset == "table"
+    if not (os.path.isfile(path) if is_table else os.path.isdir(path)):
+        other = words.IS_A_FOLDER if is_table else words.IS_A_FILE
+        hint = other if os.path.exists(path) else words.NOT_THERE
+        refuse("Source", "path", words.A_TABLE if is_table else words.A_FOLDER, settings.path, hint)
+    return path.parent if is_table else path
 
 
 def find(settings: SourceSettings) -> tuple[folders.Found, dict[str, tuple[int, int]]]:
@@ -66,9 +65,15 @@ def changed_files(settings: SourceSettings, listing: str) -> Iterator[str]:
         yield (words.removed if known.beside else words.added)(folders.LABELS_NAME)
     # Of a table that has not changed the examples are the same: only their files may differ.
     if settings.dataset == "table":
-        present = _stamps_of(folder, [path for split in known.splits.values() for path in split.paths])
+        listed = [path for split in known.splits.values() for path in split.paths]
+        present = _stamps_of(folder, [*listed, *(one.path for one in known.skipped)])
     else:
-        _, present = find(settings)
+        present = stamps(folder)
+        # As long as the same files are there, they are the same examples; those beside the labels' folders are none.
+        if {path for path in present if "/" in path} == known.stamps.keys():
+            present = {path: present[path] for path in known.stamps}
+        else:
+            _, present = find(settings)
     yield from known.changes(folder, present)
 
 
@@ -84,7 +89,7 @@ def _stamps_of(folder: Path, paths: Sequence[str]) -> Mapping[str, tuple[int, in
     found = {}
     for path in paths:
         try:
-            stat = os.stat(folder / path)
+            stat = os.stat(os.path.join(folder, path))
         except OSError:
             # Said when it is looked at.
             continue

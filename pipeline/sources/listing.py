@@ -9,9 +9,10 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
+from pipeline.config import refuse
 from pipeline.sources import words
 
 LISTING_NAME = "examples.json"
@@ -33,28 +34,44 @@ class ListedSplit:
     digests: Sequence[str]
     plain: Sequence[bool]
 
-    @property
+    @cached_property
     def keys(self) -> Sequence[str]:
         """The examples' keys: of one length, and the same wherever the folder lies."""
         return [path_key(path) for path in self.paths]
 
 
 @dataclass(frozen=True)
+class Skipped:
+    """A file that is no example: why, one of a few reasons, and what was found.
+
+    ``digest`` is "" where it could not be read; ``size`` and ``mtime`` are 0 where it was not there.
+    """
+
+    path: str
+    size: int
+    mtime: int
+    digest: str
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True)
 class Listing:
     """All there is to say of the files of a source.
 
-    ``splits``: split → its examples. ``skipped``: path → bytes, time of change and why it is no example. ``beside``:
-    path → hex sha256 of files that say what the examples are, such as a table.
+    ``splits``: split → its examples. ``skipped``: those that are none. ``beside``: path → hex sha256 of files that
+    say what the examples are, such as a table.
     """
 
     splits: Mapping[str, ListedSplit]
-    skipped: Mapping[str, tuple[int, int, str]]
+    skipped: Sequence[Skipped]
     beside: Mapping[str, str]
 
     def digest(self) -> str:
-        """Hex sha256 over what the examples are: paths, labels and contents; neither sizes nor times."""
+        """Hex sha256 over what the examples are, and which are none: paths, labels and contents; no sizes or times."""
         content = {split: [list(one.paths), list(one.labels), list(one.digests)] for split, one in self.splits.items()}
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        left_out = [[one.path, one.reason] for one in self.skipped]
+        return hashlib.sha256(json.dumps([content, left_out], sort_keys=True).encode()).hexdigest()
 
     def write(self, folder: Path) -> None:
         """Leave the listing in the artefact's folder."""
@@ -68,21 +85,29 @@ class Listing:
             found: path below ``folder`` → bytes and time of change in nanoseconds, of each file that is there now.
         """
         for path, digest in self.beside.items():
-            if not (folder / path).is_file() or file_digest(folder / path) != digest:
+            if _digest_now(folder / path) != digest:
                 yield words.differs(path)
-        listed = set(self.skipped)
-        for path, (size, mtime, _) in self.skipped.items():
-            if path in found and found[path] != (size, mtime):
+        listed = self.stamps
+        for path, size, mtime, digest in self._files():
+            now = found.get(path)
+            if now == listed[path]:
+                continue
+            # What was listed and never there is still not there.
+            if now is None and mtime:
+                yield words.removed(path)
+            elif now is not None and (now[0] != size or _digest_now(folder / path) != digest):
                 yield words.differs(path)
-        for one in self.splits.values():
-            listed.update(one.paths)
-            for path, size, mtime, digest in zip(one.paths, one.sizes, one.mtimes, one.digests, strict=True):
-                now = found.get(path)
-                if now is None:
-                    yield words.removed(path)
-                elif now != (size, mtime) and (now[0] != size or file_digest(folder / path) != digest):
-                    yield words.differs(path)
         yield from (words.added(path) for path in found if path not in listed)
+
+    @cached_property
+    def stamps(self) -> Mapping[str, tuple[int, int]]:
+        """Path → bytes and time of change of each file that was listed."""
+        return {path: (size, mtime) for path, size, mtime, _ in self._files()}
+
+    def _files(self) -> Iterator[tuple[str, int, int, str]]:
+        for one in self.splits.values():
+            yield from zip(one.paths, one.sizes, one.mtimes, one.digests, strict=True)
+        yield from ((one.path, one.size, one.mtime, one.digest) for one in self.skipped)
 
 
 def path_key(path: str) -> str:
@@ -90,12 +115,18 @@ def path_key(path: str) -> str:
     return hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=KEY_BYTES).hexdigest()
 
 
-@cache
 def read_listing(path: str) -> Listing:
-    """The listing at a path."""
+    """The listing at a path; read once, and again where another has taken its place."""
+    stat = os.stat(path)
+    return _read_listing(path, (stat.st_ino, stat.st_size, stat.st_mtime_ns))
+
+
+# The one of before is let go: a listing takes a few hundred bytes a file.
+@lru_cache(maxsize=2)
+def _read_listing(path: str, stamp: tuple[int, int, int]) -> Listing:
     stored = json.loads(Path(path).read_text(encoding="utf-8"))
     splits = {split: ListedSplit(**columns) for split, columns in stored["splits"].items()}
-    return Listing(splits, {name: tuple(one) for name, one in stored["skipped"].items()}, stored["beside"])
+    return Listing(splits, [Skipped(**one) for one in stored["skipped"]], stored["beside"])
 
 
 def file_digest(path: Path) -> str:
@@ -104,30 +135,60 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _digest_now(path: Path) -> str:
+    """Hex sha256 of a file, "" where it cannot be read."""
+    try:
+        return file_digest(path)
+    except OSError:
+        return ""
+
+
 def stamps(folder: Path) -> dict[str, tuple[int, int]]:
     """Path below ``folder`` → bytes and time of change in nanoseconds, of each file; hidden ones are left out.
 
     Links to folders are followed inside ``folder`` alone, and no folder is entered twice.
+
+    Raises:
+        SettingsError: a folder cannot be read, or is a link that leads out.
     """
     found: dict[str, tuple[int, int]] = {}
-    top, root, waiting, entered = f"{folder}{os.sep}", os.path.realpath(folder), [str(folder)], set()
+    root, waiting, entered = os.path.realpath(folder), [""], set()
     while waiting:
-        current = waiting.pop()
+        below = waiting.pop()
+        current = os.path.join(folder, below)
         real = os.path.realpath(current)
-        if real in entered or not f"{real}{os.sep}".startswith(f"{root}{os.sep}"):
+        if real in entered:
             continue
+        if not is_inside(real, root):
+            # Said of a whole folder: not to be left out as one bad image is.
+            hint = words.leads_out(current.rstrip("/"), real)
+            refuse("Source", "path", "a folder without links out of it", str(folder), hint)
         entered.add(real)
-        with os.scandir(current) as entries:
-            for entry in entries:
-                if entry.name.startswith("."):
-                    continue
-                if entry.is_dir():
-                    waiting.append(entry.path)
-                    continue
-                try:
-                    stat = entry.stat()
-                except FileNotFoundError:
-                    # A link to nothing.
-                    stat = entry.stat(follow_symlinks=False)
-                found[entry.path.removeprefix(top)] = (stat.st_size, stat.st_mtime_ns)
+        try:
+            with os.scandir(current) as entries:
+                for entry in entries:
+                    name = entry.name
+                    if name.startswith("."):
+                        continue
+                    if entry.is_dir():
+                        waiting.append(f"{below}{name}/")
+                    else:
+                        found[below + name] = _stamp(entry)
+        except OSError as error:
+            hint = words.unreadable_folder(current.rstrip("/"), error.strerror)
+            refuse("Source", "path", "folders that can be read", str(folder), hint)
     return found
+
+
+def is_inside(real: str, root: str) -> bool:
+    """Whether a path is that of a folder or of something below it, both free of links."""
+    return f"{real}{os.sep}".startswith(f"{root.rstrip(os.sep)}{os.sep}")
+
+
+def _stamp(entry: os.DirEntry) -> tuple[int, int]:
+    try:
+        stat = entry.stat()
+    except OSError:
+        # A link to nothing, or to itself.
+        stat = entry.stat(follow_symlinks=False)
+    return stat.st_size, stat.st_mtime_ns

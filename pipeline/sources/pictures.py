@@ -8,24 +8,53 @@ palettes, CMYK, transparency, 16 bits a channel, BMP, GIF (its first frame) and 
 import hashlib
 import io
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 # Of what an image claims to be before it is decoded: a header of a few bytes can claim any size. 100 million pixels are
-# more than any camera of today takes, and 300 MB as RGB.
+# 300 MB as RGB.
 MAX_PIXELS = 100_000_000
 
-FORMATS = {"JPEG": "jpeg", "PNG": "png", "BMP": "bmp", "GIF": "gif", "WEBP": "webp"}
-_PLAIN_MODES = {"JPEG": ("L", "RGB"), "PNG": ("L", "RGB")}
-_ORIENTATION = 0x0112
+# By Pillow's names. What it calls MPO is a JPEG with others behind it, as telephones write them: the first counts.
+FORMATS = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png", "BMP": "bmp", "GIF": "gif", "WEBP": "webp"}
+_TRIED = [name for name in FORMATS if name != "MPO"]
+_PLAIN = ("jpeg", "png")
+_GREY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B")
 _JPEG_QUALITY = 95
+# How files of these formats begin.
+_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8")
+
+# EXIF orientation → what makes the picture upright.
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_LYING = (5, 6, 7, 8)
+_ORIENTATION = 0x0112
+
+# Why a file cannot be used; what is counted.
+EMPTY = "empty"
+NO_IMAGE = "not a JPEG, PNG, BMP, GIF or WebP image"
+DAMAGED = "damaged or cut off"
+TOO_LARGE = "claims too many pixels"
 
 
 @dataclass(frozen=True)
 class Picture:
-    """What a file holds: ``encoding`` is jpeg, png, bmp, gif or webp; ``grey`` is whether it has no colour."""
+    """What a file holds.
+
+    ``encoding`` is jpeg, png, bmp, gif or webp; ``width`` and ``height`` are those of the upright picture; ``grey`` is
+    whether it has no colour, ``plain`` whether it can be decoded as it is.
+    """
 
     digest: str
     encoding: str
@@ -36,7 +65,22 @@ class Picture:
 
 
 class UndecodableError(ValueError):
-    """A file is no image that can be used; says why in a few words."""
+    """A file is no image that can be used: ``reason`` is one of a few, ``detail`` what was found."""
+
+    def __init__(self, reason: str, detail: object = "") -> None:
+        self.reason, self.detail = reason, str(detail)
+        super().__init__(": ".join(filter(None, (reason, self.detail))))
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without Pillow's warnings of sizes, for which we have a limit of our own, and of what is odd and harmless.
+
+    Which warnings are shown is one setting of the whole process: to be asked for once, around all threads.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def inspect(content: bytes) -> Picture:
@@ -46,24 +90,25 @@ def inspect(content: bytes) -> Picture:
         UndecodableError: it is no such image, is cut off or damaged, or claims too many pixels.
     """
     image = _opened(content)
-    width, height = image.size
-    orientation = image.getexif().get(_ORIENTATION, 1) if image.format in ("JPEG", "PNG", "WEBP") else 1
-    mode = image.mode
+    (width, height), mode, encoding = image.size, image.mode, FORMATS[image.format]
     try:
         # A JPEG is decoded at an eighth of its size: every byte is read, and most of the work left out.
         image.draft(mode, (max(1, width // 8), max(1, height // 8)))
         image.load()
     # Pillow raises many kinds for damaged files.
     except Exception as error:
-        raise UndecodableError(f"damaged or cut off: {error}") from error
-    plain = mode in _PLAIN_MODES.get(image.format, ()) and orientation == 1 and "transparency" not in image.info
+        raise UndecodableError(DAMAGED, error) from error
+    orientation = orientation_of(image)
+    if orientation in _LYING:
+        width, height = height, width
+    plain = encoding in _PLAIN and mode in ("L", "RGB") and orientation == 1
     return Picture(
         digest=hashlib.sha256(content).hexdigest(),
-        encoding=FORMATS[image.format],
+        encoding=encoding,
         width=width,
         height=height,
-        grey=mode in ("1", "L", "I;16", "I", "F", "LA"),
-        plain=plain,
+        grey=mode in _GREY_MODES,
+        plain=plain and "transparency" not in image.info,
     )
 
 
@@ -75,45 +120,61 @@ def made_plain(content: bytes, encoding: str = "png") -> bytes:
     """
     image = _opened(content)
     try:
-        image.seek(0)
-        image = ImageOps.exif_transpose(image)
-        if image.mode.startswith("I"):
-            # 16 bits a channel; Pillow itself would cut off above 255.
-            image = Image.fromarray((np.asarray(image).astype(np.int64) // 257).clip(0, 255).astype(np.uint8))
-        grey = image.mode in ("1", "L", "LA", "F")
-        if image.mode == "P" and "transparency" in image.info:
-            image = image.convert("RGBA")
-        if image.mode in ("RGBA", "LA", "PA"):
+        image.load()
+        grey, turn = image.mode in _GREY_MODES, _TURNS.get(orientation_of(image))
+        if "transparency" in image.info or image.mode in ("RGBA", "LA", "PA"):
             # As it looks on paper: what is transparent shows white.
             image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
+        elif image.mode.startswith("I"):
+            # 16 bits a channel; Pillow itself would cut off above 255.
+            image = Image.fromarray((np.asarray(image).clip(0, 65_535).astype(np.uint32) // 257).astype(np.uint8))
         image = image.convert("L" if grey else "RGB")
+        if turn is not None:
+            image = image.transpose(turn)
         plain = io.BytesIO()
         if encoding == "jpeg":
             image.save(plain, "JPEG", quality=_JPEG_QUALITY, subsampling=0)
         else:
             image.save(plain, "PNG", compress_level=1)
-    except UndecodableError:
-        raise
     except Exception as error:
-        raise UndecodableError(f"damaged or cut off: {error}") from error
+        raise UndecodableError(DAMAGED, error) from error
     return plain.getvalue()
+
+
+def orientation_of(image: Image.Image) -> int:
+    """EXIF's orientation from 1 (upright) to 8; 1 where there is none, or none that can be read.
+
+    Pillow's own reading raises or warns where EXIF is damaged, which says nothing of the picture.
+    """
+    exif = image.info.get("exif", b"").removeprefix(b"Exif\0\0")
+    order = {b"II*\0": "little", b"MM\0*": "big"}.get(exif[:4])
+    if order is None:
+        return 1
+
+    def number(place: int, size: int) -> int:
+        return int.from_bytes(exif[place : place + size], order)
+
+    # The first directory: a count of entries, each of 12 bytes with its tag, type, count and value.
+    directory = number(4, 4)
+    for entry in range(directory + 2, min(directory + 2 + 12 * number(directory, 2), len(exif) - 11), 12):
+        if number(entry, 2) == _ORIENTATION and (orientation := number(entry + 8, 2)) in _TURNS:
+            return orientation
+    return 1
 
 
 def _opened(content: bytes) -> Image.Image:
     if not content:
-        raise UndecodableError("empty")
+        raise UndecodableError(EMPTY)
     try:
-        with warnings.catch_warnings():
-            # We have a limit of our own.
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            image = Image.open(io.BytesIO(content), formats=list(FORMATS))
+        image = Image.open(io.BytesIO(content), formats=_TRIED)
     except Image.DecompressionBombError as error:
-        raise UndecodableError(f"claims too many pixels: {error}") from error
+        raise UndecodableError(TOO_LARGE, f"more than {MAX_PIXELS:,}") from error
     except UnidentifiedImageError as error:
-        raise UndecodableError("not a JPEG, PNG, BMP, GIF or WebP image") from error
+        reason = DAMAGED if content.startswith(_SIGNATURES) else NO_IMAGE
+        raise UndecodableError(reason) from error
     except Exception as error:
-        raise UndecodableError(f"damaged or cut off: {error}") from error
+        raise UndecodableError(DAMAGED, error) from error
     width, height = image.size
     if width * height > MAX_PIXELS:
-        raise UndecodableError(f"claims {width} × {height} pixels, more than {MAX_PIXELS:,}")
+        raise UndecodableError(TOO_LARGE, f"{width} × {height}, more than {MAX_PIXELS:,}")
     return image

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -33,9 +33,10 @@ class SourceInfo:
     ``features`` is the spec of its examples, an image's encoding being the source's own; ``num_examples`` maps each
     split of the source to its number of examples; ``test_share`` is the share of train that becomes the test split,
     where the source has none; ``bytes_per_example`` is about what one takes as it lies there; ``smallest_side`` the
-    least number of pixels of any image's side, 0 where it is not known. Of a prepared dataset ``prepared_as`` is its
-    folder below the one of all datasets. ``digest`` tells a source's content from that of another with the same name
-    and version; "" for the stand-in.
+    least number of pixels of any image's side, 0 where it is not known; ``skipped`` counts the files that are left out
+    as they cannot be used, by reason. Of a prepared dataset ``prepared_as`` is its folder below the one of all
+    datasets. ``digest`` tells a source's content from that of another with the same name and version; "" for the
+    stand-in.
     """
 
     dataset: str
@@ -47,6 +48,7 @@ class SourceInfo:
     test_share: float = 0.0
     bytes_per_example: int = 0
     smallest_side: int = 0
+    skipped: Mapping[str, int] = field(default_factory=dict)
     prepared_as: str = ""
     digest: str = ""
 
@@ -73,11 +75,13 @@ class Location:
     listing: str = ""
 
 
-@cache
 def example_keys(split: str, num_examples: int, listing: str) -> Sequence[str]:
     """The keys of a split of a source, in its order; from the listing, where there is one."""
-    if listing:
-        return read_listing(listing).splits[split].keys
+    return read_listing(listing).splits[split].keys if listing else _index_keys(split, num_examples)
+
+
+@cache
+def _index_keys(split: str, num_examples: int) -> Sequence[str]:
     return [index_key(split, index) for index in range(num_examples)]
 
 

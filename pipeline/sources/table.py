@@ -3,14 +3,17 @@
 CSV, TSV or Parquet, a row for each image; paths are relative to the table. Another column may name the split.
 """
 
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
 from pipeline.config import SourceSettings, closest, refuse
 from pipeline.records.keys import SPLITS
 from pipeline.sources import words
-from pipeline.sources.folder import Found
+from pipeline.sources.folder import Found, checked_labels
 
-_DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_MAX_ROWS = 5
 
 
 def find_examples(settings: SourceSettings) -> Found:
@@ -20,55 +23,73 @@ def find_examples(settings: SourceSettings) -> Found:
         SettingsError: it is no such table, lacks a column, names another split, or leads out of its folder.
     """
     table = Path(settings.path).expanduser()
-    rows = _read(table)
-    paths = _column(rows, settings, "path_column")
-    labels = _column(rows, settings, "label_column")
-    splits = _column(rows, settings, "split_column") if settings.split_column else ["train"] * len(paths)
+    asked = ["path_column", "label_column", *(["split_column"] if settings.split_column else [])]
+    columns = _read(table, settings, asked)
+    paths, labels = columns[0], columns[1]
+    splits = columns[2] if settings.split_column else ["train"] * len(paths)
+    rows = [*zip((str(PurePosixPath(path)) if path else "" for path in paths), labels, splits, strict=True)]
+    _check(rows, settings.path)
     examples: dict[str, list[tuple[str, str]]] = {}
-    for number, (path, label, split) in enumerate(zip(paths, labels, splits, strict=True), start=1):
-        if not path or not label or split not in SPLITS:
-            found = words.row(number, path, label, split)
-            refuse(
-                "Source", "path", f"a path, a label and a split of {', '.join(SPLITS)} in each row", str(table), found
-            )
-        if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-            refuse("Source", "path", "paths below the table's folder", str(table), f" Row {number} holds {path!r}.")
-        examples.setdefault(split, []).append((str(PurePosixPath(path)), label))
-    listed = [path for entries in examples.values() for path, _ in entries]
-    if len(set(listed)) < len(listed):
-        twice = next(path for path in listed if listed.count(path) > 1)
-        refuse("Source", "path", "each image once", str(table), f" {twice!r} is listed more than once.")
+    for path, label, split in rows:
+        examples.setdefault(split, []).append((path, label))
     if "train" not in examples:
-        refuse("Source", "path", "a table with images of the train split", str(table))
-    names = sorted({label for entries in examples.values() for _, label in entries})
-    if len(names) < 2:
-        refuse("Source", "path", "at least two labels", str(table), f" Found: {names}.")
-    return Found({split: sorted(examples[split]) for split in SPLITS if split in examples}, tuple(names))
+        refuse("Source", "path", "a table with images of the train split", settings.path)
+    names = checked_labels(sorted(set(labels)), settings.path, "label_column")
+    return Found({split: sorted(examples[split]) for split in SPLITS if split in examples}, names)
 
 
-def _read(table: Path) -> dict[str, list[str]]:
+def _check(rows: Sequence[tuple[str, str, str]], table: str) -> None:
+    """That each row says of one image below the table what it is."""
+    _refuse_rows(rows, table, words.A_ROW, lambda path, label, split: not path or not label or split not in SPLITS)
+    _refuse_rows(
+        rows,
+        table,
+        "paths below the table's folder",
+        lambda path, *_: path.startswith("/") or ".." in PurePosixPath(path).parts,
+    )
+    times = Counter(path for path, _, _ in rows)
+    if len(times) < len(rows):
+        _refuse_rows(rows, table, "each image in one row", lambda path, *_: times[path] > 1)
+
+
+def _refuse_rows(rows: Sequence[tuple[str, str, str]], table: str, expected: str, is_bad: Callable[..., bool]) -> None:
+    found = [(number, ", ".join(map(repr, row))) for number, row in enumerate(rows, start=1) if is_bad(*row)]
+    if found:
+        refuse("Source", "path", expected, table, words.rows(found[:_MAX_ROWS], len(found[_MAX_ROWS:])))
+
+
+def _read(table: Path, settings: SourceSettings, asked: Sequence[str]) -> list[list[str]]:
+    """The columns that settings name, as text: a label 007 is not the number 7."""
     import pyarrow
     import pyarrow.csv
     import pyarrow.parquet
 
+    kind = table.suffix.lower()
+    if kind != ".parquet" and kind not in _DELIMITERS:
+        refuse("Source", "path", "a table ending in .csv, .tsv or .parquet", settings.path)
     try:
-        if table.suffix.lower() == ".parquet":
-            found = pyarrow.parquet.read_table(table)
-        elif table.suffix.lower() in _DELIMITERS:
-            parsing = pyarrow.csv.ParseOptions(delimiter=_DELIMITERS[table.suffix.lower()])
-            found = pyarrow.csv.read_csv(table, parse_options=parsing)
+        if kind == ".parquet":
+            names = pyarrow.parquet.read_schema(table).names
+            wanted = _wanted(names, settings, asked)
+            found = pyarrow.parquet.read_table(table, columns=wanted)
         else:
-            refuse("Source", "path", "a table ending in .csv, .tsv or .parquet", str(table))
-    except (OSError, pyarrow.ArrowInvalid) as error:
-        refuse("Source", "path", "a table that can be read", str(table), f" {error}")
-    return {
-        name: ["" if value is None else str(value) for value in found[name].to_pylist()] for name in found.column_names
-    }
+            # A quoted value may go on in the next line.
+            parsing = pyarrow.csv.ParseOptions(delimiter=_DELIMITERS[kind], newlines_in_values=True)
+            with pyarrow.csv.open_csv(table, parse_options=parsing) as opened:
+                names = opened.schema.names
+            wanted = _wanted(names, settings, asked)
+            types = dict.fromkeys(wanted, pyarrow.string())
+            reading = pyarrow.csv.ConvertOptions(include_columns=wanted, column_types=types)
+            found = pyarrow.csv.read_csv(table, parse_options=parsing, convert_options=reading)
+        return [found[name].cast(pyarrow.string()).fill_null("").to_pylist() for name in wanted]
+    except (OSError, pyarrow.ArrowException) as error:
+        refuse("Source", "path", "a table that can be read", settings.path, f" {str(error).rstrip('.')}.")
 
 
-def _column(rows: dict[str, list[str]], settings: SourceSettings, name: str) -> list[str]:
-    wanted = getattr(settings, name)
-    if wanted not in rows:
-        has = words.columns([*rows], closest(wanted, [*rows]))
-        refuse("Source", name, f"a column of {settings.path}", wanted, has)
-    return rows[wanted]
+def _wanted(names: Sequence[str], settings: SourceSettings, asked: Sequence[str]) -> list[str]:
+    for setting in asked:
+        wanted = getattr(settings, setting)
+        if names.count(wanted) != 1:
+            has = words.columns(names, closest(wanted, names))
+            refuse("Source", setting, f"one column of {settings.path}", wanted, has)
+    return [getattr(settings, setting) for setting in asked]

@@ -37,9 +37,19 @@ def unreadable(folder: Path, split: str, found: str) -> str:
     )
 
 
-def bad_examples(bad: Mapping[str, Sequence[str]]) -> str:
-    """Each image that cannot be used, a line each."""
-    return "\n".join(f"  {path}: {reason}" for reason, paths in bad.items() for path in paths)
+def bad_examples(bad: Mapping[str, tuple[str, str]]) -> str:
+    """Each image that cannot be used, a line each: path → reason and detail."""
+    return "\n".join(f"  {quoted(path)}: {': '.join(filter(None, why))}" for path, why in bad.items())
+
+
+def quoted(path: str) -> str:
+    """A path as a terminal can show it, on one line."""
+    return path if path.isprintable() else ascii(path)
+
+
+def left_out(count: int, total: int, listed: str) -> str:
+    """Images cannot be used, and are left out."""
+    return f"{count:,} of {total:,} images are left out:\n{listed}"
 
 
 def refused_examples(count: int, total: int, path: str, listed: str) -> str:
@@ -68,34 +78,61 @@ def changed_file(path: Path, problem: str) -> str:
     return f"{path}: {problem} since the images were listed. Run again: the source is listed anew."
 
 
-LEADS_OUT = "a link that leads out of the folder"
-A_ROW = "a path, a label and a split of train, validation, test in each row"
+A_TABLE = "a table of images: a CSV, TSV or Parquet file"
+A_ROW = "in each row a path, a label and a split of train, validation, test"
 A_FOLDER = "a folder of images, <label>/<image> or train/<label>/<image>"
+A_LABEL = "labels of printable characters without /, at least one each"
+A_SPLIT = "no other folders beside train than validation and test"
+NOT_THERE = " There is nothing of that name."
+IS_A_FILE = " It is a file: a table of images is dataset = table."
+IS_A_FOLDER = " It is a folder: a folder of images is dataset = folder."
+NOT_READABLE = " It cannot be read: change its permissions, or run as a user who may."
 
 
-def cannot_be_read(reason: str) -> str:
-    """The operating system does not let us."""
-    return f"cannot be read: {reason}"
+def leads_out(link: str, to: str) -> str:
+    """A link to a folder elsewhere."""
+    return f" {quoted(link)} is a link to {to}. Copy what it links to into the folder, or list the files in a table."
+
+
+def unreadable_folder(folder: str, reason: str) -> str:
+    """The operating system does not let us look into a folder."""
+    return f" {quoted(folder)} cannot be read: {reason}. Change its permissions, or run as a user who may."
+
+
+def not_text(path: str, reason: Exception) -> str:
+    """A file of labels is no text."""
+    return f" {path} is no text in UTF-8: {reason}."
+
+
+def labels(names: Sequence[str]) -> str:
+    """Labels that cannot be."""
+    return f" Rename {', '.join(map(ascii, names))}."
+
+
+def folders(names: Sequence[str]) -> str:
+    """Folders beside those of splits."""
+    return f" Found {', '.join(map(ascii, names))}: rename what is meant to be a split, move the rest elsewhere."
 
 
 def removed(path: str) -> str:
     """A file was there before."""
-    return f"{path} was removed"
+    return f"{quoted(path)} was removed"
 
 
 def added(path: str) -> str:
     """A file was not there before."""
-    return f"{path} was added"
+    return f"{quoted(path)} was added"
 
 
 def differs(path: str) -> str:
     """A file has other content than before."""
-    return f"{path} has changed"
+    return f"{quoted(path)} has changed"
 
 
-def row(number: int, path: str, label: str, split: str) -> str:
-    """What a row of a table holds."""
-    return f" Row {number} holds {path!r}, {label!r}, {split!r}."
+def rows(found: Sequence[tuple[int, str]], more: int) -> str:
+    """What rows of a table hold; the first below its head is row 1."""
+    listed = "; ".join(f"row {number}: {what}" for number, what in found)
+    return f" Found {listed}{f'; and {more:,} more' if more else ''}."
 
 
 def columns(names: Sequence[str], hint: str) -> str:

@@ -1,0 +1,164 @@
+"""Image files as people have them, each with the pixels that it should come to."""
+
+import io
+import os
+import struct
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+SIDE = 16
+_ORIENTATION = 0x0112
+# EXIF orientation → what a viewer does to show the picture upright, undone: how the camera stored it.
+_STORED = {
+    1: [],
+    2: [Image.Transpose.FLIP_LEFT_RIGHT],
+    3: [Image.Transpose.ROTATE_180],
+    4: [Image.Transpose.FLIP_TOP_BOTTOM],
+    5: [Image.Transpose.TRANSPOSE],
+    6: [Image.Transpose.ROTATE_90],
+    7: [Image.Transpose.TRANSVERSE],
+    8: [Image.Transpose.ROTATE_270],
+}
+
+
+def quarters(*colours: tuple[int, ...] | int) -> np.ndarray:
+    """A picture of four flat quarters, row by row: each mirror image and turn of it is another."""
+    picture = np.empty((SIDE, SIDE, *np.shape(colours)[1:]), np.uint8)
+    half = SIDE // 2
+    picture[:half, :half], picture[:half, half:], picture[half:, :half], picture[half:, half:] = colours
+    return picture
+
+
+COLOUR = quarters((200, 30, 30), (30, 200, 30), (30, 30, 200), (220, 220, 40))
+GREY = quarters(20, 90, 160, 240)
+AS_RGB = np.repeat(GREY[..., None], 3, axis=2)
+# Half of it see-through, on white.
+HALF_CLEAR = np.where(np.arange(SIDE)[:, None, None] < SIDE // 2, 255, COLOUR).astype(np.uint8)
+ALPHA = np.where(np.arange(SIDE)[:, None] < SIDE // 2, 0, 255).repeat(SIDE, axis=1).astype(np.uint8)
+
+
+def encoded(image: Image.Image | np.ndarray, kind: str, **how) -> bytes:
+    """A file of an image."""
+    image = Image.fromarray(image) if isinstance(image, np.ndarray) else image
+    file = io.BytesIO()
+    image.save(file, kind, **{"quality": 95, "subsampling": 0} | how if kind == "JPEG" else how)
+    return file.getvalue()
+
+
+def turned(orientation: int, kind: str) -> bytes:
+    """As a camera that was held so stores it."""
+    image = Image.fromarray(COLOUR)
+    for how in _STORED[orientation]:
+        image = image.transpose(how)
+    exif = Image.Exif()
+    exif[_ORIENTATION] = orientation
+    return encoded(image, kind, exif=exif)
+
+
+def _rgba(image: np.ndarray) -> Image.Image:
+    return Image.fromarray(np.dstack([image, ALPHA]))
+
+
+def _palette(**how) -> bytes:
+    image = Image.fromarray(COLOUR).quantize(4)
+    if how:
+        # The colour of the upper left quarter shows nothing.
+        how = {"transparency": image.getpixel((0, 0))}
+    return encoded(image, "PNG", **how)
+
+
+def _first_of(kind: str, **how) -> bytes:
+    others = [Image.fromarray(COLOUR[::-1]), Image.fromarray(COLOUR[:, ::-1])]
+    return encoded(Image.fromarray(COLOUR), kind, save_all=True, append_images=others, **how)
+
+
+def written_png(width: int, height: int, bits: int, pixels: bytes = b"") -> bytes:
+    """A PNG in colour, chunk by chunk, of any size and depth that it claims."""
+    chunks = {
+        b"IHDR": struct.pack(">IIBBBBB", width, height, bits, 2, 0, 0, 0),
+        b"IDAT": zlib.compress(pixels),
+        b"IEND": b"",
+    }
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks.items()
+    )
+
+
+def _colour_of_16_bits() -> bytes:
+    values = COLOUR.astype(">u2") * 257
+    # Each row begins with its filter: none.
+    return written_png(SIDE, SIDE, 16, b"".join(b"\0" + row.astype(">u2").tobytes() for row in values))
+
+
+def _clear_corner(picture: np.ndarray) -> np.ndarray:
+    picture = picture.copy()
+    picture[: SIDE // 2, : SIDE // 2] = 255
+    return picture
+
+
+_16_BITS = GREY.astype(np.uint16) * 257
+_BITS = GREY > 100
+
+# Name → the file, and the pixels it comes to.
+ODD_FILES: Mapping[str, tuple[Callable[[], bytes], np.ndarray]] = {
+    **{f"turned-{n}.jpg": (lambda n=n: turned(n, "JPEG"), COLOUR) for n in _STORED},
+    "turned-6.png": (lambda: turned(6, "PNG"), COLOUR),
+    "turned-8.webp": (lambda: turned(8, "WEBP"), COLOUR),
+    "broken-exif.jpg": (lambda: encoded(COLOUR, "JPEG", exif=b"Exif\0\0MM\0*\0\0\xff\xff no directory"), COLOUR),
+    "cmyk.jpg": (lambda: encoded(Image.fromarray(COLOUR).convert("CMYK"), "JPEG"), COLOUR),
+    "grey.jpg": (lambda: encoded(GREY, "JPEG"), AS_RGB),
+    "two-pictures.jpg": (lambda: _first_of("MPO", quality=95, subsampling=0), COLOUR),
+    "progressive.jpg": (lambda: encoded(COLOUR, "JPEG", progressive=True), COLOUR),
+    "rgb.png": (lambda: encoded(COLOUR, "PNG"), COLOUR),
+    "palette.png": (_palette, COLOUR),
+    "palette-clear.png": (lambda: _palette(transparency=True), _clear_corner(COLOUR)),
+    "16-bits.png": (lambda: encoded(_16_BITS, "PNG"), AS_RGB),
+    "16-bits-small-values.png": (lambda: encoded(_16_BITS // 8, "PNG"), AS_RGB // 8),
+    "16-bits-colour.png": (_colour_of_16_bits, COLOUR),
+    "grey.png": (lambda: encoded(GREY, "PNG"), AS_RGB),
+    "grey-clear.png": (lambda: encoded(GREY, "PNG", transparency=20), _clear_corner(AS_RGB)),
+    "rgb-clear.png": (lambda: encoded(COLOUR, "PNG", transparency=(200, 30, 30)), _clear_corner(COLOUR)),
+    "rgba.png": (lambda: encoded(_rgba(COLOUR), "PNG"), HALF_CLEAR),
+    "la.png": (
+        lambda: encoded(Image.merge("LA", [Image.fromarray(GREY), Image.fromarray(ALPHA)]), "PNG"),
+        np.where(ALPHA[..., None] == 0, 255, AS_RGB),
+    ),
+    "1-bit.png": (
+        lambda: encoded(Image.fromarray(_BITS), "PNG"),
+        np.repeat(_BITS[..., None], 3, axis=2).astype(np.uint8) * 255,
+    ),
+    "rgb.bmp": (lambda: encoded(COLOUR, "BMP"), COLOUR),
+    "grey.bmp": (lambda: encoded(GREY, "BMP"), AS_RGB),
+    "moving.gif": (lambda: _first_of("GIF", duration=100), COLOUR),
+    "grey.gif": (lambda: encoded(GREY, "GIF"), AS_RGB),
+    "rgb.webp": (lambda: encoded(COLOUR, "WEBP", lossless=True), COLOUR),
+    "clear.webp": (lambda: encoded(_rgba(COLOUR), "WEBP", lossless=True, exact=True), HALF_CLEAR),
+    "moving.webp": (lambda: _first_of("WEBP", lossless=True), COLOUR),
+    "a-jpeg.png": (lambda: encoded(COLOUR, "JPEG"), COLOUR),
+    "a-png-called.jpg": (lambda: encoded(COLOUR, "PNG"), COLOUR),
+    "no-name-ending": (lambda: encoded(COLOUR, "PNG"), COLOUR),
+}
+
+
+def write_folder(folder: Path, **labels: Mapping[str, bytes] | int) -> Path:
+    """A folder of images: label → name → content, or how many different ones."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for label, files in labels.items():
+        (folder / label).mkdir(parents=True)
+        if isinstance(files, int):
+            files = {f"{number:03d}.png": plain_file(label, number) for number in range(files)}
+        for name, content in files.items():
+            (folder / label / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / label / name).write_bytes(content)
+    return folder
+
+
+def plain_file(label: str, number: int) -> bytes:
+    """A PNG like no other."""
+    seed = [number, *os.fsencode(label)]
+    return encoded(np.random.default_rng(seed).integers(0, 256, (SIDE, SIDE, 3), np.uint8), "PNG")

@@ -1,0 +1,209 @@
+"""A folder of images as a source: what is found in it, and what is refused."""
+
+import os
+
+import pytest
+from image_files import plain_file, write_folder, written_png
+
+from pipeline import sources
+from pipeline.config import SourceSettings
+from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.sources.listing import LISTING_NAME, read_listing
+
+
+def listed(folder, tmp_path, **settings):
+    """The info of a folder, and split → (path, label's name) of each example."""
+    target = tmp_path / "listed"
+    target.mkdir()
+    info = sources.resolve(SourceSettings(dataset="folder", path=str(folder), **settings), target)
+    splits = read_listing(str(target / LISTING_NAME)).splits
+    return info, {
+        split: [(path, info.label_names[label]) for path, label in zip(one.paths, one.labels, strict=True)]
+        for split, one in splits.items()
+    }
+
+
+def refused(folder, error=SettingsError, **settings) -> str:
+    with pytest.raises(error) as refusal:
+        sources.resolve(SourceSettings(**{"dataset": "folder", "path": str(folder), **settings}))
+    assert type(refusal.value) is error
+    assert "[Source]" in str(refusal.value)
+    return str(refusal.value)
+
+
+def test_a_folder_for_each_label_with_others_below_it(tmp_path):
+    folder = write_folder(
+        tmp_path / "My Photos",
+        dogs={"a.png": plain_file("d", 0), "2019/march/b.png": plain_file("d", 1)},
+        cats={"train/a.png": plain_file("c", 0)},
+    )
+    (folder / "LICENCE").write_text("none")
+    (folder / "cats" / ".DS_Store").write_text("none")
+    info, splits = listed(folder, tmp_path)
+    assert info.label_names == ("cats", "dogs")
+    assert splits == {
+        "train": [("cats/train/a.png", "cats"), ("dogs/2019/march/b.png", "dogs"), ("dogs/a.png", "dogs")]
+    }
+    assert (info.dataset, info.origin, info.test_share) == ("my_photos", "folder", 0.2)
+
+
+def test_folders_of_splits(tmp_path):
+    folder = tmp_path / "images"
+    for split, count in {"train": 3, "test": 2, "validation": 1}.items():
+        write_folder(folder / split, a=count, b=count)
+    info, splits = listed(folder, tmp_path)
+    assert info.num_examples == {"train": 6, "validation": 2, "test": 4}
+    assert info.test_share == 0
+    assert splits["validation"] == [("validation/a/000.png", "a"), ("validation/b/000.png", "b")]
+
+
+def test_a_label_may_be_called_train(tmp_path):
+    info, _ = listed(write_folder(tmp_path / "traffic", car=1, train={"freight/a.png": plain_file("t", 0)}), tmp_path)
+    assert info.label_names == ("car", "train")
+
+
+def test_labels_txt_says_the_order(tmp_path):
+    folder = write_folder(tmp_path / "images", one=1, two=1, three=1)
+    (folder / "labels.txt").write_text("\ufeffone\r\ntwo\r\n\r\nthree\r\nfour\r\n", encoding="utf-8")
+    info, splits = listed(folder, tmp_path)
+    assert info.label_names == ("one", "two", "three", "four")
+    assert splits["train"][1] == ("three/000.png", "three")
+
+
+def test_where_the_folder_lies_makes_no_difference(tmp_path):
+    info, _ = listed(write_folder(tmp_path / "here" / "images", a=2, b=2), tmp_path)
+    again = write_folder(tmp_path / "there" / "images", a=2, b=2)
+    os.utime(again / "a" / "000.png", (1, 1))
+    assert sources.resolve(SourceSettings(dataset="folder", path=f"{again}/")) == info
+
+
+def test_links_inside_the_folder_are_followed_once(tmp_path):
+    folder = write_folder(tmp_path / "images", a=2, b=1)
+    (folder / "b" / "same.png").symlink_to("../a/000.png")
+    (folder / "b" / "circle").symlink_to("..")
+    _, splits = listed(folder, tmp_path)
+    assert ("b/same.png", "b") in splits["train"]
+    assert len(splits["train"]) == 4
+
+
+def empty(tmp_path):
+    return write_folder(tmp_path / "images")
+
+
+def no_labels(tmp_path):
+    folder = write_folder(tmp_path / "images")
+    (folder / "a.png").write_bytes(plain_file("a", 0))
+    return folder
+
+
+def one_label(tmp_path):
+    return write_folder(tmp_path / "images", cats=2)
+
+
+def a_split_by_another_name(tmp_path):
+    for split in ("train", "val"):
+        write_folder(tmp_path / "images" / split, a=1, b=1)
+    return tmp_path / "images"
+
+
+def labels_txt_lacks_one(tmp_path):
+    folder = write_folder(tmp_path / "images", cats=1, dogs=1)
+    (folder / "labels.txt").write_text("dogs\n")
+    return folder
+
+
+def labels_txt_is_no_text(tmp_path):
+    folder = write_folder(tmp_path / "images", cats=1, dogs=1)
+    (folder / "labels.txt").write_bytes(b"\xff\xfe\x00")
+    return folder
+
+
+def a_label_of_two_lines(tmp_path):
+    return write_folder(tmp_path / "images", **{"cats\nand more": 1, "dogs": 1})
+
+
+def a_label_in_latin_1(tmp_path):
+    return write_folder(tmp_path / "images", **{os.fsdecode(b"caf\xe9"): 1, "dogs": 1})
+
+
+def a_linked_folder(tmp_path):
+    write_folder(tmp_path / "elsewhere", birds=1)
+    folder = write_folder(tmp_path / "images", cats=1, dogs=1)
+    (folder / "birds").symlink_to(tmp_path / "elsewhere" / "birds")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda tmp_path: tmp_path / "nowhere", "There is nothing of that name. Change it"),
+        (lambda tmp_path: write_folder(tmp_path, a=1) / "a" / "000.png", "It is a file: a table of images is dataset"),
+        (empty, "expected a folder of images, <label>/<image>"),
+        (no_labels, "expected a folder of images, <label>/<image>"),
+        (one_label, "expected at least two labels, got '{}'. Found: cats."),
+        (a_split_by_another_name, "Found 'val': rename what is meant to be a split"),
+        (
+            labels_txt_lacks_one,
+            "a line for each folder of images, got '{}'. Missing: 'cats'",
+        ),
+        (labels_txt_is_no_text, "labels.txt is no text in UTF-8"),
+        (a_label_of_two_lines, r"Rename 'cats\nand more'"),
+        (a_label_in_latin_1, r"Rename 'caf\udce9'"),
+        (a_linked_folder, "images/birds is a link to"),
+    ],
+)
+def test_a_folder_that_cannot_be_a_source(make, said, tmp_path):
+    folder = make(tmp_path)
+    message = refused(folder)
+    assert said.format(folder) in message
+    assert "--Source-path" in message
+    assert "\n" not in message
+
+
+def with_bad_ones(tmp_path, **labels):
+    """Twelve images, and four that are none."""
+    bad = {"notes.txt": b"", "b.jpg": b"no image", "bomb.png": written_png(60_000, 60_000, 8)}
+    folder = write_folder(tmp_path / "images", cats=6, dogs=6, bad=bad, **labels)
+    (folder / "cats" / "out.png").symlink_to("/etc/hostname")
+    (folder / "cats" / "gone.png").symlink_to("nothing")
+    return folder
+
+
+def test_all_that_cannot_be_decoded_are_listed(tmp_path):
+    message = refused(with_bad_ones(tmp_path), DamagedArtefactError)
+    assert "5 of 17 images cannot be used" in message
+    assert "[Source] on_bad_example = skip" in message
+    assert message.splitlines()[1:] == [
+        "  bad/b.jpg: not a JPEG, PNG, BMP, GIF or WebP image",
+        "  bad/bomb.png: claims too many pixels: more than 100,000,000",
+        "  bad/notes.txt: empty",
+        "  cats/gone.png: not there",
+        "  cats/out.png: a link that leads out of the folder",
+    ]
+
+
+def test_they_are_left_out_where_that_is_asked_for(tmp_path, caplog):
+    folder = with_bad_ones(tmp_path)
+    info, splits = listed(folder, tmp_path, on_bad_example="skip", max_bad_share=0.3)
+    assert info.num_examples == {"train": 12}
+    assert not any(path.startswith("bad") for path, _ in splits["train"])
+    assert info.skipped == {
+        "a link that leads out of the folder": 1,
+        "claims too many pixels": 1,
+        "empty": 1,
+        "not a JPEG, PNG, BMP, GIF or WebP image": 1,
+        "not there": 1,
+    }
+    assert "5 of 17 images are left out" in caplog.text
+    assert "cats/out.png" in caplog.text
+
+
+def test_more_than_a_share_are_not_left_out(tmp_path):
+    message = refused(with_bad_ones(tmp_path), DamagedArtefactError, on_bad_example="skip", max_bad_share=0.2)
+    assert "5 of 17 images cannot be used, more than [Source] max_bad_share = 0.2" in message
+    assert "bad/notes.txt: empty" in message
+
+
+def test_nothing_is_left(tmp_path):
+    folder = write_folder(tmp_path / "images", a={"1": b"no"}, b={"1": b"no"})
+    assert "that can be decoded" in refused(folder, on_bad_example="skip", max_bad_share=1)

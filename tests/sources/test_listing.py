@@ -1,0 +1,122 @@
+"""What has changed since the files of a source were listed."""
+
+import os
+import shutil
+
+import pytest
+from image_files import plain_file, write_folder
+
+from pipeline import sources
+from pipeline.config import SourceSettings
+from pipeline.errors import SettingsError
+from pipeline.records.keys import split_of
+from pipeline.sources.found import changed_files
+from pipeline.sources.listing import LISTING_NAME, path_key
+
+
+class Listed:
+    """A folder of images, listed once."""
+
+    def __init__(self, tmp_path) -> None:
+        self.folder = write_folder(tmp_path / "images", cats=3, dogs=3, bad={"a.jpg": b"no image"})
+        self.settings = SourceSettings(
+            dataset="folder", path=str(self.folder), on_bad_example="skip", max_bad_share=1.0
+        )
+        (tmp_path / "listing").mkdir()
+        self.info = sources.resolve(self.settings, tmp_path / "listing")
+        self.listing = str(tmp_path / "listing" / LISTING_NAME)
+
+    def changes(self) -> list[str]:
+        return sorted(changed_files(self.settings, self.listing))
+
+
+@pytest.fixture
+def listed(tmp_path):
+    return Listed(tmp_path)
+
+
+def other(path):
+    """Another content of the same length, at the same time: told by nothing but itself."""
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def test_nothing_has_changed(listed):
+    assert listed.changes() == []
+
+
+def test_a_touched_file_has_not_changed_and_a_copy_of_all_neither(listed):
+    for path in listed.folder.rglob("*.*"):
+        os.utime(path, (1, 1))
+    assert listed.changes() == []
+    shutil.copytree(listed.folder, listed.folder.with_name("copy"))
+    shutil.rmtree(listed.folder)
+    listed.folder.with_name("copy").rename(listed.folder)
+    assert listed.changes() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda folder: other(folder / "cats" / "001.png"), ["cats/001.png has changed"]),
+        (lambda folder: (folder / "cats" / "001.png").unlink(), ["cats/001.png was removed"]),
+        (lambda folder: (folder / "cats" / "n.png").write_bytes(plain_file("n", 1)), ["cats/n.png was added"]),
+        (
+            lambda folder: (folder / "cats" / "001.png").rename(folder / "dogs" / "009.png"),
+            ["cats/001.png was removed", "dogs/009.png was added"],
+        ),
+        (lambda folder: (folder / "bad" / "a.jpg").unlink(), ["bad/a.jpg was removed"]),
+        (lambda folder: other(folder / "bad" / "a.jpg"), ["bad/a.jpg has changed"]),
+        (lambda folder: (folder / "labels.txt").write_text("dogs\ncats\nbad\n"), ["labels.txt was added"]),
+        (lambda folder: (folder / ".hidden").write_text(""), []),
+        (lambda folder: (folder / "cats" / "x\ny.png").write_bytes(b""), [r"'cats/x\ny.png' was added"]),
+    ],
+)
+def test_what_has_changed_is_named(listed, change, said):
+    change(listed.folder)
+    assert listed.changes() == said
+
+
+def test_a_folder_that_is_no_source_any_more_says_why(listed):
+    shutil.rmtree(listed.folder)
+    with pytest.raises(SettingsError, match="There is nothing of that name"):
+        listed.changes()
+
+
+def test_files_that_a_table_lists_are_looked_at_and_those_that_were_not_there(tmp_path):
+    folder = write_folder(tmp_path / "images", a=3, b=3)
+    table = folder / "labels.csv"
+    table.write_text("path,label\na/000.png,a\na/001.png,a\nb/000.png,b\ngone.png,b\n")
+    settings = SourceSettings(dataset="table", path=str(table), on_bad_example="skip", max_bad_share=0.5)
+    sources.resolve(settings, tmp_path)
+
+    def changes():
+        return sorted(changed_files(settings, str(tmp_path / LISTING_NAME)))
+
+    # One that the table does not list is no change.
+    (folder / "a" / "002.png").unlink()
+    os.utime(table, (1, 1))
+    assert changes() == []
+    (folder / "b" / "000.png").unlink()
+    (folder / "gone.png").write_bytes(plain_file("gone", 0))
+    assert changes() == ["b/000.png was removed", "gone.png has changed"]
+    table.write_text("path,label\na/000.png,a\n")
+    assert "labels.csv has changed" in changes()
+
+
+def test_a_file_that_is_added_moves_no_other_between_the_splits(write_records_of, tmp_path):
+    folder = write_folder(tmp_path / "images", cats=40, dogs=40)
+    before = {path: split for path, (split, _) in write_records_of(folder, validation_share=0.2).examples().items()}
+    write_folder(tmp_path / "more", cats=10, birds=10)
+    shutil.copytree(tmp_path / "more" / "birds", folder / "birds")
+    (folder / "cats" / "000a.png").write_bytes(plain_file("added", 0))
+    (folder / "dogs" / "007.png").unlink()
+    after = {path: split for path, (split, _) in write_records_of(folder, validation_share=0.2).examples().items()}
+    assert set(before.values()) == {"train", "validation", "test"}
+    assert set(before) - set(after) == {"dogs/007.png"}
+    assert {path: split for path, split in after.items() if path in before} == {
+        path: split for path, split in before.items() if path in after
+    }
+    shares = {"test_share": 0.2, "validation_share": 0.2}
+    assert after == {path: split_of(path_key(path), **shares) for path in after}

@@ -1,0 +1,107 @@
+"""Odd image files, from the folder to the pixels in the records."""
+
+import io
+
+import numpy as np
+import pytest
+from image_files import COLOUR, GREY, ODD_FILES, SIDE, encoded, turned, write_folder, written_png
+from PIL import Image
+
+from pipeline.sources.pictures import MAX_PIXELS, UndecodableError, inspect, made_plain, quiet
+
+# What a JPEG of the highest quality may differ by; at the edges of the quarters more.
+TOLERANCE = 12
+
+
+def assert_same_picture(found: np.ndarray, expected: np.ndarray) -> None:
+    """Equal but for what a JPEG changes, in the middle of each quarter exactly the same colour."""
+    assert found.shape == expected.shape
+    difference = np.abs(found.astype(int) - expected.astype(int))
+    middle = difference.reshape(2, SIDE // 2, 2, SIDE // 2, 3)[:, 2:-2, :, 2:-2]
+    assert middle.max() <= TOLERANCE, f"differs by {middle.max()}"
+
+
+@pytest.fixture(scope="module")
+def odd_folder(tmp_path_factory):
+    names = sorted(ODD_FILES)
+    half = len(names) // 2
+    files = {name: ODD_FILES[name][0]() for name in names}
+    labels = {"a": {name: files[name] for name in names[:half]}, "b": {name: files[name] for name in names[half:]}}
+    return write_folder(tmp_path_factory.mktemp("images"), **labels)
+
+
+@pytest.fixture(scope="module", params=["raw", "auto", "jpeg", "png"])
+def odd_examples(request, odd_folder, write_records_of):
+    """The encoding asked for, and name of the file → what the record holds."""
+    written = write_records_of(odd_folder, encoding=request.param)
+    # Upright all are of one size: none need be given.
+    assert written.info.features["image"].shape == (SIDE, SIDE, 3)
+    return request.param, {path.partition("/")[2]: example for path, (_, example) in written.examples().items()}
+
+
+# What Pillow, which reads the record here, says of a file that is odd.
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF")
+@pytest.mark.parametrize("name", ODD_FILES)
+def test_an_odd_file_comes_out_as_it_looks(odd_examples, name):
+    encoding, examples = odd_examples
+    content = examples[name]["image"]
+    # Auto stores images as small as these raw.
+    if encoding in ("raw", "auto"):
+        found = np.frombuffer(content, np.uint8).reshape(SIDE, SIDE, 3)
+    else:
+        image = Image.open(io.BytesIO(content))
+        assert image.format.replace("MPO", "JPEG").lower() == encoding
+        assert image.mode in ("RGB", "L")
+        found = np.asarray(image.convert("RGB"))
+    assert_same_picture(found, ODD_FILES[name][1])
+
+
+def test_what_can_be_decoded_as_it_is_keeps_its_bytes(write_records_of, tmp_path):
+    files = {f"{number}.jpg": encoded(np.roll(COLOUR, number, axis=0), "JPEG") for number in range(9)}
+    folder = write_folder(tmp_path / "photos", cats={**files, "turned.jpg": turned(6, "JPEG")}, dogs=files)
+    written = write_records_of(folder, image_size=72)
+    # Photographs of a telephone are JPEGs, however it was held.
+    assert written.info.features["image"].encoding == "jpeg"
+    examples = written.examples()
+    assert {path for path, (_, one) in examples.items() if one["image"] != (folder / path).read_bytes()} == {
+        "cats/turned.jpg"
+    }
+    assert examples["cats/turned.jpg"][1]["image"].startswith(b"\xff\xd8\xff")
+
+
+def test_a_folder_of_grey_pictures_has_one_channel(write_records_of, tmp_path):
+    files = {f"{number}.png": encoded(np.roll(GREY, number, axis=0), "PNG") for number in range(12)}
+    bits = encoded((GREY.astype(np.uint16) * 257), "PNG")
+    written = write_records_of(write_folder(tmp_path / "scans", a=files, b={**files, "16.png": bits}), image_size=SIDE)
+    assert written.info.features["image"].shape[2] == 1
+    assert written.examples()["b/16.png"][1]["image"] == GREY.tobytes()
+
+
+BAD = {
+    "empty": (b"", "empty"),
+    "text": (b"not an image at all", "not a JPEG, PNG, BMP, GIF or WebP"),
+    "TIFF": (encoded(COLOUR, "TIFF"), "not a JPEG, PNG, BMP, GIF or WebP"),
+    "half a JPEG": (encoded(COLOUR, "JPEG")[:400], "damaged or cut off"),
+    "half a PNG": (encoded(COLOUR, "PNG")[:70], "damaged or cut off"),
+    "half a GIF": (encoded(COLOUR, "GIF")[:40], "damaged or cut off"),
+    "only the head": (encoded(COLOUR, "JPEG")[:20], "damaged or cut off"),
+    "2 GB": (written_png(30_000, 24_000, 8), "claims too many pixels: more than 100,000,000"),
+    "more than there are": (written_png(2**31 - 1, 2**31 - 1, 8), "claims too many pixels"),
+    "just too many": (written_png(MAX_PIXELS // 1000 + 1, 1000, 8), "claims too many pixels: 100001 × 1000, more"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_cannot_be_used_is_refused_with_its_reason(what, recwarn):
+    content, reason = BAD[what]
+    with quiet():
+        with pytest.raises(UndecodableError, match=reason):
+            inspect(content)
+        with pytest.raises(UndecodableError, match=reason):
+            made_plain(content)
+    assert not recwarn.list
+
+
+def test_a_broken_exif_says_nothing():
+    with quiet():
+        assert inspect(ODD_FILES["broken-exif.jpg"][0]()).plain

@@ -1,0 +1,155 @@
+"""A table of images as a source: CSV, TSV or Parquet."""
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from image_files import write_folder
+
+from pipeline import sources
+from pipeline.config import SourceSettings
+from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.sources.listing import LISTING_NAME, read_listing
+
+ROWS = {
+    "path": ["cats/000.png", "./cats/001.png", "dogs/000.png", "dogs/001.png"],
+    "label": ["007", "no", "yes", "007"],
+    "split": ["train", "train", "test", "validation"],
+}
+
+
+@pytest.fixture
+def images(tmp_path):
+    return write_folder(tmp_path / "images", cats=2, dogs=2)
+
+
+def write(folder, kind="csv", rows=ROWS, name="labels"):
+    table, path = pa.table(rows), folder / f"{name}.{kind}"
+    if kind == "parquet":
+        pa.parquet.write_table(table, path)
+    else:
+        pa.csv.write_csv(table, path, pa.csv.WriteOptions(delimiter="\t" if kind == "tsv" else ","))
+    return path
+
+
+def listed(table, tmp_path, **settings):
+    target = tmp_path / "listed"
+    target.mkdir()
+    info = sources.resolve(SourceSettings(dataset="table", path=str(table), **settings), target)
+    splits = read_listing(str(target / LISTING_NAME)).splits
+    return info, {
+        split: [(path, info.label_names[label]) for path, label in zip(one.paths, one.labels, strict=True)]
+        for split, one in splits.items()
+    }
+
+
+def refused(table, error=SettingsError, **settings) -> str:
+    with pytest.raises(error) as refusal:
+        sources.resolve(SourceSettings(dataset="table", path=str(table), **settings))
+    assert type(refusal.value) is error
+    return str(refusal.value)
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "parquet"])
+def test_labels_are_text_and_a_column_names_the_split(images, kind, tmp_path):
+    info, splits = listed(write(images, kind), tmp_path, split_column="split")
+    assert info.label_names == ("007", "no", "yes")
+    assert splits == {
+        "train": [("cats/000.png", "007"), ("cats/001.png", "no")],
+        "validation": [("dogs/001.png", "007")],
+        "test": [("dogs/000.png", "yes")],
+    }
+    assert info.dataset == "labels"
+
+
+def test_without_a_column_of_splits_all_is_train(images, tmp_path):
+    info, _ = listed(write(images), tmp_path)
+    assert (info.num_examples, info.test_share) == ({"train": 4}, 0.2)
+
+
+def test_columns_have_any_names_and_types(images, tmp_path):
+    rows = {"file": ROWS["path"], "class": pa.array([3, 1, 2, 3]), "note": [None, "a", "b", "c"]}
+    info, _ = listed(write(images, "parquet", rows), tmp_path, path_column="file", label_column="class")
+    assert info.label_names == ("1", "2", "3")
+
+
+def test_a_column_that_nobody_asks_for_may_hold_anything(images, tmp_path):
+    rows = {**ROWS, "note": [1, 2, 3, 4]}
+    text = write(images, rows=rows).read_text().replace(",4\n", ",four\n")
+    (images / "labels.csv").write_text(text)
+    info, _ = listed(images / "labels.csv", tmp_path)
+    assert info.num_examples == {"train": 4}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"label": ["a", "b/c", "b", "a"]}, "Rename 'b/c'"),
+        ({"label": ["a", "b\nc", "b\tc", "a"]}, r"Rename 'b\tc', 'b\nc'"),
+        ({"label": ["a", " a", "b", "b"]}, "Rename ' a'"),
+        ({"label": ["a"] * 4}, "expected at least two labels, got '{}'. Found: a."),
+        ({"label": ["a", "", "b", None]}, "Found row 2: 'cats/001.png', '', 'train'; row 4: 'dogs/001.png', ''"),
+        ({"path": [*ROWS["path"][:3], "/etc/passwd"]}, "paths below the table's folder"),
+        ({"path": [*ROWS["path"][:3], "a/../../b.png"]}, "paths below the table's folder"),
+        ({"path": [*ROWS["path"][:3], "cats//000.png"]}, "each image in one row"),
+        ({"path": [None] * 4}, "row 4"),
+        ({"split": ["train", "val", "Test", "test"]}, "row 2: 'cats/001.png', 'no', 'val'; row 3"),
+        ({"split": ["test"] * 4}, "images of the train split"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_rows_that_cannot_be(images, kind, changes, said):
+    table = write(images, kind, {**ROWS, **changes})
+    message = refused(table, split_column="split")
+    assert said.format(table) in message
+    assert "\n" not in message
+
+
+def test_only_the_first_rows_are_named(images):
+    message = refused(write(images, rows={"path": ["a"] * 100, "label": ["b"] * 100}))
+    assert message.count("row ") == 5
+    assert "and 95 more" in message
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "parquet"])
+def test_a_missing_column_is_named_with_those_that_are_there(images, kind):
+    message = refused(write(images, kind), label_column="lable")
+    assert message.startswith("[Source] label_column: expected one column of")
+    assert "The table has path, label, split. Did you mean 'label'?" in message
+    assert "--Source-label-column" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("labels.csv", b"", "expected a table that can be read"),
+        ("labels.csv", b"path,label\na,b,c\n", "expected a table that can be read"),
+        ("labels.csv", b"path,label\n\xff\xfe,a\nb,c\n", "expected a table that can be read"),
+        ("labels.parquet", b"no parquet", "expected a table that can be read"),
+        ("labels.xlsx", b"", "ending in .csv, .tsv or .parquet"),
+        ("labels.csv", b"path,label\n", "images of the train split"),
+        ("labels.csv", b"path,label,label\na,b,c\n", "one column of"),
+    ],
+)
+def test_a_file_that_is_no_table(images, name, content, said):
+    (images / name).write_bytes(content)
+    assert said in refused(images / name)
+
+
+def test_a_path_that_is_no_table(images):
+    assert "It is a folder: a folder of images is dataset = folder." in refused(images)
+    assert "There is nothing of that name." in refused(images / "labels.csv")
+
+
+def test_images_that_are_not_there_are_all_listed(images):
+    rows = {"path": ["cats/000.png", "x.png", "dogs/000.png", "y.png"], "label": list("abab")}
+    message = refused(write(images, rows=rows), DamagedArtefactError)
+    assert message.splitlines()[1:] == ["  x.png: not there", "  y.png: not there"]
+
+
+def test_a_link_out_of_the_tables_folder_is_not_followed(images, tmp_path):
+    write_folder(tmp_path / "elsewhere", birds=1)
+    (images / "linked").symlink_to(tmp_path / "elsewhere")
+    rows = {**ROWS, "path": [*ROWS["path"][:3], "linked/birds/000.png"]}
+    message = refused(write(images, rows=rows), DamagedArtefactError)
+    assert message.splitlines()[1:] == ["  linked/birds/000.png: a link that leads out of the folder"]
