@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from training_runs import run
 
-from pipeline.networks import make_loss
+from pipeline.networks import RECIPES, make_loss
 from pipeline.runs.metrics import METRICS_NAME, read_metrics
 from pipeline.training import train as training
 from pipeline.training.mixed_labels import MixedAccuracy, mixed_loss
@@ -18,9 +18,9 @@ def test_the_loss_is_that_of_the_mixed_label(recipe, smoothing, rng):
     mixed = np.stack([first, second, share], axis=1).astype(np.float32)
     one_hot = share[:, None] * np.eye(10)[first] + (1 - share[:, None]) * np.eye(10)[second]
     expected = keras.losses.categorical_crossentropy(one_hot, probabilities, label_smoothing=smoothing)
-    loss = mixed_loss(make_loss(recipe))
+    loss = mixed_loss(make_loss(RECIPES[recipe]))
     np.testing.assert_allclose(loss(keras.ops.convert_to_tensor(mixed), probabilities), expected, rtol=1e-5)
-    plain = make_loss(recipe)(first, keras.ops.convert_to_tensor(probabilities))
+    plain = make_loss(RECIPES[recipe])(first, keras.ops.convert_to_tensor(probabilities))
     np.testing.assert_array_equal(loss(first, keras.ops.convert_to_tensor(probabilities)), plain)
 
 
