@@ -53,6 +53,11 @@ class _Tiles(Untrusted):
     width: Count
 
 
+class _WithoutDuplicates(Untrusted):
+    num_examples: Count
+    accuracy: Figure
+
+
 class _Evaluation(Untrusted):
     label_names: Annotated[list[str], AfterValidator(_few_enough)]
     label_counts: dict[str, dict[str, Count]]
@@ -62,6 +67,8 @@ class _Evaluation(Untrusted):
     classes: list[_Label]
     calibration: list[_Bin]
     expected_calibration_error: Figure
+    data_warnings: list[tuple[str, str]] = []
+    without_duplicates: _WithoutDuplicates | None = None
     mistakes: list[_Mistake]
     examples: list[_Shown]
     tiles: _Tiles
