@@ -9,6 +9,7 @@ from pathlib import Path
 import hypothesis
 import numpy as np
 import pytest
+from file_records import write_records_of  # noqa: F401
 from listeners import Webhook, listening_webhook
 from luigi_process import FAST, Luigi
 from report_runs import write_run

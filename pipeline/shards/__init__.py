@@ -7,6 +7,8 @@ placed.py          records of one length, put where they belong at once
 merge.py           records of any length, sorted block by block and joined shard by shard
 notes.py           digests and label counts, gathered from all blocks
 skipped.py         the list of the files that are no examples
+findings.py        what of the data should be known before its figures are believed
+words.py           what is said of it
 workers.py         what happens when a worker process of Beam dies
 tfds_metadata.py   makes the finished folder a dataset of TensorFlow Datasets
 

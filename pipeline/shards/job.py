@@ -18,7 +18,7 @@ a POSIX file system that all workers share.
 import json
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,14 +33,16 @@ from pipeline.config import RecordsSettings, closest, refuse
 from pipeline.records.example import frame, serialize
 from pipeline.records.features import IMAGE, KEY, LABEL, spec_to_json
 from pipeline.records.fixed import FixedLayout
+from pipeline.shards import words
+from pipeline.shards.findings import Noted, find
 from pipeline.shards.merge import merge_shard, run_path, write_run
-from pipeline.shards.notes import Notes, summarise, write_json
+from pipeline.shards.notes import Notes, read_examples, summarise, write_json
 from pipeline.shards.placed import Placer, create_shards
 from pipeline.shards.plan import Job
 from pipeline.shards.skipped import write_skipped
 from pipeline.shards.tfds_metadata import write_tfds_metadata
 from pipeline.shards.workers import watching_workers
-from pipeline.sources import CONTENT_DIGESTS, Location, SourceInfo
+from pipeline.sources import CONTENT_DIGESTS, Location, SourceInfo, example_names
 from pipeline.sources.blocks import read_batches
 
 # Examples in one Beam element. Large, because TFDS's files can only be read from their beginning: a block's first
@@ -100,6 +102,8 @@ def write_records(
     ):
         build(pipeline, job)
     details = _details(job, json.loads((notes_folder / _SUMMARY).read_text(encoding="utf-8")))
+    for headline, explanation in details["warnings"]:
+        _logger.warning("%s: %s", headline, explanation)
     write_tfds_metadata(folder, source, job.spec, {split: job.shards(split) for split in job.splits()})
     if job.location.listing:
         write_skipped(folder, job.location.listing)
@@ -245,8 +249,40 @@ def write_summary(job: Job) -> str:
         for split in job.source.num_examples
     }
     path = Path(job.notes_folder) / _SUMMARY
-    write_json(path, summarise(notes, job.source.label_names))
+    found = find(_noted(job, notes), job.source.label_names, Path(job.folder))
+    write_json(path, {**summarise(notes, job.source.label_names), "findings": found})
     return str(path)
+
+
+def _noted(job: Job, notes: Mapping[str, Sequence[Path]]) -> Noted:
+    """The examples as their blocks noted them, in the order of the records."""
+    splits, parts = job.splits(), []
+    for source_split, paths in notes.items():
+        within = job.splits_of(source_split)
+        shards = job.shards(*within)
+        starts = np.concatenate(
+            [_starts(shard["num_records"] for shard in shards if shard["split"] == split) for split in within]
+        )
+        split_of_shard = np.array([splits.index(shard["split"]) for shard in shards])
+        shard, place = job.places(source_split).T
+        names = example_names(source_split, job.source.num_examples[source_split], job.location.listing)
+        parts.append((split_of_shard[shard], starts[shard] + place, read_examples(paths), np.array(names, object)))
+    split, place, examples, names = (np.concatenate(part) for part in zip(*parts, strict=True))
+    order = np.lexsort((place, split))
+    return Noted(
+        splits=splits,
+        split=split[order],
+        place=place[order],
+        label=examples["label"][order],
+        fingerprint=examples["fingerprint"][order],
+        names=names[order],
+    )
+
+
+def _starts(sizes: Iterable[int]) -> np.ndarray:
+    """Where each shard of a split begins."""
+    sizes = [*sizes]
+    return np.cumsum([0, *sizes[:-1]])
 
 
 def _details(job: Job, summary: Mapping[str, dict]) -> dict:
@@ -261,6 +297,8 @@ def _details(job: Job, summary: Mapping[str, dict]) -> dict:
         "image": {"shape": list(job.form.shape(job.source.features[IMAGE])), **vars(job.form)},
         "label_names": list(job.source.label_names),
         "splits": {split: {**summary["splits"][split], "key_bytes": key_bytes[split]} for split in job.splits()},
+        "findings": summary["findings"],
+        "warnings": words.warnings(summary["findings"], job.num_examples().get("test", 0)),
         # Of the source's splits: what was held out of train counts with the rest of it.
         "dataset_verified": job.is_fixed and summary["source_digests"] == CONTENT_DIGESTS.get(job.source.dataset),
         "files": {

@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.records.features import IMAGE, LABEL
+from pipeline.records.images import fingerprints
 
+EXAMPLE = np.dtype([("fingerprint", "<u8"), ("label", "<i4")])
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
@@ -23,6 +25,7 @@ class Notes:
         self._splits, self._num_labels = splits, num_labels
         self._digests = [bytearray() for _ in splits]
         self._counts = np.zeros((len(splits), num_labels), np.int64)
+        self._examples: list[np.ndarray] = []
 
     def add(self, columns: Mapping[str, np.ndarray | Sequence[bytes]], split: np.ndarray) -> None:
         """Take note of a batch; ``split`` is int (batch,), the place of each example's split among the splits."""
@@ -30,6 +33,9 @@ class Notes:
         for at, digest in zip(split.tolist(), digests, strict=True):
             self._digests[at] += digest
         np.add.at(self._counts, (split, columns[LABEL]), 1)
+        examples = np.empty(len(split), EXAMPLE)
+        examples["fingerprint"], examples["label"] = fingerprints(columns[IMAGE]), columns[LABEL]
+        self._examples.append(examples)
 
     def write(self, path: Path) -> None:
         """Leave them as a file, whole or not at all."""
@@ -37,7 +43,20 @@ class Notes:
             split: {"label_counts": counts.tolist(), "digests": digests.hex()}
             for split, counts, digests in zip(self._splits, self._counts, self._digests, strict=True)
         }
+        # The note itself comes last: it says that the block is done.
+        temporary = path.with_name(f"{path.name}.{os.getpid()}.examples")
+        temporary.write_bytes(b"".join(examples.tobytes() for examples in self._examples))
+        os.replace(temporary, _examples_path(path))
         write_json(path, content)
+
+
+def read_examples(paths: Sequence[Path]) -> np.ndarray:
+    """Fingerprint of the image and label of each example of these blocks, in their order: EXAMPLE (examples,)."""
+    return np.concatenate([np.fromfile(_examples_path(path), EXAMPLE) for path in paths])
+
+
+def _examples_path(path: Path) -> Path:
+    return path.with_suffix(".examples")
 
 
 def summarise(paths: Mapping[str, Sequence[Path]], label_names: Sequence[str]) -> dict:

@@ -16,6 +16,14 @@ A range, never a single image, is what travels through the Beam job. The stand-i
 is unavailable, and every later stage knows: ``SourceInfo.origin`` is part of the identity of all that is made from it.
 """
 
-from pipeline.sources.source import CONTENT_DIGESTS, Location, SourceInfo, availability, example_keys, resolve
+from pipeline.sources.source import (
+    CONTENT_DIGESTS,
+    Location,
+    SourceInfo,
+    availability,
+    example_keys,
+    example_names,
+    resolve,
+)
 
-__all__ = ["CONTENT_DIGESTS", "Location", "SourceInfo", "availability", "example_keys", "resolve"]
+__all__ = ["CONTENT_DIGESTS", "Location", "SourceInfo", "availability", "example_keys", "example_names", "resolve"]

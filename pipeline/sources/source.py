@@ -80,6 +80,11 @@ def example_keys(split: str, num_examples: int, listing: str) -> Sequence[str]:
     return read_listing(listing).splits[split].keys if listing else _index_keys(split, num_examples)
 
 
+def example_names(split: str, num_examples: int, listing: str) -> Sequence[str]:
+    """What people know the examples of a split by: their paths below the source's folder, else their keys."""
+    return read_listing(listing).splits[split].paths if listing else _index_keys(split, num_examples)
+
+
 @cache
 def _index_keys(split: str, num_examples: int) -> Sequence[str]:
     return [index_key(split, index) for index in range(num_examples)]

@@ -91,6 +91,8 @@ def evaluate(
         "label_names": list(names),
         "label_counts": {split: dict(entry["label_counts"]) for split, entry in manifest["splits"].items()},
         **judge(labels, predicted, confidence, num_labels=len(names)),
+        "data_warnings": [list(warning) for warning in manifest.get("warnings", ())],
+        "without_duplicates": _without(manifest.get("findings", {}).get("test_in_train", ()), labels == predicted),
         "mistakes": [
             {
                 "index": index,
@@ -189,6 +191,14 @@ def _classes(confusion: np.ndarray) -> list[dict]:
 
 def _share(part: np.integer, whole: np.integer) -> float | None:
     return float(part / whole) if whole else None
+
+
+def _without(duplicates: Sequence[int], right: np.ndarray) -> dict | None:
+    """The accuracy on the test examples that the train split does not hold too; None where it holds none."""
+    if not duplicates:
+        return None
+    kept = np.delete(right, duplicates)
+    return {"num_examples": len(kept), "accuracy": _share(kept.sum(), len(kept))}
 
 
 def _labels(test: InputStream) -> np.ndarray:

@@ -57,6 +57,11 @@ class _Tiles(Untrusted):
     width: Count
 
 
+class _WithoutDuplicates(Untrusted):
+    num_examples: Count
+    accuracy: Figure
+
+
 class _Evaluation(Untrusted):
     label_names: Annotated[list[str], AfterValidator(_few_enough)]
     label_counts: dict[str, dict[str, Count]]
@@ -66,6 +71,8 @@ class _Evaluation(Untrusted):
     classes: list[_Label]
     calibration: list[_Bin]
     expected_calibration_error: Figure
+    data_warnings: list[tuple[str, str]] = []
+    without_duplicates: _WithoutDuplicates | None = None
     mistakes: list[_Mistake]
     examples: list[_Shown]
     # Earlier versions augmented nothing.

@@ -5,7 +5,7 @@ from typing import Any
 
 from pipeline.report.facts.reading import is_fallback, is_stand_in
 from pipeline.report.facts.scoreboard import current_runs
-from pipeline.report.wording.formats import dataset_name, plain, sentence
+from pipeline.report.wording.formats import dataset_name, number, percent, plain, sentence
 from pipeline.runs.record import SKIPPED
 
 
@@ -38,6 +38,17 @@ def _data_warnings(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         found.append(("Not the requested data", f"{asked} was requested, {used} was used."))
     if not run["dataset_verified"]:
         found.append(("Data not verified", "No measurement shows which images these are."))
+    return found + _findings(run["evaluation"] or {})
+
+
+def _findings(evaluation: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the records say of the data, and the accuracy without the test images that train holds too."""
+    found = [(plain(headline), plain(text, 600)) for headline, text in evaluation.get("data_warnings", ())]
+    if without := evaluation.get("without_duplicates"):
+        accuracy, all_of_it = (percent(one["accuracy"]) for one in (without, evaluation))
+        others = f"On the other {number(without['num_examples'])} test images"
+        headline = "Accuracy without the test images in the train split"
+        found.append((headline, f"{others} it is {accuracy}, on all {all_of_it}."))
     return found
 
 

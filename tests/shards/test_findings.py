@@ -1,0 +1,94 @@
+"""What of a dataset should be known before its figures are believed."""
+
+import csv
+import logging
+
+import pytest
+from image_files import ODD_FILES, plain_file, write_folder
+
+from pipeline.shards.findings import DUPLICATES_NAME
+
+
+@pytest.fixture(scope="module")
+def doubtful(tmp_path_factory, write_records_of):
+    """Cats and dogs, with two test images that train holds too, one of them as a dog."""
+    folder = tmp_path_factory.mktemp("doubtful") / "images"
+    write_folder(folder / "train", cats=120, dogs=11, mice=1)
+    cat, dog, again = plain_file("cats", 7), plain_file("dogs", 3), plain_file("cats", 9)
+    new = {f"new-{number}.png": plain_file("new", number) for number in range(20)}
+    write_folder(folder / "test", cats={**new, "a-cat.png": cat, "again.png": again}, dogs={"a-dog.png": dog})
+    (folder / "test" / "dogs" / "no-cat.png").write_bytes(cat)
+    (folder / "train" / "cats" / "twice.png").write_bytes(plain_file("cats", 20))
+    return write_records_of(folder)
+
+
+def test_test_images_that_train_holds_are_found_at_their_places(doubtful):
+    places = doubtful.manifest["findings"]["test_in_train"]
+    paths = [path for path, (split, _) in doubtful.examples().items() if split == "test"]
+    assert {paths[place] for place in places} == {
+        "test/cats/a-cat.png",
+        "test/cats/again.png",
+        "test/dogs/a-dog.png",
+        "test/dogs/no-cat.png",
+    }
+    assert places == sorted(places)
+
+
+def test_which_are_the_same_is_listed_by_path(doubtful):
+    with (doubtful.folder / DUPLICATES_NAME).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    groups = {}
+    for row in rows:
+        groups.setdefault(row["image"], set()).add((row["split"], row["label"], row["name"]))
+    assert sorted(map(sorted, groups.values())) == sorted(
+        map(
+            sorted,
+            [
+                {
+                    ("train", "cats", "train/cats/007.png"),
+                    ("test", "cats", "test/cats/a-cat.png"),
+                    ("test", "dogs", "test/dogs/no-cat.png"),
+                },
+                {("train", "cats", "train/cats/009.png"), ("test", "cats", "test/cats/again.png")},
+                {("train", "dogs", "train/dogs/003.png"), ("test", "dogs", "test/dogs/a-dog.png")},
+                {("train", "cats", "train/cats/020.png"), ("train", "cats", "train/cats/twice.png")},
+            ],
+        )
+    )
+    assert DUPLICATES_NAME in [entry["name"] for entry in doubtful.manifest["files"]]
+
+
+def test_the_findings_and_their_warnings(doubtful):
+    findings = doubtful.manifest["findings"]
+    assert findings["few_examples"] == {"mice": 1}
+    assert findings["imbalance"] == {"largest": ["cats", 121], "smallest": ["mice", 1]}
+    assert (findings["two_labels"], findings["duplicates"]) == (1, 5)
+    warned = dict(doubtful.manifest["warnings"])
+    assert list(warned) == [
+        "Labels with fewer than ten examples",
+        "Very unequal labels",
+        "The same image under two labels",
+        "Test images in the train split",
+    ]
+    assert "121 of cats and 1 of mice" in warned["Very unequal labels"]
+    assert "4 of 24 test images" in warned["Test images in the train split"]
+
+
+def test_nothing_is_said_where_nothing_is_found(write_records_of, tmp_path, caplog):
+    folder = write_folder(tmp_path / "images", cats=30, dogs=30)
+    with caplog.at_level(logging.WARNING):
+        written = write_records_of(folder)
+    assert written.manifest["warnings"] == []
+    assert not (written.folder / DUPLICATES_NAME).exists()
+    assert not [record for record in caplog.records if record.name.startswith("pipeline")]
+
+
+def test_encoded_images_are_told_apart_too(write_records_of, tmp_path):
+    jpeg = ODD_FILES["turned-1.jpg"][0]()
+    dogs = {"b.jpg": jpeg, "c.jpg": ODD_FILES["grey.jpg"][0]()}
+    folder = write_folder(tmp_path / "images", cats={"a.jpg": jpeg}, dogs=dogs)
+    for number in range(40):
+        (folder / "cats" / f"{number}.png").write_bytes(plain_file("more", number))
+    written = write_records_of(folder, image_size=72)
+    assert written.info.features["image"].encoding == "image"
+    assert (written.manifest["findings"]["two_labels"], written.manifest["findings"]["duplicates"]) == (1, 1)
