@@ -6,7 +6,7 @@ of the device. Timing the choices on the machine never found anything faster (do
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import keras
@@ -58,10 +58,11 @@ def compiled_model(
     steps: int,
     *,
     outputs: str = PROBABILITIES,
+    begin: Callable[[keras.Model], None] = lambda model: None,
 ) -> keras.Model:
     """A new network of seeded weights in the strategy's scope, compiled for ``steps`` steps an epoch.
 
-    ``outputs`` is what it gives, "logits" or "probabilities".
+    ``outputs`` is what it gives, "logits" or "probabilities"; ``begin`` is called with it before it is compiled.
 
     Raises:
         SettingsError: the network does not take the records' images.
@@ -71,6 +72,7 @@ def compiled_model(
     keras.utils.set_random_seed(settings.seed)
     with strategy.scope():
         model = build_network(manifest, settings.model, computation.precision)
+        begin(model)
         model.compile(
             optimizer=make_optimizer(
                 recipe,
