@@ -24,6 +24,7 @@ from tasks.storage import root_folder
 from tasks.target import ArtefactTarget
 
 if TYPE_CHECKING:
+    from pipeline.runs.initial import InitialWeights
     from pipeline.runs.record import RunRecord
 
 _logger = logging.getLogger(__name__)
@@ -43,6 +44,11 @@ class Train(Stage):
     recipe = luigi.Parameter(
         default="onecycle", description="Optimizer and schedule: a name, or module:function of your own."
     )
+    # What lies there counts, not where: it stands in what is upstream.
+    initial_weights = luigi.Parameter(
+        default="", significant=False, description="To start from: a run, or a .keras or .safetensors file."
+    )
+    freeze = luigi.Parameter(default="", description="Regular expression of the layers that are not trained.")
     epochs = IntSetting(default=5, description="Passes over the train split.")
     global_batch_size = IntSetting(default=128, description="Examples per step over all replicas.")
     scale_learning_rate = luigi.Parameter(default="none", description="With the global batch: none, linear or sqrt.")
@@ -79,7 +85,9 @@ class Train(Stage):
     def make_settings(self) -> TrainSettings:
         """The stage's validated settings."""
         check_keras_backend(os.environ.get("KERAS_BACKEND", ""))
-        return TrainSettings(**self.param_kwargs)
+        settings = TrainSettings(**self.param_kwargs)
+        self.initial = _find(settings.initial_weights) if settings.initial_weights else None
+        return settings
 
     def check(self) -> None:
         """That the train split fills a batch, and that there is a validation split where an epoch is chosen."""
@@ -93,8 +101,9 @@ class Train(Stage):
         super().check()
 
     def upstream(self) -> object:
-        """The records' fingerprint."""
-        return {"records": self.requires().output().expected}
+        """The records' fingerprint, and the content of initial weights."""
+        initial = {"initial_weights": self.initial.digest} if self.initial else {}
+        return {"records": self.requires().output().expected} | initial
 
     def own_modules(self) -> tuple[str, ...]:
         """Those of a network or a recipe of one's own."""
@@ -145,6 +154,7 @@ class Train(Stage):
             fingerprint=self.output().expected,
             checkpoints=self.checkpoints(),
             started=started,
+            initial=self.initial,
         )
         self.is_skipped = record.status == "skipped"
         if self.is_skipped:
@@ -175,8 +185,11 @@ class Train(Stage):
         return root_folder() / layout.CHECKPOINTS / self.output().folder.name
 
     def folders(self) -> list[Path]:
-        """The run, and the checkpoints it would go on from."""
-        return [*super().folders(), self.checkpoints()]
+        """The run, the checkpoints it would go on from, and the run its weights come from."""
+        folders = [*super().folders(), self.checkpoints()]
+        if self.initial and self.initial.run_folder and self.initial.run_folder.parent == root_folder() / self.kind:
+            folders.append(self.initial.run_folder)
+        return folders
 
     def publish(self, target: ArtefactTarget) -> None:
         """As any stage; the checkpoints have then done their duty."""
@@ -184,6 +197,13 @@ class Train(Stage):
         discard(self.checkpoints())
         if tracking_uri := os.environ.get("MLFLOW_TRACKING_URI"):
             _track(target.folder, tracking_uri)
+
+
+def _find(initial_weights: str) -> "InitialWeights":
+    # What checks runs takes a moment to import.
+    from pipeline.runs.initial import find_initial_weights
+
+    return find_initial_weights(initial_weights, root_folder() / layout.RUNS)
 
 
 @cache

@@ -28,6 +28,7 @@ from pipeline.errors import SettingsError
             ["[Train] learning_rate: expected a number above 0", "-1, the recipe's"],
         ),
         (lambda: TrainSettings(learning_rate=float("nan")), ["[Train] learning_rate", "got nan"]),
+        (lambda: TrainSettings(freeze="conv_(1"), ["[Train] freeze: expected a regular expression", "'conv_(1'"]),
         (lambda: TrainSettings(weight_decay=-0.1), ["[Train] weight_decay: expected a number from 0", "got -0.1"]),
         (lambda: TrainSettings(label_smoothing=1.0), ["[Train] label_smoothing", "not including 1", "got 1.0"]),
         (lambda: ReportSettings(learning_rates=(0.1, -2)), ["[Report] learning_rates", "got -2"]),

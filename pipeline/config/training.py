@@ -42,6 +42,8 @@ class TrainSettings(StageSettings):
 
     model: str = "baseline_cnn"
     recipe: str = "onecycle"
+    initial_weights: str = ""
+    freeze: str = ""
     epochs: int = 5
     global_batch_size: int = 128
     scale_learning_rate: str = "none"
@@ -67,6 +69,10 @@ class TrainSettings(StageSettings):
         super().__post_init__()
         one_of_or_own("Train", "model", MODELS, self.model, OWN_MODEL)
         one_of_or_own("Train", "recipe", RECIPES, self.recipe, OWN_RECIPE)
+        try:
+            re.compile(self.freeze)
+        except re.error as error:
+            refuse("Train", "freeze", "a regular expression of layers' names", self.freeze, f" {error}.")
         in_range("Train", "epochs", self.epochs, 1, 100_000)
         in_range("Train", "global_batch_size", self.global_batch_size, 1, MAX_GLOBAL_BATCH_SIZE)
         one_of("Train", "scale_learning_rate", SCALE_LEARNING_RATE, self.scale_learning_rate)

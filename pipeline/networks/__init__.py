@@ -17,7 +17,7 @@ from pipeline.networks.build import NETWORKS, build_model, build_network, find_r
 from pipeline.networks.outputs import LOGITS, PROBABILITIES, as_probabilities, trained_by_logits
 from pipeline.networks.own import is_own, load_function, untrained_copy
 from pipeline.networks.recipes import RECIPES, make_loss, make_optimizer
-from pipeline.networks.weights import named_variables
+from pipeline.networks.weights import named_layers, named_variables
 
 __all__ = [
     "LOGITS",
@@ -33,6 +33,7 @@ __all__ = [
     "load_function",
     "make_loss",
     "make_optimizer",
+    "named_layers",
     "named_variables",
     "trained_by_logits",
     "untrained_copy",

@@ -7,6 +7,7 @@ from typing import Any
 from pipeline.errors import DamagedArtefactError
 from pipeline.runs.untrusted import Count, Figure, Untrusted, checked, message, read_text
 
+WEIGHTS_NAME = "weights.safetensors"
 MODEL_NAME = "model.keras"
 METRICS_NAME = "metrics.jsonl"
 EXPORT_NAME = "export.json"

@@ -22,7 +22,8 @@ from pipeline.runs.untrusted import Count, Figure, Object, Untrusted, checked, r
 RECORD_NAME = "run.json"
 
 #: 1: records without the field. 2: `segments`, `cache`, `replicas` and what else is marked; figures are never NaN.
-#: 3: `augment`, `keep`, `kept_epoch`, what overrides a recipe, networks that give logits, and what else is marked.
+#: 3: `augment`, `keep`, `kept_epoch`, what overrides a recipe, networks that give logits, initial weights, and what else
+#: is marked.
 SCHEMA_VERSION = 3
 
 FINISHED, SKIPPED = "finished", "skipped"
@@ -118,6 +119,14 @@ class Segment(Untrusted):
     receipt: Object | None
 
 
+class Beginning(Untrusted):
+    """What training began with: the layers that took initial weights, those that did not with why, the frozen ones."""
+
+    taken: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    left: dict[str, str] = {}
+    frozen: Annotated[tuple[str, ...], Field(strict=False)] = ()
+
+
 class RunRecord(Untrusted):
     """One run; seconds are wall-clock, rates are examples per second, accuracies are fractions from 0 to 1.
 
@@ -137,6 +146,9 @@ class RunRecord(Untrusted):
 
     model: Annotated[str, _COMPARED_SETTING]
     recipe: Annotated[str, _COMPARED_SETTING]
+    # As it was given; what lies there is compared by its digest.
+    initial_weights: Annotated[str, About(part="setting", repeated=True, since=3)] = ""
+    freeze: Annotated[str, _SETTING_OF_3] = ""
     epochs: Annotated[Count, _COMPARED_SETTING]
     global_batch_size: Annotated[Count, _COMPARED_SETTING]
     scale_learning_rate: Annotated[str, _COMPARED_SETTING] = "none"
@@ -161,6 +173,9 @@ class RunRecord(Untrusted):
     dataset_verified: Annotated[bool, _DATA]
     content_digests: Annotated[dict[str, str] | None, About(part="data", compared=True)] = None
     records_fingerprint: Annotated[str | None, _DATA] = None
+    initial_weights_digest: Annotated[str, About(part="data", compared=True, since=3)] = ""
+    # Fingerprint of the run that left them, where that is known.
+    initial_run: Annotated[str | None, About(part="data", since=3)] = None
     # The fewer there are, the less an accuracy says.
     test_examples: Annotated[Count | None, About(part="data", since=2)] = None
 
@@ -184,6 +199,8 @@ class RunRecord(Untrusted):
     mismatch: Annotated[Mismatch | None, _EVIDENCE] = None
     receipt: Annotated[Object | None, _EVIDENCE] = None
     segments: Annotated[tuple[Segment, ...], Field(strict=False), About(part="evidence", repeated=True, since=2)] = ()
+
+    beginning: Annotated[Beginning | None, About(part="evidence", repeated=True, since=3)] = None
 
     train_seconds: Annotated[Figure, _MEASURED]
     first_epoch_seconds: Annotated[Figure, _MEASURED]

@@ -2,6 +2,7 @@
 
 train.py         the stage on one page
 computation.py   how a network is computed: precision, XLA, steps in one execution
+initial.py       the weights a run starts from, and the layers that keep theirs
 loop.py          the epochs
 checkpoint.py    what an interrupted run resumes from
 evaluation.py    what the trained network gets right and wrong

@@ -6,7 +6,7 @@ of the device. Timing the choices on the machine never found anything faster (do
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import keras
@@ -60,11 +60,12 @@ def compiled_model(
     *,
     outputs: str = PROBABILITIES,
     labels_mixed: bool = False,
+    begin: Callable[[keras.Model], None] = lambda model: None,
 ) -> keras.Model:
     """A new network of seeded weights in the strategy's scope, compiled for ``steps`` steps an epoch.
 
     ``outputs`` is what it gives, "logits" or "probabilities"; ``labels_mixed``: whether the labels it is trained on
-    are, see mixed_labels.py.
+    are, see mixed_labels.py; ``begin`` is called with it before it is compiled.
 
     Raises:
         SettingsError: the network does not take the records' images.
@@ -75,6 +76,7 @@ def compiled_model(
     loss = make_loss(recipe, outputs)
     with strategy.scope():
         model = build_network(manifest, settings.model, computation.precision)
+        begin(model)
         model.compile(
             optimizer=make_optimizer(
                 recipe,

@@ -27,7 +27,8 @@ from pipeline.networks import (
     untrained_copy,
 )
 from pipeline.runs import throughput
-from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, append_metrics
+from pipeline.runs.initial import InitialWeights
+from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, append_metrics
 from pipeline.runs.record import (
     FINISHED,
     SCHEMA_VERSION,
@@ -51,11 +52,10 @@ from pipeline.training.checkpoint import (
 )
 from pipeline.training.computation import Computation, by_rule, compiled_model, warn_of_memory
 from pipeline.training.evaluation import evaluate, predict
+from pipeline.training.initial import begin
 from pipeline.training.loop import run_epochs
 from pipeline.training.selection import ended, kept_epoch
 from pipeline.training.summaries import Summaries, profile
-
-WEIGHTS_NAME = "weights.safetensors"
 
 EVALUATION_BATCH_SIZE = 1_000
 _TPU_CORE_EXAMPLES = 8
@@ -74,6 +74,7 @@ def train(
     fingerprint: str,
     checkpoints: Path,
     started: float | None = None,
+    initial: InitialWeights | None = None,
 ) -> RunRecord:
     """Train on published records; leaves record, metrics, evaluation, weights, model and TensorBoard logs.
 
@@ -86,6 +87,7 @@ def train(
         checkpoints: folder of the run's checkpoints; the run resumes from one that is there. It outlives a failure, and
             the caller removes it once the run is published.
         started: when the stage began, by time.perf_counter: the time before this call is then part of the breakdown.
+        initial: the weights that the settings name.
 
     Returns:
         The run's record as it was written. Its status is "skipped", without figures, where the device is not there
@@ -107,6 +109,7 @@ def train(
         "hostname": socket.gethostname(),
         **_data_facts(manifest, requested_dataset),
         **recorded_settings(settings),
+        **({"initial_weights_digest": initial.digest, "initial_run": initial.run} if initial else {}),
     }
     try:
         placement = hardware.place(settings)
@@ -125,8 +128,19 @@ def train(
     outputs = kind_of_outputs(manifest, settings.model, computation.precision)
     steps = stream.steps_per_epoch
     mixed = bool(stream.augmentation and stream.augmentation.mixes)
+
+    def begin_with(model: keras.Model) -> None:
+        about["beginning"] = begin(model, settings, initial)
+
     model = compiled_model(
-        manifest, settings, placement.strategy, computation, steps, outputs=outputs, labels_mixed=mixed
+        manifest,
+        settings,
+        placement.strategy,
+        computation,
+        steps,
+        outputs=outputs,
+        labels_mixed=mixed,
+        begin=begin_with,
     )
     warn_of_memory(model, settings.global_batch_size, placement)
     used = _used(receipt, computation, stream)

@@ -31,6 +31,8 @@ OTHERWISE = {
     "cache": "none",
     "learning_rate": 0.01,
     "weight_decay": 0.1,
+    "freeze": "conv_.*",
+    "initial_weights_digest": "4" * 64,
     "label_smoothing": 0.0,
 }
 COMPARED = names(compared=True)

@@ -43,9 +43,16 @@ def lineage(run_folder: Path, run: Mapping[str, Any]) -> list[dict[str, Any]]:
     nodes = [
         _node("Source", *(source or (None, None))),
         _node("Records", *(records or (None, None)), fingerprint=made_from),
-        _node("Train", run_folder.name if own else None, own, fingerprint=run["fingerprint"]),
+        _with_initial_run(_node("Train", run_folder.name if own else None, own, fingerprint=run["fingerprint"]), run),
     ]
     return [node for node in nodes if node["fingerprint"] is not None]
+
+
+def _with_initial_run(node: dict[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
+    """The node of a run with the run whose weights it began with, which is no setting: their content is upstream."""
+    if not run["initial_run"] or node["settings"] is None:
+        return node
+    return {**node, "settings": {**node["settings"], "initial_run": run["initial_run"][:_DIGITS_IN_NAME]}}
 
 
 def exported(run_folder: Path, run: Mapping[str, Any]) -> dict[str, Any] | None:

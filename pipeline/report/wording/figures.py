@@ -69,6 +69,13 @@ def _beyond_ours(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts = []
     if run["outputs"] == "logits":
         facts.append(("Network gives", "logits; probabilities are their softmax"))
+    if run["initial_weights_digest"]:
+        which = f"run {plain(run['initial_run'])[:12]}" if run["initial_run"] else plain(run["initial_weights"])
+        facts.append(("Initial weights", f"{which}, sha256 {plain(run['initial_weights_digest'])[:12]}"))
+    beginning = run.get("beginning") or {"taken": (), "left": {}, "frozen": ()}
+    for what, names in (("Layers that took them", "taken"), ("Layers that did not", "left"), ("Frozen", "frozen")):
+        if beginning[names]:
+            facts.append((what, plain(", ".join(beginning[names]), 400)))
     return facts
 
 

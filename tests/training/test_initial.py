@@ -1,0 +1,142 @@
+"""Fine-tuning: the layers that fit take the weights of a run or a file, the others are named, frozen ones stay."""
+
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+from own_package import forget, write_package
+from safetensors.numpy import load_file, save_file
+from training_runs import SETTINGS
+
+from pipeline import networks
+from pipeline.artefacts.manifest import write_manifest
+from pipeline.config import TrainSettings
+from pipeline.errors import SettingsError
+from pipeline.runs.initial import find_initial_weights
+from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME
+from pipeline.training import train as training
+
+
+def run(records, folder, *, initial=None, **settings):
+    folder.mkdir()
+    options = TrainSettings(**{**SETTINGS, "epochs": 1, **settings})
+    given = options.initial_weights
+    return training.train(
+        records,
+        options,
+        folder,
+        requested_dataset="cifar10",
+        fingerprint="f" * 64,
+        checkpoints=folder.with_name(f"{folder.name}-checkpoints"),
+        initial=initial or (find_initial_weights(given, folder.parent) if given else None),
+    )
+
+
+@pytest.fixture(scope="module")
+def first(small_records, tmp_path_factory):
+    """A run as the stage publishes it."""
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    run(small_records, folder)
+    write_manifest(folder, stage="Train", identity={"test": True}, details={})
+    return folder
+
+
+def weights(folder):
+    return load_file(folder / WEIGHTS_NAME)
+
+
+@pytest.mark.parametrize("name", ["", MODEL_NAME, WEIGHTS_NAME])
+def test_a_run_its_network_and_its_weights_are_one_beginning(first, small_records, tmp_path, name):
+    frozen = ["conv_1", "conv_2", "conv_3"]
+    record = run(small_records, tmp_path / "a", initial_weights=str(first / name), freeze="conv_.*", seed=3)
+    assert [*record.beginning.taken] == [*frozen, "hidden", "probabilities"]
+    assert (record.beginning.left, [*record.beginning.frozen]) == ({}, frozen)
+    assert record.initial_run == find_initial_weights("first", first.parent).run
+    before, after = weights(first), weights(tmp_path / "a")
+    same = {key for key in before if np.array_equal(before[key], after[key])}
+    assert same == {f"{layer}/{kind}" for layer in frozen for kind in ("kernel", "bias")}
+    # What is frozen is of the run, not of the network.
+    assert all(layer.trainable for layer in keras.saving.load_model(tmp_path / "a" / MODEL_NAME).layers)
+
+
+def test_a_layer_of_another_shape_keeps_its_own_and_is_named(first, small_records, tmp_path, caplog):
+    found = weights(first)
+    found["probabilities/kernel"], found["probabilities/bias"] = np.zeros((100, 4)), np.zeros(4)
+    del found["conv_1/bias"]
+    save_file({key: value.astype(np.float32) for key, value in found.items()}, tmp_path / "other.safetensors")
+    record = run(small_records, tmp_path / "a", initial_weights=str(tmp_path / "other.safetensors"))
+    assert record.beginning.taken == ("conv_2", "conv_3", "hidden")
+    assert record.beginning.left == {
+        "conv_1": "no conv_1/bias there",
+        "probabilities": "probabilities/kernel has the shape (100, 10), there (100, 4)",
+    }
+    assert record.initial_run is None
+
+
+def test_a_backbone_inside_a_network_of_ones_own_is_frozen_by_its_name(small_records, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    write_package(tmp_path)
+    forget()
+    record = run(small_records, tmp_path / "a", model="my_package.networks:sure", freeze="inner")
+    assert record.beginning.frozen == ("inner/conv2d",)
+    assert record.outputs == "probabilities"
+    forget()
+
+
+def test_content_counts_and_not_its_place(first, tmp_path):
+    digests = set()
+    for name in (WEIGHTS_NAME, "copy.safetensors"):
+        path = tmp_path / name
+        path.write_bytes((first / WEIGHTS_NAME).read_bytes())
+        digests.add(find_initial_weights(str(path), tmp_path).digest)
+    assert digests == {find_initial_weights("first", first.parent).digest}
+    model = networks.build_model("baseline_cnn", (32, 32, 3), 10)
+    saved = []
+    for name in ("a.keras", "b.keras"):
+        model.save(tmp_path / name)
+        saved.append(find_initial_weights(str(tmp_path / name), tmp_path).digest)
+    # A date is in each.
+    assert saved[0] == saved[1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"initial_weights": "not_there"}, "expected the folder of a run with weights, or a file that ends in .keras"),
+        ({"initial_weights": "empty"}, "is no run with weights"),
+        ({"initial_weights": "{}/broken.keras"}, "cannot be read"),
+        ({"initial_weights": "{}/broken.safetensors"}, "a file that can be read"),
+        ({"initial_weights": "{}/other.safetensors"}, "weights of at least one layer of baseline_cnn"),
+        ({"freeze": "conv"}, "none is 'conv' as a whole: conv_1, conv_2, conv_3, hidden, probabilities"),
+        ({"freeze": ".*"}, "a regular expression that leaves a layer to train"),
+    ],
+)
+def test_what_cannot_be_a_beginning_is_refused(small_records, tmp_path, settings, words):
+    (tmp_path / "empty").mkdir()
+    for name in ("broken.keras", "broken.safetensors"):
+        (tmp_path / name).write_bytes(b"no weights")
+    save_file({"dense/kernel": np.zeros(3, np.float32)}, tmp_path / "other.safetensors")
+    with pytest.raises(SettingsError) as refusal:
+        run(small_records, tmp_path / "a", **{name: text.format(tmp_path) for name, text in settings.items()})
+    assert f"[Train] {next(iter(settings))}: expected" in str(refusal.value)
+    assert words in str(refusal.value)
+
+
+def test_a_file_that_changed_since_its_digest_was_taken_is_refused(first, small_records, tmp_path):
+    path = tmp_path / "weights.safetensors"
+    path.write_bytes((first / WEIGHTS_NAME).read_bytes())
+    initial = find_initial_weights(str(path), tmp_path)
+    save_file({"dense/kernel": np.zeros(3, np.float32)}, path)
+    with pytest.raises(SettingsError, match="has changed"):
+        run(small_records, tmp_path / "a", initial=initial, initial_weights=str(path))
+
+
+def test_a_keras_file_is_an_archive_whose_metadata_do_not_count(tmp_path):
+    digests = []
+    for version in ("1", "2"):
+        with zipfile.ZipFile(tmp_path / "x.keras", "w") as archive:
+            archive.writestr("metadata.json", version)
+            archive.writestr("model.weights.h5", "weights")
+        digests.append(find_initial_weights(str(tmp_path / "x.keras"), tmp_path).digest)
+    assert digests[0] == digests[1]
