@@ -11,10 +11,10 @@ Messages to people are left out as well, so that rewording one leaves every arte
 - statements that call a logger (``_logger.info(…)``, ``logging.warning(…)``) or ``progress.tell(…)``. They return
   nothing, and what they write goes to a terminal, a log or the scheduler. Such a statement counts if its arguments
   assign (``:=``), await or yield;
-- string literals in the arguments of an exception that is raised, and of ``refuse(…)``, which raises one: whoever
-  catches it decides by its class. Other values in the arguments count, and so does text that an earlier statement
-  assembled. All arguments of a ``RuntimeError``, ``ConnectionError`` or ``OSError`` count: ``hardware/mismatch.py``
-  matches the texts of such errors to find a cause.
+- string literals in the arguments of an exception that is raised or returned, and of ``refuse(…)`` and ``_refusal(…)``,
+  which raise or make one: whoever catches it decides by its class. Other values in the arguments count, and so does
+  text that an earlier statement assembled. All arguments of a ``RuntimeError``, ``ConnectionError`` or ``OSError``
+  count: ``hardware/mismatch.py`` matches the texts of such errors to find a cause.
 
 No byte that is computed can depend on these. An artefact may quote an error's text, as the reason why something was
 left out; it then keeps the wording of the code that wrote it.
@@ -28,6 +28,7 @@ import json
 _IGNORED = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 _LOGGERS = frozenset({"_logger", "logger", "logging"})
 _LEVELS = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
+_REFUSING = frozenset({"refuse", "refusal"})
 MATCHED_BY_TEXT = frozenset({"RuntimeError", "ConnectionError", "OSError"})
 
 
@@ -89,7 +90,10 @@ def _message_fields(node: ast.AST) -> frozenset[str]:
     if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
         name = node.exc.func.id if isinstance(node.exc.func, ast.Name) else ""
         return frozenset() if name in MATCHED_BY_TEXT else frozenset({"exc"})
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "refuse":
+    if isinstance(node, ast.Return) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name):
+        name = node.value.func.id
+        return frozenset({"value"}) if name.endswith("Error") and name not in MATCHED_BY_TEXT else frozenset()
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.lstrip("_") in _REFUSING:
         return frozenset({"args", "keywords"})
     return frozenset()
 

@@ -16,13 +16,10 @@ import numpy as np
 
 from pipeline.errors import SettingsError
 from pipeline.installed import is_local
+from pipeline.networks import words
 from pipeline.networks.outputs import LOGITS, PROBABILITIES
 from pipeline.networks.recipes import Recipe
 
-_SIGNATURES = {
-    "model": "build(input_shape, num_labels) → keras.Model",
-    "recipe": "recipe(total_steps, scale) → optimizer, or a pipeline.networks.recipes.Recipe",
-}
 _LOOKED_AT = 4
 # Of probabilities in bfloat16, which have three digits.
 _TOLERANCE = 0.02
@@ -101,16 +98,13 @@ def examined(name: str, model: keras.Model, image_shape: tuple[int, int, int], n
     images = np.random.default_rng(0).integers(0, 256, (_LOOKED_AT, *image_shape), np.uint8)
     outputs = _outputs(name, model, images)
     if outputs.shape != (_LOOKED_AT, num_labels):
-        expected = f"({_LOOKED_AT}, {num_labels}), one figure for each of {num_labels} labels"
-        raise _refusal("model", name, f"for {_LOOKED_AT} images its outputs should have the shape {expected}; they "
-                       f"have {outputs.shape}")  # fmt: skip
+        raise _refusal("model", name, words.wrong_shape((_LOOKED_AT, num_labels), outputs.shape))
     _check_saving(name, model, images, outputs)
     if (outputs >= 0).all() and np.allclose(outputs.sum(axis=1), 1, atol=_TOLERANCE):
         return PROBABILITIES
     activation = getattr(model.layers[-1], "activation", None) if model.layers else None
     if getattr(activation, "__name__", "") == "sigmoid":
-        problem = "its outputs are neither logits nor probabilities that add up to 1: its last layer's activation is "
-        raise _refusal("model", name, f"{problem}sigmoid. Make it softmax, or leave it out")
+        raise _refusal("model", name, words.NEITHER)
     return LOGITS
 
 
@@ -120,7 +114,7 @@ def _outputs(name: str, model: keras.Model, images: np.ndarray) -> np.ndarray:
         name,
         lambda batch: model(batch, training=False),
         images,
-        call=f"its network, on {images.dtype} images of the shape {images.shape}, ",
+        call=words.call_of_network(images),
     )
     if isinstance(found, dict | list | tuple):
         raise _refusal("model", name, f"its network has {len(found)} outputs")
@@ -136,9 +130,7 @@ def _check_saving(name: str, model: keras.Model, images: np.ndarray, outputs: np
             loaded = keras.saving.load_model(path, safe_mode=True)
             found = keras.ops.convert_to_numpy(keras.ops.cast(loaded(images, training=False), "float32"))
         except Exception as error:
-            remedy = "Classes and functions of your own need @keras.saving.register_keras_serializable(), and no Lambda"
-            problem = f"its network cannot be saved and loaded: {_brief(error)}. {remedy}"
-            raise _refusal("model", name, problem) from error
+            raise _refusal("model", name, words.not_saved(_brief(error))) from error
     if not np.allclose(found, outputs, rtol=0.01, atol=0.01, equal_nan=True):
         raise _refusal("model", name, "its network gives other outputs once it is saved and loaded")
 
@@ -154,11 +146,11 @@ def _called(setting: str, name: str, function: Callable, *arguments: Any, call: 
 
 
 def _refusal(setting: str, name: str, problem: str) -> SettingsError:
-    return SettingsError(f"[Train] {setting}: expected {_SIGNATURES[setting]}, got {name!r}: {problem}.")
+    return SettingsError(f"[Train] {setting}: expected {words.SIGNATURES[setting]}, got {name!r}: {problem}.")
 
 
 def _kind(found: Any) -> str:
-    return "None" if found is None else f"an object of the class {type(found).__name__}"
+    return words.kind_of(found)
 
 
 def _brief(error: Exception) -> str:
@@ -174,4 +166,4 @@ def _brief(error: Exception) -> str:
         and is_local(Path(frame.filename))
         and not Path(frame.filename).resolve().is_relative_to(ours)
     ]
-    return f"{text} ({frames[-1].filename}, line {frames[-1].lineno})" if frames else text
+    return words.raised_at(text, frames[-1].filename, frames[-1].lineno) if frames else text

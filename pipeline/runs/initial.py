@@ -79,5 +79,7 @@ def digest_of(file: Path, given: str) -> str:
 
 
 def _refusal(given: str, problem: str) -> SettingsError:
-    expected = f"the folder of a run with weights, or a file that ends in {' or '.join(SUFFIXES)}"
-    return SettingsError(f"[Train] initial_weights: expected {expected}, got {given!r}: {problem}.")
+    return SettingsError(
+        "[Train] initial_weights: expected the folder of a run with weights, or a file that ends in "
+        f"{' or '.join(SUFFIXES)}, got {given!r}: {problem}."
+    )

@@ -22,8 +22,8 @@ from pipeline.runs.untrusted import Count, Figure, Object, Untrusted, checked, r
 RECORD_NAME = "run.json"
 
 #: 1: records without the field. 2: `segments`, `cache`, `replicas` and what else is marked; figures are never NaN.
-#: 3: `augment`, `keep`, `kept_epoch`, what overrides a recipe, networks that give logits, initial weights, and what else
-#: is marked.
+#: 3: `augment`, `keep`, `kept_epoch`, what overrides a recipe, networks that give logits, initial weights, and what
+#: else is marked.
 SCHEMA_VERSION = 3
 
 FINISHED, SKIPPED = "finished", "skipped"

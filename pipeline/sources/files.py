@@ -21,11 +21,6 @@ from pipeline.sources.found import beside, dataset_name, files_folder, find
 from pipeline.sources.listing import ListedSplit, Listing, Skipped, file_digest, is_inside
 from pipeline.sources.pictures import Picture, UndecodableError, inspect, quiet
 
-# Why a file cannot be looked at; the rest is said by what looks at its content.
-LEADS_OUT = "a link that leads out of the folder"
-MISSING = "not there"
-UNREADABLE = "cannot be read"
-
 _logger = logging.getLogger(__name__)
 
 
@@ -99,14 +94,14 @@ class _Look:
     def __call__(self, path: str) -> Picture | tuple[str, str, str]:
         place = os.path.join(self._folder, path)
         if self._leads_out(place):
-            return "", LEADS_OUT, ""
+            return "", words.LEADS_OUT, ""
         try:
             with open(place, "rb") as file:
                 content = file.read()
         except FileNotFoundError:
-            return "", MISSING, ""
+            return "", words.MISSING, ""
         except OSError as error:
-            return "", UNREADABLE, error.strerror
+            return "", words.UNREADABLE, error.strerror
         try:
             return inspect(content)
         except UndecodableError as error:

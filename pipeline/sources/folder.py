@@ -85,7 +85,7 @@ def _in_order(folder: Path, found: list[str]) -> tuple[str, ...]:
         except (OSError, ValueError) as error:
             refuse("Source", "path", words.A_FOLDER, str(folder), words.not_text(LABELS_NAME, error))
         if missing := [label for label in found if label not in listed]:
-            expected = f"in its {LABELS_NAME} a line for each folder of images"
+            expected = words.a_line_each(LABELS_NAME)
             refuse("Source", "path", expected, str(folder), f" Missing: {', '.join(map(ascii, missing))}.")
         found = list(dict.fromkeys(listed))
     return checked_labels(found, str(folder), "path")

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from pipeline.sources import words
+
 # Of what an image claims to be before it is decoded: a header of a few bytes can claim any size. 100 million pixels are
 # 300 MB as RGB.
 MAX_PIXELS = 100_000_000
@@ -40,12 +42,6 @@ _TURNS = {
 }
 _LYING = (5, 6, 7, 8)
 _ORIENTATION = 0x0112
-
-# Why a file cannot be used; what is counted.
-EMPTY = "empty"
-NO_IMAGE = "not a JPEG, PNG, BMP, GIF or WebP image"
-DAMAGED = "damaged or cut off"
-TOO_LARGE = "claims too many pixels"
 
 
 @dataclass(frozen=True)
@@ -97,7 +93,7 @@ def inspect(content: bytes) -> Picture:
         image.load()
     # Pillow raises many kinds for damaged files.
     except Exception as error:
-        raise UndecodableError(DAMAGED, error) from error
+        raise UndecodableError(words.DAMAGED, error) from error
     orientation = orientation_of(image)
     if orientation in _LYING:
         width, height = height, width
@@ -137,7 +133,7 @@ def made_plain(content: bytes, encoding: str = "png") -> bytes:
         else:
             image.save(plain, "PNG", compress_level=1)
     except Exception as error:
-        raise UndecodableError(DAMAGED, error) from error
+        raise UndecodableError(words.DAMAGED, error) from error
     return plain.getvalue()
 
 
@@ -164,17 +160,17 @@ def orientation_of(image: Image.Image) -> int:
 
 def _opened(content: bytes) -> Image.Image:
     if not content:
-        raise UndecodableError(EMPTY)
+        raise UndecodableError(words.EMPTY)
     try:
         image = Image.open(io.BytesIO(content), formats=_TRIED)
     except Image.DecompressionBombError as error:
-        raise UndecodableError(TOO_LARGE, f"more than {MAX_PIXELS:,}") from error
+        raise UndecodableError(words.TOO_LARGE, f"more than {MAX_PIXELS:,}") from error
     except UnidentifiedImageError as error:
-        reason = DAMAGED if content.startswith(_SIGNATURES) else NO_IMAGE
+        reason = words.DAMAGED if content.startswith(_SIGNATURES) else words.NO_IMAGE
         raise UndecodableError(reason) from error
     except Exception as error:
-        raise UndecodableError(DAMAGED, error) from error
+        raise UndecodableError(words.DAMAGED, error) from error
     width, height = image.size
     if width * height > MAX_PIXELS:
-        raise UndecodableError(TOO_LARGE, f"{width} × {height}, more than {MAX_PIXELS:,}")
+        raise UndecodableError(words.TOO_LARGE, f"{width} × {height}, more than {MAX_PIXELS:,}")
     return image

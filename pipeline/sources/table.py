@@ -44,12 +44,12 @@ def _check(rows: Sequence[tuple[str, str, str]], table: str) -> None:
     _refuse_rows(
         rows,
         table,
-        "paths below the table's folder",
+        words.BELOW_THE_TABLE,
         lambda path, *_: path.startswith("/") or ".." in PurePosixPath(path).parts,
     )
     times = Counter(path for path, _, _ in rows)
     if len(times) < len(rows):
-        _refuse_rows(rows, table, "each image in one row", lambda path, *_: times[path] > 1)
+        _refuse_rows(rows, table, words.ONE_ROW_EACH, lambda path, *_: times[path] > 1)
 
 
 def _refuse_rows(rows: Sequence[tuple[str, str, str]], table: str, expected: str, is_bad: Callable[..., bool]) -> None:

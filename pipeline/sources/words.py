@@ -78,6 +78,17 @@ def changed_file(path: Path, problem: str) -> str:
     return f"{path}: {problem} since the images were listed. Run again: the source is listed anew."
 
 
+# Why a file cannot be used; what is counted.
+EMPTY = "empty"
+NO_IMAGE = "not a JPEG, PNG, BMP, GIF or WebP image"
+DAMAGED = "damaged or cut off"
+TOO_LARGE = "claims too many pixels"
+LEADS_OUT = "a link that leads out of the folder"
+MISSING = "not there"
+UNREADABLE = "cannot be read"
+
+BELOW_THE_TABLE = "paths below the table's folder"
+ONE_ROW_EACH = "each image in one row"
 A_TABLE = "a table of images: a CSV, TSV or Parquet file"
 A_ROW = "in each row a path, a label and a split of train, validation, test"
 A_FOLDER = "a folder of images, <label>/<image> or train/<label>/<image>"
@@ -138,3 +149,8 @@ def rows(found: Sequence[tuple[int, str]], more: int) -> str:
 def columns(names: Sequence[str], hint: str) -> str:
     """What columns a table has."""
     return f" The table has {', '.join(names)}.{hint}"
+
+
+def a_line_each(name: str) -> str:
+    """What a list of labels is to hold."""
+    return f"in its {name} a line for each folder of images"

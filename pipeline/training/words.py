@@ -19,3 +19,13 @@ def too_long_compiling(step_seconds: float) -> str:
 def mistake(label: str, predicted: str, confidence: float) -> str:
     """A wrong answer; ``confidence`` from 0 to 1."""
     return f"{label} taken for {predicted}, {confidence:.3f}"
+
+
+def not_there(name: str) -> str:
+    """A file of weights lacks some."""
+    return f"no {name} there"
+
+
+def other_shape(name: str, shape: tuple[int, ...], found: tuple[int, ...]) -> str:
+    """A file's weights do not fit."""
+    return f"{name} has the shape {shape}, there {found}"
