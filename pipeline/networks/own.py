@@ -16,13 +16,10 @@ import numpy as np
 
 from pipeline.errors import SettingsError
 from pipeline.installed import is_local
+from pipeline.networks import words
 from pipeline.networks.outputs import LOGITS, PROBABILITIES
 from pipeline.networks.recipes import Recipe
 
-_SIGNATURES = {
-    "model": "build(input_shape, num_labels) → keras.Model",
-    "recipe": "recipe(total_steps, scale) → optimizer, or a pipeline.networks.recipes.Recipe",
-}
 _LOOKED_AT = 4
 # Of probabilities in bfloat16, which have three digits.
 _TOLERANCE = 0.02
@@ -56,12 +53,12 @@ def load_recipe(name: str) -> Recipe:
     found = load_function("recipe", name)
     recipe = found if isinstance(found, Recipe) else Recipe(found)
     if not callable(recipe.optimizer):
-        raise _refusal("recipe", name, f"it is {_kind(recipe.optimizer)}")
+        raise _refusal("recipe", name, f"it is {words.kind(recipe.optimizer)}")
 
     def optimizer(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
         made = _called("recipe", name, recipe.optimizer, total_steps, scale)
         if not isinstance(made, keras.optimizers.Optimizer):
-            raise _refusal("recipe", name, f"it made {_kind(made)}, no Keras optimizer")
+            raise _refusal("recipe", name, f"it made {words.kind(made)}, no Keras optimizer")
         return made
 
     return Recipe(optimizer, label_smoothing=recipe.label_smoothing, learning_rate=recipe.learning_rate)
@@ -75,10 +72,10 @@ def build_own(name: str, image_shape: tuple[int, int, int], num_labels: int) -> 
     """
     build = load_function("model", name)
     if not callable(build):
-        raise _refusal("model", name, f"it is {_kind(build)}")
+        raise _refusal("model", name, f"it is {words.kind(build)}")
     model = _called("model", name, build, image_shape, num_labels)
     if not isinstance(model, keras.Model):
-        raise _refusal("model", name, f"it returned {_kind(model)}, no keras.Model")
+        raise _refusal("model", name, f"it returned {words.kind(model)}, no keras.Model")
     if not model.built:
         _outputs(name, model, np.zeros((1, *image_shape), np.uint8))
     return model
@@ -101,27 +98,24 @@ def examined(name: str, model: keras.Model, image_shape: tuple[int, int, int], n
     images = np.random.default_rng(0).integers(0, 256, (_LOOKED_AT, *image_shape), np.uint8)
     outputs = _outputs(name, model, images)
     if outputs.shape != (_LOOKED_AT, num_labels):
-        expected = f"({_LOOKED_AT}, {num_labels}), one figure for each of {num_labels} labels"
-        raise _refusal("model", name, f"for {_LOOKED_AT} images its outputs should have the shape {expected}; they "
-                       f"have {outputs.shape}")  # fmt: skip
+        raise _refusal("model", name, words.wrong_shape(_LOOKED_AT, num_labels, outputs.shape))
     _check_saving(name, model, images, outputs)
     if (outputs >= 0).all() and np.allclose(outputs.sum(axis=1), 1, atol=_TOLERANCE):
         return PROBABILITIES
     activation = getattr(model.layers[-1], "activation", None) if model.layers else None
     if getattr(activation, "__name__", "") == "sigmoid":
-        problem = "its outputs are neither logits nor probabilities that add up to 1: its last layer's activation is "
-        raise _refusal("model", name, f"{problem}sigmoid. Make it softmax, or leave it out")
+        raise _refusal(
+            "model",
+            name,
+            "its outputs are neither logits nor probabilities that add up to 1: its last layer's activation is "
+            "sigmoid. Make it softmax, or leave it out",
+        )
     return LOGITS
 
 
 def _outputs(name: str, model: keras.Model, images: np.ndarray) -> np.ndarray:
-    found = _called(
-        "model",
-        name,
-        lambda batch: model(batch, training=False),
-        images,
-        call=f"its network, on {images.dtype} images of the shape {images.shape}, ",
-    )
+    call = words.network_on(str(images.dtype), images.shape)
+    found = _called("model", name, lambda batch: model(batch, training=False), images, call=call)
     if isinstance(found, dict | list | tuple):
         raise _refusal("model", name, f"its network has {len(found)} outputs")
     return keras.ops.convert_to_numpy(keras.ops.cast(found, "float32"))
@@ -136,9 +130,9 @@ def _check_saving(name: str, model: keras.Model, images: np.ndarray, outputs: np
             loaded = keras.saving.load_model(path, safe_mode=True)
             found = keras.ops.convert_to_numpy(keras.ops.cast(loaded(images, training=False), "float32"))
         except Exception as error:
-            remedy = "Classes and functions of your own need @keras.saving.register_keras_serializable(), and no Lambda"
-            problem = f"its network cannot be saved and loaded: {_brief(error)}. {remedy}"
-            raise _refusal("model", name, problem) from error
+            raise _refusal(
+                "model", name, f"its network cannot be saved and loaded: {_brief(error)}. {words.REGISTER}"
+            ) from error
     if not np.allclose(found, outputs, rtol=0.01, atol=0.01, equal_nan=True):
         raise _refusal("model", name, "its network gives other outputs once it is saved and loaded")
 
@@ -149,29 +143,22 @@ def _called(setting: str, name: str, function: Callable, *arguments: Any, call: 
     except SettingsError:
         raise
     except Exception as error:
-        call = call or f"{name.partition(':')[2]}({', '.join(map(repr, arguments))}) "
-        raise _refusal(setting, name, f"{call}raised {_brief(error)}") from error
+        call = call or f"{name.partition(':')[2]}({', '.join(map(repr, arguments))})"
+        raise _refusal(setting, name, words.raised(call, _brief(error))) from error
 
 
 def _refusal(setting: str, name: str, problem: str) -> SettingsError:
-    return SettingsError(f"[Train] {setting}: expected {_SIGNATURES[setting]}, got {name!r}: {problem}.")
-
-
-def _kind(found: Any) -> str:
-    return "None" if found is None else f"an object of the class {type(found).__name__}"
+    return SettingsError(words.refusal(setting, name, problem))
 
 
 def _brief(error: Exception) -> str:
-    """An error in one line, with the place in the user's code where it was raised."""
-    text = " ".join(str(error).split())
-    text = f"{type(error).__name__}: {text[:400].rstrip('.')}"
-    # The last one in code that is neither installed nor ours to name.
+    """An error in one line, with the last place in the user's code that it passed."""
     ours = Path(__file__).resolve().parents[1]
-    frames = [
-        frame
+    places = [
+        (frame.filename, frame.lineno)
         for frame in traceback.extract_tb(error.__traceback__)
         if Path(frame.filename).is_file()
         and is_local(Path(frame.filename))
         and not Path(frame.filename).resolve().is_relative_to(ours)
     ]
-    return f"{text} ({frames[-1].filename}, line {frames[-1].lineno})" if frames else text
+    return words.error_at(error, places[-1] if places else None)

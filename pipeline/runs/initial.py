@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.runs import words
 from pipeline.runs.metrics import WEIGHTS_NAME
 
 SUFFIXES = (".keras", ".safetensors")
@@ -79,5 +80,4 @@ def digest_of(file: Path, given: str) -> str:
 
 
 def _refusal(given: str, problem: str) -> SettingsError:
-    expected = f"the folder of a run with weights, or a file that ends in {' or '.join(SUFFIXES)}"
-    return SettingsError(f"[Train] initial_weights: expected {expected}, got {given!r}: {problem}.")
+    return SettingsError(words.no_weights(given, SUFFIXES, problem))

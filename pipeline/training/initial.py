@@ -17,6 +17,7 @@ from pipeline.errors import SettingsError
 from pipeline.networks import named_layers, named_variables
 from pipeline.runs.initial import InitialWeights, digest_of
 from pipeline.runs.record import Beginning
+from pipeline.training import words
 
 _MOST_NAMED = 20
 
@@ -76,9 +77,9 @@ def _read(file: Path) -> dict[str, np.ndarray]:
 def _why_not(variables: dict[str, keras.Variable], found: dict[str, np.ndarray]) -> str:
     for name, variable in variables.items():
         if name not in found:
-            return f"no {name} there"
+            return words.not_in_file(name)
         if tuple(variable.shape) != found[name].shape:
-            return f"{name} has the shape {tuple(variable.shape)}, there {found[name].shape}"
+            return words.other_shape(name, tuple(variable.shape), found[name].shape)
     return ""
 
 
@@ -104,4 +105,4 @@ def _names_of(name: str) -> list[str]:
 
 
 def _refusal(setting: str, expected: str) -> SettingsError:
-    return SettingsError(f"[Train] {setting}: expected {expected}.")
+    return SettingsError(words.refusal(setting, expected))

@@ -19,3 +19,18 @@ def too_long_compiling(step_seconds: float) -> str:
 def mistake(label: str, predicted: str, confidence: float) -> str:
     """A wrong answer; ``confidence`` from 0 to 1."""
     return f"{label} taken for {predicted}, {confidence:.3f}"
+
+
+def not_in_file(name: str) -> str:
+    """Why a layer keeps its own initial weights."""
+    return f"no {name} there"
+
+
+def other_shape(name: str, shape: tuple[int, ...], found: tuple[int, ...]) -> str:
+    """The same."""
+    return f"{name} has the shape {shape}, there {found}"
+
+
+def refusal(setting: str, expected: str) -> str:
+    """What was expected of a setting of [Train]."""
+    return f"[Train] {setting}: expected {expected}."
