@@ -30,12 +30,14 @@ LEAVES = {
     "artefacts/staleness",
     "artefacts/syntax",
     "hardware/words",
+    "networks/words",
     "records/features",
     "records/form",
     "records/keys",
     "shards/splits",
     "sources/listing",
     "sources/words",
+    "runs/words",
     "training/words",
 }
 DIRECTION = {

@@ -6,6 +6,7 @@
     recipes.py        optimizer, schedule and loss by name
     own.py            functions of the user's own instead of these, and what is wrong with them
     outputs.py        logits and probabilities
+    words.py          what is wrong with them, in sentences
     weights.py        its variables by name
 
 Every network of ours takes uint8 images and rescales them in its first layer, so that a saved model takes the pixels

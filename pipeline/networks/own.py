@@ -53,12 +53,12 @@ def load_recipe(name: str) -> Recipe:
     found = load_function("recipe", name)
     recipe = found if isinstance(found, Recipe) else Recipe(found)
     if not callable(recipe.optimizer):
-        raise _refusal("recipe", name, f"it is {_kind(recipe.optimizer)}")
+        raise _refusal("recipe", name, f"it is {words.kind(recipe.optimizer)}")
 
     def optimizer(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
         made = _called("recipe", name, recipe.optimizer, total_steps, scale)
         if not isinstance(made, keras.optimizers.Optimizer):
-            raise _refusal("recipe", name, f"it made {_kind(made)}, no Keras optimizer")
+            raise _refusal("recipe", name, f"it made {words.kind(made)}, no Keras optimizer")
         return made
 
     return Recipe(optimizer, label_smoothing=recipe.label_smoothing, learning_rate=recipe.learning_rate)
@@ -72,10 +72,10 @@ def build_own(name: str, image_shape: tuple[int, int, int], num_labels: int) -> 
     """
     build = load_function("model", name)
     if not callable(build):
-        raise _refusal("model", name, f"it is {_kind(build)}")
+        raise _refusal("model", name, f"it is {words.kind(build)}")
     model = _called("model", name, build, image_shape, num_labels)
     if not isinstance(model, keras.Model):
-        raise _refusal("model", name, f"it returned {_kind(model)}, no keras.Model")
+        raise _refusal("model", name, f"it returned {words.kind(model)}, no keras.Model")
     if not model.built:
         _outputs(name, model, np.zeros((1, *image_shape), np.uint8))
     return model
@@ -141,8 +141,8 @@ def _called(setting: str, name: str, function: Callable, *arguments: Any, call: 
     except SettingsError:
         raise
     except Exception as error:
-        call = call or f"{name.partition(':')[2]}({', '.join(map(repr, arguments))}) "
-        raise _refusal(setting, name, f"{call}raised {_brief(error)}") from error
+        call = call or f"{name.partition(':')[2]}({', '.join(map(repr, arguments))})"
+        raise _refusal(setting, name, words.raised(call, _brief(error))) from error
 
 
 def _refusal(setting: str, name: str, problem: str) -> SettingsError:
@@ -154,13 +154,10 @@ def _kind(found: Any) -> str:
 
 
 def _brief(error: Exception) -> str:
-    """An error in one line, with the place in the user's code where it was raised."""
-    text = " ".join(str(error).split())
-    text = f"{type(error).__name__}: {text[:400].rstrip('.')}"
-    # The last one in code that is neither installed nor ours to name.
+    """An error in one line, with the last place in the user's code that it passed."""
     ours = Path(__file__).resolve().parents[1]
-    frames = [
-        frame
+    places = [
+        (frame.filename, frame.lineno)
         for frame in traceback.extract_tb(error.__traceback__)
         if Path(frame.filename).is_file()
         and is_local(Path(frame.filename))

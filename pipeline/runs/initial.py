@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.runs import words
 from pipeline.runs.metrics import WEIGHTS_NAME
 
 SUFFIXES = (".keras", ".safetensors")

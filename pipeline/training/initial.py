@@ -105,4 +105,4 @@ def _names_of(name: str) -> list[str]:
 
 
 def _refusal(setting: str, expected: str) -> SettingsError:
-    return SettingsError(f"[Train] {setting}: expected {expected}.")
+    return SettingsError(words.refusal(setting, expected))
