@@ -98,24 +98,24 @@ def examined(name: str, model: keras.Model, image_shape: tuple[int, int, int], n
     images = np.random.default_rng(0).integers(0, 256, (_LOOKED_AT, *image_shape), np.uint8)
     outputs = _outputs(name, model, images)
     if outputs.shape != (_LOOKED_AT, num_labels):
-        raise _refusal("model", name, words.wrong_shape((_LOOKED_AT, num_labels), outputs.shape))
+        raise _refusal("model", name, words.wrong_shape(_LOOKED_AT, num_labels, outputs.shape))
     _check_saving(name, model, images, outputs)
     if (outputs >= 0).all() and np.allclose(outputs.sum(axis=1), 1, atol=_TOLERANCE):
         return PROBABILITIES
     activation = getattr(model.layers[-1], "activation", None) if model.layers else None
     if getattr(activation, "__name__", "") == "sigmoid":
-        raise _refusal("model", name, words.NEITHER)
+        raise _refusal(
+            "model",
+            name,
+            "its outputs are neither logits nor probabilities that add up to 1: its last layer's activation is "
+            "sigmoid. Make it softmax, or leave it out",
+        )
     return LOGITS
 
 
 def _outputs(name: str, model: keras.Model, images: np.ndarray) -> np.ndarray:
-    found = _called(
-        "model",
-        name,
-        lambda batch: model(batch, training=False),
-        images,
-        call=words.call_of_network(images),
-    )
+    call = words.network_on(str(images.dtype), images.shape)
+    found = _called("model", name, lambda batch: model(batch, training=False), images, call=call)
     if isinstance(found, dict | list | tuple):
         raise _refusal("model", name, f"its network has {len(found)} outputs")
     return keras.ops.convert_to_numpy(keras.ops.cast(found, "float32"))
@@ -130,7 +130,9 @@ def _check_saving(name: str, model: keras.Model, images: np.ndarray, outputs: np
             loaded = keras.saving.load_model(path, safe_mode=True)
             found = keras.ops.convert_to_numpy(keras.ops.cast(loaded(images, training=False), "float32"))
         except Exception as error:
-            raise _refusal("model", name, words.not_saved(_brief(error))) from error
+            raise _refusal(
+                "model", name, f"its network cannot be saved and loaded: {_brief(error)}. {words.REGISTER}"
+            ) from error
     if not np.allclose(found, outputs, rtol=0.01, atol=0.01, equal_nan=True):
         raise _refusal("model", name, "its network gives other outputs once it is saved and loaded")
 
@@ -146,11 +148,7 @@ def _called(setting: str, name: str, function: Callable, *arguments: Any, call: 
 
 
 def _refusal(setting: str, name: str, problem: str) -> SettingsError:
-    return SettingsError(f"[Train] {setting}: expected {words.SIGNATURES[setting]}, got {name!r}: {problem}.")
-
-
-def _kind(found: Any) -> str:
-    return words.kind_of(found)
+    return SettingsError(words.refusal(setting, name, problem))
 
 
 def _brief(error: Exception) -> str:
@@ -163,4 +161,4 @@ def _brief(error: Exception) -> str:
         and is_local(Path(frame.filename))
         and not Path(frame.filename).resolve().is_relative_to(ours)
     ]
-    return words.raised_at(text, frames[-1].filename, frames[-1].lineno) if frames else text
+    return words.error_at(error, places[-1] if places else None)

@@ -1,44 +1,42 @@
-"""Words: what is wrong with a network or recipe of one's own; no artefact's identity covers this module."""
+"""Words: what is wrong with a network or a recipe of the user's own, in sentences.
 
-from typing import Any
+No artefact's identity covers this module: rewording retrains nothing.
+"""
 
-SIGNATURES = {
+_SIGNATURES = {
     "model": "build(input_shape, num_labels) → keras.Model",
     "recipe": "recipe(total_steps, scale) → optimizer, or a pipeline.networks.recipes.Recipe",
 }
-NEITHER = (
-    "its outputs are neither logits nor probabilities that add up to 1: its last layer's activation is sigmoid. Make "
-    "it softmax, or leave it out"
-)
+REGISTER = "Classes and functions of your own need @keras.saving.register_keras_serializable(), and no Lambda"
 
 
-def wrong_shape(expected: tuple[int, int], found: tuple[int, ...]) -> str:
-    """Not one figure for each label."""
-    images, labels = expected
-    return (
-        f"for {images} images its outputs should have the shape {expected}, one figure for each of {labels} labels; "
-        f"they have {found}"
-    )
+def refusal(setting: str, name: str, problem: str) -> str:
+    """What was expected of the function that a setting of [Train] names, and what is wrong with it."""
+    return f"[Train] {setting}: expected {_SIGNATURES[setting]}, got {name!r}: {problem}."
 
 
-def call_of_network(images: Any) -> str:
-    """What was tried when it raised an error."""
-    return f"its network, on {images.dtype} images of the shape {images.shape}, "
+def raised(call: str, error: str) -> str:
+    """That a call raised an error."""
+    return f"{call} raised {error}"
 
 
-def not_saved(error: str) -> str:
-    """It cannot be used where its own code is not."""
-    return (
-        f"its network cannot be saved and loaded: {error}. Classes and functions of your own need "
-        "@keras.saving.register_keras_serializable(), and no Lambda"
-    )
+def network_on(dtype: str, shape: tuple[int, ...]) -> str:
+    """A call of the network."""
+    return f"its network, on {dtype} images of the shape {shape},"
 
 
-def kind_of(found: Any) -> str:
-    """What something is instead."""
+def wrong_shape(examples: int, num_labels: int, found: tuple[int, ...]) -> str:
+    """That there is not one figure for each label."""
+    expected = f"({examples}, {num_labels}), one figure for each of {num_labels} labels"
+    return f"for {examples} images its outputs should have the shape {expected}; they have {found}"
+
+
+def kind(found: object) -> str:
+    """What an object is."""
     return "None" if found is None else f"an object of the class {type(found).__name__}"
 
 
-def raised_at(text: str, file: str, line: int) -> str:
-    """An error with its place in the user's code."""
-    return f"{text} ({file}, line {line})"
+def error_at(error: Exception, place: tuple[str, int] | None) -> str:
+    """An error in one line, with the file and line where it was raised."""
+    text = f"{type(error).__name__}: {' '.join(str(error).split())[:400].rstrip('.')}"
+    return f"{text} ({place[0]}, line {place[1]})" if place else text

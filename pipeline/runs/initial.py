@@ -80,7 +80,4 @@ def digest_of(file: Path, given: str) -> str:
 
 
 def _refusal(given: str, problem: str) -> SettingsError:
-    return SettingsError(
-        "[Train] initial_weights: expected the folder of a run with weights, or a file that ends in "
-        f"{' or '.join(SUFFIXES)}, got {given!r}: {problem}."
-    )
+    return SettingsError(words.no_weights(given, SUFFIXES, problem))

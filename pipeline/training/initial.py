@@ -77,7 +77,7 @@ def _read(file: Path) -> dict[str, np.ndarray]:
 def _why_not(variables: dict[str, keras.Variable], found: dict[str, np.ndarray]) -> str:
     for name, variable in variables.items():
         if name not in found:
-            return words.not_there(name)
+            return words.not_in_file(name)
         if tuple(variable.shape) != found[name].shape:
             return words.other_shape(name, tuple(variable.shape), found[name].shape)
     return ""

@@ -21,11 +21,16 @@ def mistake(label: str, predicted: str, confidence: float) -> str:
     return f"{label} taken for {predicted}, {confidence:.3f}"
 
 
-def not_there(name: str) -> str:
-    """A file of weights lacks some."""
+def not_in_file(name: str) -> str:
+    """Why a layer keeps its own initial weights."""
     return f"no {name} there"
 
 
 def other_shape(name: str, shape: tuple[int, ...], found: tuple[int, ...]) -> str:
-    """A file's weights do not fit."""
+    """The same."""
     return f"{name} has the shape {shape}, there {found}"
+
+
+def refusal(setting: str, expected: str) -> str:
+    """What was expected of a setting of [Train]."""
+    return f"[Train] {setting}: expected {expected}."
