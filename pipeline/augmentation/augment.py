@@ -35,6 +35,9 @@ class Augmentation:
         self._seed = seed
         self._quantiles = mixing.beta_quantiles(numbers.pop(_MIXUP)) if _MIXUP in numbers else None
         self._operations = tuple(numbers.items())
+        # Traced once, with the epoch as an argument: to trace it anew takes up to a second at the start of each epoch.
+        self._traced = tf.function(self._changed, autograph=False)
+        self._traced_weights = tf.function(self._weights, autograph=False)
 
     @property
     def mixes(self) -> bool:
@@ -52,6 +55,9 @@ class Augmentation:
         Returns:
             uint8 of the same shape.
         """
+        return tf.ensure_shape(self._traced(images, places, tf.constant(epoch, tf.int64)), images.shape)
+
+    def _changed(self, images: tf.Tensor, places: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
         window = None
         for name, number in self._operations:
             draws = self._draws(places, epoch, name)
@@ -64,9 +70,12 @@ class Augmentation:
 
     def mixing(self, batches: tf.data.Dataset, epoch: int, workers: int) -> tf.data.Dataset:
         """(images, labels, places) of an epoch → (images, labels mixed), as mixing.py has them."""
-        weighed = batches.map(
-            lambda images, labels, places: (images, labels, self._weights(places, epoch)), num_parallel_calls=workers
-        )
+        number = tf.constant(epoch, tf.int64)
+
+        def weigh(images: tf.Tensor, labels: tf.Tensor, places: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            return images, labels, self._traced_weights(places, number)
+
+        weighed = batches.map(weigh, num_parallel_calls=workers)
         return mixing.with_the_one_before(weighed).map(mixing.mixed, num_parallel_calls=workers)
 
     def mixed_in_turn(self, images: tf.Tensor, places: tf.Tensor, epoch: int) -> tf.Tensor:
@@ -74,10 +83,10 @@ class Augmentation:
         labels = tf.zeros_like(places, tf.int32)
         return mixing.mixed(images, labels, self._weights(places, epoch), tf.roll(images, 1, 0), labels)[0]
 
-    def _weights(self, places: tf.Tensor, epoch: int) -> tf.Tensor:
+    def _weights(self, places: tf.Tensor, epoch: tf.Tensor | int) -> tf.Tensor:
         return mixing.weights(self._draws(places, epoch, _MIXUP), self._quantiles)
 
-    def _draws(self, places: tf.Tensor, epoch: int, name: str) -> Draws:
+    def _draws(self, places: tf.Tensor, epoch: tf.Tensor | int, name: str) -> Draws:
         return Draws(places, seed=self._seed, epoch=epoch, operation=name)
 
 

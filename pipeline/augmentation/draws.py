@@ -18,11 +18,12 @@ _DIGITS = 24
 class Draws:
     """The random numbers of one operation on a batch of examples in one epoch."""
 
-    def __init__(self, places: tf.Tensor, *, seed: int, epoch: int, operation: str) -> None:
-        """``places``: int (batch,), where the examples stand in the stored order of their split."""
-        name = f"{seed} {epoch} {operation}".encode()
-        key = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little")
-        self._keys = _mixed(tf.bitwise.bitwise_xor(_mixed(tf.cast(places, tf.uint64)), _constant(key)))
+    def __init__(self, places: tf.Tensor, *, seed: int, epoch: tf.Tensor | int, operation: str) -> None:
+        """``places``: int (batch,), where the examples stand in the stored order of their split; ``epoch``: int ()."""
+        name = f"{seed} {operation}".encode()
+        key = _constant(int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little"))
+        key = _mixed(tf.bitwise.bitwise_xor(_mixed(tf.cast(epoch, tf.uint64)), key))
+        self._keys = _mixed(tf.bitwise.bitwise_xor(_mixed(tf.cast(places, tf.uint64)), key))
 
     def uniform(self, number: int, low: float = 0.0, high: float = 1.0) -> tf.Tensor:
         """float32 (batch,), from ``low`` up to ``high``; ``number`` tells the draws of one operation apart."""

@@ -56,6 +56,7 @@ def with_the_one_before(batches: tf.data.Dataset) -> tf.data.Dataset:
     return batches.scan(start, lambda last, batch: follow(last, batch))
 
 
+@tf.function(autograph=False, reduce_retracing=True)
 def mixed(
     images: tf.Tensor, labels: tf.Tensor, kept: tf.Tensor, other_images: tf.Tensor, other_labels: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:

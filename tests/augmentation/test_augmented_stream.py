@@ -74,7 +74,9 @@ def test_shapes_are_static_and_no_python_runs_for_a_batch(split, in_memory, sett
         current = waiting.pop()
         waiting += current._inputs()
         for function in current._functions():
-            types |= {operation.type for operation in function.function.graph.get_operations()}
+            graph = function.function.graph.as_graph_def()
+            nodes = [graph.node, *(inner.node_def for inner in graph.library.function)]
+            types |= {node.op for part in nodes for node in part}
     assert "GatherV2" in types
     assert not types & {"While", "StatelessWhile", "MapDefun", "PyFunc", "EagerPyFunc"}
 
