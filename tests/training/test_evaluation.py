@@ -184,6 +184,20 @@ def test_a_network_without_mistakes_leaves_no_sheet_of_them(small_records, tmp_p
     assert not (tmp_path / MISTAKES_NAME).exists()
 
 
+def test_the_accuracy_without_the_test_images_that_train_holds(small_records, tmp_path):
+    test, manifest = stream(small_records), read_manifest(small_records)
+    labels = np.concatenate([labels for _, labels in test.evaluation()])
+    given = labels.copy()
+    # Right but for one that train holds and one that it does not.
+    given[[3, 50]] = (labels[[3, 50]] + 1) % 10
+    guesses = Predictions(labels, np.eye(10, dtype=np.float32)[given])
+    assert evaluate(guesses, test, manifest, tmp_path)[0]["without_duplicates"] is None
+    doubtful = {**manifest, "findings": {"test_in_train": [3, 4, 5]}, "warnings": [["Odd", "It is."]]}
+    facts, _ = evaluate(guesses, test, doubtful, tmp_path)
+    assert facts["without_duplicates"] == {"num_examples": len(labels) - 3, "accuracy": pytest.approx(97 / 98)}
+    assert facts["data_warnings"] == [["Odd", "It is."]]
+
+
 def test_a_network_that_diverged_is_sure_of_nothing(network, small_records, tmp_path):
     model = keras.models.clone_model(network)
     model.set_weights([np.full_like(weight, np.nan) for weight in model.get_weights()])
