@@ -7,10 +7,10 @@ from statistics import mean, median, stdev
 
 import keras
 
+from benchmarks.baselines import tutorial
+from benchmarks.baselines.record_writer import arrays
 from benchmarks.comparison import Comparison
 from benchmarks.data import Bench
-from benchmarks.rivals import tutorial
-from benchmarks.rivals.record_writer import arrays
 from pipeline.config import TrainSettings
 from pipeline.training.train import train
 
@@ -20,7 +20,7 @@ ACCURACY = 0.7242
 EPOCHS = 3
 SETTINGS = {"device": "cpu", "epochs": EPOCHS, "global_batch_size": 96, "scale_learning_rate": "sqrt"}
 SEEDS = range(5)
-# The rival is stopped when it has taken so many times as long as we: what is to be shown is shown.
+# The baseline is stopped when it has taken so many times as long as we: what is to be shown is shown.
 PATIENCE = 6
 
 

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from benchmarks.comparison import Comparison, by_turns, seconds_of
+from benchmarks.comparison import Comparison, interleaved, seconds_of
 from benchmarks.data import Bench
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -18,7 +18,7 @@ def measure(bench: Bench) -> list[Comparison]:
     with tempfile.TemporaryDirectory(dir=bench.folder) as root:
         arguments = f"--Storage-root {root} --Source-origin tfds"
         cold = seconds_of(lambda: _run("make", "pipeline", f"ARGS={arguments}"))
-        values = by_turns(
+        values = interleaved(
             {
                 "noop": lambda: seconds_of(lambda: _run("make", "pipeline", f"ARGS={arguments}")),
                 "import": lambda: seconds_of(lambda: _run(sys.executable, "-c", "import tasks")),

@@ -41,7 +41,7 @@ class Comparison:
         return {**asdict(self), "median": statistics.median(self.figures), "reached": self.reached}
 
 
-def by_turns(
+def interleaved(
     actions: Mapping[str, Callable[[], float]], rounds: int, *, warm_up: bool = False
 ) -> dict[str, list[float]]:
     """Call each action once a round, one after the other; their values by name.

@@ -7,11 +7,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.comparison import Comparison, by_turns, ratios, seconds_of
+from benchmarks.baselines import tutorial
+from benchmarks.baselines.record_writer import arrays
+from benchmarks.baselines.torch_process import TorchProcess
+from benchmarks.comparison import Comparison, interleaved, ratios, seconds_of
 from benchmarks.data import Bench
-from benchmarks.rivals import tutorial
-from benchmarks.rivals.record_writer import arrays
-from benchmarks.rivals.torch_process import TorchProcess
 from pipeline import hardware
 from pipeline.config import TrainSettings
 from pipeline.stream import InputStream
@@ -36,7 +36,7 @@ def measure(bench: Bench) -> list[Comparison]:
         return STEPS * size / seconds_of(action)
 
     with TorchProcess(images, labels, bench.folder) as torch:
-        values = by_turns(
+        values = interleaved(
             {
                 "ours": lambda: rate(lambda: model.fit(stream.training(next(epoch)).take(STEPS), verbose=0)),
                 "arrays": lambda: rate(lambda: _fit_arrays(model, images, labels, size)),
@@ -73,16 +73,16 @@ def measure(bench: Bench) -> list[Comparison]:
     ]
 
 
-def _row(number: str, what: str, against: str, values: dict, rival: str, goal: float, limit: str) -> Comparison:
+def _row(number: str, what: str, against: str, values: dict, baseline: str, goal: float, limit: str) -> Comparison:
     return Comparison(
         number=number,
         what=what,
         against=against,
         unit="images/s",
         ours=values["ours"],
-        theirs=values[rival],
+        theirs=values[baseline],
         figure="times as fast",
-        figures=ratios(values["ours"], values[rival]),
+        figures=ratios(values["ours"], values[baseline]),
         goal=goal,
         at_least=True,
         limit=limit,

@@ -5,9 +5,9 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from benchmarks.comparison import Comparison, by_turns, ratios
+from benchmarks.baselines import photograph_streams
+from benchmarks.comparison import Comparison, interleaved, ratios
 from benchmarks.data import Bench
-from benchmarks.rivals import photograph_streams
 from benchmarks.stream import rate
 from pipeline.artefacts.manifest import read_manifest, write_manifest
 from pipeline.config import RecordsSettings, SourceSettings
@@ -35,7 +35,7 @@ def measure(bench: Bench) -> list[Comparison]:
         (Path(scratch) / "splits" / "train").symlink_to(folder)
         stream = InputStream(split, global_batch_size=GLOBAL_BATCH_SIZE, seed=0, in_memory=False)
         how = {"size": SIZE, "batch_size": GLOBAL_BATCH_SIZE}
-        values = by_turns(
+        values = interleaved(
             {
                 "ours": lambda: rate(lambda: stream.training(0)),
                 "limit": lambda: rate(lambda: photograph_streams.decoding_alone(contents, **how)),

@@ -12,9 +12,9 @@ from statistics import median
 
 import apache_beam as beam
 
-from benchmarks.comparison import Comparison, by_turns, ratios, seconds_of
+from benchmarks.baselines import record_writer, tfds_prepare
+from benchmarks.comparison import Comparison, interleaved, ratios, seconds_of
 from benchmarks.data import SPLITS, Bench, write_to
-from benchmarks.rivals import record_writer, tfds_prepare
 from pipeline.config import RecordsSettings
 from pipeline.records.features import IMAGE
 from pipeline.records.form import choose_form
@@ -32,7 +32,7 @@ def measure(bench: Bench) -> list[Comparison]:
 def _writing(bench: Bench, scratch: Path) -> list[Comparison]:
     arrays = {split: record_writer.arrays(bench.split(split)) for split in SPLITS}
     archive = tfds_prepare.unpack(arrays, bench.source.label_names, scratch / "archive")
-    values = by_turns(
+    values = interleaved(
         {
             "ours": lambda: _in_new_folder(scratch, lambda folder: write_to(bench, folder)),
             "tfds": lambda: _in_new_folder(scratch, lambda folder: tfds_prepare.prepare(archive, folder)),

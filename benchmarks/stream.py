@@ -8,11 +8,11 @@ from statistics import median
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.comparison import Comparison, by_turns, ratios
+from benchmarks.baselines import keras_arrays, tfds_stream
+from benchmarks.baselines.record_writer import arrays
+from benchmarks.baselines.torch_process import TorchProcess
+from benchmarks.comparison import Comparison, interleaved, ratios
 from benchmarks.data import Bench
-from benchmarks.rivals import keras_arrays, tfds_stream
-from benchmarks.rivals.record_writer import arrays
-from benchmarks.rivals.torch_process import TorchProcess
 from pipeline.stream import InputStream
 
 GLOBAL_BATCH_SIZE = 128
@@ -31,7 +31,7 @@ def _first_pass(bench: Bench) -> list[Comparison]:
     def ours() -> float:
         return rate(lambda: _stream(bench, GLOBAL_BATCH_SIZE).training(0))
 
-    values = by_turns(
+    values = interleaved(
         {
             "ours": ours,
             "png": lambda: rate(lambda: tfds_stream.prepared_dataset(bench.tfds_data_dir, GLOBAL_BATCH_SIZE)),
@@ -50,15 +50,15 @@ def _first_pass(bench: Bench) -> list[Comparison]:
             against=against,
             unit="images/s",
             ours=values["ours"],
-            theirs=values[rival],
+            theirs=values[baseline],
             figure="times as fast",
-            figures=ratios(values["ours"], values[rival]),
+            figures=ratios(values["ours"], values[baseline]),
             goal=goal,
             at_least=True,
             limit=limit,
             note=f"{ours_does}; {theirs_does}; {cached}",
         )
-        for number, rival, against, goal, theirs_does in (
+        for number, baseline, against, goal, theirs_does in (
             (
                 "4a",
                 "png",
@@ -84,7 +84,7 @@ def _later_passes(bench: Bench) -> list[Comparison]:
     epoch = iter(range(1, 1_000))
     with TorchProcess(images, labels, bench.folder) as torch:
         workers = torch.best_number_of_workers(GLOBAL_BATCH_SIZE)
-        values = by_turns(
+        values = interleaved(
             {
                 "ours": lambda: rate(lambda: stream.training(next(epoch))),
                 "keras": lambda: rate(lambda: keras_dataset),
@@ -124,7 +124,7 @@ def _later_passes(bench: Bench) -> list[Comparison]:
 def _accelerator(bench: Bench) -> list[Comparison]:
     stream = _stream(bench, ACCELERATOR_BATCH_SIZE)
     empty = tf.data.Dataset.range(stream.steps_per_epoch)
-    values = by_turns(
+    values = interleaved(
         {
             (demand, what): lambda demand=demand, dataset_of=dataset_of: _busy_share(dataset_of, demand)
             for demand, _ in DEMANDS

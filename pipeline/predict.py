@@ -7,13 +7,12 @@ What cannot be decoded has a row with the reason instead of a label.
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import apache_beam as beam
-import keras
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -23,6 +22,7 @@ import tensorflow as tf
 from pipeline.config import RecordsSettings, refuse
 from pipeline.records.form import ImageForm
 from pipeline.records.images import decode
+from pipeline.runs.trained import load_trained
 from pipeline.shards.job import make_options, make_runner
 from pipeline.shards.workers import watching_workers
 from pipeline.sources.listing import stamps
@@ -36,11 +36,11 @@ _BLOCK_IMAGES, _BATCH = 512, 64
 class Job:
     """What every step needs to know; small, and plain data.
 
-    ``model`` is a .keras file that takes uint8 images and gives probabilities; ``resize`` how images reach its size;
-    ``images`` their folder; ``paths`` a JSON file that lists them; ``parts`` a folder that workers share.
+    ``run`` is the folder of a run; ``resize`` how images reach its network's size; ``images`` their folder; ``paths`` a
+    JSON file that lists them; ``parts`` a folder that workers share.
     """
 
-    model: str
+    run: str
     resize: str
     label_names: tuple[str, ...]
     images: str
@@ -49,12 +49,12 @@ class Job:
 
 
 def predict(
-    model: Path, images: Path, folder: Path, *, resize: str, label_names: Sequence[str], settings: RecordsSettings
+    run: Path, images: Path, folder: Path, *, resize: str, label_names: Sequence[str], settings: RecordsSettings
 ) -> dict[str, int]:
     """Predict every image below a folder; leaves predictions.parquet and predictions.csv.
 
     Args:
-        model: a .keras file that takes uint8 images (batch, height, width, channels) and gives probabilities.
+        run: the folder of a run.
         images: the folder; hidden files are left out, all others are taken for images.
         folder: where the predictions go; the files there are replaced once all is done.
         resize: crop, pad or stretch, as the records were made that the network was trained on.
@@ -76,7 +76,7 @@ def predict(
     try:
         listing = parts / "paths.json"
         listing.write_text(json.dumps(paths), encoding="utf-8")
-        job = Job(str(model), resize, tuple(label_names), str(images), str(listing), str(parts))
+        job = Job(str(run), resize, tuple(label_names), str(images), str(listing), str(parts))
         runner = make_runner(settings)
         blocks = list(range(0, len(paths), _BLOCK_IMAGES))
         with watching_workers(), beam.Pipeline(runner=runner, options=make_options(settings, runner)) as pipeline:
@@ -105,7 +105,7 @@ def predict_block(start: int, job: Job) -> int:
 
 
 def _predicted(paths: Sequence[str], job: Job) -> Iterator[pa.RecordBatch]:
-    network = _network(job.model, job.resize)
+    network = _network(job.run, job.resize)
     for first in range(0, len(paths), _BATCH):
         batch = paths[first : first + _BATCH]
         contents, errors = zip(*(_content(Path(job.images) / path) for path in batch), strict=True)
@@ -144,17 +144,17 @@ def _content(path: Path) -> tuple[bytes | None, str | None]:
 
 
 @cache
-def _network(model: str, resize: str):
+def _network(run: str, resize: str) -> Callable[[list[bytes]], np.ndarray]:
     """A function from encoded images to probabilities float32 (images, labels); loaded once in a process."""
-    network = keras.saving.load_model(model, compile=False, safe_mode=True)
-    _, height, _, channels = network.input_shape
+    trained = load_trained(Path(run))
+    _, height, _, channels = trained.model.input_shape
     form, shape = ImageForm(height, resize, "image"), (height, height, channels)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-    def probabilities(contents: tf.Tensor) -> tf.Tensor:
-        return network(decode(contents, form, shape), training=False)
+    def pixels(contents: tf.Tensor) -> tf.Tensor:
+        return decode(contents, form, shape)
 
-    return lambda contents: probabilities(tf.constant(contents)).numpy()
+    return lambda contents: trained.probabilities(pixels(tf.constant(contents)).numpy())
 
 
 @cache

@@ -96,7 +96,7 @@ def _computes(node: Any) -> bool:
 def measure(device: str, precision: str) -> dict[str, int | str]:
     """Floating-point operations per second of a matrix product and a convolution on "cpu", "gpu" or "tpu".
 
-    An accelerator's host is timed on the same, by turns, as ``host_…``: other work on the machine then slows both.
+    An accelerator's host is timed on the same, interleaved, as ``host_…``: other work on the machine then slows both.
     """
     side = _SIDE if device == "cpu" else _SIDE_ON_ACCELERATOR
     flop = {"matmul": 2 * side**3, "convolution": _CONVOLUTION_FLOP}

@@ -46,7 +46,7 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     with console.quiet_imports():
         from pipeline.predict import predict
     found = predict(
-        run / MODEL_NAME,
+        run,
         images,
         output,
         resize=manifest["image"]["resize"],

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from PIL import Image
+from report_runs import write_run
 
 from pipeline.config import RecordsSettings
 from pipeline.errors import SettingsError
@@ -15,22 +16,23 @@ from pipeline.predict import predict
 LABELS = ("dark", "light")
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """A network that knows bright images from dark ones without having learned it."""
-    path = tmp_path_factory.mktemp("model") / "model.keras"
+@pytest.fixture(scope="module", params=["softmax", None], ids=["probabilities", "logits"])
+def run(request, tmp_path_factory):
+    """A run whose network knows bright images from dark ones without having learned it."""
+    folder = tmp_path_factory.mktemp("runs") / "a"
+    write_run(folder, outputs="probabilities" if request.param else "logits")
     layers = keras.layers
     network = keras.Sequential(
         [
             keras.Input((16, 16, 3), dtype="uint8"),
             layers.Rescaling(1 / 127.5, offset=-1),
             layers.GlobalAveragePooling2D(),
-            layers.Dense(2, activation="softmax", kernel_initializer="zeros"),
+            layers.Dense(2, activation=request.param, kernel_initializer="zeros"),
         ]
     )
     network.layers[-1].set_weights([np.array([[-1.0, 1.0]] * 3, np.float32), np.zeros(2, np.float32)])
-    network.save(path)
-    return path
+    network.save(folder / "model.keras")
+    return folder
 
 
 @pytest.fixture
@@ -45,14 +47,14 @@ def images(tmp_path):
     return folder
 
 
-def predictions(model, images, folder, **settings):
-    found = predict(model, images, folder, resize="crop", label_names=LABELS, settings=RecordsSettings(**settings))
+def predictions(run, images, folder, **settings):
+    found = predict(run, images, folder, resize="crop", label_names=LABELS, settings=RecordsSettings(**settings))
     return found, pyarrow.parquet.read_table(folder / "predictions.parquet").to_pylist()
 
 
-def test_each_image_has_its_label_and_probabilities_in_order_of_its_path(model, images, tmp_path, monkeypatch):
+def test_each_image_has_its_label_and_probabilities_in_order_of_its_path(run, images, tmp_path, monkeypatch):
     monkeypatch.setattr("pipeline.predict._BLOCK_IMAGES", 40)
-    found, rows = predictions(model, images, tmp_path / "out")
+    found, rows = predictions(run, images, tmp_path / "out")
     assert found == {"images": 152, "errors": 1}
     assert [row["path"] for row in rows] == sorted(row["path"] for row in rows)
     for row in rows:
@@ -66,26 +68,26 @@ def test_each_image_has_its_label_and_probabilities_in_order_of_its_path(model, 
         assert row["probability of dark"] + row["probability of light"] == pytest.approx(1)
 
 
-def test_the_csv_file_holds_the_same_and_nothing_is_left_behind(model, images, tmp_path):
-    _, rows = predictions(model, images, tmp_path / "out")
+def test_the_csv_file_holds_the_same_and_nothing_is_left_behind(run, images, tmp_path):
+    _, rows = predictions(run, images, tmp_path / "out")
     with (tmp_path / "out" / "predictions.csv").open(newline="") as file:
         read = list(csv.DictReader(file))
     assert [(row["path"], row["label"] or None) for row in read] == [(row["path"], row["label"]) for row in rows]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"predictions.parquet", "predictions.csv"}
 
 
-def test_threads_and_blocks_change_nothing(model, images, tmp_path, monkeypatch):
-    _, rows = predictions(model, images, tmp_path / "a")
+def test_threads_and_blocks_change_nothing(run, images, tmp_path, monkeypatch):
+    _, rows = predictions(run, images, tmp_path / "a")
     monkeypatch.setattr("pipeline.predict._BLOCK_IMAGES", 7)
     threads = "--direct_running_mode=multi_threading --direct_num_workers=2"
-    _, again = predictions(model, images, tmp_path / "b", runner_options=threads)
+    _, again = predictions(run, images, tmp_path / "b", runner_options=threads)
     assert [(row["path"], row["label"]) for row in again] == [(row["path"], row["label"]) for row in rows]
 
 
-def test_an_empty_folder_is_refused(model, tmp_path):
+def test_an_empty_folder_is_refused(run, tmp_path):
     (tmp_path / "images").mkdir()
     with pytest.raises(SettingsError, match="images: expected a folder of images"):
-        predictions(model, tmp_path / "images", tmp_path / "out")
+        predictions(run, tmp_path / "images", tmp_path / "out")
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 As in Beam's and TensorFlow's tutorials; images are decoded and stored raw, as ours are where they are small. Which
 split an image belongs to is not asked.
 
-    python -m benchmarks.rivals.per_element FOLDER OUT
+    python -m benchmarks.baselines.per_element FOLDER OUT
 """
 
 import json

@@ -38,12 +38,12 @@ class TorchProcess:
 
 
 def _loader_rate(images: str, labels: str, batch_size: int, workers: int) -> float:
-    from benchmarks.rivals import torch_cnn
+    from benchmarks.baselines import torch_cnn
 
     return torch_cnn.loader_rate(images, labels, batch_size, workers)
 
 
 def _training_rate(images: str, labels: str, precision: str, batch_size: int, steps: int) -> float:
-    from benchmarks.rivals import torch_cnn
+    from benchmarks.baselines import torch_cnn
 
     return torch_cnn.training_rate(images, labels, precision, batch_size, steps)

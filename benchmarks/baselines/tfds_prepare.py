@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow_datasets as tfds
 
-from benchmarks.rivals.record_writer import Arrays
+from benchmarks.baselines.record_writer import Arrays
 
 _TRAIN_FILES = 5
 
