@@ -144,7 +144,8 @@ def _ends(first: tf.Tensor, size: tf.Tensor, side: int) -> list[tf.Tensor]:
     ``first`` and ``size`` are shares of the side. A pixel lies at its middle; beyond the outermost it is that one.
     """
     centres = first * side + size / 2 - 0.5, (first + size) * side - size / 2 - 0.5
-    return [tf.clip_by_value(centre / max(1, side - 1), 0.0, 1.0) for centre in centres]
+    # Not to the very end: rounding would put the last pixel outside, where crop_and_resize sees black.
+    return [tf.clip_by_value(centre / max(1, side - 1), 0.0, 1.0 - 1e-5) for centre in centres]
 
 
 def _reflected(sources: tf.Tensor, by: tf.Tensor) -> tf.Tensor:

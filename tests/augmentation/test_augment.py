@@ -101,6 +101,12 @@ def test_a_resized_crop_is_a_part_brought_back_to_size():
     np.testing.assert_array_equal(augmented(images[:1], "random_resized_crop:1", epoch=3).shape, images[:1].shape)
 
 
+@pytest.mark.parametrize("side", [12, 32, 97, 192])
+def test_a_resized_crop_never_leaves_the_image(side):
+    white = tf.fill([500, side, side, 1], tf.constant(255, tf.uint8))
+    assert augmented(white, "random_resized_crop").min() == 255
+
+
 def test_colours_change_together_and_opacity_stays(images):
     after = augmented(images, "color:0.3")
     ratio = after.mean(axis=(1, 2, 3)) / images.numpy().mean(axis=(1, 2, 3))
