@@ -28,13 +28,13 @@ class SettingsError(PipelineError, ValueError):
 
 
 class DatasetUnavailableError(PipelineError):
-    """The dataset cannot be had from here: no network, a refused or a failed download."""
+    """The dataset is unavailable: no network, a refused or a failed download."""
 
     exit_code = 3
 
 
 class UnsupportedDatasetError(SettingsError):
-    """The dataset exists but is not fixed-size image classification with a train and a test split."""
+    """The dataset exists but is not image classification with a train split."""
 
 
 class DamagedArtefactError(PipelineError):
