@@ -10,7 +10,8 @@ that each call advances: what an image becomes then depends on its place in the 
 another after a resume. So the operations are ours, and Keras's are not used.
 
 They run in the input stream, on uint8 images, in the threads that make batches while a step computes: the network, its
-saved file and its evaluation know nothing of them. As the network's first layers they cost more (docs/LOG.md).
+saved file and its evaluation know nothing of them. On a CPU no difference from the network's first layers could be
+measured (docs/LOG.md), and an accelerator computes meanwhile.
 """
 
 from pipeline.augmentation.augment import Augmentation

@@ -124,7 +124,7 @@ def _kept(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor, *, elsewhere: 
     """The pixels that are kept as they are, the others grey.
 
     Kept are those of the ``columns``, bool (batch, width), in the ``rows``, bool (batch, height), and ``elsewhere`` all
-    or none. Bit by bit, with a mask that is put together from whole rows: three times as fast as a selection.
+    or none. Bit by bit, with a mask that is put together from whole rows: several times as fast as tf.where.
     """
     height, width, channels = images.shape[1:]
     batch = tf.shape(images)[0]
