@@ -34,6 +34,9 @@ OTHERWISE = {
     "freeze": "conv_.*",
     "initial_weights_digest": "4" * 64,
     "label_smoothing": 0.0,
+    "augment": "flip",
+    "keep": "best",
+    "patience": 3,
 }
 COMPARED = names(compared=True)
 
