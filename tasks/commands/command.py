@@ -57,11 +57,18 @@ def run(body: Callable[[argparse.Namespace, list[Stage]], int], own: argparse.Ar
     program.run(main)
 
 
-def named(text: str) -> str:
-    """Refuse what was left empty, as ``make`` passes on a variable that nobody named."""
-    if not text:
-        raise argparse.ArgumentTypeError("an argument is missing")
-    return text
+A_RUN = "a run's folder, or the beginning of its name or fingerprint"
+
+
+def named(what: str) -> Callable[[str], str]:
+    """A type for an argument that refuses what was left empty: ``make`` passes on variables that nobody named."""
+
+    def check(text: str) -> str:
+        if not text:
+            raise argparse.ArgumentTypeError(f"{what} is missing")
+        return text
+
+    return check
 
 
 def run_folder(argument: str, run: str) -> Path:

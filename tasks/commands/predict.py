@@ -24,8 +24,8 @@ def parser() -> argparse.ArgumentParser:
         "Labels and probabilities for each image below a folder, as Parquet and CSV.",
         usage='make predict MODEL=<run> IMAGES=<folder> [OUTPUT=<folder>] [ARGS="--Records-runner ..."]',
     )
-    own.add_argument("model", type=command.named, help="a run's folder, or the beginning of its name or fingerprint")
-    own.add_argument("images", type=command.named, help="the folder of images")
+    own.add_argument("model", type=command.named(f"{command.A_RUN},"), help=command.A_RUN)
+    own.add_argument("images", type=command.named("the folder of images"), help="the folder of images")
     own.add_argument("--output", default="predictions", help="the folder of the result (predictions)")
     return own
 

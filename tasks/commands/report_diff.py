@@ -14,7 +14,7 @@ def parser() -> argparse.ArgumentParser:
         usage='make report-diff A=<run> B=<run> [ARGS="--Storage-root ..."]',
     )
     for name in ("A", "B"):
-        own.add_argument(name, type=command.named, help="a run's folder, or the beginning of its name or fingerprint")
+        own.add_argument(name, type=command.named(f"{command.A_RUN},"), help=command.A_RUN)
     return own
 
 
