@@ -69,6 +69,14 @@ def _cropped_jpeg(content: tf.Tensor, form: ImageForm, channels: int) -> tf.Tens
     return tf.io.decode_and_crop_jpeg(content, window, channels=channels, ratio=ratio)
 
 
+def fit_batch(images: np.ndarray, form: ImageForm) -> np.ndarray:
+    """``fit`` of a batch of pixels that were never encoded: uint8 (batch, height, width, channels) before and after."""
+    if form.size in (0, *images.shape[1:3]) and images.shape[1] == images.shape[2]:
+        return images
+    shape = (form.size, form.size, images.shape[3])
+    return tf.map_fn(lambda image: fit(image, form), images, fn_output_signature=tf.TensorSpec(shape, tf.uint8)).numpy()
+
+
 def fit(image: tf.Tensor, form: ImageForm) -> tf.Tensor:
     """One image, uint8 (height, width, channels), in the size of the form: uint8 (size, size, channels).
 

@@ -17,7 +17,7 @@ from pipeline import machine
 from pipeline.errors import DamagedArtefactError, UnsupportedDatasetError
 from pipeline.records.features import IMAGE, LABEL, Feature
 from pipeline.records.form import ImageForm
-from pipeline.records.images import decode
+from pipeline.records.images import decode, fit_batch
 from pipeline.sources import Location, SourceInfo, synthetic, tfds, words
 from pipeline.sources.file_blocks import read_files
 from pipeline.sources.pictures import made_plain
@@ -50,7 +50,7 @@ def read_batches(
     if info.origin == "synthetic":
         for first in range(start, stop, _DRAW_BATCH):
             images, labels = synthetic.draw_block(split, first, min(first + _DRAW_BATCH, stop))
-            yield {IMAGE: images, LABEL: labels}
+            yield {IMAGE: fit_batch(images, form), LABEL: labels}
         return
     if location.listing:
         yield from read_files(location, form, info.features[IMAGE].shape[2], split, start, stop)

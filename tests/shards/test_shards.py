@@ -309,6 +309,12 @@ def test_example_order_is_pinned():
     ]
 
 
+@pytest.mark.parametrize("size", [16, 48])
+def test_the_stand_in_comes_in_the_size_that_was_asked_for(size, write_small_records):
+    manifest = read_manifest(write_small_records(image_size=size))
+    assert manifest["image"]["shape"] == manifest["feature_spec"]["image"]["shape"] == [size, size, 3]
+
+
 def test_source_info_survives_json():
     info = SourceInfo(
         dataset="d", origin="tfds", version="1.0.0", features=image_spec((8, 9, 1), "png"), label_names=("a", "b"),
