@@ -17,14 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
-import tensorflow as tf
 
 from pipeline.config import RecordsSettings, refuse
 from pipeline.records.form import ImageForm
-from pipeline.records.images import decode
 from pipeline.runs.trained import load_trained
 from pipeline.shards.job import make_options, make_runner
 from pipeline.shards.workers import watching_workers
+from pipeline.sources.file_blocks import pixels_of
 from pipeline.sources.listing import stamps
 from pipeline.sources.pictures import UndecodableError, inspect, made_plain
 
@@ -148,13 +147,8 @@ def _network(run: str, resize: str) -> Callable[[list[bytes]], np.ndarray]:
     """A function from encoded images to probabilities float32 (images, labels); loaded once in a process."""
     trained = load_trained(Path(run))
     _, height, _, channels = trained.model.input_shape
-    form, shape = ImageForm(height, resize, "image"), (height, height, channels)
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-    def pixels(contents: tf.Tensor) -> tf.Tensor:
-        return decode(contents, form, shape)
-
-    return lambda contents: trained.probabilities(pixels(tf.constant(contents)).numpy())
+    form = ImageForm(height, resize, "image")
+    return lambda contents: trained.probabilities(pixels_of(contents, form, channels))
 
 
 @cache

@@ -5,7 +5,7 @@ cores, a batch ahead; a batch is then decoded at once, where pixels are wanted.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -49,8 +49,11 @@ def read_files(
 
 def _read(folder: Path, listed: ListedSplit, batch: range, form: ImageForm, channels: int) -> np.ndarray | list[bytes]:
     contents = [_content(folder, listed, index, form) for index in batch]
-    if form.encoding != "raw":
-        return contents
+    return pixels_of(contents, form, channels) if form.encoding == "raw" else contents
+
+
+def pixels_of(contents: Sequence[bytes], form: ImageForm, channels: int) -> np.ndarray:
+    """Pixels of image files that Pillow can decode: uint8 (files, height, width, channels)."""
     decoder = _decoder(form, channels)
     try:
         return decoder(tf.constant(contents)).numpy()
