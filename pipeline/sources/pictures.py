@@ -41,6 +41,7 @@ _TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 _LYING = (5, 6, 7, 8)
+_PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 _ORIENTATION = 0x0112
 
 
@@ -97,7 +98,7 @@ def inspect(content: bytes) -> Picture:
     orientation = orientation_of(image)
     if orientation in _LYING:
         width, height = height, width
-    plain = encoding in _PLAIN and mode in ("L", "RGB") and orientation == 1
+    plain = encoding in _PLAIN and mode in ("L", "RGB") and orientation == 1 and _is_whole(content, encoding)
     return Picture(
         digest=hashlib.sha256(content).hexdigest(),
         encoding=encoding,
@@ -106,6 +107,21 @@ def inspect(content: bytes) -> Picture:
         grey=mode in _GREY_MODES,
         plain=plain and "transparency" not in image.info,
     )
+
+
+def _is_whole(content: bytes, encoding: str) -> bool:
+    """Whether a PNG's checksums are right: Pillow decodes it all the same, TensorFlow does not."""
+    if encoding != "png":
+        return True
+    # Pillow does not look at the last chunk.
+    if not content.endswith(_PNG_END):
+        return False
+    try:
+        _opened(content).verify()
+    # As Pillow raises for what it cannot read.
+    except Exception:
+        return False
+    return True
 
 
 def made_plain(content: bytes, encoding: str = "png") -> bytes:

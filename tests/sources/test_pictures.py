@@ -4,6 +4,7 @@ import io
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from image_files import COLOUR, GREY, ODD_FILES, SIDE, encoded, turned, write_folder, written_png
 from PIL import Image
 
@@ -105,3 +106,23 @@ def test_what_cannot_be_used_is_refused_with_its_reason(what, recwarn):
 def test_a_broken_exif_says_nothing():
     with quiet():
         assert inspect(ODD_FILES["broken-exif.jpg"][0]()).plain
+
+
+def test_every_flipped_bit_of_an_image_is_refused_or_leaves_what_tensorflow_decodes():
+    for form in ("PNG", "JPEG"):
+        file = io.BytesIO()
+        Image.new("RGB", (40, 40), (10, 20, 200)).save(file, form)
+        content, decoded, refused = file.getvalue(), 0, 0
+        for at in range(len(content)):
+            damaged = bytearray(content)
+            damaged[at] ^= 1
+            try:
+                seen = inspect(bytes(damaged))
+            except UndecodableError:
+                refused += 1
+                continue
+            plain = bytes(damaged) if seen.plain else made_plain(bytes(damaged))
+            tf.io.decode_image(plain, channels=3, expand_animations=False)
+            decoded += 1
+        assert decoded
+        assert refused
