@@ -65,7 +65,7 @@ class MetricsSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ForceSettings:
-    """What is made again although nothing has changed; section [Force]."""
+    """What is rebuilt although nothing has changed; section [Force]."""
 
     stage: str = ""
 

@@ -20,6 +20,7 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import apache_beam as beam
@@ -113,9 +114,9 @@ def write_records(
 def _of_blocks(job: Job) -> Job:
     """The job in blocks of the size that suits its records."""
     if job.is_fixed:
-        return Job(**{**vars(job), "block_examples": BLOCK_EXAMPLES})
+        return replace(job, block_examples=BLOCK_EXAMPLES)
     examples = BLOCK_BYTES // max(1, job.source.bytes_per_example)
-    return Job(**{**vars(job), "block_examples": max(1, min(BLOCK_EXAMPLES, examples))})
+    return replace(job, block_examples=max(1, min(BLOCK_EXAMPLES, examples)))
 
 
 @contextmanager
