@@ -8,8 +8,8 @@ import luigi
 
 from pipeline.artefacts import layout
 from pipeline.config import RecordsSettings
-from pipeline.records.features import IMAGE
-from pipeline.records.form import choose_form
+from pipeline.records.features import content_name
+from pipeline.records.form import stored_form, stored_spec
 from pipeline.shards.splits import split_sizes
 from pipeline.sources import SourceInfo
 from tasks.process import console
@@ -28,6 +28,7 @@ class Records(Stage):
     train_shards = IntSetting(default=16, description="TFRecord files of the train split.")
     test_shards = IntSetting(default=4, description="TFRecord files of the test split.")
     validation_share = FloatSetting(default=0.0, description="Share of train held out as the validation split.")
+    sequence_length = IntSetting(default=100, description="Of a text: characters that each example predicts.")
     image_size = IntSetting(default=0, description="Pixels a side of the images; 0: as they come.")
     resize = luigi.Parameter(default="crop", description="How image_size is reached: crop, pad or stretch.")
     encoding = luigi.Parameter(default="auto", description="Of the images: raw, jpeg, png, or auto.")
@@ -54,9 +55,13 @@ class Records(Stage):
         return self.upstream()["dataset"].replace("/", "-")
 
     def source(self) -> SourceInfo | None:
-        """What the source holds; None as long as it is not known."""
+        """What the source holds, a text as it is cut; None as long as it is not known.
+
+        Raises:
+            SettingsError: a text is too short for an example.
+        """
         known = self.requires().condition().state == "fresh"
-        return SourceInfo.from_json(self.upstream()) if known else None
+        return SourceInfo.from_json(self.upstream()).cut(self.sequence_length) if known else None
 
     def num_examples(self) -> dict[str, int]:
         """Split → number of examples; empty as long as the source is not known.
@@ -71,14 +76,15 @@ class Records(Stage):
         """That each split has examples, and the images a size."""
         self.num_examples()
         if source := self.source():
-            choose_form(source.features[IMAGE], self.settings)
+            stored_form(source.features, self.settings)
         super().check()
 
     def bytes_needed(self) -> int:
-        """The images, with about a hundred bytes around each and as much again to note of it; twice what is merged."""
-        source = SourceInfo.from_json(self.upstream())
-        image = choose_form(source.features[IMAGE], self.settings).stored(source.features[IMAGE])
-        each = image.num_bytes if image.is_fixed else 2 * source.bytes_per_example
+        """The examples, with about a hundred bytes around each and as much again to note of it; twice if merged."""
+        source = SourceInfo.from_json(self.upstream()).cut(self.sequence_length)
+        spec = stored_spec(source.features, stored_form(source.features, self.settings))
+        content = spec[content_name(spec)]
+        each = content.num_bytes if content.is_fixed else 2 * source.bytes_per_example
         return sum(source.num_examples.values()) * (each + 200)
 
     def make(self, folder: Path) -> Mapping:

@@ -27,9 +27,11 @@ class Source(Stage):
     # Pillow says which files are images, and makes plain what is not.
     packages = ("pillow", "tensorflow-datasets")
 
-    dataset = luigi.Parameter(default="cifar10", description="TensorFlow Datasets name, or folder, or table.")
+    dataset = luigi.Parameter(default="cifar10", description="TensorFlow Datasets name, or folder, table, text.")
     # Not what shapes the artefact: the same images elsewhere are the same dataset. Their content is in the listing.
-    path = luigi.Parameter(default="", significant=False, description="Of the folder of images, or the table.")
+    path = luigi.Parameter(
+        default="", significant=False, description="Of the folder of images, the table, or the text."
+    )
     path_column = luigi.Parameter(default="path", description="Of a table: the column of the images' paths.")
     label_column = luigi.Parameter(default="label", description="Of a table: the column of the labels.")
     split_column = luigi.Parameter(default="", description="Of a table: the column of the splits; empty: none.")
@@ -58,10 +60,9 @@ class Source(Stage):
 
     def location(self) -> Location:
         """Where the dataset lies on this machine."""
-        if not self.is_of_files():
-            return Location(tfds_data_dir=self.tfds_data_dir)
-        listing = self.output().folder / LISTING_NAME
-        return Location(folder=str(files_folder(self.settings)), listing=str(listing))
+        if self.is_of_files():
+            return Location(folder=str(files_folder(self.settings)), listing=str(self._listing()))
+        return Location(tfds_data_dir=self.tfds_data_dir, artefact=str(self.output().folder))
 
     def is_of_files(self) -> bool:
         """Whether the examples are single files."""
@@ -69,7 +70,10 @@ class Source(Stage):
 
     def requested(self) -> str:
         """What is asked for, by the name that its info has."""
-        return dataset_name(self.settings) if self.settings.of_files else self.dataset
+        return dataset_name(self.settings) if self.settings.has_path else self.dataset
+
+    def _listing(self) -> Path:
+        return self.output().folder / LISTING_NAME
 
     def is_known(self) -> bool:
         """Whether there is a whole artefact, be it of a stand-in."""
@@ -80,7 +84,7 @@ class Source(Stage):
         condition = super().condition()
         if condition.state != "fresh":
             return condition
-        if self.is_of_files():
+        if self._listing().exists():
             reasons = self._changed_files()
             return Condition("stale", reasons) if reasons else condition
         from pipeline.sources.prepared import changed_copy
@@ -90,7 +94,7 @@ class Source(Stage):
 
     def _changed_files(self) -> tuple[str, ...]:
         try:
-            found = list(changed_files(self.settings, self.location().listing))
+            found = list(changed_files(self.settings, str(self._listing())))
         except SettingsError as error:
             # Said once the stage runs, with its exit code.
             return (str(error),)

@@ -11,8 +11,9 @@ import tensorflow as tf
 
 from pipeline.artefacts.manifest import check_contents, read_manifest
 from pipeline.errors import DamagedArtefactError
+from pipeline.records.content import targets
 from pipeline.records.example import parse_batch
-from pipeline.records.features import LABEL, spec_from_json
+from pipeline.records.features import spec_from_json
 from pipeline.stream import Split
 
 _READ_BATCH = 1_000
@@ -39,7 +40,8 @@ def _verify_split(folder: Path, manifest: Mapping, split: str) -> None:
     counts = np.zeros(len(manifest["label_names"]), np.int64)
     try:
         for serialized in records:
-            counts += np.bincount(parse_batch(serialized, spec)[LABEL], minlength=len(counts))
+            columns = {name: values.numpy() for name, values in parse_batch(serialized, spec).items()}
+            counts += np.bincount(targets(columns).ravel(), minlength=len(counts))
     except (tf.errors.OpError, ValueError) as error:
         raise DamagedArtefactError(f"{folder}: the {split} records cannot be read: {error}") from error
     found = dict(zip(manifest["label_names"], counts.tolist(), strict=True))

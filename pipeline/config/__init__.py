@@ -15,7 +15,7 @@ TensorFlow to be imported; a test holds each list against its implementation.
 """
 
 from pipeline.config.augment import parse_augment, spelled
-from pipeline.config.data import OF_FILES, ORIGINS, RUNNERS, RecordsSettings, SourceSettings
+from pipeline.config.data import OF_FILES, ORIGINS, RUNNERS, TEXT, TEXTS, RecordsSettings, SourceSettings
 from pipeline.config.own_code import is_own, own_modules
 from pipeline.config.refusal import closest, refuse
 from pipeline.config.report import SWEPT, ReportSettings
@@ -40,6 +40,8 @@ __all__ = [
     "RUNNERS",
     "STAGES",
     "SWEPT",
+    "TEXT",
+    "TEXTS",
     "TPU_ADDRESS",
     "ExportSettings",
     "ForceSettings",

@@ -10,8 +10,11 @@ from pipeline.config.stage import MAX_SEED, StageSettings
 from pipeline.installed import find_module, has_name
 
 ORIGINS = ("auto", "tfds", "synthetic")
-# Names that no TFDS dataset has.
+# Names that no TFDS dataset has: of images that are single files, and of a text.
 OF_FILES = ("folder", "table")
+TEXT = "text"
+# Whose stand-in is a text; that of all others are images.
+TEXTS = (TEXT, "tiny_shakespeare")
 ON_BAD_EXAMPLE = ("fail", "skip")
 RUNNERS = (
     "DataflowRunner",
@@ -32,6 +35,7 @@ RESIZE = ("crop", "pad", "stretch")
 ENCODINGS = ("auto", "raw", "jpeg", "png")
 MAX_SHARDS = 99_999
 MAX_IMAGE_SIZE = 4_096
+MAX_SEQUENCE_LENGTH = 65_536
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +66,21 @@ class SourceSettings(StageSettings):
         one_of("Source", "on_bad_example", ON_BAD_EXAMPLE, self.on_bad_example)
         if not 0 <= self.max_bad_share <= 1:
             refuse("Source", "max_bad_share", "a number from 0 to 1", self.max_bad_share)
-        if self.path and not self.of_files:
-            refuse("Source", "path", f"nothing, unless dataset is one of {', '.join(OF_FILES)}", self.path)
-        if not self.path and self.of_files and self.origin != "synthetic":
-            refuse("Source", "path", f"the path of the {self.dataset} of images", self.path)
+        if self.path and not self.has_path:
+            refuse("Source", "path", f"nothing, unless dataset is one of {', '.join((*OF_FILES, TEXT))}", self.path)
+        if not self.path and self.has_path and self.origin != "synthetic":
+            what = "a text, a file or a folder of them" if self.dataset == TEXT else f"the {self.dataset} of images"
+            refuse("Source", "path", f"the path of {what}", self.path)
 
     @property
     def of_files(self) -> bool:
         """Whether the examples are single files, whose folder or table ``path`` names."""
         return self.dataset in OF_FILES
+
+    @property
+    def has_path(self) -> bool:
+        """Whether what there is lies at ``path``."""
+        return self.dataset in (*OF_FILES, TEXT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +92,7 @@ class RecordsSettings(StageSettings):
     train_shards: int = 16
     test_shards: int = 4
     validation_share: float = 0.0
+    sequence_length: int = 100
     image_size: int = 0
     resize: str = "crop"
     encoding: str = "auto"
@@ -96,6 +107,7 @@ class RecordsSettings(StageSettings):
         # Not a number compares false with everything.
         if not 0 <= self.validation_share < 1:
             refuse("Records", "validation_share", "a number from 0 up to but not including 1", self.validation_share)
+        in_range("Records", "sequence_length", self.sequence_length, 1, MAX_SEQUENCE_LENGTH)
         in_range("Records", "image_size", self.image_size, 0, MAX_IMAGE_SIZE)
         one_of("Records", "resize", RESIZE, self.resize)
         one_of("Records", "encoding", ENCODINGS, self.encoding)

@@ -5,10 +5,10 @@ whose features all have one length are arrays of rows (fixed.py), others are par
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
-IMAGE, LABEL, KEY = "image", "label", "key"
+IMAGE, LABEL, TOKENS, KEY = "image", "label", "tokens", "key"
 
 _BYTES = {"uint8": 1, "uint16": 2, "int32": 4, "int64": 8, "float32": 4}
 DTYPES = (*_BYTES, "string")
@@ -55,6 +55,16 @@ def image_spec(shape: tuple[int | None, ...], encoding: str = "raw") -> FeatureS
         KEY: Feature((), "string", "utf8"),
         LABEL: Feature((), "int64"),
     }
+
+
+def text_spec(length: int | None = None) -> FeatureSpec:
+    """The spec of a text: tokens, numbers in its vocabulary, and a key; ``length`` None for the text as a whole."""
+    return {KEY: Feature((), "string", "utf8"), TOKENS: Feature((length,), "uint8")}
+
+
+def content_name(names: Container[str]) -> str:
+    """Of the features of an example the one that it is about."""
+    return IMAGE if IMAGE in names else TOKENS
 
 
 def is_fixed(spec: FeatureSpec) -> bool:

@@ -23,7 +23,8 @@ _VARINT_BITS = 7
 class FixedLayout:
     """Where each feature lies in a framed record; the same for every record of one split.
 
-    ``spec`` has fixed features alone, ``num_labels`` bounds the label, ``key_bytes`` is the length of a key.
+    ``spec`` has fixed features alone, ``num_labels`` bounds the label where there is one, ``key_bytes`` is the length
+    of a key.
     """
 
     spec: FeatureSpec
@@ -56,7 +57,7 @@ class FixedLayout:
         Returns:
             uint8 (batch, frame_bytes).
         """
-        size = len(columns[LABEL])
+        size = len(columns[KEY])
         frames = np.tile(self._template, (size, 1))
         for name, place in self._places.items():
             values = columns[name]

@@ -7,7 +7,7 @@ input stream decodes them.
 from dataclasses import dataclass
 
 from pipeline.config import RecordsSettings, refuse
-from pipeline.records.features import Feature
+from pipeline.records.features import IMAGE, Feature, FeatureSpec
 
 # Up to this side auto stores pixels: an encoded image this small saves little and costs a decoding in each epoch.
 RAW_SIDE = 64
@@ -54,3 +54,21 @@ def choose_form(image: Feature, settings: RecordsSettings, smallest_side: int = 
         small = (size or max(image.shape[:2])) <= RAW_SIDE
         encoding = "raw" if small else image.encoding
     return ImageForm(size, settings.resize if size else "crop", encoding, smallest_side)
+
+
+def stored_form(features: FeatureSpec, settings: RecordsSettings, smallest_side: int = 0) -> ImageForm | None:
+    """The form of the images of a source with these features; None where it has none.
+
+    Raises:
+        SettingsError: as ``choose_form``; or a size is given, and there are no images.
+    """
+    if IMAGE in features:
+        return choose_form(features[IMAGE], settings, smallest_side)
+    if settings.image_size:
+        refuse("Records", "image_size", "0, as the dataset has no images", settings.image_size)
+    return None
+
+
+def stored_spec(features: FeatureSpec, form: ImageForm | None) -> FeatureSpec:
+    """The feature spec of the records of a source with these features."""
+    return {**features, IMAGE: form.stored(features[IMAGE])} if form else features

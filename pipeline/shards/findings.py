@@ -43,10 +43,9 @@ def find(noted: Noted, label_names: Sequence[str], folder: Path) -> dict:
         ``few_examples``: label → examples in all splits, of labels with fewer than ten; ``imbalance``: name and count
         of train's largest and smallest label, null where they are alike; ``two_labels``: images under more than one
         label; ``duplicates``: images, beyond the first of each, that are there more than once; ``test_in_train``:
-        places in the test split of examples whose image train holds too.
+        places in the test split of examples whose image train holds too. Without ``label_names`` the first three say
+        nothing.
     """
-    train = np.bincount(noted.label[noted.split == noted.splits.index("train")], minlength=len(label_names))
-    total = np.bincount(noted.label, minlength=len(label_names))
     # Equal images stand side by side; of equal ones in the order of splits and places.
     order = np.argsort(noted.fingerprint, kind="stable")
     starts = np.flatnonzero(np.diff(noted.fingerprint[order], prepend=~noted.fingerprint[order[:1]]))
@@ -57,11 +56,21 @@ def find(noted: Noted, label_names: Sequence[str], folder: Path) -> dict:
     if groups:
         _list(groups, noted, label_names, folder)
     return {
-        "few_examples": {label_names[at]: int(total[at]) for at in np.flatnonzero(total < FEW_EXAMPLES)},
-        "imbalance": _imbalance(train, label_names),
+        **_by_label(noted, label_names),
         "two_labels": len(two_labels),
         "duplicates": sum(len(group) - 1 for group in groups),
         "test_in_train": _test_in_train(groups, noted),
+    }
+
+
+def _by_label(noted: Noted, label_names: Sequence[str]) -> dict:
+    if not label_names:
+        return {"few_examples": {}, "imbalance": None}
+    train = np.bincount(noted.label[noted.split == noted.splits.index("train")], minlength=len(label_names))
+    total = np.bincount(noted.label, minlength=len(label_names))
+    return {
+        "few_examples": {label_names[at]: int(total[at]) for at in np.flatnonzero(total < FEW_EXAMPLES)},
+        "imbalance": _imbalance(train, label_names),
     }
 
 
@@ -90,5 +99,5 @@ def _list(groups: Sequence[np.ndarray], noted: Noted, label_names: Sequence[str]
         rows.writerow(("image", "split", "place", "label", "name"))
         for number, group in enumerate(groups):
             for at in group.tolist():
-                split, label = noted.splits[noted.split[at]], label_names[noted.label[at]]
+                split, label = noted.splits[noted.split[at]], label_names[noted.label[at]] if label_names else ""
                 rows.writerow((number, split, noted.place[at], label, noted.names[at]))

@@ -32,7 +32,7 @@ from apache_beam.runners.runner import PipelineRunner, create_runner
 from pipeline import progress
 from pipeline.config import RecordsSettings, closest, refuse
 from pipeline.records.example import frame, serialize
-from pipeline.records.features import IMAGE, KEY, LABEL, spec_to_json
+from pipeline.records.features import IMAGE, KEY, LABEL, content_name, spec_to_json
 from pipeline.records.fixed import FixedLayout
 from pipeline.shards import words
 from pipeline.shards.findings import Noted, find
@@ -86,7 +86,8 @@ def write_records(
             such runner or flag.
         PipelineError: the source cannot be read.
     """
-    job = Job(source, location or Location(), settings, str(folder), str(notes_folder), block_examples or 0)
+    examples = source.cut(settings.sequence_length)
+    job = Job(examples, location or Location(), settings, str(folder), str(notes_folder), block_examples or 0)
     if not block_examples:
         job = _of_blocks(job)
     runner = make_runner(settings)
@@ -102,10 +103,10 @@ def write_records(
         beam.Pipeline(runner=runner, options=options) as pipeline,
     ):
         build(pipeline, job)
-    details = _details(job, json.loads((notes_folder / _SUMMARY).read_text(encoding="utf-8")))
+    details = _details(job, source, json.loads((notes_folder / _SUMMARY).read_text(encoding="utf-8")))
     for headline, explanation in details["warnings"]:
         _logger.warning("%s: %s", headline, explanation)
-    write_tfds_metadata(folder, source, job.spec, {split: job.shards(split) for split in job.splits()})
+    write_tfds_metadata(folder, job.source, job.spec, {split: job.shards(split) for split in job.splits()})
     if job.location.listing:
         write_skipped(folder, job.location.listing)
     return details
@@ -202,7 +203,7 @@ def write_block(block: tuple[str, int], job: Job) -> tuple[str, int]:
     layout = job.layout(source_split) if job.is_fixed else None
     placer, frames, stop = Placer(Path(job.folder), shards), [], start
     for columns in read_batches(job.source, job.location, job.form, source_split, start, job.stop(block)):
-        first, stop = stop, stop + len(columns[LABEL])
+        first, stop = stop, stop + len(columns[content_name(columns)])
         if layout is not None:
             placer.put(_framed(layout, columns, keys[first:stop]), places[first:stop])
         else:
@@ -250,7 +251,9 @@ def write_summary(job: Job) -> str:
         for split in job.source.num_examples
     }
     path = Path(job.notes_folder) / _SUMMARY
-    found = find(_noted(job, notes), job.source.label_names, Path(job.folder))
+    # What is predicted of an example is one of these only where it has a label.
+    names = job.source.label_names if LABEL in job.spec else ()
+    found = find(_noted(job, notes), names, Path(job.folder))
     write_json(path, {**summarise(notes, job.source.label_names), "findings": found})
     return str(path)
 
@@ -286,16 +289,16 @@ def _starts(sizes: Iterable[int]) -> np.ndarray:
     return np.cumsum([0, *sizes[:-1]])
 
 
-def _details(job: Job, summary: Mapping[str, dict]) -> dict:
+def _details(job: Job, source: SourceInfo, summary: Mapping[str, dict]) -> dict:
     key_bytes = {
         split: job.key_bytes(source_split)
         for source_split in job.source.num_examples
         for split in job.splits_of(source_split)
     }
     return {
-        "source": job.source.to_json(),
+        "source": source.to_json(),
         "feature_spec": spec_to_json(job.spec),
-        "image": {"shape": list(job.form.shape(job.source.features[IMAGE])), **vars(job.form)},
+        **({"image": {"shape": list(job.form.shape(source.features[IMAGE])), **vars(job.form)}} if job.form else {}),
         "label_names": list(job.source.label_names),
         "splits": {split: {**summary["splits"][split], "key_bytes": key_bytes[split]} for split in job.splits()},
         "findings": summary["findings"],

@@ -6,12 +6,13 @@ On a cluster the submitting process sees nothing but files, so notes are files o
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from pipeline.records.features import IMAGE, LABEL
+from pipeline.records.content import content_digests, targets
+from pipeline.records.features import LABEL, content_name
 from pipeline.records.images import fingerprints
 
 EXAMPLE = np.dtype([("fingerprint", "<u8"), ("label", "<i4")])
@@ -29,12 +30,12 @@ class Notes:
 
     def add(self, columns: Mapping[str, np.ndarray | Sequence[bytes]], split: np.ndarray) -> None:
         """Take note of a batch; ``split`` is int (batch,), the place of each example's split among the splits."""
-        digests = content_digests(columns[IMAGE], columns[LABEL], self._num_labels)
+        digests = content_digests(columns, self._num_labels)
         for at, digest in zip(split.tolist(), digests, strict=True):
             self._digests[at] += digest
-        np.add.at(self._counts, (split, columns[LABEL]), 1)
+        np.add.at(self._counts, (split[:, None], targets(columns)), 1)
         examples = np.empty(len(split), EXAMPLE)
-        examples["fingerprint"], examples["label"] = fingerprints(columns[IMAGE]), columns[LABEL]
+        examples["fingerprint"], examples["label"] = fingerprints(columns[content_name(columns)]), columns.get(LABEL, 0)
         self._examples.append(examples)
 
     def write(self, path: Path) -> None:
@@ -86,18 +87,6 @@ def summarise(paths: Mapping[str, Sequence[Path]], label_names: Sequence[str]) -
             "content_digest": _joint_digest(digests),
         }
     return {"splits": splits, "source_digests": source_digests}
-
-
-def content_digests(images: np.ndarray | Sequence[bytes], labels: np.ndarray, num_labels: int) -> Iterable[bytes]:
-    """sha256 of label and image, pixels or encoded bytes, of each example.
-
-    The label takes one byte where all labels fit, else eight.
-    """
-    label_bytes = labels.astype("u1" if num_labels <= 256 else "<u8")[:, None].view(np.uint8)
-    if isinstance(images, np.ndarray):
-        rows = np.concatenate([label_bytes, images.reshape(len(images), -1)], axis=1)
-        return (hashlib.sha256(row).digest() for row in rows)
-    return (hashlib.sha256(label.tobytes() + image).digest() for label, image in zip(label_bytes, images, strict=True))
 
 
 def write_json(path: Path, content: object) -> None:

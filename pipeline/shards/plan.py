@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.config import RecordsSettings
-from pipeline.records.features import IMAGE, FeatureSpec, is_fixed
+from pipeline.records.features import FeatureSpec, is_fixed
 from pipeline.records.fixed import FixedLayout
-from pipeline.records.form import ImageForm, choose_form
+from pipeline.records.form import ImageForm, stored_form, stored_spec
 from pipeline.records.keys import SPLITS
 from pipeline.shards.order import example_places, shard_bounds
 from pipeline.shards.splits import Division, divided, split_sizes
@@ -30,14 +30,14 @@ class Job:
     block_examples: int
 
     @property
-    def form(self) -> ImageForm:
-        """In what form the images are stored."""
-        return choose_form(self.source.features[IMAGE], self.settings, self.source.smallest_side)
+    def form(self) -> ImageForm | None:
+        """In what form images are stored; None where the source has none."""
+        return stored_form(self.source.features, self.settings, self.source.smallest_side)
 
     @property
     def spec(self) -> FeatureSpec:
         """The feature spec of the records."""
-        return {**self.source.features, IMAGE: self.form.stored(self.source.features[IMAGE])}
+        return stored_spec(self.source.features, self.form)
 
     @property
     def is_fixed(self) -> bool:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from pipeline.config import refuse
-from pipeline.records.keys import SPLITS, split_of
+from pipeline.records.features import TOKENS
+from pipeline.records.keys import SPLITS, split_of, splits_by_place
 from pipeline.sources.source import Location, SourceInfo, example_keys
 
 
@@ -16,7 +17,8 @@ from pipeline.sources.source import Location, SourceInfo, example_keys
 class Division:
     """A split of the source and what divides it; can be hashed, so that what follows is computed once in a process.
 
-    ``digest`` is the source's: another listing may come to lie at the same path.
+    ``digest`` is the source's: another listing may come to lie at the same path. ``by_place``: it is divided by the
+    places of its examples, not by their keys' hashes.
     """
 
     split: str
@@ -25,12 +27,14 @@ class Division:
     test_share: float
     validation_share: float
     digest: str
+    by_place: bool = False
 
     @classmethod
     def of(cls, source: SourceInfo, location: Location, split: str, validation_share: float) -> "Division":
         """Only train is divided."""
         shares = (source.test_share, validation_share) if split == "train" else (0.0, 0.0)
-        return cls(split, source.num_examples[split], location.listing, *shares, source.digest)
+        by_place = TOKENS in source.features
+        return cls(split, source.num_examples[split], location.listing, *shares, source.digest, by_place)
 
     def all_keys(self) -> Sequence[str]:
         """The keys of the split, in the source's order."""
@@ -85,4 +89,6 @@ def _split_of_each(division: Division) -> Sequence[str]:
     shares: Mapping[str, float] = {"test_share": division.test_share, "validation_share": division.validation_share}
     if not any(shares.values()):
         return [division.split] * division.num_examples
+    if division.by_place:
+        return splits_by_place(division.num_examples, **shares)
     return [split_of(key, **shares) for key in division.all_keys()]

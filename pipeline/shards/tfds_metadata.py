@@ -1,13 +1,17 @@
 """TFDS's metadata: makes a folder of shards a dataset that ``tfds.builder_from_directory`` reads (the shards' aid)."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import tensorflow_datasets as tfds
 
-from pipeline.records.features import IMAGE, KEY, LABEL, Feature, FeatureSpec
+from pipeline.records.features import IMAGE, KEY, LABEL, TOKENS, Feature, FeatureSpec
 from pipeline.sources import SourceInfo
+
+# Of a text: a JSON list of its tokens, in order.
+VOCABULARY_NAME = "vocabulary.json"
 
 
 def shard_name(dataset: str, split: str, shard_index: int, num_shards: int) -> str:
@@ -18,7 +22,7 @@ def shard_name(dataset: str, split: str, shard_index: int, num_shards: int) -> s
 def write_tfds_metadata(
     folder: Path, source: SourceInfo, spec: FeatureSpec, shards: Mapping[str, Sequence[Mapping]]
 ) -> None:
-    """Write dataset_info.json, features.json and the label names beside the shards.
+    """Write dataset_info.json, features.json and the label names, or the vocabulary, beside the shards.
 
     Args:
         folder: the folder of the shards.
@@ -26,13 +30,7 @@ def write_tfds_metadata(
         spec: of the records.
         shards: split → its shards in order, each with its name and number of records.
     """
-    features = tfds.features.FeaturesDict(
-        {
-            IMAGE: _image(spec[IMAGE]),
-            KEY: tfds.features.Text(),
-            LABEL: tfds.features.ClassLabel(names=list(source.label_names)),
-        }
-    )
+    features = tfds.features.FeaturesDict({name: _connector(name, spec[name], source) for name in sorted(spec)})
     template = tfds.core.ShardedFileTemplate(
         data_dir=str(folder), dataset_name=source.dataset.split("/")[0], filetype_suffix="tfrecord"
     )
@@ -49,9 +47,19 @@ def write_tfds_metadata(
             for split, entries in shards.items()
         ],
         version=source.version if source.version.count(".") == 2 else f"{source.version}.0.0",
-        supervised_keys=(IMAGE, LABEL),
+        supervised_keys=(IMAGE, LABEL) if LABEL in spec else None,
         check_data=False,
     )
+    if TOKENS in spec:
+        (folder / VOCABULARY_NAME).write_text(json.dumps(source.label_names), encoding="utf-8")
+
+
+def _connector(name: str, feature: Feature, source: SourceInfo) -> tfds.features.FeatureConnector:
+    if name == KEY:
+        return tfds.features.Text()
+    if name == LABEL:
+        return tfds.features.ClassLabel(names=list(source.label_names))
+    return _image(feature)
 
 
 def _image(feature: Feature) -> tfds.features.FeatureConnector:

@@ -2,9 +2,10 @@
 
     source.py      SourceInfo, what a source holds; which source the settings come to
     tfds.py        TensorFlow Datasets
-    synthetic.py   the generated stand-in
+    synthetic.py   the generated stand-in;  synthetic_text.py: that of a text
     blocks.py      any range of a split, read and decoded: what the Beam job calls
     folder.py      a folder of images;  table.py: a table that lists them
+    text.py        one long text;  text_blocks.py: the examples cut from it
     found.py       what files such a source has, and what has changed, by their names and stamps
     files.py       looks at each file once;  listing.py: what was found out
     pictures.py    one image file, whatever its format

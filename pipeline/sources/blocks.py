@@ -15,13 +15,14 @@ import tensorflow as tf
 
 from pipeline import machine
 from pipeline.errors import DamagedArtefactError, UnsupportedDatasetError
-from pipeline.records.features import IMAGE, LABEL, Feature
+from pipeline.records.features import IMAGE, LABEL, TOKENS, Feature
 from pipeline.records.form import ImageForm
 from pipeline.records.images import decode, fit_batch
 from pipeline.sources import Location, SourceInfo, synthetic, tfds, words
 from pipeline.sources.file_blocks import read_files
 from pipeline.sources.pictures import made_plain
 from pipeline.sources.prepared import prepared_digest
+from pipeline.sources.text_blocks import read_examples
 
 _READ_BUFFER_BYTES = 8 * 2**20
 # Small enough that a batch of decoded images stays in the processor's cache.
@@ -32,7 +33,7 @@ _SIGNATURES = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
 
 
 def read_batches(
-    info: SourceInfo, location: Location, form: ImageForm, split: str, start: int, stop: int
+    info: SourceInfo, location: Location, form: ImageForm | None, split: str, start: int, stop: int
 ) -> Iterator[dict[str, np.ndarray | list[bytes]]]:
     """Examples ``start`` to ``stop - 1`` of a split, in the source's own order, a few hundred at a time.
 
@@ -40,13 +41,16 @@ def read_batches(
 
     Yields:
         By feature: images in the form wanted, uint8 (batch, height, width, channels) where it is raw, else a list of
-        encoded images; int64 labels (batch,).
+        encoded images; int64 labels (batch,). Of a text that is cut (text_blocks.py) uint8 tokens (batch, length).
 
     Raises:
         DatasetUnavailableError: the prepared copy is gone and cannot be prepared again.
         DamagedArtefactError: the copy is of another version, has changed since, or cannot be read to the end.
         UnsupportedDatasetError: an example has no label.
     """
+    if TOKENS in info.features:
+        yield from read_examples(info, Path(location.artefact), split, start, stop)
+        return
     if info.origin == "synthetic":
         for first in range(start, stop, _DRAW_BATCH):
             images, labels = synthetic.draw_block(split, first, min(first + _DRAW_BATCH, stop))

@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pipeline.config import SourceSettings, refuse
+from pipeline.config import TEXT, SourceSettings, refuse
+from pipeline.records.keys import SPLITS
 from pipeline.sources import folder as folders
 from pipeline.sources import table as tables
 from pipeline.sources import words
@@ -24,6 +25,10 @@ def files_folder(settings: SourceSettings) -> Path:
     if not settings.path:
         refuse("Source", "path", f"the path of the {settings.dataset}", settings.path)
     path = Path(os.path.abspath(Path(settings.path).expanduser()))
+    if settings.dataset == TEXT:
+        if not path.exists():
+            refuse("Source", "path", words.A_TEXT, settings.path, words.NOT_THERE)
+        return path if path.is_dir() else path.parent
     is_table = settings.dataset == "table"
     if not (os.path.isfile(path) if is_table else os.path.isdir(path)):
         other = words.IS_A_FOLDER if is_table else words.IS_A_FILE
@@ -43,14 +48,33 @@ def find(settings: SourceSettings) -> tuple[folders.Found, dict[str, tuple[int, 
         present = stamps(folder)
         found = folders.find_examples(folder, present)
         return found, {path: present[path] for entries in found.examples.values() for path, _ in entries}
-    found = tables.find_examples(settings)
+    found = _find_text(folder, settings) if settings.dataset == TEXT else tables.find_examples(settings)
     return found, _stamps_of(folder, [path for entries in found.examples.values() for path, _ in entries])
+
+
+def _find_text(folder: Path, settings: SourceSettings) -> folders.Found:
+    """The files of a text, split by split; one file, or one folder without those of splits, is train."""
+    if os.path.isfile(Path(settings.path).expanduser()):
+        return folders.Found({"train": [(Path(settings.path).name, "")]}, ())
+    paths = sorted(stamps(folder))
+    tops = {path.partition("/")[0] if "/" in path else "" for path in paths}
+    if not tops or not tops <= set(SPLITS):
+        examples = {"train": [(path, "") for path in paths]} if paths else {}
+    else:
+        of_each = {split: [(path, "") for path in paths if path.startswith(f"{split}/")] for split in SPLITS}
+        examples = {split: entries for split, entries in of_each.items() if entries}
+    if "train" not in examples:
+        expected = words.TEXT_SPLITS if paths else words.A_TEXT
+        refuse("Source", "path", expected, settings.path, "" if paths else " It holds no file.")
+    return folders.Found(examples, ())
 
 
 def beside(settings: SourceSettings) -> list[str]:
     """Paths of the files that say what the examples are, below their folder."""
     if settings.dataset == "table":
         return [Path(settings.path).name]
+    if settings.dataset == TEXT:
+        return []
     return [folders.LABELS_NAME] if (files_folder(settings) / folders.LABELS_NAME).is_file() else []
 
 
@@ -67,6 +91,8 @@ def changed_files(settings: SourceSettings, listing: str) -> Iterator[str]:
     if settings.dataset == "table":
         listed = [path for split in known.splits.values() for path in split.paths]
         present = _stamps_of(folder, [*listed, *(one.path for one in known.skipped)])
+    elif settings.dataset == TEXT:
+        _, present = find(settings)
     else:
         present = stamps(folder)
         # As long as the same files are there, they are the same examples; those beside the labels' folders are none.
@@ -78,10 +104,9 @@ def changed_files(settings: SourceSettings, listing: str) -> Iterator[str]:
 
 
 def dataset_name(settings: SourceSettings) -> str:
-    """The folder's or table's own name, in letters that file names of shards may have."""
-    name = (
-        Path(settings.path.rstrip("/")).expanduser().name if settings.dataset == "folder" else Path(settings.path).stem
-    )
+    """The folder's, table's or text's own name, in letters that file names of shards may have."""
+    path = Path(settings.path.rstrip("/")).expanduser()
+    name = path.name if settings.dataset == "folder" or path.is_dir() else path.stem
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") or settings.dataset
 
 

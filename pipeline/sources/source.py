@@ -2,13 +2,13 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from pipeline.config import SourceSettings
+from pipeline.config import TEXT, TEXTS, SourceSettings, refuse
 from pipeline.errors import DatasetUnavailableError
-from pipeline.records.features import FeatureSpec, image_spec, spec_from_json, spec_to_json
+from pipeline.records.features import TOKENS, FeatureSpec, image_spec, spec_from_json, spec_to_json, text_spec
 from pipeline.records.keys import index_key
 from pipeline.sources import words
 from pipeline.sources.found import find
@@ -31,10 +31,11 @@ class SourceInfo:
     """What a source holds; nothing in it depends on where the source lies.
 
     ``features`` is the spec of its examples, an image's encoding being the source's own; ``num_examples`` maps each
-    split of the source to its number of examples; ``test_share`` is the share of train that becomes the test split,
-    where the source has none; ``bytes_per_example`` is about what one takes as it lies there; ``smallest_side`` the
-    least number of pixels of any image's side, 0 where it is not known; ``skipped`` counts the files that are left out
-    as they cannot be used, by reason. Of a prepared dataset ``prepared_as`` is its folder below the one of all
+    split of the source to its number of examples, of a text to that of its tokens; ``label_names`` are what can be
+    predicted, labels or tokens (records/vocabulary.py); ``test_share`` is the share of train that becomes the test
+    split, where the source has none; ``bytes_per_example`` is about what one takes as it lies there; ``smallest_side``
+    the least number of pixels of any image's side, 0 where it is not known; ``skipped`` counts the files that are left
+    out as they cannot be used, by reason. Of a prepared dataset ``prepared_as`` is its folder below the one of all
     datasets. ``digest`` tells a source's content from that of another with the same name and version; "" for the
     stand-in.
     """
@@ -62,17 +63,34 @@ class SourceInfo:
         """Plain JSON data, equal for equal infos."""
         return {**vars(self), "features": spec_to_json(self.features), "label_names": list(self.label_names)}
 
+    def cut(self, sequence_length: int) -> "SourceInfo":
+        """The source as its records see it: a text in examples of ``sequence_length`` + 1 tokens, others as they are.
+
+        Raises:
+            SettingsError: a split of it is too short for one.
+        """
+        if TOKENS not in self.features:
+            return self
+        counts = {split: (tokens - 1) // sequence_length for split, tokens in self.num_examples.items()}
+        for split, count in counts.items():
+            if count < 1:
+                expected = f"less than the {self.num_examples[split]:,} characters of the {split} split"
+                refuse("Records", "sequence_length", expected, sequence_length)
+        return replace(self, features=text_spec(sequence_length + 1), num_examples=counts)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Location:
     """Where a source lies on this machine; no part of any identity.
 
     ``tfds_data_dir``: [Source] tfds_data_dir. ``folder`` and ``listing``: of images, and the file that lists them.
+    ``artefact``: the folder of the source's artefact, which holds a text.
     """
 
     tfds_data_dir: str = ""
     folder: str = ""
     listing: str = ""
+    artefact: str = ""
 
 
 def example_keys(split: str, num_examples: int, listing: str) -> Sequence[str]:
@@ -95,7 +113,7 @@ def resolve(settings: SourceSettings, folder: Path | None = None) -> SourceInfo:
 
     Args:
         settings: what is asked for.
-        folder: where the listing of a source of single files goes.
+        folder: where the listing of a source of files goes, and a text.
 
     Raises:
         DatasetUnavailableError: ``origin = tfds`` and the dataset is unavailable.
@@ -104,7 +122,7 @@ def resolve(settings: SourceSettings, folder: Path | None = None) -> SourceInfo:
     """
     # Here, where it is needed: whether a source is fresh can be asked without the import.
     if settings.origin == "synthetic":
-        return _stand_in()
+        return _stand_in(settings, folder)
     if settings.of_files:
         from pipeline.sources import files
 
@@ -112,19 +130,27 @@ def resolve(settings: SourceSettings, folder: Path | None = None) -> SourceInfo:
         if folder:
             listing.write(folder)
         return SourceInfo(origin=settings.dataset, **info)
+    if settings.dataset == TEXT:
+        from pipeline.sources import text
+
+        info, listing, tokens = text.read_text(settings)
+        if folder:
+            listing.write(folder)
+            text.write_tokens(folder, tokens)
+        return SourceInfo(origin=TEXT, **info)
     from pipeline.sources import tfds
 
     try:
-        return SourceInfo(origin="tfds", **tfds.prepare(settings))
+        return SourceInfo(origin="tfds", **tfds.prepare(settings, folder))
     except DatasetUnavailableError as error:
         if settings.origin == "tfds":
             raise
         _logger.warning(
-            "%s is unavailable: %s\nGoing on with the STAND-IN dataset: generated images, not %s. "
+            "%s is unavailable: %s\nGoing on with the STAND-IN dataset: generated, not %s. "
             "Its figures say nothing about %s. The next run tries the real source again.",
             *(settings.dataset, error, settings.dataset, settings.dataset),
         )
-        return _stand_in()
+        return _stand_in(settings, folder)
 
 
 def availability(settings: SourceSettings) -> str:
@@ -135,6 +161,8 @@ def availability(settings: SourceSettings) -> str:
     """
     if settings.origin == "synthetic":
         return words.STAND_IN_REQUESTED
+    if settings.dataset == TEXT:
+        return words.found_text(settings.path, len(find(settings)[1]))
     if settings.of_files:
         return words.found(settings.path, len(find(settings)[1]))
     from pipeline.sources import tfds
@@ -147,13 +175,20 @@ def availability(settings: SourceSettings) -> str:
         return words.only_stand_in(error)
 
 
-def _stand_in() -> SourceInfo:
+def _stand_in(settings: SourceSettings, folder: Path | None) -> SourceInfo:
+    about = {"dataset": "synthetic", "origin": "synthetic", "version": "1"}
+    if settings.dataset in TEXTS:
+        from pipeline.sources import synthetic_text, text
+
+        texts = {split: synthetic_text.draw_text(split) for split in synthetic_text.NUM_CHARACTERS}
+        info, tokens = text.described(texts, test_share=0.0)
+        if folder:
+            text.write_tokens(folder, tokens)
+        return SourceInfo(**about, **info)
     from pipeline.sources import synthetic
 
     return SourceInfo(
-        dataset="synthetic",
-        origin="synthetic",
-        version="1",
+        **about,
         features=image_spec(synthetic.IMAGE_SHAPE),
         label_names=synthetic.LABEL_NAMES,
         num_examples=synthetic.NUM_EXAMPLES,

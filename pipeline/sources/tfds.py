@@ -23,7 +23,7 @@ from pipeline.errors import (
 )
 from pipeline.records.features import CHANNELS, image_spec
 from pipeline.records.keys import SPLITS
-from pipeline.sources import words
+from pipeline.sources import text, words
 from pipeline.sources.prepared import prepared_digest
 
 DatasetBuilder = tfds.core.DatasetBuilder
@@ -34,8 +34,12 @@ PROBE_TIMEOUT_SECONDS = 10
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
 
 
-def prepare(settings: SourceSettings) -> dict:
+def prepare(settings: SourceSettings, folder: Path | None = None) -> dict:
     """Make sure the dataset is prepared and say what it holds.
+
+    Args:
+        settings: what is asked for.
+        folder: where a text goes.
 
     Returns:
         The fields of ``SourceInfo`` but its origin.
@@ -48,11 +52,15 @@ def prepare(settings: SourceSettings) -> dict:
     """
     dataset, data_dir = settings.dataset, settings.tfds_data_dir
     # Asked before a download: what cannot be used need not be fetched.
-    image_key, label_key = supervised_keys(_builder(dataset, data_dir))
+    text_key = text_feature(_builder(dataset, data_dir))
+    if not text_key:
+        image_key, label_key = supervised_keys(_builder(dataset, data_dir))
     builder = prepared_builder(dataset, data_dir)
     features, splits = builder.info.features, builder.info.splits
     if "train" not in splits:
         raise _unsupported(dataset, f"a train split, it has {', '.join(splits) or 'none'}")
+    if text_key:
+        return _of_text(builder, settings, text_key, folder)
     num_examples = {split: splits[split].num_examples for split in SPLITS if split in splits}
     image = features[image_key]
     return {
@@ -63,9 +71,50 @@ def prepare(settings: SourceSettings) -> dict:
         "num_examples": num_examples,
         "test_share": 0.0 if "test" in num_examples else settings.test_share,
         "bytes_per_example": builder.info.dataset_size // sum(split.num_examples for split in splits.values()),
+        **_copy_facts(builder),
+    }
+
+
+def _copy_facts(builder: DatasetBuilder) -> dict:
+    return {
         "prepared_as": builder.data_path.relative_to(_datasets_folder(builder)).as_posix(),
         "digest": prepared_digest(Path(builder.data_path)),
     }
+
+
+def text_feature(builder: DatasetBuilder) -> str:
+    """The name of the feature of a dataset that is text and nothing else; "" of any other dataset."""
+    features = builder.info.features
+    names = [*features] if isinstance(features, tfds.features.FeaturesDict) else []
+    return names[0] if len(names) == 1 and isinstance(features[names[0]], tfds.features.Text) else ""
+
+
+def _of_text(builder: DatasetBuilder, settings: SourceSettings, key: str, folder: Path | None) -> dict:
+    """The fields of ``SourceInfo`` of a text; its tokens go to ``folder``.
+
+    Its test split is its validation and its test split, in this order: what is chosen on is [Records] validation_share
+    of train, here as in any text.
+    """
+    parts = {"train": ("train",), "test": ("validation", "test")}
+    texts = {
+        split: b"".join(_texts(builder, key, part) for part in of_it if part in builder.info.splits)
+        for split, of_it in parts.items()
+    }
+    try:
+        decoded = {split: content.decode() for split, content in texts.items() if content}
+    except UnicodeDecodeError as error:
+        raise _unsupported(settings.dataset, f"text in UTF-8 ({error})") from error
+    if "train" not in decoded:
+        raise _unsupported(settings.dataset, "a train split that is not empty")
+    info, tokens = text.described(decoded, test_share=settings.test_share)
+    if folder:
+        text.write_tokens(folder, tokens)
+    return {"dataset": settings.dataset, "version": str(builder.version), **info, **_copy_facts(builder)}
+
+
+def _texts(builder: DatasetBuilder, key: str, split: str) -> bytes:
+    """All texts of a split, joined in their order."""
+    return b"".join(example[key] for example in builder.as_dataset(split=split).as_numpy_iterator())
 
 
 def availability(dataset: str, data_dir: str) -> str:
@@ -75,7 +124,8 @@ def availability(dataset: str, data_dir: str) -> str:
         The same as ``prepare``, but for what only a download shows.
     """
     builder = _builder(dataset, data_dir)
-    supervised_keys(builder)
+    if not text_feature(builder):
+        supervised_keys(builder)
     if builder.is_prepared():
         return words.prepared(dataset, builder.data_path)
     _probe_hosts(builder)

@@ -8,7 +8,7 @@ STAND_IN_REQUESTED = "the stand-in, as asked for"
 
 def only_stand_in(reason: Exception) -> str:
     """Only the stand-in is available."""
-    return f"only a STAND-IN, generated images: {reason}"
+    return f"only a STAND-IN, generated: {reason}"
 
 
 def prepared(dataset: str, folder: Path) -> str:
@@ -73,6 +73,11 @@ def found(path: str, count: int) -> str:
     return f"{count:,} images in {path}"
 
 
+def found_text(path: str, files: int) -> str:
+    """A text is there."""
+    return f"a text of {files:,} file{'' if files == 1 else 's'} in {path}"
+
+
 def changed_file(path: Path, problem: str) -> str:
     """A file is no longer what the source's listing says."""
     return f"{path}: {problem} since the images were listed. Run again: the source is listed anew."
@@ -92,6 +97,8 @@ ONE_ROW_EACH = "each image in one row"
 A_TABLE = "a table of images: a CSV, TSV or Parquet file"
 A_ROW = "in each row a path, a label and a split of train, validation, test"
 A_FOLDER = "a folder of images, <label>/<image> or train/<label>/<image>"
+A_TEXT = "a text in UTF-8, a file or a folder of them"
+TEXT_SPLITS = "files of train where there are others of validation or test"
 A_LABEL = "labels of printable characters without /, at least one each"
 A_SPLIT = "no other folders beside train than validation and test"
 NOT_THERE = " There is nothing of that name."
@@ -108,6 +115,16 @@ def leads_out(link: str, to: str) -> str:
 def unreadable_folder(folder: str, reason: str) -> str:
     """The operating system does not let us look into a folder."""
     return f" {quoted(folder)} cannot be read: {reason}. Change its permissions, or run as a user who may."
+
+
+def empty_text(split: str) -> str:
+    """There is nothing to learn from."""
+    return f" The {split} split is empty."
+
+
+def gone_text(path: Path) -> str:
+    """The source's artefact has not the text it had."""
+    return f'{path}: expected the tokens of the text, they are not there as they were. Run "make pipeline" again.'
 
 
 def not_text(path: str, reason: Exception) -> str:

@@ -102,7 +102,7 @@ def test_an_unknown_dataset_is_refused_even_under_auto(tmp_path, no_network):
         sources.resolve(settings(tmp_path, dataset="cifar_10", origin="auto"))
 
 
-@pytest.mark.parametrize("dataset", ["tiny_shakespeare", "coco"])
+@pytest.mark.parametrize("dataset", ["imdb_reviews", "coco"])
 def test_what_is_not_image_classification_is_refused(tmp_path, no_network, dataset):
     with pytest.raises(UnsupportedDatasetError, match=f"{dataset} is not an image-classification dataset"):
         sources.resolve(settings(tmp_path, dataset=dataset, origin="auto"))

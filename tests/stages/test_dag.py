@@ -154,7 +154,7 @@ def test_a_damaged_shard_is_rebuilt_and_nothing_retrained(luigi):
         ([], "[Trian]\nepochs = 3", "section [Trian]. Did you mean 'Train'?"),
         (["--Source-dataset", "cifar1O"], "", "[Source] dataset"),
         (["--Source-dataset", "cifar11"], "", "Did you mean 'cifar10"),
-        (["--Source-dataset", "tiny_shakespeare"], "", "tiny_shakespeare is not an image-classification dataset"),
+        (["--Source-dataset", "coco"], "", "coco is not an image-classification dataset"),
         (["--seeds", "3"], "", "[Report] seeds: expected a JSON list such as '[0,1,2]', got '3'"),
         (["--devices", "cpu"], "", "--Report-devices"),
         (

@@ -1,0 +1,80 @@
+"""Vocabulary: a text ⇄ tokens, numbers from 0 (the records' aid; NumPy alone).
+
+A token is a character where a text has 256 different ones at most, in the order of their code points; else it is a byte
+of the text in UTF-8. Either way it takes one byte.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+MAX_TOKENS = 256
+# As manifests name the bytes: most are no character.
+BYTES = tuple(f"0x{byte:02x}" for byte in range(MAX_TOKENS))
+
+
+class UnknownCharacterError(ValueError):
+    """A text holds what its vocabulary does not; ``characters`` are a few of them."""
+
+    def __init__(self, characters: str) -> None:
+        super().__init__(f"characters that the vocabulary does not have: {', '.join(map(ascii, characters))}")
+        self.characters = characters
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """``names`` of its tokens in order: characters, or BYTES."""
+
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> "Vocabulary":
+        """The vocabulary of texts."""
+        characters = set().union(*map(set, texts))
+        return cls(BYTES if len(characters) > MAX_TOKENS else tuple(sorted(characters)))
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether a token is a byte, and a character is one or more of them."""
+        return self.names == BYTES
+
+    def encode(self, text: str) -> np.ndarray:
+        """The tokens of a text: uint8 (tokens,).
+
+        Raises:
+            UnknownCharacterError: a character is not in the vocabulary.
+        """
+        if self.is_bytes:
+            return np.frombuffer(text.encode(), np.uint8)
+        points = np.frombuffer(text.encode("utf-32-le"), "<u4")
+        places = np.searchsorted(self._points, points).clip(max=len(self.names) - 1)
+        if len(unknown := np.unique(points[self._points[places] != points])):
+            raise UnknownCharacterError("".join(map(chr, unknown[:5].tolist())))
+        return places.astype(np.uint8)
+
+    def decode(self, tokens: Sequence[int] | np.ndarray) -> str:
+        """The text of tokens; of bytes that make no character the sign for that."""
+        return "".join(self.pieces(tokens))
+
+    def pieces(self, tokens: Sequence[int] | np.ndarray) -> list[str]:
+        """The text of tokens, token by token; a character of several bytes stands at its last, "" at the others."""
+        if not self.is_bytes:
+            return [self.names[token] for token in tokens]
+        found, waiting = [], b""
+        for token in tokens:
+            waiting += bytes([token])
+            try:
+                found.append(waiting.decode())
+                waiting = b""
+            except UnicodeDecodeError as error:
+                # Cut off at the end it may still become one.
+                whole = error.reason != "unexpected end of data"
+                found.append("\ufffd" if whole else "")
+                waiting = b"" if whole else waiting
+        return found
+
+    @cached_property
+    def _points(self) -> np.ndarray:
+        return np.array([ord(name) for name in self.names], "<u4")
