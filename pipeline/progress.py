@@ -3,8 +3,8 @@
 import contextlib
 from collections.abc import Callable, Iterator
 
-#: (what is being done, images done, images in all)
-Listener = Callable[[str, int, int], None]
+#: (what is being done, how much of it is done, how much there is, of what: images, characters, …)
+Listener = Callable[[str, int, int, str], None]
 
 _listeners: list[Listener] = []
 
@@ -24,11 +24,11 @@ def heard_by(listener: Listener) -> Iterator[None]:
         _listeners.remove(listener)
 
 
-def tell(what: str, done: int, total: int) -> None:
-    """Say that ``done`` of ``total`` images are done; what is done whole is over.
+def tell(what: str, done: int, total: int, unit: str = "examples") -> None:
+    """Say that ``done`` of ``total`` are done; what is done whole is over.
 
     Who counts by executions of several steps counts past the end: no listener hears of more than there is.
     """
     done = min(done, total)
     for listener in _listeners:
-        listener(what, done, total)
+        listener(what, done, total, unit)

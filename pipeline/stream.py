@@ -1,7 +1,8 @@
-"""Input stream: shards to a batched tf.data.Dataset of uint8 images (… → shards → **stream** → training → …).
+"""Input stream: shards to a batched tf.data.Dataset of uint8 examples (… → shards → **stream** → training → …).
 
-Where all records of a split have one length, a shard is an array of rows, and images and labels are columns of it:
-taken apart by array slices, with no work per record. Encoded images are parsed and decoded a batch at a time. Pixels
+Where all records of a split have one length, a shard is an array of rows, and images and labels, or the tokens of a
+text, are columns of it: taken apart by array slices, with no work per record. What of them is input and what is label
+says the problem. Encoded images are parsed and decoded a batch at a time. Pixels
 stay uint8, a quarter of the bytes of float32, until the model rescales them on the device, through augmentation too.
 
 A split whose pixels fit in memory is read, and decoded, once. Each epoch is then a new permutation of all its examples,
@@ -24,6 +25,8 @@ import tensorflow as tf
 from pipeline import machine
 from pipeline.augmentation import Augmentation
 from pipeline.errors import DamagedArtefactError
+from pipeline.problems.find import problem_of
+from pipeline.problems.problem import Problem
 from pipeline.records.example import parse_batch
 from pipeline.records.features import IMAGE, LABEL, FeatureSpec, is_fixed, spec_from_json
 from pipeline.records.fixed import FixedLayout
@@ -39,6 +42,8 @@ AHEAD_BYTES = 256 * 2**20
 SHUFFLE_BUFFER_EXAMPLES = 10_000
 _READ_BUFFER_BYTES = 8 * 2**20
 _ALIGNMENT = 64
+# Of what the manifest says of images.
+_OF_A_FORM = ("size", "resize", "encoding", "smallest_side")
 # Encoded images that are decoded at once: small enough to stay in the processor's cache.
 _DECODE_BATCH = 64
 # Batches made ahead where they are small (400 kB each for CIFAR-10): enough to cover one call of several training
@@ -50,17 +55,20 @@ _MOST_BATCHES_AHEAD, _LEAST_BATCHES_AHEAD = 32, 2
 class Split:
     """One split of published records.
 
-    ``files``: its shards in order; ``image_shape``: (height, width, channels) of what the stream gives; ``form``: how
-    images are stored; ``layout``: how a record is, where all have one length, else None; ``shard_examples``: how many
+    ``files``: its shards in order; ``content_shape``: of an example as it lies in memory, uint8, as (height, width,
+    channels) of an image; ``form``: how images are stored, None where there are none; ``predictions_per_example``: how
+    many labels one has; ``layout``: how a record is, where all have one length, else None; ``shard_examples``: how many
     each file holds.
     """
 
     name: str
     files: tuple[str, ...]
     num_examples: int
-    image_shape: tuple[int, int, int]
-    form: ImageForm
+    problem: Problem
+    content_shape: tuple[int, ...]
+    form: ImageForm | None
     spec: FeatureSpec
+    predictions_per_example: int
     layout: FixedLayout | None
     shard_examples: tuple[int, ...] = ()
 
@@ -72,21 +80,24 @@ class Split:
             key=lambda entry: entry["shard_index"],
         )
         files = tuple(str(folder / shard["name"]) for shard in shards)
-        spec, image = spec_from_json(manifest["feature_spec"]), manifest["image"]
+        spec, image = spec_from_json(manifest["feature_spec"]), manifest.get("image")
+        problem = problem_of(spec)
         return cls(
             name=split,
             files=files,
             num_examples=manifest["splits"][split]["num_examples"],
-            image_shape=tuple(image["shape"]),
-            form=ImageForm(image["size"], image["resize"], image["encoding"], image["smallest_side"]),
+            problem=problem,
+            content_shape=problem.content_shape(manifest),
+            form=ImageForm(**{name: image[name] for name in _OF_A_FORM}) if image else None,
             spec=spec,
+            predictions_per_example=problem.task(manifest).predictions_per_example,
             layout=FixedLayout.of_manifest(manifest, split) if is_fixed(spec) else None,
             shard_examples=tuple(shard["num_records"] for shard in shards),
         )
 
-    def pixel_bytes(self) -> int:
-        """Bytes of all images, decoded."""
-        return self.num_examples * math.prod(self.image_shape)
+    def content_bytes(self) -> int:
+        """Bytes of all examples, images decoded."""
+        return self.num_examples * math.prod(self.content_shape)
 
     def record_bytes(self) -> int:
         """About the bytes of one record as it waits to be shuffled."""
@@ -98,8 +109,9 @@ class Split:
 class InputStream:
     """Batches of one split: ``training(epoch)`` shuffled, ``evaluation()`` in order and whole.
 
-    Every dataset yields (uint8 images (batch, height, width, channels), int32 labels (batch,)); the labels of an
-    augmentation that mixes examples are float32 (batch, 3), see augmentation/mixing.py.
+    Every dataset yields inputs and labels as the problem has them, of images (uint8 images (batch, height, width,
+    channels), int32 labels (batch,)); the labels of an augmentation that mixes examples are float32 (batch, 3), see
+    augmentation/mixing.py.
     """
 
     def __init__(
@@ -119,7 +131,7 @@ class InputStream:
         self.global_batch_size = global_batch_size
         self.seed = seed
         self.augmentation = augmentation
-        fits = split.pixel_bytes() <= MEMORY_SHARE * machine.free_memory_bytes()
+        fits = split.content_bytes() <= MEMORY_SHARE * machine.free_memory_bytes()
         self.in_memory = fits if in_memory is None else in_memory
         self._examples = _load(split) if self.in_memory else None
 
@@ -129,9 +141,14 @@ class InputStream:
         return self.split.num_examples // self.global_batch_size
 
     @property
+    def predictions_per_epoch(self) -> int:
+        """What one pass of training predicts: images, or the tokens of as many sequences."""
+        return self.steps_per_epoch * self.global_batch_size * self.split.predictions_per_example
+
+    @property
     def batches_ahead(self) -> int:
         """Batches that are made while a step computes."""
-        batch_bytes = self.global_batch_size * math.prod(self.split.image_shape)
+        batch_bytes = self.global_batch_size * math.prod(self.split.content_shape)
         return max(_LEAST_BATCHES_AHEAD, min(_MOST_BATCHES_AHEAD, AHEAD_BYTES // batch_bytes))
 
     def training(self, epoch: int) -> tf.data.Dataset:
@@ -218,40 +235,41 @@ class InputStream:
         return numbers - tf.gather(stops - counts, file) + tf.gather(stored_starts, file)
 
     def _gather(self, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        images, labels = self._examples
-        return tf.gather(images, indices), tf.gather(labels, indices)
+        return self.split.problem.examples({name: tf.gather(one, indices) for name, one in self._examples.items()})
 
     def _slice(self, start: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        images, labels = self._examples
         stop = start + self.global_batch_size
-        return images[start:stop], labels[start:stop]
+        return self.split.problem.examples({name: one[start:stop] for name, one in self._examples.items()})
 
     def _examples_of(self, records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return _examples_of(self.split, records)
+        return self.split.problem.examples(_columns_of(self.split, records))
 
 
-def _examples_of(split: Split, records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Images and labels of a batch of records, string (batch,) as they are read from disk."""
+def _columns_of(split: Split, records: tf.Tensor) -> dict[str, tf.Tensor]:
+    """The features of a batch of records, string (batch,) as they are read from disk; images decoded."""
     if split.layout is not None:
-        found = split.layout.decode(tf.io.decode_raw(records, tf.uint8, fixed_length=split.layout.frame_bytes))
-        return found[IMAGE], found[LABEL]
+        return split.layout.decode(tf.io.decode_raw(records, tf.uint8, fixed_length=split.layout.frame_bytes))
     found = parse_batch(records, split.spec)
-    return decode(found[IMAGE], split.form, split.image_shape), found[LABEL]
+    return {**found, IMAGE: decode(found[IMAGE], split.form, split.content_shape)}
 
 
-def _load(split: Split) -> tuple[tf.Tensor, tf.Tensor]:
-    """All images and labels of a split, copied or decoded once to where they stay."""
-    images = _aligned((split.num_examples, *split.image_shape), np.uint8)
-    labels = _aligned((split.num_examples,), np.int32)
+def _load(split: Split) -> dict[str, tf.Tensor]:
+    """All examples of a split, feature by feature, copied or decoded once to where they stay."""
+    columns = {
+        name: _aligned((split.num_examples,), np.int32)
+        if name == LABEL
+        else _aligned((split.num_examples, *split.content_shape), np.uint8)
+        for name in split.problem.columns
+    }
     if split.layout is None:
-        _decode_into(split, images, labels)
+        _decode_into(split, columns)
     else:
-        _copy_into(split, split.layout, images, labels)
+        _copy_into(split, split.layout, columns)
     # As they are: convert_to_tensor would copy them, which takes longer than reading.
-    return tuple(tf.experimental.dlpack.from_dlpack(array.__dlpack__()) for array in (images, labels))
+    return {name: tf.experimental.dlpack.from_dlpack(array.__dlpack__()) for name, array in columns.items()}
 
 
-def _copy_into(split: Split, layout: FixedLayout, images: np.ndarray, labels: np.ndarray) -> None:
+def _copy_into(split: Split, layout: FixedLayout, columns: Mapping[str, np.ndarray]) -> None:
     sizes = [Path(file).stat().st_size for file in split.files]
     if sum(sizes) != split.num_examples * layout.frame_bytes or any(size % layout.frame_bytes for size in sizes):
         raise DamagedArtefactError(
@@ -264,23 +282,25 @@ def _copy_into(split: Split, layout: FixedLayout, images: np.ndarray, labels: np
         if start < stop:
             frames = np.memmap(file, np.uint8, mode="r").reshape(-1, layout.frame_bytes)
             found = layout.columns(frames)
-            images[start:stop], labels[start:stop] = found[IMAGE], found[LABEL]
+            for name, column in columns.items():
+                column[start:stop] = found[name]
 
     with ThreadPoolExecutor(machine.granted_cores()) as pool:
         list(pool.map(copy, split.files, [0, *stops[:-1]], stops))
 
 
-def _decode_into(split: Split, images: np.ndarray, labels: np.ndarray) -> None:
+def _decode_into(split: Split, columns: Mapping[str, np.ndarray]) -> None:
     options = tf.data.Options()
     options.autotune.enabled = False
     records = tf.data.TFRecordDataset(list(split.files), buffer_size=_READ_BUFFER_BYTES).batch(_DECODE_BATCH)
     # One more than there are cores keeps them busy while a batch is copied.
     workers = machine.granted_cores() + 1
-    decoded = records.map(lambda batch: _examples_of(split, batch), num_parallel_calls=workers).prefetch(workers)
+    decoded = records.map(lambda batch: _columns_of(split, batch), num_parallel_calls=workers).prefetch(workers)
     start = 0
-    for found, of_them in decoded.with_options(options).as_numpy_iterator():
-        stop = start + len(of_them)
-        images[start:stop], labels[start:stop] = found, of_them
+    for found in decoded.with_options(options).as_numpy_iterator():
+        stop = start + len(found[LABEL])
+        for name, column in columns.items():
+            column[start:stop] = found[name]
         start = stop
     if start != split.num_examples:
         raise DamagedArtefactError(

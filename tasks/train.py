@@ -15,6 +15,7 @@ from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import discard, read_manifest
 from pipeline.config import TrainSettings, check_keras_backend, own_modules, refuse, refuse_without_validation
 from pipeline.errors import DamagedArtefactError, HardwareMismatchError
+from pipeline.problems.find import problem_of
 from tasks import device
 from tasks.process import console
 from tasks.records import Records
@@ -90,7 +91,7 @@ class Train(Stage):
         return settings
 
     def check(self) -> None:
-        """That the train split fills a batch, and that there is a validation split where an epoch is chosen."""
+        """That the network is for what the records hold, the train split fills a batch, and an epoch can be chosen."""
         splits = Records().num_examples()
         examples = splits.get("train")
         if examples is not None and self.global_batch_size > examples:
@@ -98,6 +99,8 @@ class Train(Stage):
             refuse("Train", "global_batch_size", at_most, self.global_batch_size)
         if splits:
             refuse_without_validation(self.settings, splits)
+        if source := Records().source():
+            problem_of(source.features).check(self.settings)
         super().check()
 
     def upstream(self) -> object:

@@ -8,9 +8,9 @@ from PIL import Image
 
 import pipeline.report
 from pipeline.artefacts.manifest import write_manifest
+from pipeline.problems.image_evaluation import judge
 from pipeline.report import build_report, write_report
 from pipeline.runs.metrics import AUGMENTED_NAME, EXAMPLES_NAME, MISTAKES_NAME
-from pipeline.training.evaluation import judge
 
 TEMPLATES = Path(pipeline.report.__file__).parent / "templates"
 

@@ -23,6 +23,7 @@ from pipeline.config.storage import STAGES, ForceSettings, MetricsSettings, Noti
 from pipeline.config.training import (
     MODELS,
     RECIPES,
+    TEXT_MODELS,
     TPU_ADDRESS,
     ExportSettings,
     TrainSettings,
@@ -42,6 +43,7 @@ __all__ = [
     "SWEPT",
     "TEXT",
     "TEXTS",
+    "TEXT_MODELS",
     "TPU_ADDRESS",
     "ExportSettings",
     "ForceSettings",

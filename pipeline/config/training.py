@@ -12,8 +12,10 @@ from pipeline.config.refusal import in_range, one_of, refuse
 from pipeline.config.stage import MAX_SEED, StageSettings
 from pipeline.errors import SettingsError
 
-MODELS = ("baseline_cnn", "small_convnet")
-RECIPES = ("baseline", "onecycle", "lamb")
+# Of these the networks for text; all others are for images.
+TEXT_MODELS = ("char_lstm", "shakespeare_lstm")
+MODELS = ("baseline_cnn", "small_convnet", *TEXT_MODELS)
+RECIPES = ("baseline", "onecycle", "lamb", "adam_cosine")
 # How functions of one's own are given instead.
 OWN_MODEL, OWN_RECIPE = "my_package.networks:build", "my_package.recipes:recipe"
 DEVICES = ("auto", "cpu", "gpu", "tpu")

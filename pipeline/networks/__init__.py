@@ -3,21 +3,23 @@
     build.py          a network, or a recipe, by its name in the settings
     baseline_cnn.py   the tutorials' network
     small_convnet.py  for photographs of 96 to 192 pixels a side
+    char_lstm.py      for text, each next character
+    text.py           such networks, and the same for one token at a time
     recipes.py        optimizer, schedule and loss by name
     own.py            functions of the user's own instead of these, and what is wrong with them
     outputs.py        logits and probabilities
     words.py          what is wrong with them, in sentences
     weights.py        its variables by name
 
-Every network of ours takes uint8 images and rescales them in its first layer, so that a saved model takes the pixels
-that lie in the records, and ends in float32 probabilities whatever precision it computes in. One of the user's own
-takes the same and gives probabilities or logits.
+Every network of ours takes what lies in the records, uint8 images, which it rescales in its first layer, or uint8
+tokens, and ends in float32 probabilities or logits whatever precision it computes in. One of the user's own does too.
 """
 
 from pipeline.networks.build import NETWORKS, build_model, build_network, find_recipe, kind_of_outputs
 from pipeline.networks.outputs import LOGITS, PROBABILITIES, as_probabilities, trained_by_logits
 from pipeline.networks.own import is_own, load_function, untrained_copy
 from pipeline.networks.recipes import RECIPES, make_loss, make_optimizer
+from pipeline.networks.text import TEXT_NETWORKS
 from pipeline.networks.weights import named_layers, named_variables
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "NETWORKS",
     "PROBABILITIES",
     "RECIPES",
+    "TEXT_NETWORKS",
     "as_probabilities",
     "build_model",
     "build_network",

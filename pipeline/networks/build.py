@@ -1,16 +1,20 @@
 """Networks and recipes by the name the settings call them (… → stream → training → …)."""
 
+import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import keras
 
 from pipeline.errors import SettingsError
 from pipeline.networks import own
 from pipeline.networks.baseline_cnn import baseline_cnn
-from pipeline.networks.outputs import PROBABILITIES
+from pipeline.networks.outputs import LOGITS, PROBABILITIES
 from pipeline.networks.recipes import RECIPES, Recipe, overridden
 from pipeline.networks.small_convnet import small_convnet
+from pipeline.networks.text import TEXT_NETWORKS
+from pipeline.problems.find import problem_of_records
+from pipeline.problems.problem import Task
 
 # What three poolings leave a pixel of; below it no network here has anything to look at.
 MIN_IMAGE_SIDE = 8
@@ -20,9 +24,10 @@ _logger = logging.getLogger(__name__)
 _POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
-NETWORKS: dict[str, Callable[[tuple[int, int, int], int], keras.Model]] = {
+NETWORKS: dict[str, Callable[[tuple[int, ...], int], keras.Model]] = {
     "baseline_cnn": baseline_cnn,
     "small_convnet": small_convnet,
+    **TEXT_NETWORKS,
 }
 
 
@@ -36,7 +41,7 @@ def find_recipe(name: str, **overrides: float) -> Recipe:
 
 
 def build_network(manifest: Mapping, name: str, precision: str) -> keras.Model:
-    """``build_model`` for the images and labels of the records.
+    """``build_model`` for what the records hold.
 
     Args:
         manifest: that of the records.
@@ -44,16 +49,24 @@ def build_network(manifest: Mapping, name: str, precision: str) -> keras.Model:
         precision: "float32", or "bfloat16" for what is computed; variables are float32 in either.
 
     Raises:
-        SettingsError: the network does not take such images.
+        SettingsError: the network does not take such examples.
     """
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(_POLICIES[precision])
+    task = _task(manifest)
     try:
-        return build_model(name, *_task(manifest))
+        with _computing_in(precision):
+            return build_model(name, task.input_shape, task.num_labels)
     except SettingsError:
         raise
     except ValueError as error:
         raise SettingsError(f"[Train] model: {error}. Choose another dataset or model.") from error
+
+
+@contextlib.contextmanager
+def _computing_in(precision: str) -> Iterator[None]:
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(_POLICIES[precision])
+    try:
+        yield
     finally:
         keras.config.set_dtype_policy(before)
 
@@ -65,27 +78,28 @@ def kind_of_outputs(manifest: Mapping, name: str, precision: str) -> str:
         SettingsError: a network of the user's own is not what it has to be.
     """
     if not own.is_own(name):
-        return PROBABILITIES
-    kind = own.examined(name, build_network(manifest, name, precision), *_task(manifest))
+        return LOGITS if name in TEXT_NETWORKS else PROBABILITIES
+    kind = own.examined(name, build_network(manifest, name, precision), _task(manifest))
     _logger.info("%s gives %s", name, kind)
     return kind
 
 
-def _task(manifest: Mapping) -> tuple[tuple[int, int, int], int]:
-    """The shape of the records' images, and how many labels there are."""
-    return tuple(manifest["image"]["shape"]), len(manifest["label_names"])
+def _task(manifest: Mapping) -> Task:
+    return problem_of_records(manifest).task(manifest)
 
 
-def build_model(name: str, image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
-    """A new network: uint8 images (batch, height, width, channels) → float32 probabilities (batch, num_labels).
+def build_model(name: str, input_shape: tuple[int, ...], num_labels: int) -> keras.Model:
+    """A new network for one example of this shape.
 
-    One of the user's own, ``module:function``, gives logits or probabilities; see ``kind_of_outputs``.
+    Of images, uint8 (batch, height, width, channels) → float32 probabilities (batch, num_labels); of a text, uint8
+    (batch, length) → float32 logits (batch, length, num_labels). One of the user's own, ``module:function``, gives
+    either; see ``kind_of_outputs``.
 
     Raises:
         ValueError: the images are smaller than the networks are made for.
     """
     if own.is_own(name):
-        return own.build_own(name, image_shape, num_labels)
-    if min(image_shape[:2]) < MIN_IMAGE_SIDE:
-        raise ValueError(f"{name}: expected images of at least {MIN_IMAGE_SIDE} pixels a side, got {image_shape}")
-    return NETWORKS[name](image_shape, num_labels)
+        return own.build_own(name, input_shape, num_labels)
+    if len(input_shape) == 3 and min(input_shape[:2]) < MIN_IMAGE_SIDE:
+        raise ValueError(f"{name}: expected images of at least {MIN_IMAGE_SIDE} pixels a side, got {input_shape}")
+    return NETWORKS[name](input_shape, num_labels)

@@ -15,17 +15,22 @@ LOGITS, PROBABILITIES = "logits", "probabilities"
 
 @dataclass(frozen=True)
 class LogitsCrossentropy:
-    """(int labels (batch,), logits (batch, num_labels)) → float32 (batch,)."""
+    """(int labels (batch, …), logits (batch, …, num_labels)) → float32 (batch, …)."""
 
     label_smoothing: float = 0.0
 
     def __call__(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        """The loss of each example."""
+        """The loss of each prediction."""
         if not self.label_smoothing:
             return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
-        one_hot = keras.ops.one_hot(keras.ops.reshape(labels, [-1]), logits.shape[-1])
+        one_hot = one_hot_as(labels, logits)
         smoothing = self.label_smoothing
         return keras.losses.categorical_crossentropy(one_hot, logits, from_logits=True, label_smoothing=smoothing)
+
+
+def one_hot_as(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    """Labels int (batch, …), which Keras may have given another dimension of 1, as the outputs (batch, …, n) are."""
+    return keras.ops.one_hot(keras.ops.reshape(labels, keras.ops.shape(outputs)[:-1]), outputs.shape[-1])
 
 
 def trained_by_logits(model: keras.Model) -> bool:
@@ -34,12 +39,12 @@ def trained_by_logits(model: keras.Model) -> bool:
 
 
 def as_probabilities(outputs: np.ndarray, kind: str) -> np.ndarray:
-    """Outputs of a network (examples, num_labels) of this kind, as float32 probabilities of the same shape.
+    """Outputs of a network (examples, …, num_labels) of this kind, as float32 probabilities of the same shape.
 
     Kept apart from what TensorFlow computes, so that they are the same in every batch.
     """
     outputs = outputs.astype(np.float32)
     if kind == PROBABILITIES:
         return outputs
-    powers = np.exp(outputs - outputs.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
+    powers = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)

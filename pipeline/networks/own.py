@@ -19,6 +19,7 @@ from pipeline.installed import is_local
 from pipeline.networks import words
 from pipeline.networks.outputs import LOGITS, PROBABILITIES
 from pipeline.networks.recipes import Recipe
+from pipeline.problems.problem import Task
 
 _LOOKED_AT = 4
 # Of probabilities in bfloat16, which have three digits.
@@ -64,43 +65,46 @@ def load_recipe(name: str) -> Recipe:
     return Recipe(optimizer, label_smoothing=recipe.label_smoothing, learning_rate=recipe.learning_rate)
 
 
-def build_own(name: str, image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
+def build_own(name: str, input_shape: tuple[int, ...], num_labels: int) -> keras.Model:
     """What ``build(image_shape, num_labels)`` returns, with its weights made.
 
     Raises:
-        SettingsError: it returns no Keras model, or one that does not take such images.
+        SettingsError: it returns no Keras model, or one that does not take such examples.
     """
     build = load_function("model", name)
     if not callable(build):
         raise _refusal("model", name, f"it is {words.kind(build)}")
-    model = _called("model", name, build, image_shape, num_labels)
+    model = _called("model", name, build, input_shape, num_labels)
     if not isinstance(model, keras.Model):
         raise _refusal("model", name, f"it returned {words.kind(model)}, no keras.Model")
     if not model.built:
-        _outputs(name, model, np.zeros((1, *image_shape), np.uint8))
+        _outputs(name, model, np.zeros((1, *input_shape), np.uint8))
     return model
 
 
-def untrained_copy(model: keras.Model, image_shape: tuple[int, int, int]) -> keras.Model:
+def untrained_copy(model: keras.Model, input_shape: tuple[int, ...]) -> keras.Model:
     """The same network by its own description, not compiled, its layers under the names they have."""
     copy = type(model).from_config(model.get_config())
     if not copy.built:
-        copy(np.zeros((1, *image_shape), np.uint8))
+        copy(np.zeros((1, *input_shape), np.uint8))
     return copy
 
 
-def examined(name: str, model: keras.Model, image_shape: tuple[int, int, int], num_labels: int) -> str:
-    """What a network of one's own gives, "logits" or "probabilities", as its outputs for a few images tell.
+def examined(name: str, model: keras.Model, task: Task) -> str:
+    """What a network of one's own gives, "logits" or "probabilities", as its outputs for a few examples tell.
 
     Raises:
-        SettingsError: its outputs are none of ``num_labels`` labels, or neither; it cannot be saved and loaded.
+        SettingsError: its outputs are none of the task's labels, or neither; it cannot be saved and loaded.
     """
-    images = np.random.default_rng(0).integers(0, 256, (_LOOKED_AT, *image_shape), np.uint8)
-    outputs = _outputs(name, model, images)
-    if outputs.shape != (_LOOKED_AT, num_labels):
-        raise _refusal("model", name, words.wrong_shape(_LOOKED_AT, num_labels, outputs.shape))
-    _check_saving(name, model, images, outputs)
-    if (outputs >= 0).all() and np.allclose(outputs.sum(axis=1), 1, atol=_TOLERANCE):
+    inputs = np.random.default_rng(0).integers(0, task.inputs, (_LOOKED_AT, *task.input_shape), np.uint8)
+    outputs = _outputs(name, model, inputs, task.examples)
+    expected = (_LOOKED_AT, *task.output_shape)
+    if outputs.shape != expected:
+        raise _refusal("model", name, words.wrong_shape(expected, outputs.shape, task.examples))
+    if task.label_shape:
+        _check_order(name, model, inputs, outputs, task)
+    _check_saving(name, model, inputs, outputs)
+    if (outputs >= 0).all() and np.allclose(outputs.sum(axis=-1), 1, atol=_TOLERANCE):
         return PROBABILITIES
     activation = getattr(model.layers[-1], "activation", None) if model.layers else None
     if getattr(activation, "__name__", "") == "sigmoid":
@@ -113,22 +117,31 @@ def examined(name: str, model: keras.Model, image_shape: tuple[int, int, int], n
     return LOGITS
 
 
-def _outputs(name: str, model: keras.Model, images: np.ndarray) -> np.ndarray:
-    call = words.network_on(str(images.dtype), images.shape)
-    found = _called("model", name, lambda batch: model(batch, training=False), images, call=call)
+def _outputs(name: str, model: keras.Model, inputs: np.ndarray, examples: str = "examples") -> np.ndarray:
+    call = words.network_on(str(inputs.dtype), inputs.shape, examples)
+    found = _called("model", name, lambda batch: model(batch, training=False), inputs, call=call)
     if isinstance(found, dict | list | tuple):
         raise _refusal("model", name, f"its network has {len(found)} outputs")
     return keras.ops.convert_to_numpy(keras.ops.cast(found, "float32"))
 
 
-def _check_saving(name: str, model: keras.Model, images: np.ndarray, outputs: np.ndarray) -> None:
+def _check_order(name: str, model: keras.Model, inputs: np.ndarray, outputs: np.ndarray, task: Task) -> None:
+    """That no output depends on what comes after its place, which it is to predict."""
+    middle = inputs.shape[1] // 2
+    other = inputs.copy()
+    other[:, middle:] = (other[:, middle:] + 1) % task.inputs
+    if not np.allclose(_outputs(name, model, other)[:, :middle], outputs[:, :middle], rtol=0.01, atol=0.01):
+        raise _refusal("model", name, words.SEES_WHAT_COMES)
+
+
+def _check_saving(name: str, model: keras.Model, inputs: np.ndarray, outputs: np.ndarray) -> None:
     """That the network can be used where this project is not."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.keras"
         try:
             model.save(path)
             loaded = keras.saving.load_model(path, safe_mode=True)
-            found = keras.ops.convert_to_numpy(keras.ops.cast(loaded(images, training=False), "float32"))
+            found = keras.ops.convert_to_numpy(keras.ops.cast(loaded(inputs, training=False), "float32"))
         except Exception as error:
             raise _refusal(
                 "model", name, f"its network cannot be saved and loaded: {_brief(error)}. {words.REGISTER}"

@@ -9,6 +9,11 @@ _SIGNATURES = {
 }
 REGISTER = "Classes and functions of your own need @keras.saving.register_keras_serializable(), and no Lambda"
 
+SEES_WHAT_COMES = (
+    "its outputs depend on characters that come after their place, which they are to predict. Leave out Bidirectional, "
+    'make convolutions padding="causal" and attention use_causal_mask=True'
+)
+
 
 def refusal(setting: str, name: str, problem: str) -> str:
     """What was expected of the function that a setting of [Train] names, and what is wrong with it."""
@@ -20,15 +25,15 @@ def raised(call: str, error: str) -> str:
     return f"{call} raised {error}"
 
 
-def network_on(dtype: str, shape: tuple[int, ...]) -> str:
+def network_on(dtype: str, shape: tuple[int, ...], examples: str) -> str:
     """A call of the network."""
-    return f"its network, on {dtype} images of the shape {shape},"
+    return f"its network, on {dtype} {examples} of the shape {shape},"
 
 
-def wrong_shape(examples: int, num_labels: int, found: tuple[int, ...]) -> str:
+def wrong_shape(expected: tuple[int, ...], found: tuple[int, ...], examples: str) -> str:
     """That there is not one figure for each label."""
-    expected = f"({examples}, {num_labels}), one figure for each of {num_labels} labels"
-    return f"for {examples} images its outputs should have the shape {expected}; they have {found}"
+    figures = f"{expected}, one figure for each of {expected[-1]} labels"
+    return f"for {expected[0]} {examples} its outputs should have the shape {figures}; they have {found}"
 
 
 def kind(found: object) -> str:

@@ -128,7 +128,9 @@ class Beginning(Untrusted):
 
 
 class RunRecord(Untrusted):
-    """One run; seconds are wall-clock, rates are examples per second, accuracies are fractions from 0 to 1.
+    """One run; seconds are wall-clock, accuracies are fractions from 0 to 1, losses of texts nats a prediction.
+
+    Examples, of rates and of the test split, are what the problem counts: images, or the characters of a text.
 
     ``val_accuracy`` and ``val_loss`` are those of the test split, under Keras's names for them, which records have had
     from the first. ``validation_accuracy`` and ``validation_loss`` are those of the validation split, a part of train
@@ -168,6 +170,8 @@ class RunRecord(Untrusted):
     requested_jit_compile: Annotated[bool | str | None, _COMPARED_SETTING]
     cache: Annotated[str, About(part="setting", compared=True, since=2)] = "auto"
 
+    # What was learned, by the name of the problem.
+    problem: Annotated[str, About(part="data", compared=True, since=3)] = "image_classification"
     requested_dataset: Annotated[str, _DATA]
     dataset: Annotated[str, _DATA]
     dataset_verified: Annotated[bool, _DATA]

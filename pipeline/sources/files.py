@@ -80,7 +80,7 @@ def _look(
                 pictures[path] = seen
             else:
                 skipped.append(Skipped(path, *present.get(path, (0, 0)), *seen))
-            progress.tell("images", number, len(paths))
+            progress.tell("images", number, len(paths), unit="images")
     return pictures, skipped
 
 

@@ -5,7 +5,6 @@ computation.py   how a network is computed: precision, XLA, steps in one executi
 initial.py       the weights a run starts from, and the layers that keep theirs
 loop.py          the epochs
 checkpoint.py    what an interrupted run resumes from
-evaluation.py    what the trained network gets right and wrong
 breakdown.py     where time and memory went
 summaries.py     TensorBoard
 words.py         what is said about figures

@@ -8,13 +8,13 @@ and what an epoch sees depends on (seed, epoch) alone.
 import logging
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import keras
 
 from pipeline import progress
 from pipeline.stream import InputStream
 from pipeline.training.breakdown import Clock
-from pipeline.training.evaluation import Predictions, figures_of, predict
 from pipeline.training.selection import best_epoch, has_lost_patience
 
 #: Metrics of one epoch.
@@ -32,7 +32,7 @@ def run_epochs(
     clock: Clock,
     after_epoch: Callable[[Row], None],
     patience: int = 0,
-) -> dict[str, Predictions]:
+) -> dict[str, Any]:
     """Run the epochs that ``rows`` does not have yet, adding a row for each.
 
     Args:
@@ -49,7 +49,8 @@ def run_epochs(
         The predictions that the figures of the last epoch are made of, by prefix; what is to be known of the trained
         network beyond them need not evaluate it again. Empty where no epoch was left to run, or training ended before.
     """
-    predictions: dict[str, Predictions] = {}
+    predictions: dict[str, Any] = {}
+    problem = stream.split.problem
     for epoch in range(len(rows), epochs):
         if has_lost_patience(rows, patience):
             _logger.info(
@@ -64,16 +65,16 @@ def run_epochs(
         clock.enter("evaluation")
         started = time.perf_counter()
         if epoch + 1 == epochs:
-            predictions = {prefix: predict(model, held_out) for prefix, held_out in evaluated.items()}
-            figures = {prefix: figures_of(model, found) for prefix, found in predictions.items()}
+            predictions = {prefix: problem.predict(model, held_out) for prefix, held_out in evaluated.items()}
+            figures = {prefix: problem.figures(model, found) for prefix, found in predictions.items()}
         else:
-            figures = {prefix: _evaluate(model, held_out) for prefix, held_out in evaluated.items()}
+            figures = {prefix: problem.quick_figures(model, held_out) for prefix, held_out in evaluated.items()}
         row |= {f"{prefix}_{name}": value for prefix, found in figures.items() for name, value in found.items()}
         row["evaluation_seconds"] = round(time.perf_counter() - started, 4)
         rows.append(row)
         clock.enter("checkpoint")
         after_epoch(row)
-        _report(row, epochs)
+        _report(row, epochs, problem.units.rate)
     return predictions
 
 
@@ -88,35 +89,32 @@ def _train(model: keras.Model, stream: InputStream, epoch: int, epochs: int) -> 
         "loss": history["loss"][-1],
         "accuracy": history["accuracy"][-1],
         "train_seconds": round(seconds, 4),
-        "examples_per_second": round(stream.steps_per_epoch * stream.global_batch_size / seconds, 1),
+        "examples_per_second": round(stream.predictions_per_epoch / seconds, 1),
         "learning_rate": float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)),
     }
 
 
-def _evaluate(model: keras.Model, held_out: InputStream) -> dict[str, float]:
-    found = model.evaluate(held_out.evaluation(), verbose=0, return_dict=True)
-    return {name: found[name] for name in ("loss", "accuracy")}
-
-
 class _Progress(keras.callbacks.Callback):
-    """Tells of the images trained on, of all epochs', after each execution of several steps."""
+    """Tells of what was predicted in training, of all epochs', after each execution of several steps."""
 
     def __init__(self, epoch: int, epochs: int, stream: InputStream) -> None:
         super().__init__()
-        self._what, self._batch_size = f"epoch {epoch + 1}/{epochs}", stream.global_batch_size
-        of_an_epoch = stream.steps_per_epoch * stream.global_batch_size
+        self._what, self._unit = f"epoch {epoch + 1}/{epochs}", stream.split.problem.units.many
+        of_an_epoch = stream.predictions_per_epoch
+        self._of_a_step = of_an_epoch // stream.steps_per_epoch
         self._before, self._total = epoch * of_an_epoch, epochs * of_an_epoch
 
     def on_train_batch_end(self, batch: int, logs: Mapping | None = None) -> None:
-        progress.tell(self._what, self._before + (batch + 1) * self._batch_size, self._total)
+        progress.tell(self._what, self._before + (batch + 1) * self._of_a_step, self._total, unit=self._unit)
 
 
-def _report(row: Row, epochs: int) -> None:
+def _report(row: Row, epochs: int, rate: str) -> None:
     left = epochs - row["epoch"]
     # The first epoch compiles: judge what is left by the newest.
     seconds_left = left * (row["train_seconds"] + row["evaluation_seconds"])
     _logger.info(
-        "epoch %d/%d: %.1f s, %s images/s, accuracy %.4f, test accuracy %.4f, %s",
-        *(row["epoch"], epochs, row["train_seconds"], f"{row['examples_per_second']:,.0f}"),
-        *(row["accuracy"], row["val_accuracy"], f"{seconds_left:.0f} s left" if left else "the last epoch"),
+        "epoch %d/%d: %.1f s, %s %s, loss %.4f, test loss %.4f, accuracy %.4f, test accuracy %.4f, %s",
+        *(row["epoch"], epochs, row["train_seconds"], f"{row['examples_per_second']:,.0f}", rate),
+        *(row["loss"], row["val_loss"], row["accuracy"], row["val_accuracy"]),
+        f"{seconds_left:.0f} s left" if left else "the last epoch",
     )

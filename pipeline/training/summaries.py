@@ -1,20 +1,20 @@
 """Summaries: what TensorBoard shows of a run (… → training → summaries).
 
-Scalars by epoch under ``train`` and ``test``; hyper-parameters, the most confident mistakes and the profiler's
+Scalars by epoch under ``train`` and ``test``; hyper-parameters, what the problem has to show and the profiler's
 trace, which belong to the run as a whole, beside them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import keras
-import numpy as np
 import tensorflow as tf
 from tensorboard.plugins.hparams import api as hparams
 
+from pipeline.problems.problem import Shown
+from pipeline.problems.units import Units
 from pipeline.runs.record import names
 from pipeline.stream import InputStream
-from pipeline.training import words
 
 TENSORBOARD_NAME = "tensorboard"
 
@@ -43,13 +43,13 @@ class Summaries:
             tf.summary.scalar("epoch_learning_rate", row["learning_rate"])
             tf.summary.scalar("examples_per_second", row["examples_per_second"])
 
-    def write_run(self, record: Mapping[str, object], mistakes: Sequence[Mapping], tiles: np.ndarray) -> None:
-        """The run's hyper-parameters, and the images of its most confident mistakes with what they were taken for.
+    def write_run(self, record: Mapping[str, object], shown: Shown, units: Units) -> None:
+        """The run's hyper-parameters, and what its problem has to show: text, and images uint8 (n, height, width, c).
 
         Args:
             record: the settings of the run, its precision and ``fingerprint``.
-            mistakes: each with the names ``label`` and ``predicted`` and the ``confidence``.
-            tiles: their images, uint8 (mistakes, height, width, channels).
+            shown: by its problem.
+            units: the problem's.
         """
         tuned = {name: record[name] for name in (*names("setting"), "precision")}
         with tf.summary.create_file_writer(str(self._folder)).as_default(step=record["epochs"]) as writer:
@@ -57,14 +57,14 @@ class Summaries:
                 hparams=[hparams.HParam(name) for name in tuned],
                 metrics=[
                     hparams.Metric("epoch_accuracy", group="test", display_name="test accuracy"),
-                    hparams.Metric("examples_per_second", group="train", display_name="images/s"),
+                    hparams.Metric("examples_per_second", group="train", display_name=units.rate),
                 ],
             )
             hparams.hparams(tuned, trial_id=record["fingerprint"][:12])
-            if len(mistakes):
-                tf.summary.image("mistakes", tiles, max_outputs=len(tiles))
-                lines = [words.mistake(one["label"], one["predicted"], one["confidence"]) for one in mistakes]
-                tf.summary.text("mistakes_in_words", "\n".join(f"1. {line}" for line in lines))
+            for name, images in shown.images.items():
+                tf.summary.image(name, images, max_outputs=len(images))
+            for name, text in shown.text.items():
+                tf.summary.text(name, text)
             writer.close()
 
 

@@ -1,6 +1,7 @@
 """Train: compile, fit and evaluate a network on the input stream (… → stream → **training** → run → report)."""
 
 import logging
+import math
 import socket
 import time
 from collections.abc import Mapping
@@ -26,6 +27,8 @@ from pipeline.networks import (
     trained_by_logits,
     untrained_copy,
 )
+from pipeline.problems.find import problem_of_records
+from pipeline.problems.problem import Problem, Task
 from pipeline.runs import throughput
 from pipeline.runs.initial import InitialWeights
 from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, append_metrics
@@ -42,7 +45,6 @@ from pipeline.runs.record import (
 )
 from pipeline.stream import InputStream, Split
 from pipeline.training import breakdown
-from pipeline.training.augmented import picture_augmented
 from pipeline.training.checkpoint import (
     History,
     copied_variables,
@@ -51,13 +53,14 @@ from pipeline.training.checkpoint import (
     save_checkpoint,
 )
 from pipeline.training.computation import Computation, by_rule, compiled_model, warn_of_memory
-from pipeline.training.evaluation import evaluate, predict
 from pipeline.training.initial import begin
 from pipeline.training.loop import run_epochs
 from pipeline.training.selection import ended, kept_epoch
 from pipeline.training.summaries import Summaries, profile
 
 EVALUATION_BATCH_SIZE = 1_000
+# In a batch of the evaluation: a sequence has some for each of its tokens.
+EVALUATION_OUTPUTS = 2**24
 _TPU_CORE_EXAMPLES = 8
 # Prefix of the figures → split. The first is Keras's name for what is evaluated after each epoch, as records have it.
 _EVALUATED_SPLITS = {"val": "test", "validation": "validation"}
@@ -96,18 +99,21 @@ def train(
     Raises:
         DamagedArtefactError: a shard is not what the manifest says.
         HardwareMismatchError: the requested device is not there.
-        SettingsError: the batch does not fit the data or the replicas.
+        SettingsError: the batch does not fit the data or the replicas, or the network is for another problem.
     """
     clock = breakdown.Clock(time.perf_counter() if started is None else started)
     clock.enter("loading")
     manifest = read_manifest(records_folder)
+    problem = problem_of_records(manifest)
+    problem.check(settings)
     check_contents(records_folder, manifest)
     clock.enter("startup")
     about = {
         "schema_version": SCHEMA_VERSION,
         "fingerprint": fingerprint,
         "hostname": socket.gethostname(),
-        **_data_facts(manifest, requested_dataset),
+        "problem": problem.name,
+        **_data_facts(manifest, requested_dataset, problem),
         **recorded_settings(settings),
         **({"initial_weights_digest": initial.digest, "initial_run": initial.run} if initial else {}),
     }
@@ -180,9 +186,15 @@ def train(
             found = {}
         _logger.info("looking at the predictions for the test split")
         test = evaluated["val"]
-        augmented = picture_augmented(stream, folder)
-        facts, tiles = evaluate(found.get("val") or predict(model, test), test, manifest, folder, augmented)
-        summaries.write_run({**about, "precision": computation.precision}, _named(facts), tiles)
+        shown = problem.evaluate(
+            found.get("val") or problem.predict(model, test),
+            model=model,
+            settings=settings,
+            streams={"train": stream, "test": test},
+            manifest=manifest,
+            folder=folder,
+        )
+        summaries.write_run({**about, "precision": computation.precision}, shown, problem.units)
     clock.enter("saving")
     _logger.info("saving the network")
     _save(model, manifest, settings, computation.precision, folder)
@@ -272,9 +284,10 @@ def _streams(
         in_memory=computation.in_memory,
         augmentation=_augmentation(settings, train),
     )
+    task = train.problem.task(manifest)
     held_out = {prefix: name for prefix, name in _EVALUATED_SPLITS.items() if name in manifest["splits"]}
     return stream, {
-        prefix: _evaluation_stream(Split.of_manifest(folder, manifest, name), replicas, settings.seed)
+        prefix: _evaluation_stream(Split.of_manifest(folder, manifest, name), task, replicas, settings.seed)
         for prefix, name in held_out.items()
     }
 
@@ -282,12 +295,13 @@ def _streams(
 def _augmentation(settings: TrainSettings, split: Split) -> Augmentation | None:
     if not settings.augment:
         return None
-    return Augmentation(settings.augment, seed=settings.seed, image_shape=split.image_shape)
+    return Augmentation(settings.augment, seed=settings.seed, image_shape=split.content_shape)
 
 
-def _evaluation_stream(split: Split, replicas: int, seed: int) -> InputStream:
+def _evaluation_stream(split: Split, task: Task, replicas: int, seed: int) -> InputStream:
+    most = max(1, min(EVALUATION_BATCH_SIZE, EVALUATION_OUTPUTS // math.prod(task.output_shape), split.num_examples))
     # Keras adds up the replicas' shares of the first batch to learn its shape: they must be alike.
-    size = max(1, min(EVALUATION_BATCH_SIZE, split.num_examples) // replicas) * replicas
+    size = max(1, most // replicas) * replicas
     return InputStream(split, global_batch_size=size, seed=seed)
 
 
@@ -296,21 +310,12 @@ def _write_row(folder: Path, summaries: Summaries, row: Mapping[str, float]) -> 
     summaries.write_epoch(row)
 
 
-def _named(facts: Mapping) -> list[dict]:
-    """The mistakes with the labels' names for their numbers."""
-    names = facts["label_names"]
-    return [
-        {"label": names[one["label"]], "predicted": names[one["predicted"]], "confidence": one["confidence"]}
-        for one in facts["mistakes"]
-    ]
-
-
 def _save(model: keras.Model, manifest: Mapping, settings: TrainSettings, precision: str, folder: Path) -> None:
     save_file(named_weights(model), folder / WEIGHTS_NAME)
     # Saved without its optimizer: the file loads in any Keras without this project's classes, and holds no schedule.
     if is_own(settings.model):
         # Not built anew: layers without a name of their own would be called otherwise than those that were trained.
-        trained = untrained_copy(model, tuple(manifest["image"]["shape"]))
+        trained = untrained_copy(model, problem_of_records(manifest).task(manifest).input_shape)
     else:
         trained = build_network(manifest, settings.model, precision)
     trained.set_weights(model.get_weights())
@@ -322,21 +327,22 @@ def named_weights(model: keras.Model) -> dict[str, np.ndarray]:
     return {name: keras.ops.convert_to_numpy(variable) for name, variable in named_variables(model).items()}
 
 
-def _data_facts(manifest: Mapping, requested_dataset: str) -> dict:
+def _data_facts(manifest: Mapping, requested_dataset: str, problem: Problem) -> dict:
+    predictions = problem.task(manifest).predictions_per_example
     return {
         "requested_dataset": requested_dataset,
         "dataset": manifest["source"]["dataset"],
         "dataset_verified": manifest["dataset_verified"],
         "content_digests": {name: split["content_digest"] for name, split in manifest["splits"].items()},
         "records_fingerprint": manifest["fingerprint"],
-        "test_examples": manifest["splits"]["test"]["num_examples"],
+        "test_examples": manifest["splits"]["test"]["num_examples"] * predictions,
     }
 
 
 def _outcome(receipt: hardware.Receipt, history: History, model: keras.Model, stream: InputStream, kept: int) -> dict:
     """What came of a run that finished, and the evidence of all processes that trained it."""
-    rows, examples = history.rows, stream.steps_per_epoch * stream.global_batch_size
-    rate = throughput.examples_per_second(rows, history.compiling(), examples_per_epoch=examples)
+    rows = history.rows
+    rate = throughput.examples_per_second(rows, history.compiling(), examples_per_epoch=stream.predictions_per_epoch)
     # Not this process, where no epoch was left to it: what it saw of its own machine trained nothing.
     last = history.segments[-1]
     return {

@@ -1,4 +1,4 @@
-"""Words: what training says in sentences about figures that are missing, and about mistakes.
+"""Words: what training says in sentences about figures that are missing.
 
 No artefact's identity covers this module: rewording retrains nothing.
 """
@@ -14,11 +14,6 @@ def too_long(step_seconds: float) -> str:
 def too_long_compiling(step_seconds: float) -> str:
     """Why a step was not timed alone, where each epoch compiled."""
     return f"a step took {step_seconds:.1f} s with its compilation, too long to repeat it"
-
-
-def mistake(label: str, predicted: str, confidence: float) -> str:
-    """A wrong answer; ``confidence`` from 0 to 1."""
-    return f"{label} taken for {predicted}, {confidence:.3f}"
 
 
 def not_in_file(name: str) -> str:

@@ -1,4 +1,4 @@
-"""One live line at a terminal: what is being done, how far it is, images/s and the time left.
+"""One live line at a terminal: what is being done, how far it is, how fast and the time left.
 
 Only where stderr is a terminal. Log lines are printed above it: both must go through the same console, or one would
 write into the other.
@@ -45,15 +45,15 @@ class LiveHandler(logging.StreamHandler):
         else:
             self._console.print(Text(self.format(record)), soft_wrap=True)
 
-    def _show(self, what: str, done: int, total: int) -> None:
+    def _show(self, what: str, done: int, total: int, unit: str) -> None:
         what = f"{self.run}: {what}" if self.run else what
         if self._line is None:
             columns = (TextColumn("{task.description}"), BarColumn(), _Rate(), TimeRemainingColumn())
             # What is done leaves no trace: the log says how it went.
             self._line = Progress(*columns, console=self._console, transient=True)
-            self._task = self._line.add_task(what, total=total)
+            self._task = self._line.add_task(what, total=total, unit=unit)
             self._line.start()
-        self._line.update(self._task, description=what, completed=done, total=total)
+        self._line.update(self._task, description=what, completed=done, total=total, unit=unit)
         if done >= total:
             self._end()
 
@@ -66,4 +66,4 @@ class LiveHandler(logging.StreamHandler):
 class _Rate(ProgressColumn):
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
-        return Text(f"{speed:,.0f} images/s" if speed else "")
+        return Text(f"{speed:,.0f} {task.fields['unit']}/s" if speed else "")

@@ -13,14 +13,14 @@ class Visualiser:
         self._is_there = bool(task.set_status_message)
         self._percentage: int | None = None
 
-    def __call__(self, what: str, done: int, total: int) -> None:
+    def __call__(self, what: str, done: int, total: int, unit: str) -> None:
         """Report each whole percent: it is a request to another process."""
         percentage = 100 * done // total
         if not self._is_there or percentage == self._percentage:
             return
         self._percentage = percentage
         try:
-            self._task.set_status_message(f"{what}: {done:,} of {total:,} images")
+            self._task.set_status_message(f"{what}: {done:,} of {total:,} {unit}")
             self._task.set_progress_percentage(percentage)
         except RPCError:
             # Each request would wait for the scheduler again.

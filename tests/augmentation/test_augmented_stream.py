@@ -16,7 +16,7 @@ def split(small_records):
 
 
 def stream(split, setting="", *, size=32, in_memory=True):
-    augmentation = Augmentation(setting, seed=3, image_shape=split.image_shape) if setting else None
+    augmentation = Augmentation(setting, seed=3, image_shape=split.content_shape) if setting else None
     return InputStream(split, global_batch_size=size, seed=3, in_memory=in_memory, augmentation=augmentation)
 
 

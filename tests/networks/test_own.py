@@ -37,8 +37,9 @@ def test_what_a_network_gives_is_found_out(package, function, kind, precision):
     assert networks.kind_of_outputs(MANIFEST, f"my_package.networks:{function}", precision) == kind
 
 
-def test_ours_give_probabilities_and_are_not_built_for_it():
-    assert all(networks.kind_of_outputs({}, name, "float32") == "probabilities" for name in networks.NETWORKS)
+def test_what_ours_give_is_known_and_they_are_not_built_for_it():
+    kinds = {name: networks.kind_of_outputs({}, name, "float32") for name in networks.NETWORKS}
+    assert {name for name, kind in kinds.items() if kind == "logits"} == networks.TEXT_NETWORKS.keys()
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

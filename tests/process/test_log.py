@@ -24,19 +24,19 @@ INTERRUPTED = "\nInterrupted. Finished stages are kept; run again to resume.\n"
 
 def test_progress_is_told_to_a_listener_for_as_long_as_it_listens():
     heard = []
-    progress.tell("epoch 1/1", 1, 2)
+    progress.tell("epoch 1/1", 1, 2, "images")
     with progress.heard_by(lambda *words: heard.append(words)):
-        progress.tell("epoch 1/1", 2, 2)
-    progress.tell("epoch 1/1", 2, 2)
-    assert heard == [("epoch 1/1", 2, 2)]
+        progress.tell("epoch 1/1", 2, 2, "images")
+    progress.tell("epoch 1/1", 2, 2, "images")
+    assert heard == [("epoch 1/1", 2, 2, "images")]
 
 
 def test_no_listener_hears_of_more_than_there_is():
     """Executions of several steps are counted past the end of the last epoch."""
     heard, task = [], WatchedTask(requests=9)
     with progress.heard_by(lambda *words: heard.append(words)), progress.heard_by(Visualiser(task)):
-        progress.tell("epoch 1/1", 130, 128)
-    assert heard == [("epoch 1/1", 128, 128)]
+        progress.tell("epoch 1/1", 130, 128, "images")
+    assert heard == [("epoch 1/1", 128, 128, "images")]
     assert task.percentages == [100]
 
 
@@ -67,7 +67,7 @@ def test_the_visualiser_hears_each_whole_percent_once_and_no_more_once_it_is_gon
     task = WatchedTask(requests=3)
     visualiser = Visualiser(task)
     for done in range(0, 1000, 5):
-        visualiser("epoch 1/1", done, 1000)
+        visualiser("epoch 1/1", done, 1000, "images")
     assert (task.percentages, task.left) == ([0, 1, 2], -1)
 
 

@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from report_runs import RUN, write_origin
@@ -68,10 +67,12 @@ def test_a_new_setting_is_a_parameter_in_mlflow(wider, make_run, tmp_path, monke
 def test_a_new_setting_is_a_hyper_parameter_in_tensorboard(wider, tmp_path):
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
+    from pipeline.problems.problem import Shown
+    from pipeline.problems.units import units_of
     from pipeline.training.summaries import TENSORBOARD_NAME, Summaries
 
     with Summaries(tmp_path) as summaries:
-        summaries.write_run(Wider(**RUN, dropout=0.25).model_dump(), [], np.zeros((0, 1, 1, 3), np.uint8))
+        summaries.write_run(Wider(**RUN, dropout=0.25).model_dump(), Shown({}, {}, {}), units_of("next_token"))
     events = (tmp_path / TENSORBOARD_NAME).glob("events*")
     assert any("dropout" in str(event) for path in events for event in EventFileLoader(str(path)).Load())
 

@@ -6,16 +6,16 @@ import tensorflow as tf
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.augmentation import Augmentation
+from pipeline.problems.augmented import picture_augmented
 from pipeline.runs.metrics import AUGMENTED_NAME
 from pipeline.stream import InputStream, Split
-from pipeline.training.augmented import picture_augmented
 
 
 @pytest.mark.parametrize("in_memory", [True, False], ids=["in_memory", "from_disk"])
 @pytest.mark.parametrize("setting", ["flip, crop:4", "flip, mixup:1"])
 def test_each_row_is_an_example_as_stored_and_as_the_epochs_see_it(small_records, tmp_path, in_memory, setting):
     split = Split.of_manifest(small_records, read_manifest(small_records), "train")
-    augmentation = Augmentation(setting, seed=3, image_shape=split.image_shape)
+    augmentation = Augmentation(setting, seed=3, image_shape=split.content_shape)
     train = InputStream(split, global_batch_size=32, seed=3, in_memory=in_memory, augmentation=augmentation)
     facts = picture_augmented(train, tmp_path)
     assert [one["epoch"] for one in facts] == [*range(8)] * 4

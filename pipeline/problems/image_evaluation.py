@@ -1,4 +1,4 @@
-"""Evaluation: what a trained network gets right and wrong on the test split (… → training → evaluation → report).
+"""Image evaluation: what a trained network gets right and wrong on the test split (image_classification's aid).
 
 Made once, of the predictions that the last epoch's figures come from: one more pass over the labels, one for the images
 that are shown. The figures go to evaluation.json. The most confident mistakes and a few examples of each label go to
@@ -16,9 +16,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from pipeline.networks import LOGITS, PROBABILITIES, as_probabilities, trained_by_logits
+from pipeline.networks.outputs import LOGITS, PROBABILITIES, as_probabilities, trained_by_logits
+from pipeline.problems.problem import Stream
 from pipeline.runs.metrics import EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME
-from pipeline.stream import InputStream
 
 CALIBRATION_BINS = 15
 MAX_MISTAKES = 24
@@ -47,7 +47,7 @@ class Predictions:
         return as_probabilities(self.outputs, self.kind)
 
 
-def predict(model: keras.Model, held_out: InputStream) -> Predictions:
+def predict(model: keras.Model, held_out: Stream) -> Predictions:
     """One pass of a compiled network (uint8 images → logits or probabilities) over a split."""
     outputs = model.predict(held_out.evaluation(), verbose=0).astype(np.float32)
     return Predictions(_labels(held_out), outputs, LOGITS if trained_by_logits(model) else PROBABILITIES)
@@ -62,7 +62,7 @@ def figures_of(model: keras.Model, predictions: Predictions) -> dict[str, float]
 
 def evaluate(
     predictions: Predictions,
-    test: InputStream,
+    test: Stream,
     manifest: Mapping,
     folder: Path,
     augmented: Sequence[Mapping[str, int]] = (),
@@ -201,7 +201,7 @@ def _without(duplicates: Sequence[int], right: np.ndarray) -> dict | None:
     return {"num_examples": len(kept), "accuracy": _share(kept.sum(), len(kept))}
 
 
-def _labels(test: InputStream) -> np.ndarray:
+def _labels(test: Stream) -> np.ndarray:
     """Every label of the split, int32 (examples,)."""
     return np.concatenate([labels for _, labels in test.evaluation().as_numpy_iterator()])
 
@@ -217,9 +217,9 @@ def _first_of_each_label(labels: np.ndarray) -> np.ndarray:
     return np.concatenate([np.flatnonzero(labels == label)[:EXAMPLES_PER_LABEL] for label in range(MAX_EXAMPLE_LABELS)])
 
 
-def _images(test: InputStream, indices: np.ndarray) -> np.ndarray:
+def _images(test: Stream, indices: np.ndarray) -> np.ndarray:
     """The images of the split at these indices, uint8 (indices, height, width, channels); one pass over it."""
-    found = np.empty((len(indices), *test.split.image_shape), np.uint8)
+    found = np.empty((len(indices), *test.split.content_shape), np.uint8)
     start = 0
     for images, _ in test.evaluation().as_numpy_iterator():
         here = (indices >= start) & (indices < start + len(images))

@@ -1,4 +1,4 @@
-"""Augmented: a picture of what augmentation makes of a few examples of train (… → training → augmented → report).
+"""Augmented: a picture of what augmentation makes of a few examples of train (image_classification's aid).
 
 A row for each: as it is stored, then as it is in the first epochs. Mixup mixes an example with the one before it in the
 epoch's order, which differs each time; the picture mixes each with the one above it, by the share that the epoch has.
@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from pipeline.problems.image_evaluation import TILES_PER_ROW, as_sheet, as_tiles
+from pipeline.problems.problem import Stream
 from pipeline.runs.metrics import AUGMENTED_NAME
-from pipeline.stream import InputStream
-from pipeline.training.evaluation import TILES_PER_ROW, as_sheet, as_tiles
 
 MAX_EXAMPLES = 4
 
 
-def picture_augmented(train: InputStream, folder: Path) -> list[dict[str, int]]:
-    """Leave augmented.png in ``folder``, tiles as evaluation.py's.
+def picture_augmented(train: Stream, folder: Path) -> list[dict[str, int]]:
+    """Leave augmented.png in ``folder``, tiles as image_evaluation.py's.
 
     Returns:
         For each tile its ``index`` in the stored order of train, its ``label``, and its ``epoch``, from 1, or 0 for the
@@ -39,7 +39,7 @@ def picture_augmented(train: InputStream, folder: Path) -> list[dict[str, int]]:
     ]
 
 
-def _in_epoch(train: InputStream, images: np.ndarray, places: np.ndarray, epoch: int) -> np.ndarray:
+def _in_epoch(train: Stream, images: np.ndarray, places: np.ndarray, epoch: int) -> np.ndarray:
     places = tf.constant(places)
     found = train.augmentation.images(tf.constant(images), places, epoch)
     if train.augmentation.mixes:

@@ -1,0 +1,42 @@
+"""Character LSTMs: networks for a text, each next token from those before it (… → stream → training → …).
+
+Built with a ``batch_size`` they take one token at a time and remember what came before: the same variables, under the
+same names, write text (problems/writing.py).
+"""
+
+import keras
+
+
+def char_lstm(input_shape: tuple[int], num_labels: int, *, batch_size: int | None = None) -> keras.Model:
+    """One layer of 256: on two cores five times the characters a second of 2 × 512, and a lower loss for it."""
+    return _stack("char_lstm", input_shape, num_labels, embedding=64, units=(256,), batch_size=batch_size)
+
+
+def shakespeare_lstm(input_shape: tuple[int], num_labels: int, *, batch_size: int | None = None) -> keras.Model:
+    """As published (tensorflow/tpu's notebook of Shakespeare's plays): embedding of 512, two layers of 512."""
+    return _stack("shakespeare_lstm", input_shape, num_labels, embedding=512, units=(512, 512), batch_size=batch_size)
+
+
+def _stack(
+    name: str,
+    input_shape: tuple[int],
+    num_labels: int,
+    *,
+    embedding: int,
+    units: tuple[int, ...],
+    batch_size: int | None,
+) -> keras.Model:
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            keras.Input(input_shape, batch_size=batch_size, dtype="uint8"),
+            layers.Embedding(num_labels, embedding, name="embedding"),
+            *(
+                layers.LSTM(size, return_sequences=True, stateful=batch_size is not None, name=f"lstm_{place}")
+                for place, size in enumerate(units, start=1)
+            ),
+            # Logits, which are exact where a probability would round to 0, and float32: bfloat16 has three digits.
+            layers.Dense(num_labels, dtype="float32", name="logits"),
+        ],
+        name=name,
+    )
