@@ -9,11 +9,23 @@ from markupsafe import Markup
 from pipeline.report.drawings.bars import LABEL_LETTERS, draw_calibration, draw_labels
 from pipeline.report.drawings.curves import draw_batch_sizes, draw_curves, draw_history
 from pipeline.report.drawings.drawing import MARKERS, MAX_LINES
+from pipeline.report.drawings.positions import draw_positions
 from pipeline.report.facts.batch_sizes import has_times
 from pipeline.report.facts.reading import is_stand_in
 from pipeline.report.facts.scoreboard import current_runs
 from pipeline.report.facts.series import drawn_runs, have_curves, series_of, spread
-from pipeline.report.wording import alternatives, batches, changes, evaluation, figures, receipt, rows, runs, times
+from pipeline.report.wording import (
+    alternatives,
+    batches,
+    changes,
+    evaluation,
+    figures,
+    receipt,
+    rows,
+    runs,
+    text,
+    times,
+)
 from pipeline.report.wording.definitions import DEFINITIONS
 from pipeline.report.wording.formats import number, percent, plain, plural
 from pipeline.report.wording.lineage import lineage_rows
@@ -26,6 +38,7 @@ _MAX_RUN_PARTS = 24
 _MAX_RUN_DRAWINGS = 8
 _MAX_EVIDENCE = 100
 _MAX_DRAWN_LABELS = 40
+_MAX_POSITIONS = 500
 
 
 def page_facts(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,7 +91,7 @@ def _run_part(run: Mapping[str, Any], pictures: Mapping[str, Sequence[str]], *, 
         "evidence_left_out": _left_out(len(evidence) - _MAX_EVIDENCE, "more line"),
         "epochs": figures.epoch_rows(shown),
         "epochs_left_out": _left_out(len(run["curves"]) - len(shown), "more epoch"),
-        "evaluation": _evaluation_part(run, pictures, with_drawing=with_drawings) if run["evaluation"] else None,
+        "evaluation": _evaluated(run, pictures, with_drawing=with_drawings),
     }
 
 
@@ -95,6 +108,30 @@ def _seconds_part(run: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _evaluated(
+    run: Mapping[str, Any], pictures: Mapping[str, Sequence[str]], *, with_drawing: bool
+) -> dict[str, Any] | None:
+    if not run["evaluation"]:
+        return None
+    part = _text_part if text.is_text(run["evaluation"]) else _evaluation_part
+    return part(run, pictures, with_drawing=with_drawing)
+
+
+def _text_part(run: Mapping[str, Any], pictures: Mapping, *, with_drawing: bool) -> dict[str, Any]:
+    facts = run["evaluation"]
+    alternative = alternatives.of_positions(run)
+    # A sequence of one token has one place.
+    drawn = with_drawing and len(facts["position_loss"]) > 1
+    losses = spread([*enumerate(facts["position_loss"], start=1)], _MAX_POSITIONS)
+    return {
+        "text_rows": text.text_rows(facts),
+        "position_rows": text.position_rows(facts),
+        "positions": Markup(draw_positions(losses, alternative_text=alternative)) if drawn else "",
+        "passages": text.passage_rows(facts),
+        "written": text.written_rows(facts),
+    }
+
+
 def _evaluation_part(
     run: Mapping[str, Any], pictures: Mapping[str, Sequence[str]], *, with_drawing: bool
 ) -> dict[str, Any]:
@@ -103,6 +140,7 @@ def _evaluation_part(
     alternative = alternatives.of_calibration(run)
     drawing = Markup(draw_calibration(facts["calibration"], alternative_text=alternative)) if with_drawing else ""
     return {
+        "text_rows": (),
         "error": error,
         "calibration": drawing,
         "labels": evaluation.label_names(facts),
@@ -119,7 +157,7 @@ def _evaluation_part(
 
 def _records_part(report: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """What the records hold, as the first run that says so saw them: runs of one report share their records."""
-    run = next((run for run in runs if run["evaluation"]), None)
+    run = next((run for run in runs if run["evaluation"] and not text.is_text(run["evaluation"])), None)
     if run is None:
         return None
     facts = run["evaluation"]

@@ -22,6 +22,8 @@ from pipeline.runs.record import FINISHED, Part, RunRecord, names, read_record
 
 EXPERIMENT = "tensorcraft"
 
+# What problems find beyond the figures of each epoch.
+_OF_AN_EVALUATION = ("expected_calibration_error", "bits", "perplexity")
 # The longest a value may be in MLflow's own stores.
 _LONGEST = 500
 _logger = logging.getLogger(__name__)
@@ -81,4 +83,5 @@ def _metrics(folder: Path, record: RunRecord, moment: int) -> Iterator[Metric]:
     yield from (Metric(name, value, moment, last) for name, value in figures.items() if isinstance(value, int | float))
     if (folder / EVALUATION_NAME).exists():
         facts = json.loads((folder / EVALUATION_NAME).read_text(encoding="utf-8"))
-        yield Metric("expected_calibration_error", facts["expected_calibration_error"], moment, last)
+        known = (name for name in _OF_AN_EVALUATION if name in facts)
+        yield from (Metric(name, facts[name], moment, last) for name in known)

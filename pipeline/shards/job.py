@@ -32,7 +32,7 @@ from apache_beam.runners.runner import PipelineRunner, create_runner
 from pipeline import progress
 from pipeline.config import RecordsSettings, closest, refuse
 from pipeline.records.example import frame, serialize
-from pipeline.records.features import IMAGE, KEY, LABEL, content_name, spec_to_json
+from pipeline.records.features import IMAGE, KEY, LABEL, TOKENS, content_name, spec_to_json
 from pipeline.records.fixed import FixedLayout
 from pipeline.shards import words
 from pipeline.shards.findings import Noted, find
@@ -45,6 +45,7 @@ from pipeline.shards.tfds_metadata import write_tfds_metadata
 from pipeline.shards.workers import watching_workers
 from pipeline.sources import CONTENT_DIGESTS, Location, SourceInfo, example_names
 from pipeline.sources.blocks import read_batches
+from pipeline.sources.text_blocks import text_digest
 
 # Examples in one Beam element. Large, because TFDS's files can only be read from their beginning: a block's first
 # example costs reading all before it. Memory does not grow with it, and one block is decoded on all cores.
@@ -295,6 +296,9 @@ def _details(job: Job, source: SourceInfo, summary: Mapping[str, dict]) -> dict:
         for source_split in job.source.num_examples
         for split in job.splits_of(source_split)
     }
+    # Of a text that of the whole: how it is cut into examples says nothing about it.
+    text = {"text": text_digest(source, Path(job.location.artefact))} if TOKENS in job.spec else None
+    digests = text or summary["source_digests"]
     return {
         "source": source.to_json(),
         "feature_spec": spec_to_json(job.spec),
@@ -304,7 +308,7 @@ def _details(job: Job, source: SourceInfo, summary: Mapping[str, dict]) -> dict:
         "findings": summary["findings"],
         "warnings": words.warnings(summary["findings"], job.num_examples().get("test", 0)),
         # Of the source's splits: what was held out of train counts with the rest of it.
-        "dataset_verified": job.is_fixed and summary["source_digests"] == CONTENT_DIGESTS.get(job.source.dataset),
+        "dataset_verified": job.is_fixed and digests == CONTENT_DIGESTS.get(job.source.dataset),
         "files": {
             shard["name"]: {key: shard[key] for key in ("split", "shard_index", "num_records")}
             for shard in job.shards(*job.splits())

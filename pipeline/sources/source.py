@@ -20,7 +20,9 @@ CONTENT_DIGESTS = {
     "cifar10": {
         "train": "d59acf989e068e709ce686cda292672c7b212c08d29d3d3e6d8c3aa99eba6a85",
         "test": "899683d46c3a8c66fd56e1af12202e69fe5a4517be10b0f68e04c78fe585c57c",
-    }
+    },
+    # Of a text: sha256 of its splits in UTF-8, one after the other, which is that of the original file.
+    "tiny_shakespeare": {"text": "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"},
 }
 
 _logger = logging.getLogger(__name__)

@@ -6,6 +6,7 @@ end that fill no example are left out. Neighbours are alike and share context, s
 shards/splits.py divides by place what it divides by a hash where examples have nothing to do with one another.
 """
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from pipeline.errors import DamagedArtefactError
 from pipeline.records.features import TOKENS
+from pipeline.records.vocabulary import Vocabulary
 from pipeline.sources import words
 from pipeline.sources.source import SourceInfo
 from pipeline.sources.text import tokens_path
@@ -39,3 +41,12 @@ def read_examples(
     windows = np.lib.stride_tricks.sliding_window_view(tokens, size)[:: size - 1]
     for first in range(start, stop, _READ_BATCH):
         yield {TOKENS: np.ascontiguousarray(windows[first : min(first + _READ_BATCH, stop)])}
+
+
+def text_digest(info: SourceInfo, artefact: Path) -> str:
+    """Hex sha256 of a text in UTF-8, all its splits one after the other."""
+    vocabulary, digest = Vocabulary(info.label_names), hashlib.sha256()
+    for split in info.num_examples:
+        tokens = np.fromfile(tokens_path(artefact, split), np.uint8)
+        digest.update(tokens.tobytes() if vocabulary.is_bytes else vocabulary.decode(tokens).encode())
+    return digest.hexdigest()

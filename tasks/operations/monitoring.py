@@ -12,6 +12,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
 from pipeline.errors import PipelineError
+from pipeline.problems.units import units_of
 from pipeline.runs.record import RunRecord, names, read_record
 from tasks.dag import from_below
 from tasks.operations.incidents import Outcome
@@ -84,10 +85,15 @@ def write_figures(path: Path, figures: Figures) -> None:
         records.labels(split).set(count)
     # Settings distinguish the runs of a sweep; fingerprints are no labels: every date would begin new time series.
     labels = (*names("setting"), "precision")
-    throughput = gauge("train_images_per_second", "Throughput of training.", labels=labels)
+    throughputs: dict[str, Gauge] = {}
     accuracy = gauge("test_accuracy_ratio", "Accuracy on the test split, from 0 to 1.", labels=labels)
     for run in figures.runs:
         values = [getattr(run, name) for name in labels]
+        many = units_of(run.problem).many
+        throughput = throughputs.get(many) or gauge(
+            f"train_{many}_per_second", "Throughput of training.", labels=labels
+        )
+        throughputs[many] = throughput
         for metric, value in ((throughput, run.examples_per_second), (accuracy, run.val_accuracy)):
             if value is not None:
                 metric.labels(*values).set(value)

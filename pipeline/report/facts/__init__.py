@@ -1,7 +1,7 @@
 """Facts: what is known of runs. No text is made here for anyone to read.
 
 reading.py      a run's folder → its record and metrics, checked field by field
-predictions.py  a run's evaluation, checked
+predictions.py  a run's evaluation, checked;  surprises.py: that of a text
 pictures.py     its sheets of tiles → single images
 scenarios.py    runs that differ in their seed alone → one row, mean and standard deviation
 comparison.py   those rows → which may be compared, and the speed-up of those that may

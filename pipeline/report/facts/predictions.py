@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, model_validator
 
+from pipeline.problems.units import NEXT_TOKEN
+from pipeline.report.facts.surprises import TextEvaluation
 from pipeline.runs.metrics import EVALUATION_NAME
 from pipeline.runs.untrusted import Count, Figure, Untrusted, checked, read_text
 
@@ -93,8 +95,11 @@ class _Evaluation(Untrusted):
         return self
 
 
-def read_evaluation(folder: Path) -> dict[str, Any] | None:
-    """The facts in a run's evaluation.json; None where it has none.
+_SCHEMAS = {NEXT_TOKEN: TextEvaluation}
+
+
+def read_evaluation(folder: Path, problem: str) -> dict[str, Any] | None:
+    """The facts in the evaluation.json of a run of this problem; None where it has none.
 
     Raises:
         DamagedArtefactError: it is not JSON, or a field is missing or not of its type; names file and field.
@@ -102,7 +107,7 @@ def read_evaluation(folder: Path) -> dict[str, Any] | None:
     path = folder / EVALUATION_NAME
     if not path.exists():
         return None
-    return checked(_Evaluation, read_text(path), path).model_dump()
+    return checked(_SCHEMAS.get(problem, _Evaluation), read_text(path), path).model_dump()
 
 
 def worst_confusions(facts: Mapping[str, Any], limit: int) -> Sequence[tuple[int, int, int]]:

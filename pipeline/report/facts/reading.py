@@ -38,12 +38,12 @@ def read_run(folder: Path) -> dict[str, Any]:
         **_origin(folder),
         "resumed": _resumed(run),
         "curves": [] if skipped else read_metrics(folder / METRICS_NAME),
-        "evaluation": None if skipped else read_evaluation(folder),
+        "evaluation": None if skipped else read_evaluation(folder, run["problem"]),
     }
 
 
 def is_stand_in(run: Mapping[str, Any]) -> bool:
-    """Whether generated images took the place of the dataset asked for."""
+    """Whether generated examples took the place of the dataset asked for."""
     return run["dataset"] == "synthetic" and run["requested_dataset"] != "synthetic"
 
 

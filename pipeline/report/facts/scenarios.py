@@ -14,6 +14,9 @@ from typing import Any
 from pipeline.runs import throughput
 from pipeline.runs.record import names
 
+# What comes of a seed, whatever the machine.
+_OF_A_DRAW = ("val_accuracy", "validation_accuracy", "val_loss")
+
 
 def shared_names() -> tuple[str, ...]:
     """What the runs of a scenario have in common."""
@@ -26,8 +29,9 @@ def scenarios(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Returns:
         For each the fields of shared_names; `seeds`, `fingerprints` and `hostnames` of its runs and where they
         `resumed`; `finished_at` and `mismatch` of the first; and `{"mean", "deviation"}` of `train_seconds`,
-        `examples_per_second`, `val_accuracy`, `validation_accuracy`, and of `epoch_seconds` and `step_seconds`, which
-        leave compiling epochs out. The deviation is the sample standard deviation, None for a single run.
+        `examples_per_second`, `val_accuracy`, `validation_accuracy`, `val_loss`, and of `epoch_seconds` and
+        `step_seconds`, which leave compiling epochs out. The deviation is the sample standard deviation, None for a
+        single run.
     """
     shared = shared_names()
     return [_scenario(group, shared) for group in grouped(runs, shared)]
@@ -51,7 +55,7 @@ def _scenario(runs: Sequence[Mapping[str, Any]], shared: Sequence[str]) -> dict[
         **{f"{name}s": [run[name] for run in in_order] for name in ("seed", "fingerprint", "hostname")},
         "resumed": [one for run in runs for one in run["resumed"]],
         **{name: mean_and_deviation([run[name] for run in runs]) for name in ("train_seconds", "examples_per_second")},
-        **{name: mean_and_deviation([run[name] for run in once]) for name in ("val_accuracy", "validation_accuracy")},
+        **{name: mean_and_deviation([run[name] for run in once]) for name in _OF_A_DRAW},
         "epoch_seconds": mean_and_deviation([_epoch_seconds(run) for run in runs]),
         "step_seconds": mean_and_deviation([_step_seconds(run) for run in runs]),
     }

@@ -81,9 +81,9 @@ def _exports(asked: Sequence[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any]:
 
 
 def _pictures(asked: Sequence[tuple[Path, Mapping[str, Any]]], runs: Sequence[Mapping[str, Any]]) -> dict[int, Any]:
-    evaluated = [(folder, run) for folder, run in asked if run["evaluation"]][:MAX_PICTURED_RUNS]
+    pictured = [(folder, run) for folder, run in asked if "tiles" in (run["evaluation"] or {})][:MAX_PICTURED_RUNS]
     found = {}
-    for folder, run in evaluated:
+    for folder, run in pictured:
         try:
             found[runs.index(run)] = read_pictures(folder, run["evaluation"])
         except DamagedArtefactError as error:

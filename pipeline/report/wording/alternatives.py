@@ -6,6 +6,7 @@ from typing import Any
 from pipeline.report.wording.changes import group_name
 from pipeline.report.wording.formats import number, percent, plain
 from pipeline.report.wording.runs import run_name
+from pipeline.report.wording.text import position_rows
 
 
 def of_calibration(run: Mapping[str, Any]) -> str:
@@ -15,6 +16,12 @@ def of_calibration(run: Mapping[str, Any]) -> str:
     ends = "; ".join(f"confidence {percent(one['confidence'])}: right {percent(one['accuracy'])}" for one in bins)
     of_what = f"{run_name(run, [])} over {number(facts['num_examples'])} images"
     return f"Calibration of {of_what}, expected error {percent(facts['expected_calibration_error'])}. {ends}."
+
+
+def of_positions(run: Mapping[str, Any]) -> str:
+    """The drawing of the loss by place in a sequence."""
+    ends = "; ".join(f"place {place}: {loss}" for place, loss in position_rows(run["evaluation"]))
+    return f"Loss by place in the sequence, {run_name(run, [])}, in nats. {ends}."
 
 
 def of_labels(counts: Mapping[str, Mapping[str, int]]) -> str:
@@ -33,7 +40,7 @@ def of_history(groups: Sequence[Mapping[str, Any]]) -> str:
         f"to {percent(group['points'][-1]['val_accuracy'])}"
         for group in groups
     )
-    return f"Test accuracy and images per second of every run reported here, by date. {ends}."
+    return f"Test accuracy and throughput of every run reported here, by date. {ends}."
 
 
 def of_batches(name: str, lines: Sequence[tuple[str, Sequence[Sequence[str]]]]) -> str:

@@ -8,10 +8,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN
 from pipeline.report.facts.reading import is_stand_in
 from pipeline.report.facts.scoreboard import current_runs
 from pipeline.report.wording.evaluation import class_rows, confusion_lines
 from pipeline.report.wording.formats import dataset_name, number, percent, plain, plural
+from pipeline.report.wording.text import is_text, text_rows
 from pipeline.runs.record import FINISHED
 
 # The Hub's own steps: below so many examples, so called.
@@ -31,19 +33,23 @@ def carded_run(report: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return next((run for run in current_runs(report) if run["status"] == FINISHED), None)
 
 
+# As the Hub names what is learned.
+_TASKS = {IMAGE_CLASSIFICATION: "image-classification", NEXT_TOKEN: "text-generation"}
+
+
 def model_front_matter(run: Mapping[str, Any]) -> str:
     """The model card's data, with the result as the Hub lists it."""
-    dataset = plain(run["dataset"])
+    dataset, task = plain(run["dataset"]), _TASKS.get(run["problem"], "other")
     result = {
-        "task": {"type": "image-classification"},
+        "task": {"type": task},
         "dataset": {"type": dataset, "name": dataset_name(run["dataset"]), "split": "test"},
         "metrics": [{"type": "accuracy", "value": run["val_accuracy"], "verified": False}],
     }
     return _front_matter(
         {
             "library_name": "keras",
-            "pipeline_tag": "image-classification",
-            "tags": ["image-classification", "keras", plain(run["model"]), plain(run["recipe"])],
+            "pipeline_tag": task,
+            "tags": [task, "keras", plain(run["model"]), plain(run["recipe"])],
             "datasets": [] if is_stand_in(run) else [dataset],
             "metrics": ["accuracy"],
             "model-index": [{"name": plain(run["model"]), "results": [result]}],
@@ -53,24 +59,37 @@ def model_front_matter(run: Mapping[str, Any]) -> str:
 
 def dataset_front_matter(run: Mapping[str, Any]) -> str:
     """The dataset card's data: features, splits and size."""
-    facts = run["evaluation"]
-    counts = {plain(split): sum(labels.values()) for split, labels in facts["label_counts"].items()}
-    names = {str(place): plain(name) for place, name in enumerate(facts["label_names"])}
+    facts, task = run["evaluation"], _TASKS.get(run["problem"], "other")
+    counts = {plain(split): count for split, count in _counts(facts).items()}
     total = sum(counts.values())
     return _front_matter(
         {
             "pretty_name": dataset_name(run["dataset"]),
-            "task_categories": ["image-classification"],
+            "task_categories": [task],
             "size_categories": [next((name for limit, name in _SIZES if total < limit), _LARGEST)],
             "dataset_info": {
-                "features": [
-                    {"name": "image", "dtype": "image"},
-                    {"name": "label", "dtype": {"class_label": {"names": names}}},
-                ],
+                "features": _features(facts),
                 "splits": [{"name": split, "num_examples": count} for split, count in counts.items()],
             },
         }
     )
+
+
+def _counts(facts: Mapping[str, Any]) -> dict[str, int]:
+    """Split → examples, of a text → characters that are predicted."""
+    if is_text(facts):
+        return dict(facts["characters"])
+    return {split: sum(labels.values()) for split, labels in facts.get("label_counts", {}).items()}
+
+
+def _features(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    if is_text(facts):
+        return [{"name": "tokens", "sequence": "uint8"}]
+    names = {str(place): plain(name) for place, name in enumerate(facts["label_names"])}
+    return [
+        {"name": "image", "dtype": "image"},
+        {"name": "label", "dtype": {"class_label": {"names": names}}},
+    ]
 
 
 def card_facts(run: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,13 +108,13 @@ def card_facts(run: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, A
         "error": percent(facts.get("expected_calibration_error")),
         "epochs": plural(run["epochs"], "epoch"),
         "labels": [plain(name) for name in facts.get("label_names", ())],
-        "counts": [
-            (plain(split), number(sum(labels.values()))) for split, labels in facts.get("label_counts", {}).items()
-        ],
+        "counts": [(plain(split), number(count)) for split, count in _counts(facts).items()],
+        "text_rows": text_rows(facts) if is_text(facts) else [],
+        "is_text": run["problem"] == NEXT_TOKEN,
         "digests": [(plain(split), plain(digest)) for split, digest in (run["content_digests"] or {}).items()],
         "records": plain(records["artefact"]) if records else "",
-        "classes": class_rows(facts) if facts else [],
-        "confusions": confusion_lines(facts)[:_MOST_CONFUSIONS] if facts else [],
+        "classes": class_rows(facts) if "classes" in facts else [],
+        "confusions": confusion_lines(facts)[:_MOST_CONFUSIONS] if "classes" in facts else [],
     }
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pipeline.problems.units import units_of
 from pipeline.report.facts.changes import judge_change
 from pipeline.report.wording.devices import device_note
 from pipeline.report.wording.formats import moment, number, percent, plain, plural, points, signed
@@ -19,7 +20,7 @@ def _change_sentence(change: Mapping[str, Any]) -> str:
     return (
         f"Compared with the last comparable run ({moment(change['since'])}): "
         f"test accuracy {points(accuracy['change'])}, {change_verdict(accuracy)}; "
-        f"images/s {signed(rate['change'])}, {change_verdict(rate)}."
+        f"{units_of(change['problem']).rate} {signed(rate['change'])}, {change_verdict(rate)}."
     )
 
 
@@ -40,11 +41,11 @@ def change_verdict(figure: Mapping[str, float | None]) -> str:
 def change_rows(changes: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """The changes since the last comparable runs: (group, figure, before, now, change, verdict)."""
     return [
-        row
+        (group_name(change), what, *_compared(change[figure], show, show_change))
         for change in changes
-        for row in (
-            (group_name(change), "test accuracy", *_compared(change["val_accuracy"], percent, points)),
-            (group_name(change), "images/s", *_compared(change["examples_per_second"], number, signed)),
+        for what, figure, show, show_change in (
+            ("test accuracy", "val_accuracy", percent, points),
+            (units_of(change["problem"]).rate, "examples_per_second", number, signed),
         )
     ]
 

@@ -39,7 +39,11 @@ DEFINITIONS = (
      "as fast, by the receipt's probe, to within the noise."),
     ("Comparable runs", "share dataset content, all settings that decide what is measured, and the hardware: device, "
      "replicas, granted cores and memory."),
-    ("Loss", "what training minimises, averaged over images; lower is better."),
+    ("Loss", "what training minimises, averaged over images; lower is better. Of a text the test loss is in nats a "
+     "character, −ln of the probability given to the character that came; bits a character are that over ln 2, "
+     "perplexity is its exponential."),
+    ("Temperature", "what the logits are divided by before the network draws a character that it writes: below 1 the "
+     "likely ones become likelier."),
     ("Batch", "images per optimizer step, over all replicas together (global_batch_size)."),
     ("Fingerprint", "hash of everything a run was made from; the scoreboard shows its first eight digits."),
 )  # fmt: skip

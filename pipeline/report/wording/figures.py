@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.report.wording.formats import NO_FIGURE, megabytes, moment, number, percent, plain, plural
+from pipeline.problems.units import NEXT_TOKEN, units_of
+from pipeline.report.wording.formats import NO_FIGURE, capitalised, megabytes, moment, number, percent, plain, plural
 from pipeline.report.wording.runs import network_and_recipe
+from pipeline.report.wording.text import bits, loss, perplexity
 
 EPOCH_HEADINGS = (
     "epoch",
@@ -14,7 +16,7 @@ EPOCH_HEADINGS = (
     "test loss",
     "training, s",
     "evaluation, s",
-    "images/s",
+    "per second",
     "learning rate",
 )
 EXPORT_HEADINGS = ("form", "size", "accuracy", "agrees with Keras")
@@ -24,20 +26,30 @@ def tiles(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The few figures one looks for first: (what, figure with its unit)."""
     validation = run.get("validation_accuracy")
     return [
+        *_loss_tiles(run),
         ("Test accuracy", percent(run["val_accuracy"], 2)),
         *([("Validation accuracy", percent(validation, 2))] if validation is not None else []),
         ("Training time", f"{number(run['train_seconds'], 1)} s"),
-        ("Images/s", number(run["examples_per_second"])),
+        (capitalised(units_of(run["problem"]).rate), number(run["examples_per_second"])),
         ("First epoch", f"{number(run['first_epoch_seconds'], 1)} s"),
     ]
 
 
+def _loss_tiles(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Of a text the loss is what one looks for, in the units that people publish."""
+    if run["problem"] != NEXT_TOKEN:
+        return []
+    one, nats = units_of(run["problem"]).one, run["val_loss"]
+    return [("Test loss", loss(nats)), (f"Bits a {one}", bits(nats)), ("Perplexity", perplexity(nats))]
+
+
 def circumstances(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The rest of what one would need to repeat a run: (what, value)."""
+    batch = f"{number(run['global_batch_size'])} {units_of(run['problem']).examples}"
     return [
         ("Model / recipe", network_and_recipe(run)),
         *_beyond_ours(run),
-        ("Global batch", f"{number(run['global_batch_size'])} images over {plural(run['num_replicas'], 'replica')}"),
+        ("Global batch", f"{batch} over {plural(run['num_replicas'], 'replica')}"),
         ("Seed", plain(run["seed"])),
         *_choices(run),
         ("Test loss", number(run["val_loss"], 4)),

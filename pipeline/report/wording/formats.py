@@ -13,7 +13,7 @@ from typing import Any
 NO_FIGURE = "–"
 
 _LONGEST = 80
-_DATASET_NAMES = {"cifar10": "CIFAR-10"}
+_DATASET_NAMES = {"cifar10": "CIFAR-10", "tiny_shakespeare": "Tiny Shakespeare"}
 
 
 def number(value: float | None, decimals: int = 0) -> str:
@@ -57,6 +57,11 @@ def points(fraction: float | None) -> str:
 def megabytes(size: int | None) -> str:
     """A number of bytes in millions of them."""
     return NO_FIGURE if size is None else f"{number(size / 1e6)} MB"
+
+
+def capitalised(text: str) -> str:
+    """The text as a sentence begins."""
+    return text[:1].upper() + text[1:]
 
 
 def plural(count: int, noun: str) -> str:

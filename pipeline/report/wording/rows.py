@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN, units_of
 from pipeline.report.facts.reading import is_stand_in
 from pipeline.report.wording.devices import device_note, device_verified
 from pipeline.report.wording.formats import (
@@ -76,9 +77,9 @@ def scenario_row(scenario: Mapping[str, Any], current: Sequence[str]) -> Row:
         global_batch_size=number(run["global_batch_size"]),
         epochs=number(run["epochs"]),
         train_seconds=mean_number(run["train_seconds"], 2),
-        examples_per_second=mean_number(run["examples_per_second"]),
+        examples_per_second=_rate(run),
         val_accuracy=mean_percent(run["val_accuracy"], 2),
-        validation_accuracy=_validation_accuracy(run),
+        validation_accuracy=", ".join(filter(None, [_loss(run), _validation_accuracy(run)])),
         speedup=_speedup(run["speedup"]),
     )
 
@@ -101,6 +102,19 @@ def published_row(row: Mapping[str, Any]) -> Row:
         val_accuracy=percent(row["val_accuracy"], 2),
         speedup="published elsewhere",
     )
+
+
+def _rate(scenario: Mapping[str, Any]) -> str:
+    """What a row of images counts stands above its column."""
+    rate = mean_number(scenario["examples_per_second"])
+    unit = "" if scenario["problem"] == IMAGE_CLASSIFICATION else f" {units_of(scenario['problem']).many}"
+    return rate if rate == NO_FIGURE else f"{rate}{unit}"
+
+
+def _loss(scenario: Mapping[str, Any]) -> str:
+    """Of a text its loss is what one looks for."""
+    is_text = scenario["problem"] == NEXT_TOKEN and scenario["val_loss"]["mean"] is not None
+    return f"{mean_number(scenario['val_loss'], 3)} nats" if is_text else ""
 
 
 def _validation_accuracy(scenario: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipeline.problems.units import units_of
 from pipeline.report.facts.reading import is_fallback, is_stand_in
 from pipeline.report.facts.scoreboard import current_runs
 from pipeline.report.wording.formats import dataset_name, number, percent, plain, sentence
@@ -32,12 +33,13 @@ def _data_warnings(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     used, asked = dataset_name(run["dataset"]), dataset_name(run["requested_dataset"])
     found = []
     if is_stand_in(run):
-        reason = f"Generated images were used instead of {asked}: these figures say nothing about {asked}."
+        generated = f"Generated {units_of(run['problem']).many} were used instead of {asked}"
+        reason = f"{generated}: these figures say nothing about {asked}."
         found.append((f"Stand-in data, not {asked}", reason))
     elif run["dataset"] != run["requested_dataset"]:
         found.append(("Not the requested data", f"{asked} was requested, {used} was used."))
     if not run["dataset_verified"]:
-        found.append(("Data not verified", "No measurement shows which images these are."))
+        found.append(("Data not verified", f"No measurement shows which {units_of(run['problem']).many} these are."))
     return found + _findings(run["evaluation"] or {})
 
 
