@@ -85,8 +85,8 @@ clean-stale: setup ## remove artefacts the present settings do not reach (DRY=1 
 report-diff: setup ## what differs between two runs (A=<name or fingerprint> B=<another>)
 	@$(BIN)/python -m tasks.commands.report_diff "$(A)" "$(B)" $(ARGS)
 
-predict: setup ## labels and probabilities for a folder of images (MODEL=<run> IMAGES=<folder> OUTPUT=predictions)
-	@$(BIN)/python -m tasks.commands.predict "$(MODEL)" "$(IMAGES)" --output "$(or $(OUTPUT),predictions)" $(ARGS)
+predict: setup ## labels of a folder of images, or nats of texts (MODEL=<run> IMAGES=<folder> or TEXTS=<folder> OUTPUT=predictions)
+	@$(BIN)/python -m tasks.commands.predict "$(MODEL)" "$(or $(IMAGES),$(TEXTS))" --output "$(or $(OUTPUT),predictions)" $(ARGS)
 
 export: setup-dev ## the run as SavedModel and LiteRT, each compared with Keras (ARGS as for pipeline)
 	@$(BIN)/python -m tasks Export $(ARGS)

@@ -6,6 +6,9 @@ from pathlib import Path
 from pipeline.artefacts import layout
 from pipeline.config import ExportSettings
 from pipeline.errors import SettingsError
+from pipeline.problems import words
+from pipeline.problems.find import problem_of
+from pipeline.problems.units import IMAGE_CLASSIFICATION
 from tasks.process import console
 from tasks.records import Records
 from tasks.settings import IntSetting, time_limit_setting
@@ -39,6 +42,12 @@ class Export(Stage):
     def label(self) -> str:
         """The network."""
         return self.requires().label()
+
+    def check(self) -> None:
+        """That the run is one of those that can be served as images are."""
+        if (source := Records().source()) and (problem := problem_of(source.features)).name != IMAGE_CLASSIFICATION:
+            raise SettingsError(words.not_made_for("Export", problem.name))
+        super().check()
 
     def bytes_needed(self) -> int:
         """Measured on the baseline CNN: 3.4 MB."""

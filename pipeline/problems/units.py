@@ -7,20 +7,24 @@ IMAGE_CLASSIFICATION, NEXT_TOKEN = "image_classification", "next_token"
 
 @dataclass(frozen=True)
 class Units:
-    """``one`` and ``many`` of what is predicted; ``rate``, how many a second; ``example``: what a batch is made of."""
+    """``one`` and ``many`` of what is predicted; ``rate``, how many a second.
+
+    ``examples``: what a batch is made of; ``files``: what holds them where anyone's are predicted.
+    """
 
     one: str
     many: str
     rate: str
     examples: str
+    files: str
 
 
 _UNITS = {
-    IMAGE_CLASSIFICATION: Units("image", "images", "images/s", "images"),
-    NEXT_TOKEN: Units("character", "characters", "characters/s", "sequences"),
+    IMAGE_CLASSIFICATION: Units("image", "images", "images/s", "images", "images"),
+    NEXT_TOKEN: Units("character", "characters", "characters/s", "sequences", "texts"),
 }
 
 
 def units_of(problem: str) -> Units:
     """The units of a problem by its name; of one that is not known, a record's of another version, neutral ones."""
-    return _UNITS.get(problem, Units("example", "examples", "examples/s", "examples"))
+    return _UNITS.get(problem, Units("example", "examples", "examples/s", "examples", "files"))

@@ -17,7 +17,10 @@ def mistake(label: str, predicted: str, confidence: float) -> str:
 
 def not_made_for(command: str, problem: str) -> str:
     """That a command does not take runs of a problem."""
-    return f"{command}: expected a run that classifies images, got one of the problem {problem}"
+    return (
+        f"{command}: expected a run that classifies images, got one of the problem {problem}. The forms it writes take "
+        "pixels; model.keras, in the run's folder, takes the tokens of a text in any Keras."
+    )
 
 
 def as_code(text: str) -> str:

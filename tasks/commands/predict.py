@@ -1,4 +1,4 @@
-"""``make predict MODEL=… IMAGES=…``: a run's labels and probabilities for a folder of images."""
+"""``make predict MODEL=… IMAGES=…``: what a run says of a folder of images, or ``TEXTS=…`` of texts."""
 
 import argparse
 import contextlib
@@ -8,6 +8,7 @@ from pathlib import Path
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.problems.units import NEXT_TOKEN, units_of
 from tasks.commands import command
 from tasks.process import console
 from tasks.records import Records
@@ -21,11 +22,12 @@ def parser() -> argparse.ArgumentParser:
     """The command's own arguments, which ``make`` passes on though nobody named them."""
     own = command.parser(
         "predict",
-        "Labels and probabilities for each image below a folder, as Parquet and CSV.",
-        usage='make predict MODEL=<run> IMAGES=<folder> [OUTPUT=<folder>] [ARGS="--Records-runner ..."]',
+        "Labels and probabilities for each image below a folder, or nats a character of texts, as Parquet and CSV.",
+        usage='make predict MODEL=<run> IMAGES=<folder>|TEXTS=<path> [OUTPUT=<folder>] [ARGS="--Records-runner ..."]',
     )
     own.add_argument("model", type=command.named(f"{command.A_RUN},"), help=command.A_RUN)
-    own.add_argument("images", type=command.named("the folder of images"), help="the folder of images")
+    what = "the folder of images, or of texts"
+    own.add_argument("files", type=command.named(what), help=what)
     own.add_argument("--output", default="predictions", help="the folder of the result (predictions)")
     return own
 
@@ -33,29 +35,31 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Predict, and say where the result is."""
     run = command.run_folder("MODEL", arguments.model)
-    images, output = Path(arguments.images).expanduser(), Path(arguments.output).expanduser()
-    if not images.is_dir():
-        raise SettingsError(f"IMAGES: expected a folder of images, got {arguments.images!r}")
+    files, output = Path(arguments.files).expanduser(), Path(arguments.output).expanduser()
     from pipeline.runs.metrics import MODEL_NAME
     from pipeline.runs.record import read_record
 
     record, records = read_record(run), next(stage for stage in stages if isinstance(stage, Records))
+    units = units_of(record.problem)
+    if not (files.is_dir() or (files.is_file() and record.problem == NEXT_TOKEN)):
+        raise SettingsError(f"{units.files.upper()}: expected a folder of {units.files}, got {arguments.files!r}")
     if not (run / MODEL_NAME).is_file():
         raise SettingsError(f"MODEL: {run} holds no {MODEL_NAME}: its status is {record.status!r}")
     manifest = _records_of(record.records_fingerprint)
     with console.quiet_imports():
-        from pipeline.predict import predict
+        from pipeline.predict.job import predict
     found = predict(
         run,
-        images,
+        files,
         output,
-        resize=manifest["image"]["resize"],
+        problem=record.problem,
+        resize=manifest.get("image", {}).get("resize", ""),
         label_names=manifest["label_names"],
         settings=records.settings,
     )
     if found["errors"]:
-        _logger.warning("%d of %d images could not be decoded: see column error", found["errors"], found["images"])
-    print(f"{found['images']:,} images: {output / 'predictions.parquet'}, {output / 'predictions.csv'}")
+        _logger.warning("%d of %d %s could not be used: see column error", found["errors"], found["files"], units.files)
+    print(f"{found['files']:,} {units.files}: {output / 'predictions.parquet'}, {output / 'predictions.csv'}")
     return 0
 
 
@@ -71,7 +75,7 @@ def _records_of(fingerprint: str) -> dict:
             if (manifest := read_manifest(folder))["fingerprint"] == fingerprint:
                 return manifest
     raise SettingsError(
-        f"MODEL: the records {fingerprint[:12]} it was trained on, which say how its images were made, are not in "
+        f"MODEL: the records {fingerprint[:12]} it was trained on, which say how its examples were made, are not in "
         f"{place}. Rebuild them with the settings of that run (make pipeline)."
     )
 

@@ -11,7 +11,7 @@ from report_runs import write_run
 
 from pipeline.config import RecordsSettings
 from pipeline.errors import SettingsError
-from pipeline.predict import predict
+from pipeline.predict.job import predict
 
 LABELS = ("dark", "light")
 
@@ -53,9 +53,9 @@ def predictions(run, images, folder, **settings):
 
 
 def test_each_image_has_its_label_and_probabilities_in_order_of_its_path(run, images, tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.predict._BLOCK_IMAGES", 40)
+    monkeypatch.setattr("pipeline.predict.job._BLOCK_FILES", 40)
     found, rows = predictions(run, images, tmp_path / "out")
-    assert found == {"images": 152, "errors": 1}
+    assert found == {"files": 152, "errors": 1}
     assert [row["path"] for row in rows] == sorted(row["path"] for row in rows)
     for row in rows:
         if row["path"] == "notes.txt":
@@ -78,7 +78,7 @@ def test_the_csv_file_holds_the_same_and_nothing_is_left_behind(run, images, tmp
 
 def test_threads_and_blocks_change_nothing(run, images, tmp_path, monkeypatch):
     _, rows = predictions(run, images, tmp_path / "a")
-    monkeypatch.setattr("pipeline.predict._BLOCK_IMAGES", 7)
+    monkeypatch.setattr("pipeline.predict.job._BLOCK_FILES", 7)
     threads = "--direct_running_mode=multi_threading --direct_num_workers=2"
     _, again = predictions(run, images, tmp_path / "b", runner_options=threads)
     assert [(row["path"], row["label"]) for row in again] == [(row["path"], row["label"]) for row in rows]

@@ -1,0 +1,65 @@
+"""Images: labels and probabilities of image files (predict's rows of a run that classifies images)."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.predict.plan import Job
+from pipeline.records.form import ImageForm
+from pipeline.runs.trained import load_trained
+from pipeline.sources.file_blocks import pixels_of
+from pipeline.sources.pictures import UndecodableError, inspect, made_plain
+
+_BATCH = 64
+
+
+def rows_of(paths: Sequence[str], job: Job) -> Iterator[pa.RecordBatch]:
+    """Rows of so many files, a batch at a time."""
+    network = _network(job.run, job.resize)
+    for first in range(0, len(paths), _BATCH):
+        batch = paths[first : first + _BATCH]
+        contents, errors = zip(*(_content(Path(job.files) / path) for path in batch), strict=True)
+        usable = [row for row, content in enumerate(contents) if content is not None]
+        probabilities = np.full((len(batch), len(job.label_names)), np.nan, np.float32)
+        if usable:
+            probabilities[usable] = network([contents[row] for row in usable])
+        best = np.nan_to_num(probabilities, nan=-1).argmax(axis=1)
+        known = [error is None for error in errors]
+        columns = {
+            "path": pa.array(batch, pa.string()),
+            "label": pa.array(
+                [job.label_names[at] if ok else None for at, ok in zip(best, known, strict=True)], pa.string()
+            ),
+            "probability": _floats(probabilities[np.arange(len(batch)), best], known),
+            "error": pa.array(errors, pa.string()),
+        }
+        for number, name in enumerate(job.label_names):
+            columns[f"probability of {name}"] = _floats(probabilities[:, number], known)
+        yield pa.RecordBatch.from_pydict(columns)
+
+
+def _floats(values: np.ndarray, known: Sequence[bool]) -> pa.Array:
+    return pa.array(values, pa.float32(), mask=~np.array(known))
+
+
+def _content(path: Path) -> tuple[bytes | None, str | None]:
+    """A file's bytes as TensorFlow can decode them, or why there are none."""
+    try:
+        content = path.read_bytes()
+        return (content if inspect(content).plain else made_plain(content)), None
+    except UndecodableError as error:
+        return None, str(error)
+    except OSError as error:
+        return None, f"cannot be read: {error.strerror}"
+
+
+@cache
+def _network(run: str, resize: str) -> Callable[[list[bytes]], np.ndarray]:
+    """A function from encoded images to probabilities float32 (images, labels); loaded once in a process."""
+    trained = load_trained(Path(run))
+    _, height, _, channels = trained.model.input_shape
+    form = ImageForm(height, resize, "image")
+    return lambda contents: trained.probabilities(pixels_of(contents, form, channels))

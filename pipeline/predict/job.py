@@ -1,0 +1,122 @@
+"""Predict: the Beam job: a block of files is read and predicted on one worker, which leaves a part of the result.
+
+The parts are then joined in the order of their paths. However many files there are, each worker holds a batch of them.
+What cannot be used has a row with the reason instead of figures.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+
+import apache_beam as beam
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from pipeline.config import RecordsSettings, refuse
+from pipeline.predict import images, texts
+from pipeline.predict.plan import Job
+from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN, units_of
+from pipeline.shards.job import make_options, make_runner
+from pipeline.shards.workers import watching_workers
+from pipeline.sources.listing import stamps
+
+PARQUET_NAME, CSV_NAME = "predictions.parquet", "predictions.csv"
+_BLOCK_FILES = 512
+# What a run's problem makes of files.
+_ROWS = {IMAGE_CLASSIFICATION: images.rows_of, NEXT_TOKEN: texts.rows_of}
+
+
+def predict(
+    run: Path,
+    path: Path,
+    folder: Path,
+    *,
+    label_names: Sequence[str],
+    settings: RecordsSettings,
+    problem: str = IMAGE_CLASSIFICATION,
+    resize: str = "crop",
+) -> dict[str, int]:
+    """Predict a file, or every one below a folder; leaves predictions.parquet and predictions.csv.
+
+    Args:
+        run: the folder of a run.
+        path: the file or folder; hidden files are left out, all others are taken for images, or texts.
+        folder: where the predictions go; the files there are replaced once all is done.
+        label_names: in the order of the probabilities.
+        settings: Beam's runner and its flags.
+        problem: the run's.
+        resize: crop, pad or stretch, as the records were made that the network was trained on.
+
+    Returns:
+        ``files``, how many there are, and ``errors``, how many of them could not be used.
+
+    Raises:
+        SettingsError: there is no file; Beam knows no such runner or flag.
+    """
+    files, paths = (path, sorted(stamps(path))) if path.is_dir() else (path.parent, [path.name])
+    if not paths:
+        refuse("predict", "path", f"a folder of {units_of(problem).files}", str(path), " It holds no file.")
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = folder / f".parts-{os.getpid()}"
+    parts.mkdir()
+    try:
+        listing = parts / "paths.json"
+        listing.write_text(json.dumps(paths), encoding="utf-8")
+        job = Job(str(run), problem, resize, tuple(label_names), str(files), str(listing), str(parts))
+        runner = make_runner(settings)
+        blocks = list(range(0, len(paths), _BLOCK_FILES))
+        with watching_workers(), beam.Pipeline(runner=runner, options=make_options(settings, runner)) as pipeline:
+            (
+                pipeline
+                | "Plan blocks" >> beam.Create(blocks)  # place of the first file
+                | "Spread blocks" >> beam.Reshuffle()  # place of the first file
+                | "Predict blocks" >> beam.Map(predict_block, job)  # place of the first file
+            )
+        return _join([_part(job, start) for start in blocks], folder)
+    finally:
+        for path in parts.iterdir():
+            path.unlink()
+        parts.rmdir()
+
+
+def predict_block(start: int, job: Job) -> int:
+    """Predict a block of files and leave its part of the result, whole or not at all."""
+    paths = _paths(job.paths)[start : start + _BLOCK_FILES]
+    table = pa.Table.from_batches(list(_ROWS[job.problem](paths, job)))
+    part = _part(job, start)
+    temporary = part.with_suffix(f".{os.getpid()}")
+    pyarrow.parquet.write_table(table, temporary)
+    os.replace(temporary, part)
+    return start
+
+
+@cache
+def _paths(listing: str) -> list[str]:
+    return json.loads(Path(listing).read_text(encoding="utf-8"))
+
+
+def _part(job: Job, start: int) -> Path:
+    return Path(job.parts) / f"{start:012d}.parquet"
+
+
+def _join(parts: Iterable[Path], folder: Path) -> dict[str, int]:
+    """One Parquet and one CSV file of all parts; each takes its place when it is whole."""
+    counts = {"files": 0, "errors": 0}
+    temporary = {name: folder / f".{name}.{os.getpid()}" for name in (PARQUET_NAME, CSV_NAME)}
+    schema = pyarrow.parquet.read_schema(next(iter(parts)))
+    with (
+        pyarrow.parquet.ParquetWriter(temporary[PARQUET_NAME], schema) as parquet,
+        pyarrow.csv.CSVWriter(temporary[CSV_NAME], schema) as csv,
+    ):
+        for part in parts:
+            table = pyarrow.parquet.read_table(part)
+            parquet.write_table(table)
+            csv.write_table(table)
+            counts["files"] += len(table)
+            counts["errors"] += len(table) - table["error"].null_count
+    for name, path in temporary.items():
+        os.replace(path, folder / name)
+    return counts

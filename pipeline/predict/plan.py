@@ -1,0 +1,21 @@
+"""Plan: what every step of the job needs to know (predict's aid)."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every step needs to know; small, and plain data.
+
+    ``run`` is the folder of a run and ``problem`` its problem; ``resize`` how images reach its network's size;
+    ``label_names`` its labels or vocabulary; ``files`` the folder of the files; ``paths`` a JSON file that lists them;
+    ``parts`` a folder that workers share.
+    """
+
+    run: str
+    problem: str
+    resize: str
+    label_names: tuple[str, ...]
+    files: str
+    paths: str
+    parts: str

@@ -1,0 +1,208 @@
+"""A text, trained on: what the stream gives, which figures there are, what is written, and what is refused."""
+
+import json
+import math
+
+import keras
+import numpy as np
+import pytest
+from text_records import LENGTH, LINE, write_text_records
+from training_runs import run
+
+from pipeline import networks
+from pipeline.artefacts.manifest import read_manifest
+from pipeline.config import RecordsSettings, TrainSettings
+from pipeline.errors import SettingsError
+from pipeline.networks.text import one_step_network
+from pipeline.predict.job import predict
+from pipeline.problems.find import problem_of_records
+from pipeline.problems.text_evaluation import passage
+from pipeline.problems.writing import write_text
+from pipeline.records.vocabulary import BYTES, Vocabulary
+from pipeline.runs.trained import load_trained
+from pipeline.stream import InputStream, Split
+
+OWN = """
+import keras
+
+layers = keras.layers
+
+
+def embedded(size, n):
+    tokens = keras.Input(size, dtype="uint8")
+    return tokens, layers.Embedding(n, 8)(tokens)
+
+
+def build(size, n):
+    tokens, x = embedded(size, n)
+    return keras.Model(tokens, layers.Dense(n)(layers.Conv1D(16, 5, padding="causal", activation="relu")(x)))
+
+
+def seeing(size, n):
+    tokens, x = embedded(size, n)
+    return keras.Model(tokens, layers.Dense(n)(layers.Conv1D(16, 5, padding="same")(x)))
+
+
+def flat(size, n):
+    tokens, x = embedded(size, n)
+    return keras.Model(tokens, layers.Dense(n)(layers.Flatten()(x)))
+"""
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "text_networks.py").write_text(OWN)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    return write_text_records(tmp_path_factory.mktemp("text"))
+
+
+@pytest.fixture(scope="module")
+def trained(records, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "a"
+    settings = {"model": "char_lstm", "recipe": "adam_cosine", "epochs": 3, "global_batch_size": 16}
+    return folder, run(records, folder, **settings)
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_labels_are_the_tokens_one_place_later(records, in_memory):
+    manifest = read_manifest(records)
+    split = Split.of_manifest(records, manifest, "train")
+    stream = InputStream(split, global_batch_size=32, seed=0, in_memory=in_memory)
+    batches = list(stream.training(0).as_numpy_iterator())
+    assert len(batches) == stream.steps_per_epoch == split.num_examples // 32
+    assert stream.predictions_per_epoch == len(batches) * 32 * LENGTH
+    text = Vocabulary(tuple(manifest["label_names"])).encode(LINE * 2).tobytes()
+    for tokens, labels in batches:
+        assert (tokens.dtype, tokens.shape, labels.dtype, labels.shape) == (
+            np.uint8,
+            (32, LENGTH),
+            np.int32,
+            (32, LENGTH),
+        )
+        np.testing.assert_array_equal(tokens[:, 1:], labels[:, :-1])
+        assert all(row.tobytes() in text for row in tokens)
+
+
+def test_a_run_says_its_problem_and_its_loss_is_the_mean_of_nats(records, trained):
+    folder, record = trained
+    assert (record["problem"], record["outputs"]) == ("next_token", "logits")
+    assert record["test_examples"] == read_manifest(records)["splits"]["test"]["num_examples"] * LENGTH
+    facts = json.loads((folder / "evaluation.json").read_text())
+    assert facts["loss"] == pytest.approx(record["val_loss"], abs=1e-6)
+    assert facts["bits"] == pytest.approx(facts["loss"] / math.log(2))
+    assert facts["perplexity"] == pytest.approx(math.exp(facts["loss"]))
+    assert np.mean(facts["position_loss"]) == pytest.approx(facts["loss"], abs=1e-4)
+    assert facts["passages"][0]["loss"] >= facts["passages"][-1]["loss"]
+    assert facts["passages"][0]["nats"][0] is None
+    assert facts["loss"] < math.log(len(facts["vocabulary"]))
+
+
+def test_the_network_that_writes_has_the_trained_weights(records, trained):
+    folder, _ = trained
+    model = load_trained(folder).model
+    stateful = one_step_network("char_lstm", model.output_shape[-1], batch_size=2)
+    for name, variable in networks.named_variables(model).items():
+        networks.named_variables(stateful)[name].assign(variable)
+    tokens = np.tile(np.arange(LENGTH, dtype=np.uint8) % 20, (2, 1))
+    step_by_step = [stateful(tokens[:, place : place + 1], training=False)[:, 0] for place in range(LENGTH)]
+    np.testing.assert_allclose(np.stack(step_by_step, axis=1), model(tokens, training=False), atol=1e-4)
+
+
+def test_what_is_written_follows_from_the_seed(trained):
+    folder, _ = trained
+    facts = json.loads((folder / "evaluation.json").read_text())
+    model = load_trained(folder).model
+    model.compile(loss=networks.make_loss(networks.find_recipe("adam_cosine"), "logits"))
+    vocabulary = Vocabulary(tuple(facts["vocabulary"]))
+    first = facts["written"][0]
+    prompt = vocabulary.encode(first["prompt"])
+    again, other = (write_text(model, vocabulary, "char_lstm", prompt, seed=seed, tokens=30) for seed in (0, 1))
+    assert [one["temperature"] for one in again] == [0.5, 0.8, 1.0]
+    assert again[0]["text"] == first["text"][:30]
+    assert again[2]["text"] != other[2]["text"]
+    # By sequences instead of by steps, as a network of one's own is asked.
+    by_sequences = write_text(model, vocabulary, "own:network", prompt[:3], seed=0, tokens=LENGTH - 3)
+    by_steps = write_text(model, vocabulary, "char_lstm", prompt[:3], seed=0, tokens=LENGTH - 3)
+    assert by_sequences == by_steps
+
+
+def test_label_smoothing_leaves_the_loss_that_is_evaluated_in_nats(package, records, tmp_path):
+    settings = {"model": "text_networks:build", "recipe": "onecycle", "epochs": 1}
+    record = run(records, tmp_path / "a", **settings)
+    probabilities, labels = [], []
+    test = InputStream(Split.of_manifest(records, read_manifest(records), "test"), global_batch_size=8, seed=0)
+    for tokens, of_them in test.evaluation().as_numpy_iterator():
+        probabilities.append(load_trained(tmp_path / "a").probabilities(tokens))
+        labels.append(of_them)
+    given, labels = np.concatenate(probabilities), np.concatenate(labels)
+    nats = -np.log(np.take_along_axis(given, labels[..., None], axis=2))
+    assert record["val_loss"] == pytest.approx(float(nats.mean()), abs=1e-4)
+    assert record["val_accuracy"] == pytest.approx(float((given.argmax(axis=2) == labels).mean()))
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [("seeing", "depend on characters that come after"), ("flat", "should have the shape (4, 20,")],
+)
+def test_a_network_of_ones_own_that_cannot_be_is_refused(package, records, function, words):
+    with pytest.raises(SettingsError) as refused:
+        networks.kind_of_outputs(read_manifest(records), f"text_networks:{function}", "float32")
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"model": "baseline_cnn"}, "model: expected a network for text"),
+        ({"model": "char_lstm", "augment": "flip"}, "augment: expected nothing, as the records are a text"),
+    ],
+)
+def test_what_is_for_images_is_refused_before_training(records, tmp_path, settings, words):
+    with pytest.raises(SettingsError, match=words):
+        run(records, tmp_path / "a", **settings)
+
+
+def test_a_network_for_text_is_refused_for_images(small_records):
+    problem = problem_of_records(read_manifest(small_records))
+    with pytest.raises(SettingsError, match="model: expected a network for images"):
+        problem.check(TrainSettings(model="char_lstm"))
+
+
+def test_texts_have_their_nats(records, trained, tmp_path):
+    folder, record = trained
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    (texts / "a.txt").write_text(LINE * 12)
+    (texts / "b.txt").write_text("The dog é")
+    (texts / "c.txt").write_bytes(b"\xff")
+    names = read_manifest(records)["label_names"]
+    settings = RecordsSettings()
+    found = predict(folder, texts, tmp_path / "out", label_names=names, settings=settings, problem="next_token")
+    assert found == {"files": 3, "errors": 2}
+    import pyarrow.parquet
+
+    first, second, third = pyarrow.parquet.read_table(tmp_path / "out" / "predictions.parquet").to_pylist()
+    assert first["predicted"] == len(LINE * 12) - 1
+    assert first["nats"] == pytest.approx(record["val_loss"], abs=0.1)
+    assert "'\\xe9'" in second["error"]
+    assert "no text in UTF-8" in third["error"]
+
+
+def test_a_passage_of_bytes_is_shown_by_characters():
+    vocabulary = Vocabulary(BYTES)
+    found = passage(vocabulary, vocabulary.encode("aé"), np.array([1.0, 2.0]))
+    assert found == {"loss": 1.5, "pieces": ["a", "é"], "nats": [None, 3.0]}
+
+
+def test_shapes_are_static(records):
+    task = problem_of_records(read_manifest(records)).task(read_manifest(records))
+    model = networks.build_network(read_manifest(records), "char_lstm", "float32")
+    assert model.output_shape == (None, *task.output_shape)
+    assert isinstance(model, keras.Model)
