@@ -13,7 +13,18 @@ from pipeline.report.facts.batch_sizes import has_times
 from pipeline.report.facts.reading import is_stand_in
 from pipeline.report.facts.scoreboard import current_runs
 from pipeline.report.facts.series import drawn_runs, have_curves, series_of, spread
-from pipeline.report.wording import alternatives, batches, changes, evaluation, figures, receipt, rows, runs, times
+from pipeline.report.wording import (
+    alternatives,
+    batches,
+    changes,
+    encodings,
+    evaluation,
+    figures,
+    receipt,
+    rows,
+    runs,
+    times,
+)
 from pipeline.report.wording.definitions import DEFINITIONS
 from pipeline.report.wording.formats import number, percent, plain, plural
 from pipeline.report.wording.lineage import lineage_rows
@@ -56,6 +67,8 @@ def page_facts(report: Mapping[str, Any]) -> dict[str, Any]:
         "runs": parts,
         "runs_left_out": _left_out(len(requested) - _MAX_RUN_PARTS, "more run"),
         "records": _records_part(report, requested),
+        "encoding_headings": encodings.ENCODING_HEADINGS,
+        "encodings": encodings.encoding_rows(report["encodings"]),
         "history": _history_part(report),
         "lineage": lineage_rows(report["lineage"]),
         "epoch_headings": figures.EPOCH_HEADINGS,
