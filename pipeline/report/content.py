@@ -11,8 +11,8 @@ from pipeline.report.wording.gate import gate_part
 
 # 2: `current` is a list; `scenarios` and `batch_sizes` came. 3: `evaluation` of each run, `lineage`, `exports`,
 # `history`, `changes` and `gate` came. 4: rows and lines have `hostnames` in place of `hostname`, groups of the history
-# none; a change's `obstacle` and the gate's `not_judged` came.
-SCHEMA_VERSION = 4
+# none; a change's `obstacle` and the gate's `not_judged` came. 5: `encodings`, and `records` of each run, came.
+SCHEMA_VERSION = 5
 
 
 def build_report(
@@ -32,7 +32,8 @@ def build_report(
 
     Returns:
         `schema_version`, `current`, `runs` (as `read_run` gives them, newest first), `scenarios` (see
-        facts/scenarios.py and wording/comparison.py), `batch_sizes` (see facts/batch_sizes.py), `lineage` of the
+        facts/scenarios.py and wording/comparison.py), `batch_sizes` (see facts/batch_sizes.py),
+        `encodings` (see facts/encodings.py), `lineage` of the
         current runs and, by fingerprint, their `exports` (see facts/lineage.py), `history` (see facts/history.py),
         `changes` (see facts/changes.py), `gate` (see wording/gate.py) and `published`, the rows of PUBLISHED that are
         about a dataset the runs used. Seconds are wall-clock, rates are

@@ -38,6 +38,7 @@ from pipeline.runs.record import (
     SKIPPED,
     RunRecord,
     Segment,
+    StoredRecords,
     names,
     recorded_settings,
     seen_in,
@@ -335,8 +336,23 @@ def _data_facts(manifest: Mapping, requested_dataset: str, problem: Problem) -> 
         "dataset_verified": manifest["dataset_verified"],
         "content_digests": {name: split["content_digest"] for name, split in manifest["splits"].items()},
         "records_fingerprint": manifest["fingerprint"],
+        "records": _stored(manifest),
         "test_examples": manifest["splits"]["test"]["num_examples"] * predictions,
     }
+
+
+def _stored(manifest: Mapping) -> StoredRecords | None:
+    """How the records store images; a text has one way."""
+    if not (image := manifest.get("image")):
+        return None
+    return StoredRecords(
+        encoding=image["encoding"],
+        image_size=image["size"],
+        resize=image["resize"],
+        num_examples=sum(split["num_examples"] for split in manifest["splits"].values()),
+        total_bytes=sum(entry["bytes"] for entry in manifest["files"] if "split" in entry),
+        skipped=manifest["source"]["skipped"],
+    )
 
 
 def _outcome(receipt: hardware.Receipt, history: History, model: keras.Model, stream: InputStream, kept: int) -> dict:

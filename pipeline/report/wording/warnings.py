@@ -6,6 +6,7 @@ from typing import Any
 from pipeline.problems.units import units_of
 from pipeline.report.facts.reading import is_fallback, is_stand_in
 from pipeline.report.facts.scoreboard import current_runs
+from pipeline.report.wording.encodings import skipped_sentence
 from pipeline.report.wording.formats import dataset_name, number, percent, plain, sentence
 from pipeline.runs.record import SKIPPED
 
@@ -40,6 +41,8 @@ def _data_warnings(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         found.append(("Not the requested data", f"{asked} was requested, {used} was used."))
     if not run["dataset_verified"]:
         found.append(("Data not verified", f"No measurement shows which {units_of(run['problem']).many} these are."))
+    if left_out := skipped_sentence((run["records"] or {}).get("skipped", {})):
+        found.append(("Images left out", left_out))
     return found + _findings(run["evaluation"] or {})
 
 
