@@ -49,10 +49,12 @@ class Vocabulary:
         if self.is_bytes:
             return np.frombuffer(text.encode(), np.uint8)
         points = np.frombuffer(text.encode("utf-32-le"), "<u4")
-        places = np.searchsorted(self._points, points).clip(max=len(self.names) - 1)
-        if len(unknown := np.unique(points[self._points[places] != points])):
-            raise UnknownCharacterError("".join(map(chr, unknown[:5].tolist())))
-        return places.astype(np.uint8)
+        places, is_known = self._table
+        points = np.minimum(points, len(places) - 1)
+        if not is_known[points].all():
+            unknown = sorted(set(text) - set(self.names))
+            raise UnknownCharacterError("".join(unknown[:5]))
+        return places[points]
 
     def decode(self, tokens: Sequence[int] | np.ndarray) -> str:
         """The text of tokens; of bytes that make no character the sign for that."""
@@ -76,5 +78,9 @@ class Vocabulary:
         return found
 
     @cached_property
-    def _points(self) -> np.ndarray:
-        return np.array([ord(name) for name in self.names], "<u4")
+    def _table(self) -> tuple[np.ndarray, np.ndarray]:
+        """By code point, up to one more than the greatest: the token uint8, and whether there is one."""
+        points = [ord(name) for name in self.names]
+        places, is_known = np.zeros(max(points) + 2, np.uint8), np.zeros(max(points) + 2, bool)
+        places[points], is_known[points] = np.arange(len(points)), True
+        return places, is_known

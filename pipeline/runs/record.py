@@ -23,7 +23,7 @@ RECORD_NAME = "run.json"
 
 #: 1: records without the field. 2: `segments`, `cache`, `replicas` and what else is marked; figures are never NaN.
 #: 3: `augment`, `keep`, `kept_epoch`, what overrides a recipe, networks that give logits, initial weights, and what
-#: else is marked. 4: `records`.
+#: else is marked. 4: `records`, `problem`.
 SCHEMA_VERSION = 4
 
 FINISHED, SKIPPED = "finished", "skipped"
@@ -185,7 +185,7 @@ class RunRecord(Untrusted):
     cache: Annotated[str, About(part="setting", compared=True, since=2)] = "auto"
 
     # What was learned, by the name of the problem.
-    problem: Annotated[str, About(part="data", compared=True, since=3)] = "image_classification"
+    problem: Annotated[str, About(part="data", compared=True, since=4)] = "image_classification"
     requested_dataset: Annotated[str, _DATA]
     dataset: Annotated[str, _DATA]
     dataset_verified: Annotated[bool, _DATA]

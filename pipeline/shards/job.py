@@ -306,7 +306,9 @@ def _details(job: Job, source: SourceInfo, summary: Mapping[str, dict]) -> dict:
         "label_names": list(job.source.label_names),
         "splits": {split: {**summary["splits"][split], "key_bytes": key_bytes[split]} for split in job.splits()},
         "findings": summary["findings"],
-        "warnings": words.warnings(summary["findings"], job.num_examples().get("test", 0)),
+        "warnings": words.warnings(
+            summary["findings"], job.num_examples().get("test", 0), has_labels=LABEL in job.spec
+        ),
         # Of the source's splits: what was held out of train counts with the rest of it.
         "dataset_verified": job.is_fixed and digests == CONTENT_DIGESTS.get(job.source.dataset),
         "files": {

@@ -5,8 +5,12 @@ from collections.abc import Mapping
 _MAX_LABELS = 10
 
 
-def warnings(findings: Mapping, num_test: int) -> list[tuple[str, str]]:
-    """(headline, explanation) of each finding."""
+def warnings(findings: Mapping, num_test: int, *, has_labels: bool = True) -> list[tuple[str, str]]:
+    """(headline, explanation) of each finding; examples without labels are sequences of a text."""
+    if not has_labels:
+        count = len(findings["test_in_train"])
+        share = f"{count:,} of {num_test:,} test sequences are in the train split too, letter for letter. {_WHICH}"
+        return [("Test sequences in the train split", share)] if count else []
     found = []
     if few := findings["few_examples"]:
         listed = ", ".join(f"{name} ({count})" for name, count in [*few.items()][:_MAX_LABELS])

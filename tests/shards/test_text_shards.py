@@ -61,6 +61,8 @@ def test_the_manifest_has_the_vocabulary_and_counts_what_is_predicted(folder):
         each = sorted(hashlib.sha256(one.tobytes()).digest() for one in found.values())
         assert entry["content_digest"] == hashlib.sha256(b"".join(each)).hexdigest()
     assert manifest["findings"]["few_examples"] == {}
+    # One line over and over.
+    assert [headline for headline, _ in manifest["warnings"]] == ["Test sequences in the train split"]
 
 
 def test_other_programs_read_them_and_they_verify(folder):

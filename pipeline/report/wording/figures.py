@@ -6,7 +6,7 @@ from typing import Any
 from pipeline.problems.units import NEXT_TOKEN, units_of
 from pipeline.report.wording.formats import NO_FIGURE, capitalised, megabytes, moment, number, percent, plain, plural
 from pipeline.report.wording.runs import network_and_recipe
-from pipeline.report.wording.text import bits, loss, perplexity
+from pipeline.report.wording.text import bits, perplexity
 
 EPOCH_HEADINGS = (
     "epoch",
@@ -40,7 +40,7 @@ def _loss_tiles(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     if run["problem"] != NEXT_TOKEN:
         return []
     one, nats = units_of(run["problem"]).one, run["val_loss"]
-    return [("Test loss", loss(nats)), (f"Bits a {one}", bits(nats)), ("Perplexity", perplexity(nats))]
+    return [("Test loss, nats", number(nats, 4)), (f"Bits a {one}", bits(nats)), ("Perplexity", perplexity(nats))]
 
 
 def circumstances(run: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.report.wording.formats import number, percent, plain
 
-# Of a surprise, in nats, the darkest shade; half as much of what is likely in four cases of five has none.
+# A surprise, in nats, that has the darkest of so many shades.
 _DARKEST_NATS = 7.0
 _SHADES = 8
 POSITION_ROWS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1_000)
@@ -20,13 +20,8 @@ def is_text(facts: Mapping[str, Any] | None) -> bool:
     return bool(facts) and facts.get("problem") == "next_token"
 
 
-def loss(nats: float | None) -> str:
-    """A loss of text with its unit."""
-    return f"{number(nats, 4)} nats"
-
-
 def bits(nats: float | None) -> str:
-    """The same in bits."""
+    """A loss in nats as bits."""
     return number(None if nats is None else nats / math.log(2), 4)
 
 

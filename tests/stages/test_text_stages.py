@@ -1,0 +1,72 @@
+"""A text through the stages, as users run them: from a file to its report, and what is refused on the way."""
+
+import pytest
+from luigi_process import Luigi
+from text_records import LINE
+
+from pipeline.artefacts.manifest import read_manifest
+
+SMALL = ["--Records-sequence-length", "20", "--Records-train-shards", "2", "--Records-test-shards", "1"]
+TRAIN = ["--Train-model", "char_lstm", "--Train-recipe", "adam_cosine", "--Train-global-batch-size", "32"]
+FAST = [*SMALL, *TRAIN, "--Train-epochs", "1"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    top = tmp_path_factory.mktemp("text")
+    (top / "Some Text.txt").write_text(LINE * 80)
+    luigi = Luigi(top / "luigi", top)
+    luigi.write_config(f"[Source]\ndataset = text\npath = {top / 'Some Text.txt'}")
+    return luigi
+
+
+@pytest.mark.slow
+def test_a_text_is_trained_on_and_reported(text):
+    refused = text(*SMALL, "--Train-global-batch-size", "32")
+    assert refused.returncode == 2
+    assert "[Train] model: expected a network for text, as the records are, got 'baseline_cnn'" in refused.stderr
+    assert not text.artefacts("records"), "refused before any data is prepared"
+    done = text(*FAST)
+    assert done.returncode == 0, done.stderr
+    assert "characters/s" in done.stderr
+    assert "nats a character" in done.stdout
+    (run,) = text.report()["runs"]
+    assert (run["problem"], run["dataset"], run["dataset_verified"]) == ("next_token", "some_text", False)
+    assert run["evaluation"]["sequence_length"] == 20
+    (records,) = text.artefacts("records")
+    assert read_manifest(text.root / "records" / records)["source"]["origin"] == "text"
+
+    assert {name: stage["state"] for name, stage in text.status(*FAST).items()} == dict.fromkeys(
+        ("Source", "Records", "Train", "Report"), "fresh"
+    )
+    assert text(*FAST).stderr.strip().endswith("Nothing to do: every stage is fresh.")
+    verified = text.python("-m", "tasks.commands.verify")
+    assert verified.returncode == 0, verified.stdout
+    nightly = text.python("-m", "tasks", "Nightly", *FAST)
+    assert nightly.returncode == 0, nightly.stderr
+
+    export = text.python("-m", "tasks", "Export", *FAST)
+    assert export.returncode == 2
+    assert "Export: expected a run that classifies images" in export.stderr
+    (name,) = text.artefacts("runs")
+    source, output = text.config.parent.parent / "Some Text.txt", text.root.parent / "predictions"
+    predicted = text.python("-m", "tasks.commands.predict", name, str(source), "--output", str(output))
+    assert predicted.returncode == 0, predicted.stderr
+    assert predicted.stdout.startswith("1 texts: ")
+    assert (output / "predictions.csv").read_text().startswith('"path","predicted","nats"')
+
+    gate = text(*FAST, "--Report-min-val-accuracy", "0.99")
+    assert gate.returncode == 9, gate.stderr
+
+    source.write_text(source.read_text() + "More.\n")
+    assert text.status(*FAST)["Source"] == {"state": "stale", "reasons": ["Some Text.txt has changed"]}
+
+
+@pytest.mark.slow
+def test_a_text_that_is_too_short_is_refused_before_it_is_written(tmp_path):
+    (tmp_path / "short.txt").write_text("To be.")
+    luigi = Luigi(tmp_path / "luigi", tmp_path)
+    luigi.write_config(f"[Source]\ndataset = text\npath = {tmp_path / 'short.txt'}")
+    done = luigi(*FAST)
+    assert done.returncode == 2
+    assert "[Records] sequence_length: expected less than the 6 characters of the train split, got 20" in done.stderr
