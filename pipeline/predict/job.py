@@ -58,7 +58,7 @@ def predict(
     """
     files, paths = (path, sorted(stamps(path))) if path.is_dir() else (path.parent, [path.name])
     if not paths:
-        refuse("predict", "path", f"a folder of {units_of(problem).files}", str(path), " It holds no file.")
+        refuse("predict", units_of(problem).files, f"a folder of {units_of(problem).files}", str(path), " It holds no file.")
     folder.mkdir(parents=True, exist_ok=True)
     parts = folder / f".parts-{os.getpid()}"
     parts.mkdir()

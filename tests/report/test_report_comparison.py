@@ -37,6 +37,7 @@ OTHERWISE = {
     "augment": "flip",
     "keep": "best",
     "patience": 3,
+    "problem": "next_token",
 }
 COMPARED = names(compared=True)
 
