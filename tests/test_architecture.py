@@ -76,7 +76,7 @@ DIRECTION = {
     "artefacts": {"artefacts", "errors", "installed", "records", "stream"},
     "runs": {"artefacts", "errors", "networks", "problems", "runs", "stream"},
     "report": {"artefacts", "errors", "problems", "report", "runs"},
-    "predict": {"config", "predict", "problems", "records", "runs", "shards", "sources"},
+    "predict": {"config", "errors", "predict", "problems", "records", "runs", "shards", "sources"},
 }
 # The same of the rooms of the report; what lies beside them may import all.
 REPORT = {

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipeline.predict.plan import Job
+from pipeline.predict.plan import Job, shown
 from pipeline.records.form import ImageForm
 from pipeline.runs.trained import load_trained
 from pipeline.sources.file_blocks import pixels_of
+from pipeline.sources.listing import read_file
 from pipeline.sources.pictures import UndecodableError, inspect, made_plain
 
 _BATCH = 64
@@ -29,7 +30,7 @@ def rows_of(paths: Sequence[str], job: Job) -> Iterator[pa.RecordBatch]:
         best = np.nan_to_num(probabilities, nan=-1).argmax(axis=1)
         known = [error is None for error in errors]
         columns = {
-            "path": pa.array(batch, pa.string()),
+            "path": pa.array([shown(path) for path in batch], pa.string()),
             "label": pa.array(
                 [job.label_names[at] if ok else None for at, ok in zip(best, known, strict=True)], pa.string()
             ),
@@ -48,7 +49,7 @@ def _floats(values: np.ndarray, known: Sequence[bool]) -> pa.Array:
 def _content(path: Path) -> tuple[bytes | None, str | None]:
     """A file's bytes as TensorFlow can decode them, or why there are none."""
     try:
-        content = path.read_bytes()
+        content = read_file(path)
         return (content if inspect(content).plain else made_plain(content)), None
     except UndecodableError as error:
         return None, str(error)

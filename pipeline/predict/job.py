@@ -4,9 +4,12 @@ The parts are then joined in the order of their paths. However many files there 
 What cannot be used has a row with the reason instead of figures.
 """
 
+import fcntl
 import json
 import os
-from collections.abc import Iterable, Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -15,13 +18,14 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from pipeline.config import RecordsSettings, refuse
+from pipeline.config import RecordsSettings
+from pipeline.errors import BusyError, SettingsError
 from pipeline.predict import images, texts
 from pipeline.predict.plan import Job
 from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN, units_of
 from pipeline.shards.job import make_options, make_runner
 from pipeline.shards.workers import watching_workers
-from pipeline.sources.listing import stamps
+from pipeline.sources.listing import FolderError, stamps
 
 PARQUET_NAME, CSV_NAME = "predictions.parquet", "predictions.csv"
 _BLOCK_FILES = 512
@@ -54,15 +58,12 @@ def predict(
         ``files``, how many there are, and ``errors``, how many of them could not be used.
 
     Raises:
-        SettingsError: there is no file; Beam knows no such runner or flag.
+        SettingsError: there is no file, or a folder cannot be read; Beam knows no such runner or flag.
+        BusyError: another process predicts into ``folder``.
     """
-    files, paths = (path, sorted(stamps(path))) if path.is_dir() else (path.parent, [path.name])
-    if not paths:
-        refuse("predict", units_of(problem).files, f"a folder of {units_of(problem).files}", str(path), " It holds no file.")
+    files, paths = _listed(path, units_of(problem).files)
     folder.mkdir(parents=True, exist_ok=True)
-    parts = folder / f".parts-{os.getpid()}"
-    parts.mkdir()
-    try:
+    with _parts_folder(folder) as parts:
         listing = parts / "paths.json"
         listing.write_text(json.dumps(paths), encoding="utf-8")
         job = Job(str(run), problem, resize, tuple(label_names), str(files), str(listing), str(parts))
@@ -76,10 +77,42 @@ def predict(
                 | "Predict blocks" >> beam.Map(predict_block, job)  # place of the first file
             )
         return _join([_part(job, start) for start in blocks], folder)
+
+
+def _listed(path: Path, what: str) -> tuple[Path, list[str]]:
+    """A folder, and the paths of the files below it, or one of them."""
+    if path.is_file():
+        return path.parent, [path.name]
+    try:
+        paths = sorted(stamps(path))
+    except FolderError as error:
+        raise SettingsError(f"{what.upper()}: expected {error.expected}, got {str(path)!r}.{error.hint}") from error
+    if not paths:
+        raise SettingsError(f"{what.upper()}: expected a folder of {what}, got {str(path)!r}. It holds no file.")
+    return path, paths
+
+
+@contextmanager
+def _parts_folder(folder: Path) -> Iterator[Path]:
+    """A new folder for the parts, removed afterwards; that of a process that was killed is removed first.
+
+    Raises:
+        BusyError: another process predicts into the same folder.
+    """
+    parts, descriptor = folder / ".parts", os.open(folder, os.O_RDONLY)
+    try:
+        # Of the folder itself: nothing is left behind, and the end of the process ends it.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(parts, ignore_errors=True)
+        parts.mkdir()
+        try:
+            yield parts
+        finally:
+            shutil.rmtree(parts)
+    except BlockingIOError as error:
+        raise BusyError(f"{folder}: another process writes predictions there. Wait for it, or name another.") from error
     finally:
-        for path in parts.iterdir():
-            path.unlink()
-        parts.rmdir()
+        os.close(descriptor)
 
 
 def predict_block(start: int, job: Job) -> int:

@@ -1,6 +1,12 @@
 """Plan: what every step of the job needs to know (predict's aid)."""
 
+import os
 from dataclasses import dataclass
+
+
+def shown(path: str) -> str:
+    """The path as text: a file may have a name that is none."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 @dataclass(frozen=True)

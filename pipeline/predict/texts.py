@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipeline.predict.plan import Job
+from pipeline.predict.plan import Job, shown
 from pipeline.records.vocabulary import UnknownCharacterError, Vocabulary
 from pipeline.runs.trained import TrainedNetwork, load_trained
+from pipeline.sources.listing import read_file
 
 _BATCH = 64
 _LEAST_PROBABILITY = 1e-37
@@ -28,7 +29,7 @@ def rows_of(paths: Sequence[str], job: Job) -> Iterator[pa.RecordBatch]:
         mean = float(nats.mean()) if len(nats) else None
         yield pa.RecordBatch.from_pydict(
             {
-                "path": pa.array([path], pa.string()),
+                "path": pa.array([shown(path)], pa.string()),
                 "predicted": pa.array([len(nats)], pa.int64()),
                 "nats": pa.array([mean], pa.float64()),
                 "bits": pa.array([None if mean is None else mean / math.log(2)], pa.float64()),
@@ -41,7 +42,7 @@ def rows_of(paths: Sequence[str], job: Job) -> Iterator[pa.RecordBatch]:
 def _nats_of(path: Path, network: TrainedNetwork, vocabulary: Vocabulary) -> tuple[np.ndarray, str | None]:
     """Of each token of a text but the first, and why there are none."""
     try:
-        tokens = vocabulary.encode(path.read_bytes().decode("utf-8-sig"))
+        tokens = vocabulary.encode(read_file(path).decode("utf-8-sig"))
     except OSError as error:
         return np.empty(0), f"cannot be read: {error.strerror}"
     except UnknownCharacterError as error:

@@ -13,7 +13,7 @@ from pipeline.records.keys import SPLITS
 from pipeline.sources import folder as folders
 from pipeline.sources import table as tables
 from pipeline.sources import words
-from pipeline.sources.listing import read_listing, stamps
+from pipeline.sources.listing import FolderError, read_listing, stamps
 
 
 def files_folder(settings: SourceSettings) -> Path:
@@ -45,7 +45,7 @@ def find(settings: SourceSettings) -> tuple[folders.Found, dict[str, tuple[int, 
     """
     folder = files_folder(settings)
     if settings.dataset == "folder":
-        present = stamps(folder)
+        present = _stamps(folder, settings)
         found = folders.find_examples(folder, present)
         return found, {path: present[path] for entries in found.examples.values() for path, _ in entries}
     found = _find_text(folder, settings) if settings.dataset == TEXT else tables.find_examples(settings)
@@ -56,7 +56,7 @@ def _find_text(folder: Path, settings: SourceSettings) -> folders.Found:
     """The files of a text, split by split; one file, or one folder without those of splits, is train."""
     if os.path.isfile(Path(settings.path).expanduser()):
         return folders.Found({"train": [(Path(settings.path).name, "")]}, ())
-    paths = sorted(stamps(folder))
+    paths = sorted(_stamps(folder, settings))
     tops = {path.partition("/")[0] if "/" in path else "" for path in paths}
     if not tops or not tops <= set(SPLITS):
         examples = {"train": [(path, "") for path in paths]} if paths else {}
@@ -85,8 +85,7 @@ def changed_files(settings: SourceSettings, listing: str) -> Iterator[str]:
         SettingsError: what is there now is no such source any more.
     """
     known, folder = read_listing(listing), files_folder(settings)
-    if sorted(known.beside) != sorted(beside(settings)):
-        yield (words.removed if known.beside else words.added)(folders.LABELS_NAME)
+    yield from (words.added(path) for path in beside(settings) if path not in known.beside)
     # Of a table that has not changed the examples are the same: only their files may differ.
     if settings.dataset == "table":
         listed = [path for split in known.splits.values() for path in split.paths]
@@ -94,7 +93,7 @@ def changed_files(settings: SourceSettings, listing: str) -> Iterator[str]:
     elif settings.dataset == TEXT:
         _, present = find(settings)
     else:
-        present = stamps(folder)
+        present = _stamps(folder, settings)
         # As long as the same files are there, they are the same examples; those beside the labels' folders are none.
         if {path for path in present if "/" in path} == known.stamps.keys():
             present = {path: present[path] for path in known.stamps}
@@ -108,6 +107,13 @@ def dataset_name(settings: SourceSettings) -> str:
     path = Path(settings.path.rstrip("/")).expanduser()
     name = path.name if settings.dataset == "folder" or path.is_dir() else path.stem
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") or settings.dataset
+
+
+def _stamps(folder: Path, settings: SourceSettings) -> dict[str, tuple[int, int]]:
+    try:
+        return stamps(folder)
+    except FolderError as error:
+        refuse("Source", "path", error.expected, settings.path, error.hint)
 
 
 def _stamps_of(folder: Path, paths: Sequence[str]) -> Mapping[str, tuple[int, int]]:

@@ -19,7 +19,7 @@ from pipeline.records.keys import SPLITS
 from pipeline.records.vocabulary import Vocabulary
 from pipeline.sources import words
 from pipeline.sources.found import dataset_name, files_folder, find
-from pipeline.sources.listing import ListedSplit, Listing
+from pipeline.sources.listing import ListedSplit, Listing, read_file
 
 
 def read_text(settings: SourceSettings) -> tuple[dict, Listing, dict[str, np.ndarray]]:
@@ -81,7 +81,7 @@ def tokens_path(folder: Path, split: str) -> Path:
 
 def _content(path: Path, settings: SourceSettings) -> bytes:
     try:
-        return path.read_bytes()
+        return read_file(path)
     except OSError as error:
         refuse("Source", "path", words.A_TEXT, settings.path, words.unreadable_folder(str(path), error.strerror))
 
