@@ -8,8 +8,9 @@ The data's way, one module (or package) for each step:
     records.py      one tf.train.Example ⇄ bytes; the feature spec writer and reader share
     shards.py       the Beam job: blocks of examples → sharded TFRecord files
     stream.py       shards → batched tf.data.Dataset
+    problems/       what is learned: what of the records is input and label, what is evaluated, what is shown
     hardware/       requested device → tf.distribute strategy and what is known of it
-    models.py       Keras networks
+    networks/       Keras networks
     training/       recipe, computation, fit, evaluation: what makes a run
     metrics.py      a run's record and per-epoch metrics
     report/         runs → scoreboard → JSON, Markdown, HTML
@@ -17,6 +18,7 @@ The data's way, one module (or package) for each step:
 What else becomes of a run:
 
     export.py       a trained network in the forms that serve it elsewhere
+    predict/        what it says of files that it was not trained on
     tracking.py     a published run in MLflow, where one is named
 
 Beside the way:

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -86,3 +88,23 @@ def test_a_size_of_images_is_refused(tmp_path):
     assert RecordsSettings(image_size=32).image_size == 32
     with pytest.raises(SettingsError, match="image_size: expected 0, as the dataset has no images"):
         write_text_records(tmp_path, image_size=32)
+
+
+def test_the_real_text_is_verified_by_the_digest_of_the_original_file(tmp_path):
+    if not (Path(os.environ.get("TFDS_DATA_DIR", "")) / "tiny_shakespeare").is_dir():
+        pytest.skip("TFDS_DATA_DIR holds no prepared tiny_shakespeare")
+    source = {"dataset": "tiny_shakespeare", "path": "", "origin": "tfds"}
+    manifest = read_manifest(write_text_records(tmp_path, source=source, sequence_length=100))
+    assert manifest["dataset_verified"] is True
+    assert {split: entry["num_examples"] for split, entry in manifest["splits"].items()} == {
+        "train": 10_038,
+        "test": 1_115,
+    }
+
+
+def test_the_stand_in_of_a_text_becomes_records_of_a_text(tmp_path):
+    source = {"dataset": "tiny_shakespeare", "path": "", "origin": "synthetic"}
+    manifest = read_manifest(write_text_records(tmp_path, source=source, sequence_length=100))
+    assert manifest["source"]["dataset"] == "synthetic"
+    assert manifest["dataset_verified"] is False
+    assert manifest["splits"]["test"]["num_examples"] == 199
