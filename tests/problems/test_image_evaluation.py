@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.networks import build_model
 from pipeline.networks.recipes import RECIPES, make_loss
+from pipeline.problems import image_evaluation as evaluation
 from pipeline.problems.image_evaluation import (
     Predictions,
     calibration,
@@ -24,7 +25,6 @@ from pipeline.problems.image_evaluation import (
 )
 from pipeline.runs.metrics import EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME
 from pipeline.stream import InputStream, Split
-from pipeline.training import evaluation
 
 LABELS = 4
 label = st.integers(0, LABELS - 1)
