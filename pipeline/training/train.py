@@ -26,6 +26,7 @@ from pipeline.networks import (
     trained_by_logits,
     untrained_copy,
 )
+from pipeline.networks.pooling import quicken
 from pipeline.runs import throughput
 from pipeline.runs.initial import InitialWeights
 from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, append_metrics
@@ -132,6 +133,8 @@ def train(
 
     def begin_with(model: keras.Model) -> None:
         about["beginning"] = begin(model, settings, initial)
+        if placement.effective_device == "cpu" and not computation.jit_compile:
+            quicken(model)
 
     model = compiled_model(
         manifest,
