@@ -18,7 +18,7 @@ from pipeline.report.content import build_report
 from pipeline.report.facts.diff import compare_runs
 from pipeline.report.facts.gate import Gate
 from pipeline.report.facts.history import HISTORY_NAME, append_history, entries_of, read_history
-from pipeline.report.facts.published import PUBLISHED
+from pipeline.report.facts.published import read_published
 from pipeline.report.facts.reading import read_run
 from pipeline.report.render import write_report
 from pipeline.report.wording.differences import format_differences
@@ -26,7 +26,6 @@ from pipeline.report.wording.scoreboard_table import format_table
 
 __all__ = [
     "HISTORY_NAME",
-    "PUBLISHED",
     "Gate",
     "append_history",
     "build_report",
@@ -35,6 +34,7 @@ __all__ = [
     "format_differences",
     "format_table",
     "read_history",
+    "read_published",
     "read_run",
     "write_report",
 ]

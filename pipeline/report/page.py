@@ -12,8 +12,18 @@ from pipeline.report.drawings.drawing import MARKERS, MAX_LINES
 from pipeline.report.facts.batch_sizes import has_times
 from pipeline.report.facts.reading import is_stand_in
 from pipeline.report.facts.scoreboard import current_runs
-from pipeline.report.facts.series import drawn_runs, have_curves, series_of, spread
-from pipeline.report.wording import alternatives, batches, changes, evaluation, figures, receipt, rows, runs, times
+from pipeline.report.facts.series import drawn_runs, have_curves, spread
+from pipeline.report.wording import (
+    alternatives,
+    batches,
+    changes,
+    evaluation,
+    experiments,
+    figures,
+    receipt,
+    runs,
+    times,
+)
 from pipeline.report.wording.definitions import DEFINITIONS
 from pipeline.report.wording.formats import number, percent, plain, plural
 from pipeline.report.wording.lineage import lineage_rows
@@ -44,12 +54,9 @@ def page_facts(report: Mapping[str, Any]) -> dict[str, Any]:
         "warnings": report_warnings(report),
         "alarm": any(is_stand_in(run) for run in requested) or bool((report["gate"] or {}).get("failures")),
         "definitions": DEFINITIONS,
-        "rows": [rows.scenario_row(scenario, report["current"]) for scenario in report["scenarios"]],
-        "series_of_rows": [
-            series_of(scenario, drawn) if have_curves(drawn) else [] for scenario in report["scenarios"]
-        ],
-        "published": [rows.published_row(row) for row in report["published"]],
-        "published_source": next((row["source"] for row in report["published"]), ""),
+        "overview_headings": experiments.OVERVIEW_HEADINGS,
+        "overview": experiments.overview_rows(report),
+        "scoreboards": experiments.sections(report, drawn),
         "batch_headings": batches.BATCH_HEADINGS,
         "batch_tables": [_batch_part(table) for table in report["batch_sizes"]],
         **_curves_part(report, drawn),
@@ -165,7 +172,8 @@ def _batch_part(table: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "name": name,
         "note": "",
-        "lines": lines,
+        "lines": [*lines, *batches.published_batch_rows(table)],
+        "measured": len(lines),
         "drawn": lines[:MAX_LINES],
         "drawing": Markup(draw_batch_sizes(table["lines"][:MAX_LINES], alternative_text=alternative)),
     }
