@@ -108,7 +108,7 @@ class Report(Stage):
             current=self.current(),
             past=past,
             gate=gate,
-            published=_published(),
+            published=published_rows(),
         )
         report.append_history(history, report.entries_of(scoreboard["runs"]), past=past)
         report.write_report(scoreboard, folder)
@@ -152,7 +152,7 @@ def _published_digests() -> dict[str, str]:
     return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
 
 
-def _published() -> list[dict]:
+def published_rows() -> list[dict]:
     """Figures published elsewhere, of all experiments; a file that cannot be read is named and left out."""
     from pipeline.report import read_published
 

@@ -116,6 +116,10 @@ class Train(Stage):
         # What copies files to other machines takes what precedes a colon for a host.
         return self.model.replace(":", ".")
 
+    def belongs_to(self) -> str:
+        """The experiment that the run's record will name."""
+        return self.experiment or self.requires().requires().requested()
+
     def bytes_needed(self) -> int:
         """Measured on the baseline CNN: 2 MB of weights in two files and logs, two checkpoints of 3 MB at a time."""
         return 10_000_000
@@ -157,7 +161,7 @@ class Train(Stage):
             checkpoints=self.checkpoints(),
             started=started,
             initial=self.initial,
-            experiment=self.experiment,
+            experiment=self.belongs_to(),
         )
         self.is_skipped = record.status == "skipped"
         if self.is_skipped:

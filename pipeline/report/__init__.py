@@ -22,6 +22,7 @@ from pipeline.report.facts.published import read_published
 from pipeline.report.facts.reading import read_run
 from pipeline.report.render import write_report
 from pipeline.report.wording.differences import format_differences
+from pipeline.report.wording.experiments_table import format_experiments
 from pipeline.report.wording.scoreboard_table import format_table
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "compare_runs",
     "entries_of",
     "format_differences",
+    "format_experiments",
     "format_table",
     "read_history",
     "read_published",

@@ -117,6 +117,8 @@ def _evaluation_part(
         "confusions": evaluation.confusion_lines(facts),
         "classes": evaluation.class_rows(facts),
         "classes_left_out": _left_out(len(facts["classes"]) - evaluation.MAX_CLASSES, "more label"),
+        "mistakes_heading": evaluation.mistakes_heading(facts),
+        "right": evaluation.right_rows(facts, pictures.get("examples", ())),
         "mistakes": evaluation.mistake_rows(facts, pictures.get("mistakes", ())),
         "augmented": evaluation.augmented_rows(facts, pictures.get("augmented", ())),
         "augmentation": plain(run["augment"], 120),

@@ -12,5 +12,5 @@ Not yet escaped: see formats.py.
     alternatives.py      what each drawing shows, for those who do not see it
     cards.py             the model card and the dataset card
     terminal.py          how text fits the terminal
-    scoreboard_table.py differences.py   what the terminal shows
+    scoreboard_table.py differences.py experiments_table.py   what the terminal shows
 """
