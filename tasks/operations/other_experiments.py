@@ -2,8 +2,8 @@
 
 ``make clean-stale`` removes what the present settings do not reach; several experiments may share a root, and what is
 another's stays. A run says to which it belongs: it stays, and with it the records it was trained on, their source and
-its exports, whatever settings it was made with. What the settings files in ``experiments/`` reach stays besides, even of
-the same experiment; each file is asked in a process of its own, for Luigi has one configuration in a process.
+its exports, whatever settings it was made with. What the settings files in ``experiments/`` reach stays besides, even
+of the same experiment; each file is asked in a process of its own, for Luigi has one configuration in a process.
 """
 
 import json
@@ -81,7 +81,7 @@ def _reached_by_files() -> set[Path]:
 
 
 def _may_reach(path: Path) -> bool:
-    """Whether there is anything of a file's dataset under the root; where that is a folder its name is not known here."""
+    """Whether the root has anything of a file's dataset; where that is a folder, its name is not known here."""
     dataset = settings_in([PROJECT_FOLDER / "config.ini", path])["Source"]["dataset"]
     names = (folder.name.rpartition("-")[0] for folder in _artefacts(layout.SOURCE))
     return dataset in OF_FILES or dataset.replace("/", "-") in names
@@ -90,6 +90,9 @@ def _may_reach(path: Path) -> bool:
 def _reached_by_file(name: str) -> set[Path]:
     command = [sys.executable, "-m", "tasks.commands.reached", f"--Storage-root={root_folder()}"]
     environment = {**os.environ, experiment.VARIABLE: name}
+    # One of them, named so instead of by make, would override the one that is asked.
+    if Path(environment.get("LUIGI_CONFIG_PATH", "")).resolve().parent == experiment.FOLDER:
+        del environment["LUIGI_CONFIG_PATH"]
     done = subprocess.run(command, env=environment, cwd=PROJECT_FOLDER, capture_output=True, text=True, check=False)
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
