@@ -6,15 +6,15 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.baselines import photograph_streams
+from benchmarks.baselines.torch_folder import TorchFolder
 from benchmarks.comparison import Comparison, interleaved, ratios
 from benchmarks.data import Bench
+from benchmarks.of_files import write
 from benchmarks.stream import rate
-from pipeline.artefacts.manifest import read_manifest, write_manifest
+from pipeline.artefacts.manifest import read_manifest
 from pipeline.config import RecordsSettings, SourceSettings
 from pipeline.errors import SettingsError
-from pipeline.shards.job import write_records
-from pipeline.sources import Location, resolve
-from pipeline.sources.listing import LISTING_NAME
+from pipeline.sources import resolve
 from pipeline.stream import InputStream, Split
 
 SIZE, GLOBAL_BATCH_SIZE = 192, 32
@@ -35,16 +35,18 @@ def measure(bench: Bench) -> list[Comparison]:
         (Path(scratch) / "splits" / "train").symlink_to(folder)
         stream = InputStream(split, global_batch_size=GLOBAL_BATCH_SIZE, seed=0, in_memory=False)
         how = {"size": SIZE, "batch_size": GLOBAL_BATCH_SIZE}
-        values = interleaved(
-            {
-                "ours": lambda: rate(lambda: stream.training(0)),
-                "limit": lambda: rate(lambda: photograph_streams.decoding_alone(contents, **how)),
-                "keras": lambda: rate(lambda: photograph_streams.keras_dataset(folder, **how)),
-                "tfds": lambda: rate(lambda: photograph_streams.tfds_dataset(Path(scratch) / "splits", **how)),
-            },
-            bench.rounds,
-            warm_up=True,
-        )
+        with TorchFolder(folder, **how) as torch:
+            values = interleaved(
+                {
+                    "ours": lambda: rate(lambda: stream.training(0)),
+                    "limit": lambda: rate(lambda: photograph_streams.decoding_alone(contents, **how)),
+                    "keras": lambda: rate(lambda: photograph_streams.keras_dataset(folder, **how)),
+                    "tfds": lambda: rate(lambda: photograph_streams.tfds_dataset(Path(scratch) / "splits", **how)),
+                    "torch": torch.rate,
+                },
+                bench.rounds,
+                warm_up=True,
+            )
     row = {
         "what": f"input stream of JPEG records, {SIZE} px, {split.num_examples:,} photographs, read and decoded anew",
         "unit": "images/s",
@@ -66,20 +68,15 @@ def measure(bench: Bench) -> list[Comparison]:
             ("10a", "limit", "decoding, cropping and resizing alone", 0.9),
             ("10b", "keras", "keras.utils.image_dataset_from_directory on the same files", 2),
             ("10c", "tfds", "TFDS ImageFolder on the same files, mapped, batched, prefetched", 2),
+            ("10d", "torch", "PyTorch's ImageFolder and DataLoader on the same files, two workers", 1),
         )
     ]
 
 
 def _records(folder: Path, scratch: Path) -> tuple[Split, list[bytes]]:
     """The train split of the photographs' records, and the bytes of as many files."""
-    records, notes = scratch / "records", scratch / "notes"
-    for path in (records, notes):
-        path.mkdir()
     source = resolve(SourceSettings(dataset="folder", path=str(folder)), scratch)
-    location = Location(folder=str(folder), listing=str(scratch / LISTING_NAME))
-    settings = RecordsSettings(image_size=SIZE, encoding="jpeg")
-    details = write_records(source, settings, records, notes, location=location)
-    write_manifest(records, stage="Records", identity={"benchmark": True}, details=details)
+    records = write(folder, scratch, RecordsSettings(image_size=SIZE, encoding="jpeg"), source)
     split = Split.of_manifest(records, read_manifest(records), "train")
     files = sorted(folder.glob("*/*.jpg"))
     # A few of each label, as the records hold them: sizes differ between labels.

@@ -11,8 +11,8 @@ from pipeline.report.wording.gate import gate_part
 
 # 2: `current` is a list; `scenarios` and `batch_sizes` came. 3: `evaluation` of each run, `lineage`, `exports`,
 # `history`, `changes` and `gate` came. 4: rows and lines have `hostnames` in place of `hostname`, groups of the history
-# none; a change's `obstacle` and the gate's `not_judged` came. 5: `experiments` came, and of `published` the figures by
-# batch and what a source left unsaid.
+# none; a change's `obstacle` and the gate's `not_judged` came. 5: `encodings`, `records` of each run, `experiments`,
+# and of `published` the figures by batch and what a source left unsaid, came.
 SCHEMA_VERSION = 5
 
 
@@ -37,11 +37,11 @@ def build_report(
     Returns:
         `schema_version`, `current`, `runs` (as `read_run` gives them, newest first), `scenarios` (see
         facts/scenarios.py and wording/comparison.py), `experiments` (see facts/experiments.py), `batch_sizes` (see
-        facts/batch_sizes.py), `lineage` of the current runs and, by fingerprint, their `exports` (see
-        facts/lineage.py), `history` (see facts/history.py), `changes` (see facts/changes.py), `gate` (see
-        wording/gate.py) and of the `published` figures those that are about these runs. Seconds are wall-clock, rates
-        are images per second, accuracies fractions from 0 to 1. `pictures`, of the first current runs by their place
-        among `runs`, are for the page alone.
+        facts/batch_sizes.py), `encodings` (see facts/encodings.py), `lineage` of the current runs and, by fingerprint,
+        their `exports` (see facts/lineage.py), `history` (see facts/history.py), `changes` (see facts/changes.py),
+        `gate` (see wording/gate.py) and of the `published` figures those that are about these runs. Seconds are
+        wall-clock, rates are images per second, accuracies fractions from 0 to 1. `pictures`, of the first current
+        runs by their place among `runs`, are for the page alone.
 
     A run that cannot be read is named in the log and left out: one bad folder must not cost all others their
     report.

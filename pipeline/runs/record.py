@@ -23,7 +23,7 @@ RECORD_NAME = "run.json"
 
 #: 1: records without the field. 2: `segments`, `cache`, `replicas` and what else is marked; figures are never NaN.
 #: 3: `augment`, `keep`, `kept_epoch`, what overrides a recipe, networks that give logits, initial weights, and what
-#: else is marked. 4: `experiment`.
+#: else is marked. 4: `records`, `experiment`.
 SCHEMA_VERSION = 4
 
 FINISHED, SKIPPED = "finished", "skipped"
@@ -132,6 +132,20 @@ class Beginning(Untrusted):
     frozen: Annotated[tuple[str, ...], Field(strict=False)] = ()
 
 
+class StoredRecords(Untrusted):
+    """The records it was trained on: how they hold images, see records/form.py, and the bytes of all splits on disk.
+
+    ``skipped``: files of the source that are left out, by reason.
+    """
+
+    encoding: str
+    image_size: Count
+    resize: str
+    num_examples: Count
+    total_bytes: Count
+    skipped: dict[str, Count] = {}
+
+
 class RunRecord(Untrusted):
     """One run; seconds are wall-clock, rates are examples per second, accuracies are fractions from 0 to 1.
 
@@ -182,6 +196,7 @@ class RunRecord(Untrusted):
     ]
     content_digests: Annotated[dict[str, str] | None, About(part="data", compared=True)] = None
     records_fingerprint: Annotated[str | None, _DATA] = None
+    records: Annotated[StoredRecords | None, About(part="data", since=4)] = None
     initial_weights_digest: Annotated[str, About(part="data", compared=True, since=3)] = ""
     # Fingerprint of the run that left them, where that is known.
     initial_run: Annotated[str | None, About(part="data", since=3)] = None

@@ -1,15 +1,22 @@
 """Files: single images become a source (the sources' aid): each is looked at once, to its last pixel.
 
 What cannot be decoded is found out here, before anything is written: the number of examples, and with it each one's
-place in the shards, is then known. Files are hashed and looked at on all cores.
+place in the shards, is then known. Files are hashed and looked at on all cores: by threads, or, where there are many,
+by processes. Pillow parses headers in Python, which threads do not share: of small images they look at fewer a second
+than one alone does.
 """
 
 import hashlib
 import logging
+import multiprocessing
+import multiprocessing.connection
 import os
+import signal
+import threading
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 from pipeline import machine, progress
@@ -20,6 +27,10 @@ from pipeline.sources import words
 from pipeline.sources.found import beside, dataset_name, files_folder, find
 from pipeline.sources.listing import ListedSplit, Listing, Skipped, file_digest, is_inside
 from pipeline.sources.pictures import Picture, UndecodableError, inspect, quiet
+
+# Processes start in about a second, in which threads look at some thousand files.
+MANY_FILES = 10_000
+_FILES_AT_ONCE = 100
 
 _logger = logging.getLogger(__name__)
 
@@ -73,15 +84,43 @@ def _look(
     folder: Path, paths: Sequence[str], present: Mapping[str, tuple[int, int]]
 ) -> tuple[dict[str, Picture], list[Skipped]]:
     """Path → what it holds, and what cannot be used, both in the order of the paths."""
-    look, pictures, skipped = _Look(folder), {}, []
-    with quiet(), ThreadPoolExecutor(machine.granted_cores()) as pool:
-        for number, (path, seen) in enumerate(zip(paths, pool.map(look, paths), strict=True), start=1):
-            if isinstance(seen, Picture):
-                pictures[path] = seen
-            else:
-                skipped.append(Skipped(path, *present.get(path, (0, 0)), *seen))
-            progress.tell("images", number, len(paths))
+    pictures, skipped = {}, []
+    with quiet(), _workers(len(paths)) as pool:
+        try:
+            found = pool.map(_Look(folder), paths, chunksize=_FILES_AT_ONCE)
+            for number, (path, seen) in enumerate(zip(paths, found, strict=True), start=1):
+                if isinstance(seen, Picture):
+                    pictures[path] = seen
+                else:
+                    skipped.append(Skipped(path, *present.get(path, (0, 0)), *seen))
+                progress.tell("images", number, len(paths))
+        except BaseException:
+            # An interrupt does not wait for the files that are left.
+            pool.shutdown(cancel_futures=True)
+            raise
     return pictures, skipped
+
+
+def _workers(num_files: int) -> Executor:
+    cores = machine.granted_cores()
+    if num_files < MANY_FILES or cores == 1:
+        return ThreadPoolExecutor(cores)
+    # Not forked from here, where other threads may hold a lock.
+    context = multiprocessing.get_context("forkserver")
+    return ProcessPoolExecutor(cores, mp_context=context, initializer=_start_worker)
+
+
+def _start_worker() -> None:
+    warnings.simplefilter("ignore")
+    # An interrupt at the terminal reaches all processes: the parent decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    # A worker waits for files, even of a parent that was killed.
+    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
+    os._exit(1)
 
 
 class _Look:

@@ -35,6 +35,7 @@ from pipeline.runs.record import (
     SKIPPED,
     RunRecord,
     Segment,
+    StoredRecords,
     names,
     recorded_settings,
     seen_in,
@@ -332,6 +333,14 @@ def _data_facts(manifest: Mapping, requested_dataset: str) -> dict:
         "dataset_verified": manifest["dataset_verified"],
         "content_digests": {name: split["content_digest"] for name, split in manifest["splits"].items()},
         "records_fingerprint": manifest["fingerprint"],
+        "records": StoredRecords(
+            encoding=manifest["image"]["encoding"],
+            image_size=manifest["image"]["size"],
+            resize=manifest["image"]["resize"],
+            num_examples=sum(split["num_examples"] for split in manifest["splits"].values()),
+            total_bytes=sum(entry["bytes"] for entry in manifest["files"] if "split" in entry),
+            skipped=manifest["source"]["skipped"],
+        ),
         "test_examples": manifest["splits"]["test"]["num_examples"],
     }
 

@@ -13,6 +13,7 @@ from pipeline.errors import DamagedArtefactError
 from pipeline.report.facts.batch_sizes import batch_sizes
 from pipeline.report.facts.changes import changes
 from pipeline.report.facts.comparison import with_speedups
+from pipeline.report.facts.encodings import encodings
 from pipeline.report.facts.experiments import experiments
 from pipeline.report.facts.gate import Gate, judge_gate
 from pipeline.report.facts.history import entries_of, merged, trends
@@ -63,6 +64,7 @@ def collect_facts(
         "scenarios": rows,
         "experiments": experiments(rows, runs, entries, current),
         "batch_sizes": batch_sizes(rows, beside),
+        "encodings": encodings(runs, current),
         "lineage": stages([lineage(folder, run) for folder, run in asked]),
         "history": trends(entries, {fingerprint for fingerprint, _ in finished}),
         "changes": changed,

@@ -5,6 +5,7 @@ from typing import Any
 
 from pipeline.report.facts.reading import is_fallback, is_stand_in
 from pipeline.report.facts.scoreboard import current_runs
+from pipeline.report.wording.encodings import skipped_sentence
 from pipeline.report.wording.formats import dataset_name, number, percent, plain, sentence
 from pipeline.runs.record import SKIPPED
 
@@ -38,6 +39,8 @@ def _data_warnings(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         found.append(("Not the requested data", f"{asked} was requested, {used} was used."))
     if not run["dataset_verified"]:
         found.append(("Data not verified", "No measurement shows which images these are."))
+    if left_out := skipped_sentence((run["records"] or {}).get("skipped", {})):
+        found.append(("Images left out", left_out))
     return found + _findings(run["evaluation"] or {})
 
 

@@ -1,0 +1,39 @@
+"""Write records of a folder of images and print the seconds of each stage and the peak memory of this process.
+
+python -m benchmarks.of_files FOLDER OUT ENCODING
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from benchmarks.comparison import seconds_of
+from pipeline.artefacts.manifest import write_manifest
+from pipeline.config import RecordsSettings, SourceSettings
+from pipeline.shards.job import write_records
+from pipeline.sources import Location, SourceInfo, resolve
+from pipeline.sources.listing import LISTING_NAME
+from pipeline.training.breakdown import peak_host_bytes
+
+
+def write(folder: Path, out: Path, settings: RecordsSettings, source: SourceInfo) -> Path:
+    """What the Records stage does, of a source whose listing lies in ``out``; the folder of the records."""
+    records, notes = out / "records", out / "notes"
+    for path in (records, notes):
+        path.mkdir()
+    location = Location(folder=str(folder), listing=str(out / LISTING_NAME))
+    details = write_records(source, settings, records, notes, location=location)
+    write_manifest(records, stage="Records", identity={"benchmark": True}, details=details)
+    return records
+
+
+def main(folder: Path, out: Path, encoding: str) -> None:
+    """Print a JSON object."""
+    found: list[SourceInfo] = []
+    looked = seconds_of(lambda: found.append(resolve(SourceSettings(dataset="folder", path=str(folder)), out)))
+    seconds = seconds_of(lambda: write(folder, out, RecordsSettings(encoding=encoding), *found))
+    print(json.dumps({"source_seconds": looked, "seconds": seconds, "peak_bytes": peak_host_bytes()}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
