@@ -136,7 +136,12 @@ class Report(Stage):
 
 
 def history_folder() -> Path:
-    """Where the dated copies of the report lie (see nightly.py)."""
+    """Where the dated copies of the report lie (see nightly.py), in a folder of its own for each experiment."""
+    return dated_reports_folder() / experiment.schedule_name()
+
+
+def dated_reports_folder() -> Path:
+    """Where those of all experiments lie; in it itself those of config.ini alone."""
     return root_folder() / layout.DATED_REPORTS
 
 

@@ -16,8 +16,8 @@ from pipeline.errors import SettingsError
 #: What ends the name of the file beside an experiment that has the figures published elsewhere.
 PUBLISHED_SUFFIX = ".published.json"
 
-# It becomes part of the name of a dated report's folder.
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
+# The dated reports of an experiment lie in a folder of its name, beside others that are named by a date.
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class ExperimentSettings:
 
     def __post_init__(self) -> None:
         if self.name and not _NAME.fullmatch(self.name):
-            refuse("Experiment", "name", "up to 64 letters, digits, _ and -, a letter or a digit first", self.name)
+            refuse("Experiment", "name", "up to 64 letters, digits, _ and -, a letter first", self.name)
 
 
 def experiment_files(folder: Path) -> dict[str, Path]:

@@ -10,7 +10,7 @@ from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.errors import DamagedArtefactError
 from tasks.export import Export
 from tasks.operations.dated_reports import referred_runs
-from tasks.report import history_folder
+from tasks.report import dated_reports_folder
 from tasks.stage import Stage
 from tasks.storage import root_folder
 
@@ -25,7 +25,7 @@ def unreached(stages: list[Stage], others: Collection[Path] = ()) -> dict[Path, 
     kept = {*reached, *others}
     kinds = {folder.parent for folder in reached} - {root_folder()} | {root_folder() / kind for kind in PAST_KINDS}
     folders = sorted(folder for kind in kinds for folder in kind.glob("[!.]*") if _is_ours(folder))
-    referred = referred_runs(history_folder())
+    referred = referred_runs(dated_reports_folder())
     stale = [folder for folder in folders if folder not in kept and made_from(folder) not in referred]
     return {folder: size_bytes(folder) for folder in stale}
 
