@@ -9,7 +9,7 @@ from markupsafe import Markup
 from pipeline.report.drawings.bars import LABEL_LETTERS, draw_calibration, draw_labels
 from pipeline.report.drawings.curves import draw_batch_sizes, draw_curves, draw_history
 from pipeline.report.drawings.drawing import MARKERS, MAX_LINES
-from pipeline.report.facts.batch_sizes import has_times
+from pipeline.report.facts.batch_sizes import has_times, shown_tables
 from pipeline.report.facts.reading import is_stand_in
 from pipeline.report.facts.scoreboard import current_runs
 from pipeline.report.facts.series import drawn_runs, have_curves, spread
@@ -59,7 +59,7 @@ def page_facts(report: Mapping[str, Any]) -> dict[str, Any]:
         "overview": experiments.overview_rows(report),
         "scoreboards": experiments.sections(report, drawn),
         "batch_headings": batches.BATCH_HEADINGS,
-        "batch_tables": [_batch_part(table) for table in report["batch_sizes"]],
+        "batch_tables": [_batch_part(table) for table in shown_tables(report)],
         **_curves_part(report, drawn),
         "runs": parts,
         "runs_left_out": _left_out(len(requested) - _MAX_RUN_PARTS, "more run"),

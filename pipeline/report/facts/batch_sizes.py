@@ -34,6 +34,12 @@ def batch_sizes(
     return [{**table, "published": by_batch(published, table)} for table in made]
 
 
+def shown_tables(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The tables by batch of the experiments asked for, where any is: a page about one is not about all."""
+    current = {one["experiment"] for one in report["experiments"] if one["is_current"]}
+    return [table for table in report["batch_sizes"] if not current or table["experiment"] in current]
+
+
 def has_times(table: Mapping[str, Any]) -> bool:
     """Whether a table by batch has any time to show."""
     return any(point["epoch_seconds"]["mean"] is not None for line in table["lines"] for point in line["points"])

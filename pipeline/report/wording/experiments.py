@@ -64,7 +64,7 @@ def _overview_row(report: Mapping[str, Any], experiment: Mapping[str, Any]) -> t
 
 def _change(change: Mapping[str, Any] | None) -> str:
     if change is None or not change["earlier"]:
-        return "nothing before it to compare with"
+        return "no earlier run"
     figure = change["val_accuracy"]
     return f"{points(figure['change'])}, {change_verdict(figure)}"
 

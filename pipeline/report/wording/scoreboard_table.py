@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.report.facts.batch_sizes import has_times
+from pipeline.report.facts.batch_sizes import has_times, shown_tables
 from pipeline.report.wording.batches import BATCH_HEADINGS, NO_TIMES, batch_rows, published_batch_rows, table_name
 from pipeline.report.wording.changes import change_sentences
 from pipeline.report.wording.experiments import OVERVIEW_HEADINGS, overview_rows, sections
@@ -45,7 +45,7 @@ def format_table(report: Mapping[str, Any], *, width: int | None = None) -> str:
     for board in [one for one in boards if one["is_current"]] or boards:
         parts += ["", *([Text(f"Scoreboard: {board['name']}")] if len(boards) > 1 else [])]
         parts += _scoreboard_lines(board) if width < TABLE_COLUMNS else [_scoreboard(board, width)]
-    for by_batch in report["batch_sizes"]:
+    for by_batch in shown_tables(report):
         parts += ["", *(_batch_lines(by_batch) if width < TABLE_COLUMNS else _batch_table(by_batch))]
     return as_text(parts, width)
 
