@@ -5,9 +5,12 @@ the parts are then joined in the order of their paths. However many images there
 What cannot be decoded has a row with the reason instead of a label.
 """
 
+import fcntl
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,13 +21,14 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from pipeline.config import RecordsSettings, refuse
+from pipeline.config import RecordsSettings
+from pipeline.errors import BusyError, SettingsError
 from pipeline.records.form import ImageForm
 from pipeline.runs.trained import load_trained
 from pipeline.shards.job import make_options, make_runner
 from pipeline.shards.workers import watching_workers
 from pipeline.sources.file_blocks import pixels_of
-from pipeline.sources.listing import stamps
+from pipeline.sources.listing import FolderError, read_file, stamps
 from pipeline.sources.pictures import UndecodableError, inspect, made_plain
 
 PARQUET_NAME, CSV_NAME = "predictions.parquet", "predictions.csv"
@@ -64,15 +68,12 @@ def predict(
         ``images``, how many there are, and ``errors``, how many of them could not be decoded.
 
     Raises:
-        SettingsError: there is no image; Beam knows no such runner or flag.
+        SettingsError: there is no image, or a folder cannot be read; Beam knows no such runner or flag.
+        BusyError: another process predicts into ``folder``.
     """
-    paths = sorted(stamps(images))
-    if not paths:
-        refuse("predict", "images", "a folder of images", str(images), " It holds no file.")
+    paths = _listed(images)
     folder.mkdir(parents=True, exist_ok=True)
-    parts = folder / f".parts-{os.getpid()}"
-    parts.mkdir()
-    try:
+    with _parts_folder(folder) as parts:
         listing = parts / "paths.json"
         listing.write_text(json.dumps(paths), encoding="utf-8")
         job = Job(str(run), resize, tuple(label_names), str(images), str(listing), str(parts))
@@ -86,10 +87,39 @@ def predict(
                 | "Predict blocks" >> beam.Map(predict_block, job)  # place of the first image
             )
         return _join([_part(job, start) for start in blocks], folder)
+
+
+def _listed(images: Path) -> list[str]:
+    try:
+        paths = sorted(stamps(images))
+    except FolderError as error:
+        raise SettingsError(f"IMAGES: expected {error.expected}, got {str(images)!r}.{error.hint}") from error
+    if not paths:
+        raise SettingsError(f"IMAGES: expected a folder of images, got {str(images)!r}. It holds no file.")
+    return paths
+
+
+@contextmanager
+def _parts_folder(folder: Path) -> Iterator[Path]:
+    """A new folder for the parts, removed afterwards; that of a process that was killed is removed first.
+
+    Raises:
+        BusyError: another process predicts into the same folder.
+    """
+    parts, descriptor = folder / ".parts", os.open(folder, os.O_RDONLY)
+    try:
+        # Of the folder itself: nothing is left behind, and the end of the process ends it.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(parts, ignore_errors=True)
+        parts.mkdir()
+        try:
+            yield parts
+        finally:
+            shutil.rmtree(parts)
+    except BlockingIOError as error:
+        raise BusyError(f"{folder}: another process writes predictions there. Wait for it, or name another.") from error
     finally:
-        for path in parts.iterdir():
-            path.unlink()
-        parts.rmdir()
+        os.close(descriptor)
 
 
 def predict_block(start: int, job: Job) -> int:
@@ -115,7 +145,7 @@ def _predicted(paths: Sequence[str], job: Job) -> Iterator[pa.RecordBatch]:
         best = np.nan_to_num(probabilities, nan=-1).argmax(axis=1)
         known = [error is None for error in errors]
         columns = {
-            "path": pa.array(batch, pa.string()),
+            "path": pa.array([_shown(path) for path in batch], pa.string()),
             "label": pa.array(
                 [job.label_names[at] if ok else None for at, ok in zip(best, known, strict=True)], pa.string()
             ),
@@ -127,6 +157,11 @@ def _predicted(paths: Sequence[str], job: Job) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict(columns)
 
 
+def _shown(path: str) -> str:
+    """The path as text: a file may have a name that is none."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 def _floats(values: np.ndarray, known: Sequence[bool]) -> pa.Array:
     return pa.array(values, pa.float32(), mask=~np.array(known))
 
@@ -134,7 +169,7 @@ def _floats(values: np.ndarray, known: Sequence[bool]) -> pa.Array:
 def _content(path: Path) -> tuple[bytes | None, str | None]:
     """A file's bytes as TensorFlow can decode them, or why there are none."""
     try:
-        content = path.read_bytes()
+        content = read_file(path)
         return (content if inspect(content).plain else made_plain(content)), None
     except UndecodableError as error:
         return None, str(error)

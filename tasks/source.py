@@ -49,8 +49,8 @@ class Source(Stage):
         return SourceSettings(**self.param_kwargs)
 
     def upstream(self) -> object:
-        """Nothing of ours."""
-        return {}
+        """Nothing of ours; of single files the name of their folder or table, which the dataset is called by."""
+        return {"name": self.requested()} if self.is_of_files() else {}
 
     def label(self) -> str:
         """The dataset asked for."""

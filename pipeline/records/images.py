@@ -11,9 +11,6 @@ import tensorflow as tf
 
 from pipeline.records.form import ImageForm
 
-# At which a JPEG can be decoded: the whole, and what it offers for less work.
-_JPEG_RATIOS = (1, 2, 4, 8)
-
 
 def fingerprints(images: np.ndarray | Sequence[bytes]) -> np.ndarray:
     """64 bits that tell images, pixels or encoded bytes, from one another: uint64 (batch,); the same on any machine.
@@ -47,26 +44,22 @@ def decode(encoded: tf.Tensor, form: ImageForm, shape: tuple[int | None, int | N
 
 def _decoded(content: tf.Tensor, form: ImageForm, channels: int) -> tf.Tensor:
     if form.encoding == "jpeg" and form.size and form.resize == "crop":
-        return _resized(_cropped_jpeg(content, form, channels), form, (form.size, form.size))
+        return _resized(_cropped_jpeg(content, channels), form, (form.size, form.size))
     image = tf.io.decode_image(content, channels=channels, expand_animations=False)
     image.set_shape([None, None, channels])
     return fit(image, form)
 
 
-def _cropped_jpeg(content: tf.Tensor, form: ImageForm, channels: int) -> tf.Tensor:
-    """The middle square of a JPEG, of at least the form's size where all images have as many pixels.
+def _cropped_jpeg(content: tf.Tensor, channels: int) -> tf.Tensor:
+    """The middle square of a JPEG: what is cropped away need not be decoded.
 
-    What is cropped away need not be decoded, and where all are to become much smaller they are decoded at a half, a
-    quarter or an eighth, which the format offers for less than the work of the whole.
+    The format offers decoding at a half, a quarter or an eighth for less work. It is not used: an eighth lies up to
+    four pixels off, and other pixels than those of ``raw`` records and of ``predict`` are another dataset.
     """
-    # Chosen for all images: a choice for each costs more than it saves, 0.2 ms.
-    ratio = max(ratio for ratio in _JPEG_RATIOS if ratio == 1 or form.smallest_side >= form.size * ratio)
-    shape = tf.io.extract_jpeg_shape(content)
-    # As libjpeg rounds.
-    height, width = (shape[0] + ratio - 1) // ratio, (shape[1] + ratio - 1) // ratio
+    height, width = tf.unstack(tf.io.extract_jpeg_shape(content)[:2])
     side = tf.minimum(height, width)
     window = tf.stack([(height - side) // 2, (width - side) // 2, side, side])
-    return tf.io.decode_and_crop_jpeg(content, window, channels=channels, ratio=ratio)
+    return tf.io.decode_and_crop_jpeg(content, window, channels=channels)
 
 
 def fit_batch(images: np.ndarray, form: ImageForm) -> np.ndarray:

@@ -20,7 +20,7 @@ def warnings(findings: Mapping, num_test: int) -> list[tuple[str, str]]:
         images = "1 image is" if count == 1 else f"{count:,} images are"
         found.append(("The same image under two labels", f"{images} listed under more than one label. {_WHICH}"))
     if count := len(findings["test_in_train"]):
-        share = f"{count:,} of {num_test:,} test images are in the train split too, byte for byte"
+        share = f"{count:,} of {num_test:,} test images are in the train split too, with the same stored bytes"
         found.append(
             ("Test images in the train split", f"{share}. The evaluation gives the accuracy without them. {_WHICH}")
         )

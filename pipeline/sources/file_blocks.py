@@ -19,7 +19,7 @@ from pipeline.records.features import IMAGE, LABEL
 from pipeline.records.form import ImageForm
 from pipeline.records.images import decode
 from pipeline.sources import words
-from pipeline.sources.listing import ListedSplit, read_listing
+from pipeline.sources.listing import ListedSplit, read_file, read_listing
 from pipeline.sources.pictures import UndecodableError, made_plain
 from pipeline.sources.source import Location
 
@@ -73,7 +73,7 @@ def _content(folder: Path, listed: ListedSplit, index: int, form: ImageForm) -> 
     """The file as it is stored: its own bytes where they are plain and of the encoding wanted."""
     path = listed.paths[index]
     try:
-        content = (folder / path).read_bytes()
+        content = read_file(folder / path)
         if hashlib.sha256(content).hexdigest() != listed.digests[index]:
             raise DamagedArtefactError(words.changed_file(folder / path, "it has changed"))
         own = "jpeg" if content.startswith(b"\xff\xd8\xff") else "png"

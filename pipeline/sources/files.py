@@ -25,7 +25,7 @@ from pipeline.errors import DamagedArtefactError
 from pipeline.records.features import image_spec
 from pipeline.sources import words
 from pipeline.sources.found import beside, dataset_name, files_folder, find
-from pipeline.sources.listing import ListedSplit, Listing, Skipped, file_digest, is_inside
+from pipeline.sources.listing import ListedSplit, Listing, Skipped, file_digest, is_inside, read_file
 from pipeline.sources.pictures import Picture, UndecodableError, inspect, quiet
 
 # Processes start in about a second, in which threads look at some thousand files.
@@ -135,8 +135,7 @@ class _Look:
         if self._leads_out(place):
             return "", words.LEADS_OUT, ""
         try:
-            with open(place, "rb") as file:
-                content = file.read()
+            content = read_file(place)
         except FileNotFoundError:
             return "", words.MISSING, ""
         except OSError as error:

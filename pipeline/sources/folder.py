@@ -4,6 +4,8 @@
 the labels' folders (a licence, notes) are none of the examples.
 """
 
+import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ from pipeline.sources import words
 
 LABELS_NAME = "labels.txt"
 # Names that say a folder beside train is a split too.
+_LIKE_TRAIN = {"train", "training"}
 _LIKE_SPLITS = {"test", "testing", "validation", "val", "valid", "dev", "eval", "holdout"}
 
 
@@ -40,7 +43,8 @@ def find_examples(folder: Path, paths: Iterable[str]) -> Found:
     first = {one[0] for one in parts.values() if len(one) > 1}
     is_deep = any(len(one) > 2 for one in parts.values())
     has_splits = bool(first) and first <= set(SPLITS) and is_deep
-    if is_deep and not has_splits and "train" in first and first & _LIKE_SPLITS:
+    called = {name.lower() for name in first}
+    if is_deep and not has_splits and called & _LIKE_TRAIN and called & _LIKE_SPLITS:
         # Else the splits would be taken for labels.
         refuse("Source", "path", words.A_SPLIT, str(folder), words.folders(sorted(first - set(SPLITS))))
     examples: dict[str, list[tuple[str, str]]] = {}
@@ -71,6 +75,9 @@ def checked_labels(names: Sequence[str], path: str, name: str) -> tuple[str, ...
     # Of the space alone: any other character that has no looks cannot be told from another.
     if odd := [label for label in names if not label.isprintable() or "/" in label or label != label.strip()]:
         refuse("Source", name, words.A_LABEL, path, words.labels(odd))
+    composed = Counter(unicodedata.normalize("NFC", label) for label in names)
+    if alike := [label for label in names if composed[unicodedata.normalize("NFC", label)] > 1]:
+        refuse("Source", name, words.LABELS_APART, path, words.labels(alike))
     if len(names) < 2:
         refuse("Source", name, "at least two labels", path, f" Found: {', '.join(names) or 'none'}.")
     return tuple(names)

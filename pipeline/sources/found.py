@@ -12,7 +12,7 @@ from pipeline.config import SourceSettings, refuse
 from pipeline.sources import folder as folders
 from pipeline.sources import table as tables
 from pipeline.sources import words
-from pipeline.sources.listing import read_listing, stamps
+from pipeline.sources.listing import FolderError, read_listing, stamps
 
 
 def files_folder(settings: SourceSettings) -> Path:
@@ -40,7 +40,7 @@ def find(settings: SourceSettings) -> tuple[folders.Found, dict[str, tuple[int, 
     """
     folder = files_folder(settings)
     if settings.dataset == "folder":
-        present = stamps(folder)
+        present = _stamps(folder, settings)
         found = folders.find_examples(folder, present)
         return found, {path: present[path] for entries in found.examples.values() for path, _ in entries}
     found = tables.find_examples(settings)
@@ -61,14 +61,13 @@ def changed_files(settings: SourceSettings, listing: str) -> Iterator[str]:
         SettingsError: what is there now is no such source any more.
     """
     known, folder = read_listing(listing), files_folder(settings)
-    if sorted(known.beside) != sorted(beside(settings)):
-        yield (words.removed if known.beside else words.added)(folders.LABELS_NAME)
+    yield from (words.added(path) for path in beside(settings) if path not in known.beside)
     # Of a table that has not changed the examples are the same: only their files may differ.
     if settings.dataset == "table":
         listed = [path for split in known.splits.values() for path in split.paths]
         present = _stamps_of(folder, [*listed, *(one.path for one in known.skipped)])
     else:
-        present = stamps(folder)
+        present = _stamps(folder, settings)
         # As long as the same files are there, they are the same examples; those beside the labels' folders are none.
         if {path for path in present if "/" in path} == known.stamps.keys():
             present = {path: present[path] for path in known.stamps}
@@ -83,6 +82,13 @@ def dataset_name(settings: SourceSettings) -> str:
         Path(settings.path.rstrip("/")).expanduser().name if settings.dataset == "folder" else Path(settings.path).stem
     )
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") or settings.dataset
+
+
+def _stamps(folder: Path, settings: SourceSettings) -> dict[str, tuple[int, int]]:
+    try:
+        return stamps(folder)
+    except FolderError as error:
+        refuse("Source", "path", error.expected, settings.path, error.hint)
 
 
 def _stamps_of(folder: Path, paths: Sequence[str]) -> Mapping[str, tuple[int, int]]:

@@ -4,15 +4,18 @@ The source's artefact holds it. It says of each file what it was when it was loo
 is answered by a look at names, sizes and times, and by reading the content of those files alone that differ.
 """
 
+import errno
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import BinaryIO
 
-from pipeline.config import refuse
 from pipeline.sources import words
 
 LISTING_NAME = "examples.json"
@@ -85,8 +88,9 @@ class Listing:
             found: path below ``folder`` → bytes and time of change in nanoseconds, of each file that is there now.
         """
         for path, digest in self.beside.items():
-            if _digest_now(folder / path) != digest:
-                yield words.differs(path)
+            now = _digest_now(folder / path)
+            if now != digest:
+                yield (words.differs if now else words.removed)(path)
         listed = self.stamps
         for path, size, mtime, digest in self._files():
             now = found.get(path)
@@ -110,6 +114,14 @@ class Listing:
         yield from ((one.path, one.size, one.mtime, one.digest) for one in self.skipped)
 
 
+class FolderError(Exception):
+    """A folder cannot be looked through: what was ``expected`` of it, and a ``hint``; the caller knows who named it."""
+
+    def __init__(self, expected: str, hint: str) -> None:
+        self.expected, self.hint = expected, hint
+        super().__init__(f"expected {expected}.{hint}")
+
+
 def path_key(path: str) -> str:
     """The key of an example that is a file: the digest of its path below the source's folder."""
     return hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=KEY_BYTES).hexdigest()
@@ -117,8 +129,8 @@ def path_key(path: str) -> str:
 
 def read_listing(path: str) -> Listing:
     """The listing at a path; read once, and again where another has taken its place."""
-    stat = os.stat(path)
-    return _read_listing(path, (stat.st_ino, stat.st_size, stat.st_mtime_ns))
+    found = os.stat(path)
+    return _read_listing(path, (found.st_ino, found.st_size, found.st_mtime_ns))
 
 
 # The one of before is let go: a listing takes a few hundred bytes a file.
@@ -129,9 +141,28 @@ def _read_listing(path: str, stamp: tuple[int, int, int]) -> Listing:
     return Listing(splits, [Skipped(**one) for one in stored["skipped"]], stored["beside"])
 
 
+@contextmanager
+def _opened(path: str | Path) -> Iterator[BinaryIO]:
+    # What is no file, such as a named pipe, would be waited for without end.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, words.NO_FILE, str(path))
+        yield file
+
+
+def read_file(path: str | Path) -> bytes:
+    """The content of a file.
+
+    Raises:
+        OSError: there is none, it cannot be read, or is no regular file.
+    """
+    with _opened(path) as file:
+        return file.read()
+
+
 def file_digest(path: Path) -> str:
     """Hex sha256 of a file."""
-    with path.open("rb") as file:
+    with _opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -146,23 +177,24 @@ def _digest_now(path: Path) -> str:
 def stamps(folder: Path) -> dict[str, tuple[int, int]]:
     """Path below ``folder`` → bytes and time of change in nanoseconds, of each file; hidden ones are left out.
 
-    Links to folders are followed inside ``folder`` alone, and no folder is entered twice.
+    Links to folders are followed inside ``folder`` alone, and no folder is entered twice: one that is there under its
+    own name has no other, whatever links to it.
 
     Raises:
-        SettingsError: a folder cannot be read, or is a link that leads out.
+        FolderError: a folder cannot be read, or is a link that leads out.
     """
     found: dict[str, tuple[int, int]] = {}
-    root, waiting, entered = os.path.realpath(folder), [""], set()
-    while waiting:
-        below = waiting.pop()
+    root, waiting, links, entered = os.path.realpath(folder), [""], [], set()
+    while waiting or links:
+        # Links last, and by name: the order of a directory's entries differs from copy to copy.
+        below = waiting.pop() if waiting else links.pop(links.index(min(links)))
         current = os.path.join(folder, below)
         real = os.path.realpath(current)
         if real in entered:
             continue
         if not is_inside(real, root):
             # Said of a whole folder: not to be left out as one bad image is.
-            hint = words.leads_out(current.rstrip("/"), real)
-            refuse("Source", "path", "a folder without links out of it", str(folder), hint)
+            raise FolderError("a folder without links out of it", words.leads_out(current.rstrip("/"), real))
         entered.add(real)
         try:
             with os.scandir(current) as entries:
@@ -170,13 +202,15 @@ def stamps(folder: Path) -> dict[str, tuple[int, int]]:
                     name = entry.name
                     if name.startswith("."):
                         continue
-                    if entry.is_dir():
+                    if entry.is_dir(follow_symlinks=False):
                         waiting.append(f"{below}{name}/")
+                    elif entry.is_symlink() and os.path.isdir(entry.path):
+                        links.append(f"{below}{name}/")
                     else:
                         found[below + name] = _stamp(entry)
         except OSError as error:
             hint = words.unreadable_folder(current.rstrip("/"), error.strerror)
-            refuse("Source", "path", "folders that can be read", str(folder), hint)
+            raise FolderError("folders that can be read", hint) from error
     return found
 
 
@@ -187,8 +221,8 @@ def is_inside(real: str, root: str) -> bool:
 
 def _stamp(entry: os.DirEntry) -> tuple[int, int]:
     try:
-        stat = entry.stat()
+        found = entry.stat()
     except OSError:
         # A link to nothing, or to itself.
-        stat = entry.stat(follow_symlinks=False)
-    return stat.st_size, stat.st_mtime_ns
+        found = entry.stat(follow_symlinks=False)
+    return found.st_size, found.st_mtime_ns

@@ -134,12 +134,14 @@ def made_plain(content: bytes, encoding: str = "png") -> bytes:
     try:
         image.load()
         grey, turn = image.mode in _GREY_MODES, _TURNS.get(orientation_of(image))
-        if "transparency" in image.info or image.mode in ("RGBA", "LA", "PA"):
-            # As it looks on paper: what is transparent shows white.
-            image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
-        elif image.mode.startswith("I"):
+        # As it looks on paper: what is transparent shows white.
+        if image.mode.startswith("I"):
             # 16 bits a channel; Pillow itself would cut off above 255.
-            image = Image.fromarray((np.asarray(image).clip(0, 65_535).astype(np.uint32) // 257).astype(np.uint8))
+            values = np.asarray(image).clip(0, 65_535).astype(np.uint32)
+            is_clear = values == image.info.get("transparency", -1)
+            image = Image.fromarray(np.where(is_clear, 255, values // 257).astype(np.uint8))
+        elif "transparency" in image.info or image.mode in ("RGBA", "LA", "PA"):
+            image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
         image = image.convert("L" if grey else "RGB")
         if turn is not None:
             image = image.transpose(turn)
@@ -169,7 +171,9 @@ def orientation_of(image: Image.Image) -> int:
     # The first directory: a count of entries, each of 12 bytes with its tag, type, count and value.
     directory = number(4, 4)
     for entry in range(directory + 2, min(directory + 2 + 12 * number(directory, 2), len(exif) - 11), 12):
-        if number(entry, 2) == _ORIENTATION and (orientation := number(entry + 8, 2)) in _TURNS:
+        # Its type should be 3, of two bytes; some write 4, of four.
+        size = 4 if number(entry + 2, 2) == 4 else 2
+        if number(entry, 2) == _ORIENTATION and (orientation := number(entry + 8, size)) in _TURNS:
             return orientation
     return 1
 

@@ -45,7 +45,7 @@ def _check(rows: Sequence[tuple[str, str, str]], table: str) -> None:
         rows,
         table,
         words.BELOW_THE_TABLE,
-        lambda path, *_: path.startswith("/") or ".." in PurePosixPath(path).parts,
+        lambda path, *_: path.startswith("/") or "\0" in path or ".." in PurePosixPath(path).parts,
     )
     times = Counter(path for path, _, _ in rows)
     if len(times) < len(rows):

@@ -1,6 +1,7 @@
 """Predictions of a folder of images, by a network that was trained here."""
 
 import csv
+import os
 
 import keras
 import numpy as np
@@ -10,8 +11,8 @@ from PIL import Image
 from report_runs import write_run
 
 from pipeline.config import RecordsSettings
-from pipeline.errors import SettingsError
-from pipeline.predict import predict
+from pipeline.errors import BusyError, SettingsError
+from pipeline.predict import _parts_folder, predict
 
 LABELS = ("dark", "light")
 
@@ -86,8 +87,37 @@ def test_threads_and_blocks_change_nothing(run, images, tmp_path, monkeypatch):
 
 def test_an_empty_folder_is_refused(run, tmp_path):
     (tmp_path / "images").mkdir()
-    with pytest.raises(SettingsError, match="images: expected a folder of images"):
+    with pytest.raises(SettingsError, match="IMAGES: expected a folder of images"):
         predictions(run, tmp_path / "images", tmp_path / "out")
+
+
+def test_a_link_out_of_the_folder_is_refused_by_the_name_that_the_command_has_for_it(run, tmp_path):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "out").symlink_to("/etc")
+    with pytest.raises(SettingsError, match="IMAGES: expected a folder without links out of it") as refusal:
+        predictions(run, tmp_path / "images", tmp_path / "out")
+    assert "[Source]" not in str(refusal.value)
+
+
+def test_names_that_are_no_text_and_files_that_are_none_have_their_rows(run, tmp_path):
+    folder = tmp_path / "images"
+    folder.mkdir()
+    Image.new("RGB", (30, 30), (250, 250, 250)).save(folder / "a.png")
+    os.rename(folder / "a.png", os.fsencode(folder) + b"/b\xff.png")
+    os.mkfifo(folder / "pipe.jpg")
+    _, rows = predictions(run, folder, tmp_path / "out")
+    assert [(row["path"], row["label"]) for row in rows] == [("b\\xff.png", "light"), ("pipe.jpg", None)]
+    assert rows[1]["error"] == "cannot be read: no regular file"
+
+
+def test_what_a_killed_process_left_is_removed_and_two_at_once_are_refused(run, images, tmp_path):
+    parts = tmp_path / "out" / ".parts"
+    parts.mkdir(parents=True)
+    (parts / "000000000000.parquet").write_bytes(b"half")
+    with _parts_folder(tmp_path / "out"), pytest.raises(BusyError, match="another process"):
+        predictions(run, images, tmp_path / "out")
+    assert predictions(run, images, tmp_path / "out")[0]["images"] == 152
+    assert not parts.exists()
 
 
 @pytest.mark.slow

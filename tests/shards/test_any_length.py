@@ -182,9 +182,10 @@ def test_raw_records_of_photographs_are_all_of_one_size(resize, empty, write):
     assert (pixels == 0).all(axis=(1, 2)).any() | (pixels == 0).all(axis=(0, 2)).any() == empty
 
 
-def test_raw_and_jpeg_records_give_a_stream_the_same_pixels_but_for_rounding(records, write):
+@pytest.mark.parametrize("size", [SIZE, SIZE // 2, SIZE // 8])
+def test_raw_and_jpeg_records_give_a_stream_the_same_pixels_but_for_rounding(size, write):
     found = []
-    for folder in (records, write(encoding="raw")):
+    for folder in (write(encoding="jpeg", image_size=size), write(encoding="raw", image_size=size)):
         split = Split.of_manifest(folder, read_manifest(folder), "test")
         stream = InputStream(split, global_batch_size=8, seed=0)
         found.append(np.concatenate([images for images, _ in stream.evaluation().as_numpy_iterator()]))

@@ -86,6 +86,26 @@ def test_links_inside_the_folder_are_followed_once(tmp_path):
     assert len(splits["train"]) == 4
 
 
+@pytest.mark.parametrize("link_first", [True, False])
+def test_a_folder_has_its_own_name_whatever_links_to_it(tmp_path, link_first):
+    folder = write_folder(tmp_path / "images", daisy=2, **({} if link_first else {"rose": 2}))
+    (folder / "rose2").symlink_to("rose")
+    write_folder(folder, **({"rose": 2} if link_first else {}))
+    info, splits = listed(folder, tmp_path)
+    assert info.label_names == ("daisy", "rose")
+    assert len(splits["train"]) == 4
+
+
+def test_a_link_to_itself_and_what_is_no_file_are_bad_examples_and_not_waited_for(tmp_path):
+    folder = write_folder(tmp_path / "images", a=2, b=2)
+    (folder / "a" / "loop").symlink_to("loop")
+    os.mkfifo(folder / "b" / "pipe.jpg")
+    assert refused(folder, DamagedArtefactError).splitlines()[1:] == [
+        "  a/loop: cannot be read: Too many levels of symbolic links",
+        "  b/pipe.jpg: cannot be read: no regular file",
+    ]
+
+
 def empty(tmp_path):
     return write_folder(tmp_path / "images")
 
@@ -102,6 +122,12 @@ def one_label(tmp_path):
 
 def a_split_by_another_name(tmp_path):
     for split in ("train", "val"):
+        write_folder(tmp_path / "images" / split, a=1, b=1)
+    return tmp_path / "images"
+
+
+def splits_with_capitals(tmp_path):
+    for split in ("Train", "Test"):
         write_folder(tmp_path / "images" / split, a=1, b=1)
     return tmp_path / "images"
 
@@ -142,6 +168,7 @@ def a_linked_folder(tmp_path):
         (no_labels, "expected a folder of images, <label>/<image>"),
         (one_label, "expected at least two labels, got '{}'. Found: cats."),
         (a_split_by_another_name, "Found 'val': rename what is meant to be a split"),
+        (splits_with_capitals, "rename what is meant to be a split"),
         (
             labels_txt_lacks_one,
             "a line for each folder of images, got '{}'. Missing: 'cats'",

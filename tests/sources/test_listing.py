@@ -78,6 +78,16 @@ def test_what_has_changed_is_named(listed, change, said):
     assert listed.changes() == said
 
 
+def test_what_says_the_labels_is_named_once_and_by_its_name(listed, tmp_path):
+    listing = listed.folder / "labels.txt"
+    listing.write_text("cats\ndogs\nbad\n")
+    (tmp_path / "again").mkdir()
+    sources.resolve(listed.settings, tmp_path / "again")
+    listing.unlink()
+    found = list(changed_files(listed.settings, str(tmp_path / "again" / LISTING_NAME)))
+    assert found == ["labels.txt was removed"]
+
+
 def test_a_folder_that_is_no_source_any_more_says_why(listed):
     shutil.rmtree(listed.folder)
     with pytest.raises(SettingsError, match="There is nothing of that name"):
@@ -103,6 +113,10 @@ def test_files_that_a_table_lists_are_looked_at_and_those_that_were_not_there(tm
     assert changes() == ["b/000.png was removed", "gone.png has changed"]
     table.write_text("path,label\na/000.png,a\n")
     assert "labels.csv has changed" in changes()
+    renamed = table.rename(table.with_suffix(".CSV"))
+    settings = SourceSettings(dataset="table", path=str(renamed), on_bad_example="skip", max_bad_share=0.5)
+    assert {"labels.CSV was added", "labels.csv was removed"} <= set(changes())
+    assert "labels.txt was removed" not in changes()
 
 
 def test_a_file_that_is_added_moves_no_other_between_the_splits(write_records_of, tmp_path):

@@ -103,6 +103,21 @@ def test_what_cannot_be_used_is_refused_with_its_reason(what, recwarn):
     assert not recwarn.list
 
 
+def test_a_16_bit_picture_with_a_transparent_level_is_scaled_and_white_where_it_shows_through():
+    levels = np.array([[0, 10_900, 21_800, 32_700, 43_600, 65_535]], np.uint16)
+    file = io.BytesIO()
+    Image.fromarray(levels).save(file, "PNG", transparency=0)
+    seen = np.asarray(Image.open(io.BytesIO(made_plain(file.getvalue()))))
+    assert seen.tolist() == [[255, 42, 84, 127, 169, 255]]
+
+
+def test_an_orientation_written_as_a_long_number_counts():
+    exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x04\0\0\0\x01\0\0\0\x06\0\0\0\0"
+    file = io.BytesIO()
+    Image.fromarray(COLOUR).resize((40, 20)).save(file, "JPEG", exif=exif)
+    assert (inspect(file.getvalue()).width, inspect(file.getvalue()).height) == (20, 40)
+
+
 def test_a_broken_exif_says_nothing():
     with quiet():
         assert inspect(ODD_FILES["broken-exif.jpg"][0]()).plain

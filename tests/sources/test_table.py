@@ -91,6 +91,8 @@ def test_a_column_that_nobody_asks_for_may_hold_anything(images, tmp_path):
         ({"label": ["a", "", "b", None]}, "Found row 2: 'cats/001.png', '', 'train'; row 4: 'dogs/001.png', ''"),
         ({"path": [*ROWS["path"][:3], "/etc/passwd"]}, "paths below the table's folder"),
         ({"path": [*ROWS["path"][:3], "a/../../b.png"]}, "paths below the table's folder"),
+        ({"path": [*ROWS["path"][:3], "a\0b.png"]}, "paths below the table's folder"),
+        ({"label": ["caf\u00e9", "cafe\u0301", "b", "b"]}, "how their accents are encoded"),
         ({"path": [*ROWS["path"][:3], "cats//000.png"]}, "each image in one row"),
         ({"path": [None] * 4}, "row 4"),
         ({"split": ["train", "val", "Test", "test"]}, "row 2: 'cats/001.png', 'no', 'val'; row 3"),

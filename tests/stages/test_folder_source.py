@@ -57,6 +57,13 @@ def test_a_change_of_a_file_is_the_reason_and_a_touched_one_is_none(photos):
 
 
 @pytest.mark.slow
+def test_another_name_of_the_folder_is_the_reason(photos):
+    assert photos().returncode == 0
+    photos.folder = photos.folder.rename(photos.folder.with_name("pictures"))
+    assert photos.reasons()["Source"] == ["upstream name: photos → pictures"]
+
+
+@pytest.mark.slow
 def test_many_changes_are_counted(photos):
     assert photos("Source").returncode == 0
     for path in sorted(photos.folder.rglob("cats/*.png"))[2:]:
