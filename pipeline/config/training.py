@@ -12,8 +12,8 @@ from pipeline.config.refusal import in_range, one_of, refuse
 from pipeline.config.stage import MAX_SEED, StageSettings
 from pipeline.errors import SettingsError
 
-MODELS = ("baseline_cnn", "small_convnet")
-RECIPES = ("baseline", "onecycle", "lamb")
+MODELS = ("baseline_cnn", "small_convnet", "mnist_dense", "mnist_cnn", "fashion_cnn", "flowers_convnet")
+RECIPES = ("baseline", "onecycle", "adam", "lamb")
 # How functions of one's own are given instead.
 OWN_MODEL, OWN_RECIPE = "my_package.networks:build", "my_package.recipes:recipe"
 DEVICES = ("auto", "cpu", "gpu", "tpu")

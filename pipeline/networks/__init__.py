@@ -3,6 +3,7 @@
     build.py          a network, or a recipe, by its name in the settings
     baseline_cnn.py   the tutorials' network
     small_convnet.py  for photographs of 96 to 192 pixels a side
+    mnist_dense.py mnist_cnn.py fashion_cnn.py flowers_convnet.py   others of the tutorials, as published
     recipes.py        optimizer, schedule and loss by name
     own.py            functions of the user's own instead of these, and what is wrong with them
     outputs.py        logits and probabilities
@@ -10,8 +11,8 @@
     weights.py        its variables by name
 
 Every network of ours takes uint8 images and rescales them in its first layer, so that a saved model takes the pixels
-that lie in the records, and ends in float32 probabilities whatever precision it computes in. One of the user's own
-takes the same and gives probabilities or logits.
+that lie in the records, and ends in float32 whatever precision it computes in: in probabilities, or in logits where
+it was published so. One of the user's own takes the same and gives either.
 """
 
 from pipeline.networks.build import NETWORKS, build_model, build_network, find_recipe, kind_of_outputs

@@ -23,7 +23,7 @@ RECORD_NAME = "run.json"
 
 #: 1: records without the field. 2: `segments`, `cache`, `replicas` and what else is marked; figures are never NaN.
 #: 3: `augment`, `keep`, `kept_epoch`, what overrides a recipe, networks that give logits, initial weights, and what
-#: else is marked. 4: `records`.
+#: else is marked. 4: `records`, `experiment`.
 SCHEMA_VERSION = 4
 
 FINISHED, SKIPPED = "finished", "skipped"
@@ -69,6 +69,11 @@ def _in_utc(value: str) -> str:
     except ValueError as error:
         raise ValueError(f"expected an ISO 8601 date in UTC ({error})") from error
     return value
+
+
+def _called_as_the_dataset(fields: Mapping[str, Any]) -> str:
+    # The first lines of the history left out what was requested.
+    return fields["requested_dataset"] or fields["dataset"]
 
 
 class Mismatch(Untrusted):
@@ -185,6 +190,10 @@ class RunRecord(Untrusted):
     requested_dataset: Annotated[str, _DATA]
     dataset: Annotated[str, _DATA]
     dataset_verified: Annotated[bool, _DATA]
+    # What it belongs to: a label that is in no fingerprint, but figures of two experiments answer two questions.
+    experiment: Annotated[
+        str, Field(default_factory=_called_as_the_dataset), About(part="identity", compared=True, since=4)
+    ]
     content_digests: Annotated[dict[str, str] | None, About(part="data", compared=True)] = None
     records_fingerprint: Annotated[str | None, _DATA] = None
     records: Annotated[StoredRecords | None, About(part="data", since=4)] = None

@@ -77,6 +77,7 @@ def train(
     checkpoints: Path,
     started: float | None = None,
     initial: InitialWeights | None = None,
+    experiment: str = "",
 ) -> RunRecord:
     """Train on published records; leaves record, metrics, evaluation, weights, model and TensorBoard logs.
 
@@ -90,6 +91,7 @@ def train(
             the caller removes it once the run is published.
         started: when the stage began, by time.perf_counter: the time before this call is then part of the breakdown.
         initial: the weights that the settings name.
+        experiment: what the run belongs to, for its record; by default it is called as the dataset is.
 
     Returns:
         The run's record as it was written. Its status is "skipped", without figures, where the device is not there
@@ -111,6 +113,7 @@ def train(
         "hostname": socket.gethostname(),
         **_data_facts(manifest, requested_dataset),
         **recorded_settings(settings),
+        "experiment": experiment or requested_dataset,
         **({"initial_weights_digest": initial.digest, "initial_run": initial.run} if initial else {}),
     }
     try:
