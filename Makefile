@@ -10,7 +10,7 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev pipeline nightly scheduler status doctor verify clean-stale report-diff predict tensorboard export test test-slow test-faults soak bench lint format lock clean
+.PHONY: help setup setup-dev pipeline nightly scheduler status doctor verify clean-stale experiments experiments-table report-diff predict tensorboard export test test-slow test-faults soak bench lint format lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -55,11 +55,17 @@ export TENSORCRAFT_SCHEDULER = $(SCHEDULER)
 SCHEDULER_PORT ?= 8082
 export TENSORCRAFT_SCHEDULER_PORT = $(SCHEDULER_PORT)
 
-pipeline: setup ## run what is stale of Source, Records, Train, Report (ARGS="--Train-epochs 1", FORCE=Train)
+# One of the settings files in experiments/, by its name; nightly takes several: EXPERIMENT="cifar10 flowers".
+EXPERIMENT ?= $(TENSORCRAFT_EXPERIMENT)
+export TENSORCRAFT_EXPERIMENT = $(EXPERIMENT)
+
+pipeline: setup ## run what is stale of Source, Records, Train, Report (EXPERIMENT=flowers, ARGS="--Train-epochs 1", FORCE=Train)
 	@$(BIN)/python -m tasks Report $(FORCED) $(ARGS)
 
 nightly: setup ## the same without anyone watching, and keep the report of today (UTC) (DATE=2026-11-20)
-	@$(BIN)/python -m tasks.unattended Nightly $(if $(DATE),--date $(DATE)) $(FORCED) $(ARGS)
+	@code=0; for name in $(or $(EXPERIMENT),""); do \
+	  TENSORCRAFT_EXPERIMENT="$$name" $(BIN)/python -m tasks.unattended Nightly $(if $(DATE),--date $(DATE)) $(FORCED) $(ARGS); \
+	  last=$$?; if [ $$last -gt $$code ]; then code=$$last; fi; if [ $$last -ge 128 ]; then break; fi; done; exit $$code
 
 # The scheduler unpickles its state when it starts: whoever can write there runs code as this user.
 SCHEDULER_STATE ?= $(or $(XDG_STATE_HOME),$(HOME)/.local/state)/tensorcraft
@@ -81,6 +87,12 @@ verify: setup ## read every artefact to the last byte
 
 clean-stale: setup ## remove artefacts the present settings do not reach (DRY=1 only lists them)
 	@$(BIN)/python -m tasks.commands.clean_stale $(if $(DRY),--dry-run) $(ARGS)
+
+experiments: setup ## list the settings files in experiments/, for EXPERIMENT=..., and whether their data are at hand
+	@$(BIN)/python -m tasks.commands.experiments $(ARGS)
+
+experiments-table: setup ## the README's table of results, from the runs under the storage root, as Markdown
+	@$(BIN)/python -m tasks.commands.experiments_table $(ARGS)
 
 report-diff: setup ## what differs between two runs (A=<name or fingerprint> B=<another>)
 	@$(BIN)/python -m tasks.commands.report_diff "$(A)" "$(B)" $(ARGS)

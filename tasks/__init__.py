@@ -1,8 +1,8 @@
 """The DAG: Source → Records → Train → Report (→ Nightly), as Luigi tasks. They wire; ``pipeline`` does the work.
 
 Importing this package loads ``config.ini`` from the project's folder, then ``central.ini`` where the environment says
-``TENSORCRAFT_SCHEDULER=central`` (on port ``TENSORCRAFT_SCHEDULER_PORT``, or 8082). A file named by
-``LUIGI_CONFIG_PATH`` is read after them and wins.
+``TENSORCRAFT_SCHEDULER=central`` (on port ``TENSORCRAFT_SCHEDULER_PORT``, or 8082), then the experiment's file where it
+names one with ``TENSORCRAFT_EXPERIMENT``. A file named by ``LUIGI_CONFIG_PATH`` is read after them and wins.
 
 The working directory and the project's folder become places to import from, after all others: a network or a recipe of
 one's own may lie in either ([Train] model), however Luigi was started.
@@ -29,6 +29,8 @@ os.environ.setdefault("TENSORCRAFT_SCHEDULER_PORT", "8082")
 
 import luigi.configuration  # noqa: E402
 
+from tasks import experiment  # noqa: E402
+
 # Luigi's own RangeDaily and its settings for mail have parameters whose defaults are not of their type.
 warnings.filterwarnings("ignore", message='Parameter ".+" with value "None" is not of type string')
 
@@ -41,9 +43,12 @@ sys.path.append(str(PROJECT_FOLDER))
 luigi.configuration.add_config_path(str(PROJECT_FOLDER / "config.ini"))
 if os.environ.get("TENSORCRAFT_SCHEDULER") == "central":
     luigi.configuration.add_config_path(str(PROJECT_FOLDER / "central.ini"))
+if experiment_file := experiment.settings_file():
+    luigi.configuration.add_config_path(str(experiment_file))
 if "LUIGI_CONFIG_PATH" in os.environ:
     luigi.configuration.add_config_path(os.environ["LUIGI_CONFIG_PATH"])
 
+from tasks.experiment import Experiment  # noqa: E402
 from tasks.export import Export  # noqa: E402
 from tasks.nightly import Nightly  # noqa: E402
 from tasks.records import Records  # noqa: E402
@@ -55,6 +60,7 @@ from tasks.subscriptions import Metrics, Notify  # noqa: E402
 from tasks.train import Train  # noqa: E402
 
 __all__ = [
+    "Experiment",
     "Export",
     "Force",
     "Metrics",

@@ -4,6 +4,9 @@ Dates are UTC, as Luigi's RangeDaily counts them: no date comes twice or never w
 is that of the dataset, code and settings there are when it is made: at the time, or later when the date is backfilled;
 its manifest says which. Where they are those of another date, its runs are fresh, and nothing is trained.
 
+Each experiment has dates of its own: make nightly EXPERIMENT="cifar10 flowers" makes the reports of both, one after the
+other, under one root or under several.
+
 A date that has its report is asked for again in vain, unless the gate demands what it was not judged by: then the
 report as it would be now is judged. A date that is past keeps its own where that is about other runs.
 """
@@ -34,7 +37,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Nightly(luigi.Task):
-    """``luigi --module tasks Nightly --date 2026-11-20``; the artefact is ``report/history/2026-11-20/``."""
+    """``luigi --module tasks Nightly --date 2026-11-20``; the artefact is ``report/history/…/2026-11-20/``."""
 
     date = luigi.DateParameter(default=datetime.now(UTC).date(), description="The date, in UTC; today's by default.")
 

@@ -1,5 +1,6 @@
 """Report: asks for one run or the product of several lists, and puts all runs on one scoreboard."""
 
+import hashlib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,9 +9,9 @@ import luigi
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import check_files, publishing_in_place, read_manifest
-from pipeline.config import SWEPT, ReportSettings
+from pipeline.config import SWEPT, ReportSettings, published_files
 from pipeline.errors import DamagedArtefactError, GateError
-from tasks import sweep
+from tasks import experiment, sweep
 from tasks.export import Export
 from tasks.settings import FloatSetting, ListSetting, time_limit_setting
 from tasks.stage import Stage
@@ -62,7 +63,8 @@ class Report(Stage):
         """
         runs = {folder.name: _digests(manifest) for folder, manifest in self.whole_runs()}
         exports = sorted(folder.name for folder in (root_folder() / Export.kind).glob("[!.]*"))
-        return {"current": self.current(), "runs": runs} | ({"exports": exports} if exports else {})
+        beside = {"published": _published_digests()} | ({"exports": exports} if exports else {})
+        return {"current": self.current(), "runs": runs} | beside
 
     def demands(self) -> dict[str, float]:
         """What the gate is asked to judge by; nothing where it demands nothing."""
@@ -106,6 +108,7 @@ class Report(Stage):
             current=self.current(),
             past=past,
             gate=gate,
+            published=published_rows(),
         )
         report.append_history(history, report.entries_of(scoreboard["runs"]), past=past)
         report.write_report(scoreboard, folder)
@@ -133,7 +136,12 @@ class Report(Stage):
 
 
 def history_folder() -> Path:
-    """Where the dated copies of the report lie (see nightly.py)."""
+    """Where the dated copies of the report lie (see nightly.py), in a folder of its own for each experiment."""
+    return dated_reports_folder() / experiment.schedule_name()
+
+
+def dated_reports_folder() -> Path:
+    """Where those of all experiments lie; in it itself those of config.ini alone."""
     return root_folder() / layout.DATED_REPORTS
 
 
@@ -142,6 +150,24 @@ def say_nothing_to_do(report: Report) -> None:
     """Luigi found the whole DAG complete."""
     _logger.info("Nothing to do: every stage is fresh.")
     print(f"Report: {root_folder() / report.kind / 'report.html'}")
+
+
+def _published_digests() -> dict[str, str]:
+    files = published_files(experiment.FOLDER)
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+
+
+def published_rows() -> list[dict]:
+    """Figures published elsewhere, of all experiments; a file that cannot be read is named and left out."""
+    from pipeline.report import read_published
+
+    rows = []
+    for name, path in published_files(experiment.FOLDER).items():
+        try:
+            rows += read_published(path, name)
+        except DamagedArtefactError as error:
+            _logger.warning("left out of the report: %s", error)
+    return rows
 
 
 def _digests(manifest: Mapping) -> dict[str, str]:

@@ -12,6 +12,7 @@ from luigi.task_register import Register
 
 from pipeline.config import closest, refuse, spelled
 from pipeline.errors import SettingsError
+from tasks import experiment
 from tasks.process import console
 
 
@@ -103,8 +104,9 @@ def check_config_file() -> None:
     """Refuse sections and settings that nothing reads: a misspelt one would silently leave its default in force.
 
     Raises:
-        SettingsError: names the first unknown section or setting, and the nearest known one.
+        SettingsError: the experiment is not there; or names the first unknown section or setting, and the nearest.
     """
+    experiment.check()
     known = _known_settings()
     parser = get_config()
     for section in parser.sections():

@@ -17,6 +17,7 @@ from pipeline.config import TrainSettings, check_keras_backend, own_modules, ref
 from pipeline.errors import DamagedArtefactError, HardwareMismatchError
 from pipeline.problems.find import problem_of
 from tasks import device
+from tasks.experiment import Experiment
 from tasks.process import console
 from tasks.records import Records
 from tasks.settings import AugmentSetting, FloatSetting, IntSetting, time_limit_setting
@@ -87,6 +88,7 @@ class Train(Stage):
         """The stage's validated settings."""
         check_keras_backend(os.environ.get("KERAS_BACKEND", ""))
         settings = TrainSettings(**self.param_kwargs)
+        self.experiment = Experiment().name
         self.initial = _find(settings.initial_weights) if settings.initial_weights else None
         return settings
 
@@ -116,6 +118,10 @@ class Train(Stage):
         """The network."""
         # What copies files to other machines takes what precedes a colon for a host.
         return self.model.replace(":", ".")
+
+    def belongs_to(self) -> str:
+        """The experiment that the run's record will name."""
+        return self.experiment or self.requires().requires().requested()
 
     def bytes_needed(self) -> int:
         """Measured on the baseline CNN: 2 MB of weights in two files and logs, two checkpoints of 3 MB at a time."""
@@ -158,6 +164,7 @@ class Train(Stage):
             checkpoints=self.checkpoints(),
             started=started,
             initial=self.initial,
+            experiment=self.belongs_to(),
         )
         self.is_skipped = record.status == "skipped"
         if self.is_skipped:

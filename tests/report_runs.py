@@ -8,10 +8,12 @@ from PIL import Image
 
 import pipeline.report
 from pipeline.artefacts.manifest import write_manifest
+from pipeline.config import published_files
 from pipeline.problems.image_evaluation import judge
-from pipeline.report import build_report, write_report
+from pipeline.report import build_report, read_published, write_report
 from pipeline.runs.metrics import AUGMENTED_NAME, EXAMPLES_NAME, MISTAKES_NAME
 
+PROJECT = Path(__file__).resolve().parent.parent
 TEMPLATES = Path(pipeline.report.__file__).parent / "templates"
 
 NAMES = ("report.json", "report.md", "report.html")
@@ -119,6 +121,17 @@ def foreign(page: str) -> str:
     return page.replace(script, "")
 
 
+def published() -> list[dict]:
+    """The figures published elsewhere of all experiments there are."""
+    files = published_files(PROJECT / "experiments").items()
+    return [row for name, path in files for row in read_published(path, name)]
+
+
+def report_of(folders, current=(RUN["fingerprint"],), **how):
+    """The report's data, with what is published beside it."""
+    return build_report(folders, current=current, **{"published": published(), **how})
+
+
 def render(folders, out, current=(RUN["fingerprint"],), **how):
-    write_report(build_report(folders, current=current, **how), out)
+    write_report(report_of(folders, current, **how), out)
     return {name: (out / name).read_text(encoding="utf-8") for name in NAMES}

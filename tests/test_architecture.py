@@ -17,7 +17,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 LEAVES = {
     *(
         f"config/{name}"
-        for name in ("augment", "data", "own_code", "refusal", "report", "stage", "storage", "training")
+        for name in ("augment", "data", "experiment", "own_code", "refusal", "report", "stage", "storage", "training")
     ),
     "errors",
     "installed",
@@ -276,6 +276,7 @@ def test_every_setting_stands_in_the_config_file():
     parser.read(PROJECT / "config.ini")
     for task in (
         tasks.Storage,
+        tasks.Experiment,
         tasks.Force,
         tasks.Notify,
         tasks.Metrics,

@@ -7,6 +7,7 @@
 <root>/exports/<model>-<fingerprint>/       that run in other forms, where it was asked for
 <root>/report/                              the newest report, always at this path
 <root>/report/history/<date>/               the report of that date, where runs are scheduled
+<root>/report/history/<experiment>/<date>/  the same, of an experiment
 """
 
 SOURCE = "source"

@@ -9,6 +9,7 @@ TensorFlow to be imported; a test holds each list against its implementation.
     training.py   [Train], [Export]
     augment.py    the operations of [Train] augment
     report.py     [Report]
+    experiment.py [Experiment], and the settings files in experiments/
     stage.py      what every stage has
     own_code.py   functions of one's own as settings
     refusal.py    how a setting is refused
@@ -16,6 +17,15 @@ TensorFlow to be imported; a test holds each list against its implementation.
 
 from pipeline.config.augment import parse_augment, spelled
 from pipeline.config.data import OF_FILES, ORIGINS, RUNNERS, TEXT, TEXTS, RecordsSettings, SourceSettings
+from pipeline.config.experiment import (
+    ExperimentSettings,
+    description,
+    experiment_files,
+    experiment_of,
+    published_files,
+    require_experiment,
+    settings_in,
+)
 from pipeline.config.own_code import is_own, own_modules
 from pipeline.config.refusal import closest, refuse
 from pipeline.config.report import SWEPT, ReportSettings
@@ -45,6 +55,7 @@ __all__ = [
     "TEXTS",
     "TEXT_MODELS",
     "TPU_ADDRESS",
+    "ExperimentSettings",
     "ExportSettings",
     "ForceSettings",
     "MetricsSettings",
@@ -56,12 +67,18 @@ __all__ = [
     "TrainSettings",
     "check_keras_backend",
     "closest",
+    "description",
+    "experiment_files",
+    "experiment_of",
     "is_own",
     "names_tpu",
     "own_modules",
     "parse_augment",
+    "published_files",
     "refuse",
     "refuse_replicas",
     "refuse_without_validation",
+    "require_experiment",
+    "settings_in",
     "spelled",
 ]

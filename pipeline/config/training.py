@@ -12,10 +12,13 @@ from pipeline.config.refusal import in_range, one_of, refuse
 from pipeline.config.stage import MAX_SEED, StageSettings
 from pipeline.errors import SettingsError
 
-# Of these the networks for text; all others are for images.
+# Of MODELS the networks for text; all others are for images.
 TEXT_MODELS = ("char_lstm", "shakespeare_lstm")
-MODELS = ("baseline_cnn", "small_convnet", *TEXT_MODELS)
-RECIPES = ("baseline", "onecycle", "lamb", "adam_cosine")
+MODELS = (
+    *("baseline_cnn", "small_convnet", "mnist_dense", "mnist_cnn", "fashion_cnn", "flowers_convnet"),
+    *TEXT_MODELS,
+)
+RECIPES = ("baseline", "onecycle", "adam", "lamb", "adam_cosine")
 # How functions of one's own are given instead.
 OWN_MODEL, OWN_RECIPE = "my_package.networks:build", "my_package.recipes:recipe"
 DEVICES = ("auto", "cpu", "gpu", "tpu")

@@ -3,6 +3,7 @@
     build.py          a network, or a recipe, by its name in the settings
     baseline_cnn.py   the tutorials' network
     small_convnet.py  for photographs of 96 to 192 pixels a side
+    mnist_dense.py mnist_cnn.py fashion_cnn.py flowers_convnet.py   others of the tutorials, as published
     char_lstm.py      for text, each next character
     text.py           such networks, and the same for one token at a time
     recipes.py        optimizer, schedule and loss by name

@@ -9,6 +9,10 @@ import keras
 from pipeline.errors import SettingsError
 from pipeline.networks import own
 from pipeline.networks.baseline_cnn import baseline_cnn
+from pipeline.networks.fashion_cnn import fashion_cnn
+from pipeline.networks.flowers_convnet import flowers_convnet
+from pipeline.networks.mnist_cnn import mnist_cnn
+from pipeline.networks.mnist_dense import mnist_dense
 from pipeline.networks.outputs import LOGITS, PROBABILITIES
 from pipeline.networks.recipes import RECIPES, Recipe, overridden
 from pipeline.networks.small_convnet import small_convnet
@@ -27,8 +31,14 @@ _POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 NETWORKS: dict[str, Callable[[tuple[int, ...], int], keras.Model]] = {
     "baseline_cnn": baseline_cnn,
     "small_convnet": small_convnet,
+    "mnist_dense": mnist_dense,
+    "mnist_cnn": mnist_cnn,
+    "fashion_cnn": fashion_cnn,
+    "flowers_convnet": flowers_convnet,
     **TEXT_NETWORKS,
 }
+# Of these, those that give logits; the others give probabilities.
+_GIVE_LOGITS = ("mnist_dense", *TEXT_NETWORKS)
 
 
 def find_recipe(name: str, **overrides: float) -> Recipe:
@@ -78,7 +88,7 @@ def kind_of_outputs(manifest: Mapping, name: str, precision: str) -> str:
         SettingsError: a network of the user's own is not what it has to be.
     """
     if not own.is_own(name):
-        return LOGITS if name in TEXT_NETWORKS else PROBABILITIES
+        return LOGITS if name in _GIVE_LOGITS else PROBABILITIES
     kind = own.examined(name, build_network(manifest, name, precision), _task(manifest))
     _logger.info("%s gives %s", name, kind)
     return kind
@@ -89,11 +99,10 @@ def _task(manifest: Mapping) -> Task:
 
 
 def build_model(name: str, input_shape: tuple[int, ...], num_labels: int) -> keras.Model:
-    """A new network for one example of this shape.
+    """A new network for examples of this shape.
 
-    Of images, uint8 (batch, height, width, channels) → float32 probabilities (batch, num_labels); of a text, uint8
-    (batch, length) → float32 logits (batch, length, num_labels). One of the user's own, ``module:function``, gives
-    either; see ``kind_of_outputs``.
+    Of images, uint8 (batch, height, width, channels) → float32 (batch, num_labels); of a text, uint8 (batch, length) →
+    float32 (batch, length, num_labels). Logits or probabilities, see ``kind_of_outputs``.
 
     Raises:
         ValueError: the images are smaller than the networks are made for.

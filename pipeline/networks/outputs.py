@@ -1,7 +1,7 @@
 """Outputs: what a network gives, logits or probabilities, and the one made of the other (… → training → …).
 
-Ours end in probabilities. A network of one's own may end in logits: it is trained by them, which is exact where a
-probability would round to 0, and it is saved as it is; whoever wants probabilities takes the softmax.
+Most of ours end in probabilities. One that ends in logits, such as one's own may, is trained by them, which is exact
+where a probability would round to 0, and it is saved as it is; whoever wants probabilities takes the softmax.
 """
 
 from dataclasses import dataclass

@@ -13,7 +13,7 @@ from pipeline.networks.outputs import LOGITS, PROBABILITIES, LogitsCrossentropy,
 # The global batch the rates below were chosen for.
 REFERENCE_BATCH_SIZE = 128
 
-_BASELINE_RATE, _ONECYCLE_RATE, _LAMB_RATE, _COSINE_RATE = 1e-3, 5e-3, 1e-2, 4e-3
+_BASELINE_RATE, _ADAM_RATE, _ONECYCLE_RATE, _LAMB_RATE, _COSINE_RATE = 1e-3, 1e-3, 5e-3, 1e-2, 4e-3
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,11 @@ def _onecycle(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
     return keras.optimizers.Nadam(WarmUpLinearDecay(_ONECYCLE_RATE * scale, total_steps, warm_up=0.2), beta_2=0.99)
 
 
+def _adam(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
+    """Adam at Keras's own rate throughout, as most tutorials train."""
+    return keras.optimizers.Adam(_ADAM_RATE * scale)
+
+
 def _lamb(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
     """LAMB (You et al. 2020), which adapts the step to each layer's weights: for batches of thousands."""
     return keras.optimizers.Lamb(WarmUpLinearDecay(_LAMB_RATE * scale, total_steps, warm_up=0.2))
@@ -142,6 +147,7 @@ def _adam_cosine(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
 RECIPES = {
     "baseline": Recipe(_baseline, learning_rate=_BASELINE_RATE),
     "onecycle": Recipe(_onecycle, label_smoothing=0.1, learning_rate=_ONECYCLE_RATE),
+    "adam": Recipe(_adam, learning_rate=_ADAM_RATE),
     "lamb": Recipe(_lamb, learning_rate=_LAMB_RATE),
     "adam_cosine": Recipe(_adam_cosine, learning_rate=_COSINE_RATE),
 }

@@ -102,7 +102,10 @@ def evaluate(
             }
             for index in mistakes.tolist()
         ],
-        "examples": [{"index": index, "label": int(labels[index])} for index in examples.tolist()],
+        "examples": [
+            {"index": index, "label": int(labels[index]), "predicted": int(predicted[index])}
+            for index in examples.tolist()
+        ],
         "augmented": [dict(one) for one in augmented],
         "tiles": {"per_row": TILES_PER_ROW, "height": height, "width": width},
     }

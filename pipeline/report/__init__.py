@@ -18,23 +18,25 @@ from pipeline.report.content import build_report
 from pipeline.report.facts.diff import compare_runs
 from pipeline.report.facts.gate import Gate
 from pipeline.report.facts.history import HISTORY_NAME, append_history, entries_of, read_history
-from pipeline.report.facts.published import PUBLISHED
+from pipeline.report.facts.published import read_published
 from pipeline.report.facts.reading import read_run
 from pipeline.report.render import write_report
 from pipeline.report.wording.differences import format_differences
+from pipeline.report.wording.experiments_table import format_experiments
 from pipeline.report.wording.scoreboard_table import format_table
 
 __all__ = [
     "HISTORY_NAME",
-    "PUBLISHED",
     "Gate",
     "append_history",
     "build_report",
     "compare_runs",
     "entries_of",
     "format_differences",
+    "format_experiments",
     "format_table",
     "read_history",
+    "read_published",
     "read_run",
     "write_report",
 ]

@@ -11,7 +11,8 @@ from pipeline.report.wording.gate import gate_part
 
 # 2: `current` is a list; `scenarios` and `batch_sizes` came. 3: `evaluation` of each run, `lineage`, `exports`,
 # `history`, `changes` and `gate` came. 4: rows and lines have `hostnames` in place of `hostname`, groups of the history
-# none; a change's `obstacle` and the gate's `not_judged` came. 5: `encodings`, and `records` of each run, came.
+# none; a change's `obstacle` and the gate's `not_judged` came. 5: `encodings`, `records` of each run, `experiments`,
+# and of `published` the figures by batch and what a source left unsaid, came.
 SCHEMA_VERSION = 5
 
 
@@ -21,6 +22,7 @@ def build_report(
     current: Sequence[str],
     past: Sequence[Mapping[str, Any]] = (),
     gate: Gate = NO_DEMANDS,
+    published: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Collects runs into the report's data.
 
@@ -29,16 +31,17 @@ def build_report(
         current: Fingerprints of the runs the report is asked for; may be empty.
         past: Entries of the history, as `read_history` gives them; what they have of the runs is taken once.
         gate: What is demanded of the current runs.
+        published: Figures published elsewhere, as `read_published` gives them; those about an experiment that has no
+            runs here are left out.
 
     Returns:
         `schema_version`, `current`, `runs` (as `read_run` gives them, newest first), `scenarios` (see
-        facts/scenarios.py and wording/comparison.py), `batch_sizes` (see facts/batch_sizes.py),
-        `encodings` (see facts/encodings.py), `lineage` of the
-        current runs and, by fingerprint, their `exports` (see facts/lineage.py), `history` (see facts/history.py),
-        `changes` (see facts/changes.py), `gate` (see wording/gate.py) and `published`, the rows of PUBLISHED that are
-        about a dataset the runs used. Seconds are wall-clock, rates are
-        images per second, accuracies fractions from 0 to 1. `pictures`, of the first current runs by their place among
-        `runs`, are for the page alone.
+        facts/scenarios.py and wording/comparison.py), `experiments` (see facts/experiments.py), `batch_sizes` (see
+        facts/batch_sizes.py), `encodings` (see facts/encodings.py), `lineage` of the current runs and, by fingerprint,
+        their `exports` (see facts/lineage.py), `history` (see facts/history.py), `changes` (see facts/changes.py),
+        `gate` (see wording/gate.py) and of the `published` figures those that are about these runs. Seconds are
+        wall-clock, rates are images per second, accuracies fractions from 0 to 1. `pictures`, of the first current
+        runs by their place among `runs`, are for the page alone.
 
     A run that cannot be read is named in the log and left out: one bad folder must not cost all others their
     report.
@@ -46,6 +49,6 @@ def build_report(
     Raises:
         ValueError: No readable run has one of the fingerprints of `current`.
     """
-    facts = collect_facts(run_folders, current=current, past=past, gate=gate)
+    facts = collect_facts(run_folders, current=current, past=past, gate=gate, published=published)
     rows = [{**row, "speedup": speedup_part(row["speedup"])} for row in facts["scenarios"]]
     return {"schema_version": SCHEMA_VERSION, **facts, "scenarios": rows, "gate": gate_part(facts["gate"])}

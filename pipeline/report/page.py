@@ -10,19 +10,19 @@ from pipeline.report.drawings.bars import LABEL_LETTERS, draw_calibration, draw_
 from pipeline.report.drawings.curves import draw_batch_sizes, draw_curves, draw_history
 from pipeline.report.drawings.drawing import MARKERS, MAX_LINES
 from pipeline.report.drawings.positions import draw_positions
-from pipeline.report.facts.batch_sizes import has_times
+from pipeline.report.facts.batch_sizes import has_times, shown_tables
 from pipeline.report.facts.reading import is_stand_in
 from pipeline.report.facts.scoreboard import current_runs
-from pipeline.report.facts.series import drawn_runs, have_curves, series_of, spread
+from pipeline.report.facts.series import drawn_runs, have_curves, spread
 from pipeline.report.wording import (
     alternatives,
     batches,
     changes,
     encodings,
     evaluation,
+    experiments,
     figures,
     receipt,
-    rows,
     runs,
     text,
     times,
@@ -58,14 +58,11 @@ def page_facts(report: Mapping[str, Any]) -> dict[str, Any]:
         "warnings": report_warnings(report),
         "alarm": any(is_stand_in(run) for run in requested) or bool((report["gate"] or {}).get("failures")),
         "definitions": DEFINITIONS,
-        "rows": [rows.scenario_row(scenario, report["current"]) for scenario in report["scenarios"]],
-        "series_of_rows": [
-            series_of(scenario, drawn) if have_curves(drawn) else [] for scenario in report["scenarios"]
-        ],
-        "published": [rows.published_row(row) for row in report["published"]],
-        "published_source": next((row["source"] for row in report["published"]), ""),
+        "overview_headings": experiments.OVERVIEW_HEADINGS,
+        "overview": experiments.overview_rows(report),
+        "scoreboards": experiments.sections(report, drawn),
         "batch_headings": batches.BATCH_HEADINGS,
-        "batch_tables": [_batch_part(table) for table in report["batch_sizes"]],
+        "batch_tables": [_batch_part(table) for table in shown_tables(report)],
         **_curves_part(report, drawn),
         "runs": parts,
         "runs_left_out": _left_out(len(requested) - _MAX_RUN_PARTS, "more run"),
@@ -151,6 +148,8 @@ def _evaluation_part(
         "confusions": evaluation.confusion_lines(facts),
         "classes": evaluation.class_rows(facts),
         "classes_left_out": _left_out(len(facts["classes"]) - evaluation.MAX_CLASSES, "more label"),
+        "mistakes_heading": evaluation.mistakes_heading(facts),
+        "right": evaluation.right_rows(facts, pictures.get("examples", ())),
         "mistakes": evaluation.mistake_rows(facts, pictures.get("mistakes", ())),
         "augmented": evaluation.augmented_rows(facts, pictures.get("augmented", ())),
         "augmentation": plain(run["augment"], 120),
@@ -206,7 +205,8 @@ def _batch_part(table: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "name": name,
         "note": "",
-        "lines": lines,
+        "lines": [*lines, *batches.published_batch_rows(table)],
+        "measured": len(lines),
         "drawn": lines[:MAX_LINES],
         "drawing": Markup(draw_batch_sizes(table["lines"][:MAX_LINES], alternative_text=alternative)),
     }

@@ -23,7 +23,7 @@ RECORD_NAME = "run.json"
 
 #: 1: records without the field. 2: `segments`, `cache`, `replicas` and what else is marked; figures are never NaN.
 #: 3: `augment`, `keep`, `kept_epoch`, what overrides a recipe, networks that give logits, initial weights, and what
-#: else is marked. 4: `records`, `problem`.
+#: else is marked. 4: `records`, `experiment`, `problem`.
 SCHEMA_VERSION = 4
 
 FINISHED, SKIPPED = "finished", "skipped"
@@ -69,6 +69,11 @@ def _in_utc(value: str) -> str:
     except ValueError as error:
         raise ValueError(f"expected an ISO 8601 date in UTC ({error})") from error
     return value
+
+
+def _called_as_the_dataset(fields: Mapping[str, Any]) -> str:
+    # The first lines of the history left out what was requested.
+    return fields["requested_dataset"] or fields["dataset"]
 
 
 class Mismatch(Untrusted):
@@ -140,6 +145,20 @@ class StoredRecords(Untrusted):
     total_bytes: Count
     skipped: dict[str, Count] = {}
 
+    @classmethod
+    def of_manifest(cls, manifest: Mapping[str, Any]) -> "StoredRecords | None":
+        """As the records' manifest has it; None of a text, which is stored in one way."""
+        if not (image := manifest.get("image")):
+            return None
+        return cls(
+            encoding=image["encoding"],
+            image_size=image["size"],
+            resize=image["resize"],
+            num_examples=sum(split["num_examples"] for split in manifest["splits"].values()),
+            total_bytes=sum(entry["bytes"] for entry in manifest["files"] if "split" in entry),
+            skipped=manifest["source"]["skipped"],
+        )
+
 
 class RunRecord(Untrusted):
     """One run; seconds are wall-clock, accuracies are fractions from 0 to 1, losses of texts nats a prediction.
@@ -189,6 +208,10 @@ class RunRecord(Untrusted):
     requested_dataset: Annotated[str, _DATA]
     dataset: Annotated[str, _DATA]
     dataset_verified: Annotated[bool, _DATA]
+    # What it belongs to: a label that is in no fingerprint, but figures of two experiments answer two questions.
+    experiment: Annotated[
+        str, Field(default_factory=_called_as_the_dataset), About(part="identity", compared=True, since=4)
+    ]
     content_digests: Annotated[dict[str, str] | None, About(part="data", compared=True)] = None
     records_fingerprint: Annotated[str | None, _DATA] = None
     records: Annotated[StoredRecords | None, About(part="data", since=4)] = None

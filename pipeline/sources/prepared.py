@@ -29,6 +29,22 @@ def prepared_digest(folder: Path) -> str:
     return hashlib.sha256(json.dumps({**digests, **sizes}, sort_keys=True).encode()).hexdigest()
 
 
+def is_prepared(dataset: str, data_dir: str) -> bool:
+    """Whether there is a prepared copy of a TFDS dataset, be it of another version than TFDS would take.
+
+    Args:
+        dataset: by its name, with its configuration and version or without.
+        data_dir: [Source] tfds_data_dir, "" for TFDS's own default.
+    """
+    place = _datasets_folder(data_dir) / dataset.partition(":")[0]
+    return any(next(place.glob(f"{below}{_DESCRIPTIONS[0]}"), None) for below in ("*/", "*/*/"))
+
+
+def _datasets_folder(data_dir: str) -> Path:
+    # As TFDS resolves it.
+    return Path(data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
+
+
 def changed_copy(source: Mapping, data_dir: str) -> Path | None:
     """The folder of a source's prepared copy where that is no longer what the source was made from, else None.
 
@@ -40,9 +56,7 @@ def changed_copy(source: Mapping, data_dir: str) -> Path | None:
     """
     if source["origin"] != "tfds":
         return None
-    # As TFDS resolves it.
-    root = data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
-    folder = Path(root).expanduser() / source["prepared_as"]
+    folder = _datasets_folder(data_dir) / source["prepared_as"]
     with contextlib.suppress(OSError):
         if (folder / _DESCRIPTIONS[0]).exists() and prepared_digest(folder) != source["digest"]:
             return folder

@@ -51,7 +51,7 @@ class Summaries:
             shown: by its problem.
             units: the problem's.
         """
-        tuned = {name: record[name] for name in (*names("setting"), "precision")}
+        tuned = {name: record[name] for name in ("experiment", *names("setting"), "precision")}
         with tf.summary.create_file_writer(str(self._folder)).as_default(step=record["epochs"]) as writer:
             hparams.hparams_config(
                 hparams=[hparams.HParam(name) for name in tuned],

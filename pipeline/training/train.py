@@ -27,6 +27,7 @@ from pipeline.networks import (
     trained_by_logits,
     untrained_copy,
 )
+from pipeline.networks.pooling import quicken
 from pipeline.problems.find import problem_of_records
 from pipeline.problems.problem import Problem, Task
 from pipeline.runs import throughput
@@ -79,6 +80,7 @@ def train(
     checkpoints: Path,
     started: float | None = None,
     initial: InitialWeights | None = None,
+    experiment: str = "",
 ) -> RunRecord:
     """Train on published records; leaves record, metrics, evaluation, weights, model and TensorBoard logs.
 
@@ -92,6 +94,7 @@ def train(
             the caller removes it once the run is published.
         started: when the stage began, by time.perf_counter: the time before this call is then part of the breakdown.
         initial: the weights that the settings name.
+        experiment: what the run belongs to, for its record; by default it is called as the dataset is.
 
     Returns:
         The run's record as it was written. Its status is "skipped", without figures, where the device is not there
@@ -116,6 +119,7 @@ def train(
         "problem": problem.name,
         **_data_facts(manifest, requested_dataset, problem),
         **recorded_settings(settings),
+        "experiment": experiment or requested_dataset,
         **({"initial_weights_digest": initial.digest, "initial_run": initial.run} if initial else {}),
     }
     try:
@@ -138,6 +142,8 @@ def train(
 
     def begin_with(model: keras.Model) -> None:
         about["beginning"] = begin(model, settings, initial)
+        if placement.effective_device == "cpu" and not computation.jit_compile:
+            quicken(model)
 
     model = compiled_model(
         manifest,
@@ -336,29 +342,15 @@ def _data_facts(manifest: Mapping, requested_dataset: str, problem: Problem) -> 
         "dataset_verified": manifest["dataset_verified"],
         "content_digests": {name: split["content_digest"] for name, split in manifest["splits"].items()},
         "records_fingerprint": manifest["fingerprint"],
-        "records": _stored(manifest),
+        "records": StoredRecords.of_manifest(manifest),
         "test_examples": manifest["splits"]["test"]["num_examples"] * predictions,
     }
 
 
-def _stored(manifest: Mapping) -> StoredRecords | None:
-    """How the records store images; a text has one way."""
-    if not (image := manifest.get("image")):
-        return None
-    return StoredRecords(
-        encoding=image["encoding"],
-        image_size=image["size"],
-        resize=image["resize"],
-        num_examples=sum(split["num_examples"] for split in manifest["splits"].values()),
-        total_bytes=sum(entry["bytes"] for entry in manifest["files"] if "split" in entry),
-        skipped=manifest["source"]["skipped"],
-    )
-
-
 def _outcome(receipt: hardware.Receipt, history: History, model: keras.Model, stream: InputStream, kept: int) -> dict:
     """What came of a run that finished, and the evidence of all processes that trained it."""
-    rows = history.rows
-    rate = throughput.examples_per_second(rows, history.compiling(), examples_per_epoch=stream.predictions_per_epoch)
+    rows, predictions = history.rows, stream.predictions_per_epoch
+    rate = throughput.examples_per_second(rows, history.compiling(), examples_per_epoch=predictions)
     # Not this process, where no epoch was left to it: what it saw of its own machine trained nothing.
     last = history.segments[-1]
     return {

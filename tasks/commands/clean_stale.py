@@ -1,10 +1,14 @@
-"""``make clean-stale``: removes the artefacts that the present settings do not reach (see operations/unreached.py)."""
+"""``make clean-stale``: removes the artefacts that the present settings do not reach (see operations/unreached.py).
+
+What belongs to other experiments under the root stays (see operations/other_experiments.py), and is said to.
+"""
 
 import argparse
 
 from pipeline.artefacts.manifest import remove_artefact
 from pipeline.errors import SettingsError
 from tasks.commands import command
+from tasks.operations.other_experiments import of_other_experiments
 from tasks.operations.unreached import unreached
 from tasks.process import lock
 from tasks.stage import Stage
@@ -23,10 +27,16 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     if not all(stage.is_known() for stage in stages):
         raise SettingsError("what the present settings reach is not known before the source is: run make pipeline")
     lock.hold(root_folder(), on_busy=Storage().on_busy)
-    stale = unreached(stages)
+    others, experiments = of_other_experiments(stages)
+    stale = unreached(stages, others)
     for folder, size in stale.items():
         print(f"{size / 1e6:10.1f} MB  {folder}")
     print(f"{sum(stale.values()) / 1e6:10.1f} MB in {len(stale)} artefacts{' (not removed)' * arguments.dry_run}")
+    if experiments:
+        print(
+            f"What belongs to other experiments stays: {', '.join(experiments)}. What is stale of one goes with: "
+            "make clean-stale EXPERIMENT=..."
+        )
     if not arguments.dry_run:
         for folder in stale:
             remove_artefact(folder)

@@ -16,11 +16,11 @@ from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest, unreadable
 from pipeline.errors import DamagedArtefactError, SettingsError, UnreadableArtefactError
 from tasks.commands import command
 from tasks.export import Export
-from tasks.operations.dated_reports import is_date
+from tasks.operations.dated_reports import histories, is_date
 from tasks.operations.unreached import PAST_KINDS
 from tasks.process import console
 from tasks.records import Records
-from tasks.report import Report, history_folder
+from tasks.report import Report, dated_reports_folder
 from tasks.source import Source
 from tasks.stage import Stage
 from tasks.storage import root_folder
@@ -87,7 +87,8 @@ def _artefacts(root: Path) -> Iterator[Path]:
         with contextlib.suppress(DamagedArtefactError):
             shown = read_manifest(report)["identity"].get("upstream", {}).get("runs", {})
             yield from (root / Train.kind / name for name in sorted(shown))
-    yield from _named(history_folder(), is_date)
+    for history in histories(dated_reports_folder()):
+        yield from _named(history, is_date)
 
 
 def _named(place: Path, is_ours: Callable[[str], object]) -> list[Path]:

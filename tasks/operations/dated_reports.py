@@ -118,9 +118,15 @@ def publish_dated_report(
     return read_dated_report(history / day.isoformat())
 
 
-def referred_runs(history: Path) -> set[str]:
-    """Fingerprints of the runs that dated reports were asked for."""
-    return {run for report in read_dated_reports(history)[0] for run in report.runs}
+def histories(folder: Path) -> list[Path]:
+    """The folders of dated copies: the one of all, which has those of no experiment, and one for each experiment."""
+    found = (path for path in folder.glob("[!.]*") if path.is_dir() and not is_date(path.name))
+    return [folder, *sorted(found)]
+
+
+def referred_runs(folder: Path) -> set[str]:
+    """Fingerprints of the runs that dated reports of any experiment were asked for."""
+    return {run for history in histories(folder) for report in read_dated_reports(history)[0] for run in report.runs}
 
 
 def missing_between(reports: Iterable[DatedReport]) -> int:

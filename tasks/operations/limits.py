@@ -29,7 +29,7 @@ class Run:
     folder: Path
     fingerprint: str
     records: str
-    dataset: str
+    experiment: str
     finished_at: datetime
     is_finished: bool
     val_accuracy: float
@@ -51,7 +51,8 @@ def read_runs(folder: Path) -> list[Run]:
                 folder=path,
                 fingerprint=read_manifest(path)["fingerprint"],
                 records=record["records_fingerprint"],
-                dataset=record["dataset"],
+                # As the schema has it for records of before there were experiments.
+                experiment=record.get("experiment") or record.get("requested_dataset") or record["dataset"],
                 finished_at=finished_at,
                 is_finished=record.get("status", _FINISHED) == _FINISHED,
                 val_accuracy=-math.inf if accuracy is None or math.isnan(accuracy) else accuracy,
@@ -77,14 +78,14 @@ def superfluous_runs(
         keep_days: those that finished within so many days stay; 0: none for their age.
         now: with a time zone.
 
-    The best run of each dataset and the newest that finished always stay.
+    The best run of each experiment and the newest of it that finished always stay.
     """
     newest_first = sorted(runs, key=lambda run: run.finished_at, reverse=True)
     finished = [run for run in newest_first if run.is_finished]
     held = {run.folder for run in runs if run.fingerprint in set(needed)}
-    held |= {run.folder for run in finished[:1]}
-    for dataset in {run.dataset for run in finished}:
-        held.add(max((run for run in finished if run.dataset == dataset), key=lambda run: run.val_accuracy).folder)
+    for experiment in {run.experiment for run in finished}:
+        mine = [run for run in finished if run.experiment == experiment]
+        held |= {mine[0].folder, max(mine, key=lambda run: run.val_accuracy).folder}
     beyond = {}
     if keep_days:
         beyond[f"older than {keep_days} days"] = {

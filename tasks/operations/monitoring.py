@@ -84,7 +84,7 @@ def write_figures(path: Path, figures: Figures) -> None:
     for split, count in figures.records.items():
         records.labels(split).set(count)
     # Settings distinguish the runs of a sweep; fingerprints are no labels: every date would begin new time series.
-    labels = (*names("setting"), "precision")
+    labels = ("experiment", *names("setting"), "precision")
     throughputs: dict[str, Gauge] = {}
     accuracy = gauge("test_accuracy_ratio", "Accuracy on the test split, from 0 to 1.", labels=labels)
     for run in figures.runs:

@@ -16,7 +16,7 @@ from tasks.operations.dated_reports import read_dated_reports, referred_runs
 from tasks.operations.limits import is_older, read_runs, superfluous_reports, superfluous_runs
 from tasks.operations.unreached import PAST_KINDS, made_from, size_bytes, unreached
 from tasks.records import Records
-from tasks.report import history_folder
+from tasks.report import dated_reports_folder, history_folder
 from tasks.stage import Stage
 from tasks.storage import Storage, root_folder
 from tasks.train import Train
@@ -47,7 +47,7 @@ def apply(stages: Sequence[Stage]) -> bool:
 def _superfluous(stages: Sequence[Stage], limits: dict[str, int], now: datetime) -> dict[Path, str]:
     runs = read_runs(root_folder() / Train.kind)
     reached = {stage.output().expected for stage in stages}
-    going = superfluous_runs(runs, needed=referred_runs(history_folder()) | reached, **limits, now=now)
+    going = superfluous_runs(runs, needed=referred_runs(dated_reports_folder()) | reached, **limits, now=now)
     kept = [run for run in runs if run.folder not in going]
     trained_on, exported = {run.records for run in kept}, {run.fingerprint for run in kept}
     reasons = {}

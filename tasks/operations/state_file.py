@@ -19,6 +19,11 @@ _BYTES = 65_536
 _logger = logging.getLogger(__name__)
 
 
+def state_name(experiment: str) -> str:
+    """The file's name: an experiment has one of its own, for that one works again ends no incident of another."""
+    return f"schedule-{experiment}.json" if experiment else STATE_NAME
+
+
 def read_state(path: Path) -> dict:
     """The state, or an empty one where there is none or it is damaged: an incident is rather reported twice than never.
 

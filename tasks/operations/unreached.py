@@ -3,13 +3,14 @@
 What a dated report was asked for stays: such a run's times cannot be measured again. Records can be written again.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.errors import DamagedArtefactError
 from tasks.export import Export
 from tasks.operations.dated_reports import referred_runs
-from tasks.report import history_folder
+from tasks.report import dated_reports_folder
 from tasks.stage import Stage
 from tasks.storage import root_folder
 
@@ -17,14 +18,15 @@ from tasks.storage import root_folder
 PAST_KINDS = ("tuning",)
 
 
-def unreached(stages: list[Stage]) -> dict[Path, int]:
-    """Folder → bytes of every artefact and checkpoint that none of the stages would take up."""
+def unreached(stages: list[Stage], others: Collection[Path] = ()) -> dict[Path, int]:
+    """Folder → bytes of every artefact and checkpoint that none of the stages would take up, but for the ``others``."""
     # The report does not ask for an export, so it is not among the stages.
     reached = {folder for stage in [*stages, Export()] for folder in stage.folders()}
+    kept = {*reached, *others}
     kinds = {folder.parent for folder in reached} - {root_folder()} | {root_folder() / kind for kind in PAST_KINDS}
     folders = sorted(folder for kind in kinds for folder in kind.glob("[!.]*") if _is_ours(folder))
-    referred = referred_runs(history_folder())
-    stale = [folder for folder in folders if folder not in reached and made_from(folder) not in referred]
+    referred = referred_runs(dated_reports_folder())
+    stale = [folder for folder in folders if folder not in kept and made_from(folder) not in referred]
     return {folder: size_bytes(folder) for folder in stale}
 
 

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from pipeline.networks import NETWORKS, TEXT_NETWORKS, build_model, recipes
+from pipeline.networks import NETWORKS, TEXT_NETWORKS, build_model, kind_of_outputs, recipes
 
 
 def test_baseline_cnn_is_the_published_network():
@@ -20,13 +20,37 @@ def test_baseline_cnn_is_the_published_network():
     assert model.count_params() == 416 + 8_256 + 32_896 + 204_900 + 1_010
 
 
+@pytest.mark.parametrize(
+    ("name", "shape", "labels", "weights"),
+    [
+        # 784·512+512, 512·10+10.
+        ("mnist_dense", (28, 28, 1), 10, 401_920 + 5_130),
+        # 2·2·1·64+64, 2·2·64·32+32, 7·7·32·256+256, 256·10+10.
+        ("mnist_cnn", (28, 28, 1), 10, 320 + 8_224 + 401_664 + 2_570),
+        # 4·1, 5·5·1·64+64, 5·5·64·128+128, 5·5·128·256+256, 3·3·256·256+256, 256·10+10.
+        ("fashion_cnn", (28, 28, 1), 10, 4 + 1_664 + 204_928 + 819_456 + 590_080 + 2_570),
+        # As published.
+        ("flowers_convnet", (192, 192, 3), 5, 293_233),
+    ],
+)
+def test_the_tutorials_networks_have_the_weights_of_what_was_published(name, shape, labels, weights):
+    assert build_model(name, shape, labels).count_params() == weights
+
+
+def test_the_flowers_convnet_averages_over_144_places():
+    assert build_model("flowers_convnet", (192, 192, 3), 5).get_layer("average").input.shape[1:] == (12, 12, 40)
+
+
 @pytest.mark.parametrize("name", sorted(NETWORKS.keys() - TEXT_NETWORKS.keys()))
 @pytest.mark.parametrize("shape", [(32, 32, 3), (28, 28, 1), (8, 8, 3), (96, 64, 4)])
-def test_uint8_images_become_probabilities(name, shape):
+def test_uint8_images_become_what_the_network_is_said_to_give(name, shape):
+    manifest = {"image": {"shape": shape}, "label_names": list("abcdefg")}
     model = build_model(name, shape, 7)
-    probabilities = model(np.full((2, *shape), 255, np.uint8)).numpy()
-    assert probabilities.dtype == np.float32
-    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
+    outputs = model(np.full((2, *shape), 255, np.uint8)).numpy()
+    assert outputs.dtype == np.float32
+    assert outputs.shape == (2, 7)
+    are_probabilities = (outputs >= 0).all() and np.allclose(outputs.sum(axis=1), 1, rtol=1e-5)
+    assert kind_of_outputs(manifest, name, "float32") == ("probabilities" if are_probabilities else "logits")
 
 
 def test_images_too_small_are_refused():

@@ -9,11 +9,12 @@ import sys
 import pytest
 from html_outline import Outline
 from luigi_process import PROJECT
-from report_runs import EPOCH, NAMES, RUN, render, write_evaluation
+from report_runs import EPOCH, NAMES, RUN, published, render, report_of, write_evaluation
 
-from pipeline.report import PUBLISHED, build_report, format_table
+from pipeline.report import build_report, format_table
 from pipeline.report.wording.rows import scenario_row
 
+PUBLISHED = [row for row in published() if row["experiment"] == "cifar10"]
 PROMISED = {
     "dataset",
     "dataset_verified",
@@ -66,7 +67,7 @@ def test_published_rates_are_all_images_over_all_seconds():
 
 
 def test_published_rows_are_marked_in_every_rendering(make_run, tmp_path):
-    report = build_report([make_run()], current=[])
+    report = report_of([make_run()], current=[])
     files = render([tmp_path / "run"], tmp_path / "out")
     assert files["report.html"].count('<tr class="published">') == 1 + len(PUBLISHED)
     assert "not measured here" in files["report.html"]
@@ -74,14 +75,15 @@ def test_published_rows_are_marked_in_every_rendering(make_run, tmp_path):
     assert format_table(report).count("†") == 1 + len(PUBLISHED)
 
 
-def test_published_rows_stand_only_beside_runs_of_their_dataset(make_run, tmp_path):
-    mnist = make_run("mnist", dataset="mnist", requested_dataset="mnist")
-    files = render([mnist], tmp_path / "out") | {"terminal": format_table(build_report([mnist], current=[]))}
+@pytest.mark.parametrize("other_data", [{}, {"experiment": "cifar10"}])
+def test_published_rows_stand_only_beside_runs_of_their_experiment_and_data(make_run, tmp_path, other_data):
+    mnist = make_run("mnist", dataset="mnist", requested_dataset="mnist", **other_data)
+    files = render([mnist], tmp_path / "out") | {"terminal": format_table(report_of([mnist], current=[]))}
     assert json.loads(files["report.json"])["published"] == []
     assert all("published elsewhere" not in text for name, text in files.items())
     assert "†" not in files["terminal"]
     other = make_run("other", fingerprint="b" * 64)
-    assert len(build_report([mnist, other], current=[])["published"]) == len(PUBLISHED)
+    assert len(report_of([mnist, other], current=[])["published"]) == len(PUBLISHED)
 
 
 def test_runs_come_newest_first_in_any_order_of_folders(make_run):
@@ -94,7 +96,7 @@ def test_runs_come_newest_first_in_any_order_of_folders(make_run):
 
 def test_the_same_runs_give_identical_bytes_in_another_process(make_run, tmp_path):
     here, there = tmp_path / "here", tmp_path / "there"
-    render([make_run()], here)
+    render([make_run()], here, published=[])
     code = (
         "import sys; from pathlib import Path; from pipeline.report import build_report, write_report; "
         "write_report(build_report([Path(sys.argv[1])], current=['a' * 64]), Path(sys.argv[2]))"

@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 from luigi_process import FAST
-from report_runs import EPOCH, MISMATCH, NAMES, RUN, SKIPPED, foreign, render, write_origin
+from report_runs import EPOCH, MISMATCH, NAMES, RUN, SKIPPED, foreign, render, report_of, write_origin
 
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.report import build_report, compare_runs, entries_of, format_differences, format_table
@@ -40,7 +40,7 @@ def sweep(make_run):
 def test_every_rendering_shows_means_speed_ups_and_times_by_batch(sweep, tmp_path):
     folders, fingerprints = sweep
     files = render(folders, tmp_path / "out", current=fingerprints)
-    table = format_table(build_report(folders, current=fingerprints))
+    table = format_table(report_of(folders, current=fingerprints))
     for text in (files["report.html"], files["report.md"], table):
         assert "8 runs requested, 8 finished: 73.8 % test accuracy on verified cifar10" in " ".join(text.split())
         assert "24.50" in text

@@ -11,14 +11,14 @@ import termios
 
 import pytest
 from luigi_process import PROJECT
-from report_runs import RUN
+from report_runs import report_of
 
 from pipeline.report import build_report, format_table
 
 
 def test_the_terminal_table_shows_requested_and_effective_device_and_marks_the_run(make_run):
     folders = [make_run(requested_device="tpu"), make_run("other", fingerprint="b" * 64)]
-    lines = format_table(build_report(folders, current=[RUN["fingerprint"]])).splitlines()
+    lines = format_table(report_of(folders)).splitlines()
     assert max(map(len, lines)) <= 120
     assert [line for line in lines if line.lstrip().startswith("*") and "tpu → cpu" in line]
     assert any("auto → cpu" in line and "*" not in line for line in lines)

@@ -9,6 +9,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from pipeline import sources
+from pipeline.artefacts.manifest import read_manifest
 from pipeline.config import RecordsSettings, SourceSettings
 from pipeline.errors import (
     DamagedArtefactError,
@@ -194,10 +195,14 @@ def test_a_data_dir_that_cannot_be_written_is_the_storages_fault_even_under_auto
 
 
 @pytest.mark.slow
-def test_real_mnist_works_by_its_name_alone(real_cifar10, write_small_records):
-    if not (real_cifar10 / "mnist").is_dir():
-        pytest.skip("TFDS_DATA_DIR holds no prepared mnist")
-    info = sources.resolve(settings(real_cifar10, dataset="mnist"))
+@pytest.mark.parametrize("dataset", ["mnist", "fashion_mnist"])
+def test_real_mnist_and_fashion_mnist_work_by_their_names_alone_and_are_verified(
+    dataset, real_cifar10, write_small_records
+):
+    if not (real_cifar10 / dataset).is_dir():
+        pytest.skip(f"TFDS_DATA_DIR holds no prepared {dataset}")
+    info = sources.resolve(settings(real_cifar10, dataset=dataset))
     assert (info.features["image"].shape, info.num_examples) == ((28, 28, 1), {"train": 60_000, "test": 10_000})
     folder = write_small_records(source=info, data_dir=str(real_cifar10), block_examples=10_000)
-    assert len(list(folder.glob("mnist-train.tfrecord-*"))) == 3
+    assert len(list(folder.glob(f"{dataset}-train.tfrecord-*"))) == 3
+    assert read_manifest(folder)["dataset_verified"] is True

@@ -10,7 +10,8 @@ lineage.py      a run's folder → the artefacts it was made from, and its expor
 history.py      the log of every run ever reported → groups of comparable runs over time
 changes.py      the newest runs of a group compared with those before, and whether a change is more than noise
 gate.py         the changes and what the settings demand → what is not met
-published.py    figures published elsewhere
+published.py    figures published elsewhere, from the files beside the experiments
+experiments.py  of each experiment its best row, its newest run and what that changed
 scoreboard.py   all of the above, side by side
 series.py       of which what is drawn
 diff.py         two runs → what differs between them

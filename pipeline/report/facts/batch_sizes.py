@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipeline.report.facts.published import by_batch
 from pipeline.report.facts.scenarios import grouped, shared_names
 from pipeline.runs.record import FINISHED, names
 
@@ -17,17 +18,26 @@ def _of_a_line() -> list[str]:
     return [name for name in shared_names() if name not in of_a_batch]
 
 
-def batch_sizes(scenarios: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def batch_sizes(
+    scenarios: Sequence[Mapping[str, Any]], published: Sequence[Mapping[str, Any]] = ()
+) -> list[dict[str, Any]]:
     """One table for each group of rows that may be compared but for their batch, where it holds several batches.
 
     Returns:
         For each the fields that its rows share, and `lines`: one for each device (and whatever else tells rows apart),
         with its own fields and `points` by batch, each of `global_batch_size`, `steps_per_epoch`, `epoch_seconds`,
-        `step_seconds`, `seeds` and `fingerprints`.
+        `step_seconds`, `seeds` and `fingerprints`; and `published`, lines of other devices, see published.by_batch.
     """
     finished = [row for row in scenarios if row["status"] == FINISHED and row["content_digests"] is not None]
     tables = [rows for rows in grouped(finished, _compared()) if len({row["global_batch_size"] for row in rows}) > 1]
-    return [_table(rows) for rows in tables]
+    made = [_table(rows) for rows in tables]
+    return [{**table, "published": by_batch(published, table)} for table in made]
+
+
+def shown_tables(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The tables by batch of the experiments asked for, where any is: a page about one is not about all."""
+    current = {one["experiment"] for one in report["experiments"] if one["is_current"]}
+    return [table for table in report["batch_sizes"] if not current or table["experiment"] in current]
 
 
 def has_times(table: Mapping[str, Any]) -> bool:

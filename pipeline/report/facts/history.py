@@ -151,6 +151,8 @@ def _schema(kind: type[Untrusted]) -> type[Untrusted]:
         of_record = Annotated[(field.annotation, *field.metadata)]
         if field.is_required() and name not in _LEFT_OUT_AT_FIRST:
             fields[name] = (of_record, ...)
+        elif field.default_factory:
+            fields[name] = (of_record, field)
         else:
             fields[name] = (of_record | None, field.default if about.since > 1 else None)
     return create_model("Line", __base__=Untrusted, made_from=(str | None, None), code=(str | None, None), **fields)

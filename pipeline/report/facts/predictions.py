@@ -49,6 +49,11 @@ class _Mistake(_Shown):
     confidence: Figure
 
 
+class _Example(_Shown):
+    # Earlier versions did not say.
+    predicted: Count | None = None
+
+
 class _Augmented(_Shown):
     epoch: Count
 
@@ -76,7 +81,7 @@ class _Evaluation(Untrusted):
     data_warnings: list[tuple[str, str]] = []
     without_duplicates: _WithoutDuplicates | None = None
     mistakes: list[_Mistake]
-    examples: list[_Shown]
+    examples: list[_Example]
     # Earlier versions augmented nothing.
     augmented: list[_Augmented] = []
     tiles: _Tiles
@@ -87,7 +92,8 @@ class _Evaluation(Untrusted):
         if len(self.classes) != count or [len(row) for row in self.confusion_matrix] != [count] * count:
             raise ValueError(f'"confusion_matrix" and "classes": expected counts for each of {count} labels')
         shown = (*self.mistakes, *self.examples, *self.augmented)
-        labels = [*(one.label for one in shown), *(one.predicted for one in self.mistakes)]
+        given = [one.predicted for one in (*self.mistakes, *self.examples) if one.predicted is not None]
+        labels = [*(one.label for one in shown), *given]
         if any(label >= count for label in labels):
             raise ValueError(
                 f'"mistakes", "examples" and "augmented": expected labels below {count}, found {max(labels)}'

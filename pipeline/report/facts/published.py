@@ -1,36 +1,134 @@
-"""Published: figures that were published elsewhere, which the scoreboard shows below those measured here."""
+"""Published: figures that were published elsewhere, which a scoreboard shows below those measured here.
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+They are data: one JSON file beside the experiment they belong to, ``experiments/<name>.published.json``. By the title
+of their source and with what it left unsaid; a figure that was not published is left out, not worked out from others. A
+file may come from anyone who adds an experiment, and is checked as a run's record is.
+"""
 
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
 
-def _published(scenario: str, requested: str, effective: str, seconds: float, rate: float, accuracy: float,
-               note: str = "") -> dict[str, Any]:  # fmt: skip
-    return {
-        "scenario": scenario,
-        "requested_device": requested,
-        "effective_device": effective,
-        "device_note": note,
-        "dataset": "cifar10",
-        "model": "baseline CNN",
-        "epochs": 5,
-        "train_seconds": seconds,
-        "examples_per_second": rate,
-        "val_accuracy": accuracy,
-        "published_elsewhere": True,
-        "source": "published figures of the tutorials this project grew from; 5 epochs × 50,000 images",
-    }
+from pydantic import ConfigDict, Field, model_validator
 
+from pipeline.runs.untrusted import Count, Untrusted, checked, read_text
 
-# Figures as published: time in seconds, images per second over all epochs, accuracy as a fraction.
-PUBLISHED: tuple[Mapping[str, Any], ...] = (
-    _published("CPU runtime", "cpu", "cpu", 167.84, 1489, 0.7242),
-    _published("GPU runtime", "gpu", "gpu", 34.66, 7213, 0.7336),
-    _published("“TPU runtime”", "tpu", "cpu", 30.42, 8218, 0.7227, "the TPU's host: the resolver had failed"),
+_REMEDY = "Put it right, or remove the file."
+_Texts = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)]
+_Figure = Annotated[float, Field(allow_inf_nan=False)]
+_Positive = Annotated[_Figure, Field(gt=0)] | None
+_Share = Annotated[_Figure, Field(ge=0, le=1)] | None
+
+#: At least one of these makes a row.
+FIGURES = (
+    *("train_seconds", "examples_per_second", "epoch_seconds", "microseconds_per_example"),
+    *("val_accuracy", "val_loss"),
 )
 
 
-def published_beside(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The published figures that are about a dataset these runs used: beside any other they would mislead."""
-    datasets = {run["dataset"] for run in runs}
-    return [dict(row) for row in PUBLISHED if row["dataset"] in datasets]
+class _Strict(Untrusted):
+    # A misspelt name would silently leave a figure out.
+    model_config = ConfigDict(extra="forbid")
+
+
+class PublishedRow(_Strict):
+    """One line: ``scenario`` names it, the rest is what was published of it.
+
+    ``model`` is the network's name here, "" where it is none of ours; ``details`` are further words.
+    """
+
+    scenario: Annotated[str, Field(min_length=1)]
+    requested_device: str
+    effective_device: str
+    device_note: str = ""
+    model: str = ""
+    epochs: Count | None = None
+    global_batch_size: Count | None = None
+    train_seconds: _Positive = None
+    examples_per_second: _Positive = None
+    epoch_seconds: _Positive = None
+    microseconds_per_example: _Positive = None
+    val_accuracy: _Share = None
+    val_loss: _Figure | None = None
+    wrong: Count | None = None
+    test_examples: Count | None = None
+    details: _Texts = ()
+
+    @model_validator(mode="after")
+    def _has_a_figure(self) -> "PublishedRow":
+        if all(getattr(self, name) is None for name in FIGURES) and not self.details:
+            raise ValueError(f"expected a figure, one of {', '.join(FIGURES)}, or words under details")
+        return self
+
+
+class PublishedSource(_Strict):
+    """Where rows were published, and what was left unsaid there."""
+
+    title: Annotated[str, Field(min_length=1)]
+    unsaid: _Texts = ()
+    rows: Annotated[tuple[PublishedRow, ...], Field(strict=False, min_length=1)]
+
+
+class Published(_Strict):
+    """All that is known of one experiment; ``datasets`` are the names of its data, the published one first."""
+
+    datasets: Annotated[_Texts, Field(min_length=1)]
+    sources: Annotated[tuple[PublishedSource, ...], Field(strict=False, min_length=1)]
+
+
+def read_published(path: Path, experiment: str) -> list[dict[str, Any]]:
+    """The rows of a file, each with its ``experiment``, ``datasets``, ``source`` and what that left ``unsaid``.
+
+    Raises:
+        DamagedArtefactError: it is missing or not such a file; names file and field.
+    """
+    found = checked(Published, read_text(path), path, remedy=_REMEDY)
+    return [
+        {
+            **row.model_dump(mode="json"),
+            "experiment": experiment,
+            "datasets": list(found.datasets),
+            "source": source.title,
+            "unsaid": list(source.unsaid),
+            "published_elsewhere": True,
+        }
+        for source in found.sources
+        for row in source.rows
+    ]
+
+
+def published_beside(runs: Sequence[Mapping[str, Any]], published: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The published figures about an experiment and data of these runs: beside any other they would mislead."""
+    used = {(run["experiment"], run["dataset"]) for run in runs}
+    return [dict(row) for row in published if any((row["experiment"], name) in used for name in row["datasets"])]
+
+
+def by_batch(published: Iterable[Mapping[str, Any]], table: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The published times of a network by its batch, which stand beside those of a sweep of it; by device and source.
+
+    Args:
+        published: the rows that stand beside the runs.
+        table: of times by batch, as batch_sizes gives it.
+    """
+    mine = [
+        row
+        for row in published
+        if (row["experiment"], row["model"]) == (table["experiment"], table["model"])
+        and row["global_batch_size"]
+        and (row["epoch_seconds"] or row["microseconds_per_example"])
+    ]
+    lines: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in mine:
+        lines.setdefault((row["effective_device"], row["source"]), []).append(row)
+    of_a_point = ("global_batch_size", "epoch_seconds", "microseconds_per_example")
+    return [
+        {
+            "effective_device": device,
+            "source": source,
+            "points": [
+                {name: row[name] for name in of_a_point}
+                for row in sorted(rows, key=lambda row: row["global_batch_size"])
+            ],
+        }
+        for (device, source), rows in lines.items()
+    ]

@@ -14,6 +14,7 @@ from pipeline.report.facts.batch_sizes import batch_sizes
 from pipeline.report.facts.changes import changes
 from pipeline.report.facts.comparison import with_speedups
 from pipeline.report.facts.encodings import encodings
+from pipeline.report.facts.experiments import experiments
 from pipeline.report.facts.gate import Gate, judge_gate
 from pipeline.report.facts.history import entries_of, merged, trends
 from pipeline.report.facts.lineage import exported, lineage, stages
@@ -30,7 +31,12 @@ _logger = logging.getLogger(__name__)
 
 
 def collect_facts(
-    run_folders: Sequence[Path], *, current: Sequence[str], past: Sequence[Mapping[str, Any]], gate: Gate
+    run_folders: Sequence[Path],
+    *,
+    current: Sequence[str],
+    past: Sequence[Mapping[str, Any]],
+    gate: Gate,
+    published: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """All that report.json says, and the page's `pictures`: see content.build_report.
 
@@ -51,11 +57,13 @@ def collect_facts(
     # A run that was skipped has no figures; the history may have those of another under its fingerprint.
     finished = {(run["fingerprint"], run["finished_at"]) for _, run in asked if run["status"] == FINISHED}
     changed = changes(entries, finished)
+    beside = published_beside(runs, published)
     return {
         "current": list(current),
         "runs": runs,
         "scenarios": rows,
-        "batch_sizes": batch_sizes(rows),
+        "experiments": experiments(rows, runs, entries, current),
+        "batch_sizes": batch_sizes(rows, beside),
         "encodings": encodings(runs, current),
         "lineage": stages([lineage(folder, run) for folder, run in asked]),
         "history": trends(entries, {fingerprint for fingerprint, _ in finished}),
@@ -63,7 +71,7 @@ def collect_facts(
         "gate": judge_gate(gate, [run for _, run in asked], changed),
         "exports": _exports(asked),
         "pictures": _pictures(asked, runs),
-        "published": published_beside(runs),
+        "published": beside,
     }
 
 

@@ -9,9 +9,14 @@ _MAX_DRAWN = 24
 
 
 def drawn_runs(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The runs that can be drawn, those asked for first, then the newest; the first few are drawn at once."""
+    """The runs that can be drawn, those asked for first, then the newest; the first few are drawn at once.
+
+    Where runs are asked for, those of their experiments alone: curves of two experiments are not to be compared.
+    """
     finished = [run for run in report["runs"] if run["status"] == FINISHED]
-    return sorted(finished, key=lambda run: run["fingerprint"] not in report["current"])[:_MAX_DRAWN]
+    current = {run["experiment"] for run in finished if run["fingerprint"] in report["current"]}
+    mine = [run for run in finished if not current or run["experiment"] in current]
+    return sorted(mine, key=lambda run: run["fingerprint"] not in report["current"])[:_MAX_DRAWN]
 
 
 def have_curves(drawn: Sequence[Mapping[str, Any]]) -> bool:

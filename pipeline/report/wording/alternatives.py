@@ -46,7 +46,7 @@ def of_history(groups: Sequence[Mapping[str, Any]]) -> str:
 def of_batches(name: str, lines: Sequence[tuple[str, Sequence[Sequence[str]]]]) -> str:
     """The drawing of a table by batch, of its `lines` as `batch_rows` gives them."""
     ends = "; ".join(
-        f"{line}: {', '.join(f'batch {batch}: {epoch} s, {step} ms' for batch, epoch, step, _ in points)}"
+        f"{line}: {', '.join(f'batch {batch}: {epoch} s, {step} ms' for batch, epoch, step, *_ in points)}"
         for line, points in lines
     )
     return f"Epoch time and step time by global batch, {name}. {ends}."

@@ -6,6 +6,7 @@ from typing import Any
 
 from pipeline.report.wording.devices import device_note
 from pipeline.report.wording.formats import (
+    NO_FIGURE,
     hosts,
     mean_number,
     moment,
@@ -15,7 +16,7 @@ from pipeline.report.wording.formats import (
 )
 from pipeline.report.wording.runs import network_and_recipe, remarks
 
-BATCH_HEADINGS = ("batch", "epoch, s", "step, ms", "runs")
+BATCH_HEADINGS = ("batch", "epoch, s", "step, ms", "image, µs", "runs")
 NO_TIMES = (
     "No epoch or step times: each run compiled the model in every epoch it trained, and those are left out. Train for "
     "two epochs or more."
@@ -23,7 +24,7 @@ NO_TIMES = (
 
 
 def batch_rows(table: Mapping[str, Any]) -> list[tuple[str, tuple[tuple[str, ...], ...]]]:
-    """Each line of a table by batch: its name, and its points in the order of BATCH_HEADINGS."""
+    """Each line of a table by batch, ours alone: its name, and its points in the order of BATCH_HEADINGS."""
     names = Counter(line_name(line) for line in table["lines"])
     return [
         (
@@ -33,7 +34,8 @@ def batch_rows(table: Mapping[str, Any]) -> list[tuple[str, tuple[tuple[str, ...
                 (
                     number(point["global_batch_size"]),
                     mean_number(point["epoch_seconds"], 2),
-                    mean_number(_milliseconds(point["step_seconds"]), 2),
+                    mean_number(_scaled(point["step_seconds"], 1e3), 2),
+                    mean_number(_scaled(point["step_seconds"], 1e6 / max(1, point["global_batch_size"])), 1),
                     number(len(point["seeds"])),
                 )
                 for point in line["points"]
@@ -58,5 +60,25 @@ def table_name(table: Mapping[str, Any]) -> str:
     return f"{network_and_recipe(table)}, {epochs}, {plain(table['precision'])}"
 
 
-def _milliseconds(figure: Mapping[str, float | None]) -> dict[str, float | None]:
-    return {name: None if seconds is None else 1000 * seconds for name, seconds in figure.items()}
+def published_batch_rows(table: Mapping[str, Any]) -> list[tuple[str, tuple[tuple[str, ...], ...]]]:
+    """The same of what was published of the network by batch, measured elsewhere."""
+    return [
+        (
+            f"{plain(line['effective_device'])}, published elsewhere: {plain(line['source'], 200)}",
+            tuple(
+                (
+                    number(point["global_batch_size"]),
+                    number(point["epoch_seconds"]),
+                    NO_FIGURE,
+                    number(point["microseconds_per_example"]),
+                    NO_FIGURE,
+                )
+                for point in line["points"]
+            ),
+        )
+        for line in table["published"]
+    ]
+
+
+def _scaled(figure: Mapping[str, float | None], factor: float) -> dict[str, float | None]:
+    return {name: None if seconds is None else factor * seconds for name, seconds in figure.items()}

@@ -60,6 +60,24 @@ def mistake_rows(facts: Mapping[str, Any], pictures: Sequence[str]) -> list[dict
     ]
 
 
+def mistakes_heading(facts: Mapping[str, Any]) -> str:
+    """How many test images are wrong, and in what order they are shown."""
+    wrong = sum(count for true, row in enumerate(facts["confusion_matrix"]) for given, count in enumerate(row)
+                if given != true)  # fmt: skip
+    shown = f", {number(len(facts['mistakes']))} of them shown" if wrong > len(facts["mistakes"]) else ""
+    return f"Mistakes: {number(wrong)} of {number(facts['num_examples'])} test images{shown}, the most confident first"
+
+
+def right_rows(facts: Mapping[str, Any], pictures: Sequence[str]) -> list[dict[str, str]]:
+    """Of each label the first test image of those shown that is right: label, index and picture."""
+    names, found = label_names(facts), {}
+    for one, picture in zip(facts["examples"], pictures, strict=False):
+        if one["predicted"] == one["label"]:
+            right = {"label": names[one["label"]], "index": number(one["index"]), "picture": picture}
+            found.setdefault(one["label"], right)
+    return list(found.values())
+
+
 def example_rows(facts: Mapping[str, Any], pictures: Sequence[str]) -> list[tuple[str, str]]:
     """A few examples of the records: (label, a PNG in base64)."""
     names = label_names(facts)

@@ -1,5 +1,6 @@
 """Figures: those of one run beyond its line on the scoreboard, its epochs and its exported forms."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -53,11 +54,20 @@ def circumstances(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Seed", plain(run["seed"])),
         *_choices(run),
         ("Test loss", number(run["val_loss"], 4)),
+        *_standard_error(run),
         ("Finished", moment(run["finished_at"])),
         ("Host", plain(run["hostname"] or "unknown")),
         ("Fingerprint", plain(run["fingerprint"])),
         ("Peak memory", f"host {megabytes(run['peak_host_bytes'])}, device {megabytes(run['peak_device_bytes'])}"),
     ]
+
+
+def _standard_error(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    accuracy, examples = run["val_accuracy"], run["test_examples"]
+    if accuracy is None or not examples or not 0 <= accuracy <= 1:
+        return []
+    error = 100 * math.sqrt(accuracy * (1 - accuracy) / examples)
+    return [("Standard error of the test accuracy", f"{number(error, 2)} points, of {number(examples)} images")]
 
 
 def _choices(run: Mapping[str, Any]) -> list[tuple[str, str]]:

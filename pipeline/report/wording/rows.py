@@ -1,5 +1,6 @@
 """Rows: runs and published figures as lines of the scoreboard, the same for HTML, Markdown and the terminal."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,10 @@ from pipeline.report.wording.formats import (
 from pipeline.report.wording.runs import mark, network_and_recipe, remarks
 
 _NOT_HERE = "not here"
+# From this accuracy on one counts the mistakes.
+_FEW_WRONG = 0.95
+# A standard error that is said; that of CIFAR-10's 10,000 images is less.
+_MUCH = 0.005
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +55,8 @@ class Row:
     examples_per_second: str
     val_accuracy: str
     validation_accuracy: str = ""
+    # What the accuracy comes to on so many images.
+    counted: str = ""
     speedup: str
 
 
@@ -80,6 +87,7 @@ def scenario_row(scenario: Mapping[str, Any], current: Sequence[str]) -> Row:
         examples_per_second=_rate(run),
         val_accuracy=mean_percent(run["val_accuracy"], 2),
         validation_accuracy=", ".join(filter(None, [_loss(run), _validation_accuracy(run)])),
+        counted=counted(run["val_accuracy"], run["test_examples"]),
         speedup=_speedup(run["speedup"]),
     )
 
@@ -88,18 +96,20 @@ def published_row(row: Mapping[str, Any]) -> Row:
     """The scoreboard's line for figures published elsewhere: nothing in it was measured or verified here."""
     return Row(
         label=plain(row["scenario"]),
-        details=("published elsewhere",),
+        details=("published elsewhere", *_further(row)),
         published=True,
         requested_device=plain(row["requested_device"]),
         effective_device=plain(row["effective_device"]),
         device_note=plain(row["device_note"]),
         device_verified=_NOT_HERE,
-        dataset=plain(row["dataset"]),
+        dataset=plain(row["datasets"][0]),
         dataset_verified=_NOT_HERE,
+        global_batch_size=number(row["global_batch_size"]),
         epochs=number(row["epochs"]),
         train_seconds=number(row["train_seconds"], 2),
         examples_per_second=number(row["examples_per_second"]),
         val_accuracy=percent(row["val_accuracy"], 2),
+        counted=_wrong(number(row["wrong"]), row["test_examples"]) if row["wrong"] is not None else "",
         speedup="published elsewhere",
     )
 
@@ -115,6 +125,35 @@ def _loss(scenario: Mapping[str, Any]) -> str:
     """Of a text its loss is what one looks for."""
     is_text = scenario["problem"] == NEXT_TOKEN and scenario["val_loss"]["mean"] is not None
     return f"{mean_number(scenario['val_loss'], 3)} nats" if is_text else ""
+
+
+def counted(accuracy: Mapping[str, float | None], test_examples: int | None) -> str:
+    """What an accuracy comes to on so many images: how many are wrong where few are, its error where there are few.
+
+    The error is the standard error for having these images and no others, and says nothing of other seeds.
+    """
+    mean = accuracy["mean"]
+    if mean is None or not test_examples or not 0 <= mean <= 1:
+        return ""
+    if mean >= _FEW_WRONG:
+        wrong = {name: None if part is None else part * test_examples for name, part in accuracy.items()}
+        return _wrong(mean_number({**wrong, "mean": test_examples - wrong["mean"]}), test_examples)
+    error = math.sqrt(mean * (1 - mean) / test_examples)
+    return f"standard error {number(100 * error, 1)} points ({number(test_examples)} images)" if error >= _MUCH else ""
+
+
+def _wrong(count: str, test_examples: int | None) -> str:
+    return f"{count} of {number(test_examples)} wrong" if test_examples else f"{count} wrong"
+
+
+def _further(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """What was published and has no column."""
+    return (
+        *([f"an epoch {number(row['epoch_seconds'], 2).rstrip('0').rstrip('.')} s"] if row["epoch_seconds"] else []),
+        *([f"an image {number(row['microseconds_per_example'])} µs"] if row["microseconds_per_example"] else []),
+        *([f"loss {number(row['val_loss'], 3)}"] if row["val_loss"] is not None else []),
+        *(plain(detail) for detail in row["details"]),
+    )
 
 
 def _validation_accuracy(scenario: Mapping[str, Any]) -> str:

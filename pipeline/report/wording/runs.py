@@ -75,7 +75,9 @@ def final_figures(run: Mapping[str, Any]) -> str:
 
 def drawn_note(report: Mapping[str, Any], drawn: int) -> str:
     """Which of the runs are drawn; an empty string where all are."""
-    total = sum(run["status"] != SKIPPED for run in report["runs"])
+    current = {run["experiment"] for run in report["runs"] if run["fingerprint"] in report["current"]}
+    shown = [run for run in report["runs"] if not current or run["experiment"] in current]
+    total = sum(run["status"] != SKIPPED for run in shown)
     return (
         f"Initially drawn: {drawn} of {total} runs, the requested ones first, then the newest." if drawn < total else ""
     )

@@ -7,10 +7,11 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.report.facts.batch_sizes import has_times
-from pipeline.report.wording.batches import BATCH_HEADINGS, NO_TIMES, batch_rows, table_name
+from pipeline.report.facts.batch_sizes import has_times, shown_tables
+from pipeline.report.wording.batches import BATCH_HEADINGS, NO_TIMES, batch_rows, published_batch_rows, table_name
 from pipeline.report.wording.changes import change_sentences
-from pipeline.report.wording.rows import Row, published_row, scenario_row
+from pipeline.report.wording.experiments import OVERVIEW_HEADINGS, overview_rows, sections
+from pipeline.report.wording.rows import Row
 from pipeline.report.wording.terminal import PIPED_COLUMNS, TABLE_COLUMNS, as_text, pairs, plain_table, terminal_columns
 from pipeline.report.wording.verdict import verdict
 from pipeline.report.wording.warnings import report_warnings
@@ -38,17 +39,34 @@ def format_table(report: Mapping[str, Any], *, width: int | None = None) -> str:
         *(Text(f"! {headline}. {explanation}") for headline, explanation in report_warnings(report)),
         Text(verdict(report)),
         *map(Text, change_sentences(report)),
-        "",
-        *(_scoreboard_lines(report) if width < TABLE_COLUMNS else [_scoreboard(report, width)]),
+        *_overview(report, width),
     ]
-    for by_batch in report["batch_sizes"]:
+    boards = sections(report)
+    for board in [one for one in boards if one["is_current"]] or boards:
+        parts += ["", *([Text(f"Scoreboard: {board['name']}")] if len(boards) > 1 else [])]
+        parts += _scoreboard_lines(board) if width < TABLE_COLUMNS else [_scoreboard(board, width)]
+    for by_batch in shown_tables(report):
         parts += ["", *(_batch_lines(by_batch) if width < TABLE_COLUMNS else _batch_table(by_batch))]
     return as_text(parts, width)
 
 
-def _all_rows(report: Mapping[str, Any]) -> tuple[list[Row], list[Row]]:
-    ours = [scenario_row(scenario, report["current"]) for scenario in report["scenarios"]]
-    return ours, [published_row(row) for row in report["published"]]
+def _overview(report: Mapping[str, Any], width: int) -> list[RenderableType]:
+    lines = overview_rows(report)
+    if not lines:
+        return []
+    if width < TABLE_COLUMNS:
+        named = [[Text(cells[0]), pairs([*zip(OVERVIEW_HEADINGS[1:], cells[1:], strict=True)]), ""] for cells in lines]
+        return ["", *(part for parts in named for part in parts)]
+    table = plain_table()
+    for heading in OVERVIEW_HEADINGS:
+        table.add_column(Text(heading), overflow="fold")
+    for cells in lines:
+        table.add_row(*map(Text, cells))
+    return ["", table]
+
+
+def _all_rows(board: Mapping[str, Any]) -> tuple[list[Row], list[Row]]:
+    return [entry["row"] for entry in board["rows"]], [row for source in board["published"] for row in source["rows"]]
 
 
 def _legend(published: Iterable[Row]) -> Text:
@@ -56,7 +74,7 @@ def _legend(published: Iterable[Row]) -> Text:
     return Text("   ".join(marks))
 
 
-def _scoreboard(report: Mapping[str, Any], width: int) -> Table:
+def _scoreboard(board: Mapping[str, Any], width: int) -> Table:
     table, wide_enough = plain_table(), width >= PIPED_COLUMNS
     for heading, columns in _TEXT_COLUMNS.items():
         table.add_column(Text(heading), min_width=columns if wide_enough else None, overflow="fold")
@@ -64,7 +82,7 @@ def _scoreboard(report: Mapping[str, Any], width: int) -> Table:
     for heading in ("batch", "epochs", "seconds", "images/s", "test\naccuracy"):
         table.add_column(Text(heading), justify="right", overflow="fold")
     table.add_column(Text("speed-up,\nor why none"), min_width=16 if wide_enough else None, overflow="fold")
-    ours, published = _all_rows(report)
+    ours, published = _all_rows(board)
     for row in ours:
         table.add_row(*map(Text, _cells(row)))
     table.add_section()
@@ -80,19 +98,19 @@ def _cells(row: Row) -> tuple[str, ...]:
         _lines(f"{row.requested_device} → {row.effective_device}", row.host),
         row.device_verified,
         _lines(row.dataset, row.dataset_verified),
-        _lines(*row.label.split(" / "), row.runs),
+        _lines(*row.label.split(" / "), row.runs, *(row.details[1:] if row.published else ())),
         row.precision,
         row.global_batch_size,
         row.epochs,
         row.train_seconds.replace(" ±", "\n±"),
         row.examples_per_second.replace(" ±", "\n±"),
-        _lines(row.val_accuracy.replace(" ±", "\n±"), row.validation_accuracy),
+        _lines(row.val_accuracy.replace(" ±", "\n±"), row.validation_accuracy, row.counted),
         _speedup(row),
     )
 
 
-def _scoreboard_lines(report: Mapping[str, Any]) -> list[RenderableType]:
-    ours, published = _all_rows(report)
+def _scoreboard_lines(board: Mapping[str, Any]) -> list[RenderableType]:
+    ours, published = _all_rows(board)
     lines: list[RenderableType] = []
     for row in (*ours, *published):
         name = ", ".join(filter(None, [row.label, row.runs]))
@@ -101,7 +119,7 @@ def _scoreboard_lines(report: Mapping[str, Any]) -> list[RenderableType]:
 
 
 def _facts(row: Row) -> list[tuple[str, str]]:
-    accuracy = ", ".join(filter(None, [row.val_accuracy, row.validation_accuracy]))
+    accuracy = ", ".join(filter(None, [row.val_accuracy, row.validation_accuracy, row.counted]))
     on = f" on {row.host}" if row.host else ""
     return [
         ("test accuracy", accuracy),
@@ -127,7 +145,7 @@ def _batch_table(by_batch: Mapping[str, Any]) -> list[RenderableType]:
     table.add_column(Text(_batch_title(by_batch)), overflow="fold")
     for heading in BATCH_HEADINGS:
         table.add_column(Text(heading), justify="right", overflow="fold")
-    for name, points in batch_rows(by_batch):
+    for name, points in (*batch_rows(by_batch), *published_batch_rows(by_batch)):
         for place, cells in enumerate(points):
             table.add_row(*map(Text, ("" if place else name, *cells)))
         table.add_section()
@@ -138,7 +156,7 @@ def _batch_lines(by_batch: Mapping[str, Any]) -> list[RenderableType]:
     lines: list[RenderableType] = [Text(_batch_title(by_batch))]
     if not has_times(by_batch):
         return [*lines, Text(NO_TIMES)]
-    for name, points in batch_rows(by_batch):
+    for name, points in (*batch_rows(by_batch), *published_batch_rows(by_batch)):
         table = plain_table()
         for heading in BATCH_HEADINGS:
             table.add_column(Text(heading), justify="right", overflow="fold")

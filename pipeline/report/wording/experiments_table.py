@@ -1,0 +1,97 @@
+"""Experiments' table: what a README says of them, as Markdown: a row for each network and recipe, the receipt below.
+
+Of rows that repeat one another under other code the newest: the table says what there is now.
+"""
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline.report.facts.reading import is_stand_in
+from pipeline.report.facts.scenarios import grouped
+from pipeline.report.wording.experiments import sections
+from pipeline.report.wording.formats import mean_number, mean_percent, number, plain, plural
+from pipeline.report.wording.rows import Row, counted
+from pipeline.report.wording.runs import network_and_recipe
+from pipeline.runs.record import FINISHED, names
+
+_HEAD = (
+    "| experiment | network / recipe | batch, epochs | training time, s | images/s | test accuracy |",
+    "|---|---|---|--:|--:|--:|",
+)
+
+
+def format_experiments(report: Mapping[str, Any]) -> str:
+    """The table, empty where no run has finished.
+
+    Args:
+        report: as `build_report` gives it.
+    """
+    finished = [row for row in report["scenarios"] if row["status"] == FINISHED and not is_stand_in(row)]
+    if not finished:
+        return ""
+    lines = list(_HEAD)
+    for board in sections(report):
+        mine = [row for row in finished if plain(row["experiment"]) == board["name"]]
+        same = names("setting", "hardware", "computation", repeated=False)
+        # The newest of each is the first.
+        newest = [group[0] for group in grouped(mine, same)]
+        lines += [_line(board["name"], _ours(row)) for row in reversed(newest)]
+        lines += [_line(board["name"], _published(row)) for source in board["published"] for row in source["rows"]]
+    return "\n".join([*lines, "", *_receipts(finished, report["runs"]), ""])
+
+
+def _ours(row: Mapping[str, Any]) -> tuple[str, ...]:
+    augmented = f" / {plain(row['augment'])}" if row["augment"] else ""
+    how_often = plural(len(row["seeds"]), "run")
+    note = counted(row["val_accuracy"], row["test_examples"])
+    return (
+        f"{network_and_recipe(row)}{augmented}",
+        f"{number(row['global_batch_size'])}, {number(row['epochs'])}",
+        mean_number(row["train_seconds"], 1),
+        mean_number(row["examples_per_second"]),
+        f"{mean_percent(row['val_accuracy'], 2)} ({', '.join(filter(None, [how_often, note]))})",
+    )
+
+
+def _published(row: Row) -> tuple[str, ...]:
+    accuracy = f"{row.val_accuracy} ({row.counted})" if row.counted else row.val_accuracy
+    batch = f"{row.global_batch_size}, {row.epochs}"
+    what = f"*published: {', '.join([row.label, *row.details[1:]])}*"
+    return what, batch, row.train_seconds, row.examples_per_second, accuracy
+
+
+def _receipts(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the rows were measured on, by the receipts of their runs: a line for each machine."""
+    of_the_rows = {fingerprint for row in rows for fingerprint in row["fingerprints"]}
+    machines: dict[str, list[float]] = {}
+    for run in runs:
+        if run["fingerprint"] in of_the_rows:
+            speed = run["reference_flops_per_second"]
+            machines.setdefault(_machine(run), []).extend([speed / 1e9] if speed else [])
+    return [f"Measured on {machine}{_speeds(speeds)}." for machine, speeds in machines.items()]
+
+
+def _machine(run: Mapping[str, Any]) -> str:
+    device = plain(run["device_name"] or run["effective_device"])
+    cores = plural(run["granted_cores"], "core") if run["granted_cores"] else ""
+    memory = f"{number(run['granted_memory_gib'])} GiB" if run["granted_memory_gib"] else ""
+    verified = "device verified" if run["device_verified"] else "device not verified"
+    # Some names have their cores in them already.
+    cores = "" if cores and cores in device else cores
+    return ", ".join(filter(None, [device, cores, memory, plain(run["precision"]), verified]))
+
+
+def _speeds(speeds: Sequence[float]) -> str:
+    """How fast the receipt's probe found the machine: on a shared one that differs from run to run."""
+    ends = dict.fromkeys(number(end) for end in (min(speeds), max(speeds))) if speeds else ()
+    return f", {' to '.join(ends)} GFLOP/s by the receipt's probe" if ends else ""
+
+
+def _line(name: str, cells: Sequence[str]) -> str:
+    return "| " + " | ".join(_escaped(cell) for cell in (name, *cells)) + " |"
+
+
+def _escaped(text: str) -> str:
+    # What a run says of itself is untrusted; the stars of the published rows are ours.
+    return html.escape(text, quote=False).replace("|", "\\|").replace("`", "\\`").replace("[", "\\[")

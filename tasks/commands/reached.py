@@ -1,0 +1,19 @@
+"""Reached: the folders under the storage root that the present settings reach, as JSON (for clean-stale)."""
+
+import argparse
+import json
+
+from tasks.commands import command
+from tasks.export import Export
+from tasks.stage import Stage
+
+
+def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
+    """Print them; of a stage that waits for one above it to be known there is none yet."""
+    known = [stage for stage in [*stages, Export()] if all(below.is_known() for below in stage.below)]
+    print(json.dumps([str(folder) for stage in known for folder in stage.folders()]))
+    return 0
+
+
+if __name__ == "__main__":
+    command.run(main, command.parser("reached", "The folders that the present settings reach, as JSON."))

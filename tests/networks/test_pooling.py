@@ -1,0 +1,104 @@
+"""The quick gradient of max pooling: TensorFlow's own, bit for bit, and nothing of it in what is saved."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.networks.pooling import _pooled, quicken
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    shape=st.tuples(st.integers(1, 3), st.sampled_from([2, 4, 6]), st.sampled_from([2, 8]), st.integers(1, 3)),
+    levels=st.sampled_from([1, 2, 5, 1_000]),
+    seed=st.integers(0, 2**16),
+    dtype=st.sampled_from(["float32", "bfloat16"]),
+)
+def test_the_gradient_is_tensorflows_even_where_pixels_are_equally_large(shape, levels, seed, dtype):
+    random = np.random.default_rng(seed)
+    images = tf.cast(random.integers(-levels, levels + 1, shape), dtype)
+    pooled = (shape[0], shape[1] // 2, shape[2] // 2, shape[3])
+    gradient = tf.cast(random.normal(size=pooled), dtype)
+
+    def of(pool) -> tuple[np.ndarray, np.ndarray]:
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            found = pool(images)
+        return found.numpy(), tape.gradient(found, images, gradient).numpy()
+
+    for expected, found in zip(of(lambda x: tf.nn.max_pool2d(x, 2, 2, "VALID")), of(_pooled), strict=True):
+        np.testing.assert_array_equal(expected.astype(np.float32), found.astype(np.float32))
+
+
+def is_quick(layer: keras.layers.Layer) -> bool:
+    return "call" in vars(layer)
+
+
+def network(*poolings) -> keras.Model:
+    keras.utils.set_random_seed(0)
+    layers = keras.layers
+    inner = keras.Sequential([keras.Input((8, 8, 4)), layers.Conv2D(4, 3, padding="same"), layers.MaxPooling2D(2)])
+    convolutions = [layers.Conv2D(4, 2, padding="same", activation="relu"), *poolings]
+    return keras.Sequential([keras.Input((16, 16, 3)), *convolutions, inner, layers.Flatten(), layers.Dense(2)])
+
+
+def trained(model: keras.Model) -> list[np.ndarray]:
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    random = np.random.default_rng(0)
+    images, labels = random.normal(size=(64, 16, 16, 3)).astype(np.float32), random.integers(0, 2, 64)
+    model.fit(images, labels, batch_size=16, epochs=2, verbose=0, shuffle=False)
+    return model.get_weights()
+
+
+def test_training_comes_to_the_same_weights_and_the_file_holds_keras_layers_alone(tmp_path):
+    plain, quick = network(keras.layers.MaxPooling2D(2)), network(keras.layers.MaxPooling2D(2))
+    quicken(quick)
+    assert [is_quick(layer) for layer in (quick.layers[1], quick.layers[2].layers[1])] == [True, True]
+    for expected, found in zip(trained(plain), trained(quick), strict=True):
+        np.testing.assert_array_equal(expected, found)
+    quick.save(tmp_path / "quick.keras")
+    loaded = keras.models.load_model(tmp_path / "quick.keras")
+    assert not is_quick(loaded.layers[1])
+    assert "pipeline" not in json.dumps(loaded.get_config())
+    assert not is_quick(keras.models.clone_model(quick).layers[1])
+
+
+@pytest.mark.parametrize(
+    "pooling",
+    [
+        keras.layers.MaxPooling2D(3, strides=2, padding="same"),
+        keras.layers.MaxPooling2D(2, strides=1, padding="same"),
+        keras.layers.AveragePooling2D(2),
+    ],
+)
+def test_other_poolings_are_left_alone(pooling):
+    model = keras.Sequential([keras.Input((16, 16, 3)), pooling])
+    quicken(model)
+    assert not is_quick(pooling)
+
+
+@pytest.mark.parametrize("padding", ["valid", "same"])
+def test_an_odd_side_is_pooled_as_ever(padding):
+    images = np.random.default_rng(0).normal(size=(2, 7, 8, 1)).astype(np.float32)
+    plain, quick = (keras.Sequential([keras.layers.MaxPooling2D(2, padding=padding)]) for _ in range(2))
+    quicken(quick)
+    np.testing.assert_array_equal(plain(images), quick(images))
+
+
+def test_a_network_that_is_a_class_of_its_own_trains():
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.pooling, self.dense = keras.layers.MaxPooling2D(2), keras.layers.Dense(2)
+
+        def call(self, images):
+            return self.dense(keras.ops.mean(self.pooling(images), axis=(1, 2)))
+
+    model = Own()
+    quicken(model)
+    assert trained(model)

@@ -1,0 +1,154 @@
+"""A report of several experiments: a scoreboard each, an overview on top, and nothing compared between them."""
+
+import json
+import re
+
+import pytest
+from report_runs import EPOCH, RUN, render, report_of, write_evaluation, write_origin
+
+from pipeline.report import format_experiments, format_table
+from pipeline.report.wording.rows import counted
+
+DIGESTS = {"train": "1" * 64, "test": "2" * 64}
+MNIST = {
+    "dataset": "mnist",
+    "requested_dataset": "mnist",
+    "experiment": "mnist_cnn",
+    "model": "mnist_cnn",
+    "recipe": "adam",
+    "val_accuracy": 0.9926,
+    "test_examples": 10_000,
+    "content_digests": DIGESTS,
+    "steps_per_epoch": 234,
+}
+
+
+@pytest.fixture
+def runs(make_run):
+    """The folder of a run of cifar10 and of several of mnist_cnn, by batch and on two kinds of hardware."""
+    mnist = [
+        make_run(f"mnist{size}", fingerprint=f"{size:064x}", **{**MNIST, "global_batch_size": size})
+        for size in (256, 512)
+    ]
+    gpu = {"effective_device": "gpu", "device_name": "H200", "examples_per_second": 30_000.0}
+    # The same settings and data on a GPU, of another experiment.
+    other = make_run("other", fingerprint="f" * 64, **{**MNIST, **gpu, "experiment": "mine", "global_batch_size": 256})
+    return [make_run("cifar10"), *mnist, other]
+
+
+def test_each_experiment_has_a_scoreboard_and_the_overview_a_line_for_each(runs, tmp_path):
+    files = render(runs, tmp_path / "out")
+    for name in ("cifar10", "mnist_cnn", "mine"):
+        assert f"Scoreboard: {name}</h2>" in files["report.html"]
+        assert f"## Scoreboard: {name}\n" in files["report.md"]
+    overview = files["report.html"].partition('<h2 id="overview">')[2].partition("</section>")[0]
+    assert re.findall(r'<th scope="row">(\w+)</th>', overview) == ["cifar10", "mine", "mnist_cnn"]
+    assert files["report.html"].index('id="overview"') < files["report.html"].index('id="scoreboard"')
+    # Unfolded is the one that was asked for.
+    assert files["report.html"].count("of other runs under this root</summary>") == 2
+    report = json.loads(files["report.json"])
+    assert [one["experiment"] for one in report["experiments"]] == ["cifar10", "mine", "mnist_cnn"]
+    assert {one["experiment"]: one["num_runs"] for one in report["experiments"]}["mnist_cnn"] == 2
+    assert report["experiments"][0]["best"] == report["experiments"][0]["newest"] == RUN["fingerprint"]
+
+
+def test_one_experiment_alone_needs_no_overview(make_run, tmp_path):
+    files = render([make_run()], tmp_path / "out")
+    assert 'id="overview"' not in files["report.html"]
+    assert '<h2 id="scoreboard">Scoreboard</h2>' in files["report.html"]
+    assert "## Experiments" not in files["report.md"]
+
+
+def test_no_two_experiments_are_compared(runs, make_run):
+    report = report_of(runs)
+    assert not [row for row in report["scenarios"] if row["speedup"]["ratio"]]
+    words = {row["experiment"]: row["speedup"]["words"] for row in report["scenarios"]}
+    assert "in experiment" in words["mine"]
+    assert {table["experiment"] for table in report["batch_sizes"]} == {"mnist_cnn"}
+    assert {group["experiment"] for group in report["history"]} == {"mine", "mnist_cnn"}
+
+
+def test_a_record_of_before_there_were_experiments_belongs_to_that_of_its_dataset(make_run):
+    folders = [make_run(), make_run("m", dataset="mnist", requested_dataset="mnist", fingerprint="b" * 64)]
+    assert {run["experiment"] for run in report_of(folders)["runs"]} == {"cifar10", "mnist"}
+
+
+def test_published_times_by_batch_stand_beside_those_of_the_sweep(runs, tmp_path):
+    fingerprints = [f"{size:064x}" for size in (256, 512)]
+    files = render(runs, tmp_path / "out", current=fingerprints)
+    texts = [files["report.html"], files["report.md"], format_table(report_of(runs, current=fingerprints), width=200)]
+    for text in texts:
+        table = text.lower().partition("by batch: mnist_cnn / adam")[2]
+        assert "gpu, published elsewhere" in table
+        assert "tpu, published elsewhere" in table
+    # 12.4 s of 234 steps: 53 ms a step, 207 µs an image; and what was published.
+    assert "| 256 | 12.40 | 52.99 | 207.0 | 1 |" in files["report.md"]
+    assert "| 256 | 6 | – | 94 | – |" in files["report.md"]
+    assert "| 1,024 | 2 | – | 37 | – |" in files["report.md"]
+    assert "168 of 10,000 wrong" in files["report.md"]
+    assert "Unsaid: " in files["report.html"]
+    assert "first epochs are left out" in files["report.html"]
+
+
+def test_the_terminal_shows_the_overview_and_the_scoreboard_that_was_asked_for(runs):
+    text = format_table(report_of(runs))
+    assert max(map(len, text.splitlines())) <= 120
+    assert "Scoreboard: cifar10" in text
+    assert "Scoreboard: mnist_cnn" not in text
+    assert "99.26 %" in text, "in the overview"
+    assert "99.26 %" in format_table(report_of(runs), width=60)
+
+
+@pytest.mark.parametrize(
+    ("mean", "deviation", "examples", "words"),
+    [
+        (0.9926, None, 10_000, "74 of 10,000 wrong"),
+        (0.9926, 0.0005, 10_000, "74 ± 5 of 10,000 wrong"),
+        (0.864, None, 734, "standard error 1.3 points (734 images)"),
+        (0.75, None, 10_000, ""),
+        (None, None, 10_000, ""),
+        (0.99, None, None, ""),
+        (0.99, None, 0, ""),
+    ],
+)
+def test_mistakes_are_counted_where_they_are_few_and_the_error_is_said_where_the_images_are_few(
+    mean, deviation, examples, words
+):
+    assert counted({"mean": mean, "deviation": deviation}, examples) == words
+
+
+def test_the_mistakes_come_first_and_in_red_and_right_ones_after_them(make_run, tmp_path):
+    examples = [{"index": place, "label": place, "predicted": place} for place in range(3)]
+    page = render([write_evaluation(make_run(), examples=examples)], tmp_path / "out")["report.html"]
+    gallery = page.partition("Mistakes: 18 of 90 test images, 2 of them shown, the most confident first</h3>")[2]
+    entries = re.findall(r"<li.*?</li>", gallery.partition("</ul>")[0], re.DOTALL)
+    assert ['class="mistake"' in entry for entry in entries] == [True, True, False, False, False]
+    assert "97.0 %" in entries[0]
+    assert "90.0 %" in entries[1]
+    assert ".gallery .mistake img { border: 2px solid var(--alarm)" in page
+
+
+def test_six_experiments_stay_a_small_page(make_run, tmp_path):
+    curves = [EPOCH | {"epoch": epoch} for epoch in range(1, 21)]
+    folders = [
+        write_origin(
+            make_run(f"{name}{n}", curves, fingerprint=f"{name}{n}".ljust(64, "0"), experiment=f"exp-{name}", seed=n)
+        )
+        for name in "abcdef"
+        for n in range(5)
+    ]
+    page = render(folders, tmp_path / "out", current=["a0".ljust(64, "0")])["report.html"]
+    assert len(page.encode()) < 400_000
+
+
+def test_the_readmes_table_has_ours_what_was_published_and_the_machine(runs, make_run):
+    hostile = make_run("hostile", fingerprint="e" * 64, **{**MNIST, "model": "a|b<script>", "global_batch_size": 7})
+    table = format_experiments(report_of([*runs, hostile]))
+    lines = table.splitlines()
+    assert lines[0].startswith("| experiment | network / recipe |")
+    assert any(line.startswith("| cifar10 | baseline_cnn / onecycle | 128, 2 | 24.8 |") for line in lines)
+    assert any("*published: GPU runtime*" in line and "73.36 %" in line for line in lines)
+    assert any("(1 run, 74 of 10,000 wrong)" in line for line in lines)
+    assert "Measured on AMD EPYC 9B14, bfloat16, device verified." in lines
+    assert "a\\|b&lt;script&gt;" in table
+    assert format_experiments(report_of([], current=[])) == ""

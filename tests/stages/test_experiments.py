@@ -1,0 +1,125 @@
+"""Experiments through the stages, as users run them: labels, what is left alone, each in a short form on real data."""
+
+import json
+import os
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from luigi_process import FAST, PROJECT, Luigi
+from scheduled import nightly
+
+from pipeline.config import OF_FILES, experiment_files, experiment_of, settings_in
+from pipeline.sources.prepared import is_prepared
+
+FILES = experiment_files(PROJECT / "experiments")
+PREPARED = Path(os.environ.get("TFDS_DATA_DIR", "")).expanduser()
+# Where datasets lie that are folders of images, beside the prepared ones: the flowers by their archive's name.
+FOLDERS = {"tf_flowers": PREPARED.parent / "images" / "flower_photos"}
+FEW = 1_500
+TODAY = datetime.now(UTC).date().isoformat()
+
+
+@pytest.fixture(scope="module")
+def luigi(first_run, tmp_path_factory):
+    """A root of this module's own on which the whole pipeline has run once."""
+    return first_run.copy(tmp_path_factory.mktemp("experiments"))
+
+
+def few_examples(name: str, folder: Path) -> list[str]:
+    """Copies the first of the real examples of an experiment's dataset into a folder; flags that say where they are."""
+    dataset = settings_in([PROJECT / "config.ini", FILES[name]])["Source"]["dataset"]
+    if not os.environ.get("TFDS_DATA_DIR") or dataset in OF_FILES:
+        pytest.skip("TFDS_DATA_DIR is not set, or the experiment is about files of one's own")
+    if is_prepared(dataset, str(PREPARED)):
+        return few_of_tfds(next((PREPARED / dataset).glob("*/dataset_info.json")).parent, folder)
+    photographs = FOLDERS.get(dataset, folder / "none")
+    if not photographs.is_dir():
+        pytest.skip(f"{dataset} is neither under TFDS_DATA_DIR nor beside it")
+    for path in photographs.glob("*/*.jpg"):
+        place = folder / "flower_photos" / path.parent.name
+        place.mkdir(parents=True, exist_ok=True)
+        if sum(1 for _ in place.iterdir()) < 60:
+            shutil.copyfile(path, place / path.name)
+    return ["--Source-dataset", "folder", "--Source-path", str(folder / "flower_photos")]
+
+
+def few_of_tfds(prepared: Path, folder: Path) -> list[str]:
+    place = folder / prepared.parent.name / prepared.name
+    place.mkdir(parents=True)
+    for path in prepared.iterdir():
+        if ".tfrecord" not in path.name:
+            shutil.copyfile(path, place / path.name)
+            continue
+        with tf.io.TFRecordWriter(str(place / path.name)) as writer:
+            for record in tf.data.TFRecordDataset(str(path)).take(FEW).as_numpy_iterator():
+                writer.write(record)
+    info = json.loads((place / "dataset_info.json").read_text())
+    for split in info["splits"]:
+        split["shardLengths"] = [str(min(FEW, int(length))) for length in split["shardLengths"]]
+    (place / "dataset_info.json").write_text(json.dumps(info))
+    return ["--Source-tfds-data-dir", str(folder)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILES)
+def test_each_experiment_runs_in_a_short_form_on_its_real_data(name, tmp_path):
+    """One epoch on the first examples; of a sweep the first run."""
+    (tmp_path / "few").mkdir()
+    flags = few_examples(name, tmp_path / "few")
+    sweep = json.loads(settings_in([FILES[name]]).get("Report", {}).get("global_batch_sizes", "[]"))
+    short = ["--Train-epochs", "1", "--global-batch-sizes", json.dumps(sweep[:1])]
+    luigi = Luigi(tmp_path, PREPARED)
+    done = luigi(*short, *flags, TENSORCRAFT_EXPERIMENT=name)
+    assert done.returncode == 0, done.stderr
+    (run,) = luigi.report()["runs"]
+    assert run["experiment"] == experiment_of(FILES[name])
+    assert run["dataset"] == run["requested_dataset"], "no stand-in"
+    assert run["dataset_verified"] is False, "a part of a dataset is not that dataset"
+    assert run["val_accuracy"] is not None
+
+
+@pytest.mark.slow
+def test_another_label_makes_nothing_again_and_what_is_another_experiments_stays(luigi, tmp_path):
+    other = luigi.copy(tmp_path)
+    (mine,) = other.artefacts("runs")
+    done = other(*FAST, "--Experiment-name", "mine")
+    assert done.returncode == 0, done.stderr
+    assert "Nothing to do" in done.stderr
+    # A run of other settings that belongs to another experiment.
+    labelled = ["--Experiment-name", "second", "--Train-epochs", "2", *FAST[2:]]
+    assert other(*labelled).returncode == 0
+    report = other.report()
+    assert [one["experiment"] for one in report["experiments"]] == ["second", "cifar10"]
+    clean = other.python("-m", "tasks.commands.clean_stale", *FAST)
+    assert clean.returncode == 0, clean.stderr
+    assert "What belongs to other experiments stays: second" in clean.stdout
+    assert len(other.artefacts("runs")) == 2
+    # The other way round: what another's settings left is not this one's to remove.
+    clean = other.python("-m", "tasks.commands.clean_stale", *labelled)
+    assert "stays: cifar10" in clean.stdout
+    assert mine in other.artefacts("runs")
+    # Its own that is not reached goes.
+    clean = other.python("-m", "tasks.commands.clean_stale", *FAST, "--Train-seed", "5")
+    assert mine not in other.artefacts("runs")
+    assert len(other.artefacts("runs")) == 1
+
+
+@pytest.mark.slow
+def test_each_experiment_has_dated_reports_of_its_own(luigi, tmp_path):
+    other = luigi.copy(tmp_path)
+    runs = other.artefacts("runs")
+    assert nightly(other, "--date", TODAY).returncode == 0
+    for _ in range(2):
+        done = nightly(other, "--date", TODAY, "--Experiment-name", "mine")
+        assert done.returncode == 0, done.stderr
+    assert "has its report" in done.stderr
+    history = other.root / "report" / "history"
+    assert (history / TODAY / "report.html").is_file()
+    assert (history / "mine" / TODAY / "report.html").is_file()
+    assert other.artefacts("runs") == runs
+    verified = other.python("-m", "tasks.commands.verify")
+    assert verified.returncode == 0, verified.stdout
+    assert str(history / "mine" / TODAY) in verified.stdout

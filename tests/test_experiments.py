@@ -1,0 +1,188 @@
+"""The experiments: every settings file is valid, says what it is, and names what is there."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from luigi_process import PROJECT
+
+from pipeline.config import (
+    MODELS,
+    RECIPES,
+    RecordsSettings,
+    ReportSettings,
+    SourceSettings,
+    TrainSettings,
+    description,
+    experiment_files,
+    experiment_of,
+    published_files,
+    require_experiment,
+    settings_in,
+)
+from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.report import read_published
+
+FOLDER = PROJECT / "experiments"
+FILES = experiment_files(FOLDER)
+
+
+def run(*args, cwd=PROJECT, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", *args], cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True
+    )
+
+
+def test_every_tutorial_is_there():
+    assert {"cifar10", "mnist_dense", "mnist_cnn", "fashion_cnn", "flowers"} <= set(FILES)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_an_experiment_says_what_it_is_in_one_line_and_to_what_its_runs_belong(name):
+    assert 20 < len(description(FILES[name])) <= 110
+    assert experiment_of(FILES[name]) in FILES
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_settings_of_an_experiment_are_valid_and_each_is_one_of_ours(name):
+    """As Luigi reads them, and as the tasks hand them on."""
+    code = (
+        "import json, tasks; report = tasks.Report(); "
+        "print(json.dumps([len(report.below), report.below[0].experiment, tasks.Train().settings.model]))"
+    )
+    done = run_code(code, TENSORCRAFT_EXPERIMENT=name)
+    assert done.returncode == 0, done.stderr
+    runs, experiment, model = json.loads(done.stdout)
+    assert runs >= 1
+    assert experiment == experiment_of(FILES[name])
+    train = settings_in([PROJECT / "config.ini", FILES[name]])["Train"]
+    assert train["model"] == model
+    assert train["model"] in MODELS
+    assert train["recipe"] in RECIPES
+
+
+def run_code(code, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, env={**os.environ, **environment}, capture_output=True, text=True
+    )
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_an_experiment_overrides_what_is_there_and_names_no_default_that_it_does_not_change(name):
+    """A file stays short: what config.ini has already is said again only where the experiment is about it."""
+    own = settings_in([FILES[name]])
+    known = settings_in([PROJECT / "config.ini"])
+    assert all(set(own[section]) <= set(known[section]) for section in own)
+    assert len(FILES[name].read_text().splitlines()) <= 40
+
+
+@pytest.mark.parametrize("name", published_files(FOLDER))
+def test_what_was_published_of_an_experiment_is_valid_and_says_what_was_left_unsaid(name):
+    assert name in {experiment_of(path) for path in FILES.values()}
+    rows = read_published(published_files(FOLDER)[name], name)
+    assert rows
+    for row in rows:
+        assert row["source"]
+        assert row["unsaid"], "no tutorial says all"
+        assert row["model"] in ("", *MODELS)
+
+
+def test_the_published_figures_are_those_that_were_published():
+    rows = [row for name, path in published_files(FOLDER).items() for row in read_published(path, name)]
+    of = {name: [row for row in rows if row["experiment"] == name] for name in published_files(FOLDER)}
+    by_batch = [row for row in of["mnist_cnn"] if row["microseconds_per_example"]]
+    assert [(row["effective_device"], row["epoch_seconds"], row["microseconds_per_example"]) for row in by_batch] == [
+        *(("gpu", 6, 94), ("gpu", 5, 82), ("gpu", 4, 79)),
+        *(("tpu", 6, 97), ("tpu", 3, 58), ("tpu", 2, 37)),
+    ]
+    assert [row["wrong"] for row in of["mnist_cnn"] if row["wrong"]] == [168]
+    assert [row["train_seconds"] for row in of["fashion_cnn"]] == [102, 196, 11164]
+    assert [row["val_accuracy"] for row in of["flowers"]] == [0.712, 0.81, 0.864, 0.968]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"val_acuracy": 0.9}, "val_acuracy"),
+        ({"val_accuracy": 71.2}, "val_accuracy"),
+        ({"train_seconds": 0}, "train_seconds"),
+        ({"train_seconds": None}, "expected a figure"),
+        ({"epochs": -1}, "epochs"),
+        ({"scenario": ""}, "scenario"),
+    ],
+)
+def test_what_is_no_published_figure_is_refused_with_its_name(tmp_path, changes, named):
+    row = {"scenario": "GPU", "requested_device": "gpu", "effective_device": "gpu", "train_seconds": 3.0, **changes}
+    path = tmp_path / "x.published.json"
+    path.write_text(json.dumps({"datasets": ["mnist"], "sources": [{"title": "a page", "rows": [row]}]}))
+    with pytest.raises(DamagedArtefactError, match=named):
+        read_published(path, "x")
+
+
+@pytest.mark.parametrize("module", ["tasks.commands.status", "tasks.commands.doctor", "tasks.commands.clean_stale"])
+def test_an_unknown_experiment_is_refused_naming_the_nearest_and_all_there_are(module):
+    done = run(module, TENSORCRAFT_EXPERIMENT="flower")
+    assert done.returncode == SettingsError.exit_code
+    assert "Did you mean 'flowers'?" in done.stderr
+    assert "mnist_dense" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["../config", "flowers.published", "/etc/passwd", ""])
+def test_what_is_no_name_of_a_file_there_is_none(name):
+    with pytest.raises(SettingsError, match="EXPERIMENT: expected one of cifar10"):
+        require_experiment(FOLDER, name)
+
+
+def test_flags_override_an_experiment_and_a_file_of_ones_own_overrides_it_too(tmp_path):
+    own = tmp_path / "own.ini"
+    own.write_text("[Train]\nepochs = 7\n")
+    code = "import tasks; train = tasks.Train(); print(train.model, train.epochs, train.global_batch_size)"
+    done = run_code(code, TENSORCRAFT_EXPERIMENT="mnist_dense", LUIGI_CONFIG_PATH=str(own))
+    assert done.stdout.split() == ["mnist_dense", "7", "512"]
+    done = run_code(code, LUIGI_CONFIG_PATH=str(FILES["mnist_dense"]))
+    assert done.stdout.split() == ["mnist_dense", "5", "512"], "with Luigi alone"
+    root = ("--Storage-root", str(tmp_path / "root"))
+    done = run("tasks.commands.status", *root, "--Train-model", "resnet", TENSORCRAFT_EXPERIMENT="mnist_dense")
+    assert "got 'resnet'" in done.stderr
+
+
+def test_the_list_says_what_each_is_and_whether_its_data_are_at_hand(tmp_path):
+    (tmp_path / "mnist" / "3.0.1").mkdir(parents=True)
+    (tmp_path / "mnist" / "3.0.1" / "dataset_info.json").touch()
+    done = run("tasks.commands.experiments", TFDS_DATA_DIR=str(tmp_path))
+    lines = {line.split()[0]: line for line in done.stdout.splitlines()}
+    assert set(lines) == set(FILES)
+    assert "data at hand" in lines["mnist_dense"]
+    assert "to download" in lines["cifar10"]
+    assert all(description(FILES[name]) in line for name, line in lines.items())
+
+
+def test_a_label_is_a_name():
+    from pipeline.config import ExperimentSettings
+
+    assert ExperimentSettings(name="flowers-2").name == "flowers-2"
+    for name in ("a/b", "-x", "x" * 65, "two words"):
+        with pytest.raises(SettingsError, match=r"\[Experiment\] name"):
+            ExperimentSettings(name=name)
+
+
+def test_a_file_that_is_none_of_settings_is_refused_by_its_name(tmp_path):
+    path = Path(tmp_path, "x.ini")
+    path.write_text("epochs = 3\n")
+    with pytest.raises(SettingsError, match=r"x\.ini: no settings file"):
+        settings_in([path])
+
+
+def test_the_settings_of_each_section_make_its_settings():
+    """The types that the sections have in the dataclasses, without Luigi."""
+    for path in FILES.values():
+        sections = settings_in([path])
+        assert SourceSettings(dataset=sections["Source"]["dataset"])
+        assert RecordsSettings(image_size=int(sections.get("Records", {}).get("image_size", 0)))
+        train = sections["Train"]
+        assert TrainSettings(model=train["model"], recipe=train["recipe"], augment=train.get("augment", ""))
+        assert ReportSettings()
