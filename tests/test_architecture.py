@@ -71,7 +71,7 @@ DIRECTION = {
     "artefacts": {"artefacts", "errors", "installed", "records", "stream"},
     "runs": {"artefacts", "errors", "networks", "runs", "stream"},
     "report": {"artefacts", "errors", "report", "runs"},
-    "predict": {"config", "records", "runs", "shards", "sources"},
+    "predict": {"config", "errors", "records", "runs", "shards", "sources"},
 }
 # The same of the rooms of the report; what lies beside them may import all.
 REPORT = {
