@@ -56,8 +56,8 @@ SCHEDULER_PORT ?= 8082
 export TENSORCRAFT_SCHEDULER_PORT = $(SCHEDULER_PORT)
 
 # One of the settings files in experiments/, by its name; nightly takes several: EXPERIMENT="cifar10 flowers".
-EXPERIMENT ?= $(TENSORCRAFT_EXPERIMENT)
-export TENSORCRAFT_EXPERIMENT = $(EXPERIMENT)
+EXPERIMENT := $(or $(EXPERIMENT),$(TENSORCRAFT_EXPERIMENT))
+export TENSORCRAFT_EXPERIMENT := $(EXPERIMENT)
 
 pipeline: setup ## run what is stale of Source, Records, Train, Report (EXPERIMENT=flowers, ARGS="--Train-epochs 1", FORCE=Train)
 	@$(BIN)/python -m tasks Report $(FORCED) $(ARGS)

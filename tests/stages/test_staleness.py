@@ -67,7 +67,7 @@ class Project:
 
     def __init__(self, folder: Path, luigi) -> None:
         self.folder, self.luigi = folder, luigi
-        for name in ("pipeline", "tasks"):
+        for name in ("pipeline", "tasks", "experiments"):
             shutil.copytree(PROJECT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(PROJECT / "config.ini", folder)
 
