@@ -9,9 +9,10 @@ from training_runs import run
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.errors import SettingsError
-from pipeline.runs.metrics import EVALUATION_NAME, METRICS_NAME, read_metrics
+from pipeline.runs.metrics import EVALUATION_NAME, METRICS_NAME, WEIGHTS_NAME, read_metrics
 from pipeline.stream import InputStream, Split
 from pipeline.training import train as training
+from pipeline.training.saved import named_weights
 from pipeline.training.selection import best_epoch, ended, has_lost_patience, kept_epoch
 
 
@@ -85,7 +86,7 @@ def test_the_best_epochs_weights_are_evaluated_and_saved(best, divided_records):
     stream = InputStream(held_out, global_batch_size=held_out.num_examples, seed=0)
     measured = model.evaluate(stream.evaluation(), verbose=0, return_dict=True)
     assert measured["accuracy"] == pytest.approx(record["validation_accuracy"], abs=1e-6)
-    assert load_file(folder / training.WEIGHTS_NAME).keys() == training.named_weights(model).keys()
+    assert load_file(folder / WEIGHTS_NAME).keys() == named_weights(model).keys()
 
 
 @pytest.mark.slow
@@ -107,5 +108,5 @@ def test_a_resumed_run_keeps_the_best_so_far(best, divided_records, tmp_path, mo
     resumed = run(divided_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints", **WILD)
     assert resumed["epochs_restored"] == record["kept_epoch"] == resumed["kept_epoch"]
     assert resumed["ended"] == record["ended"]
-    whole, other = ((path / training.WEIGHTS_NAME).read_bytes() for path in (folder, tmp_path / "resumed"))
+    whole, other = ((path / WEIGHTS_NAME).read_bytes() for path in (folder, tmp_path / "resumed"))
     assert whole == other

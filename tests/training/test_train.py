@@ -12,11 +12,12 @@ from safetensors.numpy import load_file
 from training_runs import run
 
 from pipeline.errors import DamagedArtefactError, SettingsError
-from pipeline.runs.metrics import EVALUATION_NAME, METRICS_NAME, MISTAKES_NAME, read_metrics
+from pipeline.runs.metrics import EVALUATION_NAME, METRICS_NAME, MISTAKES_NAME, WEIGHTS_NAME, read_metrics
 from pipeline.runs.record import RECORD_NAME
 from pipeline.sources import synthetic
 from pipeline.training import summaries
 from pipeline.training import train as training
+from pipeline.training.saved import named_weights
 
 
 def test_a_run_leaves_its_record(trained):
@@ -49,7 +50,7 @@ def test_metrics_have_a_row_for_each_epoch_and_agree_with_the_record(trained):
 def test_the_saved_model_is_the_trained_one(trained):
     folder, record = trained
     model = keras.saving.load_model(folder / training.MODEL_NAME, safe_mode=True)
-    saved, loaded = load_file(folder / training.WEIGHTS_NAME), training.named_weights(model)
+    saved, loaded = load_file(folder / WEIGHTS_NAME), named_weights(model)
     assert len(saved) == 10
     assert saved.keys() == loaded.keys()
     for name in saved:
@@ -99,7 +100,7 @@ def test_the_profiler_traces_the_steps_asked_for_and_changes_no_weight(trained, 
     folder, _ = trained
     run(small_records, tmp_path / "b", profile_steps=3)
     assert list((tmp_path / "b").glob("tensorboard/plugins/profile/*/*.xplane.pb"))
-    weights = [(path / training.WEIGHTS_NAME).read_bytes() for path in (folder, tmp_path / "b")]
+    weights = [(path / WEIGHTS_NAME).read_bytes() for path in (folder, tmp_path / "b")]
     assert weights[0] == weights[1]
 
 
@@ -107,10 +108,10 @@ def test_the_profiler_traces_the_steps_asked_for_and_changes_no_weight(trained, 
 def test_the_same_seed_trains_the_same_weights(trained, small_records, tmp_path):
     folder, _ = trained
     run(small_records, tmp_path / "b")
-    same = (tmp_path / "b" / training.WEIGHTS_NAME).read_bytes()
-    assert same == (folder / training.WEIGHTS_NAME).read_bytes()
+    same = (tmp_path / "b" / WEIGHTS_NAME).read_bytes()
+    assert same == (folder / WEIGHTS_NAME).read_bytes()
     run(small_records, tmp_path / "c", seed=1)
-    assert same != (tmp_path / "c" / training.WEIGHTS_NAME).read_bytes()
+    assert same != (tmp_path / "c" / WEIGHTS_NAME).read_bytes()
 
 
 @pytest.mark.slow
@@ -162,7 +163,7 @@ def test_the_receipt_is_of_the_runs_own_train_function_and_looking_changes_no_we
     assert placement["computation_devices"] == placement["variable_devices"]
     monkeypatch.setattr(training.hardware, "observe_training", lambda model: [])
     assert run(small_records, tmp_path / "unseen", **settings)["receipt"]["placement"]["observed"] == "probe"
-    seen, unseen = (load_file(tmp_path / name / training.WEIGHTS_NAME) for name in ("seen", "unseen"))
+    seen, unseen = (load_file(tmp_path / name / WEIGHTS_NAME) for name in ("seen", "unseen"))
     for name, weight in seen.items():
         np.testing.assert_array_equal(weight, unseen[name])
 
@@ -203,7 +204,7 @@ def test_any_number_of_replicas_trains_to_the_same_weights(small_records, tmp_pa
         assert (record["num_replicas"], record["device_verified"]) == (replicas, True)
         assert record["receipt"]["placement"]["observed"] == "train_function"
         assert len(record["receipt"]["placement"]["computation_devices"]) == replicas
-        weights[replicas] = load_file(tmp_path / str(replicas) / training.WEIGHTS_NAME)
+        weights[replicas] = load_file(tmp_path / str(replicas) / WEIGHTS_NAME)
     for replicas in (2, 4, 8):
         for name, weight in weights[1].items():
             np.testing.assert_allclose(weights[replicas][name], weight, rtol=1e-4, atol=1e-6)

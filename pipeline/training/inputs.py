@@ -1,0 +1,71 @@
+"""Inputs: the streams that a run is trained and evaluated on (training's aid)."""
+
+import logging
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from pipeline.augmentation import Augmentation
+from pipeline.config import TrainSettings, refuse, refuse_without_validation
+from pipeline.hardware import Placement
+from pipeline.problems.problem import Task
+from pipeline.stream import InputStream, Split
+from pipeline.training.computation import Computation
+
+EVALUATION_BATCH_SIZE = 1_000
+# In a batch of the evaluation: a sequence has some for each of its tokens.
+EVALUATION_OUTPUTS = 2**24
+_TPU_CORE_EXAMPLES = 8
+# Prefix of the figures → split. The first is Keras's name for what is evaluated after each epoch, as records have it.
+EVALUATED_SPLITS = {"val": "test", "validation": "validation"}
+
+_logger = logging.getLogger(__name__)
+
+
+def open_streams(
+    folder: Path, manifest: Mapping, settings: TrainSettings, placement: Placement, computation: Computation
+) -> tuple[InputStream, dict[str, InputStream]]:
+    """The stream to train on, and by the prefix of their figures those to evaluate on.
+
+    Raises:
+        SettingsError: the batch does not fit the data or the replicas, or a validation split is asked for and absent.
+    """
+    refuse_without_validation(settings, manifest["splits"])
+    train = Split.of_manifest(folder, manifest, "train")
+    size, replicas = settings.global_batch_size, placement.num_replicas
+    if size > train.num_examples:
+        refuse("Train", "global_batch_size", f"at most the {train.num_examples} examples of the train split", size)
+    if size % replicas:
+        refuse("Train", "global_batch_size", f"a multiple of the {replicas} replicas", size)
+    if placement.effective_device == "tpu" and size // replicas < _TPU_CORE_EXAMPLES:
+        _logger.warning(
+            "[Train] global_batch_size: %d over %d TPU cores are %d examples a core; fewer than %d leave it idle, 128 "
+            "suit it best: %d",
+            *(size, replicas, size // replicas, _TPU_CORE_EXAMPLES, 128 * replicas),
+        )
+    stream = InputStream(
+        train,
+        global_batch_size=size,
+        seed=settings.seed,
+        in_memory=computation.in_memory,
+        augmentation=_augmentation(settings, train),
+    )
+    task = train.problem.task(manifest)
+    held_out = {prefix: name for prefix, name in EVALUATED_SPLITS.items() if name in manifest["splits"]}
+    return stream, {
+        prefix: _evaluation_stream(Split.of_manifest(folder, manifest, name), task, replicas, settings.seed)
+        for prefix, name in held_out.items()
+    }
+
+
+def _augmentation(settings: TrainSettings, split: Split) -> Augmentation | None:
+    if not settings.augment:
+        return None
+    return Augmentation(settings.augment, seed=settings.seed, image_shape=split.content_shape)
+
+
+def _evaluation_stream(split: Split, task: Task, replicas: int, seed: int) -> InputStream:
+    most = max(1, min(EVALUATION_BATCH_SIZE, EVALUATION_OUTPUTS // math.prod(task.output_shape), split.num_examples))
+    # Keras adds up the replicas' shares of the first batch to learn its shape: they must be alike.
+    size = max(1, most // replicas) * replicas
+    return InputStream(split, global_batch_size=size, seed=seed)

@@ -1,0 +1,99 @@
+"""Recorded: what a training has to say of itself, as fields of the run's record (training's aid)."""
+
+import socket
+from collections.abc import Mapping
+
+import keras
+
+from pipeline import hardware
+from pipeline.config import TrainSettings
+from pipeline.networks import LOGITS, PROBABILITIES, trained_by_logits
+from pipeline.problems.problem import Problem
+from pipeline.runs import throughput
+from pipeline.runs.record import FINISHED, SKIPPED, Segment, StoredRecords, names, seen_in
+from pipeline.stream import InputStream
+from pipeline.training import breakdown
+from pipeline.training.checkpoint import History
+from pipeline.training.computation import Computation
+from pipeline.training.inputs import EVALUATED_SPLITS
+
+
+def data_facts(manifest: Mapping, requested_dataset: str, problem: Problem) -> dict:
+    """What it is trained on, by the manifest of the records."""
+    predictions = problem.task(manifest).predictions_per_example
+    return {
+        "requested_dataset": requested_dataset,
+        "dataset": manifest["source"]["dataset"],
+        "dataset_verified": manifest["dataset_verified"],
+        "content_digests": {name: split["content_digest"] for name, split in manifest["splits"].items()},
+        "records_fingerprint": manifest["fingerprint"],
+        "records": StoredRecords.of_manifest(manifest),
+        "test_examples": manifest["splits"]["test"]["num_examples"] * predictions,
+    }
+
+
+def nothing_measured(settings: TrainSettings) -> dict:
+    """What a run that did not take place has to say of itself: nothing."""
+    return {
+        **dict.fromkeys(names("measured")),
+        "epochs_restored": 0,
+        "status": SKIPPED,
+        "effective_device": "none",
+        "device_verified": False,
+        "device_name": None,
+        "num_replicas": 0,
+        "precision": settings.precision,
+        "jit_compile": False,
+    }
+
+
+def used_by(receipt: hardware.Receipt, computation: Computation, stream: InputStream) -> dict:
+    """Hardware and computation: fields of the record, and what a process must share to resume from a checkpoint."""
+    return {
+        "effective_device": receipt.effective_device,
+        "device_name": receipt.device_name,
+        "num_replicas": receipt.num_replicas,
+        "precision": computation.precision,
+        "jit_compile": computation.jit_compile,
+        # From memory and from disk an epoch has another order.
+        "input_in_memory": stream.in_memory,
+    }
+
+
+def segment(receipt: hardware.Receipt, first_epoch: int, last_epoch: int) -> Segment:
+    """The epochs that this process trained so far."""
+    return Segment(
+        first_epoch=first_epoch,
+        last_epoch=last_epoch,
+        hostname=socket.gethostname(),
+        device_verified=receipt.device_verified,
+        receipt=receipt.to_json(),
+    )
+
+
+def outcome_of(receipt: hardware.Receipt, history: History, model: keras.Model, stream: InputStream, kept: int) -> dict:
+    """What came of a run that finished, and the evidence of all processes that trained it."""
+    rows, predictions = history.rows, stream.predictions_per_epoch
+    rate = throughput.examples_per_second(rows, history.compiling(), examples_per_epoch=predictions)
+    # Not this process, where no epoch was left to it: what it saw of its own machine trained nothing.
+    last = history.segments[-1]
+    return {
+        "status": FINISHED,
+        "hostname": last.hostname,
+        "device_verified": all(one.device_verified for one in history.segments),
+        "device_reason": last.receipt["device_reason"],
+        "mismatch": receipt.mismatch,
+        "receipt": last.receipt,
+        **seen_in(last.receipt),
+        "segments": tuple(history.segments),
+        "outputs": LOGITS if trained_by_logits(model) else PROBABILITIES,
+        "steps_per_execution": model.steps_per_execution,
+        "steps_per_epoch": stream.steps_per_epoch,
+        "train_seconds": round(sum(row["train_seconds"] for row in rows), 4),
+        "evaluation_seconds": round(sum(row["evaluation_seconds"] for row in rows), 4),
+        "first_epoch_seconds": rows[0]["train_seconds"],
+        "examples_per_second": round(rate, 1),
+        **{name: value for name, value in rows[kept - 1].items() if name.startswith(tuple(EVALUATED_SPLITS))},
+        "peak_host_bytes": breakdown.peak_host_bytes(),
+        "peak_device_bytes": breakdown.peak_device_bytes(receipt.effective_device),
+    }
