@@ -89,6 +89,6 @@ class NextToken(Problem):
             folder=folder,
         )
         # As Markdown shows what is written as it is.
-        shown = {f"written at temperature {one['temperature']:g}": one["text"] for one in facts["written"]}
-        shown["most surprising passages"] = "\n\n".join("".join(one["pieces"]) for one in facts["passages"])
+        shown = {words.written_at(one["temperature"]): one["text"] for one in facts["written"]}
+        shown[words.SURPRISING] = "\n\n".join("".join(one["pieces"]) for one in facts["passages"])
         return Shown(facts, {name: words.as_code(text) for name, text in shown.items()}, {})

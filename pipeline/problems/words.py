@@ -26,3 +26,11 @@ def not_made_for(command: str, problem: str) -> str:
 def as_code(text: str) -> str:
     """Text as TensorBoard's Markdown shows it as it is."""
     return "\n".join(f"    {line}" for line in text.split("\n"))
+
+
+SURPRISING = "most surprising passages"
+
+
+def written_at(temperature: float) -> str:
+    """What a text is that a network wrote."""
+    return f"written at temperature {temperature:g}"

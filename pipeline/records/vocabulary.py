@@ -10,6 +10,8 @@ from functools import cached_property
 
 import numpy as np
 
+from pipeline.records import words
+
 MAX_TOKENS = 256
 # As manifests name the bytes: most are no character.
 BYTES = tuple(f"0x{byte:02x}" for byte in range(MAX_TOKENS))
@@ -19,7 +21,7 @@ class UnknownCharacterError(ValueError):
     """A text holds what its vocabulary does not; ``characters`` are a few of them."""
 
     def __init__(self, characters: str) -> None:
-        super().__init__(f"characters that the vocabulary does not have: {', '.join(map(ascii, characters))}")
+        super().__init__(words.unknown_characters(characters))
         self.characters = characters
 
 

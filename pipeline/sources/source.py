@@ -84,7 +84,7 @@ class SourceInfo:
         counts = {split: (tokens - 1) // sequence_length for split, tokens in self.num_examples.items()}
         for split, count in counts.items():
             if count < 1:
-                expected = f"less than the {self.num_examples[split]:,} characters of the {split} split"
+                expected = words.shorter_than(self.num_examples[split], split)
                 refuse("Records", "sequence_length", expected, sequence_length)
         return replace(self, features=text_spec(sequence_length + 1), num_examples=counts)
 

@@ -173,3 +173,8 @@ def columns(names: Sequence[str], hint: str) -> str:
 def a_line_each(name: str) -> str:
     """What a list of labels is to hold."""
     return f"in its {name} a line for each folder of images"
+
+
+def shorter_than(characters: int, split: str) -> str:
+    """What a sequence's length has to be in a short text."""
+    return f"less than the {characters:,} characters of the {split} split"

@@ -190,6 +190,8 @@ NAMES_AND_PATTERNS = {
     "TensorFlow sees none",
     "the topology holds no TPU",
     " is unreachable (",
+    "unexpected end of data",
+    *("by the sea", "in the morning", "under the bridge", "before the storm", "without a word"),
     *(" tint ", "fore tint ", "back tint ", "bar tint "),
 }
 

@@ -6,8 +6,7 @@ import pytest
 from training_runs import run
 
 from pipeline.networks import RECIPES, make_loss
-from pipeline.runs.metrics import METRICS_NAME, read_metrics
-from pipeline.training import train as training
+from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, read_metrics
 from pipeline.training.mixed_labels import MixedAccuracy, mixed_loss
 
 
@@ -41,5 +40,5 @@ def test_a_run_with_every_operation_learns_and_is_evaluated_on_plain_images(smal
     assert record["augment"] == every
     rows = read_metrics(tmp_path / "a" / METRICS_NAME)
     assert rows[-1]["loss"] < rows[0]["loss"]
-    model = keras.saving.load_model(tmp_path / "a" / training.MODEL_NAME, safe_mode=True)
+    model = keras.saving.load_model(tmp_path / "a" / MODEL_NAME, safe_mode=True)
     assert len(model.layers) == 13 - 1

@@ -13,10 +13,9 @@ from training_runs import run
 
 from pipeline import networks
 from pipeline.errors import SettingsError
-from pipeline.runs.metrics import EVALUATION_NAME, MODEL_NAME
+from pipeline.runs.metrics import EVALUATION_NAME, MODEL_NAME, WEIGHTS_NAME
 from pipeline.runs.trained import load_trained
 from pipeline.sources import synthetic
-from pipeline.training import train as training
 
 IMAGES, LABELS = synthetic.draw_block("test", 0, 101)
 
@@ -48,7 +47,7 @@ def test_a_network_of_ones_own_trains_and_its_figures_are_of_probabilities(
     facts = json.loads((tmp_path / "a" / EVALUATION_NAME).read_text())
     assert facts["accuracy"] == pytest.approx(record["val_accuracy"], abs=1e-6)
     assert all(0 <= one["confidence"] <= 1 for one in facts["mistakes"])
-    saved, loaded = load_file(tmp_path / "a" / training.WEIGHTS_NAME), networks.named_variables(trained.model)
+    saved, loaded = load_file(tmp_path / "a" / WEIGHTS_NAME), networks.named_variables(trained.model)
     assert len(saved) == len(trained.model.weights)
     # Under the names that they have in the model.
     for name, weights in saved.items():

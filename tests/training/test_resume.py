@@ -4,7 +4,7 @@ from training_runs import run
 from pipeline.report.facts.reading import read_run
 from pipeline.report.facts.scenarios import scenarios
 from pipeline.report.wording.runs import remarks
-from pipeline.runs.metrics import METRICS_NAME, read_metrics
+from pipeline.runs.metrics import METRICS_NAME, WEIGHTS_NAME, read_metrics
 from pipeline.training import loop
 from pipeline.training import train as training
 
@@ -39,7 +39,7 @@ def test_a_resumed_run_ends_with_the_same_weights(trained, small_records, tmp_pa
     folder, whole = trained
     run_killed_after(epochs_done)
     resumed = run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints")
-    weights = [(path / training.WEIGHTS_NAME).read_bytes() for path in (folder, tmp_path / "resumed")]
+    weights = [(path / WEIGHTS_NAME).read_bytes() for path in (folder, tmp_path / "resumed")]
     assert weights[0] == weights[1]
     assert (whole["epochs_restored"], resumed["epochs_restored"]) == (0, epochs_done)
     rows = [read_metrics(path / METRICS_NAME) for path in (folder, tmp_path / "resumed")]
@@ -53,7 +53,7 @@ def test_a_resumed_run_sees_the_same_augmented_examples(small_records, tmp_path,
     run(small_records, tmp_path / "whole", **augmented)
     run_killed_after(1, **augmented)
     run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints", **augmented)
-    whole, resumed = ((tmp_path / name / training.WEIGHTS_NAME).read_bytes() for name in ("whole", "resumed"))
+    whole, resumed = ((tmp_path / name / WEIGHTS_NAME).read_bytes() for name in ("whole", "resumed"))
     assert whole == resumed
 
 

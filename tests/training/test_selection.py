@@ -9,9 +9,8 @@ from training_runs import run
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.errors import SettingsError
-from pipeline.runs.metrics import EVALUATION_NAME, METRICS_NAME, WEIGHTS_NAME, read_metrics
+from pipeline.runs.metrics import EVALUATION_NAME, METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
 from pipeline.stream import InputStream, Split
-from pipeline.training import train as training
 from pipeline.training.saved import named_weights
 from pipeline.training.selection import best_epoch, ended, has_lost_patience, kept_epoch
 
@@ -80,7 +79,7 @@ def test_the_best_epochs_weights_are_evaluated_and_saved(best, divided_records):
         assert record[name] == kept[name]
     facts = json.loads((folder / EVALUATION_NAME).read_text())
     assert facts["accuracy"] == pytest.approx(record["val_accuracy"], abs=1e-6)
-    model = keras.saving.load_model(folder / training.MODEL_NAME, safe_mode=True)
+    model = keras.saving.load_model(folder / MODEL_NAME, safe_mode=True)
     model.compile(metrics=["accuracy"], loss="sparse_categorical_crossentropy")
     held_out = Split.of_manifest(divided_records, read_manifest(divided_records), "validation")
     stream = InputStream(held_out, global_batch_size=held_out.num_examples, seed=0)

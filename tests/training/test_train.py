@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from training_runs import run
 
 from pipeline.errors import DamagedArtefactError, SettingsError
-from pipeline.runs.metrics import EVALUATION_NAME, METRICS_NAME, MISTAKES_NAME, WEIGHTS_NAME, read_metrics
+from pipeline.runs.metrics import EVALUATION_NAME, METRICS_NAME, MISTAKES_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
 from pipeline.runs.record import RECORD_NAME
 from pipeline.sources import synthetic
 from pipeline.training import summaries
@@ -49,7 +49,7 @@ def test_metrics_have_a_row_for_each_epoch_and_agree_with_the_record(trained):
 
 def test_the_saved_model_is_the_trained_one(trained):
     folder, record = trained
-    model = keras.saving.load_model(folder / training.MODEL_NAME, safe_mode=True)
+    model = keras.saving.load_model(folder / MODEL_NAME, safe_mode=True)
     saved, loaded = load_file(folder / WEIGHTS_NAME), named_weights(model)
     assert len(saved) == 10
     assert saved.keys() == loaded.keys()
