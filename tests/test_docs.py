@@ -14,7 +14,7 @@ from PIL import Image
 
 PROJECT = Path(__file__).resolve().parent.parent
 # Sections of config.ini that are Luigi's own.
-OURS = ("Storage", "Force", "Notify", "Metrics", "Source", "Records", "Train", "Export", "Report")
+OURS = ("Storage", "Experiment", "Force", "Notify", "Metrics", "Source", "Records", "Train", "Export", "Report")
 
 
 def tree() -> list[str]:

@@ -24,6 +24,7 @@ from pipeline.predict import images, texts
 from pipeline.predict.plan import Job
 from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN, units_of
 from pipeline.shards.job import make_options, make_runner
+from pipeline.shards.notebook import as_in_a_script
 from pipeline.shards.workers import watching_workers
 from pipeline.sources.listing import FolderError, stamps
 
@@ -69,7 +70,8 @@ def predict(
         job = Job(str(run), problem, resize, tuple(label_names), str(files), str(listing), str(parts))
         runner = make_runner(settings)
         blocks = list(range(0, len(paths), _BLOCK_FILES))
-        with watching_workers(), beam.Pipeline(runner=runner, options=make_options(settings, runner)) as pipeline:
+        options = make_options(settings, runner)
+        with as_in_a_script(), watching_workers(), beam.Pipeline(runner=runner, options=options) as pipeline:
             (
                 pipeline
                 | "Plan blocks" >> beam.Create(blocks)  # place of the first file

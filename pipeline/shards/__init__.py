@@ -10,6 +10,7 @@ skipped.py         the list of the files that are no examples
 findings.py        what of the data should be known before its figures are believed
 words.py           what is said of it
 workers.py         what happens when a worker process of Beam dies
+notebook.py        has Beam build its job in a notebook as elsewhere
 tfds_metadata.py   makes the finished folder a dataset of TensorFlow Datasets
 
 Nothing is handed on here: how splits are divided is asked where Beam is not imported.

@@ -37,6 +37,7 @@ from pipeline.records.fixed import FixedLayout
 from pipeline.shards import words
 from pipeline.shards.findings import Noted, find
 from pipeline.shards.merge import merge_shard, run_path, write_run
+from pipeline.shards.notebook import as_in_a_script
 from pipeline.shards.notes import Notes, read_examples, summarise, write_json
 from pipeline.shards.placed import Placer, create_shards
 from pipeline.shards.plan import Job
@@ -99,6 +100,7 @@ def write_records(
             shards = job.shards(*job.splits_of(source_split))
             create_shards(folder, shards, job.layout(source_split).frame_bytes)
     with (
+        as_in_a_script(),
         watching_workers(),
         _reporting_progress(job),
         beam.Pipeline(runner=runner, options=options) as pipeline,

@@ -1,0 +1,35 @@
+"""A Beam job in a notebook; docs/tour.ipynb, which its test runs in a real kernel, writes records in one."""
+
+import sys
+
+import apache_beam as beam
+import pytest
+from apache_beam import pipeline as building
+from apache_beam.utils import interactive_utils
+
+from pipeline.shards.notebook import as_in_a_script
+
+InteractiveShell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell
+
+
+@pytest.fixture
+def in_ipython():
+    InteractiveShell.instance()
+    yield
+    InteractiveShell.clear_instance()
+
+
+def test_a_pipeline_is_built_in_a_notebook_as_in_a_script(in_ipython):
+    asked = building.is_in_ipython, interactive_utils.is_in_ipython
+    assert asked[0]()
+    with as_in_a_script(), beam.Pipeline(runner="FnApiRunner") as pipeline:
+        numbers = pipeline | "Numbers" >> beam.Create([1, 2])
+    assert numbers.producer.full_label.startswith("Numbers")
+    assert "apache_beam.runners.interactive.interactive_environment" not in sys.modules
+    assert (building.is_in_ipython, interactive_utils.is_in_ipython) == asked
+
+
+def test_what_was_asked_before_is_asked_again_after_an_error(in_ipython):
+    with pytest.raises(ZeroDivisionError), as_in_a_script():
+        1 / 0  # noqa: B018
+    assert building.is_in_ipython()
