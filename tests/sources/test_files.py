@@ -18,7 +18,7 @@ from pipeline.config import SourceSettings
 from pipeline.sources import files
 
 files.MANY_FILES = 0
-def die(what, number, total):
+def die(*progress, **unit):
     print(*[child.pid for child in __import__("psutil").Process().children(recursive=True)], flush=True)
     os.kill(os.getpid(), 9)
 progress.tell = die
