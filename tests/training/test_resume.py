@@ -20,10 +20,10 @@ def run_killed_after(small_records, tmp_path, monkeypatch):
     def train(epochs_done, **settings):
         report = loop._report
 
-        def kill(row, epochs):
+        def kill(row, *more):
             if row["epoch"] == epochs_done:
                 raise Killed
-            return report(row, epochs)
+            return report(row, *more)
 
         with monkeypatch.context() as patch:
             patch.setattr(loop, "_report", kill)

@@ -96,7 +96,7 @@ def test_a_resumed_run_keeps_the_best_so_far(best, divided_records, tmp_path, mo
     class Killed(Exception):
         pass
 
-    def kill(row, epochs):
+    def kill(row, *more):
         if row["epoch"] == record["kept_epoch"]:
             raise Killed
 
