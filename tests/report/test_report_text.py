@@ -63,6 +63,12 @@ def test_a_text_has_its_own_units(text_run, tmp_path):
     assert json.loads(files["report.json"])["runs"][0]["evaluation"]["position_loss"] == FACTS["position_loss"]
 
 
+def test_no_standard_error_is_given_of_characters_that_depend_on_one_another(text_run, make_run, tmp_path):
+    assert "Standard error" not in render([text_run(test_examples=11_900)], tmp_path / "out")["report.html"]
+    image_run = make_run("images", test_examples=10_000)
+    assert "Standard error" in render([image_run], tmp_path / "images-out")["report.html"]
+
+
 def test_what_surprises_has_a_shade_and_a_line_end_that_does_is_seen(text_run, tmp_path):
     page = render([text_run()], tmp_path / "out")["report.html"]
     assert (

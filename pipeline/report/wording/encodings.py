@@ -5,7 +5,7 @@ from typing import Any
 
 from pipeline.report.wording.formats import dataset_name, number, percent, plain, plural
 
-ENCODING_HEADINGS = ("records", "MB on disk", "bytes an example", "stream alone, images/s", "of a step waiting")
+ENCODING_HEADINGS = ("records", "MB on disk", "bytes an example", "stream alone, examples/s", "of a step waiting")
 
 
 def encoding_rows(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
