@@ -18,7 +18,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "experiments"
 
 
 class Experiment(luigi.Config):
-    """Section [Experiment]. A label: what is made does not depend on it, and nothing is made again for another."""
+    """Section [Experiment]. A label: no artefact depends on it, and another rebuilds nothing."""
 
     name = luigi.Parameter(default="", description="What the runs belong to; empty: called as their dataset is.")
 
