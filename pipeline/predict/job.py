@@ -103,18 +103,23 @@ def _parts_folder(folder: Path) -> Iterator[Path]:
     """
     parts, descriptor = folder / ".parts", os.open(folder, os.O_RDONLY)
     try:
-        # Of the folder itself: nothing is left behind, and the end of the process ends it.
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(descriptor, folder)
         shutil.rmtree(parts, ignore_errors=True)
         parts.mkdir()
         try:
             yield parts
         finally:
             shutil.rmtree(parts)
-    except BlockingIOError as error:
-        raise BusyError(f"{folder}: another process writes predictions there. Wait for it, or name another.") from error
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    try:
+        # Of the folder itself: nothing is left behind, and the end of the process ends it.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise BusyError(f"{folder}: another process writes predictions there. Wait for it, or name another.") from error
 
 
 def predict_block(start: int, job: Job) -> int:
