@@ -1,4 +1,4 @@
-"""Files: records of a folder of 100,000 small images, which are drawn first: time (11) and memory (12, 13)."""
+"""Files: records of a folder of 100,000 small images, which are drawn first: time (12a) and memory (12b, 12c)."""
 
 import json
 import multiprocessing
@@ -19,7 +19,7 @@ _MOST_ROUNDS = 2
 
 
 def measure(bench: Bench) -> list[Comparison]:
-    """Rows 11 to 13."""
+    """Row 12."""
     with tempfile.TemporaryDirectory(dir=bench.folder) as scratch:
         small, large = Path(scratch) / "small", Path(scratch) / "large"
         _draw(small, IMAGES_OF_A_LABEL // 10)
@@ -46,7 +46,7 @@ def measure(bench: Bench) -> list[Comparison]:
     what = f"Records of a folder of {num_images:,} JPEGs of {SIDE} px"
     return [
         Comparison(
-            number="11",
+            number="12a",
             what=what,
             against="a Beam job of one element an image",
             unit="s",
@@ -60,7 +60,7 @@ def measure(bench: Bench) -> list[Comparison]:
             note=f"Source, which looks at each file to its last pixel first, takes {median(looked):.1f} s",
         ),
         Comparison(
-            number="12",
+            number="12b",
             what=f"peak memory of {what}",
             against="a fixed figure",
             unit="MB",
@@ -72,7 +72,7 @@ def measure(bench: Bench) -> list[Comparison]:
             limit="not measured",
         ),
         Comparison(
-            number="13",
+            number="12c",
             what=f"{what}, stored as JPEGs: peak memory",
             against=f"the same of {num_images // 10:,}",
             unit="MB",

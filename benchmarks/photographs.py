@@ -65,10 +65,10 @@ def measure(bench: Bench) -> list[Comparison]:
             **row,
         )
         for number, key, against, goal in (
-            ("10a", "limit", "decoding, cropping and resizing alone", 0.9),
-            ("10b", "keras", "keras.utils.image_dataset_from_directory on the same files", 2),
-            ("10c", "tfds", "TFDS ImageFolder on the same files, mapped, batched, prefetched", 2),
-            ("10d", "torch", "PyTorch's ImageFolder and DataLoader on the same files, two workers", 1),
+            ("11a", "limit", "decoding, cropping and resizing alone", 0.9),
+            ("11b", "keras", "keras.utils.image_dataset_from_directory on the same files", 2),
+            ("11c", "tfds", "TFDS ImageFolder on the same files, mapped, batched, prefetched", 2),
+            ("11d", "torch", "PyTorch's ImageFolder and DataLoader on the same files, two workers", 1),
         )
     ]
 

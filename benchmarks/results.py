@@ -33,20 +33,20 @@ def show(comparisons: Sequence[Mapping]) -> None:
 
 def write(part: str, comparisons: Sequence[Mapping], date: str) -> None:
     """Put a part's comparisons in the place of those that were there."""
-    kept = [one for one in _read() if one["part"] != part]
-    measured = [{**one, "part": part, "date": date} for one in comparisons]
-    ordered = sorted([*kept, *measured], key=lambda one: (int(re.match(r"\d+", one["number"])[0]), one["number"]))
     about = {
         "machine": machine.describe(),
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
     }
-    content = json.dumps({"schema_version": 1, **about, "comparisons": ordered}, indent=2, ensure_ascii=False)
+    kept = [one for one in _read() if one["part"] != part]
+    measured = [{**one, "part": part, "date": date, **about} for one in comparisons]
+    ordered = sorted([*kept, *measured], key=lambda one: (int(re.match(r"\d+", one["number"])[0]), one["number"]))
+    content = json.dumps({"schema_version": 2, "comparisons": ordered}, indent=2, ensure_ascii=False)
     _JSON.write_text(content + "\n", encoding="utf-8")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE), trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
     environment.filters |= {"verdict": _verdict, "series": series}
-    text = environment.get_template("RESULTS.md.j2").render(comparisons=ordered, **about)
+    text = environment.get_template("RESULTS.md.j2").render(comparisons=ordered, setups=_setups(ordered))
     (_HERE / "RESULTS.md").write_text(text, encoding="utf-8")
 
 
@@ -57,6 +57,18 @@ def series(values: Sequence[float]) -> str:
     if len(values) == 1:
         return _figure(values[0])
     return f"{_figure(median(values))} ({_figure(min(values))} to {_figure(max(values))})"
+
+
+def _setups(comparisons: Sequence[Mapping]) -> list[dict]:
+    """The machines and versions that rows were measured with, each once, with the numbers of their rows."""
+    setups: list[dict] = []
+    for one in comparisons:
+        about = {"machine": one["machine"], "versions": one["versions"]}
+        same = next((setup for setup in setups if setup["about"] == about), None)
+        if same is None:
+            setups.append(same := {"about": about, "numbers": []})
+        same["numbers"].append(one["number"])
+    return setups
 
 
 def _verdict(one: Mapping) -> tuple[str, str, str, str]:
