@@ -10,14 +10,14 @@ from pathlib import Path
 from benchmarks.comparison import seconds_of
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.config import RecordsSettings, SourceSettings
-from pipeline.shards.job import write_records
 from pipeline.sources import Location, SourceInfo, resolve
 from pipeline.sources.listing import LISTING_NAME
-from pipeline.training.breakdown import peak_host_bytes
 
 
 def write(folder: Path, out: Path, settings: RecordsSettings, source: SourceInfo) -> Path:
     """What the Records stage does, of a source whose listing lies in ``out``; the folder of the records."""
+    from pipeline.shards.job import write_records
+
     records, notes = out / "records", out / "notes"
     for path in (records, notes):
         path.mkdir()
@@ -29,6 +29,9 @@ def write(folder: Path, out: Path, settings: RecordsSettings, source: SourceInfo
 
 def main(folder: Path, out: Path, encoding: str) -> None:
     """Print a JSON object."""
+    # Not above: the processes that look at the files import this module, and need no TensorFlow.
+    from pipeline.training.breakdown import peak_host_bytes
+
     found: list[SourceInfo] = []
     looked = seconds_of(lambda: found.append(resolve(SourceSettings(dataset="folder", path=str(folder)), out)))
     seconds = seconds_of(lambda: write(folder, out, RecordsSettings(encoding=encoding), *found))

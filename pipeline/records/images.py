@@ -36,7 +36,7 @@ def decode(encoded: tf.Tensor, form: ImageForm, shape: tuple[int | None, int | N
     images = tf.map_fn(
         lambda content: tf.ensure_shape(_decoded(content, form, shape[2]), shape),
         encoded,
-        parallel_iterations=1,
+        parallel_iterations=8,
         fn_output_signature=tf.TensorSpec(shape, tf.uint8),
     )
     return tf.ensure_shape(images, [None, *shape])

@@ -5,6 +5,7 @@ cores, a batch ahead; a batch is then decoded at once, where pixels are wanted.
 """
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -23,7 +24,7 @@ from pipeline.sources.listing import ListedSplit, read_file, read_listing
 from pipeline.sources.pictures import UndecodableError, made_plain
 from pipeline.sources.source import Location
 
-_BATCH = 64
+_BATCH = 128
 
 
 def read_files(
@@ -71,17 +72,17 @@ def _decoded(decoder: Callable[[tf.Tensor], tf.Tensor], content: bytes) -> np.nd
 
 def _content(folder: Path, listed: ListedSplit, index: int, form: ImageForm) -> bytes:
     """The file as it is stored: its own bytes where they are plain and of the encoding wanted."""
-    path = listed.paths[index]
+    path = os.path.join(folder, listed.paths[index])
     try:
-        content = read_file(folder / path)
+        content = read_file(path)
         if hashlib.sha256(content).hexdigest() != listed.digests[index]:
-            raise DamagedArtefactError(words.changed_file(folder / path, "it has changed"))
+            raise DamagedArtefactError(words.changed_file(path, "it has changed"))
         own = "jpeg" if content.startswith(b"\xff\xd8\xff") else "png"
         # Pixels are those of the file itself, a picture that was not plain loses nothing on its way to them.
         wanted = {"raw": own if listed.plain[index] else "png", "image": own}.get(form.encoding, form.encoding)
         return content if listed.plain[index] and wanted == own else made_plain(content, wanted)
     except (OSError, UndecodableError) as error:
-        raise DamagedArtefactError(words.changed_file(folder / path, str(error))) from error
+        raise DamagedArtefactError(words.changed_file(path, str(error))) from error
 
 
 @cache

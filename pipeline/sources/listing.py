@@ -6,6 +6,7 @@ is answered by a look at names, sizes and times, and by reading the content of t
 
 import errno
 import hashlib
+import io
 import json
 import os
 import stat
@@ -14,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import BinaryIO
 
 from pipeline.sources import words
 
@@ -142,9 +142,10 @@ def _read_listing(path: str, stamp: tuple[int, int, int]) -> Listing:
 
 
 @contextmanager
-def _opened(path: str | Path) -> Iterator[BinaryIO]:
+def _opened(path: str | Path) -> Iterator[io.FileIO]:
     # What is no file, such as a named pipe, would be waited for without end.
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+    # Unbuffered: a whole file is read at once, and a buffer takes as long to make as a small file to read.
+    with open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, words.NO_FILE, str(path))
         yield file
