@@ -1,5 +1,6 @@
 """Units: what a problem counts, in the words of a report or a log (the problems' aid; the standard library alone)."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 IMAGE_CLASSIFICATION, NEXT_TOKEN = "image_classification", "next_token"
@@ -28,3 +29,9 @@ _UNITS = {
 def units_of(problem: str) -> Units:
     """The units of a problem by its name; of one that is not known, a record's of another version, neutral ones."""
     return _UNITS.get(problem, Units("example", "examples", "examples/s", "examples", "files"))
+
+
+def units_of_all(problems: Iterable[str]) -> Units:
+    """The units of all of them where they are of one problem, else neutral ones."""
+    different = {*problems}
+    return units_of(different.pop() if len(different) == 1 else "")

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from pipeline.problems.units import units_of_all
 from pipeline.report.drawings.drawing import COLOURS, MARKERS, MAX_LINES, SERIES_COLOUR, draw, heights, tick_sparsely
 from pipeline.report.facts.series import spread
 
@@ -58,7 +59,7 @@ def draw_batch_sizes(lines: Sequence[Mapping[str, Any]], *, alternative_text: st
 
 
 def draw_history(groups: Sequence[Mapping[str, Any]], *, alternative_text: str) -> str:
-    """Draws test accuracy (left) and images/s (right) of each group of comparable runs over time, a line for each seed.
+    """Draws test accuracy (left) and throughput (right) of groups of comparable runs over time, a line for each seed.
 
     Args:
         groups: One to MAX_LINES groups with their `points`, as `trends` gives them.
@@ -73,7 +74,7 @@ def draw_history(groups: Sequence[Mapping[str, Any]], *, alternative_text: str) 
         accuracy.set_title("Test accuracy")
         accuracy.yaxis.set_major_formatter(FuncFormatter(lambda fraction, _: f"{100 * fraction:.4g} %"))
         _plot_dates(rate, groups, "examples_per_second")
-        rate.set_title("Images/s")
+        rate.set_title(units_of_all(group["problem"] for group in groups).rate.capitalize())
         rate.yaxis.set_major_formatter(FuncFormatter(lambda figure, _: f"{figure:,.0f}"))
 
     return draw(plot, alternative_text=alternative_text)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipeline.problems.units import units_of_all
 from pipeline.report.facts.series import have_curves, series_of
 from pipeline.report.wording import rows
 from pipeline.report.wording.changes import change_verdict
@@ -72,8 +73,9 @@ def _change(change: Mapping[str, Any] | None) -> str:
 def sections(report: Mapping[str, Any], drawn: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
     """The scoreboard of each experiment; one without a row where no run has finished.
 
-    Each has its `name`, `is_current`, its `rows`, with each the places of its runs among the `drawn` (`series`), and
-    what was `published` elsewhere, by source: `title`, what it left `unsaid`, and `rows`.
+    Each has its `name`, `is_current`, the `rate` that its throughput is given in, its `rows`, with each the places of
+    its runs among the `drawn` (`series`), and what was `published` elsewhere, by source: `title`, what it left
+    `unsaid`, and `rows`.
     """
     ours = [(scenario, rows.scenario_row(scenario, report["current"])) for scenario in report["scenarios"]]
     curves = have_curves(drawn)
@@ -81,6 +83,7 @@ def sections(report: Mapping[str, Any], drawn: Sequence[Mapping[str, Any]] = ())
         {
             "name": plain(one["experiment"]),
             "is_current": one["is_current"],
+            "rate": units_of_all(row["problem"] for row, _ in ours if row["experiment"] == one["experiment"]).rate,
             "rows": [
                 {"row": row, "series": series_of(scenario, drawn) if curves else []}
                 for scenario, row in ours
@@ -90,7 +93,7 @@ def sections(report: Mapping[str, Any], drawn: Sequence[Mapping[str, Any]] = ())
         }
         for one in report["experiments"]
     ]
-    return found or [{"name": "", "is_current": True, "rows": [], "published": []}]
+    return found or [{"name": "", "is_current": True, "rate": units_of_all([]).rate, "rows": [], "published": []}]
 
 
 def _published(published: Sequence[Mapping[str, Any]], experiment: str) -> list[dict[str, Any]]:

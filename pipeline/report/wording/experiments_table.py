@@ -7,16 +7,17 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipeline.problems.units import units_of
 from pipeline.report.facts.reading import is_stand_in
 from pipeline.report.facts.scenarios import grouped
 from pipeline.report.wording.experiments import sections
 from pipeline.report.wording.formats import mean_number, mean_percent, number, plain, plural
-from pipeline.report.wording.rows import Row, counted
+from pipeline.report.wording.rows import Row, counted, loss_in_nats
 from pipeline.report.wording.runs import network_and_recipe
 from pipeline.runs.record import FINISHED, names
 
 _HEAD = (
-    "| experiment | network / recipe | batch, epochs | training time, s | images/s | test accuracy |",
+    "| experiment | network / recipe | batch, epochs | training time, s | trained a second | on the test split |",
     "|---|---|---|--:|--:|--:|",
 )
 
@@ -49,8 +50,8 @@ def _ours(row: Mapping[str, Any]) -> tuple[str, ...]:
         f"{network_and_recipe(row)}{augmented}",
         f"{number(row['global_batch_size'])}, {number(row['epochs'])}",
         mean_number(row["train_seconds"], 1),
-        mean_number(row["examples_per_second"]),
-        f"{mean_percent(row['val_accuracy'], 2)} ({', '.join(filter(None, [how_often, note]))})",
+        f"{mean_number(row['examples_per_second'])} {units_of(row['problem']).many}",
+        f"{mean_percent(row['val_accuracy'], 2)} ({', '.join(filter(None, [loss_in_nats(row), how_often, note]))})",
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN, units_of
+from pipeline.problems.units import NEXT_TOKEN
 from pipeline.report.facts.reading import is_stand_in
 from pipeline.report.wording.devices import device_note, device_verified
 from pipeline.report.wording.formats import (
@@ -54,7 +54,8 @@ class Row:
     train_seconds: str
     examples_per_second: str
     val_accuracy: str
-    validation_accuracy: str = ""
+    # What is known beside the test accuracy: a text's test loss, the accuracy on the validation split.
+    beside: str = ""
     # What the accuracy comes to on so many images.
     counted: str = ""
     speedup: str
@@ -84,9 +85,9 @@ def scenario_row(scenario: Mapping[str, Any], current: Sequence[str]) -> Row:
         global_batch_size=number(run["global_batch_size"]),
         epochs=number(run["epochs"]),
         train_seconds=mean_number(run["train_seconds"], 2),
-        examples_per_second=_rate(run),
+        examples_per_second=mean_number(run["examples_per_second"]),
         val_accuracy=mean_percent(run["val_accuracy"], 2),
-        validation_accuracy=", ".join(filter(None, [_loss(run), _validation_accuracy(run)])),
+        beside=", ".join(filter(None, [loss_in_nats(run), _validation_accuracy(run)])),
         counted=counted(run["val_accuracy"], run["test_examples"]),
         speedup=_speedup(run["speedup"]),
     )
@@ -114,14 +115,7 @@ def published_row(row: Mapping[str, Any]) -> Row:
     )
 
 
-def _rate(scenario: Mapping[str, Any]) -> str:
-    """What a row of images counts stands above its column."""
-    rate = mean_number(scenario["examples_per_second"])
-    unit = "" if scenario["problem"] == IMAGE_CLASSIFICATION else f" {units_of(scenario['problem']).many}"
-    return rate if rate == NO_FIGURE else f"{rate}{unit}"
-
-
-def _loss(scenario: Mapping[str, Any]) -> str:
+def loss_in_nats(scenario: Mapping[str, Any]) -> str:
     """Of a text its loss is what one looks for."""
     is_text = scenario["problem"] == NEXT_TOKEN and scenario["val_loss"]["mean"] is not None
     return f"{mean_number(scenario['val_loss'], 3)} nats" if is_text else ""

@@ -79,7 +79,7 @@ def _scoreboard(board: Mapping[str, Any], width: int) -> Table:
     for heading, columns in _TEXT_COLUMNS.items():
         table.add_column(Text(heading), min_width=columns if wide_enough else None, overflow="fold")
     # Folded where there is no room: a figure cut short would be a wrong one.
-    for heading in ("batch", "epochs", "seconds", "images/s", "test\naccuracy"):
+    for heading in ("batch", "epochs", "seconds", board["rate"], "test\naccuracy"):
         table.add_column(Text(heading), justify="right", overflow="fold")
     table.add_column(Text("speed-up,\nor why none"), min_width=16 if wide_enough else None, overflow="fold")
     ours, published = _all_rows(board)
@@ -104,7 +104,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         row.epochs,
         row.train_seconds.replace(" ±", "\n±"),
         row.examples_per_second.replace(" ±", "\n±"),
-        _lines(row.val_accuracy.replace(" ±", "\n±"), row.validation_accuracy, row.counted),
+        _lines(row.val_accuracy.replace(" ±", "\n±"), row.beside, row.counted),
         _speedup(row),
     )
 
@@ -114,16 +114,16 @@ def _scoreboard_lines(board: Mapping[str, Any]) -> list[RenderableType]:
     lines: list[RenderableType] = []
     for row in (*ours, *published):
         name = ", ".join(filter(None, [row.label, row.runs]))
-        lines += [Text(" ".join(filter(None, [_mark(row), name]))), pairs(_facts(row)), ""]
+        lines += [Text(" ".join(filter(None, [_mark(row), name]))), pairs(_facts(row, board["rate"])), ""]
     return [*lines, _legend(published)]
 
 
-def _facts(row: Row) -> list[tuple[str, str]]:
-    accuracy = ", ".join(filter(None, [row.val_accuracy, row.validation_accuracy, row.counted]))
+def _facts(row: Row, rate: str) -> list[tuple[str, str]]:
+    accuracy = ", ".join(filter(None, [row.val_accuracy, row.beside, row.counted]))
     on = f" on {row.host}" if row.host else ""
     return [
         ("test accuracy", accuracy),
-        ("images/s", row.examples_per_second),
+        (rate, row.examples_per_second),
         ("seconds", row.train_seconds),
         ("speed-up", _speedup(row)),
         ("batch, epochs", f"{row.global_batch_size}, {row.epochs}"),
