@@ -92,7 +92,7 @@ def _row(number: str, what: str, against: str, values: dict, baseline: str, goal
 def _model(bench: Bench, settings: TrainSettings, stream: InputStream) -> keras.Model:
     placement = hardware.place(settings)
     how = by_rule(settings, placement)
-    return compiled_model(bench.manifest, settings, placement.strategy, how, stream.steps_per_epoch)
+    return compiled_model(bench.manifest, settings, placement, how, stream.steps_per_epoch)
 
 
 def _fit_arrays(model: keras.Model, images: np.ndarray, labels: np.ndarray, size: int) -> None:

@@ -16,6 +16,7 @@ from pipeline.sources.listing import LISTING_NAME
 
 def write(folder: Path, out: Path, settings: RecordsSettings, source: SourceInfo) -> Path:
     """What the Records stage does, of a source whose listing lies in ``out``; the folder of the records."""
+    # Not above: the processes that look at the files import this module, and need no TensorFlow.
     from pipeline.shards.job import write_records
 
     records, notes = out / "records", out / "notes"
@@ -29,7 +30,8 @@ def write(folder: Path, out: Path, settings: RecordsSettings, source: SourceInfo
 
 def main(folder: Path, out: Path, encoding: str) -> None:
     """Print a JSON object."""
-    # Not above: the processes that look at the files import this module, and need no TensorFlow.
+    # In neither job's time, as they are in every job's.
+    import pipeline.shards.job  # noqa: F401
     from pipeline.training.breakdown import peak_host_bytes
 
     found: list[SourceInfo] = []

@@ -7,9 +7,7 @@ def flowers_convnet(image_shape: tuple[int, int, int], num_labels: int) -> keras
     """3×3 convolutions of 16, 30, 60, 90, 110 and 130 filters, one of 1×1 and 40, and the average over all places.
 
     With five labels it has the 293,233 weights that were published: 448, 4,350, 16,260, 48,690, 89,210, 128,830, 5,240
-    and 205. So every convolution has a bias, the first six are of 3×3, and nothing is normalised. Poolings have no
-    weights: where they lie the number does not tell. Four, after the second to the fifth convolution, bring 192 pixels
-    a side to 12.
+    and 205. Four poolings, after the second to the fifth convolution, bring 192 pixels a side to 12.
     """
     layers = keras.layers
     stack = [

@@ -16,6 +16,7 @@ from pipeline import hardware, machine
 from pipeline.config import TrainSettings
 from pipeline.hardware import Placement
 from pipeline.networks import PROBABILITIES, build_network, find_recipe, make_loss, make_optimizer
+from pipeline.networks.pooling import quicken
 from pipeline.training.mixed_labels import MixedAccuracy, mixed_loss
 
 # Large enough that the cost of calling an execution vanishes, small enough that Ctrl-C is answered in a second.
@@ -54,7 +55,7 @@ def by_rule(settings: TrainSettings, placement: Placement) -> Computation:
 def compiled_model(
     manifest: Mapping,
     settings: TrainSettings,
-    strategy: tf.distribute.Strategy,
+    placement: Placement,
     computation: Computation,
     steps: int,
     *,
@@ -62,7 +63,7 @@ def compiled_model(
     labels_mixed: bool = False,
     begin: Callable[[keras.Model], None] = lambda model: None,
 ) -> keras.Model:
-    """A new network of seeded weights in the strategy's scope, compiled for ``steps`` steps an epoch.
+    """A new network of seeded weights in the scope of the placement's strategy, compiled for ``steps`` steps an epoch.
 
     ``outputs`` is what it gives, "logits" or "probabilities"; ``labels_mixed``: whether the labels it is trained on
     are, see mixed_labels.py; ``begin`` is called with it before it is compiled.
@@ -74,9 +75,11 @@ def compiled_model(
     keras.utils.clear_session()
     keras.utils.set_random_seed(settings.seed)
     loss = make_loss(recipe, outputs)
-    with strategy.scope():
+    with placement.strategy.scope():
         model = build_network(manifest, settings.model, computation.precision)
         begin(model)
+        if placement.effective_device == "cpu" and not computation.jit_compile:
+            quicken(model)
         model.compile(
             optimizer=make_optimizer(
                 recipe,

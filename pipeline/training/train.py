@@ -16,7 +16,6 @@ from pipeline.errors import HardwareMismatchError
 from pipeline.networks import (
     kind_of_outputs,
 )
-from pipeline.networks.pooling import quicken
 from pipeline.problems.find import problem_of_records
 from pipeline.runs.initial import InitialWeights
 from pipeline.runs.metrics import METRICS_NAME, append_metrics
@@ -117,13 +116,11 @@ def train(
 
     def begin_with(model: keras.Model) -> None:
         about["beginning"] = begin(model, settings, initial)
-        if placement.effective_device == "cpu" and not computation.jit_compile:
-            quicken(model)
 
     model = compiled_model(
         manifest,
         settings,
-        placement.strategy,
+        placement,
         computation,
         steps,
         outputs=outputs,
