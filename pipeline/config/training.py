@@ -15,7 +15,7 @@ from pipeline.errors import SettingsError
 # Of MODELS the networks for text; all others are for images.
 TEXT_MODELS = ("char_lstm", "shakespeare_lstm")
 MODELS = (
-    *("baseline_cnn", "small_convnet", "mnist_dense", "mnist_cnn", "fashion_cnn", "flowers_convnet"),
+    *("baseline_cnn", "compact_convnet", "small_convnet", "mnist_dense", "mnist_cnn", "fashion_cnn", "flowers_convnet"),
     *TEXT_MODELS,
 )
 RECIPES = ("baseline", "onecycle", "adam", "lamb", "adam_cosine")

@@ -2,6 +2,7 @@
 
     build.py          a network, or a recipe, by its name in the settings
     baseline_cnn.py   the tutorials' network
+    compact_convnet.py   for images of 28 to 32 pixels a side
     small_convnet.py  for photographs of 96 to 192 pixels a side
     mnist_dense.py mnist_cnn.py fashion_cnn.py flowers_convnet.py   others of the tutorials, as published
     char_lstm.py      for text, each next character

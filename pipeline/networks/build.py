@@ -9,6 +9,7 @@ import keras
 from pipeline.errors import SettingsError
 from pipeline.networks import own
 from pipeline.networks.baseline_cnn import baseline_cnn
+from pipeline.networks.compact_convnet import compact_convnet
 from pipeline.networks.fashion_cnn import fashion_cnn
 from pipeline.networks.flowers_convnet import flowers_convnet
 from pipeline.networks.mnist_cnn import mnist_cnn
@@ -30,6 +31,7 @@ _POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 NETWORKS: dict[str, Callable[[tuple[int, ...], int], keras.Model]] = {
     "baseline_cnn": baseline_cnn,
+    "compact_convnet": compact_convnet,
     "small_convnet": small_convnet,
     "mnist_dense": mnist_dense,
     "mnist_cnn": mnist_cnn,
