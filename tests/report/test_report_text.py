@@ -8,6 +8,7 @@ from html_outline import Outline
 from report_runs import foreign, render
 
 from pipeline.report import build_report, format_table
+from pipeline.report.wording.experiments import sections
 
 FACTS = {
     "problem": "next_token",
@@ -59,8 +60,16 @@ def test_a_text_has_its_own_units(text_run, tmp_path):
         assert words in page
     assert "1.500 nats a character" in files["report.md"]
     assert "Loss at place 4 of a sequence: 1.250 nats" in files["report.md"]
-    assert "40,000 characters" in format_table(build_report([text_run("b")], current=[]), width=200)
+    assert "| characters/s |" in files["report.md"]
+    table = format_table(build_report([text_run("b")], current=[]), width=200)
+    assert "characters/s" in table
+    assert "images/s" not in table
     assert json.loads(files["report.json"])["runs"][0]["evaluation"]["position_loss"] == FACTS["position_loss"]
+
+
+def test_texts_and_images_of_one_experiment_have_a_throughput_in_neutral_units(text_run, make_run):
+    folders = [text_run(experiment="both"), make_run("images", fingerprint="b" * 64, experiment="both")]
+    assert [board["rate"] for board in sections(build_report(folders, current=[]))] == ["examples/s"]
 
 
 def test_no_standard_error_is_given_of_characters_that_depend_on_one_another(text_run, make_run, tmp_path):
