@@ -1,17 +1,17 @@
 """Networks: what is trained, one file each, and how (… → stream → **training** → …).
 
-    build.py          a network, or a recipe, by its name in the settings
-    baseline_cnn.py   the tutorials' network
-    compact_convnet.py   for images of 28 to 32 pixels a side
-    small_convnet.py  for photographs of 96 to 192 pixels a side
+    build.py            a network, or a recipe, by its name in the settings
+    baseline_cnn.py     the tutorials' network
+    compact_convnet.py  for images of 28 to 32 pixels a side
+    small_convnet.py    for photographs of 96 to 192 pixels a side
     mnist_dense.py mnist_cnn.py fashion_cnn.py flowers_convnet.py   others of the tutorials, as published
-    char_lstm.py      for text, each next character
-    text.py           such networks, and the same for one token at a time
-    recipes.py        optimizer, schedule and loss by name
-    own.py            functions of the user's own instead of these, and what is wrong with them
-    outputs.py        logits and probabilities
-    words.py          what is wrong with them, in sentences
-    weights.py        its variables by name
+    char_lstm.py        for text, each next character
+    text.py             such networks, and the same for one token at a time
+    recipes.py          optimizer, schedule and loss by name
+    own.py              functions of the user's own instead of these, and what is wrong with them
+    outputs.py          logits and probabilities
+    words.py            what is wrong with them, in sentences
+    weights.py          its variables by name
 
 Every network of ours takes what lies in the records, uint8 images, which it rescales in its first layer, or uint8
 tokens, and ends in float32 probabilities or logits whatever precision it computes in. One of the user's own does too.

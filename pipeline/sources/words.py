@@ -78,7 +78,7 @@ def found_text(path: str, files: int) -> str:
     return f"a text of {files:,} file{'' if files == 1 else 's'} in {path}"
 
 
-def changed_file(path: Path, problem: str) -> str:
+def changed_file(path: str, problem: str) -> str:
     """A file is no longer what the source's listing says."""
     return f"{path}: {problem} since the images were listed. Run again: the source is listed anew."
 

@@ -13,9 +13,7 @@ from pipeline import hardware
 from pipeline.artefacts.manifest import check_contents, read_manifest
 from pipeline.config import TrainSettings
 from pipeline.errors import HardwareMismatchError
-from pipeline.networks import (
-    kind_of_outputs,
-)
+from pipeline.networks import kind_of_outputs
 from pipeline.problems.find import problem_of_records
 from pipeline.runs.initial import InitialWeights
 from pipeline.runs.metrics import METRICS_NAME, append_metrics
