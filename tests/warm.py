@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from pipeline.artefacts.fingerprint import code_digests
@@ -40,6 +41,8 @@ _LONGEST_REQUEST = 2**20
 _PR_SET_CHILD_SUBREAPER = 36
 
 _templates: dict[int, socket.socket] = {}
+# Threads would take each other's answer, or give a process away to init: its exit code would then be read as 0.
+_starting = threading.Lock()
 
 
 class WarmPopen(subprocess.Popen):
@@ -52,14 +55,15 @@ class WarmPopen(subprocess.Popen):
         assert (python, option) == (sys.executable, "-m")
         request = json.dumps({"arguments": arguments, "cwd": str(cwd or Path.cwd()), "env": env or dict(os.environ)})
         files = [given if given >= 0 else own for given, own in ((p2cread, 0), (c2pwrite, 1), (errwrite, 2))]
-        template = _template()
-        # Only meanwhile: a process whose parent ends becomes a child of this one.
-        _adopt(True)
-        try:
-            socket.send_fds(template, [request.encode()], files)
-            self.pid = int(template.recv(100))
-        finally:
-            _adopt(False)
+        with _starting:
+            template = _template()
+            # Only meanwhile: a process whose parent ends becomes a child of this one.
+            _adopt(True)
+            try:
+                socket.send_fds(template, [request.encode()], files)
+                self.pid = int(template.recv(100))
+            finally:
+                _adopt(False)
         self._child_created = True
         self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
 
