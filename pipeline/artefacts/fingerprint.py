@@ -10,7 +10,6 @@ exactly what counts), nor does a module called ``words``. Modules are read as te
 "is it stale?" does not cost an import of TensorFlow.
 """
 
-import ast
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -19,8 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from pipeline.artefacts.modules import Import, read_module_text
 from pipeline.artefacts.own_code import read_own_module
-from pipeline.artefacts.syntax import definition_digests
 
 # They check, name and publish artefacts but cannot change a byte of what a stage computes.
 BOOKKEEPING = frozenset(
@@ -30,6 +29,7 @@ BOOKKEEPING = frozenset(
         "artefacts.exchange",
         "artefacts.fingerprint",
         "artefacts.manifest",
+        "artefacts.modules",
         "artefacts.own_code",
         "artefacts.space",
         "artefacts.staleness",
@@ -102,8 +102,8 @@ def _counts_not(module: str) -> bool:
 def read_module(module: str) -> tuple[dict[str, str], tuple[str, ...]]:
     """Definition → digest, and the modules of ours that it imports."""
     path = _module_path(module)
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return {**definition_digests(tree), **_template_digests(path)}, tuple(_imports_of_ours(tree))
+    definitions, imports = read_module_text(path.read_bytes())
+    return {**definitions, **_template_digests(path)}, tuple(_imports_of_ours(imports))
 
 
 def _installed_version(name: str) -> str:
@@ -115,6 +115,7 @@ def _installed_version(name: str) -> str:
     return "absent"
 
 
+@cache
 def _package_folder(package: str) -> Path:
     return Path(importlib.util.find_spec(package).origin).parent
 
@@ -125,19 +126,19 @@ def _module_path(module: str) -> Path:
     return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
 
 
-def _imports_of_ours(tree: ast.Module) -> Iterable[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.startswith("pipeline."))
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "pipeline":
-            yield from _modules_named(node)
+def _imports_of_ours(imports: Iterable[Import]) -> Iterable[str]:
+    for found in imports:
+        if found.level is None and found.module.startswith("pipeline."):
+            yield found.module
+        elif found.level is not None and found.module.split(".")[0] == "pipeline":
+            yield from _modules_named(found)
 
 
-def _modules_named(node: ast.ImportFrom) -> Iterable[str]:
+def _modules_named(found: Import) -> Iterable[str]:
     """``from pipeline import stream`` names a module, ``from pipeline.stream import x`` a module's content."""
-    if node.module != "pipeline":
-        yield node.module
-    submodules = (f"{node.module}.{alias.name}" for alias in node.names)
+    if found.module != "pipeline":
+        yield found.module
+    submodules = (f"{found.module}.{name}" for name in found.names)
     yield from (name for name in submodules if _module_path(name).is_file())
 
 

@@ -6,14 +6,13 @@ made while they run, and files that they read, is not seen. What is installed co
 all.
 """
 
-import ast
 import hashlib
 import importlib.util
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from pipeline.artefacts.syntax import definition_digests
+from pipeline.artefacts.modules import Import, read_module_text
 from pipeline.installed import find_module, is_local
 
 
@@ -29,13 +28,13 @@ def read_own_module(module: str, packages: Collection[str]) -> tuple[dict[str, s
         return None
     content = origin.read_bytes()
     try:
-        tree = ast.parse(content)
+        definitions, imports = read_module_text(content)
     # Compiled, or wrong: whoever imports it says so.
     except (SyntaxError, ValueError):
         return {"<module>": hashlib.sha256(content).hexdigest()[:16]}, ()
     package = module if origin.name == "__init__.py" else module.rpartition(".")[0]
-    imported = {name for found in _imported(tree, package) for name in (*_above(found), found)}
-    return definition_digests(tree), tuple(sorted({*imported, *_above(module)}))
+    imported = {name for found in _imported(imports, package) for name in (*_above(found), found)}
+    return definitions, tuple(sorted({*imported, *_above(module)}))
 
 
 def _origin(module: str) -> Path | None:
@@ -48,19 +47,19 @@ def _origin(module: str) -> Path | None:
     return origin if origin and origin.is_file() else None
 
 
-def _imported(tree: ast.Module, package: str) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            try:
-                module = importlib.util.resolve_name("." * node.level + (node.module or ""), package or None)
-            # Relative, and beyond the top: it cannot be imported.
-            except ImportError:
-                continue
-            yield module
-            # Each may be a module or a name in one.
-            yield from (f"{module}.{alias.name}" for alias in node.names if alias.name != "*")
+def _imported(imports: Iterable[Import], package: str) -> Iterator[str]:
+    for level, name, names in imports:
+        if level is None:
+            yield name
+            continue
+        try:
+            module = importlib.util.resolve_name("." * level + name, package or None)
+        # Relative, and beyond the top: it cannot be imported.
+        except ImportError:
+            continue
+        yield module
+        # Each may be a module or a name in one.
+        yield from (f"{module}.{each}" for each in names if each != "*")
 
 
 def _above(module: str) -> Iterator[str]:

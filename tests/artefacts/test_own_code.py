@@ -59,8 +59,10 @@ def test_what_changed_is_named_by_module_and_function(package, name, old, new, c
 
 
 def test_what_is_installed_is_not_local(package):
+    import ast
+
     import numpy
 
     assert is_local(package / "networks.py")
     assert not is_local(type(package)(numpy.__file__))
-    assert not is_local(type(package)(own_code.ast.__file__))
+    assert not is_local(type(package)(ast.__file__))
