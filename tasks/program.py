@@ -3,6 +3,8 @@
 An error written for the user is one line, in the format that the log has or, where there is no log yet, was to have.
 """
 
+import os
+import signal
 import sys
 from collections.abc import Callable
 
@@ -14,7 +16,13 @@ from tasks.storage import log_format_of
 def run(main: Callable[[list[str]], int]) -> None:
     """Run a program that takes its whole command line itself; an error written for the user ends with its own code."""
     try:
-        sys.exit(main(sys.argv[1:]))
+        code = main(sys.argv[1:])
+        sys.stdout.flush()
     except PipelineError as error:
         console.show(error, log_format=log_format_of(sys.argv[1:]))
         sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # Who reads has seen enough, as head has. Python would write the rest when it ends, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 128 + signal.SIGPIPE
+    sys.exit(code)
