@@ -4,7 +4,7 @@
 FITS := -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))'
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do $$p $(FITS) 2>/dev/null && echo $$p && break; done)
 
-# cpu or gpu; what an environment was set up with is kept until another is asked for.
+# cpu, gpu, jax, jax-gpu or jax-tpu; what an environment was set up with is kept until another is asked for.
 EXTRA ?= $(shell cat .venv/.extra 2>/dev/null || echo cpu)
 LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
@@ -15,7 +15,7 @@ BIN = .venv/bin
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
 
-setup: $(BIN)/.installed-$(EXTRA) ## create or update .venv (EXTRA=gpu: TensorFlow with CUDA)
+setup: $(BIN)/.installed-$(EXTRA) ## create or update .venv (EXTRA=gpu: TensorFlow with CUDA; jax, jax-gpu, jax-tpu: JAX beside it)
 
 setup-dev: $(BIN)/.installed-dev ## add what tests, checks and optional parts need; the targets that need it do so
 
@@ -137,7 +137,10 @@ COMPILE = $(BIN)/uv pip compile --quiet $(if $(KEEP),,--upgrade) --universal --p
 lock: setup ## pin the newest versions pyproject.toml allows (KEEP=1: only what it has changed)
 	@$(COMPILE) --extra cpu pyproject.toml -o requirements-cpu.lock
 	@$(COMPILE) --extra gpu -c requirements-cpu.lock pyproject.toml -o requirements-gpu.lock
-	@$(COMPILE) --group dev -c requirements-cpu.lock -c requirements-gpu.lock -o requirements-dev.lock
+	@$(COMPILE) --extra jax -c requirements-cpu.lock pyproject.toml -o requirements-jax.lock
+	@for extra in jax-gpu jax-tpu; do \
+	  $(COMPILE) --extra $$extra -c requirements-jax.lock pyproject.toml -o requirements-$$extra.lock || exit 1; done
+	@$(COMPILE) --group dev -c requirements-jax.lock -c requirements-gpu.lock -o requirements-dev.lock
 	@$(COMPILE) --group uv -o requirements-uv.lock
 
 clean: ## remove the environment and caches; data stays

@@ -71,6 +71,14 @@ def accelerators() -> list[str]:
     return [*(_value(_read(card), "Model") for card in cards), *tpu_chips()]
 
 
+def nvidia_driver() -> str:
+    """The NVIDIA driver, as it calls itself."""
+    try:
+        return Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").splitlines()[0]
+    except (OSError, IndexError):
+        return "unknown"
+
+
 def tpu_chips() -> list[str]:
     """The TPU chips on the PCI bus, each by its generation."""
     found = []

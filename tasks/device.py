@@ -12,6 +12,7 @@ from functools import cache
 
 from pipeline.config import TrainSettings
 from pipeline.errors import HardwareMismatchError
+from pipeline.hardware.backend import choose_backend
 from tasks.storage import PROJECT_FOLDER
 
 # A TPU is initialised in well under a minute.
@@ -46,20 +47,28 @@ def is_there(settings: TrainSettings) -> bool:
 
 
 def _ask_for(settings: TrainSettings) -> tuple[int, str]:
-    return _ask(settings.device, settings.tpu_address, settings.tpu_zone, settings.tpu_project)
+    return _ask(
+        choose_backend(settings), settings.device, settings.tpu_address, settings.tpu_zone, settings.tpu_project
+    )
 
 
 @cache
-def _ask(device: str, tpu_address: str, tpu_zone: str, tpu_project: str) -> tuple[int, str]:
+def _ask(backend: str, device: str, tpu_address: str, tpu_zone: str, tpu_project: str) -> tuple[int, str]:
     """Exit code and words of the process that asks; once in a process, which may hold the device itself later on."""
     _logger.info("Train: is there a %s?", "TPU or GPU" if device == "auto" else device)
-    where = {"device": device, "tpu_address": tpu_address, "tpu_zone": tpu_zone, "tpu_project": tpu_project}
+    where = {
+        "backend": backend,
+        "device": device,
+        "tpu_address": tpu_address,
+        "tpu_zone": tpu_zone,
+        "tpu_project": tpu_project,
+    }
     try:
         asked = subprocess.run(
             [sys.executable, "-m", "pipeline.hardware"],
             input=json.dumps(where),
             cwd=PROJECT_FOLDER,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": backend},
             capture_output=True,
             text=True,
             timeout=_TIMEOUT_SECONDS,

@@ -90,7 +90,7 @@ class Records(Stage):
     def make(self, folder: Path) -> Mapping:
         """Run the Beam job; what it notes of each block lies beside the records and goes with the job."""
         with console.quiet_imports():
-            from pipeline.hardware import split_cpu
+            from pipeline.hardware.tensorflow import split_cpu
             from pipeline.shards.job import write_records
         # TensorFlow's devices are laid out once in a process, and this stage is the first to compute with it. What
         # waits for records are runs, all of one [Train] replicas.

@@ -35,6 +35,7 @@ class Report(Stage):
     publishing = staticmethod(publishing_in_place)
 
     # Not what shapes the artefact: that is which runs they come to, and they stand in what is upstream.
+    backends = _swept("backends", '["tensorflow","jax"]')
     devices = _swept("devices", '["cpu","gpu"]')
     global_batch_sizes = _swept("global_batch_sizes", "[256,512]")
     seeds = _swept("seeds", "[0,1,2]")

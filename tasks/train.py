@@ -5,7 +5,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,17 @@ import luigi
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import discard, read_manifest
-from pipeline.config import TrainSettings, check_keras_backend, own_modules, refuse, refuse_without_validation
+from pipeline.config import (
+    JAX,
+    TENSORFLOW,
+    TrainSettings,
+    check_keras_backend,
+    own_modules,
+    refuse,
+    refuse_without_validation,
+)
 from pipeline.errors import DamagedArtefactError, HardwareMismatchError
+from pipeline.hardware.backend import choose_backend, require_backend
 from pipeline.problems.find import problem_of
 from tasks import device
 from tasks.experiment import Experiment
@@ -37,7 +46,6 @@ class Train(Stage):
 
     kind = layout.RUNS
     entry = "pipeline.training.train"
-    packages = ("keras", "numpy", "tensorflow")
     # Of which there is one, if nothing says otherwise: no two runs train at once and spoil each other's times.
     resources = {"accelerator": 1}
 
@@ -60,6 +68,7 @@ class Train(Stage):
     learning_rate = FloatSetting(default=-1.0, description="The recipe's, instead of its own; -1: its own.")
     weight_decay = FloatSetting(default=-1.0, description="The same.")
     label_smoothing = FloatSetting(default=-1.0, description="The same.")
+    backend = luigi.Parameter(default="auto", description="tensorflow, jax, or auto.")
     device = luigi.Parameter(default="auto", description="cpu, gpu, tpu, or auto.")
     # Once the device was there it has changed nothing, and where it was not the manifest says so (see why_again).
     on_mismatch = luigi.Parameter(
@@ -80,6 +89,11 @@ class Train(Stage):
     #: Of a sweep (see sweep.py), None by itself.
     place = None
 
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """TensorFlow makes the batches on either backend."""
+        return ("keras", "numpy", "tensorflow", *(("jax", "jaxlib") if choose_backend(self.settings) == JAX else ()))
+
     def requires(self) -> Records:
         """The records to train on."""
         return Records()
@@ -88,6 +102,7 @@ class Train(Stage):
         """The stage's validated settings."""
         check_keras_backend(os.environ.get("KERAS_BACKEND", ""))
         settings = TrainSettings(**self.param_kwargs)
+        require_backend(settings)
         self.experiment = Experiment().name
         self.initial = _find(settings.initial_weights) if settings.initial_weights else None
         return settings
@@ -152,10 +167,12 @@ class Train(Stage):
         """Train; everything there is to say stands in the run's record."""
         started = time.perf_counter()
         with console.quiet_imports():
+            from pipeline.training.process import train_on
             from pipeline.training.train import train
 
-        records = self.requires()
-        record = train(
+        records, backend = self.requires(), choose_backend(self.settings)
+        train_here = train if backend == TENSORFLOW else partial(train_on, backend)
+        record = train_here(
             records.output().folder,
             self.settings,
             folder,

@@ -19,6 +19,7 @@ LEAVES = {
         f"config/{name}"
         for name in ("augment", "data", "experiment", "own_code", "refusal", "report", "stage", "storage", "training")
     ),
+    "chatter",
     "errors",
     "installed",
     "progress",
@@ -47,6 +48,7 @@ DIRECTION = {
     "installed": set(),
     "config": {"config", "errors", "installed"},
     "progress": set(),
+    "chatter": set(),
     "machine": set(),
     # The spec of what examples hold, and their keys, are the records'.
     "sources": {"config", "errors", "machine", "progress", "records", "sources"},
@@ -61,6 +63,7 @@ DIRECTION = {
     "training": {
         "artefacts",
         "augmentation",
+        "chatter",
         "config",
         "errors",
         "hardware",
@@ -101,7 +104,10 @@ THIRD_PARTY = {
         "runs",
         "artefacts",
     },
-    "keras": {"networks", "predict", "problems", "training", "runs"},
+    # What only that runtime needs: there Keras's distribution is the strategy.
+    "jax": {"hardware"},
+    "jaxlib": {"hardware"},
+    "keras": {"hardware", "networks", "predict", "problems", "training", "runs"},
     "jinja2": {"report"},
     "prometheus_client": {"tasks"},
     "requests": {"sources", "tasks"},
@@ -128,6 +134,11 @@ HEAVY = {
     "records/example": {"tensorflow"},
     "records/fixed": {"tensorflow"},
     "records/images": {"tensorflow"},
+}
+# Beside what is asked for before any backend is imported.
+HEAVY |= {
+    "hardware/jax": {"jax", "jaxlib", "keras", "tensorflow"},
+    "hardware/tensorflow": {"tensorflow"},
 }
 MIXED = {name.split("/")[0] for name in HEAVY}
 

@@ -1,4 +1,7 @@
+from functools import partial
+
 from pipeline.config import TrainSettings
+from pipeline.training import process
 from pipeline.training import train as training
 
 SETTINGS = {"epochs": 2, "global_batch_size": 32, "device": "cpu", "precision": "float32"}
@@ -7,7 +10,8 @@ SETTINGS = {"epochs": 2, "global_batch_size": 32, "device": "cpu", "precision": 
 def run(records, folder, *, checkpoints=None, **settings):
     folder.mkdir()
     options = TrainSettings(**{**SETTINGS, **settings})
-    record = training.train(
+    train = training.train if options.backend != "jax" else partial(process.train_on, "jax")
+    record = train(
         records,
         options,
         folder,

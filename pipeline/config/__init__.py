@@ -31,8 +31,10 @@ from pipeline.config.refusal import closest, refuse
 from pipeline.config.report import SWEPT, ReportSettings
 from pipeline.config.storage import STAGES, ForceSettings, MetricsSettings, NotifySettings, StorageSettings
 from pipeline.config.training import (
+    JAX,
     MODELS,
     RECIPES,
+    TENSORFLOW,
     TEXT_MODELS,
     TPU_ADDRESS,
     ExportSettings,
@@ -44,6 +46,7 @@ from pipeline.config.training import (
 )
 
 __all__ = [
+    "JAX",
     "MODELS",
     "OF_FILES",
     "ORIGINS",
@@ -51,6 +54,7 @@ __all__ = [
     "RUNNERS",
     "STAGES",
     "SWEPT",
+    "TENSORFLOW",
     "TEXT",
     "TEXTS",
     "TEXT_MODELS",

@@ -8,6 +8,7 @@ from pipeline.config.own_code import one_of_or_own
 from pipeline.config.refusal import in_range, one_of, refuse
 from pipeline.config.stage import MAX_SEED, StageSettings
 from pipeline.config.training import (
+    BACKENDS,
     DEVICES,
     MAX_GLOBAL_BATCH_SIZE,
     OWN_RECIPE,
@@ -18,6 +19,7 @@ from pipeline.config.training import (
 
 # Each list of [Report], and the setting of [Train] it sweeps.
 SWEPT = {
+    "backends": "backend",
     "devices": "device",
     "global_batch_sizes": "global_batch_size",
     "seeds": "seed",
@@ -35,6 +37,7 @@ class ReportSettings(StageSettings):
 
     section: ClassVar[str] = "Report"
 
+    backends: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     global_batch_sizes: tuple[int, ...] = ()
     seeds: tuple[int, ...] = ()
@@ -46,7 +49,7 @@ class ReportSettings(StageSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, choices in (("devices", DEVICES), ("precisions", PRECISIONS)):
+        for name, choices in (("backends", BACKENDS), ("devices", DEVICES), ("precisions", PRECISIONS)):
             for value in getattr(self, name):
                 one_of("Report", name, choices, value)
         for name, low, high in (("global_batch_sizes", 1, MAX_GLOBAL_BATCH_SIZE), ("seeds", 0, MAX_SEED)):

@@ -21,6 +21,8 @@ MODELS = (
 RECIPES = ("baseline", "onecycle", "adam", "lamb", "adam_cosine")
 # How functions of one's own are given instead.
 OWN_MODEL, OWN_RECIPE = "my_package.networks:build", "my_package.recipes:recipe"
+TENSORFLOW, JAX = "tensorflow", "jax"
+BACKENDS = ("auto", TENSORFLOW, JAX)
 DEVICES = ("auto", "cpu", "gpu", "tpu")
 CACHE = ("auto", "memory", "none")
 ON_MISMATCH = ("fail", "fallback", "skip")
@@ -58,6 +60,7 @@ class TrainSettings(StageSettings):
     learning_rate: float = OF_THE_RECIPE
     weight_decay: float = OF_THE_RECIPE
     label_smoothing: float = OF_THE_RECIPE
+    backend: str = "auto"
     device: str = "auto"
     on_mismatch: str = "fail"
     replicas: int = 1
@@ -90,6 +93,7 @@ class TrainSettings(StageSettings):
             if not (0 <= getattr(self, name) < 1 or getattr(self, name) == OF_THE_RECIPE):
                 expected = f"a number from 0 up to but not including 1, or {OF_THE_RECIPE:.0f}, the recipe's own"
                 refuse("Train", name, expected, getattr(self, name))
+        one_of("Train", "backend", BACKENDS, self.backend)
         one_of("Train", "device", DEVICES, self.device)
         one_of("Train", "on_mismatch", ON_MISMATCH, self.on_mismatch)
         in_range("Train", "replicas", self.replicas, 1, MAX_REPLICAS)
@@ -142,8 +146,8 @@ def check_keras_backend(backend: str) -> None:
     """
     if backend != "tensorflow":
         raise SettingsError(
-            f"environment variable KERAS_BACKEND: expected tensorflow, got {backend!r}. The input stream and the "
-            "placement on devices are TensorFlow's: unset KERAS_BACKEND, or set it to tensorflow."
+            f"environment variable KERAS_BACKEND: expected tensorflow, got {backend!r}. What trains on JAX is started "
+            "by [Train] backend = jax, and all else computes with TensorFlow: unset KERAS_BACKEND."
         )
 
 

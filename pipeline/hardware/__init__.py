@@ -1,31 +1,35 @@
-"""Hardware: a requested device becomes a tf.distribute strategy, and a receipt says what was really used.
+"""Hardware: a requested device becomes a placement on a backend's devices, and a receipt says what was really used.
 
 Beside the data's way, between stream and training. Requested and effective are two things: a resolver that answers is
 no proof of a TPU, and a strategy that exists is no proof of anything.
 
-    strategies.py   requested device → strategy, or why not
+    backend.py      TensorFlow or JAX
+    runtime.py      what training asks of either
+    placement.py    where a run is to compute, and why there
+    tensorflow.py   TensorFlow's devices, by tf.distribute
+    jax.py          JAX's devices
     mismatch.py     an exception → cause and remedy in words
-    probe.py        where a variable lives and a computation runs, the train function's above all, and how fast
+    probe.py        how fast a device computes
     receipt.py      all of it as plain data, and whether the device is verified
     precision.py    the rules behind precision = auto and jit_compile = auto
 
 ``python -m pipeline.hardware`` asks whether a device is there, in a process of its own.
 """
 
+from pipeline.hardware.backend import choose_backend
+from pipeline.hardware.placement import Placement, place
 from pipeline.hardware.precision import choose_jit_compile, choose_precision
-from pipeline.hardware.probe import observe_training
 from pipeline.hardware.receipt import Receipt, confirm, write_receipt
-from pipeline.hardware.strategies import Placement, explaining, place, split_cpu
+from pipeline.hardware.runtime import Runtime
 
 __all__ = [
     "Placement",
     "Receipt",
+    "Runtime",
+    "choose_backend",
     "choose_jit_compile",
     "choose_precision",
     "confirm",
-    "explaining",
-    "observe_training",
     "place",
-    "split_cpu",
     "write_receipt",
 ]

@@ -11,7 +11,7 @@ import sys
 
 from pipeline.config import TrainSettings
 from pipeline.errors import PipelineError
-from pipeline.hardware.strategies import place
+from pipeline.hardware.placement import place
 
 try:
     place(TrainSettings(**json.load(sys.stdin)))

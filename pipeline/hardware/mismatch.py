@@ -1,7 +1,7 @@
 """Mismatch: why a requested device could not be had, in one sentence, and what to do, in another.
 
 Exceptions are told by their words: the libraries raise the same classes for many causes. An unknown one is quoted
-whole. Seen in TensorFlow 2.21's sources and on machines without accelerators, or named in its bug reports.
+whole. Seen in the sources of TensorFlow 2.21 and JAX 0.10, on machines without accelerators, or in their bug reports.
 """
 
 import re
@@ -31,6 +31,8 @@ class Mismatch:
 _KNOWN = (
     ("tpu", r"ConfigureDistributedTPU|No OpKernel was registered", "tpu_build"),
     ("tpu", r"ml_dtypes|jaxlib?\b|_ARRAY_API|numpy\.core\.multiarray failed", "tpu_packages"),
+    ("tpu", r"/dev/(accel|vfio)\S*.*(Permission denied|not permitted|EACCES|EPERM)", "tpu_permission"),
+    ("tpu", r"(instance|TPU) metadata|metadata server|metadata\.google\.internal", "tpu_metadata"),
     (
         "tpu",
         r"already in use|libtpu lockfile|Device or resource busy|"
@@ -54,10 +56,11 @@ _KNOWN = (
         r"UNAVAILABLE|Socket closed",
         "tpu_unreachable",
     ),
-    ("tpu", r"TPUs not found|topology holds no TPU|no TPU devices", "tpu_absent"),
+    ("tpu", r"TPUs not found|topology holds no TPU|no TPU devices|instances of tpu are present", "tpu_absent"),
     ("gpu", r"built without CUDA", "gpu_build"),
     ("gpu", r"no driver", "gpu_driver"),
     ("gpu", r"sees none", "gpu_libraries"),
+    ("gpu", r"instances of gpu are present|Unable to initialize backend 'cuda'|Unknown backend cuda", "gpu_jax"),
 )
 
 

@@ -8,18 +8,17 @@ computation was seen on a device of its own of that kind, and an accelerator is 
 import logging
 import os
 import platform
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
-from pathlib import Path
-
-import tensorflow as tf
 
 from pipeline import machine
 from pipeline.config import TrainSettings
 from pipeline.hardware import probe, words
-from pipeline.hardware.strategies import Placement
+from pipeline.hardware.placement import Placement
+from pipeline.hardware.runtime import Runtime
 
 # A host that stands in for an accelerator is as fast as itself; a real one is faster, or, as a T4 beside 64 cores, may
 # even be slower. So only a ratio near 1 says anything. How near: of 60 probes of a host against itself, on 2 cores
@@ -28,6 +27,7 @@ _AS_FAST_AS_HOST = 1.5
 # What changes speed or placement without standing in a setting of ours.
 _FLAGS = (
     *("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA", "OMP_NUM_THREADS", "XLA_FLAGS", "TF_XLA_FLAGS"),
+    *("JAX_PLATFORMS", "JAX_DEFAULT_MATMUL_PRECISION", "XLA_PYTHON_CLIENT_MEM_FRACTION", "JAX_ENABLE_X64"),
     *("CUDA_VISIBLE_DEVICES", "TF_GPU_ALLOCATOR", "TF_FORCE_GPU_ALLOW_GROWTH", "TPU_NAME", "LIBTPU_INIT_ARGS"),
 )
 _logger = logging.getLogger(__name__)
@@ -38,6 +38,7 @@ class Receipt:
     """What was asked for, what was had, and what shows it; every value plain JSON data."""
 
     requested: dict
+    backend: str
     device_reason: str
     mismatch: dict | None
     resolver: dict
@@ -68,32 +69,31 @@ def write_receipt(settings: TrainSettings, placement: Placement, precision: str)
     Takes about half a second on a CPU, and with an accelerator, whose host is timed too, as long as that host needs for
     a trillion operations.
     """
-    effective = placement.effective_device
-    seen = probe.observe(placement.strategy)
-    speeds = probe.measure(effective, precision)
+    effective, runtime = placement.effective_device, placement.runtime
+    seen = runtime.observe(placement.strategy)
+    speeds = probe.measure(runtime, effective, precision)
     doubts = find_doubts(effective, placement.num_replicas, seen, speeds)
-    asked = ("device", "precision", "jit_compile", "replicas", "on_mismatch", "tpu_address", "tpu_zone", "tpu_project")
+    asked = ("backend", "device", "precision", "jit_compile", "replicas", "on_mismatch")
+    asked += ("tpu_address", "tpu_zone", "tpu_project")
     return Receipt(
         requested={name: getattr(settings, name) for name in asked},
+        backend=runtime.backend,
         device_reason=placement.device_reason,
         mismatch=placement.mismatch and placement.mismatch.to_json(),
         resolver=placement.resolver,
         topology=placement.topology,
         strategy=type(placement.strategy).__name__,
         num_replicas=placement.num_replicas,
-        logical_devices=[device.name for device in tf.config.list_logical_devices()],
-        physical_devices=_physical_devices(),
+        logical_devices=runtime.logical_devices(),
+        physical_devices=runtime.physical_devices(),
         placement=seen,
         probe=speeds,
         host=machine.describe(),
-        versions=_versions(),
+        versions=_versions(runtime),
         flags={name: os.environ[name] for name in _FLAGS if name in os.environ},
-        threads={
-            "inter_op": tf.config.threading.get_inter_op_parallelism_threads(),
-            "intra_op": tf.config.threading.get_intra_op_parallelism_threads(),
-        },
+        threads=runtime.threads(),
         effective_device=effective,
-        device_name=device_name(effective),
+        device_name=device_name(runtime, effective),
         device_verified=not doubts,
         doubts=doubts,
     )
@@ -129,43 +129,18 @@ def find_doubts(effective: str, num_replicas: int, seen: Mapping, speeds: Mappin
     return doubts
 
 
-def device_name(effective_device: str) -> str:
+def device_name(runtime: Runtime, effective_device: str) -> str:
     """The device as people know it: the processor and its granted cores, or the accelerators' names."""
     if effective_device == "cpu":
         return f"{machine.cpu_model()}, {machine.granted_cores()} cores"
-    return ", ".join(device["name"] for device in _physical_devices() if device["type"] == effective_device)
+    return ", ".join(device["name"] for device in runtime.physical_devices() if device["type"] == effective_device)
 
 
-def _physical_devices() -> list[dict]:
-    return [_describe(device) for device in tf.config.list_physical_devices()]
-
-
-def _describe(device: tf.config.PhysicalDevice) -> dict:
-    details = tf.config.experimental.get_device_details(device) if device.device_type == "GPU" else {}
-    description = {"type": device.device_type.lower(), "name": details.get("device_name", device.name)}
-    if "compute_capability" in details:
-        description["compute_capability"] = ".".join(map(str, details["compute_capability"]))
-        description["driver"] = _driver()
-    return description
-
-
-def _driver() -> str:
-    try:
-        return Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").splitlines()[0]
-    except (OSError, IndexError):
-        return "unknown"
-
-
-def _versions() -> dict[str, str]:
-    build = tf.sysconfig.get_build_info()
+def _versions(runtime: Runtime) -> dict[str, str]:
     found = {
         "python": platform.python_version(),
-        "tensorflow": tf.__version__,
-        # XLA and oneDNN are built into TensorFlow: its commit is their version.
-        "tensorflow_commit": tf.version.GIT_VERSION,
+        **runtime.versions(),
         "keras": _installed("keras"),
-        "built_for_cuda": build.get("cuda_version"),
-        "built_for_cudnn": build.get("cudnn_version"),
         "libtpu": next((_installed(name) for name in ("libtpu", "libtpu-nightly") if _installed(name)), None),
     }
     return {name: str(version) for name, version in found.items() if version}
@@ -179,4 +154,6 @@ def _installed(name: str) -> str | None:
 
 
 def _kind(device: str) -> str:
-    return (tf.DeviceSpec.from_string(device).device_type or "none").lower()
+    """Of a name that ends in it: "/job:localhost/replica:0/task:0/device:GPU:0" and "gpu:0" are both "gpu"."""
+    found = re.search(r"(\w+):\d+$", device)
+    return found[1].lower() if found else "none"

@@ -17,6 +17,15 @@ MISMATCHES = {
         "Packages that TensorFlow and the TPU runtime share do not fit together (ml_dtypes, JAX, NumPy).",
         "Install the locked versions into a fresh environment (make clean setup), without packages of your own in it.",
     ),
+    "tpu_permission": (
+        "This user may not open the TPU's device files (/dev/vfio or /dev/accel).",
+        "Add the user to the group that owns them, or run as one that may; in a container, pass the devices on.",
+    ),
+    "tpu_metadata": (
+        "The metadata server, which tells a TPU's host of its place among the others, does not answer.",
+        "Run on the TPU VM itself with its metadata server reachable; TPU_SKIP_MDS_QUERY=1 with the topology's own "
+        f"variables does without it, {_CPU_INSTEAD}.",
+    ),
     "tpu_in_use": (
         "Another process holds the TPU: libtpu lets one process use it at a time.",
         "Wait for that process or end it, then run again.",
@@ -61,6 +70,10 @@ MISMATCHES = {
         "This machine shows no NVIDIA driver, and so no GPU.",
         f"Run on a machine whose nvidia-smi lists a GPU, {_CPU_INSTEAD}.",
     ),
+    "gpu_jax": (
+        "The driver is there, but JAX sees no GPU: its CUDA plugin is missing or could not be loaded.",
+        f"Install it with make setup EXTRA=jax-gpu and check CUDA_VISIBLE_DEVICES, {_CPU_INSTEAD}.",
+    ),
     "gpu_libraries": (
         "The driver is there, but TensorFlow could not load its CUDA libraries or use the card.",
         f"Install the GPU build with make setup EXTRA=gpu and check CUDA_VISIBLE_DEVICES, {_CPU_INSTEAD}.",
@@ -92,10 +105,10 @@ def auto_tpu(*, name: str | None = None, chips: Iterable[str] = ()) -> str:
     return f"auto: TPU_NAME is {name}" if name else f"auto: on the PCI bus {len(chips)} × {chips[0]}"
 
 
-def auto_without_tpu(num_gpus: int) -> str:
+def auto_without_tpu(num_gpus: int, backend: str) -> str:
     """Why "auto" chose a GPU, or the CPU where there is none."""
     gpus = f"{num_gpus} GPU" if num_gpus else "no GPU"
-    return f"auto: TPU_NAME is not set, no TPU on the PCI bus, {gpus} listed by TensorFlow"
+    return f"auto: TPU_NAME is not set, no TPU on the PCI bus, {gpus} listed by {backend}"
 
 
 def fallback(reason: str, unavailable: str, instead: str) -> str:

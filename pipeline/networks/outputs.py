@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 LOGITS, PROBABILITIES = "logits", "probabilities"
 
@@ -19,7 +18,7 @@ class LogitsCrossentropy:
 
     label_smoothing: float = 0.0
 
-    def __call__(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    def __call__(self, labels: keras.KerasTensor, logits: keras.KerasTensor) -> keras.KerasTensor:
         """The loss of each prediction."""
         if not self.label_smoothing:
             return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
@@ -28,7 +27,7 @@ class LogitsCrossentropy:
         return keras.losses.categorical_crossentropy(one_hot, logits, from_logits=True, label_smoothing=smoothing)
 
 
-def one_hot_as(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+def one_hot_as(labels: keras.KerasTensor, outputs: keras.KerasTensor) -> keras.KerasTensor:
     """Labels int (batch, …), which Keras may have given another dimension of 1, as the outputs (batch, …, n) are."""
     return keras.ops.one_hot(keras.ops.reshape(labels, keras.ops.shape(outputs)[:-1]), outputs.shape[-1])
 
@@ -41,7 +40,7 @@ def trained_by_logits(model: keras.Model) -> bool:
 def as_probabilities(outputs: np.ndarray, kind: str) -> np.ndarray:
     """Outputs of a network (examples, …, num_labels) of this kind, as float32 probabilities of the same shape.
 
-    Kept apart from what TensorFlow computes, so that they are the same in every batch.
+    Kept apart from what the backend computes, so that they are the same in every batch.
     """
     outputs = outputs.astype(np.float32)
     if kind == PROBABILITIES:

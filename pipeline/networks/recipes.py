@@ -5,13 +5,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import keras
-import tensorflow as tf
 
 from pipeline.errors import SettingsError
 from pipeline.networks.outputs import LOGITS, PROBABILITIES, LogitsCrossentropy, one_hot_as
 
 # The global batch the rates below were chosen for.
 REFERENCE_BATCH_SIZE = 128
+
+#: (labels, outputs) → the loss of each prediction.
+Loss = Callable[[keras.KerasTensor, keras.KerasTensor], keras.KerasTensor]
 
 _BASELINE_RATE, _ADAM_RATE, _ONECYCLE_RATE, _LAMB_RATE, _COSINE_RATE = 1e-3, 1e-3, 5e-3, 1e-2, 4e-3
 
@@ -65,7 +67,7 @@ def make_optimizer(
     return recipe.optimizer(total_steps, scale)
 
 
-def make_loss(recipe: Recipe, kind: str = PROBABILITIES) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+def make_loss(recipe: Recipe, kind: str = PROBABILITIES) -> Loss:
     """The recipe's loss: (int labels (batch, …), outputs of this kind (batch, …, num_labels)) → float32 (batch, …)."""
     smoothing = recipe.label_smoothing
     if kind == LOGITS:
@@ -73,7 +75,7 @@ def make_loss(recipe: Recipe, kind: str = PROBABILITIES) -> Callable[[tf.Tensor,
     if not smoothing:
         return keras.losses.sparse_categorical_crossentropy
 
-    def smoothed_crossentropy(labels: tf.Tensor, probabilities: tf.Tensor) -> tf.Tensor:
+    def smoothed_crossentropy(labels: keras.KerasTensor, probabilities: keras.KerasTensor) -> keras.KerasTensor:
         one_hot = one_hot_as(labels, probabilities)
         return keras.losses.categorical_crossentropy(one_hot, probabilities, label_smoothing=smoothing)
 
@@ -160,11 +162,11 @@ class WarmUpLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         """``warm_up`` is the share of ``total_steps`` on the way up, more than 0 and less than 1."""
         self.peak, self.total_steps, self.warm_up = peak, total_steps, warm_up
 
-    def __call__(self, step: tf.Tensor) -> tf.Tensor:
+    def __call__(self, step: keras.KerasTensor) -> keras.KerasTensor:
         """The learning rate of the ``step``-th update, counted from 0."""
         # The n-th update uses the rate at its end: the first is not wasted on a rate of zero.
-        progress = (tf.cast(step, tf.float32) + 1.0) / (self.total_steps + 1.0)
-        return self.peak * tf.minimum(progress / self.warm_up, (1.0 - progress) / (1.0 - self.warm_up))
+        progress = (keras.ops.cast(step, "float32") + 1.0) / (self.total_steps + 1.0)
+        return self.peak * keras.ops.minimum(progress / self.warm_up, (1.0 - progress) / (1.0 - self.warm_up))
 
     def get_config(self) -> dict:
         """The constructor's arguments."""
@@ -174,8 +176,9 @@ class WarmUpLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 class WarmUpCosineDecay(WarmUpLinearDecay):
     """A learning rate that climbs linearly from zero to its peak and falls to zero by a half cosine."""
 
-    def __call__(self, step: tf.Tensor) -> tf.Tensor:
+    def __call__(self, step: keras.KerasTensor) -> keras.KerasTensor:
         """The learning rate of the ``step``-th update, counted from 0."""
-        progress = (tf.cast(step, tf.float32) + 1.0) / (self.total_steps + 1.0)
-        fallen = tf.clip_by_value((progress - self.warm_up) / (1.0 - self.warm_up), 0.0, 1.0)
-        return self.peak * tf.minimum(progress / self.warm_up, 0.5 + 0.5 * tf.cos(math.pi * fallen))
+        progress = (keras.ops.cast(step, "float32") + 1.0) / (self.total_steps + 1.0)
+        fallen = keras.ops.clip((progress - self.warm_up) / (1.0 - self.warm_up), 0.0, 1.0)
+        falling = 0.5 + 0.5 * keras.ops.cos(math.pi * fallen)
+        return self.peak * keras.ops.minimum(progress / self.warm_up, falling)

@@ -4,6 +4,7 @@ Of each prediction the surprise and whether the likeliest token came are kept, n
 vocabulary has would not fit in memory for a long text.
 """
 
+import contextlib
 import json
 import math
 from collections.abc import Mapping
@@ -13,7 +14,6 @@ from pathlib import Path
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from pipeline.networks.outputs import trained_by_logits
 from pipeline.problems.problem import Stream
@@ -46,19 +46,21 @@ class Surprise(keras.layers.Layer):
         super().__init__(dtype="float32")
         self._from_logits = from_logits
 
-    def call(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    def call(self, labels: keras.KerasTensor, outputs: keras.KerasTensor) -> keras.KerasTensor:
         """See the class."""
-        labels, outputs = tf.cast(labels, tf.int32), tf.cast(outputs, tf.float32)
-        logs = tf.nn.log_softmax(outputs) if self._from_logits else tf.math.log(outputs + _LEAST_PROBABILITY)
-        nats = -tf.gather(logs, labels, batch_dims=2)
-        right = tf.equal(tf.argmax(outputs, axis=-1, output_type=tf.int32), labels)
-        return tf.stack([nats, tf.cast(right, tf.float32)], axis=-1)
+        labels, outputs = keras.ops.cast(labels, "int32"), keras.ops.cast(outputs, "float32")
+        logs = keras.ops.log_softmax(outputs) if self._from_logits else keras.ops.log(outputs + _LEAST_PROBABILITY)
+        nats = -keras.ops.take_along_axis(logs, labels[..., None], axis=-1)[..., 0]
+        right = keras.ops.cast(keras.ops.equal(keras.ops.argmax(outputs, axis=-1), labels), "float32")
+        return keras.ops.stack([nats, right], axis=-1)
 
 
 @lru_cache(maxsize=1)
 def _surprised(model: keras.Model, shape: tuple[int, ...]) -> keras.Model:
     """The network with what is computed of its outputs; kept from epoch to epoch, for tracing takes a second."""
-    with model.distribute_strategy.scope():
+    # JAX lays a model out over its devices by itself.
+    strategy = getattr(model, "distribute_strategy", None)
+    with strategy.scope() if strategy else contextlib.nullcontext():
         tokens, labels = keras.Input(shape, dtype="uint8"), keras.Input(shape, dtype="int32")
         found = Surprise(trained_by_logits(model))(labels, model(tokens, training=False))
         return keras.Model([tokens, labels], found)

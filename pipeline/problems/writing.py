@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from pipeline.networks.outputs import trained_by_logits
 from pipeline.networks.text import one_step_network
@@ -74,8 +73,8 @@ def _stateful(model: keras.Model, network: str, num_tokens: int) -> Step | None:
     variables = named_variables(one_step)
     for name, trained in named_variables(model).items():
         variables[name].assign(keras.ops.convert_to_numpy(trained))
-    logarithms, call = _logarithms(model), tf.function(lambda tokens: one_step(tokens, training=False))
-    return lambda tokens: logarithms(call(tf.constant(tokens[:, None])).numpy()[:, 0])
+    logarithms, call = _logarithms(model), _called(one_step)
+    return lambda tokens: logarithms(call(tokens[:, None])[:, 0])
 
 
 def _by_sequences(model: keras.Model) -> Step:
@@ -85,7 +84,7 @@ def _by_sequences(model: keras.Model) -> Step:
     """
     (length,) = model.input_shape[1:]
     sequences, logarithms, known = np.zeros((len(TEMPERATURES), length), np.uint8), _logarithms(model), 0
-    call = tf.function(lambda tokens: model(tokens, training=False))
+    call = _called(model)
 
     def step(tokens: np.ndarray) -> np.ndarray:
         nonlocal known
@@ -93,9 +92,19 @@ def _by_sequences(model: keras.Model) -> Step:
             sequences[:, :-1] = sequences[:, 1:].copy()
         known = min(known + 1, length)
         sequences[:, known - 1] = tokens
-        return logarithms(call(tf.constant(sequences)).numpy()[:, known - 1])
+        return logarithms(call(sequences)[:, known - 1])
 
     return step
+
+
+def _called(network: keras.Model) -> Callable[[np.ndarray], np.ndarray]:
+    """A network as a function of arrays; what it remembers it keeps."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        traced = tf.function(lambda tokens: network(tokens, training=False))
+        return lambda tokens: traced(tf.constant(tokens)).numpy()
+    return lambda tokens: keras.ops.convert_to_numpy(network(tokens, training=False))
 
 
 def _logarithms(model: keras.Model) -> Callable[[np.ndarray], np.ndarray]:

@@ -23,8 +23,8 @@ RECORD_NAME = "run.json"
 
 #: 1: records without the field. 2: `segments`, `cache`, `replicas` and what else is marked; figures are never NaN.
 #: 3: `augment`, `keep`, `kept_epoch`, what overrides a recipe, networks that give logits, initial weights, and what
-#: else is marked. 4: `records`, `experiment`, `problem`.
-SCHEMA_VERSION = 4
+#: else is marked. 4: `records`, `experiment`, `problem`. 5: `requested_backend`, `backend`.
+SCHEMA_VERSION = 5
 
 FINISHED, SKIPPED = "finished", "skipped"
 
@@ -195,6 +195,7 @@ class RunRecord(Untrusted):
     weight_decay: Annotated[float, _SETTING_OF_3] = -1.0
     label_smoothing: Annotated[float, _SETTING_OF_3] = -1.0
     seed: Annotated[Count, About(part="setting", repeated=True)]
+    requested_backend: Annotated[str, About(part="setting", since=5)] = "auto"
     requested_device: Annotated[str, _SETTING]
     # Once the device was there it has changed nothing.
     on_mismatch: Annotated[str, About(part="setting", repeated=True)] = "fail"
@@ -221,6 +222,8 @@ class RunRecord(Untrusted):
     # The fewer there are, the less an accuracy says.
     test_examples: Annotated[Count | None, About(part="data", since=2)] = None
 
+    # What computes: the same on other hardware, to the rounding of sums.
+    backend: Annotated[str, About(part="hardware", since=5)] = "tensorflow"
     effective_device: Annotated[str, _HARDWARE]
     device_name: Annotated[str | None, _HARDWARE]
     num_replicas: Annotated[Count, _HARDWARE]
@@ -283,7 +286,7 @@ class RunRecord(Untrusted):
 
 
 # What is recorded of a setting under another name: it was requested, beside what was effective.
-_REQUESTED = {name: f"requested_{name}" for name in ("device", "precision", "jit_compile")}
+_REQUESTED = {name: f"requested_{name}" for name in ("backend", "device", "precision", "jit_compile")}
 
 
 def recorded_settings(settings: object) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import keras
-import tensorflow as tf
 
+from pipeline.hardware import Runtime
 from pipeline.runs import throughput
 from pipeline.runs.record import STAGE_PARTS
 from pipeline.stream import InputStream
@@ -63,6 +63,7 @@ def measure(
     rows: Sequence[Mapping[str, float]],
     compiling: Collection[int],
     *,
+    runtime: Runtime,
     trained: bool,
 ) -> dict[str, float | str | None]:
     """How a step's time divides; trains ``model`` on, so nothing may be wanted of it afterwards.
@@ -72,6 +73,7 @@ def measure(
         stream: the input stream of the train split.
         rows: the run's metrics, one row an epoch.
         compiling: the epochs in which the step was compiled.
+        runtime: the backend's.
         trained: whether this process trained ``model`` on ``stream``: else timing its step would compile it first.
 
     Returns:
@@ -91,12 +93,12 @@ def measure(
         "compilation_seconds": throughput.compilation_seconds(rows, compiling),
     }
     if trained:
-        plan, found["not_measured"] = _plan(model, stream, rows, step)
+        plan, found["not_measured"] = _plan(model, stream, runtime, rows, step)
     else:
         plan, found["not_measured"] = None, words.NOTHING_TRAINED
     if plan:
         _logger.info("timing a step and its input, each alone")
-        alone, input_alone = step_alone_seconds(model, stream, *plan), input_alone_seconds(stream)
+        alone, input_alone = step_alone_seconds(model, stream, runtime, *plan), input_alone_seconds(stream)
         wait = None if step is None else input_wait_share(step=step, step_alone=alone, input_alone=input_alone)
         found |= {"step_alone_seconds": alone, "input_alone_seconds": input_alone, "input_wait_share": wait}
     else:
@@ -105,7 +107,11 @@ def measure(
 
 
 def _plan(
-    model: keras.Model, stream: InputStream, rows: Sequence[Mapping[str, float]], step: float | None
+    model: keras.Model,
+    stream: InputStream,
+    runtime: Runtime,
+    rows: Sequence[Mapping[str, float]],
+    step: float | None,
 ) -> tuple[tuple[int, int] | None, str | None]:
     """The calls of step_alone_seconds, and why there are none; ``step`` None where each epoch compiled."""
     if step is None:
@@ -113,7 +119,7 @@ def _plan(
         longest = throughput.epoch_seconds(rows, ()) / stream.steps_per_epoch
         if longest > STEP_BUDGET_SECONDS:
             return None, words.too_long_compiling(longest)
-        step = step_alone_seconds(model, stream, calls=0, steps=1)
+        step = step_alone_seconds(model, stream, runtime, calls=0, steps=1)
     plan = plan_calls(step, model.steps_per_execution)
     return plan, None if plan else words.too_long(step)
 
@@ -135,23 +141,16 @@ def input_wait_share(*, step: float, step_alone: float, input_alone: float) -> f
     return round(max(0.0, min(step - step_alone, input_alone)) / step, 4)
 
 
-def step_alone_seconds(model: keras.Model, stream: InputStream, calls: int, steps: int) -> float:
+def step_alone_seconds(model: keras.Model, stream: InputStream, runtime: Runtime, calls: int, steps: int) -> float:
     """Seconds for a step with its batch at hand: the function fit calls, without what fit does around it.
 
-    ``model`` has been trained, and is trained on by this. Its function takes fewer steps where the batches end sooner,
-    so ``steps`` may be any number up to those of one execution.
+    ``model`` has been trained, and may be trained on by this. Its function takes fewer steps where the batches end
+    sooner, so ``steps`` may be any number up to those of one execution.
     """
-    options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    batch = tf.data.Dataset.from_tensors(next(iter(stream.training(0)))).repeat(steps).with_options(options)
-    batches = model.distribute_strategy.experimental_distribute_dataset(batch)
+    timed = runtime.timed_step(model, next(iter(stream.training(0))), steps)
     began, seconds = time.perf_counter(), []
     for _ in range(1 + calls):
-        iterator = iter(batches)
-        started = time.perf_counter()
-        # A step is done when its figures can be read.
-        float(model.train_function(iterator)["loss"])
-        seconds.append(time.perf_counter() - started)
+        seconds.append(timed())
         # The machine may have become slower since training.
         if time.perf_counter() - began > STEP_BUDGET_SECONDS:
             break
@@ -175,13 +174,12 @@ def input_alone_seconds(stream: InputStream) -> float:
     return (time.perf_counter() - started) / taken
 
 
-def reset_peak_memory() -> None:
+def reset_peak_memory(runtime: Runtime) -> None:
     """Let the peaks count from here: earlier stages and runs were in the same process.
 
     The host's on Linux only; elsewhere it counts them.
     """
-    for gpu in tf.config.list_logical_devices("GPU"):
-        tf.config.experimental.reset_memory_stats(gpu.name.removeprefix("/device:"))
+    runtime.reset_peak_memory()
     try:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     except OSError:
@@ -195,10 +193,3 @@ def peak_host_bytes() -> int | None:
     except OSError:
         return None
     return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:")), None)
-
-
-def peak_device_bytes(effective_device: str) -> int | None:
-    """The most memory the first accelerator held; None for a CPU, whose memory is the host's, and where unknown."""
-    if effective_device != "gpu":
-        return None
-    return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])

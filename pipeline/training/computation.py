@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import keras
 import tensorflow as tf
@@ -15,8 +16,8 @@ import tensorflow as tf
 from pipeline import hardware, machine
 from pipeline.config import TrainSettings
 from pipeline.hardware import Placement
-from pipeline.networks import PROBABILITIES, build_network, find_recipe, make_loss, make_optimizer
-from pipeline.networks.pooling import quicken
+from pipeline.networks import PROBABILITIES, find_recipe, make_loss, make_optimizer
+from pipeline.training.drawn import seeded_network, take_drawn
 from pipeline.training.mixed_labels import MixedAccuracy, mixed_loss
 
 # Large enough that the cost of calling an execution vanishes, small enough that Ctrl-C is answered in a second.
@@ -44,8 +45,8 @@ class Computation:
 def by_rule(settings: TrainSettings, placement: Placement) -> Computation:
     """What is known to suit the device, where the settings say "auto"."""
     return Computation(
-        precision=hardware.choose_precision(settings.precision, placement.effective_device),
-        jit_compile=hardware.choose_jit_compile(settings.jit_compile, placement.effective_device),
+        precision=hardware.choose_precision(settings.precision, placement),
+        jit_compile=hardware.choose_jit_compile(settings.jit_compile, placement),
         # Keras runs several steps in one execution on one replica only (keras-team/keras issue 19246).
         steps_per_execution=STEPS_PER_EXECUTION if placement.num_replicas == 1 else 1,
         in_memory=_IN_MEMORY[settings.cache],
@@ -62,23 +63,28 @@ def compiled_model(
     outputs: str = PROBABILITIES,
     labels_mixed: bool = False,
     begin: Callable[[keras.Model], None] = lambda model: None,
+    drawn: Path | None = None,
 ) -> keras.Model:
     """A new network of seeded weights in the scope of the placement's strategy, compiled for ``steps`` steps an epoch.
 
     ``outputs`` is what it gives, "logits" or "probabilities"; ``labels_mixed``: whether the labels it is trained on
-    are, see mixed_labels.py; ``begin`` is called with it before it is compiled.
+    are, see mixed_labels.py; ``begin`` is called with it before it is compiled; ``drawn`` holds the seeded weights
+    where another backend is to train with TensorFlow's.
 
     Raises:
         SettingsError: the network does not take the records' images.
     """
     recipe = find_recipe(settings.recipe, **settings.overrides())
-    keras.utils.clear_session()
-    keras.utils.set_random_seed(settings.seed)
     loss = make_loss(recipe, outputs)
-    with placement.strategy.scope():
-        model = build_network(manifest, settings.model, computation.precision)
+    with placement.scope():
+        model = seeded_network(manifest, settings, computation.precision)
+        if drawn:
+            take_drawn(model, drawn)
         begin(model)
         if placement.effective_device == "cpu" and not computation.jit_compile:
+            # Not above: it is TensorFlow's gradient.
+            from pipeline.networks.pooling import quicken
+
             quicken(model)
         model.compile(
             optimizer=make_optimizer(

@@ -4,14 +4,10 @@ A batch's labels are then float32 (batch, 3): label, other label, share of the f
 both are taken.
 """
 
-from collections.abc import Callable
-
 import keras
-import tensorflow as tf
 
 from pipeline.augmentation import MIXED_WIDTH
-
-Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+from pipeline.networks.recipes import Loss
 
 
 def mixed_loss(loss: Loss) -> Loss:
@@ -20,7 +16,7 @@ def mixed_loss(loss: Loss) -> Loss:
     ``loss``: (int labels (batch,), probabilities (batch, num_labels)) → float32 (batch,).
     """
 
-    def mixed(labels: tf.Tensor, probabilities: tf.Tensor) -> tf.Tensor:
+    def mixed(labels: keras.KerasTensor, probabilities: keras.KerasTensor) -> keras.KerasTensor:
         if not _are_mixed(labels):
             return loss(labels, probabilities)
         first, second, share = _columns(labels)
@@ -36,16 +32,16 @@ class MixedAccuracy(keras.metrics.MeanMetricWrapper):
         super().__init__(_is_right, name=name)
 
 
-def _is_right(labels: tf.Tensor, probabilities: tf.Tensor) -> tf.Tensor:
+def _is_right(labels: keras.KerasTensor, probabilities: keras.KerasTensor) -> keras.KerasTensor:
     if _are_mixed(labels):
         first, second, share = _columns(labels)
-        labels = tf.where(share >= 0.5, first, second)
+        labels = keras.ops.where(share >= 0.5, first, second)
     return keras.metrics.sparse_categorical_accuracy(labels, probabilities)
 
 
-def _are_mixed(labels: tf.Tensor) -> bool:
+def _are_mixed(labels: keras.KerasTensor) -> bool:
     return len(labels.shape) == 2 and labels.shape[1] == MIXED_WIDTH
 
 
-def _columns(labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    return tf.cast(labels[:, 0], tf.int32), tf.cast(labels[:, 1], tf.int32), labels[:, 2]
+def _columns(labels: keras.KerasTensor) -> tuple[keras.KerasTensor, keras.KerasTensor, keras.KerasTensor]:
+    return keras.ops.cast(labels[:, 0], "int32"), keras.ops.cast(labels[:, 1], "int32"), labels[:, 2]

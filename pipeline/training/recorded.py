@@ -38,6 +38,7 @@ def nothing_measured(settings: TrainSettings) -> dict:
         **dict.fromkeys(names("measured")),
         "epochs_restored": 0,
         "status": SKIPPED,
+        "backend": hardware.choose_backend(settings),
         "effective_device": "none",
         "device_verified": False,
         "device_name": None,
@@ -50,6 +51,7 @@ def nothing_measured(settings: TrainSettings) -> dict:
 def used_by(receipt: hardware.Receipt, computation: Computation, stream: InputStream) -> dict:
     """Hardware and computation: fields of the record, and what a process must share to resume from a checkpoint."""
     return {
+        "backend": receipt.backend,
         "effective_device": receipt.effective_device,
         "device_name": receipt.device_name,
         "num_replicas": receipt.num_replicas,
@@ -71,7 +73,14 @@ def segment(receipt: hardware.Receipt, first_epoch: int, last_epoch: int) -> Seg
     )
 
 
-def outcome_of(receipt: hardware.Receipt, history: History, model: keras.Model, stream: InputStream, kept: int) -> dict:
+def outcome_of(
+    receipt: hardware.Receipt,
+    history: History,
+    model: keras.Model,
+    stream: InputStream,
+    kept: int,
+    peak_device_bytes: int | None,
+) -> dict:
     """What came of a run that finished, and the evidence of all processes that trained it."""
     rows, predictions = history.rows, stream.predictions_per_epoch
     rate = throughput.examples_per_second(rows, history.compiling(), examples_per_epoch=predictions)
@@ -95,5 +104,5 @@ def outcome_of(receipt: hardware.Receipt, history: History, model: keras.Model, 
         "examples_per_second": round(rate, 1),
         **{name: value for name, value in rows[kept - 1].items() if name.startswith(tuple(EVALUATED_SPLITS))},
         "peak_host_bytes": breakdown.peak_host_bytes(),
-        "peak_device_bytes": breakdown.peak_device_bytes(receipt.effective_device),
+        "peak_device_bytes": peak_device_bytes,
     }

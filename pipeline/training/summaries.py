@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 from tensorboard.plugins.hparams import api as hparams
 
+from pipeline.hardware import Runtime
 from pipeline.problems.problem import Shown
 from pipeline.problems.units import Units
 from pipeline.runs.record import names
@@ -68,8 +69,8 @@ class Summaries:
             writer.close()
 
 
-def profile(model: keras.Model, stream: InputStream, folder: Path, *, steps: int) -> None:
+def profile(model: keras.Model, stream: InputStream, folder: Path, *, runtime: Runtime, steps: int) -> None:
     """Leave the profiler's trace of a few training steps; trains ``model`` on, so nothing may be wanted of it after."""
     batches = stream.training(0).take(min(steps, stream.steps_per_epoch))
-    with tf.profiler.experimental.Profile(str(folder / TENSORBOARD_NAME)):
+    with runtime.profile(folder / TENSORBOARD_NAME):
         model.fit(batches, shuffle=False, verbose=0)

@@ -53,6 +53,7 @@ def train(
     started: float | None = None,
     initial: InitialWeights | None = None,
     experiment: str = "",
+    drawn: Path | None = None,
 ) -> RunRecord:
     """Train on published records; leaves record, metrics, evaluation, weights, model and TensorBoard logs.
 
@@ -67,6 +68,7 @@ def train(
         started: when the stage began, by time.perf_counter: the time before this call is then part of the breakdown.
         initial: the weights that the settings name.
         experiment: what the run belongs to, for its record; by default it is called as the dataset is.
+        drawn: the seeded weights of a new network, where another backend drew them, see process.py.
 
     Returns:
         The run's record as it was written. Its status is "skipped", without figures, where the device is not there
@@ -101,7 +103,7 @@ def train(
             raise
         _logger.warning("SKIPPED: %s", error)
         return _finish(folder, {**nothing_measured(settings), **about, "mismatch": error.mismatch})
-    breakdown.reset_peak_memory()
+    breakdown.reset_peak_memory(placement.runtime)
     computation = by_rule(settings, placement)
     clock.enter("loading")
     stream, evaluated = open_streams(records_folder, manifest, settings, placement, computation)
@@ -124,11 +126,12 @@ def train(
         outputs=outputs,
         labels_mixed=mixed,
         begin=begin_with,
+        drawn=drawn,
     )
     warn_of_memory(model, settings.global_batch_size, placement)
     used = used_by(receipt, computation, stream)
     clock.enter("checkpoint")
-    with placement.strategy.scope():
+    with placement.scope():
         history = restore_checkpoint(checkpoints, model, fingerprint=fingerprint, used=used)
     earlier, epochs_restored = tuple(history.segments), len(history.rows)
     if earlier:
@@ -136,8 +139,8 @@ def train(
         _logger.info(
             "resuming after epoch %d/%d, trained on %s", epochs_restored, settings.epochs, earlier[-1].hostname
         )
-    train_devices = hardware.observe_training(model)
-    with hardware.explaining(placement), Summaries(folder) as summaries:
+    train_devices = placement.runtime.observe_training(model)
+    with placement.explaining(), Summaries(folder) as summaries:
         for row in history.rows:
             _write_row(folder, summaries, row)
 
@@ -158,7 +161,7 @@ def train(
         kept = kept_epoch(history.rows, settings.keep)
         if kept != len(history.rows):
             _logger.info("keeping the weights of epoch %d, the best on validation", kept)
-            with placement.strategy.scope():
+            with placement.scope():
                 put_variables(model, history.best)
             found = {}
         _logger.info("looking at the predictions for the test split")
@@ -178,14 +181,17 @@ def train(
     # Last, when nothing more is wanted of the model: timing its step trains it on, and so does the profiler.
     clock.enter("measuring")
     trained = len(history.rows) > epochs_restored
-    step = breakdown.measure(model, stream, history.rows, history.compiling(), trained=trained)
+    step = breakdown.measure(
+        model, stream, history.rows, history.compiling(), runtime=placement.runtime, trained=trained
+    )
     clock.enter("profiling")
     if settings.profile_steps:
         _logger.info("tracing %d steps for TensorBoard", settings.profile_steps)
-        profile(model, stream, folder, steps=settings.profile_steps)
+        profile(model, stream, folder, runtime=placement.runtime, steps=settings.profile_steps)
     clock.enter("saving")
     parts = {f"{part}_seconds": seconds for part, seconds in clock.seconds().items()}
-    outcome = outcome_of(receipt, history, model, stream, kept)
+    peak_device_bytes = placement.runtime.peak_device_bytes(placement.effective_device)
+    outcome = outcome_of(receipt, history, model, stream, kept, peak_device_bytes)
     outcome |= {"kept_epoch": kept, "ended": ended(history.rows, settings.epochs)}
     restored = {"epochs_restored": epochs_restored, "time_breakdown": {**step, **parts}}
     if not trained:

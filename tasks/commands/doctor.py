@@ -119,7 +119,7 @@ def check_device(train: Train, receipt: dict) -> str:
         from pipeline import hardware
 
     placement = hardware.place(train.settings)
-    precision = hardware.choose_precision(train.precision, placement.effective_device)
+    precision = hardware.choose_precision(train.precision, placement)
     found = hardware.write_receipt(train.settings, placement, precision)
     receipt |= found.to_json()
     verified = "verified" if found.device_verified else f"NOT verified: {'; '.join(found.doubts)}"

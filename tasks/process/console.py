@@ -6,17 +6,15 @@ What a line says and how is in logs.py; here it is set up, once, with all else t
 import contextlib
 import logging
 import os
-import re
 import sys
-import tempfile
 import uuid
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 
 import luigi.interface
 from luigi.parameter import UnconsumedParameterWarning
 
+from pipeline import chatter
 from pipeline.errors import PipelineError
 from tasks.process import events, interrupt
 from tasks.process.exit_code import ExitCode
@@ -29,9 +27,6 @@ RUN_ID = uuid.uuid4().hex
 _HANDLER_NAME = "tensorcraft-console"
 
 _logger = logging.getLogger(__name__)
-
-# What TensorFlow's native libraries write while they load, before any of their log levels is in force.
-_CHATTER = re.compile(rb"I\d{4} \d\d:|WARNING: All log messages before absl::InitializeLog\(\)")
 
 
 def configure() -> None:
@@ -96,25 +91,15 @@ def quiet_imports() -> Iterator[None]:
 
     All else they write to stderr meanwhile is shown when the block ends.
     """
-    if not Path("/dev/nvidiactl").exists():
-        # Without a card TensorFlow reports the missing driver as an error; 3 lets only fatal ones through.
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with tempfile.TemporaryFile() as written, contextlib.ExitStack() as stack:
-        sys.stderr.flush()
-        terminal = os.dup(2)
-        stack.callback(os.close, terminal)
-        os.dup2(written.fileno(), 2)
-        try:
+    said: list[bytes] = []
+    try:
+        with chatter.held_back() as said:
             yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(terminal, 2)
-            written.seek(0)
-            said = [line for line in written if not _CHATTER.match(line)]
-            if not _writes_json():
-                os.write(2, b"".join(said))
-            for line in said if _writes_json() else ():
-                _logger.warning("%s", line.decode(errors="replace").rstrip())
+    finally:
+        if not _writes_json():
+            os.write(2, b"".join(said))
+        for line in said if _writes_json() else ():
+            _logger.warning("%s", line.decode(errors="replace").rstrip())
 
 
 @contextlib.contextmanager

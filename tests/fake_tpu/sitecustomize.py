@@ -53,5 +53,5 @@ def _time_little():
     importlib.import_module("pipeline.hardware.probe")._SIDE_ON_ACCELERATOR = 256
 
 
-_HOOKS = {"pipeline.hardware.strategies": _pretend, "pipeline.hardware.receipt": _time_little}
+_HOOKS = {"pipeline.hardware.tensorflow": _pretend, "pipeline.hardware.receipt": _time_little}
 sys.meta_path.insert(0, _BeforeTheImportOf(_HOOKS))

@@ -9,9 +9,8 @@ import tensorflow as tf
 
 from pipeline import hardware, machine
 from pipeline.config import TrainSettings
-from pipeline.hardware import probe, strategies
+from pipeline.hardware import Placement, tensorflow
 from pipeline.hardware.receipt import find_doubts
-from pipeline.hardware.strategies import Placement
 
 no_gpu = pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), reason="this machine has a GPU")
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
@@ -23,6 +22,12 @@ def speeds_of(**flops):
 
 
 GPU_SPEED = speeds_of(matmul=50e12, host_matmul=1e12, convolution=20e12, host_convolution=1e12)
+
+
+def posing(strategy, device="gpu"):
+    """A placement that calls its devices another kind than they are."""
+    how = {"runtime": tensorflow.RUNTIME, "strategy": strategy, "num_replicas": 1}
+    return Placement(**how, requested_device=device, effective_device=device)
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +61,7 @@ def test_a_receipt_is_plain_data_and_names_what_shapes_speed(on_cpu):
 @pytest.mark.slow
 def test_a_strategy_that_computes_elsewhere_is_not_verified():
     # A "GPU" whose strategy computes on the CPU is what the tutorials' TPU runtime was.
-    lying = Placement(
-        strategy=tf.distribute.OneDeviceStrategy("/cpu:0"), requested_device="gpu", effective_device="gpu"
-    )
+    lying = posing(tf.distribute.OneDeviceStrategy("/cpu:0"))
     receipt = hardware.write_receipt(TrainSettings(device="gpu"), lying, "float32")
     assert receipt.device_verified is False
     assert "variable_devices: expected gpu, seen cpu" in receipt.doubts
@@ -78,8 +81,9 @@ def test_a_train_function_that_runs_elsewhere_than_the_probe_is_not_verified(on_
 @no_gpu
 def test_names_that_lie_are_found_out_by_the_time_it_takes(monkeypatch, on_cpu):
     # Every name says GPU; what is timed is the host's CPU, and the host's CPU is no faster than itself.
-    monkeypatch.setattr(probe, "observe", lambda _: {"variable_devices": [GPU], "computation_devices": [GPU]})
-    lying = Placement(strategy=on_cpu[0].strategy, requested_device="gpu", effective_device="gpu")
+    seen = {"variable_devices": [GPU], "computation_devices": [GPU]}
+    monkeypatch.setattr(tensorflow.TensorFlow, "observe", lambda *_: seen)
+    lying = posing(on_cpu[0].strategy)
     receipt = hardware.write_receipt(TrainSettings(device="gpu"), lying, "float32")
     assert receipt.device_verified is False
     assert [doubt.split(":")[0] for doubt in receipt.doubts] == ["probe"]
@@ -176,7 +180,7 @@ def computer(tmp_path, monkeypatch):
         monkeypatch.setattr(machine, "_PCI_DEVICES", tmp_path / "sys" / "bus" / "pci" / "devices")
         # Whoever looks into /dev finds the tree's.
         monkeypatch.setattr(machine, "Path", lambda name: path(f"{tmp_path}{name}") if name == "/dev" else path(name))
-        monkeypatch.setattr(strategies, "Path", machine.Path)
+        monkeypatch.setattr(tensorflow, "Path", machine.Path)
         monkeypatch.delenv("TPU_NAME", raising=False)
 
     return build
@@ -200,7 +204,7 @@ def test_a_tpu_is_known_by_its_pci_ids_wherever_its_device_files_are(computer, d
     computer(devices, files)
     assert machine.tpu_chips() == chips
     assert machine.accelerators()[-len(chips) :] == chips
-    assert strategies._first_present() == ("tpu", f"auto: on the PCI bus {len(chips)} × {chips[0]}")
+    assert tensorflow.RUNTIME.first_present() == ("tpu", f"auto: on the PCI bus {len(chips)} × {chips[0]}")
 
 
 @no_gpu
@@ -238,14 +242,15 @@ def test_what_is_no_tpu_is_not_taken_for_one(computer, devices, files):
 def test_auto_precision_follows_the_processor(monkeypatch, flags, onednn, expected):
     monkeypatch.setattr(machine, "cpu_flags", lambda: flags)
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", onednn)
-    assert hardware.choose_precision("auto", "cpu") == expected
-    assert hardware.choose_precision("float32", "cpu") == "float32"
+    on_cpu = posing(None, "cpu")
+    assert hardware.choose_precision("auto", on_cpu) == expected
+    assert hardware.choose_precision("float32", on_cpu) == "float32"
 
 
 def test_auto_jit_compile_is_off_on_a_cpu():
-    assert hardware.choose_jit_compile("auto", "cpu") is False
-    assert hardware.choose_jit_compile("auto", "gpu") is True
-    assert hardware.choose_jit_compile("true", "cpu") is True
+    assert hardware.choose_jit_compile("auto", posing(None, "cpu")) is False
+    assert hardware.choose_jit_compile("auto", posing(None, "gpu")) is True
+    assert hardware.choose_jit_compile("true", posing(None, "cpu")) is True
 
 
 @pytest.mark.parametrize(

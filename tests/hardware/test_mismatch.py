@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from pipeline.config import TrainSettings
 from pipeline.errors import HardwareMismatchError, SettingsError
-from pipeline.hardware import Placement, explaining, place, strategies
+from pipeline.hardware import Placement, place, tensorflow
 from pipeline.hardware.mismatch import explain
 
 no_accelerator = pytest.mark.skipif(
@@ -49,6 +49,16 @@ FAILURES = [
     ("tpu", RuntimeError("Missing runtime dependency on the Google API client. Run `pip install cloud-tpu-client`"),
      "by name", "grpc://host:port"),
     ("tpu", ValueError("No TPUs with the specified names exist."), "could not be resolved", "tpu_zone"),
+    ("tpu", RuntimeError("Unable to initialize backend 'tpu': open(/dev/vfio/0): Permission denied"),
+     "may not open", "group that owns them"),
+    ("tpu", RuntimeError("Failed to get TPU metadata (tpu-env) from instance metadata for variable TPU_TOPOLOGY"),
+     "metadata server", "TPU VM"),
+    ("tpu", RuntimeError("Unable to initialize backend 'tpu': INTERNAL: Failed to get global TPU topology: libtpu "
+                         "version 0.0.7 is too old"), "libtpu", "libtpu"),
+    ("tpu", RuntimeError("Unknown backend: 'tpu' requested, but no platforms that are instances of tpu are present."),
+     "no TPU behind it", "TPU host"),
+    ("gpu", RuntimeError("Unknown backend: 'gpu' requested, but no platforms that are instances of gpu are present."),
+     "JAX sees no GPU", "EXTRA=jax-gpu"),
     ("gpu", RuntimeError("TensorFlow is built without CUDA"), "no GPU support", "make setup EXTRA=gpu"),
     ("gpu", RuntimeError("no driver"), "no NVIDIA driver", "nvidia-smi"),
     ("gpu", RuntimeError("TensorFlow sees none"), "could not load its CUDA libraries", "CUDA_VISIBLE_DEVICES"),
@@ -164,8 +174,8 @@ def test_the_environment_names_the_tpu_where_no_setting_does(monkeypatch):
 
 def test_what_fails_only_in_use_is_explained_on_a_tpu_and_left_alone_elsewhere():
     def use(device):
-        placement = Placement(strategy=tf.distribute.get_strategy(), requested_device=device, effective_device=device)
-        with explaining(placement):
+        how = {"runtime": tensorflow.RUNTIME, "strategy": tf.distribute.get_strategy(), "num_replicas": 1}
+        with Placement(**how, requested_device=device, effective_device=device).explaining():
             raise tf.errors.UnimplementedError(None, None, "File system scheme '[local]' not implemented")
 
     with pytest.raises(HardwareMismatchError, match="cannot read this machine's files"):
@@ -187,7 +197,7 @@ def test_a_fallback_says_what_it_is(monkeypatch, device):
 
 @no_accelerator
 def test_a_tpu_that_is_announced_and_not_there_is_no_cpu_by_silence(monkeypatch):
-    monkeypatch.setattr(strategies, "_first_present", lambda: ("tpu", "TPU_NAME is set"))
+    monkeypatch.setattr(tensorflow.TensorFlow, "first_present", lambda _: ("tpu", "TPU_NAME is set"))
     with pytest.raises(HardwareMismatchError):
         place(TrainSettings(device="auto", tpu_address="grpc://127.0.0.1:9"))
 
@@ -200,7 +210,7 @@ def test_replicas_with_an_accelerator_are_a_settings_error_before_any_device_is_
 
 
 def test_replicas_on_an_accelerator_that_auto_found_are_a_settings_error(monkeypatch):
-    monkeypatch.setattr(strategies, "_first_present", lambda: ("gpu", "it is there"))
+    monkeypatch.setattr(tensorflow.TensorFlow, "first_present", lambda _: ("gpu", "it is there"))
     with pytest.raises(SettingsError, match=r"\[Train\] replicas: expected 1 on gpu"):
         place(TrainSettings(device="auto", replicas=2))
 

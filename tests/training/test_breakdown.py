@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from training_runs import run
 
+from pipeline.hardware.tensorflow import RUNTIME
 from pipeline.runs.record import STAGE_PARTS
 from pipeline.training import breakdown
 
@@ -67,7 +68,7 @@ def test_a_step_is_not_tried_where_an_epoch_that_compiled_does_not_show_that_it_
     stream = InputStream(split, global_batch_size=32, seed=0, in_memory=False)
     rows = [{"epoch": 1, "train_seconds": 12 * 1.6}]
     # No model: none may be called.
-    parts = breakdown.measure(None, stream, rows, [1], trained=True)
+    parts = breakdown.measure(None, stream, rows, [1], runtime=None, trained=True)
     assert parts["not_measured"] == "a step took 1.6 s with its compilation, too long to repeat it"
     assert parts["step_seconds"] is None
 
@@ -80,7 +81,7 @@ def test_the_train_function_takes_as_many_steps_as_there_are_batches(small_recor
 
     def watch(model, stream, *args, **how):
         before = int(model.optimizer.iterations)
-        breakdown.step_alone_seconds(model, stream, calls=3, steps=2)
+        breakdown.step_alone_seconds(model, stream, RUNTIME, calls=3, steps=2)
         seen.append((model.steps_per_execution, int(model.optimizer.iterations) - before))
         return measure(model, stream, *args, **how)
 
@@ -107,7 +108,7 @@ def test_the_peak_of_every_gpu_is_counted_from_the_start_of_the_run(monkeypatch)
     gpus, reset = [SimpleNamespace(name=f"/device:GPU:{index}") for index in range(2)], []
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: gpus if kind == "GPU" else [])
     monkeypatch.setattr(tf.config.experimental, "reset_memory_stats", reset.append)
-    breakdown.reset_peak_memory()
+    breakdown.reset_peak_memory(RUNTIME)
     assert reset == ["GPU:0", "GPU:1"]
 
 

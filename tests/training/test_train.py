@@ -16,7 +16,6 @@ from pipeline.runs.metrics import EVALUATION_NAME, METRICS_NAME, MISTAKES_NAME, 
 from pipeline.runs.record import RECORD_NAME
 from pipeline.sources import synthetic
 from pipeline.training import summaries
-from pipeline.training import train as training
 from pipeline.training.saved import named_weights
 
 
@@ -161,7 +160,7 @@ def test_the_receipt_is_of_the_runs_own_train_function_and_looking_changes_no_we
     placement = run(small_records, tmp_path / "seen", **settings)["receipt"]["placement"]
     assert placement["observed"] == "train_function"
     assert placement["computation_devices"] == placement["variable_devices"]
-    monkeypatch.setattr(training.hardware, "observe_training", lambda model: [])
+    monkeypatch.setattr("pipeline.hardware.tensorflow.TensorFlow.observe_training", lambda *_: [])
     assert run(small_records, tmp_path / "unseen", **settings)["receipt"]["placement"]["observed"] == "probe"
     seen, unseen = (load_file(tmp_path / name / WEIGHTS_NAME) for name in ("seen", "unseen"))
     for name, weight in seen.items():

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.report.wording.devices import device_note
+from pipeline.report.wording.devices import computed_in, device_note
 from pipeline.report.wording.formats import (
     NO_FIGURE,
     hosts,
@@ -57,7 +57,7 @@ def line_name(line: Mapping[str, Any]) -> str:
 def table_name(table: Mapping[str, Any]) -> str:
     """What the rows of a table by batch share."""
     epochs = plural(table["epochs"], "epoch")
-    return f"{network_and_recipe(table)}, {epochs}, {plain(table['precision'])}"
+    return f"{network_and_recipe(table)}, {epochs}, {computed_in(table)}"
 
 
 def published_batch_rows(table: Mapping[str, Any]) -> list[tuple[str, tuple[tuple[str, ...], ...]]]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from pipeline.problems.units import units_of
 from pipeline.report.facts.changes import judge_change
-from pipeline.report.wording.devices import device_note
+from pipeline.report.wording.devices import computed_in, device_note
 from pipeline.report.wording.formats import moment, number, percent, plain, plural, points, signed
 from pipeline.report.wording.runs import network_and_recipe
 
@@ -61,5 +61,5 @@ def _compared(
 def group_name(group: Mapping[str, Any]) -> str:
     """What the runs of a group of the history share."""
     where = f"{plain(group['effective_device'])} ({device_note(group) or 'unknown'})"
-    how = f"batch {number(group['global_batch_size'])}, {plural(group['epochs'], 'epoch')}, {plain(group['precision'])}"
+    how = f"batch {number(group['global_batch_size'])}, {plural(group['epochs'], 'epoch')}, {computed_in(group)}"
     return f"{network_and_recipe(group)} on {plain(group['dataset'])}, {how}, {where}"

@@ -35,3 +35,9 @@ def data_phrase(run: Mapping[str, Any]) -> str:
     verified = "verified" if run["dataset_verified"] else "unverified"
     stand_in = f" data (a stand-in for {dataset_name(run['requested_dataset'])})" if is_stand_in(run) else ""
     return f"{verified} {plain(run['dataset'])}{stand_in}"
+
+
+def computed_in(run: Mapping[str, Any]) -> str:
+    """The precision, and the backend where it is not the usual one."""
+    precision = plain(run["precision"])
+    return f"{precision} by JAX" if run.get("backend") == "jax" else precision

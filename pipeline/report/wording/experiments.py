@@ -7,7 +7,7 @@ from pipeline.problems.units import units_of_all
 from pipeline.report.facts.series import have_curves, series_of
 from pipeline.report.wording import rows
 from pipeline.report.wording.changes import change_verdict
-from pipeline.report.wording.devices import device_phrase
+from pipeline.report.wording.devices import computed_in, device_phrase
 from pipeline.report.wording.formats import (
     NO_FIGURE,
     mean_number,
@@ -59,7 +59,7 @@ def _overview_row(report: Mapping[str, Any], experiment: Mapping[str, Any]) -> t
         f"{percent(newest['val_accuracy'], 2)}, {moment(newest['finished_at'])}" if newest else NO_FIGURE,
         _change(experiment["change"]),
         mean_number(best["train_seconds"], 2) if best else NO_FIGURE,
-        f"{device_phrase(best)}, {plain(best['precision'])}" if best else NO_FIGURE,
+        f"{device_phrase(best)}, {computed_in(best)}" if best else NO_FIGURE,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from pipeline.problems.units import units_of
 from pipeline.report.facts.reading import is_stand_in
 from pipeline.report.facts.scenarios import grouped
+from pipeline.report.wording.devices import computed_in
 from pipeline.report.wording.experiments import sections
 from pipeline.report.wording.formats import mean_number, mean_percent, number, plain, plural
 from pipeline.report.wording.rows import Row, counted, loss_in_nats
@@ -80,7 +81,7 @@ def _machine(run: Mapping[str, Any]) -> str:
     verified = "device verified" if run["device_verified"] else "device not verified"
     # Some names have their cores in them already.
     cores = "" if cores and cores in device else cores
-    return ", ".join(filter(None, [device, cores, memory, plain(run["precision"]), verified]))
+    return ", ".join(filter(None, [device, cores, memory, computed_in(run), verified]))
 
 
 def _speeds(speeds: Sequence[float]) -> str:

@@ -18,6 +18,7 @@ def receipt(run: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     return [
         ("Device", plain(run["requested_device"]), device, device_verified(run)),
         ("Data", plain(run["requested_dataset"]), data, yes_no(run["dataset_verified"])),
+        ("Backend", plain(run["requested_backend"]), plain(run["backend"]), "not measured"),
         ("Precision", plain(run["requested_precision"]), plain(run["precision"]), "not measured"),
         ("XLA", _switch(run["requested_jit_compile"]), _switch(run["jit_compile"]), "not measured"),
     ]

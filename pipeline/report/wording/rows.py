@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.problems.units import NEXT_TOKEN
 from pipeline.report.facts.reading import is_stand_in
-from pipeline.report.wording.devices import device_note, device_verified
+from pipeline.report.wording.devices import computed_in, device_note, device_verified
 from pipeline.report.wording.formats import (
     NO_FIGURE,
     hosts,
@@ -81,7 +81,7 @@ def scenario_row(scenario: Mapping[str, Any], current: Sequence[str]) -> Row:
         dataset=plain(run["dataset"]),
         dataset_verified=yes_no(run["dataset_verified"]),
         requested_precision=plain(run["requested_precision"]),
-        precision=plain(run["precision"]),
+        precision=computed_in(run),
         global_batch_size=number(run["global_batch_size"]),
         epochs=number(run["epochs"]),
         train_seconds=mean_number(run["train_seconds"], 2),

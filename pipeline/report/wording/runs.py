@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.report.facts.reading import is_fallback, is_stand_in
+from pipeline.report.wording.devices import computed_in
 from pipeline.report.wording.formats import dataset_name, number, percent, plain
 from pipeline.runs.record import SKIPPED
 
@@ -59,7 +60,7 @@ def run_name(run: Mapping[str, Any], current: Sequence[str]) -> str:
     """A run in a few words, as in the legend of the curves."""
     used, asked = plain(run["effective_device"]), plain(run["requested_device"])
     device = used if asked in ("auto", used) else f"{asked} → {used}"
-    where = ", ".join([device, plain(run["precision"]), *remarks(run)])
+    where = ", ".join([device, computed_in(run), *remarks(run)])
     marked = mark([run["fingerprint"]], current)
     which = f"{plain(run['fingerprint'])[:8]}, batch {number(run['global_batch_size'])}, seed {number(run['seed'])}"
     return f"{network_and_recipe(run)} on {where} ({', '.join(filter(None, [which, marked]))})"

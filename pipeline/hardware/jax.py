@@ -1,0 +1,242 @@
+"""JAX's runtime: the road to today's TPUs and GPUs.
+
+A process computes on the platform that it is started for, with the CPU beside it as the host to compare with.
+TensorFlow, which makes the batches, is kept away from the GPU. ``replicas`` splits the CPU into devices of its own, as
+under TensorFlow; several devices train in step by ``keras.distribution.DataParallel``.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import jax
+import jaxlib
+import keras
+import tensorflow as tf
+from jax import numpy as jnp
+
+from pipeline import machine
+from pipeline.config import JAX, TrainSettings, refuse, refuse_replicas
+from pipeline.errors import HardwareMismatchError
+from pipeline.hardware import words
+from pipeline.hardware.mismatch import explain
+from pipeline.hardware.probe import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, SIZE
+
+# What JAX calls the platforms.
+_PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
+# The first generation of NVIDIA's with matrix units for it.
+_FIRST_GPU_CAPABILITY_WITH_BFLOAT16 = 8.0
+
+
+class Jax:
+    """See runtime.Runtime."""
+
+    backend = JAX
+
+    def first_present(self) -> tuple[str, str]:
+        """By the PCI bus and the driver: asking JAX would initialise it."""
+        if chips := machine.tpu_chips():
+            return "tpu", words.auto_tpu(chips=chips)
+        cards = machine.accelerators()
+        return "gpu" if cards else "cpu", words.auto_without_tpu(len(cards), "the driver")
+
+    def place_on(self, device: str, settings: TrainSettings) -> dict:
+        """The devices of a kind, all of this process's."""
+        if device != "cpu":
+            refuse_replicas(settings.replicas, device)
+        tf.config.set_visible_devices([], "GPU")
+        jax.config.update("jax_platforms", _PLATFORMS[device])
+        if device == "cpu" and settings.replicas > 1:
+            _split_cpu(settings.replicas)
+        devices = _devices(device)[: settings.replicas if device == "cpu" else None]
+        if len(devices) > 1:
+            # For the process, as fit asks for it too.
+            distribution = keras.distribution.DataParallel(devices=[f"{one.platform}:{one.id}" for one in devices])
+            keras.distribution.set_distribution(distribution)
+        topology = {"process_count": jax.process_count(), "local_devices": jax.local_device_count()}
+        return {"strategy": tuple(devices), "num_replicas": len(devices), "topology": topology}
+
+    def failed_in_use(self, error: Exception) -> bool:
+        """What XLA's runtime raises."""
+        return isinstance(error, jax.errors.JaxRuntimeError)
+
+    def scope(self, strategy: tuple[jax.Device, ...]) -> AbstractContextManager:
+        """The first of the devices; where there are several, Keras's distribution lays variables out over all."""
+        return jax.default_device(strategy[0]) if len(strategy) == 1 else contextlib.nullcontext()
+
+    def observe(self, strategy: tuple[jax.Device, ...]) -> dict[str, list[str] | str]:
+        """Devices of an array and of what a compiled computation gives, one a replica."""
+        sharding = jax.sharding.NamedSharding(
+            jax.make_mesh((len(strategy),), ("batch",), devices=strategy), jax.sharding.PartitionSpec("batch")
+        )
+        array = jax.device_put(jnp.ones([8 * len(strategy), 512]), sharding)
+        result = jax.jit(lambda rows: rows @ jnp.ones([512, 10]))(array)
+        return {
+            "variable_devices": _names(array.devices()),
+            "computation_devices": _names(result.devices()),
+            "observed": "probe",
+        }
+
+    def observe_training(self, model: Any) -> list[str]:
+        """The devices of the state that the first call of the train function gives: all of a replica's variables.
+
+        The list fills when that call, the first of the coming ``fit``, is done. Nothing is called that training would
+        not call anyway.
+        """
+        devices: list[str] = []
+        model.make_train_function()
+        train_function = model.train_function
+
+        def observed(state: Any, iterator: object) -> tuple:
+            model.train_function = train_function
+            logs, state = train_function(state, iterator)
+            found: set[jax.Device] = set().union(*(one.devices() for one in jax.tree.leaves(state)))
+            devices.extend(_names(found))
+            return logs, state
+
+        model.train_function = observed
+        return devices
+
+    def computations(self, device: str, side: int, precision: str) -> dict[str, Callable[[], object]]:
+        """A matrix product and a convolution; the sum of each keeps the way back short and the work whole."""
+        where, dtype = _devices(device)[0], jnp.dtype(precision)
+
+        def normal(seed: int, *shape: int) -> jax.Array:
+            return jax.device_put(jax.random.normal(jax.random.key(seed), shape).astype(dtype), where)
+
+        matrix = normal(0, side, side)
+        images, kernel = (
+            normal(1, IMAGES, SIZE, SIZE, CHANNELS_IN),
+            normal(2, KERNEL, KERNEL, CHANNELS_IN, CHANNELS_OUT),
+        )
+        layout = ("NHWC", "HWIO", "NHWC")
+
+        # Where the arguments lie it computes.
+        @jax.jit
+        def multiply(left: jax.Array) -> jax.Array:
+            return (left @ left).astype(jnp.float32).sum()
+
+        @jax.jit
+        def convolve(left: jax.Array, right: jax.Array) -> jax.Array:
+            found = jax.lax.conv_general_dilated(left, right, (1, 1), "SAME", dimension_numbers=layout)
+            return found.astype(jnp.float32).sum()
+
+        return {
+            "matmul": lambda: multiply(matrix).block_until_ready(),
+            "convolution": lambda: convolve(images, kernel).block_until_ready(),
+        }
+
+    def timed_step(self, model: Any, batch: Any, steps: int) -> Callable[[], float]:
+        """Keras's compiled train function, from the model's state to the state after it."""
+        batch = jax.tree.map(lambda one: one.numpy(), batch)
+
+        def timed() -> float:
+            # Copies: what is handed over to the train function is given up.
+            state = tuple([jnp.array(one.value) for one in part] for part in _state(model))
+            started = time.perf_counter()
+            _, state = model.train_function(state, iter([batch] * steps))
+            jax.block_until_ready(state)
+            return time.perf_counter() - started
+
+        return timed
+
+    def logical_devices(self) -> list[str]:
+        """All that this process computes on."""
+        return _names(jax.local_devices())
+
+    def physical_devices(self) -> list[dict]:
+        """With the kind, as the device calls itself."""
+        return [
+            {"type": device.platform, "name": device.device_kind, **_gpu(device)}
+            for platform in {jax.default_backend(), "cpu"}
+            for device in jax.local_devices(backend=platform)
+        ]
+
+    def versions(self) -> dict[str, str | None]:
+        """Of JAX, XLA and what the device's own library says; TensorFlow makes the batches."""
+        return {
+            "jax": jax.__version__,
+            "jaxlib": jaxlib.__version__,
+            "platform": jax.devices()[0].client.platform_version,
+            "tensorflow": tf.__version__,
+        }
+
+    def threads(self) -> dict[str, int]:
+        """XLA takes as many as there are cores."""
+        return {}
+
+    def computes_in_bfloat16(self, device: str) -> bool:
+        """Not on a CPU, where XLA converts it to float32 and back."""
+        if device == "gpu":
+            return all(float(one.compute_capability) >= _FIRST_GPU_CAPABILITY_WITH_BFLOAT16 for one in _devices("gpu"))
+        return device == "tpu"
+
+    def compiles(self, device: str) -> bool:
+        """Always."""
+        return True
+
+    def reset_peak_memory(self) -> None:
+        """JAX has no way to: a training has a process of its own."""
+
+    def peak_device_bytes(self, device: str) -> int | None:
+        """Of the first device, where it counts."""
+        found = None if device == "cpu" else _devices(device)[0].memory_stats()
+        return found and found.get("peak_bytes_in_use")
+
+    def profile(self, folder: Path) -> AbstractContextManager:
+        """JAX's profiler."""
+        return jax.profiler.trace(str(folder))
+
+
+RUNTIME = Jax()
+
+
+def _devices(device: str) -> list[jax.Device]:
+    """The devices of a kind.
+
+    Raises:
+        HardwareMismatchError: there is none; holds the Mismatch.
+    """
+    try:
+        if device == "gpu" and not Path("/dev/nvidiactl").exists():
+            raise RuntimeError("no driver")
+        return jax.devices(device)
+    except RuntimeError as error:
+        mismatch = explain(device, error)
+        raise HardwareMismatchError(str(mismatch), mismatch.to_json()) from error
+
+
+def _split_cpu(replicas: int) -> None:
+    """Lay out so many CPU devices, before JAX first computes: it holds for the process.
+
+    Raises:
+        SettingsError: JAX has computed already, on another layout.
+    """
+    try:
+        jax.config.update("jax_num_cpu_devices", replicas)
+    except RuntimeError:
+        if len(jax.devices("cpu")) < replicas:
+            refuse("Train", "replicas", "the number this process began with; run again", replicas)
+
+
+def _names(devices: Any) -> list[str]:
+    return sorted(f"{device.platform}:{device.id}" for device in devices)
+
+
+def _gpu(device: jax.Device) -> dict:
+    if device.platform != "gpu":
+        return {}
+    return {"compute_capability": str(device.compute_capability), "driver": machine.nvidia_driver()}
+
+
+def _state(model: Any) -> tuple[list, ...]:
+    """The variables that Keras's train_step on JAX takes and gives, in its order."""
+    return (
+        model.trainable_variables,
+        model.non_trainable_variables,
+        model.optimizer.variables,
+        model.metrics_variables,
+    )

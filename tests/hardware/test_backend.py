@@ -1,0 +1,67 @@
+"""Which backend trains: by the setting, the machine and what is installed, before anything heavy is imported."""
+
+import subprocess
+import sys
+
+import pytest
+
+from pipeline import machine
+from pipeline.config import TrainSettings
+from pipeline.errors import SettingsError
+from pipeline.hardware import backend
+
+
+@pytest.fixture
+def computer(monkeypatch):
+    """A function that gives the machine TPU chips, an NVIDIA driver and packages."""
+
+    def build(*, chips=(), driver=False, packages=("jax",)):
+        monkeypatch.delenv("TPU_NAME", raising=False)
+        monkeypatch.setattr(machine, "tpu_chips", lambda: list(chips))
+        monkeypatch.setattr(backend, "_has_nvidia_driver", lambda: driver)
+        monkeypatch.setattr(backend, "_is_installed", lambda name: name in packages)
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("settings", "about", "expected"),
+    [
+        ({}, {}, "tensorflow"),
+        ({"backend": "jax"}, {}, "jax"),
+        ({"device": "cpu"}, {"chips": ["TPU v5e"]}, "tensorflow"),
+        ({}, {"chips": ["TPU v5e"]}, "jax"),
+        ({"device": "tpu"}, {"chips": ["TPU v5e"]}, "jax"),
+        ({"device": "tpu", "tpu_address": "local"}, {"chips": ["TPU v5e"]}, "jax"),
+        ({"device": "tpu", "tpu_address": "grpc://10.0.0.2:8470"}, {"chips": ["TPU v5e"]}, "tensorflow"),
+        ({"device": "tpu"}, {}, "tensorflow"),
+        ({"backend": "tensorflow", "device": "tpu"}, {"chips": ["TPU v5e"]}, "tensorflow"),
+        ({"device": "gpu"}, {"driver": True}, "tensorflow"),
+        ({"device": "gpu"}, {"driver": True, "packages": ("jax", "jax-cuda12-plugin")}, "jax"),
+        ({}, {"driver": True, "packages": ("jax", "jax-cuda13-plugin")}, "jax"),
+        ({}, {"driver": False, "packages": ("jax", "jax-cuda13-plugin")}, "tensorflow"),
+    ],
+)
+def test_auto_takes_the_backend_that_suits_the_machine(computer, settings, about, expected):
+    computer(**about)
+    assert backend.choose_backend(TrainSettings(**settings)) == expected
+
+
+@pytest.mark.parametrize(("device", "extra"), [("auto", "jax"), ("gpu", "jax-gpu"), ("tpu", "jax-tpu")])
+def test_a_backend_that_is_not_installed_is_refused_with_the_command_that_installs_it(computer, device, extra):
+    computer(packages=())
+    with pytest.raises(SettingsError, match=rf"make setup EXTRA={extra}\."):
+        backend.require_backend(TrainSettings(backend="jax", device=device))
+    backend.require_backend(TrainSettings())
+
+
+def test_the_choice_imports_neither_of_them():
+    code = (
+        "import sys\n"
+        "from pipeline.config import TrainSettings\n"
+        "from pipeline.hardware.backend import choose_backend\n"
+        "choose_backend(TrainSettings())\n"
+        "print({'tensorflow', 'jax', 'keras'} & set(sys.modules))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,179 @@
+"""Training on JAX: the same curve, receipt, resume and files as on TensorFlow, from a process of its own."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import keras
+import numpy as np
+import psutil
+import pytest
+from safetensors.numpy import load_file
+from training_runs import run
+
+from pipeline.errors import HardwareMismatchError, SettingsError
+from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
+from pipeline.stream import Split
+from pipeline.training import process
+
+pytestmark = pytest.mark.slow
+
+# One run takes ten seconds of imports.
+PLAIN = {"model": "backend_network:build", "recipe": "adam", "epochs": 3}
+
+
+@pytest.fixture(scope="module")
+def runs(small_records, tmp_path_factory):
+    """Backend → folder and record of the same training."""
+    folder = tmp_path_factory.mktemp("backends")
+    return {
+        backend: (folder / backend, run(small_records, folder / backend, backend=backend, **PLAIN))
+        for backend in ("tensorflow", "jax")
+    }
+
+
+def test_the_same_seed_gives_the_same_curve_on_both_backends(runs):
+    curves = {name: [row["loss"] for row in read_metrics(folder / METRICS_NAME)] for name, (folder, _) in runs.items()}
+    assert len(curves["jax"]) == 3
+    # Sums are added up in another order; Adam divides by their square roots.
+    np.testing.assert_allclose(curves["jax"], curves["tensorflow"], rtol=1e-3)
+    weights = {name: load_file(folder / WEIGHTS_NAME) for name, (folder, _) in runs.items()}
+    assert weights["jax"].keys() == weights["tensorflow"].keys()
+    for name, weight in weights["tensorflow"].items():
+        np.testing.assert_allclose(weights["jax"][name], weight, atol=5e-3)
+
+
+def test_the_receipt_says_what_jax_computed_on(runs):
+    _, record = runs["jax"]
+    receipt = record["receipt"]
+    assert (record["backend"], record["requested_backend"], receipt["backend"]) == ("jax", "jax", "jax")
+    assert (record["effective_device"], record["device_verified"], record["jit_compile"]) == ("cpu", True, True)
+    assert receipt["placement"] == {
+        "variable_devices": ["cpu:0"],
+        "computation_devices": ["cpu:0"],
+        "observed": "train_function",
+    }
+    assert receipt["logical_devices"] == ["cpu:0"]
+    assert {"jax", "jaxlib", "tensorflow", "keras"} <= set(receipt["versions"])
+    assert receipt["topology"]["process_count"] == 1
+    assert 1e7 < receipt["probe"]["convolution_flops_per_second"] < 1e16
+    assert record["time_breakdown"]["step_alone_seconds"] > 0
+
+
+def test_the_model_that_jax_trained_predicts_the_same_on_tensorflow(runs, small_records):
+    folder, record = runs["jax"]
+    from pipeline.artefacts.manifest import read_manifest
+
+    test = Split.of_manifest(small_records, read_manifest(small_records), "test")
+    from pipeline.stream import InputStream
+
+    model = keras.saving.load_model(folder / MODEL_NAME, compile=False)
+    right, seen = 0, 0
+    for images, labels in InputStream(test, global_batch_size=50, seed=0).evaluation().as_numpy_iterator():
+        right += int((model.predict_on_batch(images).argmax(axis=1) == labels).sum())
+        seen += len(labels)
+    assert right / seen == pytest.approx(record["val_accuracy"])
+
+
+def interrupted_after(epochs_done, monkeypatch):
+    """Ctrl-C as soon as the process says that so many epochs are done."""
+    hear = process._hear
+
+    def interrupt(lines):
+        def until_then():
+            for line in lines:
+                yield line
+                if f"epoch {epochs_done}/" in line and line.startswith('["log"'):
+                    raise KeyboardInterrupt
+
+        return hear(until_then())
+
+    monkeypatch.setattr(process, "_hear", interrupt)
+
+
+def test_a_resumed_run_ends_with_the_same_weights(small_records, tmp_path, monkeypatch):
+    # With dropout, whose random state has to be restored.
+    settings = {"backend": "jax", "epochs": 2, "model": "mnist_dense"}
+    run(small_records, tmp_path / "whole", **settings)
+    with monkeypatch.context() as patch:
+        interrupted_after(1, patch)
+        with pytest.raises(KeyboardInterrupt):
+            run(small_records, tmp_path / "cut", checkpoints=tmp_path / "checkpoints", **settings)
+    assert not [one for one in psutil.Process().children(recursive=True) if "pipeline.training" in one.cmdline()]
+    resumed = run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints", **settings)
+    assert resumed["epochs_restored"] == 1
+    whole, again = ((tmp_path / name / WEIGHTS_NAME).read_bytes() for name in ("whole", "resumed"))
+    assert whole == again
+
+
+def test_a_checkpoint_of_the_other_backend_is_refused_and_said_so(small_records, tmp_path, monkeypatch, caplog):
+    with monkeypatch.context() as patch:
+        interrupted_after(1, patch)
+        with pytest.raises(KeyboardInterrupt):
+            run(small_records, tmp_path / "cut", checkpoints=tmp_path / "checkpoints", backend="jax", **PLAIN)
+    again = run(small_records, tmp_path / "again", checkpoints=tmp_path / "checkpoints", **PLAIN)
+    assert again["epochs_restored"] == 0
+    assert "training starts over: backend was 'jax', is 'tensorflow'" in caplog.text
+
+
+@pytest.mark.parametrize(("device", "cause"), [("tpu", "TPU"), ("gpu", "GPU")])
+def test_a_device_that_jax_does_not_find_is_refused_with_cause_and_remedy(small_records, tmp_path, device, cause):
+    with pytest.raises(HardwareMismatchError, match=f"device: {device} was requested") as raised:
+        run(small_records, tmp_path / "run", backend="jax", device=device)
+    assert cause in raised.value.mismatch["cause"]
+    assert "[Train] device" in raised.value.mismatch["remedy"]
+    assert not list((tmp_path / "run").iterdir())
+
+
+def test_an_error_of_the_settings_is_raised_as_one(small_records, tmp_path):
+    with pytest.raises(SettingsError, match="jit_compile: expected auto or true"):
+        run(small_records, tmp_path / "run", backend="jax", jit_compile="false")
+
+
+def test_a_defect_keeps_its_traceback(small_records, tmp_path, capfd):
+    (tmp_path / "defect.py").write_text("def build(input_shape, num_labels):\n    import keras, os\n    os._exit(3)\n")
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from pathlib import Path\n"
+        "from pipeline.training import process\n"
+        "process._run('jax', {'records_folder': 'nowhere', 'settings': {}, 'folder': 'x', 'drawn': 'x',"
+        " 'initial': None, 'how': {'checkpoints': 'x'}})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "the training on jax ended with exit code" in done.stderr
+
+
+def test_it_ends_with_the_process_that_started_it(small_records, tmp_path):
+    code = (
+        "import sys; sys.path.insert(0, 'tests')\n"
+        "from pathlib import Path\n"
+        "from training_runs import run\n"
+        f"run(Path({str(small_records)!r}), Path({str(tmp_path / 'run')!r}), backend='jax', epochs=100000)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code])
+    child = None
+    for _ in range(600):
+        found = psutil.Process(parent.pid).children()
+        child = next((one for one in found if "pipeline.training" in one.cmdline()), child)
+        if child and (tmp_path / "run-checkpoints").exists():
+            break
+        time.sleep(0.2)
+    assert child
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    child.wait(30)
+
+
+def test_what_is_logged_and_how_far_it_is_are_heard_here(small_records, tmp_path, caplog):
+    from pipeline import progress
+
+    heard = []
+    with progress.heard_by(lambda *values: heard.append(values)), caplog.at_level(logging.INFO):
+        run(small_records, tmp_path / "run", backend="jax", **{**PLAIN, "epochs": 1})
+    assert ("epoch 1/1", 384, 384, "images") in heard
+    assert any(record.name == "pipeline.training.loop" for record in caplog.records)
