@@ -27,7 +27,9 @@ os.environ["KERAS_BACKEND"] = os.environ.get("KERAS_BACKEND") or "tensorflow"
 os.environ.setdefault("LUIGI_CONFIG_PARSER", "ini")
 os.environ.setdefault("TENSORCRAFT_SCHEDULER_PORT", "8082")
 
-import luigi.configuration  # noqa: E402
+from tasks import config_files  # noqa: E402
+
+own_file = config_files.own_file()
 
 from tasks import experiment  # noqa: E402
 
@@ -40,13 +42,13 @@ with contextlib.suppress(FileNotFoundError):
     sys.path.append(os.getcwd())
 sys.path.append(str(PROJECT_FOLDER))
 
-luigi.configuration.add_config_path(str(PROJECT_FOLDER / "config.ini"))
+config_files.add(PROJECT_FOLDER / "config.ini")
 if os.environ.get("TENSORCRAFT_SCHEDULER") == "central":
-    luigi.configuration.add_config_path(str(PROJECT_FOLDER / "central.ini"))
+    config_files.add(PROJECT_FOLDER / "central.ini")
 if experiment_file := experiment.settings_file():
-    luigi.configuration.add_config_path(str(experiment_file))
-if "LUIGI_CONFIG_PATH" in os.environ:
-    luigi.configuration.add_config_path(os.environ["LUIGI_CONFIG_PATH"])
+    config_files.add(experiment_file)
+if own_file:
+    config_files.add(own_file)
 
 from tasks.experiment import Experiment  # noqa: E402
 from tasks.export import Export  # noqa: E402

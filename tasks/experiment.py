@@ -11,6 +11,7 @@ from pathlib import Path
 import luigi
 
 from pipeline.config import ExperimentSettings, experiment_files, require_experiment
+from tasks import config_files
 
 #: Set by make; empty: config.ini alone.
 VARIABLE = "TENSORCRAFT_EXPERIMENT"
@@ -38,11 +39,12 @@ def settings_file() -> Path | None:
 
 
 def check() -> None:
-    """Refuse an experiment that is not there.
+    """Refuse settings files that cannot be read, and an experiment that is not there.
 
     Raises:
-        SettingsError: the environment names one for which there is no file.
+        SettingsError: names the file, or the environment names an experiment for which there is no file.
     """
+    config_files.check()
     if name := asked_for():
         require_experiment(FOLDER, name)
 

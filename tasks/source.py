@@ -46,13 +46,15 @@ class Source(Stage):
 
     time_limit_seconds = time_limit_setting()
 
+    _known_changes: Mapping[tuple[str, str], tuple[str, ...]] = {}
+
     def make_settings(self) -> SourceSettings:
         """The stage's validated settings."""
         return SourceSettings(**self.param_kwargs)
 
     def upstream(self) -> object:
         """Nothing of ours; of single files the name of their folder or table, which the dataset is called by."""
-        return {"name": self.requested()} if self.is_of_files() else {}
+        return {"name": self.requested()} if self.settings.has_path and self.origin != "synthetic" else {}
 
     def label(self) -> str:
         """The dataset asked for."""
@@ -76,21 +78,31 @@ class Source(Stage):
         return self.output().folder / LISTING_NAME
 
     def is_known(self) -> bool:
-        """Whether there is a whole artefact, be it of a stand-in."""
-        return self.output().exists()
+        """Whether there is a whole artefact, be it of a stand-in, and it is of what is there now."""
+        return self.output().exists() and not self._changes()
 
     def condition(self) -> Condition:
         """As any stage; a dataset that was prepared anew, or files that have changed since, make it stale."""
         condition = super().condition()
-        if condition.state != "fresh":
-            return condition
+        if condition.state == "fresh" and (reasons := self._changes()):
+            return Condition("stale", reasons)
+        return condition
+
+    def _changes(self) -> tuple[str, ...]:
+        """What has changed since the artefact was made; looked for once for each artefact, as all stages ask."""
+        manifest = self.output().manifest()
+        key = (manifest["fingerprint"], manifest["created_at"])
+        if key not in self._known_changes:
+            self._known_changes = {key: self._look_for_changes(manifest)}
+        return self._known_changes[key]
+
+    def _look_for_changes(self, manifest: Mapping) -> tuple[str, ...]:
         if self._listing().exists():
-            reasons = self._changed_files()
-            return Condition("stale", reasons) if reasons else condition
+            return self._changed_files()
         from pipeline.sources.prepared import changed_copy
 
-        changed = changed_copy(self.output().manifest()["source"], self.tfds_data_dir)
-        return Condition("stale", (f"{changed}: has other files than it had",)) if changed else condition
+        changed = changed_copy(manifest["source"], self.tfds_data_dir)
+        return (f"{changed}: has other files than it had",) if changed else ()
 
     def _changed_files(self) -> tuple[str, ...]:
         try:

@@ -124,7 +124,7 @@ class Stage(luigi.Task):
     def condition(self) -> Condition:
         """How the stage's own artefact stands, and why it must be made if it must."""
         if not all(task.is_known() for task in self.below):
-            return Condition("missing", ("what it is made from is not known before the stages above are done",))
+            return Condition("pending", ("what it is made from is not known before the stages above are done",))
         target = self.output()
         condition = target.condition()
         # What this very run has made is final for it.

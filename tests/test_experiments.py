@@ -177,6 +177,26 @@ def test_a_file_that_is_none_of_settings_is_refused_by_its_name(tmp_path):
         settings_in([path])
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\xef\xbb\xbf[Train]\nepochs = 1\n", "no settings file in UTF-8"),
+        (b"[Train\nepochs = 1\n", "no settings file in UTF-8"),
+        (b"[Train]\nmodel = \xff\n", "no settings file in UTF-8"),
+        (b"[Source]\npath = /a%b\n", r"[Source] path: expected %% for a percent sign, got '/a%b'"),
+    ],
+    ids=["mark", "bracket", "latin-1", "percent"],
+)
+def test_a_broken_file_of_ones_own_is_one_line_and_not_a_traceback(tmp_path, content, words):
+    own = tmp_path / "own.ini"
+    own.write_bytes(content)
+    done = run("tasks.commands.status", LUIGI_CONFIG_PATH=str(own))
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert f"{own}: " in done.stderr
+    assert words in done.stderr
+
+
 def test_the_settings_of_each_section_make_its_settings():
     """The types that the sections have in the dataclasses, without Luigi."""
     for path in FILES.values():

@@ -72,9 +72,17 @@ def settings_in(paths: Sequence[Path]) -> Mapping[str, Mapping[str, str]]:
     try:
         for path in paths:
             parser.read_string(path.read_text(encoding="utf-8"), str(path))
-    except (configparser.Error, UnicodeDecodeError) as error:
-        raise SettingsError(f"{paths[-1]}: no settings file: {' '.join(str(error).split())}") from error
+            _refuse_lone_percents(parser, path)
+    except (configparser.Error, UnicodeDecodeError, IsADirectoryError) as error:
+        raise SettingsError(f"{path}: no settings file in UTF-8: {' '.join(str(error).split())}") from error
     return {section: dict(parser[section]) for section in parser.sections()}
+
+
+def _refuse_lone_percents(parser: configparser.ConfigParser, path: Path) -> None:
+    for section in parser.sections():
+        for name, value in parser[section].items():
+            if re.search(r"(?<!%)(?:%%)*%(?![%(])", value):
+                raise SettingsError(f"{path}: [{section}] {name}: expected %% for a percent sign, got {value!r}.")
 
 
 def published_files(folder: Path) -> dict[str, Path]:

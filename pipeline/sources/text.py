@@ -8,7 +8,8 @@ text_blocks.py cuts it into examples.
 """
 
 import hashlib
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from pipeline.records.keys import SPLITS
 from pipeline.records.vocabulary import Vocabulary
 from pipeline.sources import words
 from pipeline.sources.found import dataset_name, files_folder, find
-from pipeline.sources.listing import ListedSplit, Listing, read_file
+from pipeline.sources.listing import ListedSplit, Listing, is_inside, read_file
 
 
 def read_text(settings: SourceSettings) -> tuple[dict, Listing, dict[str, np.ndarray]]:
@@ -36,6 +37,7 @@ def read_text(settings: SourceSettings) -> tuple[dict, Listing, dict[str, np.nda
     listed, texts = {}, {}
     for split, entries in found.examples.items():
         paths = [path for path, _ in entries]
+        _refuse_links_out(folder, paths, settings)
         contents = [_content(folder / path, settings) for path in paths]
         # A mark of the byte order is no part of a text.
         texts[split] = "".join(_decoded(path, one, settings) for path, one in zip(paths, contents, strict=True))
@@ -52,6 +54,8 @@ def read_text(settings: SourceSettings) -> tuple[dict, Listing, dict[str, np.nda
         )
     listing = Listing(listed, [], {})
     info, tokens = described(texts, test_share=settings.test_share)
+    if len(info["label_names"]) < 2:
+        refuse("Source", "path", words.A_TEXT_TO_LEARN, settings.path, words.one_character(info["label_names"][0]))
     return {**info, "dataset": dataset_name(settings), "version": "1", "digest": listing.digest()}, listing, tokens
 
 
@@ -77,6 +81,16 @@ def write_tokens(folder: Path, tokens: Mapping[str, np.ndarray]) -> None:
 def tokens_path(folder: Path, split: str) -> Path:
     """A split's tokens in the source's artefact."""
     return folder / f"{split}.tokens"
+
+
+def _refuse_links_out(folder: Path, paths: Sequence[str], settings: SourceSettings) -> None:
+    # A file that was named may lie anywhere; what is found in a folder is read only if it lies there.
+    if not Path(settings.path).expanduser().is_dir():
+        return
+    root = os.path.realpath(folder)
+    for path in paths:
+        if not is_inside(real := os.path.realpath(folder / path), root):
+            refuse("Source", "path", words.A_TEXT, settings.path, words.leads_out(path, real))
 
 
 def _content(path: Path, settings: SourceSettings) -> bytes:

@@ -99,6 +99,7 @@ A_TABLE = "a table of images: a CSV, TSV or Parquet file"
 A_ROW = "in each row a path, a label and a split of train, validation, test"
 A_FOLDER = "a folder of images, <label>/<image> or train/<label>/<image>"
 A_TEXT = "a text in UTF-8, a file or a folder of them"
+A_TEXT_TO_LEARN = "a text of at least two different characters"
 TEXT_SPLITS = "files of train where there are others of validation or test"
 A_LABEL = "labels of printable characters without /, at least one each"
 LABELS_APART = "labels that differ in more than how their accents are encoded"
@@ -110,8 +111,8 @@ NOT_READABLE = " It cannot be read: change its permissions, or run as a user who
 
 
 def leads_out(link: str, to: str) -> str:
-    """A link to a folder elsewhere."""
-    return f" {quoted(link)} is a link to {to}. Copy what it links to into the folder, or list the files in a table."
+    """A link to elsewhere."""
+    return f" {quoted(link)} is a link to {to}, out of the folder. Copy what it links to into the folder."
 
 
 def unreadable_folder(folder: str, reason: str) -> str:
@@ -122,6 +123,11 @@ def unreadable_folder(folder: str, reason: str) -> str:
 def empty_text(split: str) -> str:
     """There is nothing to learn from."""
     return f" The {split} split is empty."
+
+
+def one_character(character: str) -> str:
+    """There is nothing to tell apart."""
+    return f" It has {character!a} alone."
 
 
 def gone_text(path: Path) -> str:

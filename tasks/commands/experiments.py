@@ -4,12 +4,16 @@ It asks nobody for a dataset that would be downloaded, and reads no more than na
 """
 
 import argparse
+import logging
 from pathlib import Path
 
 from pipeline.config import OF_FILES, description, experiment_files, settings_in
+from pipeline.errors import SettingsError
 from pipeline.sources.prepared import is_prepared
 from tasks import experiment, program
 from tasks.storage import PROJECT_FOLDER
+
+_logger = logging.getLogger(__name__)
 
 
 def main(argv: list[str]) -> int:
@@ -24,7 +28,11 @@ def main(argv: list[str]) -> int:
 
 def data_at_hand(path: Path) -> str:
     """Whether the data of an experiment are on this machine, in a word or two."""
-    source = settings_in([PROJECT_FOLDER / "config.ini", path])["Source"]
+    try:
+        source = settings_in([PROJECT_FOLDER / "config.ini", path])["Source"]
+    except SettingsError as error:
+        _logger.warning("%s", error)
+        return "cannot be read"
     if source["dataset"] in OF_FILES:
         return "data at hand" if source["path"] and Path(source["path"]).expanduser().exists() else "path not there"
     return "data at hand" if is_prepared(source["dataset"], source["tfds_data_dir"]) else "to download"

@@ -59,7 +59,13 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     )
     if found["errors"]:
         _logger.warning("%d of %d %s could not be used: see column error", found["errors"], found["files"], units.files)
-    print(f"{found['files']:,} {units.files}: {output / 'predictions.parquet'}, {output / 'predictions.csv'}")
+    if found["files"] and found["errors"] == found["files"]:
+        raise SettingsError(
+            f"{units.files.upper()}: none of the {found['files']:,} files in {arguments.files} could be used; the "
+            f"reasons are in {output / 'predictions.csv'}"
+        )
+    used = f"{found['files'] - found['errors']:,} of {found['files']:,} {units.files}"
+    print(f"{used}: {output / 'predictions.parquet'}, {output / 'predictions.csv'}")
     return 0
 
 

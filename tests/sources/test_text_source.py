@@ -122,12 +122,25 @@ def test_a_changed_file_is_named(write, tmp_path):
     [
         ({"a_txt": b"\xff\xfe\x00"}, "a.txt is no text in UTF-8"),
         ({"a_txt": ""}, "The train split is empty"),
+        ({"a_txt": "a" * 5000}, "at least two different characters.* It has 'a' alone"),
         ({"test__a_txt": "a"}, "files of train where there are others"),
     ],
 )
 def test_what_is_no_text_is_said(write, tmp_path, files, words):
     with pytest.raises(SettingsError, match=words):
         resolved(write(**files), tmp_path / "source")
+
+
+def test_a_link_out_of_the_folder_is_refused_and_one_inside_is_read(write, tmp_path):
+    settings = write(a_txt=TEXT)
+    (tmp_path / "text" / "b.txt").symlink_to(tmp_path / "text" / "a.txt")
+    assert resolved(settings, tmp_path / "inside").num_examples["train"] == 2 * len(TEXT)
+    (tmp_path / "secret").write_text("of another")
+    (tmp_path / "text" / "c.txt").symlink_to(tmp_path / "secret")
+    with pytest.raises(SettingsError, match="c.txt is a link to .*secret, out of the folder"):
+        resolved(settings, tmp_path / "outside")
+    # What is named is meant.
+    assert resolved(asked(tmp_path / "text" / "c.txt"), tmp_path / "named")
 
 
 def test_a_path_without_a_text_is_said(tmp_path):

@@ -52,8 +52,14 @@ def test_a_text_is_trained_on_and_reported(text):
     source, output = text.config.parent.parent / "Some Text.txt", text.root.parent / "predictions"
     predicted = text.python("-m", "tasks.commands.predict", name, str(source), "--output", str(output))
     assert predicted.returncode == 0, predicted.stderr
-    assert predicted.stdout.startswith("1 texts: ")
+    assert predicted.stdout.startswith("1 of 1 texts: ")
     assert (output / "predictions.csv").read_text().startswith('"path","predicted","nats"')
+
+    damaged = text.root.parent / "damaged.txt"
+    damaged.write_bytes(b"\xff\xfe\x00")
+    unusable = text.python("-m", "tasks.commands.predict", name, str(damaged), "--output", str(output))
+    assert unusable.returncode == 2
+    assert "TEXTS: none of the 1 files" in unusable.stderr
 
     gate = text(*FAST, "--Report-min-val-accuracy", "0.99")
     assert gate.returncode == 9, gate.stderr
