@@ -137,7 +137,7 @@ def test_a_link_out_of_the_folder_is_refused_and_one_inside_is_read(write, tmp_p
     assert resolved(settings, tmp_path / "inside").num_examples["train"] == 2 * len(TEXT)
     (tmp_path / "secret").write_text("of another")
     (tmp_path / "text" / "c.txt").symlink_to(tmp_path / "secret")
-    with pytest.raises(SettingsError, match="c.txt is a link to .*secret, out of the folder"):
+    with pytest.raises(SettingsError, match=r"c\.txt is a link to .*secret, out of the folder"):
         resolved(settings, tmp_path / "outside")
     # What is named is meant.
     assert resolved(asked(tmp_path / "text" / "c.txt"), tmp_path / "named")
