@@ -7,7 +7,7 @@ under TensorFlow; several devices train in step by ``keras.distribution.DataPara
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -52,10 +52,6 @@ class Jax:
         if device == "cpu" and settings.replicas > 1:
             _split_cpu(settings.replicas)
         devices = _devices(device)[: settings.replicas if device == "cpu" else None]
-        if len(devices) > 1:
-            # For the process, as fit asks for it too.
-            distribution = keras.distribution.DataParallel(devices=[f"{one.platform}:{one.id}" for one in devices])
-            keras.distribution.set_distribution(distribution)
         topology = {"process_count": jax.process_count(), "local_devices": jax.local_device_count()}
         return {"strategy": tuple(devices), "num_replicas": len(devices), "topology": topology}
 
@@ -64,8 +60,28 @@ class Jax:
         return isinstance(error, jax.errors.JaxRuntimeError)
 
     def scope(self, strategy: tuple[jax.Device, ...]) -> AbstractContextManager:
-        """The first of the devices; where there are several, Keras's distribution lays variables out over all."""
-        return jax.default_device(strategy[0]) if len(strategy) == 1 else contextlib.nullcontext()
+        """The first of the devices; where there are several, Keras's distribution lays variables out over all.
+
+        The distribution stays when the scope ends, for fit asks for it too, until Keras's session is cleared.
+        """
+        if len(strategy) == 1:
+            return jax.default_device(strategy[0])
+        distribution = keras.distribution.DataParallel(devices=_names(strategy), auto_shard_dataset=False)
+        keras.distribution.set_distribution(distribution)
+        return contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def evaluating(self, strategy: tuple[jax.Device, ...]) -> Iterator[None]:
+        """Without the distribution: it divides each batch evenly, and the last one of a split is what is left."""
+        if len(strategy) == 1:
+            yield
+            return
+        distribution = keras.distribution.distribution()
+        keras.distribution.set_distribution(None)
+        try:
+            yield
+        finally:
+            keras.distribution.set_distribution(distribution)
 
     def observe(self, strategy: tuple[jax.Device, ...]) -> dict[str, list[str] | str]:
         """Devices of an array and of what a compiled computation gives, one a replica."""
@@ -87,17 +103,24 @@ class Jax:
         not call anyway.
         """
         devices: list[str] = []
-        model.make_train_function()
-        train_function = model.train_function
+        make = model.make_train_function
 
-        def observed(state: Any, iterator: object) -> tuple:
-            model.train_function = train_function
-            logs, state = train_function(state, iterator)
-            found: set[jax.Device] = set().union(*(one.devices() for one in jax.tree.leaves(state)))
-            devices.extend(_names(found))
-            return logs, state
+        # Only fit makes it when the metrics have their variables, whose layout over several devices it must know.
+        def make_observed(*how: Any, **more: Any) -> None:
+            make(*how, **more)
+            model.make_train_function = make
+            train_function = model.train_function
 
-        model.train_function = observed
+            def observed(state: Any, iterator: object) -> tuple:
+                model.train_function = train_function
+                logs, state = train_function(state, iterator)
+                found: set[jax.Device] = set().union(*(one.devices() for one in jax.tree.leaves(state)))
+                devices.extend(_names(found))
+                return logs, state
+
+            model.train_function = observed
+
+        model.make_train_function = make_observed
         return devices
 
     def computations(self, device: str, side: int, precision: str) -> dict[str, Callable[[], object]]:

@@ -47,6 +47,10 @@ class Placement:
         """In which the model's variables are made."""
         return self.runtime.scope(self.strategy)
 
+    def evaluating(self) -> AbstractContextManager:
+        """In which the model is evaluated."""
+        return self.runtime.evaluating(self.strategy)
+
     @contextlib.contextmanager
     def explaining(self) -> Iterator[None]:
         """Explain what fails on a TPU only once it is used, such as files that its host cannot read.

@@ -35,6 +35,9 @@ class Runtime(Protocol):
     def scope(self, strategy: Any) -> AbstractContextManager:
         """In which variables are made on the devices of a strategy."""
 
+    def evaluating(self, strategy: Any) -> AbstractContextManager:
+        """In which a trained model sees batches of any size."""
+
     def observe(self, strategy: Any) -> dict[str, list[str] | str]:
         """Devices of a variable's copies, and those that a computation of the probe's own ran on, one a replica."""
 

@@ -64,6 +64,10 @@ class TensorFlow:
         """The strategy's."""
         return strategy.scope()
 
+    def evaluating(self, strategy: tf.distribute.Strategy) -> AbstractContextManager:
+        """A strategy takes batches of any size."""
+        return contextlib.nullcontext()
+
     def observe(self, strategy: tf.distribute.Strategy) -> dict[str, list[str] | str]:
         """Devices of a variable's copies, and those a traced convolution and matrix product ran on, one a replica.
 

@@ -104,7 +104,8 @@ def _called(network: keras.Model) -> Callable[[np.ndarray], np.ndarray]:
 
         traced = tf.function(lambda tokens: network(tokens, training=False))
         return lambda tokens: traced(tf.constant(tokens)).numpy()
-    return lambda tokens: keras.ops.convert_to_numpy(network(tokens, training=False))
+    # Compiled once, where a call of the network itself would compute operation by operation.
+    return network.predict_on_batch
 
 
 def _logarithms(model: keras.Model) -> Callable[[np.ndarray], np.ndarray]:

@@ -76,6 +76,8 @@ def compiled_model(
     """
     recipe = find_recipe(settings.recipe, **settings.overrides())
     loss = make_loss(recipe, outputs)
+    # Not inside: it clears away the distribution of JAX as well.
+    keras.utils.clear_session()
     with placement.scope():
         model = seeded_network(manifest, settings, computation.precision)
         if drawn:

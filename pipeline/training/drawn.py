@@ -12,18 +12,18 @@ from pipeline.networks import build_network, named_variables
 
 
 def seeded_network(manifest: Mapping, settings: TrainSettings, precision: str) -> keras.Model:
-    """A new network of seeded weights for the records of a manifest.
+    """A new network of seeded weights for the records of a manifest, the first of Keras's session.
 
     Raises:
         SettingsError: the network does not take the records' examples.
     """
-    keras.utils.clear_session()
     keras.utils.set_random_seed(settings.seed)
     return build_network(manifest, settings.model, precision)
 
 
 def draw_weights(records_folder: Path, settings: TrainSettings, file: Path) -> None:
     """Write the initial weights of a run, by the names of ``named_variables``; precision changes none."""
+    keras.utils.clear_session()
     network = seeded_network(read_manifest(records_folder), settings, "float32")
     weights = {name: keras.ops.convert_to_numpy(variable) for name, variable in named_variables(network).items()}
     save_file(weights, file)

@@ -5,9 +5,11 @@ without guessing from callbacks, the last steps of an epoch are never run twice 
 and what an epoch sees depends on (seed, epoch) alone.
 """
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
@@ -32,6 +34,7 @@ def run_epochs(
     clock: Clock,
     after_epoch: Callable[[Row], None],
     patience: int = 0,
+    evaluating: Callable[[], AbstractContextManager] = contextlib.nullcontext,
 ) -> dict[str, Any]:
     """Run the epochs that ``rows`` does not have yet, adding a row for each.
 
@@ -44,6 +47,7 @@ def run_epochs(
         clock: told of the part of the stage that each second belongs to.
         after_epoch: called with each new row, when it is among ``rows``.
         patience: how many epochs that are no better than one before end the training; 0: none do.
+        evaluating: the context that the model is evaluated in.
 
     Returns:
         The predictions that the figures of the last epoch are made of, by prefix; what is to be known of the trained
@@ -64,11 +68,12 @@ def run_epochs(
         row = _train(model, stream, epoch, epochs)
         clock.enter("evaluation")
         started = time.perf_counter()
-        if epoch + 1 == epochs:
-            predictions = {prefix: problem.predict(model, held_out) for prefix, held_out in evaluated.items()}
-            figures = {prefix: problem.figures(model, found) for prefix, found in predictions.items()}
-        else:
-            figures = {prefix: problem.quick_figures(model, held_out) for prefix, held_out in evaluated.items()}
+        with evaluating():
+            if epoch + 1 == epochs:
+                predictions = {prefix: problem.predict(model, held_out) for prefix, held_out in evaluated.items()}
+                figures = {prefix: problem.figures(model, found) for prefix, found in predictions.items()}
+            else:
+                figures = {prefix: problem.quick_figures(model, held_out) for prefix, held_out in evaluated.items()}
         row |= {f"{prefix}_{name}": value for prefix, found in figures.items() for name, value in found.items()}
         row["evaluation_seconds"] = round(time.perf_counter() - started, 4)
         rows.append(row)

@@ -155,7 +155,15 @@ def train(
             _write_row(folder, summaries, row)
 
         found = run_epochs(
-            model, stream, evaluated, history.rows, settings.epochs, clock, after_epoch, settings.patience
+            model,
+            stream,
+            evaluated,
+            history.rows,
+            settings.epochs,
+            clock,
+            after_epoch,
+            settings.patience,
+            placement.evaluating,
         )
         clock.enter("evaluation")
         kept = kept_epoch(history.rows, settings.keep)
@@ -166,14 +174,15 @@ def train(
             found = {}
         _logger.info("looking at the predictions for the test split")
         test = evaluated["val"]
-        shown = problem.evaluate(
-            found.get("val") or problem.predict(model, test),
-            model=model,
-            settings=settings,
-            streams={"train": stream, "test": test},
-            manifest=manifest,
-            folder=folder,
-        )
+        with placement.evaluating():
+            shown = problem.evaluate(
+                found.get("val") or problem.predict(model, test),
+                model=model,
+                settings=settings,
+                streams={"train": stream, "test": test},
+                manifest=manifest,
+                folder=folder,
+            )
         summaries.write_run({**about, "precision": computation.precision}, shown, problem.units)
     clock.enter("saving")
     _logger.info("saving the network")

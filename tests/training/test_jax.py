@@ -78,6 +78,19 @@ def test_the_model_that_jax_trained_predicts_the_same_on_tensorflow(runs, small_
     assert right / seen == pytest.approx(record["val_accuracy"])
 
 
+def test_any_number_of_replicas_trains_to_the_same_weights_batch_normalisation_included(runs, small_records, tmp_path):
+    # Under TensorFlow's strategies each replica normalises by its own part of the batch; here by all of it.
+    one = load_file(runs["jax"][0] / WEIGHTS_NAME)
+    for replicas in (2, 8):
+        folder = tmp_path / str(replicas)
+        record = run(small_records, folder, backend="jax", replicas=replicas, **PLAIN)
+        assert (record["num_replicas"], record["device_verified"]) == (replicas, True)
+        assert record["receipt"]["placement"]["computation_devices"] == [f"cpu:{number}" for number in range(replicas)]
+        assert record["val_accuracy"] == pytest.approx(runs["jax"][1]["val_accuracy"], abs=0.02)
+        for name, weight in load_file(folder / WEIGHTS_NAME).items():
+            np.testing.assert_allclose(weight, one[name], rtol=1e-3, atol=1e-5)
+
+
 def interrupted_after(epochs_done, monkeypatch):
     """Ctrl-C as soon as the process says that so many epochs are done."""
     hear = process._hear
