@@ -9,16 +9,22 @@ import luigi
 
 from pipeline.artefacts.fingerprint import fingerprint
 from pipeline.artefacts.manifest import MANIFEST_NAME, check_files, read_manifest, unreadable
-from pipeline.artefacts.staleness import differences
+from pipeline.artefacts.staleness import differences, printable
 from pipeline.errors import DamagedArtefactError, UnreadableArtefactError
 
 
 @dataclass(frozen=True)
 class Condition:
-    """How an artefact stands to what is asked for: fresh, or why not: stale, missing, damaged or unreadable."""
+    """How an artefact stands to what is asked for: fresh, or why not: stale, missing, damaged or unreadable.
+
+    Each reason is one line, whatever it names: a file may be called as nobody would call it.
+    """
 
     state: str
     reasons: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reasons", tuple(map(printable, self.reasons)))
 
     def __str__(self) -> str:
         return ": ".join([self.state, "; ".join(self.reasons)] if self.reasons else [self.state])

@@ -11,6 +11,7 @@ import pytest
 from luigi_process import FAST, PROJECT, WITHOUT_PRIVILEGES
 
 from pipeline.artefacts.staleness import differences
+from tasks.target import Condition
 
 STAGES = ["Source", "Records", "Train", "Report"]
 
@@ -48,6 +49,20 @@ def test_several_fingerprints_are_told_by_their_beginnings():
 def test_a_run_that_came_is_told_by_its_name():
     old, new = ({"upstream": {"runs": runs}} for runs in ({}, {"cnn-1": {"run.json": "a" * 64}}))
     assert differences(old, new) == ["upstream runs.cnn-1: – → there"]
+
+
+def test_control_characters_of_the_data_reach_neither_terminal_nor_log():
+    """A text's vocabulary is its characters, of which some are orders to a terminal."""
+    old, new = ({"upstream": {"label_names": list(names)}} for names in ("\a\n\x1b[", "ab\0\u202e"))
+    assert differences(old, new) == [r"upstream label_names: \x07, \n, \x1b, [ → a, b, \x00, \u202e"]
+    old, new = ({"upstream": {"runs": runs}} for runs in ({}, {"cnn\x1b[2J": {"run.json": "a" * 64}}))
+    assert differences(old, new) == [r"upstream runs.cnn\x1b[2J: – → there"]
+
+
+def test_a_reason_is_one_line_whatever_file_it_names():
+    assert str(Condition("stale", ("two\nlines.png: new", "not\udcffUTF-8.png: new"))) == (
+        r"stale: two\nlines.png: new; not\udcffUTF-8.png: new"
+    )
 
 
 def flip_bit(path: Path) -> None:
