@@ -50,5 +50,10 @@ def check() -> None:
 
 
 def schedule_name() -> str:
-    """What a schedule's reports and incidents of this experiment are kept under; empty: those of config.ini alone."""
+    """What a schedule's reports and incidents of this experiment are kept under; empty: those of config.ini alone.
+
+    Raises:
+        SettingsError: there is no such experiment, or its name is none: it would name files, wherever it leads.
+    """
+    check()
     return asked_for() or Experiment().name

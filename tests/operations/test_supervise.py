@@ -69,6 +69,30 @@ def test_the_figures_stay_when_a_run_fails_and_say_so(unattended):
     assert bad["success_timestamp_seconds"] == good["success_timestamp_seconds"]
 
 
+@pytest.mark.parametrize("name", ["../../zz", "nonesuch"])
+def test_an_experiment_that_is_not_there_has_no_state(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("TENSORCRAFT_EXPERIMENT", name)
+    with supervise.settings(["Nightly", "--Storage-root", str(tmp_path)]):
+        assert supervise.state_path() is None
+    monkeypatch.setenv("TENSORCRAFT_EXPERIMENT", "mnist_cnn")
+    with supervise.settings(["Nightly", "--Storage-root", str(tmp_path)]):
+        assert supervise.state_path() == tmp_path / "schedule-mnist_cnn.json"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["../../zz", "nonesuch"])
+def test_an_experiment_that_is_not_there_is_reported_and_nothing_is_written(unattended, webhook, tmp_path, name):
+    before = everything_below(tmp_path) - {(tmp_path, tmp_path.stat().st_mtime)}
+    done = unattended.nightly("--Storage-root", str(tmp_path / "root" / "deep"), TENSORCRAFT_EXPERIMENT=name)
+    assert done.returncode == 2
+    assert "EXPERIMENT: expected one of cifar10, " in done.stderr
+    assert "Traceback" not in done.stderr
+    (message,) = webhook.taken
+    assert "EXPERIMENT: expected one of" in message["reason"]
+    written = {path for path, _ in everything_below(tmp_path) - before} - {tmp_path, unattended.metrics}
+    assert written == set()
+
+
 @pytest.mark.slow
 def test_a_refused_setting_is_reported_too(unattended, webhook):
     done = unattended.nightly("--Train-recipe", "onecycl")
