@@ -64,7 +64,7 @@ def save_epoch(folder: Path, epochs: int) -> None:
     model.compile(optimizer="sgd", loss="mse")
     model.set_weights([weight * epochs for weight in model.get_weights()])
     history = History([{"epoch": epoch + 1} for epoch in range(epochs)])
-    save_checkpoint(folder, model, history, fingerprint="f" * 64, used={})
+    save_checkpoint(folder, model, history, fingerprint="f" * 64, used={}, belongs_to={})
 
 
 if __name__ == "__main__":

@@ -50,11 +50,18 @@ class History:
 
 
 def save_checkpoint(
-    folder: Path, model: keras.Model, history: History, *, fingerprint: str, used: Mapping[str, Any]
+    folder: Path,
+    model: keras.Model,
+    history: History,
+    *,
+    fingerprint: str,
+    used: Mapping[str, Any],
+    belongs_to: Mapping[str, Any],
 ) -> None:
     """Publish the state after the last epoch of ``history`` below ``folder``, then drop the one before it.
 
     ``used``, plain JSON data, is the hardware and the computation that a process must have to resume from it.
+    ``belongs_to`` is for who cleans up: whose it is, and what else must stay for it to be of use.
     """
     epoch = len(history.rows)
     final = folder / f"epoch-{epoch:06d}"
@@ -64,7 +71,7 @@ def save_checkpoint(
             save_file(history.best, temporary / _BEST_NAME)
         (temporary / _HISTORY_NAME).write_text(_to_json(history), encoding="utf-8")
         identity = {"run": fingerprint, "epoch": epoch, "used": dict(used)}
-        write_manifest(temporary, stage="checkpoint", identity=identity, details={})
+        write_manifest(temporary, stage="checkpoint", identity=identity, details={"belongs_to": dict(belongs_to)})
     for other in folder.glob("epoch-*"):
         if other != final:
             discard(other)

@@ -32,6 +32,11 @@ def data_facts(manifest: Mapping, requested_dataset: str, problem: Problem) -> d
     }
 
 
+def belongs_to(about: Mapping) -> dict:
+    """Whose a checkpoint is, and the records and the run that resuming from it takes: fields of the run's record."""
+    return {name: about.get(name) for name in ("experiment", "records_fingerprint", "initial_run")}
+
+
 def nothing_measured(settings: TrainSettings) -> dict:
     """What a run that did not take place has to say of itself: nothing."""
     return {

@@ -34,7 +34,7 @@ from pipeline.training.computation import Computation, by_rule, compiled_model, 
 from pipeline.training.initial import begin
 from pipeline.training.inputs import open_streams
 from pipeline.training.loop import run_epochs
-from pipeline.training.recorded import data_facts, nothing_measured, outcome_of, segment, used_by
+from pipeline.training.recorded import belongs_to, data_facts, nothing_measured, outcome_of, segment, used_by
 from pipeline.training.saved import save_network
 from pipeline.training.selection import ended, kept_epoch
 from pipeline.training.summaries import Summaries, profile
@@ -151,7 +151,9 @@ def train(
             history.seconds = clock.seconds()
             if settings.keep == "best" and kept_epoch(history.rows, "best") == len(history.rows):
                 history.best = copied_variables(model)
-            save_checkpoint(checkpoints, model, history, fingerprint=fingerprint, used=used)
+            save_checkpoint(
+                checkpoints, model, history, fingerprint=fingerprint, used=used, belongs_to=belongs_to(about)
+            )
             _write_row(folder, summaries, row)
 
         found = run_epochs(

@@ -2,22 +2,31 @@
 
 Beside the data's way; decides, removes nothing, and has nothing of Luigi. A limit that is not 0 keeps: where both are
 set, a run stays for either of them, and only what neither keeps may go. With both 0 everything stays.
+
+``keep_runs`` counts each experiment by itself, and in it each row: the runs of one network that agree in what a sweep
+varies (batch, recipe, precision, device, ...) but the seed. So a sweep of any size counts as one run of each row.
 """
 
 import json
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
 
 from pipeline.artefacts.manifest import read_manifest
+from pipeline.config import SWEPT
 from pipeline.errors import DamagedArtefactError
-from pipeline.runs.record import RECORD_NAME
+from pipeline.runs.record import RECORD_NAME, names
 from tasks.operations.dated_reports import DatedReport, is_past
 
 _FINISHED = "finished"
+# Fields of the record. Of a setting that leaves something open it has what was asked for beside what came of it.
+_ROW = (
+    "model",
+    *(name for name in names("setting") if name != "seed" and name.removeprefix("requested_") in SWEPT.values()),
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -28,8 +37,8 @@ class Run:
 
     folder: Path
     fingerprint: str
-    records: str
     experiment: str
+    row: tuple[str, ...]
     finished_at: datetime
     is_finished: bool
     val_accuracy: float
@@ -50,9 +59,8 @@ def read_runs(folder: Path) -> list[Run]:
             run = Run(
                 folder=path,
                 fingerprint=read_manifest(path)["fingerprint"],
-                records=record["records_fingerprint"],
-                # As the schema has it for records of before there were experiments.
-                experiment=record.get("experiment") or record.get("requested_dataset") or record["dataset"],
+                experiment=experiment_of(record),
+                row=tuple(str(record.get(name)) for name in _ROW),
                 finished_at=finished_at,
                 is_finished=record.get("status", _FINISHED) == _FINISHED,
                 val_accuracy=-math.inf if accuracy is None or math.isnan(accuracy) else accuracy,
@@ -66,6 +74,11 @@ def read_runs(folder: Path) -> list[Run]:
     return runs
 
 
+def experiment_of(record: Mapping) -> str:
+    """To which experiment the run of a record belongs; as the schema has it for those of before there were any."""
+    return str(record.get("experiment") or record.get("requested_dataset") or record["dataset"])
+
+
 def superfluous_runs(
     runs: Sequence[Run], *, needed: Iterable[str], keep_runs: int, keep_days: int, now: datetime
 ) -> dict[Path, str]:
@@ -74,7 +87,7 @@ def superfluous_runs(
     Args:
         runs: all there are.
         needed: fingerprints of those that a report is about.
-        keep_runs: so many of the newest stay; 0: none for being among the newest.
+        keep_runs: so many of the newest of each row stay; 0: none for being among the newest.
         keep_days: those that finished within so many days stay; 0: none for their age.
         now: with a time zone.
 
@@ -92,7 +105,12 @@ def superfluous_runs(
             run.folder for run in runs if is_older(run.finished_at, keep_days, now)
         }
     if keep_runs:
-        beyond[f"there are {keep_runs} newer ones"] = {run.folder for run in newest_first[keep_runs:]}
+        rows = {(run.experiment, run.row): [] for run in newest_first}
+        for run in newest_first:
+            rows[run.experiment, run.row].append(run.folder)
+        beyond[f"there are {keep_runs} newer ones like it"] = {
+            folder for row in rows.values() for folder in row[keep_runs:]
+        }
     going = set.intersection(*beyond.values()) - held if beyond else set()
     return dict.fromkeys(sorted(going), ", ".join(beyond))
 

@@ -1,7 +1,9 @@
 """Retention: removes what a schedule need not keep any longer, by ``[Storage] keep_runs`` and ``keep_days``.
 
-Asked by Nightly alone: who runs the pipeline by hand removes by hand (``make clean-stale``). What the present settings
-reach stays, as do the runs that a report is about, the records that a run which stays was trained on, and its exports.
+Asked by Nightly alone: who runs the pipeline by hand removes by hand (``make clean-stale``). Of what clean-stale would
+remove it takes what is beyond the limits: what the present settings reach stays, and so does all that belongs to other
+experiments, which have schedules of their own. The runs that a report is about stay besides, and what is needed by the
+runs and checkpoints that stay: the records they are trained on, with their source, and exports.
 """
 
 import logging
@@ -9,11 +11,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import read_manifest, remove_artefact
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import StorageError
 from tasks.export import Export
+from tasks.operations.belongings import belongings, trainings
 from tasks.operations.dated_reports import read_dated_reports, referred_runs
 from tasks.operations.limits import is_older, read_runs, superfluous_reports, superfluous_runs
+from tasks.operations.other_experiments import of_other_experiments
 from tasks.operations.unreached import PAST_KINDS, made_from, size_bytes, unreached
 from tasks.records import Records
 from tasks.report import dated_reports_folder, history_folder
@@ -22,6 +27,11 @@ from tasks.storage import Storage, root_folder
 from tasks.train import Train
 
 _logger = logging.getLogger(__name__)
+
+_NOT_NEEDED = {
+    Records.kind: "no run that is kept was trained on it",
+    Export.kind: "the run it was made from is not kept",
+}
 
 
 def apply(stages: Sequence[Stage]) -> bool:
@@ -45,37 +55,27 @@ def apply(stages: Sequence[Stage]) -> bool:
 
 
 def _superfluous(stages: Sequence[Stage], limits: dict[str, int], now: datetime) -> dict[Path, str]:
-    runs = read_runs(root_folder() / Train.kind)
-    reached = {stage.output().expected for stage in stages}
-    going = superfluous_runs(runs, needed=referred_runs(dated_reports_folder()) | reached, **limits, now=now)
-    kept = [run for run in runs if run.folder not in going]
-    trained_on, exported = {run.records for run in kept}, {run.fingerprint for run in kept}
-    reasons = {}
-    for folder in unreached(stages):
-        kind = folder.parent.name
-        if kind == Train.kind:
-            if folder in going:
-                reasons[folder] = going[folder]
-        elif kind == Records.kind:
-            if made_from(folder) not in trained_on:
-                reasons[folder] = "no run that is kept was trained on it"
-        elif kind == Export.kind:
-            if _run_of(folder) not in exported:
-                reasons[folder] = "the run it was made from is not kept"
-        elif kind in PAST_KINDS:
-            reasons[folder] = "of an earlier version, which made such"
-        # A source's manifest, or a checkpoint to resume from: small, and of use until it is old.
-        elif is_older(_newest(folder, now), limits["keep_days"], now):
-            reasons[folder] = f"older than {limits['keep_days']} days"
-    return reasons
-
-
-def _run_of(export: Path) -> str | None:
-    """Fingerprint of the run that was exported; None where there is no valid manifest."""
+    # Asking the other experiments takes seconds.
+    if not unreached(stages):
+        return {}
     try:
-        return read_manifest(export)["identity"]["upstream"]["run"]
-    except (DamagedArtefactError, KeyError, TypeError):
-        return None
+        stale = unreached(stages, of_other_experiments(stages)[0])
+    except StorageError as error:
+        # The settings of another are no reason for this one to fail.
+        _logger.warning("%s", error)
+        return {}
+    reached = {stage.output().expected for stage in stages}
+    needed = referred_runs(dated_reports_folder()) | reached
+    beyond = superfluous_runs(read_runs(root_folder() / Train.kind), needed=needed, **limits, now=now)
+    going = {folder: beyond[folder] for folder in stale if folder in beyond}
+    going |= {folder: "of an earlier version, which made such" for folder in stale if folder.parent.name in PAST_KINDS}
+    # Small, and of use until it is old.
+    for folder in (folder for folder in stale if folder.parent.name in (layout.CHECKPOINTS, layout.SOURCE)):
+        if is_older(_newest(folder, now), limits["keep_days"], now):
+            going[folder] = f"older than {limits['keep_days']} days"
+    staying = belongings([training for training in trainings() if training.folder not in going])
+    going |= {folder: _NOT_NEEDED[kind] for folder in stale if (kind := folder.parent.name) in _NOT_NEEDED}
+    return {folder: reason for folder, reason in going.items() if folder not in staying}
 
 
 def _newest(folder: Path, now: datetime) -> datetime:

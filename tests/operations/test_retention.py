@@ -10,15 +10,24 @@ from luigi_process import FAST
 from scheduled import days_ago, nightly
 
 from pipeline.artefacts.manifest import read_manifest, write_manifest
+from pipeline.config import SWEPT
 from tasks.operations.dated_reports import DatedReport
 from tasks.operations.limits import Run, read_runs, superfluous_reports, superfluous_runs
 
 NOW = datetime(2026, 11, 21, 2, tzinfo=UTC)
 
 
-def run(name: str, days: float, accuracy: float = 0.5, dataset: str = "cifar10", *, is_finished: bool = True) -> Run:
+def run(
+    name: str,
+    days: float,
+    accuracy: float = 0.5,
+    experiment: str = "cifar10",
+    *,
+    is_finished: bool = True,
+    row: tuple[str, ...] = (),
+) -> Run:
     finished_at = NOW - timedelta(days=days)
-    return Run(Path(name), name, f"records-{name}", dataset, finished_at, is_finished, accuracy)
+    return Run(Path(name), name, experiment, row, finished_at, is_finished, accuracy)
 
 
 RUNS = [
@@ -51,6 +60,34 @@ RUNS = [
 def test_what_is_beyond_every_limit_goes_but_the_best_the_newest_and_what_a_report_is_about(limits, needed, going):
     limits = {"keep_runs": 0, "keep_days": 0, **limits}
     assert {path.name for path in superfluous_runs(RUNS, needed=needed, **limits, now=NOW)} == going
+
+
+def test_the_newest_are_counted_for_each_experiment_and_each_row_of_it():
+    sweep = [run(f"{row}-{days}", days, row=(row,)) for days in (4, 5, 6) for row in ("256", "512", "1024")]
+    other = [run(f"mnist-{days}", days, experiment="mnist") for days in (1, 2, 3)]
+    going = superfluous_runs([*sweep, *other], needed=[], keep_runs=2, keep_days=0, now=NOW)
+    assert {path.name for path in going} == {"256-6", "512-6", "1024-6", "mnist-3"}
+
+
+def test_a_row_is_what_a_sweep_varies_but_its_seed(make_run):
+    def row(name: str, **changes) -> tuple[str, ...]:
+        folder = make_run(name, records_fingerprint="r", **changes)
+        write_manifest(folder, stage="Train", identity={"run": name}, details={})
+        return next(found.row for found in read_runs(folder.parent) if found.folder == folder)
+
+    first = row("first")
+    assert row("seed", seed=7, on_mismatch="skip") == first
+    swept = {
+        "requested_backend": "jax",
+        "requested_device": "gpu",
+        "global_batch_size": 256,
+        "requested_precision": "float32",
+        "recipe": "baseline",
+        "learning_rate": 0.5,
+    }
+    assert {name.removeprefix("requested_") for name in swept} == {*SWEPT.values()} - {"seed"}
+    changed = [row(name, **{name: value}) for name, value in {"model": "mnist_cnn", **swept}.items()]
+    assert len({first, *changed}) == 8
 
 
 def test_a_run_that_was_skipped_is_neither_good_nor_best():

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import tensorflow as tf
 from luigi_process import FAST, PROJECT, Luigi
 from scheduled import nightly
 
+from pipeline.artefacts.manifest import read_manifest, write_manifest
 from pipeline.config import OF_FILES, experiment_files, experiment_of, settings_in
 from pipeline.sources.prepared import is_prepared
 
@@ -114,6 +116,61 @@ def test_another_label_makes_nothing_again_and_what_is_another_experiments_stays
     clean = other.python("-m", "tasks.commands.clean_stale", *FAST, "--Train-seed", "5")
     assert mine not in other.artefacts("runs")
     assert len(other.artefacts("runs")) == 1
+
+
+def interrupted(luigi: Luigi, *args: str) -> str:
+    """Starts a run and kills it when its first checkpoint is there; the name of that folder."""
+    process = luigi.start("--Train-epochs", "50", *args)
+    while not (found := [*luigi.root.glob("checkpoints/*/epoch-*/manifest.json")]):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+    return found[0].parent.parent.name
+
+
+@pytest.mark.slow
+def test_what_another_experiments_interrupted_run_needs_stays(luigi, tmp_path):
+    """Neither clean-stale nor the retention of a schedule takes it away, nor what another settings file reaches."""
+    other = luigi.copy(tmp_path)
+    (mine,) = other.artefacts("runs")
+    # As experiments/cifar10.ini has them: no run was trained on them yet.
+    assert other.python("-m", "tasks", "Records").returncode == 0
+    theirs = ["--Experiment-name", "second", "--Records-seed", "1", *FAST[2:]]
+    waiting = interrupted(other, *theirs)
+    records = other.artefacts("records")
+    assert len(records) == 3
+    clean = other.python("-m", "tasks.commands.clean_stale", "--dry-run", *FAST)
+    assert "0 artefacts" in clean.stdout
+    assert "What belongs to other experiments stays: second" in clean.stdout
+    # Of this experiment's two runs the older one goes, a run of another one stays.
+    for label in ("cifar10", "third"):
+        assert other(*FAST, "--Train-seed", str(len(label)), "--Experiment-name", label).returncode == 0
+    plant(other, mine, name="old", finished_at="2026-01-01T00:00:00+00:00")
+    plant(other, mine, name="old-third", finished_at="2026-01-01T00:00:00+00:00", experiment="third")
+    done = nightly(other, "--date", TODAY, "--Train-seed", "7", "--Storage-keep-runs", "1")
+    assert done.returncode == 0, done.stderr
+    runs = other.artefacts("runs")
+    assert "old" not in runs
+    assert "old-third" in runs
+    assert other.artefacts("records") == records
+    assert (other.root / "checkpoints" / waiting).is_dir()
+    # And its own experiment may remove it.
+    clean = other.python("-m", "tasks.commands.clean_stale", *FAST, "--Experiment-name", "second")
+    assert clean.returncode == 0, clean.stderr
+    assert not (other.root / "checkpoints" / waiting).exists()
+    assert len(other.artefacts("records")) == 2
+
+
+def plant(luigi: Luigi, run: str, *, name: str, **changes) -> None:
+    """A copy of a run as a run of its own, with these changes in its record."""
+    folder = luigi.root / "runs" / name
+    shutil.copytree(luigi.root / "runs" / run, folder)
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**record, "fingerprint": name, **changes}))
+    identity = {**read_manifest(folder)["identity"], "planted": name}
+    (folder / "manifest.json").unlink()
+    write_manifest(folder, stage="Train", identity=identity, details={})
 
 
 @pytest.mark.slow
