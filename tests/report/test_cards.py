@@ -1,5 +1,6 @@
 """The model card and the dataset card, as the Hugging Face Hub's own library reads them."""
 
+import json
 import re
 
 import pytest
@@ -66,3 +67,20 @@ def test_a_report_on_runs_that_were_skipped_leaves_no_card_of_an_earlier_one(mak
     render([make_run("skipped", curves=[], **SKIPPED)], tmp_path / "out")
     for name in ("model-card.md", "dataset-card.md"):
         assert (tmp_path / "out" / name).read_text().startswith("No requested run")
+
+
+def test_of_a_text_the_dataset_card_counts_sequences_as_tfds_does_and_characters_beside_them(make_run, tmp_path):
+    facts = {
+        "problem": "next_token", "tokens": "characters", "vocabulary": list("abc"), "sequence_length": 32,
+        "characters": {"train": 1_069 * 32, "test": 100 * 32}, "num_examples": 100, "loss": 1.5, "bits": 2.164,
+        "perplexity": 4.48, "accuracy": 0.55, "position_loss": [1.5] * 32, "passages": [], "written": [],
+    }  # fmt: skip
+    folder = make_run(problem="next_token", dataset="text", requested_dataset="text")
+    (folder / "evaluation.json").write_text(json.dumps(facts))
+    found = card([folder], tmp_path / "out", hub.DatasetCard, "dataset-card.md")
+    info = found.data.to_dict()["dataset_info"]
+    assert info["splits"] == [{"name": "train", "num_examples": 1_069}, {"name": "test", "num_examples": 100}]
+    assert found.data.size_categories == ["1K<n<10K"]
+    assert "| train | 1,069 | 34,208 |" in found.text
+    (folder / "evaluation.json").write_text(json.dumps(facts | {"sequence_length": 0}))
+    card([folder], tmp_path / "out", hub.DatasetCard, "dataset-card.md")

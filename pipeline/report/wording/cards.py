@@ -76,9 +76,10 @@ def dataset_front_matter(run: Mapping[str, Any]) -> str:
 
 
 def _counts(facts: Mapping[str, Any]) -> dict[str, int]:
-    """Split → examples, of a text → characters that are predicted."""
+    """Split → examples; those of a text are sequences, each of which predicts as many characters."""
     if is_text(facts):
-        return dict(facts["characters"])
+        length = facts["sequence_length"]
+        return {split: count // length for split, count in facts["characters"].items()} if length else {}
     return {split: sum(labels.values()) for split, labels in facts.get("label_counts", {}).items()}
 
 
@@ -109,6 +110,7 @@ def card_facts(run: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, A
         "epochs": plural(run["epochs"], "epoch"),
         "labels": [plain(name) for name in facts.get("label_names", ())],
         "counts": [(plain(split), number(count)) for split, count in _counts(facts).items()],
+        "characters": {plain(split): number(count) for split, count in facts.get("characters", {}).items()},
         "text_rows": text_rows(facts) if is_text(facts) else [],
         "is_text": run["problem"] == NEXT_TOKEN,
         "digests": [(plain(split), plain(digest)) for split, digest in (run["content_digests"] or {}).items()],
