@@ -3,6 +3,7 @@
     problem.py               what is asked of each
     find.py                  the problem of records, by their features
     units.py                 what is counted, in the words of a report
+    judged.py                by which figure runs are better or worse
     image_classification.py  an image → its label
         image_evaluation.py      what a network gets right and wrong;  augmented.py: what augmentation made of examples
     next_token.py            a text → each next character

@@ -27,7 +27,7 @@ from pipeline.report.wording import (
     text,
     times,
 )
-from pipeline.report.wording.definitions import DEFINITIONS
+from pipeline.report.wording.definitions import definitions
 from pipeline.report.wording.formats import number, percent, plain, plural
 from pipeline.report.wording.lineage import lineage_rows
 from pipeline.report.wording.verdict import verdict
@@ -57,11 +57,10 @@ def page_facts(report: Mapping[str, Any]) -> dict[str, Any]:
         "changes": changes.change_sentences(report),
         "warnings": report_warnings(report),
         "alarm": any(is_stand_in(run) for run in requested) or bool((report["gate"] or {}).get("failures")),
-        "definitions": DEFINITIONS,
+        "definitions": definitions(run["problem"] for run in report["runs"]),
         "overview_headings": experiments.OVERVIEW_HEADINGS,
         "overview": experiments.overview_rows(report),
         "scoreboards": experiments.sections(report, drawn),
-        "batch_headings": batches.BATCH_HEADINGS,
         "batch_tables": [_batch_part(table) for table in shown_tables(report)],
         **_curves_part(report, drawn),
         "runs": parts,
@@ -201,9 +200,10 @@ def _batch_part(table: Mapping[str, Any]) -> dict[str, Any]:
     name, lines = batches.table_name(table), batches.batch_rows(table)
     alternative = alternatives.of_batches(name, lines[:MAX_LINES])
     if not has_times(table):
-        return {"name": name, "note": batches.NO_TIMES, "lines": [], "drawn": [], "drawing": ""}
+        return {"name": name, "headings": (), "note": batches.NO_TIMES, "lines": [], "drawn": [], "drawing": ""}
     return {
         "name": name,
+        "headings": batches.batch_headings(table),
         "note": "",
         "lines": [*lines, *batches.published_batch_rows(table)],
         "measured": len(lines),

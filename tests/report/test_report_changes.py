@@ -59,6 +59,16 @@ def test_the_noise_of_accuracy_is_at_least_the_sampling_error_of_the_test_split(
     assert change_of(of_earlier_records, len(entries))["val_accuracy"] == figure, "it is that of the same data"
 
 
+def test_a_texts_characters_hang_together_so_that_five_count_as_one_in_the_noise_of_its_accuracy():
+    text = {"problem": "next_token", "test_examples": 111_500, "val_loss": 1.5}
+    entries = [entry(n, value, **text) for n, value in enumerate([0.55] * 4 + [0.5459], start=1)]
+    figure = change_of(entries, 5)["val_accuracy"]
+    # The binomial's 0.149 points times √5, of one run against one. Of 0.41 points it would have said 1.9 σ and more.
+    assert figure["deviation"] == pytest.approx(0.00149 * 5**0.5 * 2**0.5, rel=0.01)
+    assert judge_change(figure) == "noise"
+    assert judge_change(change_of([*entries[:-1], entry(5, 0.5, **text)], 5)["val_accuracy"]) == "worse"
+
+
 def series_of_runs(draws, *, chance, deviation, examples=10_000):
     """Accuracies run after run: at some the code's change draws anew, at the others it changes nothing."""
     found, now = [], None

@@ -6,8 +6,10 @@ import re
 import pytest
 from report_runs import EPOCH, RUN, render, report_of, write_evaluation, write_origin
 
+from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN
 from pipeline.report import format_experiments, format_table
-from pipeline.report.wording.rows import counted
+from pipeline.report.facts.published import FIGURES
+from pipeline.report.wording.rows import counted, published_row
 
 DIGESTS = {"train": "1" * 64, "test": "2" * 64}
 MNIST = {
@@ -100,21 +102,27 @@ def test_the_terminal_shows_the_overview_and_the_scoreboard_that_was_asked_for(r
 
 
 @pytest.mark.parametrize(
-    ("mean", "deviation", "examples", "words"),
+    ("problem", "mean", "deviation", "examples", "words"),
     [
-        (0.9926, None, 10_000, "74 of 10,000 wrong"),
-        (0.9926, 0.0005, 10_000, "74 ± 5 of 10,000 wrong"),
-        (0.864, None, 734, "standard error 1.3 points (734 images)"),
-        (0.75, None, 10_000, ""),
-        (None, None, 10_000, ""),
-        (0.99, None, None, ""),
-        (0.99, None, 0, ""),
+        (IMAGE_CLASSIFICATION, 0.9926, None, 10_000, "74 of 10,000 wrong"),
+        (IMAGE_CLASSIFICATION, 0.9926, 0.0005, 10_000, "74 ± 5 of 10,000 wrong"),
+        (IMAGE_CLASSIFICATION, 0.864, None, 734, "standard error 1.3 points (734 images)"),
+        (IMAGE_CLASSIFICATION, 0.75, None, 10_000, ""),
+        (IMAGE_CLASSIFICATION, None, None, 10_000, ""),
+        (IMAGE_CLASSIFICATION, 0.99, None, None, ""),
+        (IMAGE_CLASSIFICATION, 0.99, None, 0, ""),
+        (NEXT_TOKEN, 0.9926, None, 10_000, "74 of 10,000 wrong"),
+        (NEXT_TOKEN, 0.55, None, 1_552, "1,552 characters"),
+        (NEXT_TOKEN, 0.55, None, 111_500, "111,500 characters"),
+        (NEXT_TOKEN, 0.55, None, None, ""),
+        ("another version's", 0.55, None, 1_552, "1,552 examples"),
     ],
 )
 def test_mistakes_are_counted_where_they_are_few_and_the_error_is_said_where_the_images_are_few(
-    mean, deviation, examples, words
+    problem, mean, deviation, examples, words
 ):
-    assert counted({"mean": mean, "deviation": deviation}, examples) == words
+    row = {"problem": problem, "val_accuracy": {"mean": mean, "deviation": deviation}, "test_examples": examples}
+    assert counted(row) == words
 
 
 def test_the_mistakes_come_first_and_in_red_and_right_ones_after_them(make_run, tmp_path):
@@ -152,3 +160,23 @@ def test_the_readmes_table_has_ours_what_was_published_and_the_machine(runs, mak
     assert "Measured on AMD EPYC 9B14, bfloat16, device verified." in lines
     assert "a\\|b&lt;script&gt;" in table
     assert format_experiments(report_of([], current=[])) == ""
+
+
+@pytest.mark.parametrize(
+    ("figures", "words"),
+    [
+        ({"val_loss": 1.4697}, "loss 1.4697"),
+        ({"val_loss": 1.88}, "loss 1.88"),
+        ({"val_accuracy": 0.983}, "98.3 %"),
+        ({"val_accuracy": 0.7242}, "72.42 %"),
+        ({"train_seconds": 11164.0}, "11,164"),
+        ({"train_seconds": 167.84}, "167.84"),
+        ({"epoch_seconds": 2.5}, "an epoch 2.5 s"),
+        ({"microseconds_per_example": 37.5}, "an image 37.5 µs"),
+    ],
+)
+def test_a_published_figure_keeps_its_digits(figures, words):
+    row = dict.fromkeys((*FIGURES, "epochs", "global_batch_size", "wrong", "test_examples")) | figures
+    row |= {"scenario": "a", "requested_device": "cpu", "effective_device": "cpu", "device_note": "", "details": ()}
+    found = published_row({**row, "datasets": ["cifar10"]})
+    assert words in (found.val_accuracy, found.train_seconds, *found.details)

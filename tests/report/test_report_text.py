@@ -7,8 +7,8 @@ import pytest
 from html_outline import Outline
 from report_runs import foreign, render
 
-from pipeline.report import build_report, format_table
-from pipeline.report.wording.experiments import sections
+from pipeline.report import build_report, format_experiments, format_table
+from pipeline.report.wording.experiments import overview_rows, sections
 
 FACTS = {
     "problem": "next_token",
@@ -76,6 +76,91 @@ def test_no_standard_error_is_given_of_characters_that_depend_on_one_another(tex
     assert "Standard error" not in render([text_run(test_examples=11_900)], tmp_path / "out")["report.html"]
     image_run = make_run("images", test_examples=10_000)
     assert "Standard error" in render([image_run], tmp_path / "images-out")["report.html"]
+
+
+def test_of_a_text_characters_are_counted_and_no_images(text_run, tmp_path):
+    files = render([text_run(test_examples=1_552)], tmp_path / "out")
+    report = build_report([text_run("b", test_examples=1_552)], current=[])
+    narrow, wide = (format_table(report, width=width) for width in (60, 200))
+    for text in (files["report.html"], files["report.md"], narrow, wide, format_experiments(report)):
+        assert "1,552 characters" in text
+        assert "standard error" not in text.partition("What the figures mean")[0]
+        assert "1,552 images" not in text
+
+
+def test_a_report_of_texts_alone_defines_no_word_of_images(text_run, tmp_path):
+    files = render([text_run()], tmp_path / "out")
+    for text in (files["report.html"], files["report.md"]):
+        defined = text.partition("What the figures mean")[2]
+        assert "Characters/s" in defined
+        assert "sequences per optimizer step" in defined
+        assert "Temperature" in defined
+        assert "Test accuracy" in defined
+        assert "image" not in defined.lower()
+        assert "Calibration" not in defined
+
+
+def test_a_report_of_images_alone_defines_no_word_of_texts(make_run, tmp_path):
+    defined = render([make_run()], tmp_path / "out")["report.md"].partition("What the figures mean")[2]
+    assert "**Images/s**: training images per second" in defined
+    assert "Calibration" in defined
+    for word in ("character", "Temperature", "nats", "sequence"):
+        assert word not in defined
+
+
+def test_a_report_of_both_and_one_of_nothing_yet_define_the_words_of_both(text_run, make_run, tmp_path):
+    both = render([text_run(), make_run("images", fingerprint="b" * 64)], tmp_path / "out")["report.md"]
+    nothing = render([], tmp_path / "none", current=[])["report.md"]
+    for text in (both, nothing):
+        defined = text.partition("What the figures mean")[2]
+        for words in ("**Images/s or characters/s**", "images or sequences per optimizer step", "Calibration",
+                      "Temperature", "share of the test images", "Share of the test split's characters"):  # fmt: skip
+            assert words in defined
+
+
+def test_of_texts_the_best_has_the_least_loss_and_the_overview_shows_it(text_run, make_run, tmp_path):
+    surer = {"fingerprint": "b" * 64, "val_loss": 1.4, "val_accuracy": 0.5, "recipe": "surer"}
+    folders = [text_run(experiment="shakespeare"), text_run("b", experiment="shakespeare", **surer)]
+    # The newest, without a figure, is not the best.
+    lost = {"fingerprint": "d" * 64, "val_loss": None, "val_accuracy": None, "finished_at": "2026-03-02T10:00:00+00:00"}
+    report = build_report([*folders, text_run("d", experiment="shakespeare", **lost)], current=[])
+    assert [one["best"] for one in report["experiments"]] == ["b" * 64]
+    images = make_run("images", fingerprint="c" * 64, val_accuracy=0.738)
+    files = render([*folders, images], tmp_path / "out")
+    overview = files["report.md"].partition("## Experiments")[2].partition("## Scoreboard")[0]
+    (line,) = [line for line in overview.splitlines() if "shakespeare" in line]
+    assert "| 1.400 nats | char_lstm / surer, 1 run |" in line
+    assert "| 1.400 nats, 2026-03-01 10:00 UTC |" in line or "| 1.500 nats, 2026-03-01 10:00 UTC |" in line
+    assert "50.00 %" not in line
+    assert "| cifar10 | 73.80 % |" in overview
+    assert "1.400 nats" in format_table(build_report([*folders, images], current=[]))
+
+
+def test_the_overview_says_of_what_a_change_is_where_it_shows_another_figure(text_run, make_run):
+    digests = {"train": "1" * 64, "test": "2" * 64}
+    folders = [
+        text_run(f"t{n}", fingerprint=f"{n}" * 64, content_digests=digests, finished_at=f"2026-03-0{n}T10:00:00+00:00",
+                 val_accuracy=0.5 + n / 100, experiment="shakespeare")
+        for n in (1, 2)
+    ]  # fmt: skip
+    report = build_report([*folders, make_run("images", fingerprint="c" * 64)], current=[])
+    (line,) = [cells for cells in overview_rows(report) if cells[0] == "shakespeare"]
+    assert "accuracy +1.00 points, too few runs to estimate the noise" in line
+
+
+def test_times_by_batch_of_a_text_are_those_of_its_sequences(text_run, tmp_path):
+    digests = {"train": "1" * 64, "test": "2" * 64}
+    folders = [
+        text_run(f"t{size}", fingerprint=f"{size:064x}", global_batch_size=size, content_digests=digests,
+                 steps_per_epoch=10)
+        for size in (16, 32)
+    ]  # fmt: skip
+    files = render(folders, tmp_path / "out", current=[f"{size:064x}" for size in (16, 32)])
+    texts = [files["report.html"], files["report.md"]]
+    texts += [format_table(build_report(folders, current=[]), width=width) for width in (60, 200)]
+    for text in texts:
+        assert "sequence, µs" in text
+        assert "image, µs" not in text
 
 
 def test_what_surprises_has_a_shade_and_a_line_end_that_does_is_seen(text_run, tmp_path):

@@ -7,8 +7,9 @@ of freedom and given in the standard deviations (σ) that are as rare in a norma
 
 Code that changes nothing in the computation repeats its result exactly. That is no further draw, and adds nothing to
 the deviation; nor does it mean that there is no noise, so the noise of accuracy is at least the sampling error of the
-test split. It is evidence that the next result will be the same as well, and counts in the degrees of freedom: of a
-series of equal runs, of which the code of some changes the computation, at most 1 in 20 is called a change (simulated).
+test split, of as many independent predictions as it holds (problems/judged.py). It is evidence that the next result
+will be the same as well, and counts in the degrees of freedom: of a series of equal runs, of which the code of some
+changes the computation, at most 1 in 20 is called a change (simulated).
 
 Throughput is a property of the machine and of what else runs on it: it is judged only where a reference measured with
 each run (the receipt's probe) agrees to within the noise of throughput. Noise then cannot hide another speed of the
@@ -22,6 +23,7 @@ from typing import Any
 
 from scipy.special import ndtri, stdtr
 
+from pipeline.problems.judged import judged
 from pipeline.report.facts.history import Entry, age_order, comparable_groups, shared_facts
 from pipeline.report.facts.scenarios import grouped
 
@@ -118,13 +120,13 @@ def _accuracy(mine: Sequence[Entry], last: Sequence[Entry], recent: Sequence[Ent
     if _pooled(alike)[0] is None:
         alike = [_known(_ACCURACY, recent)]
     # Comparable runs have one test split, the size of which earlier records leave out.
-    examples = max(_known("test_examples", [*mine, *last]), default=0)
+    examples = max(_known("test_examples", [*mine, *last]), default=0) / judged(mine[0]["problem"]).predictions_per_draw
     before, least = _column(_ACCURACY, last), _sampling_error(_mean(_known(_ACCURACY, last)), examples)
     return compare_figures(_column(_ACCURACY, mine), before, alike, least=least) | {"obstacle": None}
 
 
-def _sampling_error(mean: float | None, examples: int) -> float:
-    """Standard error of an accuracy for having so many test examples and no more; 0 where they are unknown."""
+def _sampling_error(mean: float | None, examples: float) -> float:
+    """Standard error of an accuracy for having so many independent examples and no more; 0 where they are unknown."""
     if mean is None or not examples:
         return 0.0
     # By Laplace's rule: where every example was right the next may still be wrong.

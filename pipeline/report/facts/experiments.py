@@ -1,9 +1,11 @@
 """Experiments: what a report knows of each, side by side: its best row, its newest run, and what that changed."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from pipeline.problems.judged import merit
 from pipeline.report.facts.changes import changes
 from pipeline.report.facts.history import Entry
 from pipeline.report.facts.reading import is_stand_in
@@ -26,7 +28,7 @@ def experiments(
 
     Returns:
         For each its name, `experiment`; `is_current`; `num_runs`, the finished; `best`, the first fingerprint of the
-        row with the greatest mean accuracy on the data asked for; `newest`, the fingerprint of the last run that
+        best row on the data asked for (best_row); `newest`, the fingerprint of the last run that
         finished; and the `change` of that run, as changes.changes gives it. The last three may be None.
     """
     names = dict.fromkeys(run["experiment"] for run in runs)
@@ -57,17 +59,20 @@ def _experiment(
 
 
 def best_row(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Of rows that were measured on the data asked for, the one with the greatest mean accuracy; of equals the newest.
+    """Of rows that were measured on the data asked for, the best by the mean of what its problem is judged by.
 
-    None where no row has an accuracy.
+    Of equals the newest; where an experiment has had several problems, of the newest row's. None where no row has such
+    a figure.
     """
-    known = [
-        row
-        for row in rows
-        if row["status"] == FINISHED and not is_stand_in(row) and row["val_accuracy"]["mean"] is not None
-    ]
-    return max(known, key=_by_accuracy, default=None)
+    known = [row for row in rows if row["status"] == FINISHED and not is_stand_in(row) and _mean_merit(row) > -math.inf]
+    newest = max(known, key=_moment, default=None)
+    comparable = [row for row in known if row["problem"] == newest["problem"]]
+    return max(comparable, key=lambda row: (_mean_merit(row), _moment(row)), default=None)
 
 
-def _by_accuracy(row: Mapping[str, Any]) -> tuple[float, datetime]:
-    return row["val_accuracy"]["mean"], datetime.fromisoformat(row["finished_at"])
+def _mean_merit(row: Mapping[str, Any]) -> float:
+    return merit(row["problem"], {name: row[name]["mean"] for name in ("val_accuracy", "val_loss")})
+
+
+def _moment(row: Mapping[str, Any]) -> datetime:
+    return datetime.fromisoformat(row["finished_at"])

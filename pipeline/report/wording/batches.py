@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from pipeline.problems.units import units_of
 from pipeline.report.wording.devices import computed_in, device_note
 from pipeline.report.wording.formats import (
     NO_FIGURE,
+    as_published,
     hosts,
     mean_number,
     moment,
@@ -16,15 +18,19 @@ from pipeline.report.wording.formats import (
 )
 from pipeline.report.wording.runs import network_and_recipe, remarks
 
-BATCH_HEADINGS = ("batch", "epoch, s", "step, ms", "image, µs", "runs")
 NO_TIMES = (
     "No epoch or step times: each run compiled the model in every epoch it trained, and those are left out. Train for "
     "two epochs or more."
 )
 
 
+def batch_headings(table: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the columns of a table by batch hold; the fourth one part of a batch."""
+    return ("batch", "epoch, s", "step, ms", f"{units_of(table['problem']).examples.removesuffix('s')}, µs", "runs")
+
+
 def batch_rows(table: Mapping[str, Any]) -> list[tuple[str, tuple[tuple[str, ...], ...]]]:
-    """Each line of a table by batch, ours alone: its name, and its points in the order of BATCH_HEADINGS."""
+    """Each line of a table by batch, ours alone: its name, and its points in the order of batch_headings."""
     names = Counter(line_name(line) for line in table["lines"])
     return [
         (
@@ -68,9 +74,9 @@ def published_batch_rows(table: Mapping[str, Any]) -> list[tuple[str, tuple[tupl
             tuple(
                 (
                     number(point["global_batch_size"]),
-                    number(point["epoch_seconds"]),
+                    as_published(point["epoch_seconds"]),
                     NO_FIGURE,
-                    number(point["microseconds_per_example"]),
+                    as_published(point["microseconds_per_example"]),
                     NO_FIGURE,
                 )
                 for point in line["points"]

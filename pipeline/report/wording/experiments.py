@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipeline.problems.judged import judged
 from pipeline.problems.units import units_of_all
 from pipeline.report.facts.series import have_curves, series_of
 from pipeline.report.wording import rows
@@ -11,9 +12,7 @@ from pipeline.report.wording.devices import computed_in, device_phrase
 from pipeline.report.wording.formats import (
     NO_FIGURE,
     mean_number,
-    mean_percent,
     moment,
-    percent,
     plain,
     plural,
     points,
@@ -23,7 +22,7 @@ from pipeline.report.wording.runs import network_and_recipe
 
 OVERVIEW_HEADINGS = (
     "experiment",
-    "best test accuracy",
+    "best on the test split",
     "by",
     "newest",
     "change",
@@ -47,7 +46,7 @@ def _overview_row(report: Mapping[str, Any], experiment: Mapping[str, Any]) -> t
     newest = next((run for run in report["runs"] if run["fingerprint"] == experiment["newest"]), None)
     of_the_best = (
         (
-            mean_percent(best["val_accuracy"], 2),
+            rows.judged_figure(best) or NO_FIGURE,
             f"{network_and_recipe(best)}, {plural(len(best['seeds']), 'run')}",
         )
         if best
@@ -56,7 +55,7 @@ def _overview_row(report: Mapping[str, Any], experiment: Mapping[str, Any]) -> t
     return (
         plain(experiment["experiment"]),
         *of_the_best,
-        f"{percent(newest['val_accuracy'], 2)}, {moment(newest['finished_at'])}" if newest else NO_FIGURE,
+        f"{rows.judged_figure(newest) or NO_FIGURE}, {moment(newest['finished_at'])}" if newest else NO_FIGURE,
         _change(experiment["change"]),
         mean_number(best["train_seconds"], 2) if best else NO_FIGURE,
         f"{device_phrase(best)}, {computed_in(best)}" if best else NO_FIGURE,
@@ -67,7 +66,9 @@ def _change(change: Mapping[str, Any] | None) -> str:
     if change is None or not change["earlier"]:
         return "no earlier run"
     figure = change["val_accuracy"]
-    return f"{points(figure['change'])}, {change_verdict(figure)}"
+    # Beside a loss it would be taken for a change of that.
+    what = "" if judged(change["problem"]).figure == "val_accuracy" else "accuracy "
+    return f"{what}{points(figure['change'])}, {change_verdict(figure)}"
 
 
 def sections(report: Mapping[str, Any], drawn: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:

@@ -46,13 +46,13 @@ def format_experiments(report: Mapping[str, Any]) -> str:
 def _ours(row: Mapping[str, Any]) -> tuple[str, ...]:
     augmented = f" / {plain(row['augment'])}" if row["augment"] else ""
     how_often = plural(len(row["seeds"]), "run")
-    note = counted(row["val_accuracy"], row["test_examples"])
+    first, *further = filter(None, [loss_in_nats(row), mean_percent(row["val_accuracy"], 2)])
     return (
         f"{network_and_recipe(row)}{augmented}",
         f"{number(row['global_batch_size'])}, {number(row['epochs'])}",
         mean_number(row["train_seconds"], 1),
         f"{mean_number(row['examples_per_second'])} {units_of(row['problem']).many}",
-        f"{mean_percent(row['val_accuracy'], 2)} ({', '.join(filter(None, [loss_in_nats(row), how_often, note]))})",
+        f"{first} ({', '.join(filter(None, [*further, how_often, counted(row)]))})",
     )
 
 

@@ -4,7 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN, units_of
+from pipeline.problems.judged import judged
+from pipeline.problems.units import NEXT_TOKEN, units_of
 from pipeline.report.wording.formats import NO_FIGURE, capitalised, megabytes, moment, number, percent, plain, plural
 from pipeline.report.wording.runs import network_and_recipe
 from pipeline.report.wording.text import bits, perplexity
@@ -65,7 +66,7 @@ def circumstances(run: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _standard_error(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     accuracy, examples = run["val_accuracy"], run["test_examples"]
     # Characters of one sequence are not independent of one another: what this formula says would be too little.
-    if run["problem"] != IMAGE_CLASSIFICATION or accuracy is None or not examples or not 0 <= accuracy <= 1:
+    if judged(run["problem"]).predictions_per_draw > 1 or accuracy is None or not examples or not 0 <= accuracy <= 1:
         return []
     error = 100 * math.sqrt(accuracy * (1 - accuracy) / examples)
     return [("Standard error of the test accuracy", f"{number(error, 2)} points, of {number(examples)} images")]

@@ -24,6 +24,12 @@ def number(value: float | None, decimals: int = 0) -> str:
     return f"{value:,.{decimals}f}" if abs(value) < 1e12 else f"{value:.3g}"
 
 
+def as_published(value: float | None) -> str:
+    """A figure with the digits it has, those of a share in percent too: rounding is not ours to do."""
+    # With more digits than anyone publishes the last would be those of the binary fraction.
+    return number(value) if value is None or not math.isfinite(value) else f"{value:,.12g}"
+
+
 def percent(fraction: float | None, decimals: int = 1) -> str:
     """A fraction from 0 to 1 in percent."""
     text = number(None if fraction is None else fraction * 100, decimals)

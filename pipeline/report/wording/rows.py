@@ -5,17 +5,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.problems.units import NEXT_TOKEN
+from pipeline.problems.judged import judged
+from pipeline.problems.units import units_of
 from pipeline.report.facts.reading import is_stand_in
 from pipeline.report.wording.devices import computed_in, device_note, device_verified
 from pipeline.report.wording.formats import (
     NO_FIGURE,
+    as_published,
     hosts,
     mean_number,
     mean_percent,
     moment,
     number,
-    percent,
     plain,
     plural,
     yes_no,
@@ -56,7 +57,7 @@ class Row:
     val_accuracy: str
     # What is known beside the test accuracy: a text's test loss, the accuracy on the validation split.
     beside: str = ""
-    # What the accuracy comes to on so many images.
+    # What the accuracy comes to on so many images or characters.
     counted: str = ""
     speedup: str
 
@@ -88,7 +89,7 @@ def scenario_row(scenario: Mapping[str, Any], current: Sequence[str]) -> Row:
         examples_per_second=mean_number(run["examples_per_second"]),
         val_accuracy=mean_percent(run["val_accuracy"], 2),
         beside=", ".join(filter(None, [loss_in_nats(run), _validation_accuracy(run)])),
-        counted=counted(run["val_accuracy"], run["test_examples"]),
+        counted=counted(run),
         speedup=_speedup(run["speedup"]),
     )
 
@@ -107,9 +108,9 @@ def published_row(row: Mapping[str, Any]) -> Row:
         dataset_verified=_NOT_HERE,
         global_batch_size=number(row["global_batch_size"]),
         epochs=number(row["epochs"]),
-        train_seconds=number(row["train_seconds"], 2),
-        examples_per_second=number(row["examples_per_second"]),
-        val_accuracy=percent(row["val_accuracy"], 2),
+        train_seconds=as_published(row["train_seconds"]),
+        examples_per_second=as_published(row["examples_per_second"]),
+        val_accuracy=f"{as_published(100 * row['val_accuracy'])} %" if row["val_accuracy"] is not None else NO_FIGURE,
         counted=_wrong(number(row["wrong"]), row["test_examples"]) if row["wrong"] is not None else "",
         speedup="published elsewhere",
     )
@@ -117,23 +118,36 @@ def published_row(row: Mapping[str, Any]) -> Row:
 
 def loss_in_nats(scenario: Mapping[str, Any]) -> str:
     """Of a text its loss is what one looks for."""
-    is_text = scenario["problem"] == NEXT_TOKEN and scenario["val_loss"]["mean"] is not None
-    return f"{mean_number(scenario['val_loss'], 3)} nats" if is_text else ""
+    return judged_figure(scenario) if judged(scenario["problem"]).figure == "val_loss" else ""
 
 
-def counted(accuracy: Mapping[str, float | None], test_examples: int | None) -> str:
-    """What an accuracy comes to on so many images: how many are wrong where few are, its error where there are few.
+def judged_figure(one: Mapping[str, Any]) -> str:
+    """The figure by which a run or a row of its problem is judged, with its unit; empty where there is none."""
+    by = judged(one["problem"]).figure
+    figure = one[by] if isinstance(one[by], Mapping) else {"mean": one[by], "deviation": None}
+    if figure["mean"] is None:
+        return ""
+    return f"{mean_number(figure, 3)} nats" if by == "val_loss" else mean_percent(figure, 2)
 
-    The error is the standard error for having these images and no others, and says nothing of other seeds.
+
+def counted(row: Mapping[str, Any]) -> str:
+    """What a row's accuracy comes to: how many are wrong where few are, its error where there are few images.
+
+    The error is the standard error for having these images and no others, and says nothing of other seeds. Predictions
+    that depend on one another have another, which is not known: of those it is said how many there are.
     """
+    accuracy, test_examples = row["val_accuracy"], row["test_examples"]
     mean = accuracy["mean"]
     if mean is None or not test_examples or not 0 <= mean <= 1:
         return ""
     if mean >= _FEW_WRONG:
         wrong = {name: None if part is None else part * test_examples for name, part in accuracy.items()}
         return _wrong(mean_number({**wrong, "mean": test_examples - wrong["mean"]}), test_examples)
+    so_many = f"{number(test_examples)} {units_of(row['problem']).many}"
+    if judged(row["problem"]).predictions_per_draw > 1:
+        return so_many
     error = math.sqrt(mean * (1 - mean) / test_examples)
-    return f"standard error {number(100 * error, 1)} points ({number(test_examples)} images)" if error >= _MUCH else ""
+    return f"standard error {number(100 * error, 1)} points ({so_many})" if error >= _MUCH else ""
 
 
 def _wrong(count: str, test_examples: int | None) -> str:
@@ -143,9 +157,9 @@ def _wrong(count: str, test_examples: int | None) -> str:
 def _further(row: Mapping[str, Any]) -> tuple[str, ...]:
     """What was published and has no column."""
     return (
-        *([f"an epoch {number(row['epoch_seconds'], 2).rstrip('0').rstrip('.')} s"] if row["epoch_seconds"] else []),
-        *([f"an image {number(row['microseconds_per_example'])} µs"] if row["microseconds_per_example"] else []),
-        *([f"loss {number(row['val_loss'], 3)}"] if row["val_loss"] is not None else []),
+        *([f"an epoch {as_published(row['epoch_seconds'])} s"] if row["epoch_seconds"] else []),
+        *([f"an image {as_published(row['microseconds_per_example'])} µs"] if row["microseconds_per_example"] else []),
+        *([f"loss {as_published(row['val_loss'])}"] if row["val_loss"] is not None else []),
         *(plain(detail) for detail in row["details"]),
     )
 

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.report.facts.batch_sizes import has_times, shown_tables
-from pipeline.report.wording.batches import BATCH_HEADINGS, NO_TIMES, batch_rows, published_batch_rows, table_name
+from pipeline.report.wording.batches import NO_TIMES, batch_headings, batch_rows, published_batch_rows, table_name
 from pipeline.report.wording.changes import change_sentences
 from pipeline.report.wording.experiments import OVERVIEW_HEADINGS, overview_rows, sections
 from pipeline.report.wording.rows import Row
@@ -143,7 +143,7 @@ def _batch_table(by_batch: Mapping[str, Any]) -> list[RenderableType]:
         return [Text(_batch_title(by_batch)), Text(NO_TIMES)]
     table = plain_table()
     table.add_column(Text(_batch_title(by_batch)), overflow="fold")
-    for heading in BATCH_HEADINGS:
+    for heading in batch_headings(by_batch):
         table.add_column(Text(heading), justify="right", overflow="fold")
     for name, points in (*batch_rows(by_batch), *published_batch_rows(by_batch)):
         for place, cells in enumerate(points):
@@ -158,7 +158,7 @@ def _batch_lines(by_batch: Mapping[str, Any]) -> list[RenderableType]:
         return [*lines, Text(NO_TIMES)]
     for name, points in (*batch_rows(by_batch), *published_batch_rows(by_batch)):
         table = plain_table()
-        for heading in BATCH_HEADINGS:
+        for heading in batch_headings(by_batch):
             table.add_column(Text(heading), justify="right", overflow="fold")
         for cells in points:
             table.add_row(*map(Text, cells))
