@@ -155,11 +155,41 @@ def test_the_readmes_table_has_ours_what_was_published_and_the_machine(runs, mak
     lines = table.splitlines()
     assert lines[0].startswith("| experiment | network / recipe |")
     assert any(line.startswith("| cifar10 | baseline_cnn / onecycle | 128, 2 | 24.8 |") for line in lines)
-    assert any("*published: GPU runtime*" in line and "73.36 %" in line for line in lines)
+    assert any("*published, source 1: GPU runtime*" in line and "73.36 %" in line for line in lines)
+    assert any("“TPU runtime” (the TPU's host: the resolver had failed)*" in line for line in lines)
     assert any("(1 run, 74 of 10,000 wrong)" in line for line in lines)
     assert "Measured on AMD EPYC 9B14, bfloat16, device verified." in lines
     assert "a\\|b&lt;script&gt;" in table
     assert format_experiments(report_of([], current=[])) == ""
+
+
+def test_the_readmes_table_names_the_source_of_each_published_row_and_what_that_left_unsaid(runs):
+    lines = format_experiments(report_of(runs)).splitlines()
+    of_source = re.compile(r"\| (\w+) \| \*published, source (\d+): ")
+    found = {match.groups() for line in lines if (match := of_source.match(line))}
+    assert found == {("cifar10", "1"), ("mnist_cnn", "2"), ("mnist_cnn", "3")}
+    first = lines.index("Published elsewhere, not measured here:")
+    # Markdown takes neither for a part of the table.
+    assert [lines[first - 1], lines[first + 1], lines[first + 5]] == ["", "", ""]
+    assert lines[first + 2].startswith("1. published figures of the tutorials this project grew from; ")
+    assert "Unsaid: which CPU, GPU and TPU; " in lines[first + 2]
+    assert [line[:3] for line in lines[first + 3 : first + 5]] == ["2. ", "3. "]
+    assert "Published elsewhere" not in format_experiments(report_of(runs, published=[]))
+
+
+HOSTILE = "*a* | [x](http://evil.example) <script>"
+
+
+def test_nothing_that_is_published_becomes_markup_in_the_readmes_table(make_run):
+    row = dict.fromkeys((*FIGURES, "epochs", "global_batch_size", "wrong", "test_examples"))
+    row |= {"scenario": HOSTILE, "device_note": HOSTILE, "details": (HOSTILE,), "source": HOSTILE, "unsaid": [HOSTILE]}
+    row |= {"experiment": "cifar10", "datasets": ["cifar10"], "requested_device": "cpu", "effective_device": "cpu"}
+    lines = format_experiments(report_of([make_run()], published=[row])).splitlines()
+    for line in (line for line in lines if "evil" in line):
+        assert "<script" not in line
+        assert "\\*a\\*" in line
+        assert not re.search(r"(?<!\\)\[x", line)
+    assert len({line.count(" | ") for line in lines if line.startswith("| ")}) == 1
 
 
 @pytest.mark.parametrize(

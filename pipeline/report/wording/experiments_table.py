@@ -4,6 +4,7 @@ Of rows that repeat one another under other code the newest: the table says what
 """
 
 import html
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from pipeline.report.facts.reading import is_stand_in
 from pipeline.report.facts.scenarios import grouped
 from pipeline.report.wording.devices import computed_in
 from pipeline.report.wording.experiments import sections
-from pipeline.report.wording.formats import mean_number, mean_percent, number, plain, plural
+from pipeline.report.wording.formats import mean_number, mean_percent, number, plain, plural, sentence
 from pipeline.report.wording.rows import Row, counted, loss_in_nats
 from pipeline.report.wording.runs import network_and_recipe
 from pipeline.runs.record import FINISHED, names
@@ -32,15 +33,17 @@ def format_experiments(report: Mapping[str, Any]) -> str:
     finished = [row for row in report["scenarios"] if row["status"] == FINISHED and not is_stand_in(row)]
     if not finished:
         return ""
-    lines = list(_HEAD)
+    lines, sources = list(_HEAD), []
     for board in sections(report):
         mine = [row for row in finished if plain(row["experiment"]) == board["name"]]
         same = names("setting", "hardware", "computation", repeated=False)
         # The newest of each is the first.
         newest = [group[0] for group in grouped(mine, same)]
         lines += [_line(board["name"], _ours(row)) for row in reversed(newest)]
-        lines += [_line(board["name"], _published(row)) for source in board["published"] for row in source["rows"]]
-    return "\n".join([*lines, "", *_receipts(finished, report["runs"]), ""])
+        for source in board["published"]:
+            sources.append(source)
+            lines += [_line(board["name"], _published(row, len(sources)), italic=True) for row in source["rows"]]
+    return "\n".join([*lines, "", *_sources(sources), *_receipts(finished, report["runs"]), ""])
 
 
 def _ours(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -56,11 +59,21 @@ def _ours(row: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _published(row: Row) -> tuple[str, ...]:
+def _published(row: Row, source: int) -> tuple[str, ...]:
+    """A row by the number of its source, which stands below the table: titles would make the column too wide."""
     accuracy = f"{row.val_accuracy} ({row.counted})" if row.counted else row.val_accuracy
-    batch = f"{row.global_batch_size}, {row.epochs}"
-    what = f"*published: {', '.join([row.label, *row.details[1:]])}*"
-    return what, batch, row.train_seconds, row.examples_per_second, accuracy
+    note = f" ({row.device_note})" if row.device_note else ""
+    what = f"published, source {source}: {', '.join([f'{row.label}{note}', *row.details[1:]])}"
+    return what, f"{row.global_batch_size}, {row.epochs}", row.train_seconds, row.examples_per_second, accuracy
+
+
+def _sources(sources: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Where rows were published, by their numbers in the table, and what was left unsaid there."""
+    named = [
+        f"{place}. {_escaped(' '.join(filter(None, [sentence(source['title']), source['unsaid']])))}"
+        for place, source in enumerate(sources, start=1)
+    ]
+    return ["Published elsewhere, not measured here:", "", *named, ""] if named else []
 
 
 def _receipts(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -90,10 +103,12 @@ def _speeds(speeds: Sequence[float]) -> str:
     return f", {' to '.join(ends)} GFLOP/s by the receipt's probe" if ends else ""
 
 
-def _line(name: str, cells: Sequence[str]) -> str:
-    return "| " + " | ".join(_escaped(cell) for cell in (name, *cells)) + " |"
+def _line(name: str, cells: Sequence[str], *, italic: bool = False) -> str:
+    """A line of the table; ``italic``: its first cell after the name, for what is not ours."""
+    first, *others = map(_escaped, cells)
+    return f"| {' | '.join([_escaped(name), f'*{first}*' if italic else first, *others])} |"
 
 
 def _escaped(text: str) -> str:
-    # What a run says of itself is untrusted; the stars of the published rows are ours.
-    return html.escape(text, quote=False).replace("|", "\\|").replace("`", "\\`").replace("[", "\\[")
+    # What a run or a file of published figures says is untrusted.
+    return re.sub(r"([\\`*\[|])", r"\\\1", html.escape(text, quote=False))
