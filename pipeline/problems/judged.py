@@ -16,10 +16,11 @@ class Judged:
     """``figure``: its name in a run's record. ``predictions_per_draw``: of which one alone is independent.
 
     The characters of a text hang together: who mistakes the first of a word mistakes the next as well. On Tiny
-    Shakespeare the sampling error of an accuracy, by blocks of 500 to 5,000 characters of the test split, is 1.3 to
-    1.6 times that of as many independent ones, and more where whole plays differ. So no standard error is printed of a
-    text. Where one must be assumed, a word of five characters counts as one: 2.2 times. Assuming too much calls a
-    small change noise, assuming too little calls noise a change; a collapse is seen either way.
+    Shakespeare's test split the sampling error of a network's accuracy, by blocks of 500 to 5,000 characters, is 1.3 to
+    1.6 times that of as many independent ones; of the commonest character after each four, 2.1 times by blocks of 500,
+    and ever more by longer ones, for whole plays differ. There is no one number, so no standard error is printed of a
+    text. Where one must be assumed, a word of five characters counts as one: 2.2 times. Assuming too much calls a small
+    change noise, assuming too little calls noise a change; a collapse is seen either way.
     """
 
     figure: str
