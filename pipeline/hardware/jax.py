@@ -59,6 +59,10 @@ class Jax:
         """What XLA's runtime raises."""
         return isinstance(error, jax.errors.JaxRuntimeError)
 
+    def strategy_name(self, strategy: tuple[jax.Device, ...]) -> str:
+        """Keras's, where there are several devices."""
+        return "DataParallel" if len(strategy) > 1 else "SingleDevice"
+
     def scope(self, strategy: tuple[jax.Device, ...]) -> AbstractContextManager:
         """The first of the devices; where there are several, Keras's distribution lays variables out over all.
 

@@ -82,7 +82,7 @@ def write_receipt(settings: TrainSettings, placement: Placement, precision: str)
         mismatch=placement.mismatch and placement.mismatch.to_json(),
         resolver=placement.resolver,
         topology=placement.topology,
-        strategy=type(placement.strategy).__name__,
+        strategy=runtime.strategy_name(placement.strategy),
         num_replicas=placement.num_replicas,
         logical_devices=runtime.logical_devices(),
         physical_devices=runtime.physical_devices(),

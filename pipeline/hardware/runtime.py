@@ -32,6 +32,9 @@ class Runtime(Protocol):
     def failed_in_use(self, error: Exception) -> bool:
         """Whether an exception of the training is the device's: of an operation on it, not of our own code."""
 
+    def strategy_name(self, strategy: Any) -> str:
+        """How a strategy is called."""
+
     def scope(self, strategy: Any) -> AbstractContextManager:
         """In which variables are made on the devices of a strategy."""
 

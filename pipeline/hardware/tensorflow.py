@@ -60,6 +60,10 @@ class TensorFlow:
         """What TensorFlow's operations raise."""
         return isinstance(error, tf.errors.OpError)
 
+    def strategy_name(self, strategy: tf.distribute.Strategy) -> str:
+        """As TensorFlow calls it."""
+        return type(strategy).__name__
+
     def scope(self, strategy: tf.distribute.Strategy) -> AbstractContextManager:
         """The strategy's."""
         return strategy.scope()

@@ -9,7 +9,6 @@ varies (batch, recipe, precision, device, ...) but the seed. So a sweep of any s
 
 import json
 import logging
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -18,6 +17,8 @@ from pathlib import Path
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config import SWEPT
 from pipeline.errors import DamagedArtefactError
+from pipeline.problems.judged import merit
+from pipeline.problems.units import IMAGE_CLASSIFICATION
 from pipeline.runs.record import RECORD_NAME, names
 from tasks.operations.dated_reports import DatedReport, is_past
 
@@ -41,7 +42,7 @@ class Run:
     row: tuple[str, ...]
     finished_at: datetime
     is_finished: bool
-    val_accuracy: float
+    merit: float
 
 
 def read_runs(folder: Path) -> list[Run]:
@@ -53,7 +54,7 @@ def read_runs(folder: Path) -> list[Run]:
     for path in sorted(folder.glob("[!.]*")):
         try:
             record = json.loads((path / RECORD_NAME).read_bytes())
-            accuracy, finished_at = record["val_accuracy"], datetime.fromisoformat(record["finished_at"])
+            finished_at = datetime.fromisoformat(record["finished_at"])
             if finished_at.tzinfo is None:
                 raise ValueError(f"finished_at: expected a date with its time zone, got {record['finished_at']!r}")
             run = Run(
@@ -63,7 +64,7 @@ def read_runs(folder: Path) -> list[Run]:
                 row=tuple(str(record.get(name)) for name in _ROW),
                 finished_at=finished_at,
                 is_finished=record.get("status", _FINISHED) == _FINISHED,
-                val_accuracy=-math.inf if accuracy is None or math.isnan(accuracy) else accuracy,
+                merit=merit(record.get("problem", IMAGE_CLASSIFICATION), record),
             )
         except (FileNotFoundError, NotADirectoryError, DamagedArtefactError):
             continue
@@ -98,7 +99,7 @@ def superfluous_runs(
     held = {run.folder for run in runs if run.fingerprint in set(needed)}
     for experiment in {run.experiment for run in finished}:
         mine = [run for run in finished if run.experiment == experiment]
-        held |= {mine[0].folder, max(mine, key=lambda run: run.val_accuracy).folder}
+        held |= {mine[0].folder, max(mine, key=lambda run: run.merit).folder}
     beyond = {}
     if keep_days:
         beyond[f"older than {keep_days} days"] = {
