@@ -170,6 +170,14 @@ class Jax:
 
         return timed
 
+    def step_flops(self, model: Any, batch: Any) -> float | None:
+        """By XLA's cost analysis of the step; without recurrent layers, whose loops it counts once."""
+        if any(isinstance(layer, keras.layers.RNN) for layer in model.layers):
+            return None
+        state = tuple([one.value for one in part] for part in _state(model))
+        batch = jax.tree.map(lambda one: one.numpy(), batch)
+        return jax.jit(model.train_step).lower(state, batch).cost_analysis().get("flops")
+
     def logical_devices(self) -> list[str]:
         """All that this process computes on."""
         return _names(jax.local_devices())

@@ -53,6 +53,9 @@ class Runtime(Protocol):
     def timed_step(self, model: Any, batch: Any, steps: int) -> Callable[[], float]:
         """A function that trains a trained model on for some steps of the same batch, and gives the seconds it took."""
 
+    def step_flops(self, model: Any, batch: Any) -> float | None:
+        """Floating-point operations of a compiled model's step on a batch; None where they cannot be counted."""
+
     def logical_devices(self) -> list[str]:
         """Names of all devices that the backend computes on here."""
 

@@ -158,6 +158,24 @@ class TensorFlow:
 
         return timed
 
+    def step_flops(self, model: Any, batch: Any) -> float | None:
+        """By TensorFlow's own count of the graph's operations, on one replica; without loops, which it counts once."""
+        if model.distribute_strategy.num_replicas_in_sync > 1:
+            return None
+        spec = tf.nest.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), batch)
+        graph = tf.function(model.train_step).get_concrete_function(spec).graph
+        if any("While" in operation.type for operation in graph.get_operations()):
+            return None
+        options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
+        # It warns that it comes from TensorFlow 1, where it is the only count there is.
+        level = tf.get_logger().level
+        tf.get_logger().setLevel("ERROR")
+        try:
+            counted = tf.compat.v1.profiler.profile(graph, options={**options, "output": "none"})
+        finally:
+            tf.get_logger().setLevel(level)
+        return float(counted.total_float_ops) or None
+
     def logical_devices(self) -> list[str]:
         """As TensorFlow names them."""
         return [device.name for device in tf.config.list_logical_devices()]

@@ -78,14 +78,15 @@ def measure(
 
     Returns:
         Per step ``step_seconds`` (in training, without the compiling epochs; None where each one compiled),
-        ``step_alone_seconds``, ``input_alone_seconds``, and ``input_wait_share`` from 0 to 1; the last three
-        None where ``not_measured`` says why, the share also where ``step_seconds`` is. Of the run
-        ``compilation_seconds``, None where it cannot be told.
+        ``step_flops`` (None where they cannot be counted), ``step_alone_seconds``, ``input_alone_seconds``, and
+        ``input_wait_share`` from 0 to 1; the last four None where ``not_measured`` says why, the share also where
+        ``step_seconds`` is. Of the run ``compilation_seconds``, None where it cannot be told.
     """
     seconds = throughput.epoch_seconds(rows, compiling)
     step = None if seconds is None else seconds / stream.steps_per_epoch
     found = {
         "step_seconds": step,
+        "step_flops": None,
         "step_alone_seconds": None,
         "input_alone_seconds": None,
         "input_wait_share": None,
@@ -98,6 +99,7 @@ def measure(
         plan, found["not_measured"] = None, words.NOTHING_TRAINED
     if plan:
         _logger.info("timing a step and its input, each alone")
+        found["step_flops"] = runtime.step_flops(model, next(iter(stream.training(0))))
         alone, input_alone = step_alone_seconds(model, stream, runtime, *plan), input_alone_seconds(stream)
         wait = None if step is None else input_wait_share(step=step, step_alone=alone, input_alone=input_alone)
         found |= {"step_alone_seconds": alone, "input_alone_seconds": input_alone, "input_wait_share": wait}

@@ -63,6 +63,18 @@ def test_the_receipt_says_what_jax_computed_on(runs):
     assert record["time_breakdown"]["step_alone_seconds"] > 0
 
 
+def test_the_operations_of_a_step_are_counted_on_both_backends(runs):
+    # Of a 3×3 convolution of 8 filters on 32×32 pixels of 3 channels and a dense layer of 512 × 10: forwards, and
+    # backwards to the weights of both and the inputs of the second.
+    convolution, dense = 2 * 32 * 32 * 9 * 3 * 8, 2 * 512 * 10
+    step = 32 * (2 * convolution + 3 * dense)
+    counted = {name: record["time_breakdown"]["step_flops"] for name, (_, record) in runs.items()}
+    # Beside them the elementwise ones of normalisation, pooling and Adam; XLA leaves out what padding multiplies.
+    assert 0.8 * step < counted["jax"] < 1.4 * step
+    # TensorFlow counts the gradient of the images too, before it finds out that nobody asks for it.
+    assert step < counted["tensorflow"] < 1.2 * (step + 32 * convolution)
+
+
 def test_the_model_that_jax_trained_predicts_the_same_on_tensorflow(runs, small_records):
     folder, record = runs["jax"]
     from pipeline.artefacts.manifest import read_manifest

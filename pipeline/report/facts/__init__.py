@@ -6,6 +6,7 @@ pictures.py     its sheets of tiles → single images
 scenarios.py    runs that differ in their seed alone → one row, mean and standard deviation
 comparison.py   those rows → which may be compared, and the speed-up of those that may
 batch_sizes.py  those rows → epoch and step time by batch and device
+utilisation.py  a run's step → the share of its device's speed
 lineage.py      a run's folder → the artefacts it was made from, and its exports
 history.py      the log of every run ever reported → groups of comparable runs over time
 changes.py      the newest runs of a group compared with those before, and whether a change is more than noise

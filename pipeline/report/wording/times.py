@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pipeline.report.facts.utilisation import utilisation
 from pipeline.report.wording.formats import NO_FIGURE, number, percent, plain
 
 # Field of the record's time_breakdown → (what it is, units of it in a second, their name).
@@ -45,7 +46,19 @@ def time_rows(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     known = {name: what for name, what in _PARTS.items() if parts[name] is not None}
     seconds = [(what, _duration(parts[name], scale, unit)) for name, (what, scale, unit) in {**_TIMES, **known}.items()]
     left_out = [("Not timed alone", plain(parts["not_measured"]))] if parts["not_measured"] else []
-    return [*seconds, ("Share of a step spent waiting", percent(parts["input_wait_share"], 0)), *left_out]
+    waiting = ("Share of a step spent waiting", percent(parts["input_wait_share"], 0))
+    return [*seconds, waiting, *_operations(run), *left_out]
+
+
+def _operations(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a step computes, and the share of the device's speed that this is."""
+    shares = utilisation(run)
+    if not shares:
+        return []
+    flops = run["time_breakdown"]["step_flops"]
+    of = {"probe": "of the probe's speed", "published": "of the published peak"}
+    said = ", ".join(f"{percent(share, 0)} {of[name]}" for name, share in shares.items())
+    return [("Operations of a step", f"{number(flops / 1e9, 2)} GFLOP"), ("Model FLOP utilisation", said)]
 
 
 def seconds_by_part(run: Mapping[str, Any]) -> list[tuple[str, float]]:
