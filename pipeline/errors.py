@@ -91,4 +91,4 @@ class SchedulerUnavailableError(PipelineError):
 
 
 class WorkerDiedError(PipelineError):
-    """A worker process of the Beam runner died."""
+    """A process that worked for this one died: a worker of Beam's, or one that trained on another backend."""

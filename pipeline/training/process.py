@@ -11,6 +11,7 @@ backend.
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from typing import IO
 
 from pipeline import errors, progress
 from pipeline.config import TrainSettings
-from pipeline.errors import PipelineError
+from pipeline.errors import PipelineError, WorkerDiedError
 from pipeline.runs.initial import InitialWeights
 from pipeline.runs.record import RunRecord, read_record
 from pipeline.training.drawn import draw_weights
@@ -44,9 +45,11 @@ def train_on(
 
     Raises:
         RuntimeError: the process ended without a word of ours; what it wrote to stderr is shown.
+        WorkerDiedError: the process was killed.
         PipelineError: what ``train`` raises.
     """
-    with tempfile.TemporaryDirectory(prefix="tensorcraft-weights-") as scratch:
+    # Where what a killed process leaves is cleared away by the next.
+    with tempfile.TemporaryDirectory(prefix=".drawn-", dir=folder.parent) as scratch:
         drawn = Path(scratch) / "drawn.safetensors"
         draw_weights(records_folder, settings, drawn)
         job = {
@@ -95,6 +98,12 @@ def _run(backend: str, job: dict) -> None:
                 continue
     if failure:
         raise failure
+    if process.returncode < 0:
+        name = signal.Signals(-process.returncode).name
+        raise WorkerDiedError(
+            f"[Train] backend: the process that trained on {backend} was ended by {name}, as the system does where "
+            "memory is short. Finished epochs are kept, run again to resume."
+        )
     if process.returncode:
         raise RuntimeError(f"the training on {backend} ended with exit code {process.returncode}; see above")
 

@@ -30,7 +30,7 @@ _PLACES = (
     *(layout.SOURCE, layout.RECORDS, layout.RUNS, layout.CHECKPOINTS, f"{layout.CHECKPOINTS}/*", layout.EXPORTS),
     *(layout.DATED_REPORTS, f"{layout.DATED_REPORTS}/*"),
 )
-_UNFINISHED = re.compile(r"\.(?P<artefact>.+)\.\d+\.tmp(?P<replaced>\.old)?|\.notes-\w+")
+_UNFINISHED = re.compile(r"\.(?P<artefact>.+)\.\d+\.tmp(?P<replaced>\.old)?|\.(?:notes|drawn)-\w+")
 
 _logger = logging.getLogger(__name__)
 # Open for the life of the process; workers that Luigi forks from it inherit the file, and that it is theirs.

@@ -357,7 +357,8 @@ def test_a_crashed_holder_blocks_nobody_and_its_debris_is_cleared_away(luigi, tm
     other = luigi.copy(tmp_path)
     (other.root / ".lock").write_text("4711 on here\n")
     debris = [
-        other.root / name for name in ("runs/.baseline_cnn-0.4711.tmp", "records/.notes-x1_y", ".report.4711.tmp.old")
+        other.root / name
+        for name in ("runs/.baseline_cnn-0.4711.tmp", "records/.notes-x1_y", "runs/.drawn-x1_y", ".report.4711.tmp.old")
     ]
     not_ours = [other.root / name for name in ("project/.git", "runs/.git", ".config")]
     for folder in debris + not_ours:

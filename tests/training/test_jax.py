@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 from training_runs import run
 
-from pipeline.errors import HardwareMismatchError, SettingsError
+from pipeline.errors import HardwareMismatchError, SettingsError, WorkerDiedError
 from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
 from pipeline.stream import Split
 from pipeline.training import process
@@ -171,6 +171,20 @@ def test_a_defect_keeps_its_traceback(small_records, tmp_path, capfd):
     assert done.returncode == 1
     assert "Traceback" in done.stderr
     assert "the training on jax ended with exit code" in done.stderr
+
+
+def test_a_process_that_is_killed_is_said_with_what_to_do(small_records, tmp_path, monkeypatch):
+    hear = process._hear
+
+    def kill(lines):
+        (child,) = (one for one in psutil.Process().children() if "pipeline.training" in one.cmdline())
+        child.kill()
+        return hear(lines)
+
+    monkeypatch.setattr(process, "_hear", kill)
+    with pytest.raises(WorkerDiedError, match=r"ended by SIGKILL.* run again to resume"):
+        run(small_records, tmp_path / "run", backend="jax", **PLAIN)
+    assert not list(tmp_path.glob(".drawn-*"))
 
 
 def test_it_ends_with_the_process_that_started_it(small_records, tmp_path):
