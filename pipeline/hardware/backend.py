@@ -17,7 +17,7 @@ _CUDA_PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
 def choose_backend(settings: TrainSettings) -> str:
     """Either "tensorflow" or "jax"; "auto" takes JAX on a TPU of this host, and on a GPU where JAX has CUDA.
 
-    On a CPU TensorFlow is 2 to 14 times faster (docs/LOG.md). A TPU on another machine, by its address or name, is
+    On a CPU TensorFlow is 4 to 14 times faster (docs/LOG.md). A TPU on another machine, by its address or name, is
     TensorFlow's alone.
     """
     if settings.backend != "auto":
