@@ -10,7 +10,7 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev pipeline nightly scheduler status doctor verify clean-stale experiments experiments-table report-diff predict tensorboard export test test-slow test-faults soak bench lint format lock clean
+.PHONY: help setup setup-dev pipeline train-local nightly scheduler status doctor verify clean-stale experiments experiments-table report-diff predict tensorboard export test test-slow test-faults soak bench lint format lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -61,6 +61,9 @@ export TENSORCRAFT_EXPERIMENT := $(EXPERIMENT)
 
 pipeline: setup ## run what is stale of Source, Records, Train, Report (EXPERIMENT=flowers, ARGS="--Train-epochs 1", FORCE=Train)
 	@$(BIN)/python -m tasks Report $(FORCED) $(ARGS)
+
+train-local: setup ## the pipeline by several processes of this machine that train together, on JAX (PROCESSES=2)
+	@$(BIN)/python -m tasks.commands.train_local --processes $(or $(PROCESSES),2) $(ARGS)
 
 nightly: setup ## the same without anyone watching, and keep the report of today (UTC) (DATE=2026-11-20)
 	@code=0; for name in $(or $(EXPERIMENT),""); do \

@@ -122,17 +122,19 @@ class InputStream:
         seed: int,
         in_memory: bool | None = None,
         augmentation: Augmentation | None = None,
+        part: tuple[int, int] = (0, 1),
     ) -> None:
-        """``in_memory=None`` keeps the split in memory where its pixels fit into half of what is free.
+        """``in_memory=None`` keeps the split in memory where it fits.
 
-        ``augmentation`` changes what ``training`` yields.
+        ``augmentation`` changes what ``training`` yields; ``part`` (number, of how many) is that of each batch which it
+        yields, where several processes train on the same batches.
         """
         self.split = split
         self.global_batch_size = global_batch_size
         self.seed = seed
         self.augmentation = augmentation
-        fits = split.content_bytes() <= MEMORY_SHARE * machine.free_memory_bytes()
-        self.in_memory = fits if in_memory is None else in_memory
+        self.part = part
+        self.in_memory = fits_in_memory(split) if in_memory is None else in_memory
         self._examples = _load(split) if self.in_memory else None
 
     @property
@@ -152,7 +154,7 @@ class InputStream:
         return max(_LEAST_BATCHES_AHEAD, min(_MOST_BATCHES_AHEAD, AHEAD_BYTES // batch_bytes))
 
     def training(self, epoch: int) -> tf.data.Dataset:
-        """One pass over the split in the order of (seed, epoch), without the remainder."""
+        """One pass over the split in the order of (seed, epoch), without the remainder; of each batch this part."""
         if self._examples is not None:
             # Shuffle before the remainder is dropped: each epoch leaves out other examples.
             order = _permutation(self.split.num_examples, self.seed, epoch)
@@ -205,11 +207,24 @@ class InputStream:
         # Each batch that is being made takes memory as one that is ready does. Where images are decoded, one maker more
         # than there are cores keeps them busy while a batch is handed over.
         makers = min(machine.granted_cores() + (self.split.layout is None), self.batches_ahead)
+        is_mixed = epoch is not None and self.augmentation and self.augmentation.mixes
+        if epoch is not None and not is_mixed:
+            batches = self._parts(batches)
         if epoch is not None and self.augmentation:
             batches = self._augmented(batches, to_examples, epoch, file_order, makers)
         else:
             batches = batches.map(to_examples, num_parallel_calls=makers)
+        if is_mixed:
+            # An example is mixed with one that may be of another part.
+            batches = self._parts(batches)
         return batches.prefetch(self.batches_ahead).with_options(options)
+
+    def _parts(self, batches: tf.data.Dataset) -> tf.data.Dataset:
+        number, parts = self.part
+        if parts == 1:
+            return batches
+        size = self.global_batch_size // parts
+        return batches.map(lambda *batch: _unpacked([one[number * size : (number + 1) * size] for one in batch]))
 
     def _augmented(
         self, batches: tf.data.Dataset, to_examples: Callable, epoch: int, file_order: tf.Tensor | None, makers: int
@@ -243,6 +258,15 @@ class InputStream:
 
     def _examples_of(self, records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return self.split.problem.examples(_columns_of(self.split, records))
+
+
+def fits_in_memory(split: Split) -> bool:
+    """Whether the split's examples take no more than half of the memory that is free."""
+    return split.content_bytes() <= MEMORY_SHARE * machine.free_memory_bytes()
+
+
+def _unpacked(batch: list[tf.Tensor]) -> tf.Tensor | tuple[tf.Tensor, ...]:
+    return tuple(batch) if len(batch) > 1 else batch[0]
 
 
 def _columns_of(split: Split, records: tf.Tensor) -> dict[str, tf.Tensor]:

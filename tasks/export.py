@@ -39,6 +39,10 @@ class Export(Stage):
         """The run's fingerprint."""
         return {"run": self.requires().output().expected}
 
+    def follows(self) -> bool:
+        """Where a process trains with another, which writes."""
+        return any(run.follows() for run in self.below)
+
     def label(self) -> str:
         """The network."""
         return self.requires().label()

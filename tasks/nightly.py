@@ -49,6 +49,8 @@ class Nightly(luigi.Task):
             refuse("Nightly", "date", f"a date up to {today()} (UTC)", self.date.isoformat())
         # Made here, and with it the stages below: a bad setting anywhere is refused before any work starts.
         self.report = Report()
+        if (processes := max((run.settings.processes for run in self.report.below), default=1)) > 1:
+            refuse("Train", "processes", "1 for Nightly: the other processes have no schedule", processes)
         self._has_judged = False
 
     @classmethod

@@ -123,6 +123,10 @@ class Report(Stage):
         super().publish(target)
         print(self.table)
 
+    def follows(self) -> bool:
+        """Where a process trains with another, which writes."""
+        return any(run.follows() for run in self.below)
+
     def run(self) -> None:
         """Publish the report, then say where it is.
 

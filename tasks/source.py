@@ -90,6 +90,8 @@ class Source(Stage):
 
     def _changes(self) -> tuple[str, ...]:
         """What has changed since the artefact was made; looked for once for each artefact, as all stages ask."""
+        if self.follows():
+            return ()
         manifest = self.output().manifest()
         key = (manifest["fingerprint"], manifest["created_at"])
         if key not in self._known_changes:

@@ -29,6 +29,9 @@ from tasks.storage import Storage, of_this_root, root_folder
 from tasks.subscriptions import report_url
 from tasks.target import ArtefactTarget, Condition
 
+# How often it is looked whether another process has published an artefact.
+_POLL_SECONDS = 1.0
+
 _logger = logging.getLogger(__name__)
 
 
@@ -127,8 +130,8 @@ class Stage(luigi.Task):
             return Condition("pending", ("what it is made from is not known before the stages above are done",))
         target = self.output()
         condition = target.condition()
-        # What this very run has made is final for it.
-        if condition.state != "fresh" or (manifest := target.manifest()).get("run_id") == RUN_ID:
+        # What this very run has made is final for it, or the process that it waits for.
+        if condition.state != "fresh" or self.follows() or (manifest := target.manifest()).get("run_id") == RUN_ID:
             return condition
         if self.is_forced():
             return Condition("stale", (f"asked for by [Force] stage = {self.force.stage}",))
@@ -139,6 +142,21 @@ class Stage(luigi.Task):
     def why_again(self, manifest: Mapping) -> str:
         """Why an artefact of the present identity is not final; "" where it is."""
         return manifest.get("provisional", "")
+
+    def follows(self) -> bool:
+        """Whether the artefact is made by another process, the chief of those that train together."""
+        return any(task.follows() for task in self.above)
+
+    def follow(self) -> None:
+        """Wait until the chief has published the artefact."""
+        if self.condition().state != "fresh":
+            _logger.info("%s: waiting for process 0 to publish it", self.task_family)
+        with time_limit(self.task_family, self.time_limit_seconds):
+            while (condition := self.condition()).state != "fresh":
+                if condition.state == "unreadable":
+                    raise UnreadableArtefactError(*condition.reasons)
+                time.sleep(_POLL_SECONDS)
+        _logger.info("%s: published by process 0, %s", self.task_family, self.output())
 
     def is_forced(self) -> bool:
         """Whether the stage is to be made again in this run though nothing has changed."""
@@ -172,7 +190,8 @@ class Stage(luigi.Task):
             return True
         with console.leaving_on_errors():
             self.check()
-            lock.hold(root_folder(), on_busy=Storage().on_busy)
+            if not self.follows():
+                lock.hold(root_folder(), on_busy=Storage().on_busy)
         return False
 
     def run(self) -> None:
@@ -181,6 +200,9 @@ class Stage(luigi.Task):
         Raises:
             UnreadableArtefactError: there is one, but this user may not read it.
         """
+        if self.follows():
+            self.follow()
+            return
         target, condition = self.output(), self.condition()
         if condition.state == "fresh":
             _logger.info("%s: unchanged, reusing %s", self.task_family, target)

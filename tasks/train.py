@@ -3,26 +3,30 @@
 import contextlib
 import logging
 import os
+import tempfile
 import time
 from collections.abc import Mapping
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import luigi
+import luigi.interface
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import discard, read_manifest
 from pipeline.config import (
     JAX,
     TENSORFLOW,
+    Membership,
     TrainSettings,
     check_keras_backend,
+    membership,
     own_modules,
     refuse,
     refuse_without_validation,
 )
-from pipeline.errors import DamagedArtefactError, HardwareMismatchError
+from pipeline.errors import DamagedArtefactError, HardwareMismatchError, SettingsError
 from pipeline.hardware.backend import choose_backend, require_backend
 from pipeline.problems.find import problem_of
 from tasks import device
@@ -30,7 +34,7 @@ from tasks.experiment import Experiment
 from tasks.process import console
 from tasks.records import Records
 from tasks.settings import AugmentSetting, FloatSetting, IntSetting, time_limit_setting
-from tasks.stage import Stage
+from tasks.stage import Force, Stage
 from tasks.storage import root_folder
 from tasks.target import ArtefactTarget
 
@@ -75,6 +79,11 @@ class Train(Stage):
         default="fail", significant=False, description="The device is not there: fail, fallback or skip."
     )
     replicas = IntSetting(default=1, description="Logical devices the CPU is split into.")
+    processes = IntSetting(default=1, description="Processes that train together, on hosts of one storage root.")
+    # Which of them this is, and where they meet: it changes nothing that is learned.
+    coordinator_address = luigi.Parameter(default="", significant=False, description="host:port of process 0.")
+    process_id = IntSetting(default=-1, significant=False, description="Of this one; -1: as the environment says.")
+    join_timeout_seconds = IntSetting(default=300, significant=False, description="For all of them to be there.")
     # Where the TPU is, not what it is.
     tpu_address = luigi.Parameter(default="", significant=False, description="Name, grpc://host:port, or local.")
     tpu_zone = luigi.Parameter(default="", significant=False, description="Cloud zone of the named TPU.")
@@ -103,6 +112,8 @@ class Train(Stage):
         check_keras_backend(os.environ.get("KERAS_BACKEND", ""))
         settings = TrainSettings(**self.param_kwargs)
         require_backend(settings)
+        if settings.processes > 1:
+            _refuse_with_several()
         self.experiment = Experiment().name
         self.initial = _find(settings.initial_weights) if settings.initial_weights else None
         return settings
@@ -118,6 +129,8 @@ class Train(Stage):
             refuse_without_validation(self.settings, splits)
         if source := Records().source():
             problem_of(source.features).check(self.settings)
+        # Which process it is has to be known before the storage root is taken.
+        _ = self.membership
         super().check()
 
     def upstream(self) -> object:
@@ -146,7 +159,10 @@ class Train(Stage):
         """As any stage's; where it has to train, a device that is not there fails it before any data is prepared."""
         if super().complete():
             return True
-        if self.device in ("gpu", "tpu") and self.on_mismatch == "fail" and self.condition().state != "fresh":
+        # A part of what several processes train on cannot be asked for by itself.
+        with console.leaving_on_errors():
+            alone = self.membership.processes == 1
+        if alone and self.device in ("gpu", "tpu") and self.on_mismatch == "fail" and self.condition().state != "fresh":
             device.require(self.settings)
         return False
 
@@ -163,8 +179,45 @@ class Train(Stage):
             _say_kept(self.output().folder.name, fallback)
         return ""
 
+    @cached_property
+    def membership(self) -> Membership:
+        """Which process this is of those that train together.
+
+        Raises:
+            SettingsError: nothing says so.
+        """
+        return membership(self.settings)
+
+    def follows(self) -> bool:
+        """Whether this is not the process that writes."""
+        try:
+            return not self.membership.is_chief
+        except SettingsError:
+            # Said when it is to train; who asks for its state need be none of them.
+            return False
+
+    def follow(self) -> None:
+        """Train with the chief, and leave the writing to it."""
+        if self.condition().state != "fresh":
+            _logger.info("Train: joining process 0 at %s:%d", self.membership.host, self.membership.port)
+            with tempfile.TemporaryDirectory(prefix="tensorcraft-") as scratch:
+                folder = Path(scratch) / "run"
+                folder.mkdir()
+                self._train(folder)
+        super().follow()
+
     def make(self, folder: Path) -> Mapping:
         """Train; everything there is to say stands in the run's record."""
+        record = self._train(folder)
+        self.is_skipped = record.status == "skipped"
+        if self.is_skipped:
+            self._refuse_to_replace_a_run(record)
+            return {"provisional": f"{self.device} was not there: it is tried again"}
+        if record.mismatch:
+            return {"fallback": f"trained on {record.effective_device}, {record.mismatch.device} was not there"}
+        return {}
+
+    def _train(self, folder: Path) -> "RunRecord":
         started = time.perf_counter()
         with console.quiet_imports():
             from pipeline.training.process import train_on
@@ -172,7 +225,7 @@ class Train(Stage):
 
         records, backend = self.requires(), choose_backend(self.settings)
         train_here = train if backend == TENSORFLOW else partial(train_on, backend)
-        record = train_here(
+        return train_here(
             records.output().folder,
             self.settings,
             folder,
@@ -183,13 +236,6 @@ class Train(Stage):
             initial=self.initial,
             experiment=self.belongs_to(),
         )
-        self.is_skipped = record.status == "skipped"
-        if self.is_skipped:
-            self._refuse_to_replace_a_run(record)
-            return {"provisional": f"{self.device} was not there: it is tried again"}
-        if record.mismatch:
-            return {"fallback": f"trained on {record.effective_device}, {record.mismatch.device} was not there"}
-        return {}
 
     def _refuse_to_replace_a_run(self, skipped: "RunRecord") -> None:
         """A row without figures is no reason to lose a fallback run: its weights, model and figures.
@@ -224,6 +270,18 @@ class Train(Stage):
         discard(self.checkpoints())
         if tracking_uri := os.environ.get("MLFLOW_TRACKING_URI"):
             _track(target.folder, tracking_uri)
+
+
+def _refuse_with_several() -> None:
+    """Refuse what several processes cannot have."""
+    if Force().stage:
+        expected = "nothing where several processes train, as the others cannot tell old from new"
+        refuse("Force", "stage", expected, Force().stage)
+    if not luigi.interface.core().local_scheduler:
+        raise SettingsError(
+            "[core] local_scheduler: expected true where several processes train: a central scheduler gives each task "
+            "to one of them. Run without SCHEDULER=central."
+        )
 
 
 def _find(initial_weights: str) -> "InitialWeights":

@@ -11,6 +11,7 @@ import pytest
 from luigi_process import FAST, PROJECT
 from scheduled import Unattended
 
+from pipeline.config import TrainSettings, membership
 from tasks.operations.on_failure import outcome_of
 
 DEPLOY = PROJECT / "deploy"
@@ -151,6 +152,24 @@ def test_kubernetes_knows_every_field_of_the_manifests():
     (container,) = pod["containers"]
     assert container["resources"]["limits"]["memory"]
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+
+
+def test_the_pods_of_the_jobset_are_as_many_as_it_says_and_meet_at_the_first():
+    validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate (PyPI) is not installed here")
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed here")
+    claim, jobset = yaml.safe_load_all((DEPLOY / "jobset.yaml").read_text())
+    validator.validate(claim, validator.latest_version(), strict=True)
+    (part,) = jobset["spec"]["replicatedJobs"]
+    spec = part["template"]["spec"]
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": part["name"]}, "spec": spec}
+    validator.validate(job, validator.latest_version(), strict=True)
+    (container,) = spec["template"]["spec"]["containers"]
+    flags = dict(flag.removeprefix("--Train-").split("=") for flag in container["args"][1:])
+    given = {name.replace("-", "_"): int(value) if value.isdigit() else value for name, value in flags.items()}
+    first = f"{jobset['metadata']['name']}-{part['name']}-0-0.{jobset['spec']['network']['subdomain']}"
+    for number in range(spec["completions"]):
+        found = membership(TrainSettings(**given), {"JOB_COMPLETION_INDEX": str(number)})
+        assert (found.process_id, found.processes, found.host) == (number, spec["parallelism"], first)
 
 
 def test_the_dockerfile_passes_its_linter_and_runs_as_nobody_special():

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from pipeline.artefacts.manifest import read_manifest
+from pipeline.augmentation import Augmentation
 from pipeline.errors import DamagedArtefactError
 from pipeline.sources import synthetic
 from pipeline.stream import InputStream, Split
@@ -56,6 +57,24 @@ def test_each_epoch_and_each_seed_has_its_own_order(stream, split):
     first = batches(stream.training(0))[0][0]
     assert not np.array_equal(first, batches(stream.training(1))[0][0])
     assert not np.array_equal(first, batches(other.training(0))[0][0])
+
+
+@pytest.mark.parametrize("augment", ["", "flip, crop:4", "mixup:0.4"])
+@pytest.mark.parametrize("parts", [2, 4])
+def test_the_parts_of_several_processes_are_the_batches_of_one(stream, split, parts, augment):
+    augmentation = Augmentation(augment, seed=7, image_shape=split.content_shape) if augment else None
+    how = {"global_batch_size": 32, "seed": 7, "in_memory": stream.in_memory, "augmentation": augmentation}
+    whole = batches(InputStream(split, **how).training(2))
+    of_parts = [batches(InputStream(split, **how, part=(number, parts)).training(2)) for number in range(parts)]
+    assert {images.shape[0] for part in of_parts for images, _ in part} == {32 // parts}
+    for (images, labels), *found in zip(whole, *of_parts, strict=True):
+        np.testing.assert_array_equal(np.concatenate([part for part, _ in found]), images)
+        np.testing.assert_array_equal(np.concatenate([part for _, part in found]), labels)
+
+
+def test_every_process_evaluates_the_whole_split(split):
+    part = InputStream(split, global_batch_size=32, seed=7, part=(1, 4))
+    assert as_set(part.evaluation()) == as_set(InputStream(split, global_batch_size=32, seed=7).evaluation())
 
 
 def test_evaluation_is_every_example_in_stored_order(stream):

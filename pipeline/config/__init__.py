@@ -7,6 +7,7 @@ TensorFlow to be imported; a test holds each list against its implementation.
     storage.py    [Storage], [Notify], [Metrics], [Force]
     data.py       [Source], [Records]
     training.py   [Train], [Export]
+    membership.py which of several processes this is
     augment.py    the operations of [Train] augment
     report.py     [Report]
     experiment.py [Experiment], and the settings files in experiments/
@@ -26,6 +27,7 @@ from pipeline.config.experiment import (
     require_experiment,
     settings_in,
 )
+from pipeline.config.membership import Membership, membership
 from pipeline.config.own_code import is_own, own_modules
 from pipeline.config.refusal import closest, refuse
 from pipeline.config.report import SWEPT, ReportSettings
@@ -62,6 +64,7 @@ __all__ = [
     "ExperimentSettings",
     "ExportSettings",
     "ForceSettings",
+    "Membership",
     "MetricsSettings",
     "NotifySettings",
     "RecordsSettings",
@@ -75,6 +78,7 @@ __all__ = [
     "experiment_files",
     "experiment_of",
     "is_own",
+    "membership",
     "names_tpu",
     "own_modules",
     "parse_augment",

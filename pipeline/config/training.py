@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pipeline.config.augment import parse_augment
+from pipeline.config.membership import FROM_ENVIRONMENT, MAX_PROCESSES, split_address
 from pipeline.config.own_code import one_of_or_own
 from pipeline.config.refusal import in_range, one_of, refuse
 from pipeline.config.stage import MAX_SEED, StageSettings
@@ -64,6 +65,10 @@ class TrainSettings(StageSettings):
     device: str = "auto"
     on_mismatch: str = "fail"
     replicas: int = 1
+    processes: int = 1
+    coordinator_address: str = ""
+    process_id: int = FROM_ENVIRONMENT
+    join_timeout_seconds: int = 300
     tpu_address: str = ""
     tpu_zone: str = ""
     tpu_project: str = ""
@@ -100,8 +105,9 @@ class TrainSettings(StageSettings):
         # What "auto" comes to is known only where the device is; all else before any device is asked for.
         if self.device in ("gpu", "tpu"):
             refuse_replicas(self.replicas, self.device)
-        if self.global_batch_size % self.replicas:
-            multiple = f"a multiple of the {self.replicas} replicas"
+        self._check_processes()
+        if self.global_batch_size % (self.replicas * self.processes):
+            multiple = f"a multiple of the {self.replicas * self.processes} replicas"
             refuse("Train", "global_batch_size", multiple, self.global_batch_size)
         if self.tpu_address and not names_tpu(self.tpu_address):
             refuse("Train", "tpu_address", TPU_ADDRESS, self.tpu_address)
@@ -110,6 +116,16 @@ class TrainSettings(StageSettings):
         one_of("Train", "cache", CACHE, self.cache)
         in_range("Train", "seed", self.seed, 0, MAX_SEED)
         in_range("Train", "profile_steps", self.profile_steps, 0, MAX_PROFILE_STEPS)
+
+    def _check_processes(self) -> None:
+        in_range("Train", "processes", self.processes, 1, MAX_PROCESSES)
+        in_range("Train", "process_id", self.process_id, FROM_ENVIRONMENT, self.processes - 1)
+        in_range("Train", "join_timeout_seconds", self.join_timeout_seconds, 1, 86_400)
+        if self.coordinator_address:
+            split_address(self.coordinator_address)
+        if self.processes > 1 and self.backend == TENSORFLOW:
+            hint = " Keras cannot fit under TensorFlow's MultiWorkerMirroredStrategy (keras-team/keras issue 20585)."
+            refuse("Train", "backend", "jax, or auto, for several processes", self.backend, hint)
 
     def overrides(self) -> dict[str, float]:
         """Of the learning rate, the weight decay and the label smoothing those that are not the recipe's own."""

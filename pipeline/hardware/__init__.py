@@ -19,7 +19,7 @@ no proof of a TPU, and a strategy that exists is no proof of anything.
 from pipeline.hardware.backend import choose_backend
 from pipeline.hardware.placement import Placement, place
 from pipeline.hardware.precision import choose_jit_compile, choose_precision
-from pipeline.hardware.receipt import Receipt, confirm, write_receipt
+from pipeline.hardware.receipt import Receipt, confirm, seen_here, with_processes, write_receipt
 from pipeline.hardware.runtime import Runtime
 
 __all__ = [
@@ -31,5 +31,7 @@ __all__ = [
     "choose_precision",
     "confirm",
     "place",
+    "seen_here",
+    "with_processes",
     "write_receipt",
 ]

@@ -17,11 +17,13 @@ _CUDA_PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
 def choose_backend(settings: TrainSettings) -> str:
     """Either "tensorflow" or "jax"; "auto" takes JAX on a TPU of this host, and on a GPU where JAX has CUDA.
 
-    On a CPU TensorFlow is 4 to 14 times faster (docs/LOG.md). A TPU on another machine, by its address or name, is
-    TensorFlow's alone.
+    So it does for several processes, in which Keras does not train on TensorFlow. On a CPU TensorFlow is 4 to 14 times
+    faster (docs/LOG.md). A TPU on another machine, by its address or name, is TensorFlow's alone.
     """
     if settings.backend != "auto":
         return settings.backend
+    if settings.processes > 1:
+        return JAX
     if settings.device in ("auto", "tpu") and machine.tpu_chips() and not _is_remote(settings):
         return JAX
     if settings.device in ("auto", "gpu") and _has_nvidia_driver() and any(map(_is_installed, _CUDA_PLUGINS)):

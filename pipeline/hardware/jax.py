@@ -6,6 +6,7 @@ under TensorFlow; several devices train in step by ``keras.distribution.DataPara
 """
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -15,11 +16,12 @@ from typing import Any
 import jax
 import jaxlib
 import keras
+import numpy as np
 import tensorflow as tf
 from jax import numpy as jnp
 
 from pipeline import machine
-from pipeline.config import JAX, TrainSettings, refuse, refuse_replicas
+from pipeline.config import JAX, Membership, TrainSettings, refuse, refuse_replicas
 from pipeline.errors import HardwareMismatchError
 from pipeline.hardware import words
 from pipeline.hardware.mismatch import explain
@@ -27,6 +29,8 @@ from pipeline.hardware.probe import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, S
 
 # What JAX calls the platforms.
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
+# Until JAX takes a process for gone; training hears of most before, see training/meeting.py.
+_HEARTBEAT_SECONDS = 20
 # The first generation of NVIDIA's with matrix units for it.
 _FIRST_GPU_CAPABILITY_WITH_BFLOAT16 = 8.0
 
@@ -44,14 +48,17 @@ class Jax:
         return "gpu" if cards else "cpu", words.auto_without_tpu(len(cards), "the driver")
 
     def place_on(self, device: str, settings: TrainSettings) -> dict:
-        """The devices of a kind, all of this process's."""
+        """The devices of a kind, all of this process's, or of all that train together."""
         if device != "cpu":
             refuse_replicas(settings.replicas, device)
         tf.config.set_visible_devices([], "GPU")
         jax.config.update("jax_platforms", _PLATFORMS[device])
         if device == "cpu" and settings.replicas > 1:
             _split_cpu(settings.replicas)
-        devices = _devices(device)[: settings.replicas if device == "cpu" else None]
+        found = _devices(device)
+        most = settings.replicas if device == "cpu" else None
+        parts = ([one for one in found if one.process_index == number] for number in range(jax.process_count()))
+        devices = [one for part in parts for one in part[:most]]
         topology = {"process_count": jax.process_count(), "local_devices": jax.local_device_count()}
         return {"strategy": tuple(devices), "num_replicas": len(devices), "topology": topology}
 
@@ -92,7 +99,9 @@ class Jax:
         sharding = jax.sharding.NamedSharding(
             jax.make_mesh((len(strategy),), ("batch",), devices=strategy), jax.sharding.PartitionSpec("batch")
         )
-        array = jax.device_put(jnp.ones([8 * len(strategy), 512]), sharding)
+        rows = np.ones([8 * len(strategy), 512], np.float32)
+        # Of a device that another process has it makes nothing.
+        array = jax.make_array_from_callback(rows.shape, sharding, lambda part: rows[part])
         result = jax.jit(lambda rows: rows @ jnp.ones([512, 10]))(array)
         return {
             "variable_devices": _names(array.devices()),
@@ -129,7 +138,7 @@ class Jax:
 
     def computations(self, device: str, side: int, precision: str) -> dict[str, Callable[[], object]]:
         """A matrix product and a convolution; the sum of each keeps the way back short and the work whole."""
-        where, dtype = _devices(device)[0], jnp.dtype(precision)
+        where, dtype = _local_devices(device)[0], jnp.dtype(precision)
 
         def normal(seed: int, *shape: int) -> jax.Array:
             return jax.device_put(jax.random.normal(jax.random.key(seed), shape).astype(dtype), where)
@@ -175,7 +184,8 @@ class Jax:
         if any(isinstance(layer, keras.layers.RNN) for layer in model.layers):
             return None
         state = tuple([one.value for one in part] for part in _state(model))
-        batch = jax.tree.map(lambda one: one.numpy(), batch)
+        # Of all processes' parts.
+        batch = jax.tree.map(lambda one: np.concatenate([one.numpy()] * jax.process_count()), batch)
         return jax.jit(model.train_step).lower(state, batch).cost_analysis().get("flops")
 
     def logical_devices(self) -> list[str]:
@@ -218,7 +228,7 @@ class Jax:
 
     def peak_device_bytes(self, device: str) -> int | None:
         """Of the first device, where it counts."""
-        found = None if device == "cpu" else _devices(device)[0].memory_stats()
+        found = None if device == "cpu" else _local_devices(device)[0].memory_stats()
         return found and found.get("peak_bytes_in_use")
 
     def profile(self, folder: Path) -> AbstractContextManager:
@@ -227,6 +237,25 @@ class Jax:
 
 
 RUNTIME = Jax()
+
+
+def join(membership: Membership) -> None:
+    """Compute together with other processes from now on; called before JAX first computes.
+
+    By JAX's own service, which is process 0's at the port after the coordinator's.
+    """
+    # Under srun it says which cards are this process's; asked anywhere else it may look for the network.
+    is_of_slurm = "SLURM_LOCALID" in os.environ and os.environ.get("SLURM_PROCID") == str(membership.process_id)
+    host = f"[{membership.host}]" if ":" in membership.host else membership.host
+    address = f"{host}:{membership.port + 1}"
+    jax.distributed.initialize(
+        address,
+        membership.processes,
+        membership.process_id,
+        cluster_detection_method="slurm" if is_of_slurm else "deactivate",
+        coordinator_bind_address=address,
+        heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
+    )
 
 
 def _devices(device: str) -> list[jax.Device]:
@@ -242,6 +271,10 @@ def _devices(device: str) -> list[jax.Device]:
     except RuntimeError as error:
         mismatch = explain(device, error)
         raise HardwareMismatchError(str(mismatch), mismatch.to_json()) from error
+
+
+def _local_devices(device: str) -> list[jax.Device]:
+    return [one for one in _devices(device) if one.process_index == jax.process_index()]
 
 
 def _split_cpu(replicas: int) -> None:

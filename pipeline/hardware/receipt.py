@@ -9,9 +9,10 @@ import logging
 import os
 import platform
 import re
+import socket
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 
 from pipeline import machine
@@ -35,7 +36,10 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """What was asked for, what was had, and what shows it; every value plain JSON data."""
+    """What was asked for, what was had, and what shows it; every value plain JSON data.
+
+    ``processes`` has what each of several processes saw on its host, see ``seen_here``; of one it is empty.
+    """
 
     requested: dict
     backend: str
@@ -57,6 +61,7 @@ class Receipt:
     device_name: str
     device_verified: bool
     doubts: list[str]
+    processes: list[dict] = field(default_factory=list)
 
     def to_json(self) -> dict:
         """Plain data."""
@@ -99,12 +104,34 @@ def write_receipt(settings: TrainSettings, placement: Placement, precision: str)
     )
 
 
+def seen_here(receipt: Receipt) -> dict:
+    """What the other processes of a training are told of this one's device."""
+    return {
+        "hostname": socket.gethostname(),
+        "device_name": receipt.device_name,
+        "devices": receipt.logical_devices,
+        "doubts": receipt.doubts,
+    }
+
+
+def with_processes(receipt: Receipt, processes: Sequence[Mapping]) -> Receipt:
+    """The receipt of a training by several processes: it is verified where each saw its device verified."""
+    receipt = replace(receipt, processes=[dict(one) for one in processes])
+    doubts = _doubts_of_processes(receipt)
+    return replace(receipt, device_verified=not doubts, doubts=doubts)
+
+
+def _doubts_of_processes(receipt: Receipt) -> list[str]:
+    return [words.of_process(number, doubt) for number, one in enumerate(receipt.processes) for doubt in one["doubts"]]
+
+
 def confirm(receipt: Receipt, train_devices: Sequence[str]) -> Receipt:
     """The receipt with the devices on which the run's own train function was seen; none leaves it with the probe's."""
     if not train_devices:
         return receipt
     seen = {**receipt.placement, "computation_devices": list(train_devices), "observed": "train_function"}
     doubts = find_doubts(receipt.effective_device, receipt.num_replicas, seen, receipt.probe)
+    doubts += _doubts_of_processes(receipt)
     if doubts and receipt.device_verified:
         _logger.warning("NOT verified: the train function ran elsewhere than the probe: %s", "; ".join(doubts))
     return replace(receipt, placement=seen, device_verified=not doubts, doubts=doubts)

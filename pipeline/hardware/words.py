@@ -129,3 +129,8 @@ def wrong_number(what: str, expected: int, seen: int) -> str:
 def as_fast_as_host(effective: str, ratio: float) -> str:
     """A failed check: an accelerator with the speed of its host."""
     return f"probe: {effective} computes {ratio:.2f} times as fast as its host's CPU: it may be that CPU"
+
+
+def of_process(number: int, doubt: str) -> str:
+    """A doubt of one of several processes."""
+    return f"process {number}: {doubt}"

@@ -23,8 +23,8 @@ RECORD_NAME = "run.json"
 
 #: 1: records without the field. 2: `segments`, `cache`, `replicas` and what else is marked; figures are never NaN.
 #: 3: `augment`, `keep`, `kept_epoch`, what overrides a recipe, networks that give logits, initial weights, and what
-#: else is marked. 4: `records`, `experiment`, `problem`. 5: `requested_backend`, `backend`.
-SCHEMA_VERSION = 5
+#: else is marked. 4: `records`, `experiment`, `problem`. 5: `requested_backend`, `backend`. 6: `processes`.
+SCHEMA_VERSION = 6
 
 FINISHED, SKIPPED = "finished", "skipped"
 
@@ -202,6 +202,7 @@ class RunRecord(Untrusted):
     # Once the device was there it has changed nothing.
     on_mismatch: Annotated[str, About(part="setting", repeated=True)] = "fail"
     replicas: Annotated[Count, _COMPARED_SETTING] = 1
+    processes: Annotated[Count, About(part="setting", since=6)] = 1
     requested_precision: Annotated[str, _SETTING]
     requested_jit_compile: Annotated[bool | str | None, _COMPARED_SETTING]
     cache: Annotated[str, About(part="setting", compared=True, since=2)] = "auto"

@@ -65,6 +65,7 @@ def measure(
     *,
     runtime: Runtime,
     trained: bool,
+    processes: int = 1,
 ) -> dict[str, float | str | None]:
     """How a step's time divides; trains ``model`` on, so nothing may be wanted of it afterwards.
 
@@ -74,6 +75,7 @@ def measure(
         rows: the run's metrics, one row an epoch.
         compiling: the epochs in which the step was compiled.
         runtime: the backend's.
+        processes: how many trained it; the step of several is not timed alone.
         trained: whether this process trained ``model`` on ``stream``: else timing its step would compile it first.
 
     Returns:
@@ -93,7 +95,10 @@ def measure(
         "not_measured": None,
         "compilation_seconds": throughput.compilation_seconds(rows, compiling),
     }
-    if trained:
+    if trained and processes > 1:
+        plan, found["not_measured"] = None, words.several_processes(processes)
+        found["step_flops"] = runtime.step_flops(model, next(iter(stream.training(0))))
+    elif trained:
         plan, found["not_measured"] = _plan(model, stream, runtime, rows, step)
     else:
         plan, found["not_measured"] = None, words.NOTHING_TRAINED

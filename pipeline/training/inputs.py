@@ -9,8 +9,9 @@ from pipeline.augmentation import Augmentation
 from pipeline.config import TrainSettings, refuse, refuse_without_validation
 from pipeline.hardware import Placement
 from pipeline.problems.problem import Task
-from pipeline.stream import InputStream, Split
+from pipeline.stream import InputStream, Split, fits_in_memory
 from pipeline.training.computation import Computation
+from pipeline.training.meeting import Meeting
 
 EVALUATION_BATCH_SIZE = 1_000
 # In a batch of the evaluation: a sequence has some for each of its tokens.
@@ -23,7 +24,12 @@ _logger = logging.getLogger(__name__)
 
 
 def open_streams(
-    folder: Path, manifest: Mapping, settings: TrainSettings, placement: Placement, computation: Computation
+    folder: Path,
+    manifest: Mapping,
+    settings: TrainSettings,
+    placement: Placement,
+    computation: Computation,
+    meeting: Meeting,
 ) -> tuple[InputStream, dict[str, InputStream]]:
     """The stream to train on, and by the prefix of their figures those to evaluate on.
 
@@ -43,12 +49,17 @@ def open_streams(
             "suit it best: %d",
             *(size, replicas, size // replicas, _TPU_CORE_EXAMPLES, 128 * replicas),
         )
+    in_memory = computation.in_memory
+    if in_memory is None:
+        # From memory and from disk an epoch has another order: it is one for all.
+        in_memory = all(meeting.exchange("memory", fits_in_memory(train)))
     stream = InputStream(
         train,
         global_batch_size=size,
         seed=settings.seed,
-        in_memory=computation.in_memory,
+        in_memory=in_memory,
         augmentation=_augmentation(settings, train),
+        part=(meeting.membership.process_id, meeting.membership.processes),
     )
     task = train.problem.task(manifest)
     held_out = {prefix: name for prefix, name in EVALUATED_SPLITS.items() if name in manifest["splits"]}

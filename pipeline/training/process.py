@@ -20,14 +20,17 @@ from pathlib import Path
 from typing import IO
 
 from pipeline import errors, progress
-from pipeline.config import TrainSettings
+from pipeline.config import TrainSettings, membership
 from pipeline.errors import PipelineError, WorkerDiedError
 from pipeline.runs.initial import InitialWeights
 from pipeline.runs.record import RunRecord, read_record
+from pipeline.training import words
 from pipeline.training.drawn import draw_weights
 
+# What JAX writes before it ends a process because it hears that another is gone.
+_JAX_SERVICE_ENDED = "JAX distributed service detected fatal errors"
 # For the way out of a running step.
-_GRACE_SECONDS = 20
+_GRACE_SECONDS, _GRACE_SECONDS_OF_SEVERAL = 20, 2
 
 _logger = logging.getLogger(__name__)
 
@@ -58,6 +61,7 @@ def train_on(
             "folder": str(folder),
             "drawn": str(drawn),
             "initial": initial and {name: value and str(value) for name, value in asdict(initial).items()},
+            "membership": asdict(membership(settings)),
             "how": {name: str(value) if isinstance(value, Path) else value for name, value in how.items()},
         }
         _run(backend, job)
@@ -65,15 +69,44 @@ def train_on(
 
 
 def _run(backend: str, job: dict) -> None:
+    processes = job["membership"]["processes"]
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as held_back:
+        # JAX writes a stack trace for each process that it finds gone, whatever we say of it.
+        failure, code = _heard_to_the_end(backend, job, held_back if processes > 1 else None)
+        held_back.seek(0)
+        written = held_back.read()
+        is_told_by_jax = code == -signal.SIGABRT and _JAX_SERVICE_ENDED in written
+        if not is_told_by_jax and not isinstance(failure, WorkerDiedError):
+            sys.stderr.writelines(line for line in written.splitlines(keepends=True) if not line.startswith("[Gloo]"))
+        if failure:
+            raise failure
+        if is_told_by_jax:
+            raise WorkerDiedError(words.some_process_gone(processes))
+        if code < 0:
+            raise WorkerDiedError(
+                f"[Train] backend: the process that trained on {backend} was ended by {signal.Signals(-code).name}, as "
+                "the system does where memory is short. Finished epochs are kept, run again to resume."
+            )
+        if code:
+            raise RuntimeError(f"the training on {backend} ended with exit code {code}; see above")
+
+
+def _heard_to_the_end(backend: str, job: dict, stderr: IO[str] | None) -> tuple[PipelineError | None, int]:
+    """The error that the process told of, and its exit code; ``stderr``: where it goes, None: where ours does."""
     environment = {
         **os.environ,
         "KERAS_BACKEND": backend,
         # Of the user's own modules too, which may lie where only this process looks.
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
     }
-    command = [sys.executable, "-m", "pipeline.training"]
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True, encoding="utf-8"
+        [sys.executable, "-m", "pipeline.training"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        env=environment,
+        text=True,
+        encoding="utf-8",
     )
     try:
         # Its other end sees the end of this process, so it stays open.
@@ -84,7 +117,8 @@ def _run(backend: str, job: dict) -> None:
     except BaseException:
         process.terminate()
         try:
-            process.wait(_GRACE_SECONDS)
+            # Of several each may wait in its step for the others, which are interrupted too.
+            process.wait(_GRACE_SECONDS if job["membership"]["processes"] == 1 else _GRACE_SECONDS_OF_SEVERAL)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -96,16 +130,7 @@ def _run(backend: str, job: dict) -> None:
                 pipe.close()
             except BrokenPipeError:
                 continue
-    if failure:
-        raise failure
-    if process.returncode < 0:
-        name = signal.Signals(-process.returncode).name
-        raise WorkerDiedError(
-            f"[Train] backend: the process that trained on {backend} was ended by {name}, as the system does where "
-            "memory is short. Finished epochs are kept, run again to resume."
-        )
-    if process.returncode:
-        raise RuntimeError(f"the training on {backend} ended with exit code {process.returncode}; see above")
+    return failure, process.returncode
 
 
 def _hear(lines: IO[str]) -> PipelineError | None:

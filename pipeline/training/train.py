@@ -4,8 +4,10 @@ import logging
 import socket
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -15,6 +17,7 @@ from pipeline.config import TrainSettings
 from pipeline.errors import HardwareMismatchError
 from pipeline.networks import kind_of_outputs
 from pipeline.problems.find import problem_of_records
+from pipeline.problems.problem import Shown
 from pipeline.runs.initial import InitialWeights
 from pipeline.runs.metrics import METRICS_NAME, append_metrics
 from pipeline.runs.record import (
@@ -23,8 +26,10 @@ from pipeline.runs.record import (
     recorded_settings,
     write_record,
 )
-from pipeline.training import breakdown
+from pipeline.stream import InputStream
+from pipeline.training import breakdown, words
 from pipeline.training.checkpoint import (
+    History,
     copied_variables,
     put_variables,
     restore_checkpoint,
@@ -34,6 +39,7 @@ from pipeline.training.computation import Computation, by_rule, compiled_model, 
 from pipeline.training.initial import begin
 from pipeline.training.inputs import open_streams
 from pipeline.training.loop import run_epochs
+from pipeline.training.meeting import Meeting, agree
 from pipeline.training.recorded import belongs_to, data_facts, nothing_measured, outcome_of, segment, used_by
 from pipeline.training.saved import save_network
 from pipeline.training.selection import ended, kept_epoch
@@ -54,6 +60,7 @@ def train(
     initial: InitialWeights | None = None,
     experiment: str = "",
     drawn: Path | None = None,
+    meeting: Meeting | None = None,
 ) -> RunRecord:
     """Train on published records; leaves record, metrics, evaluation, weights, model and TensorBoard logs.
 
@@ -69,6 +76,7 @@ def train(
         initial: the weights that the settings name.
         experiment: what the run belongs to, for its record; by default it is called as the dataset is.
         drawn: the seeded weights of a new network, where another backend drew them, see process.py.
+        meeting: with the other processes that train it; only the chief's checkpoints and folder count.
 
     Returns:
         The run's record as it was written. Its status is "skipped", without figures, where the device is not there
@@ -77,7 +85,9 @@ def train(
     Raises:
         DamagedArtefactError: a shard is not what the manifest says.
         HardwareMismatchError: the requested device is not there.
-        SettingsError: the batch does not fit the data or the replicas, or the network is for another problem.
+        SettingsError: the batch does not fit the data or the replicas, the network is for another problem, or the
+            processes cannot train together.
+        WorkerDiedError: another process is gone.
     """
     clock = breakdown.Clock(time.perf_counter() if started is None else started)
     clock.enter("loading")
@@ -103,16 +113,89 @@ def train(
             raise
         _logger.warning("SKIPPED: %s", error)
         return _finish(folder, {**nothing_measured(settings), **about, "mismatch": error.mismatch})
+    meeting = meeting or Meeting()
+    ready = _make_ready(records_folder, manifest, settings, placement, about, clock, folder, initial, drawn, meeting)
+    clock.enter("checkpoint")
+    with placement.scope():
+        history = restore_checkpoint(checkpoints, ready.model, fingerprint=fingerprint, used=ready.used_by_chief())
+    epochs_restored = len(history.rows)
+    agree(meeting, words.THE_CHECKPOINT, f"epoch {epochs_restored}")
+    if epochs_restored:
+        clock.add(history.seconds)
+    with placement.explaining(), Summaries(folder) as summaries:
+        found = _run_epochs(ready, history, clock, checkpoints, summaries)
+        clock.enter("evaluation")
+        kept = _keep_epoch(ready, history)
+        shown = _look_at_predictions(ready, found.get("val") if kept == len(history.rows) else None)
+        summaries.write_run({**about, "precision": ready.computation.precision}, shown, problem.units)
+    clock.enter("saving")
+    _logger.info("saving the network")
+    save_network(ready.model, manifest, settings, ready.computation.precision, folder)
+    # Last, when nothing more is wanted of the model: timing its step trains it on, and so does the profiler.
+    trained = len(history.rows) > epochs_restored
+    times = _time_parts(ready, history, clock, trained=trained)
+    peak_device_bytes = placement.runtime.peak_device_bytes(placement.effective_device)
+    outcome = outcome_of(ready.receipt, history, ready.model, ready.stream, kept, peak_device_bytes)
+    outcome |= {"kept_epoch": kept, "ended": ended(history.rows, settings.epochs)}
+    outcome |= {"epochs_restored": epochs_restored, "time_breakdown": times}
+    if not trained:
+        outcome["finished_on"] = about["hostname"]
+    return _finish(folder, {**about, **ready.used(), **outcome})
+
+
+@dataclass
+class _Ready:
+    """All that a training needs for its first step.
+
+    ``folder`` is for the run's files, ``about`` are fields of its record that are known before that step, ``manifest``
+    is the records'; ``evaluated`` is prefix of figures → what they are of; training confirms the ``receipt``.
+    """
+
+    folder: Path
+    settings: TrainSettings
+    manifest: Mapping
+    meeting: Meeting
+    about: Mapping
+    placement: hardware.Placement
+    computation: Computation
+    receipt: hardware.Receipt
+    stream: InputStream
+    evaluated: Mapping[str, InputStream]
+    model: keras.Model
+
+    def used(self) -> dict:
+        """Hardware and computation, as fields of the record."""
+        return used_by(self.receipt, self.computation, self.stream)
+
+    def used_by_chief(self) -> dict:
+        """The same of the process that writes the checkpoints: the hosts of several need not be alike."""
+        return self.meeting.exchange("hardware", self.used())[0]
+
+
+def _make_ready(
+    records_folder: Path,
+    manifest: Mapping,
+    settings: TrainSettings,
+    placement: hardware.Placement,
+    about: dict,
+    clock: breakdown.Clock,
+    folder: Path,
+    initial: InitialWeights | None,
+    drawn: Path | None,
+    meeting: Meeting,
+) -> _Ready:
+    """Open the streams, write the receipt and compile the network; ``about`` is told what it begins with."""
     breakdown.reset_peak_memory(placement.runtime)
     computation = by_rule(settings, placement)
     clock.enter("loading")
-    stream, evaluated = open_streams(records_folder, manifest, settings, placement, computation)
+    stream, evaluated = open_streams(records_folder, manifest, settings, placement, computation, meeting)
     clock.enter("startup")
     receipt = hardware.write_receipt(settings, placement, computation.precision)
+    if meeting.membership.processes > 1:
+        receipt = hardware.with_processes(receipt, meeting.exchange("devices", hardware.seen_here(receipt)))
+        share = f"{len(receipt.logical_devices)} {receipt.effective_device}, {computation.precision}"
+        agree(meeting, words.THE_DEVICES, share)
     _announce(settings, receipt, computation)
-    outputs = kind_of_outputs(manifest, settings.model, computation.precision)
-    steps = stream.steps_per_epoch
-    mixed = bool(stream.augmentation and stream.augmentation.mixes)
 
     def begin_with(model: keras.Model) -> None:
         about["beginning"] = begin(model, settings, initial)
@@ -122,92 +205,101 @@ def train(
         settings,
         placement,
         computation,
-        steps,
-        outputs=outputs,
-        labels_mixed=mixed,
+        stream.steps_per_epoch,
+        outputs=kind_of_outputs(manifest, settings.model, computation.precision),
+        labels_mixed=bool(stream.augmentation and stream.augmentation.mixes),
         begin=begin_with,
         drawn=drawn,
     )
     warn_of_memory(model, settings.global_batch_size, placement)
-    used = used_by(receipt, computation, stream)
-    clock.enter("checkpoint")
-    with placement.scope():
-        history = restore_checkpoint(checkpoints, model, fingerprint=fingerprint, used=used)
+    return _Ready(folder, settings, manifest, meeting, about, placement, computation, receipt, stream, evaluated, model)
+
+
+def _run_epochs(
+    ready: _Ready, history: History, clock: breakdown.Clock, checkpoints: Path, summaries: Summaries
+) -> dict[str, Any]:
+    """Train the epochs that the history does not have yet; what run_epochs gives."""
+    settings, model, used = ready.settings, ready.model, ready.used()
     earlier, epochs_restored = tuple(history.segments), len(history.rows)
     if earlier:
-        clock.add(history.seconds)
         _logger.info(
             "resuming after epoch %d/%d, trained on %s", epochs_restored, settings.epochs, earlier[-1].hostname
         )
-    train_devices = placement.runtime.observe_training(model)
-    with placement.explaining(), Summaries(folder) as summaries:
-        for row in history.rows:
-            _write_row(folder, summaries, row)
+    train_devices = ready.placement.runtime.observe_training(model)
+    for row in history.rows:
+        _write_row(ready.folder, summaries, row)
 
-        def after_epoch(row: Mapping[str, float]) -> None:
-            nonlocal receipt
-            receipt = hardware.confirm(receipt, train_devices)
-            history.segments = [*earlier, segment(receipt, epochs_restored + 1, len(history.rows))]
-            history.seconds = clock.seconds()
-            if settings.keep == "best" and kept_epoch(history.rows, "best") == len(history.rows):
-                history.best = copied_variables(model)
-            save_checkpoint(
-                checkpoints, model, history, fingerprint=fingerprint, used=used, belongs_to=belongs_to(about)
-            )
-            _write_row(folder, summaries, row)
+    def after_epoch(row: dict[str, float]) -> None:
+        # What training goes on by, were it only to end for want of patience, is one for all.
+        row.update(ready.meeting.exchange(f"epoch {row['epoch']}", row)[0])
+        ready.receipt = hardware.confirm(ready.receipt, train_devices)
+        history.segments = [*earlier, segment(ready.receipt, epochs_restored + 1, len(history.rows))]
+        history.seconds = clock.seconds()
+        if settings.keep == "best" and kept_epoch(history.rows, "best") == len(history.rows):
+            history.best = copied_variables(model)
+        if ready.meeting.is_chief:
+            fingerprint, whose = ready.about["fingerprint"], belongs_to(ready.about)
+            save_checkpoint(checkpoints, model, history, fingerprint=fingerprint, used=used, belongs_to=whose)
+        _write_row(ready.folder, summaries, row)
 
-        found = run_epochs(
-            model,
-            stream,
-            evaluated,
-            history.rows,
-            settings.epochs,
-            clock,
-            after_epoch,
-            settings.patience,
-            placement.evaluating,
+    return run_epochs(
+        model,
+        ready.stream,
+        ready.evaluated,
+        history.rows,
+        settings.epochs,
+        clock,
+        after_epoch,
+        settings.patience,
+        ready.placement.evaluating,
+    )
+
+
+def _keep_epoch(ready: _Ready, history: History) -> int:
+    """Give the model the weights of the epoch that the settings keep; which one that is."""
+    kept = kept_epoch(history.rows, ready.settings.keep)
+    if kept != len(history.rows):
+        _logger.info("keeping the weights of epoch %d, the best on validation", kept)
+        with ready.placement.scope():
+            put_variables(ready.model, history.best)
+    return kept
+
+
+def _look_at_predictions(ready: _Ready, predictions: Any) -> Shown:
+    """Evaluate the network on the test split, by its ``predictions`` where they are there already."""
+    _logger.info("looking at the predictions for the test split")
+    test = ready.evaluated["val"]
+    problem = test.split.problem
+    with ready.placement.evaluating():
+        return problem.evaluate(
+            predictions or problem.predict(ready.model, test),
+            model=ready.model,
+            settings=ready.settings,
+            streams={"train": ready.stream, "test": test},
+            manifest=ready.manifest,
+            folder=ready.folder,
         )
-        clock.enter("evaluation")
-        kept = kept_epoch(history.rows, settings.keep)
-        if kept != len(history.rows):
-            _logger.info("keeping the weights of epoch %d, the best on validation", kept)
-            with placement.scope():
-                put_variables(model, history.best)
-            found = {}
-        _logger.info("looking at the predictions for the test split")
-        test = evaluated["val"]
-        with placement.evaluating():
-            shown = problem.evaluate(
-                found.get("val") or problem.predict(model, test),
-                model=model,
-                settings=settings,
-                streams={"train": stream, "test": test},
-                manifest=manifest,
-                folder=folder,
-            )
-        summaries.write_run({**about, "precision": computation.precision}, shown, problem.units)
-    clock.enter("saving")
-    _logger.info("saving the network")
-    save_network(model, manifest, settings, computation.precision, folder)
-    # Last, when nothing more is wanted of the model: timing its step trains it on, and so does the profiler.
+
+
+def _time_parts(ready: _Ready, history: History, clock: breakdown.Clock, *, trained: bool) -> dict:
+    """The time breakdown; traces a few steps as well where the settings ask for it."""
+    runtime, steps = ready.placement.runtime, ready.settings.profile_steps
     clock.enter("measuring")
-    trained = len(history.rows) > epochs_restored
     step = breakdown.measure(
-        model, stream, history.rows, history.compiling(), runtime=placement.runtime, trained=trained
+        ready.model,
+        ready.stream,
+        history.rows,
+        history.compiling(),
+        runtime=runtime,
+        trained=trained,
+        processes=ready.meeting.membership.processes,
     )
     clock.enter("profiling")
-    if settings.profile_steps:
-        _logger.info("tracing %d steps for TensorBoard", settings.profile_steps)
-        profile(model, stream, folder, runtime=placement.runtime, steps=settings.profile_steps)
+    if steps:
+        _logger.info("tracing %d steps for TensorBoard", steps)
+        profile(ready.model, ready.stream, ready.folder, runtime=runtime, steps=steps)
     clock.enter("saving")
-    parts = {f"{part}_seconds": seconds for part, seconds in clock.seconds().items()}
-    peak_device_bytes = placement.runtime.peak_device_bytes(placement.effective_device)
-    outcome = outcome_of(receipt, history, model, stream, kept, peak_device_bytes)
-    outcome |= {"kept_epoch": kept, "ended": ended(history.rows, settings.epochs)}
-    restored = {"epochs_restored": epochs_restored, "time_breakdown": {**step, **parts}}
-    if not trained:
-        restored["finished_on"] = about["hostname"]
-    return _finish(folder, {**about, **used, **outcome, **restored})
+    return step | {f"{part}_seconds": seconds for part, seconds in clock.seconds().items()}
 
 
 def _finish(folder: Path, facts: Mapping) -> RunRecord:

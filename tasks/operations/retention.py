@@ -7,7 +7,7 @@ runs and checkpoints that stay: the records they are trained on, with their sour
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -55,15 +55,19 @@ def apply(stages: Sequence[Stage]) -> bool:
 
 
 def _superfluous(stages: Sequence[Stage], limits: dict[str, int], now: datetime) -> dict[Path, str]:
-    # Asking the other experiments takes seconds.
-    if not unreached(stages):
+    # Asking the other experiments takes seconds, and on most dates nothing is beyond the limits.
+    if not _beyond(stages, unreached(stages), limits, now):
         return {}
     try:
-        stale = unreached(stages, of_other_experiments(stages)[0])
+        return _beyond(stages, unreached(stages, of_other_experiments(stages)[0]), limits, now)
     except StorageError as error:
         # The settings of another are no reason for this one to fail.
         _logger.warning("%s", error)
         return {}
+
+
+def _beyond(stages: Sequence[Stage], stale: Collection[Path], limits: dict[str, int], now: datetime) -> dict[Path, str]:
+    """Of the ``stale`` folders those beyond the limits, and why each is."""
     reached = {stage.output().expected for stage in stages}
     needed = referred_runs(dated_reports_folder()) | reached
     beyond = superfluous_runs(read_runs(root_folder() / Train.kind), needed=needed, **limits, now=now)

@@ -32,6 +32,9 @@ def run(*, parts=None, **changes):
         # 4 GFLOP in 0.1 s are 40 GFLOP/s, of the faster of the two that were timed.
         ({}, {"probe": 0.4}),
         ({"num_replicas": 4}, {"probe": 0.4}),
+        # Two hosts, of which one runs two processes: what the probe reached on one of them counts twice.
+        ({"receipt": {"probe": PROBE, "processes": [{"hostname": host} for host in "aab"]}}, {"probe": 0.2}),
+        ({"receipt": {"probe": PROBE, "processes": "many"}}, {"probe": 0.4}),
         ({"parts": {"step_flops": None}}, {}),
         ({"parts": {"step_seconds": None}}, {}),
         ({"time_breakdown": None}, {}),
@@ -62,3 +65,28 @@ def test_the_report_says_it_of_a_run_and_nothing_where_it_was_not_measured():
     assert rows["Operations of a step"] == "4.00 GFLOP"
     assert rows["Model FLOP utilisation"] == "40 % of the probe's speed"
     assert "Model FLOP utilisation" not in dict(time_rows(run(parts={"step_flops": None})))
+
+
+@pytest.mark.parametrize(
+    ("device_name", "peak"),
+    [
+        ("NVIDIA H200", 989e12),
+        ("NVIDIA H200 NVL", None),
+        ("NVIDIA H100 80GB HBM3", 989e12),
+        ("NVIDIA H100 PCIe", None),
+        ("NVIDIA L4, NVIDIA L4", 121e12),
+        ("NVIDIA L4, NVIDIA T4", None),
+        ("NVIDIA A100-SXM4-40GB", 312e12),
+        ("NVIDIA A100 80GB PCIe", 312e12),
+        ("NVIDIA RTX A1000", None),
+        ("NVIDIA L4", 121e12),
+        ("NVIDIA L40S", None),
+        ("TPU v5 lite", 197e12),
+        ("TPU v5", 459e12),
+        ("TPU v4", 275e12),
+        ("TPU v4i", None),
+    ],
+)
+def test_a_published_peak_is_that_of_the_whole_name_and_not_of_a_device_called_alike(device_name, peak):
+    found = utilisation(run(effective_device="gpu", device_name=device_name, precision="bfloat16"))
+    assert found.get("published") == (peak and pytest.approx(4e10 / peak))

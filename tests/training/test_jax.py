@@ -165,7 +165,7 @@ def test_a_defect_keeps_its_traceback(small_records, tmp_path, capfd):
         "from pathlib import Path\n"
         "from pipeline.training import process\n"
         "process._run('jax', {'records_folder': 'nowhere', 'settings': {}, 'folder': 'x', 'drawn': 'x',"
-        " 'initial': None, 'how': {'checkpoints': 'x'}})\n"
+        " 'initial': None, 'how': {'checkpoints': 'x'}, 'membership': {'processes': 1}})\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1

@@ -18,9 +18,11 @@ def verified_words(verified: bool | str) -> str:
 
 
 def device_note(run: Mapping[str, Any]) -> str:
-    """What is known of a run's device beyond its kind: its name, and the replicas where there are several."""
+    """What is known of a run's device beyond its kind: its name, and how many replicas and processes if several."""
     replicas = f"{number(run['num_replicas'])} replicas" if run["num_replicas"] > 1 else ""
-    return ", ".join(part for part in (plain(run["device_name"] or ""), replicas) if part)
+    # A row that was published, or of an earlier version, has none.
+    processes = f"{number(run['processes'])} processes" if run.get("processes", 1) > 1 else ""
+    return ", ".join(part for part in (plain(run["device_name"] or ""), replicas, processes) if part)
 
 
 def device_phrase(run: Mapping[str, Any]) -> str:

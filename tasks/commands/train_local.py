@@ -1,0 +1,107 @@
+"""``make train-local``: the pipeline by several processes of this machine, which train one network together.
+
+As on several hosts, where each is started by hand or by a cluster: see docs/hardware.md. Process 0 has the terminal;
+what the others say is marked with their number.
+"""
+
+import argparse
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from typing import IO
+
+from tasks import program
+from tasks.process import interrupt
+from tasks.storage import PROJECT_FOLDER
+
+_POLL_SECONDS = 0.2
+# What they may take to end by themselves, and after each signal.
+_ALONE_SECONDS, _GRACE_SECONDS = 5.0, 20.0
+
+
+def main(argv: list[str]) -> int:
+    """Start them, and wait until all have ended; the exit code is that of the first that failed."""
+    own = argparse.ArgumentParser(
+        prog="make train-local",
+        description="The pipeline by several processes of this machine, which train one network together, on JAX.",
+        epilog='Settings as for the pipeline: make train-local PROCESSES=2 ARGS="--Train-epochs 1".',
+        allow_abbrev=False,
+    )
+    own.add_argument("--processes", type=int, default=2, help="how many (2)")
+    arguments, settings = own.parse_known_args(argv)
+    if arguments.processes < 2:
+        own.error("--processes: expected 2 or more")
+    address = f"127.0.0.1:{free_ports()}"
+    command = [sys.executable, "-m", "tasks", "Report", f"--Train-processes={arguments.processes}"]
+    # Each would take all cards there are.
+    command += [f"--Train-coordinator-address={address}", "--Train-device=cpu", *settings]
+    interrupt.listen()
+    processes: list[subprocess.Popen] = []
+    try:
+        for number in range(arguments.processes):
+            processes.append(_start(number, command))
+        return _wait(processes)
+    except KeyboardInterrupt:
+        # Ctrl-C in a terminal is heard by all processes, another signal by this one.
+        _end(processes)
+        return 128 + signal.SIGINT
+
+
+def free_ports() -> int:
+    """A port of the loopback that is free, as is the next one."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port
+
+
+def _start(number: int, command: list[str]) -> subprocess.Popen:
+    command = [*command, f"--Train-process-id={number}"]
+    if number == 0:
+        return subprocess.Popen(command, cwd=PROJECT_FOLDER)
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+    process = subprocess.Popen(command, cwd=PROJECT_FOLDER, **how)
+    threading.Thread(target=_mark, args=(number, process.stdout), daemon=True).start()
+    return process
+
+
+def _mark(number: int, lines: IO[str]) -> None:
+    for line in lines:
+        sys.stderr.write(f"[{number}] {line}")
+
+
+def _wait(processes: list[subprocess.Popen]) -> int:
+    while any(process.poll() is None for process in processes):
+        if failed := next((process.returncode for process in processes if process.returncode), 0):
+            _end(processes)
+            return _as_exit_code(failed)
+        time.sleep(_POLL_SECONDS)
+    return next((_as_exit_code(process.returncode) for process in processes if process.returncode), 0)
+
+
+def _end(processes: list[subprocess.Popen]) -> None:
+    terminate, kill = subprocess.Popen.terminate, subprocess.Popen.kill
+    for ask, seconds in ((None, _ALONE_SECONDS), (terminate, _GRACE_SECONDS), (kill, _GRACE_SECONDS)):
+        left = [process for process in processes if process.poll() is None]
+        for process in left if ask else ():
+            ask(process)
+        deadline = time.monotonic() + seconds
+        while any(process.poll() is None for process in left) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+
+
+def _as_exit_code(code: int) -> int:
+    # As a shell says it of a process that a signal ended.
+    return 128 - code if code < 0 else code
+
+
+if __name__ == "__main__":
+    program.run(main)

@@ -1,0 +1,80 @@
+"""``make train-local``: the pipeline by two processes of one machine, as on two hosts."""
+
+import subprocess
+import sys
+
+import psutil
+import pytest
+from luigi_process import FAST, PROJECT, Luigi
+
+PROCESSES = ["--Train-processes", "2", "--Train-device", "cpu"]
+
+
+@pytest.mark.slow
+def test_two_processes_leave_one_run_and_one_report_and_then_have_nothing_to_do(tmp_path, tiny_tfds):
+    luigi = Luigi(tmp_path, tiny_tfds)
+    done = luigi.python("-m", "tasks.commands.train_local", "--processes", "2", *FAST)
+    assert done.returncode == 0, done.stderr
+    assert "[1] " in done.stderr
+    assert "Train: joining process 0 at 127.0.0.1:" in done.stderr
+    assert "Report: published by process 0" in done.stderr
+    (run,) = luigi.report()["runs"]
+    assert (run["processes"], run["num_replicas"], run["device_verified"]) == (2, 2, True)
+    assert run["receipt"]["processes"][0]["devices"] == ["cpu:0"]
+    assert "2 processes" in (luigi.root / "report" / "report.html").read_text()
+    # Who asks for the state is none of the processes.
+    states = {name: stage["state"] for name, stage in luigi.status(*FAST, *PROCESSES).items()}
+    assert set(states.values()) == {"fresh"}
+    again = luigi.python("-m", "tasks.commands.train_local", "--processes", "2", *FAST)
+    assert (again.returncode, again.stderr.count("Nothing to do: every stage is fresh.")) == (0, 2)
+
+
+@pytest.mark.slow
+def test_one_signal_ends_all_of_them_in_good_order(tmp_path, tiny_tfds):
+    luigi = Luigi(tmp_path, tiny_tfds)
+    command = [sys.executable, "-m", "tasks.commands.train_local", *FAST, "--Train-epochs", "5000"]
+    how = {"env": luigi.environment({}), "cwd": PROJECT, "text": True, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, **how)
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if "epoch 1/" in line:
+            break
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert sum("pipeline.training" in child.cmdline() for child in children) == 2
+    process.terminate()
+    said += process.communicate(timeout=120)[1].splitlines(keepends=True)
+    assert process.returncode == 130
+    assert not psutil.wait_procs(children, timeout=10)[1]
+    assert sum("Interrupted. Finished stages are kept" in line for line in said) == 2, said
+
+
+def test_a_process_that_nothing_numbers_is_told_which_setting_says_it(tmp_path, tiny_tfds):
+    luigi = Luigi(tmp_path, tiny_tfds)
+    refused = luigi(*FAST, *PROCESSES)
+    assert refused.returncode == 2
+    assert "[Train] process_id: expected 0 to 1, as none of SLURM_PROCID" in refused.stderr
+    assert not luigi.artefacts("source")
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        (["Report", "--Force-stage", "Train"], "[Force] stage: expected nothing where several processes train"),
+        (["Nightly", "--date", "2026-11-01"], "[Train] processes: expected 1 for Nightly"),
+    ],
+)
+def test_what_several_processes_cannot_have_is_refused_before_any_work(tmp_path, tiny_tfds, command, named):
+    luigi = Luigi(tmp_path, tiny_tfds)
+    number = ["--Train-process-id", "0", "--Train-coordinator-address", "127.0.0.1:9000"]
+    refused = luigi.python("-m", "tasks", *command, *FAST, *PROCESSES, *number)
+    assert refused.returncode == 2, refused.stderr
+    assert named in refused.stderr
+    assert not luigi.artefacts("source")
+
+
+def test_one_process_is_no_company():
+    command = [sys.executable, "-m", "tasks.commands.train_local", "--processes", "1"]
+    refused = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "--processes: expected 2 or more" in refused.stderr
