@@ -122,6 +122,7 @@ def _report_uncaught(kind: type[BaseException], error: BaseException, traceback:
             _logger.warning(interrupt.MESSAGE)
         else:
             print(f"\n{interrupt.MESSAGE}", file=sys.stderr)
+        interrupt.end()
     elif (known := for_the_user(error)) is not None:
         show(known)
     elif _writes_json():

@@ -3,11 +3,13 @@
 Each is a signal that raises KeyboardInterrupt in the stage, which then clears away what is unfinished. Beam wraps even
 that into an error of its own, so the signals are remembered: what leaves the stage says what happened. Code that hangs
 outside Python, or ignores the exception, is not ended by it: past its time limit a watchdog shows where every thread
-stands and ends the process.
+stands and ends the process. Python itself ignores an exception in a finaliser or a callback of the garbage collector,
+where a signal may well come: the signal is then sent again.
 
 Imported before all else (see tasks/__init__.py): it must stay light.
 """
 
+import atexit
 import contextlib
 import faulthandler
 import logging
@@ -49,6 +51,23 @@ def listen() -> None:
         signal.signal(signal.SIGALRM, _interrupt)
         if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _leave):
             signal.signal(signal.SIGINT, _interrupt)
+        sys.unraisablehook = _again_where_ignored
+
+
+def end() -> None:
+    """End an interrupted process, as if nobody had listened: a shell sees from it that its script was interrupted too.
+
+    What has to be cleared away is, and what was to be done at the end is done. Taking the interpreter apart is left
+    out: TensorFlow's threads may still run in the middle of a step, and now and then brought it down by SIGSEGV.
+    """
+    # Private, and the same in all versions of Python: what it does first when it ends.
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        # Who reads may have gone.
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 @contextlib.contextmanager
@@ -110,6 +129,16 @@ def _end_by_force(beyond: TimeLimitError) -> None:
 def _interrupt(signum: int, _: object) -> None:
     _received.append(signum)
     raise KeyboardInterrupt
+
+
+def _again_where_ignored(ignored: "sys.UnraisableHookArgs") -> None:
+    if ignored.exc_type is None or not issubclass(ignored.exc_type, KeyboardInterrupt) or not _received:
+        sys.__unraisablehook__(ignored)
+        return
+    # Later: it would be ignored again in here.
+    again = threading.Timer(0.1, os.kill, [os.getpid(), _received[-1]])
+    again.daemon = True
+    again.start()
 
 
 def _leave(signum: int, _: object) -> None:

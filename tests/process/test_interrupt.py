@@ -1,0 +1,61 @@
+"""How a signal ends a process of ours, wherever it comes."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+from luigi_process import PROJECT
+
+# Where Python ignores what is raised.
+IN_A_FINALISER = """
+import os, signal, time
+from tasks.process import interrupt
+
+class Last:
+    def __del__(self):
+        os.kill(os.getpid(), signal.{name})
+        time.sleep(0.01)
+
+interrupt.listen()
+try:
+    Last()
+    time.sleep(20)
+    print("went on")
+except KeyboardInterrupt:
+    print("heard")
+"""
+
+# As a thread of TensorFlow's that is still at work does now and then.
+DIES_WHEN_TAKEN_APART = """
+import atexit, os
+from tasks.process import console
+
+class Library:
+    def __del__(self):
+        os.abort()
+
+library = Library()
+console.configure()
+atexit.register(print, "at the end")
+raise KeyboardInterrupt
+"""
+
+
+def python(code):
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_that_python_ignored_is_heard_all_the_same(name):
+    done = python(IN_A_FINALISER.format(name=name))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "heard\n", "")
+
+
+def test_an_interrupted_process_ends_by_the_signal_whatever_its_libraries_do_when_they_are_taken_apart():
+    done = python(DIES_WHEN_TAKEN_APART)
+    assert done.returncode == -signal.SIGINT, done.stderr
+    assert done.stdout == "at the end\n"
+    assert "Interrupted. Finished stages are kept" in done.stderr
