@@ -122,7 +122,7 @@ soak: setup-dev ## a month of scheduled runs in minutes: a moved clock, kills, a
 	@$(BIN)/python -m pytest -m soak -s tests/faults/test_soak.py --dates $(or $(N),30) $(ARGS)
 
 bench: setup ## measure against what one would use instead, 10 minutes (ARGS="stream" for one part)
-	@$(BIN)/python -c "import torchvision" 2>/dev/null || { echo "bench: installing PyTorch, a baseline, into .venv"; \
+	@[ "$(firstword $(ARGS))" = gpu ] || $(BIN)/python -c "import torchvision" 2>/dev/null || { echo "bench: installing PyTorch, a baseline, into .venv"; \
 	  $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-build-isolation --editable ".[bench]"; }
 	@$(BIN)/python -m benchmarks $(ARGS)
 

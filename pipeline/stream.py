@@ -24,6 +24,7 @@ import tensorflow as tf
 
 from pipeline import machine
 from pipeline.augmentation import Augmentation
+from pipeline.columns import Batches, ColumnStream, epoch_order
 from pipeline.errors import DamagedArtefactError
 from pipeline.problems.find import problem_of
 from pipeline.problems.problem import Problem
@@ -123,11 +124,13 @@ class InputStream:
         in_memory: bool | None = None,
         augmentation: Augmentation | None = None,
         part: tuple[int, int] = (0, 1),
+        columns: ColumnStream | None = None,
     ) -> None:
         """``in_memory=None`` keeps the split in memory where it fits.
 
         ``augmentation`` changes what ``training`` yields; ``part`` (number, of how many) is that of each batch which it
-        yields, where several processes train on the same batches.
+        yields, where several processes train on the same batches; ``columns`` of the same split make the batches of
+        ``training`` where they are given, the same ones.
         """
         self.split = split
         self.global_batch_size = global_batch_size
@@ -135,7 +138,8 @@ class InputStream:
         self.augmentation = augmentation
         self.part = part
         self.in_memory = fits_in_memory(split) if in_memory is None else in_memory
-        self._examples = _load(split) if self.in_memory else None
+        self._columns = columns
+        self._examples = _load(split) if self.in_memory and columns is None else None
 
     @property
     def steps_per_epoch(self) -> int:
@@ -153,16 +157,18 @@ class InputStream:
         batch_bytes = self.global_batch_size * math.prod(self.split.content_shape)
         return max(_LEAST_BATCHES_AHEAD, min(_MOST_BATCHES_AHEAD, AHEAD_BYTES // batch_bytes))
 
-    def training(self, epoch: int) -> tf.data.Dataset:
+    def training(self, epoch: int) -> tf.data.Dataset | Batches:
         """One pass over the split in the order of (seed, epoch), without the remainder; of each batch this part."""
+        if self._columns is not None:
+            return self._columns.training(epoch)
         if self._examples is not None:
             # Shuffle before the remainder is dropped: each epoch leaves out other examples.
-            order = _permutation(self.split.num_examples, self.seed, epoch)
+            order = epoch_order(self.split.num_examples, self.seed, epoch)
             order = order[: self.steps_per_epoch * self.global_batch_size]
-            indices = tf.data.Dataset.from_tensor_slices(tf.reshape(order, [-1, self.global_batch_size]))
+            indices = tf.data.Dataset.from_tensor_slices(order.reshape(-1, self.global_batch_size))
             batches = self._finish(indices, self._gather, epoch)
         else:
-            order = _permutation(len(self.split.files), self.seed, epoch)
+            order = tf.constant(epoch_order(len(self.split.files), self.seed, epoch))
             files = tf.gather(tf.constant(self.split.files), order)
             buffer = max(1, min(SHUFFLE_BUFFER_EXAMPLES, AHEAD_BYTES // self.split.record_bytes()))
             records = self._records(files)
@@ -338,7 +344,3 @@ def _aligned(shape: tuple[int, ...], dtype: type) -> np.ndarray:
     num_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
     spare = np.empty(num_bytes + _ALIGNMENT, np.uint8)
     return spare[-spare.ctypes.data % _ALIGNMENT :][:num_bytes].view(dtype).reshape(shape)
-
-
-def _permutation(size: int, seed: int, epoch: int) -> tf.Tensor:
-    return tf.random.experimental.stateless_shuffle(tf.range(size), seed=[seed, epoch])

@@ -56,7 +56,8 @@ DIRECTION = {
     "shards": {"config", "errors", "progress", "records", "shards", "sources"},
     "augmentation": {"augmentation", "config"},
     # What of the records is input and what is label says the problem.
-    "stream": {"augmentation", "errors", "machine", "problems", "records"},
+    "columns": {"errors", "machine", "problems", "records"},
+    "stream": {"augmentation", "columns", "errors", "machine", "problems", "records"},
     "problems": {"config", "networks", "problems", "records", "runs"},
     "networks": {"errors", "installed", "networks", "problems"},
     "hardware": {"config", "errors", "hardware", "machine"},
@@ -64,6 +65,7 @@ DIRECTION = {
         "artefacts",
         "augmentation",
         "chatter",
+        "columns",
         "config",
         "errors",
         "hardware",
@@ -107,7 +109,7 @@ THIRD_PARTY = {
     # What only that runtime needs: there Keras's distribution is the strategy.
     "jax": {"hardware"},
     "jaxlib": {"hardware"},
-    "keras": {"hardware", "networks", "predict", "problems", "training", "runs"},
+    "keras": {"columns", "hardware", "networks", "predict", "problems", "training", "runs"},
     "jinja2": {"report"},
     "prometheus_client": {"tasks"},
     "requests": {"sources", "tasks"},
@@ -137,7 +139,7 @@ HEAVY = {
 }
 # Beside what is asked for before any backend is imported.
 HEAVY |= {
-    "hardware/jax": {"jax", "jaxlib", "keras", "tensorflow"},
+    "hardware/jax": {"jax", "jaxlib", "keras"},
     "hardware/tensorflow": {"tensorflow"},
 }
 MIXED = {name.split("/")[0] for name in HEAVY}

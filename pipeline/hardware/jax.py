@@ -1,23 +1,25 @@
 """JAX's runtime: the road to today's TPUs and GPUs.
 
 A process computes on the platform that it is started for, with the CPU beside it as the host to compare with.
-TensorFlow, which makes the batches, is kept away from the GPU. ``replicas`` splits the CPU into devices of its own, as
-under TensorFlow; several devices train in step by ``keras.distribution.DataParallel``.
+TensorFlow, which makes the batches of most streams, is kept away from the GPU, and may be absent. ``replicas`` splits
+the CPU into devices of its own, as under TensorFlow; several devices train in step by ``keras.distribution``'s
+DataParallel.
 """
 
 import contextlib
+import importlib
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
 import jaxlib
 import keras
 import numpy as np
-import tensorflow as tf
 from jax import numpy as jnp
 
 from pipeline import machine
@@ -51,7 +53,8 @@ class Jax:
         """The devices of a kind, all of this process's, or of all that train together."""
         if device != "cpu":
             refuse_replicas(settings.replicas, device)
-        tf.config.set_visible_devices([], "GPU")
+        if tf := _tensorflow():
+            tf.config.set_visible_devices([], "GPU")
         jax.config.update("jax_platforms", _PLATFORMS[device])
         if device == "cpu" and settings.replicas > 1:
             _split_cpu(settings.replicas)
@@ -167,7 +170,7 @@ class Jax:
 
     def timed_step(self, model: Any, batch: Any, steps: int) -> Callable[[], float]:
         """Keras's compiled train function, from the model's state to the state after it."""
-        batch = jax.tree.map(lambda one: one.numpy(), batch)
+        batch = jax.tree.map(np.asarray, batch)
 
         def timed() -> float:
             # Copies: what is handed over to the train function is given up.
@@ -185,7 +188,7 @@ class Jax:
             return None
         state = tuple([one.value for one in part] for part in _state(model))
         # Of all processes' parts.
-        batch = jax.tree.map(lambda one: np.concatenate([one.numpy()] * jax.process_count()), batch)
+        batch = jax.tree.map(lambda one: np.concatenate([np.asarray(one)] * jax.process_count()), batch)
         return jax.jit(model.train_step).lower(state, batch).cost_analysis().get("flops")
 
     def logical_devices(self) -> list[str]:
@@ -201,12 +204,13 @@ class Jax:
         ]
 
     def versions(self) -> dict[str, str | None]:
-        """Of JAX, XLA and what the device's own library says; TensorFlow makes the batches."""
+        """Of JAX, XLA and what the device's own library says; TensorFlow makes the batches of most streams."""
+        tf = _tensorflow()
         return {
             "jax": jax.__version__,
             "jaxlib": jaxlib.__version__,
             "platform": jax.devices()[0].client.platform_version,
-            "tensorflow": tf.__version__,
+            "tensorflow": tf and tf.__version__,
         }
 
     def threads(self) -> dict[str, int]:
@@ -256,6 +260,14 @@ def join(membership: Membership) -> None:
         coordinator_bind_address=address,
         heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
     )
+
+
+def _tensorflow() -> ModuleType | None:
+    """Where it is installed: a machine may have JAX alone, see columns.py."""
+    try:
+        return importlib.import_module("tensorflow")
+    except ImportError:
+        return None
 
 
 def _devices(device: str) -> list[jax.Device]:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pipeline.config import TEXT_MODELS, TrainSettings, is_own, refuse
 from pipeline.problems import words
 from pipeline.problems.problem import Problem, Shown, Stream, Task
@@ -40,10 +42,13 @@ class NextToken(Problem):
 
     def examples(self, columns: Mapping[str, "tf.Tensor"]) -> tuple["tf.Tensor", "tf.Tensor"]:
         """Tokens, and those one place later."""
+        tokens = columns[TOKENS]
+        inputs, labels = tokens[:, :-1], tokens[:, 1:]
+        if isinstance(labels, np.ndarray):
+            return inputs, labels.astype(np.int32)
         import tensorflow as tf
 
-        tokens = columns[TOKENS]
-        return tokens[:, :-1], tf.cast(tokens[:, 1:], tf.int32)
+        return inputs, tf.cast(labels, tf.int32)
 
     def check(self, settings: TrainSettings) -> None:
         """Refuse a network for images, and changes of them."""

@@ -93,7 +93,10 @@ class Problem(abc.ABC):
 
     @abc.abstractmethod
     def examples(self, columns: Mapping[str, "tf.Tensor"]) -> tuple["tf.Tensor", "tf.Tensor"]:
-        """Inputs uint8 (batch, *input_shape) and labels int32 (batch, *label_shape) of a batch of records."""
+        """Inputs uint8 (batch, *input_shape) and labels int32 (batch, *label_shape) of a batch of records.
+
+        NumPy arrays where the columns are.
+        """
 
     @abc.abstractmethod
     def check(self, settings: TrainSettings) -> None:

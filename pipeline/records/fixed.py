@@ -15,8 +15,7 @@ import tensorflow as tf
 
 from pipeline.records.example import FRAME_HEAD_BYTES, FRAME_TAIL_BYTES, masked_checksums, serialize
 from pipeline.records.features import KEY, LABEL, Feature, FeatureSpec, spec_from_json
-
-_VARINT_BITS = 7
+from pipeline.records.rows import VARINT_BITS, Rows
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class FixedLayout:
     @cached_property
     def label_bytes(self) -> int:
         """Bytes of the varint that the greatest label takes; a smaller one is padded to it, as protobuf allows."""
-        return max(1, -(-(self.num_labels - 1).bit_length() // _VARINT_BITS))
+        return max(1, -(-(self.num_labels - 1).bit_length() // VARINT_BITS))
 
     @cached_property
     def frame_bytes(self) -> int:
@@ -62,7 +61,7 @@ class FixedLayout:
         for name, place in self._places.items():
             values = columns[name]
             if name == LABEL:
-                shifts = _VARINT_BITS * np.arange(self.label_bytes)
+                shifts = VARINT_BITS * np.arange(self.label_bytes)
                 frames[:, place] = (values[:, None] >> shifts) & 0x7F
                 frames[:, place][:, :-1] |= 0x80
             else:
@@ -79,32 +78,23 @@ class FixedLayout:
         Returns:
             By feature, each (batch, …) of its shape and dtype; the label int32.
         """
-        # The key is left out: nothing behind this point asks for it.
         found = {}
-        for name, place in self._values.items():
+        for name, place in self.rows.values.items():
             values = frames[:, place]
             if name == LABEL:
-                found[name] = tf.reduce_sum(tf.cast(values & 0x7F, tf.int32) * self._label_weights, axis=1)
+                found[name] = tf.reduce_sum(tf.cast(values & 0x7F, tf.int32) * self.rows.label_weights, axis=1)
             else:
                 found[name] = _reshaped(values, self.spec[name])
         return found
 
     def columns(self, frames: np.ndarray) -> dict[str, np.ndarray]:
         """The same of NumPy arrays; bytes are views."""
-        found = {}
-        for name, place in self._values.items():
-            values = frames[:, place]
-            if name == LABEL:
-                found[name] = (values & 0x7F).astype(np.int32) @ self._label_weights
-            else:
-                feature = self.spec[name]
-                values = values if feature.dtype == "uint8" else np.ascontiguousarray(values).view(feature.dtype)
-                found[name] = values.reshape(-1, *feature.shape)
-        return found
+        return {name: self.rows.decoded(name, frames[:, place]) for name, place in self.rows.values.items()}
 
     @cached_property
-    def _label_weights(self) -> np.ndarray:
-        return (1 << _VARINT_BITS * np.arange(self.label_bytes)).astype(np.int32)
+    def rows(self) -> Rows:
+        """Where each feature lies, for who only reads."""
+        return Rows(self.spec, self.frame_bytes, self._places)
 
     @cached_property
     def _template(self) -> np.ndarray:
@@ -124,14 +114,10 @@ class FixedLayout:
             found[name] = slice(first, first + len(changed))
         return found
 
-    @cached_property
-    def _values(self) -> dict[str, slice]:
-        return {name: place for name, place in self._places.items() if name != KEY}
-
     def _filled(self, others: Iterable[str]) -> dict[str, bytes | int]:
         """Values for each feature, every byte of which differs for the features named."""
-        low = 1 << _VARINT_BITS * (self.label_bytes - 1) if self.label_bytes > 1 else 0
-        high = (1 << _VARINT_BITS * self.label_bytes) - 1
+        low = 1 << VARINT_BITS * (self.label_bytes - 1) if self.label_bytes > 1 else 0
+        high = (1 << VARINT_BITS * self.label_bytes) - 1
         values: dict[str, bytes | int] = {}
         for name, feature in self.spec.items():
             if name == LABEL:

@@ -293,8 +293,8 @@ def _starts(sizes: Iterable[int]) -> np.ndarray:
 
 
 def _details(job: Job, source: SourceInfo, summary: Mapping[str, dict]) -> dict:
-    key_bytes = {
-        split: job.key_bytes(source_split)
+    records = {
+        split: _of_records(job, source_split)
         for source_split in job.source.num_examples
         for split in job.splits_of(source_split)
     }
@@ -306,7 +306,7 @@ def _details(job: Job, source: SourceInfo, summary: Mapping[str, dict]) -> dict:
         "feature_spec": spec_to_json(job.spec),
         **({"image": {"shape": list(job.form.shape(source.features[IMAGE])), **vars(job.form)}} if job.form else {}),
         "label_names": list(job.source.label_names),
-        "splits": {split: {**summary["splits"][split], "key_bytes": key_bytes[split]} for split in job.splits()},
+        "splits": {split: {**summary["splits"][split], **records[split]} for split in job.splits()},
         "findings": summary["findings"],
         "warnings": words.warnings(
             summary["findings"], job.num_examples().get("test", 0), has_labels=LABEL in job.spec
@@ -318,6 +318,11 @@ def _details(job: Job, source: SourceInfo, summary: Mapping[str, dict]) -> dict:
             for shard in job.shards(*job.splits())
         },
     }
+
+
+def _of_records(job: Job, source_split: str) -> dict:
+    key_bytes = {"key_bytes": job.key_bytes(source_split)}
+    return {**key_bytes, "rows": job.layout(source_split).rows.to_json()} if job.is_fixed else key_bytes
 
 
 def _census(job: Job) -> str:

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import keras
-import tensorflow as tf
 
 from pipeline import hardware, machine
 from pipeline.config import TrainSettings
 from pipeline.hardware import Placement
 from pipeline.networks import PROBABILITIES, find_recipe, make_loss, make_optimizer
 from pipeline.training.drawn import seeded_network, take_drawn
-from pipeline.training.mixed_labels import MixedAccuracy, mixed_loss
 
 # Large enough that the cost of calling an execution vanishes, small enough that Ctrl-C is answered in a second.
 STEPS_PER_EXECUTION = 32
@@ -28,6 +26,8 @@ _IN_MEMORY = {"auto": None, "memory": True, "none": False}
 
 # A step holds what each layer puts out until its gradient is made, and the gradients of two layers at a time.
 _STEP_BYTES_PER_ACTIVATION_BYTE = 2.0
+
+_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 
 _logger = logging.getLogger(__name__)
 
@@ -76,6 +76,11 @@ def compiled_model(
     """
     recipe = find_recipe(settings.recipe, **settings.overrides())
     loss = make_loss(recipe, outputs)
+    if labels_mixed:
+        # Not above: what mixes them is TensorFlow's.
+        from pipeline.training.mixed_labels import MixedAccuracy, mixed_loss
+
+        loss = mixed_loss(loss)
     # Not inside: it clears away the distribution of JAX as well.
     keras.utils.clear_session()
     with placement.scope():
@@ -95,7 +100,7 @@ def compiled_model(
                 global_batch_size=settings.global_batch_size,
                 scale_learning_rate=settings.scale_learning_rate,
             ),
-            loss=mixed_loss(loss) if labels_mixed else loss,
+            loss=loss,
             metrics=[MixedAccuracy() if labels_mixed else "accuracy"],
             jit_compile=computation.jit_compile,
             steps_per_execution=min(computation.steps_per_execution, steps),
@@ -136,4 +141,4 @@ def _bytes_put_out(layer: keras.Layer) -> int:
     except (AttributeError, ValueError):
         return 0
     sizes = [math.prod(output.shape[1:]) for output in outputs if None not in output.shape[1:]]
-    return sum(sizes) * tf.as_dtype(layer.compute_dtype).size
+    return sum(sizes) * _BYTES[layer.compute_dtype]

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.augmentation import Augmentation
-from pipeline.config import TrainSettings, refuse, refuse_without_validation
+from pipeline.columns import ColumnStream
+from pipeline.config import JAX, TrainSettings, refuse, refuse_without_validation
 from pipeline.hardware import Placement
 from pipeline.problems.problem import Task
 from pipeline.stream import InputStream, Split, fits_in_memory
@@ -53,14 +54,17 @@ def open_streams(
     if in_memory is None:
         # From memory and from disk an epoch has another order: it is one for all.
         in_memory = all(meeting.exchange("memory", fits_in_memory(train)))
-    stream = InputStream(
-        train,
-        global_batch_size=size,
-        seed=settings.seed,
-        in_memory=in_memory,
-        augmentation=_augmentation(settings, train),
-        part=(meeting.membership.process_id, meeting.membership.processes),
-    )
+    augmentation = _augmentation(settings, train)
+    how = {
+        "global_batch_size": size,
+        "seed": settings.seed,
+        "part": (meeting.membership.process_id, meeting.membership.processes),
+    }
+    columns = None
+    # The same batches as TensorFlow's from memory, which need nothing of it.
+    if placement.runtime.backend == JAX and train.layout is not None and in_memory and augmentation is None:
+        columns = ColumnStream(folder, manifest, "train", **how)
+    stream = InputStream(train, in_memory=in_memory, augmentation=augmentation, columns=columns, **how)
     task = train.problem.task(manifest)
     held_out = {prefix: name for prefix, name in EVALUATED_SPLITS.items() if name in manifest["splits"]}
     return stream, {

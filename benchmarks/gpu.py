@@ -1,0 +1,249 @@
+"""JAX on one device: receipt, throughput, utilisation, what the input costs, and time to the tutorials' accuracy.
+
+Needs JAX, Keras, NumPy, psutil, safetensors and records: a machine with a GPU may have no TensorFlow and no network.
+Copy there this project and the records of CIFAR-10, which "make pipeline" leaves under data/records/.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import jax
+import keras
+import numpy as np
+from jax import numpy as jnp
+from rich.console import Console
+from rich.table import Table
+
+from pipeline import hardware
+from pipeline.artefacts.manifest import read_manifest
+from pipeline.columns import ColumnStream
+from pipeline.config import TrainSettings
+from pipeline.errors import PipelineError
+from pipeline.hardware import Placement
+from pipeline.networks import NETWORKS, build_model
+from pipeline.problems.find import problem_of_records
+from pipeline.training.computation import by_rule, compiled_model
+
+RECORDS = Path("data/records")
+BATCHES = (128, 512, 2_048, 8_192)
+PRECISIONS = ("float32", "bfloat16")
+# The tutorials' CPU runtime, after 5 epochs of the baseline CNN.
+NETWORK, ACCURACY, MOST_EPOCHS = "baseline_cnn", 0.7242, 15
+# Of what is timed; the first epoch compiles and does not count.
+SECONDS, LEAST_EPOCHS = 2.0, 2
+EVALUATION_BATCH_SIZE = 1_000
+# In the receipt's probe: not those of its host.
+_OF_THE_DEVICE = ("matmul_flops_per_second", "convolution_flops_per_second")
+
+
+class DeviceStream(ColumnStream):
+    """The same batches from a split that lies on the device, gathered there."""
+
+    def __init__(self, *where: object, device: jax.Device, **how: object) -> None:
+        super().__init__(*where, **how)
+        stored = super().examples(np.arange(self.num_examples))
+        self._stored = jax.device_put(stored, device)
+        self._gather = jax.jit(lambda columns, places: jax.tree.map(lambda column: column[places], columns))
+
+    def examples(self, places: np.ndarray) -> tuple[jax.Array, jax.Array]:
+        """Inputs and labels on the device."""
+        return self._gather(self._stored, places.astype(np.int32))
+
+
+def main(arguments: list[str]) -> int:
+    """Measure; 0 where all was measured."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--records", type=Path, help=f"a records artefact of images; the newest under {RECORDS}")
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "gpu", "tpu"), help="auto")
+    parser.add_argument("--networks", nargs="*", choices=sorted(NETWORKS), help=f"{NETWORK} and the largest there is")
+    parser.add_argument("--batches", nargs="*", type=int, default=BATCHES, help=", ".join(map(str, BATCHES)))
+    parser.add_argument("--precisions", nargs="*", choices=PRECISIONS, default=PRECISIONS, help=", ".join(PRECISIONS))
+    parser.add_argument("--epochs", type=int, default=MOST_EPOCHS, help=f"at most, to {ACCURACY:.2%} ({MOST_EPOCHS})")
+    parser.add_argument("--output", type=Path, help="where the figures go as JSON; nowhere")
+    asked = parser.parse_args(arguments)
+    folder = asked.records or max(RECORDS.glob("cifar10-*"), key=lambda one: one.stat().st_mtime, default=None)
+    if folder is None:
+        parser.error(f'no records of cifar10 under {RECORDS}: run "make pipeline", or name others with --records')
+    if asked.output and not asked.output.parent.is_dir():
+        parser.error(f"--output: there is no folder {asked.output.parent}")
+    try:
+        found = measure(folder, asked)
+    except PipelineError as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return error.exit_code
+    if asked.output:
+        asked.output.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def measure(folder: Path, asked: argparse.Namespace) -> dict:
+    """All that is asked for, printed as it is found; plain JSON data."""
+    manifest = read_manifest(folder)
+    settings = TrainSettings(backend="jax", device=asked.device)
+    placement = hardware.place(settings)
+    receipts = {name: hardware.write_receipt(settings, placement, name).to_json() for name in asked.precisions}
+    for name, receipt in receipts.items():
+        _say(f"{receipt['device_name']}, {name}: {_verdict(receipt)}")
+    falsified = _falsified(settings, placement)
+    if falsified:
+        _say(f"the CPU in its place: {_verdict(falsified)}")
+    rows = []
+    for network in asked.networks or _default_networks(manifest):
+        for size in asked.batches:
+            for precision in asked.precisions:
+                if size > manifest["splits"]["train"]["num_examples"]:
+                    continue
+                rows.append(_throughput(folder, manifest, placement, receipts[precision], network, size, precision))
+                _say(
+                    "{network}, batch {global_batch_size}, {precision}: {images_per_second:,.0f} images/s".format_map(
+                        rows[-1]
+                    )
+                )
+    found = {
+        "measured": datetime.now(UTC).date().isoformat(),
+        "receipts": receipts,
+        "falsified": falsified,
+        "throughput": rows,
+        "to_accuracy": _to_accuracy(folder, manifest, placement, asked.epochs) if asked.epochs else None,
+    }
+    _show(rows)
+    return found
+
+
+def _throughput(
+    folder: Path, manifest: Mapping, placement: Placement, receipt: Mapping, network: str, size: int, precision: str
+) -> dict:
+    """Of one network, batch and precision: images/s from files and from the device, and what the step takes alone."""
+    settings = TrainSettings(backend="jax", model=network, global_batch_size=size, precision=precision)
+    stream = ColumnStream(folder, manifest, "train", global_batch_size=size)
+    on_device = DeviceStream(folder, manifest, "train", global_batch_size=size, device=placement.strategy[0])
+    model = _model(manifest, settings, placement, stream.steps_per_epoch)
+    runtime, images = placement.runtime, stream.steps_per_epoch * size
+    rates = {name: images / _epoch_seconds(model, each) for name, each in (("files", stream), ("device", on_device))}
+    steps = min(model.steps_per_execution, stream.steps_per_epoch)
+    batch = next(iter(on_device.training(0)))
+    timed = runtime.timed_step(model, batch, steps)
+    timed()
+    step = statistics.median(timed() for _ in range(3)) / steps
+    started = time.perf_counter()
+    count = sum(1 for _ in stream.training(1).take(64))
+    input_seconds = (time.perf_counter() - started) / count
+    flops = runtime.step_flops(model, batch)
+    fastest = max(speed for name, speed in receipt["probe"].items() if name in _OF_THE_DEVICE)
+    return {
+        "network": network,
+        "parameters": model.count_params(),
+        "global_batch_size": size,
+        "precision": precision,
+        "images_per_second": rates["files"],
+        "images_per_second_from_device": rates["device"],
+        "step_seconds_alone": step,
+        "input_seconds_alone": input_seconds,
+        "input_bound": input_seconds > step,
+        "step_flops": flops,
+        "utilisation_of_probe": flops and flops * rates["files"] / size / fastest,
+    }
+
+
+def _epoch_seconds(model: keras.Model, stream: ColumnStream) -> float:
+    """The fastest of some epochs, after one that compiles."""
+    model.fit(stream.training(0), verbose=0)
+    seconds: list[float] = []
+    while len(seconds) < LEAST_EPOCHS or sum(seconds) < SECONDS:
+        started = time.perf_counter()
+        model.fit(stream.training(1 + len(seconds)), verbose=0)
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)
+
+
+def _to_accuracy(folder: Path, manifest: Mapping, placement: Placement, epochs: int) -> dict:
+    """Seconds of training and evaluation, without those of compiling, until the baseline CNN is as good."""
+    settings = TrainSettings(backend="jax", epochs=epochs)
+    how = {"global_batch_size": settings.global_batch_size}
+    train = ColumnStream(folder, manifest, "train", **how)
+    test = ColumnStream(folder, manifest, "test", global_batch_size=EVALUATION_BATCH_SIZE)
+
+    def epoch(model: keras.Model, number: int) -> float:
+        model.fit(train.training(number), verbose=0)
+        return model.evaluate(test.evaluation(), verbose=0, return_dict=True)["accuracy"]
+
+    model = _model(manifest, settings, placement, train.steps_per_epoch)
+    began = (
+        [jnp.array(one.value) for one in model.variables],
+        [jnp.array(one.value) for one in model.optimizer.variables],
+    )
+    epoch(model, 0)
+    # Compiled now; from the beginning once more.
+    for variables, values in zip((model.variables, model.optimizer.variables), began, strict=True):
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+    accuracies: list[float] = []
+    started = time.perf_counter()
+    while len(accuracies) < epochs and max(accuracies, default=0) < ACCURACY:
+        accuracies.append(epoch(model, len(accuracies)))
+    seconds = time.perf_counter() - started
+    reached = accuracies[-1] >= ACCURACY
+    _say(
+        f"{ACCURACY:.2%}: {'reached' if reached else 'not reached'} after {len(accuracies)} epochs and {seconds:.1f} s "
+        f"({accuracies[-1]:.2%})"
+    )
+    return {"accuracy": ACCURACY, "reached": reached, "seconds": seconds, "accuracies": accuracies}
+
+
+def _model(manifest: Mapping, settings: TrainSettings, placement: Placement, steps: int) -> keras.Model:
+    return compiled_model(manifest, settings, placement, by_rule(settings, placement), steps)
+
+
+def _falsified(settings: TrainSettings, placement: Placement) -> dict | None:
+    """The receipt where the host's CPU computes under the accelerator's name; None where there is no accelerator."""
+    if placement.effective_device == "cpu":
+        return None
+    host = replace(placement, strategy=(jax.devices("cpu")[0],))
+    return hardware.write_receipt(settings, host, "float32").to_json()
+
+
+def _verdict(receipt: Mapping) -> str:
+    return "verified" if receipt["device_verified"] else f"NOT verified: {'; '.join(receipt['doubts'])}"
+
+
+def _default_networks(manifest: Mapping) -> list[str]:
+    task = problem_of_records(manifest).task(manifest)
+    others = (name for name in NETWORKS if not name.startswith("char_"))
+
+    def parameters(name: str) -> int:
+        return build_model(name, task.input_shape, task.num_labels).count_params()
+
+    return list(dict.fromkeys([NETWORK, max(others, key=parameters)]))
+
+
+def _show(rows: list[Mapping]) -> None:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    columns: dict[str, Callable[[Mapping], str]] = {
+        "network": lambda row: row["network"],
+        "batch": lambda row: f"{row['global_batch_size']:,}",
+        "precision": lambda row: row["precision"],
+        "images/s": lambda row: f"{row['images_per_second']:,.0f}",
+        "data on the device": lambda row: f"{row['images_per_second_from_device']:,.0f}",
+        "step alone": lambda row: f"{1e3 * row['step_seconds_alone']:.2f} ms",
+        "input alone": lambda row: f"{1e3 * row['input_seconds_alone']:.2f} ms",
+        "input-bound": lambda row: "yes" if row["input_bound"] else "no",
+        "of the probe": lambda row: f"{row['utilisation_of_probe']:.1%}" if row["utilisation_of_probe"] else "–",
+    }
+    for heading in columns:
+        table.add_column(heading)
+    for row in rows:
+        table.add_row(*(text(row) for text in columns.values()))
+    Console().print(table)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

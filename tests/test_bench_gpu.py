@@ -1,0 +1,57 @@
+"""``make bench ARGS=gpu`` on a CPU, where TensorFlow and Beam cannot be imported."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+WITHOUT_TENSORFLOW = """
+import runpy, sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"tensorflow", "tensorflow_datasets", "apache_beam", "luigi", "pydantic"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+sys.path.insert(0, "")
+runpy.run_module("benchmarks", run_name="__main__", alter_sys=True)
+"""
+
+
+def bench(*arguments):
+    command = [sys.executable, "-c", WITHOUT_TENSORFLOW, "gpu", *map(str, arguments)]
+    return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.slow
+def test_it_measures_on_the_device_it_finds_without_tensorflow(small_records, tmp_path):
+    output = tmp_path / "gpu.json"
+    few = ["--device", "cpu", "--networks", "mnist_dense", "--batches", 64, 500, "--epochs", 1]
+    done = bench("--records", small_records, *few, "--output", output)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(output.read_text())
+    receipt = found["receipts"]["bfloat16"]
+    assert (receipt["effective_device"], receipt["device_verified"]) == ("cpu", True)
+    assert found["falsified"] is None, "nothing can stand in for a CPU"
+    # A batch of 500 is more than there are examples.
+    assert [(row["global_batch_size"], row["precision"]) for row in found["throughput"]] == [
+        (64, "float32"),
+        (64, "bfloat16"),
+    ]
+    for row in found["throughput"]:
+        assert row["step_flops"] > 0.95 * 4 * 64 * row["parameters"], "forwards, and backwards to the weights"
+        assert min(row["images_per_second"], row["images_per_second_from_device"]) > 0
+    assert len(found["to_accuracy"]["accuracies"]) == 1
+    assert "mnist_dense, batch 64, float32" in done.stderr
+
+
+def test_without_records_it_says_where_they_come_from(tmp_path):
+    done = bench("--records", tmp_path / "none")
+    assert done.returncode not in (0, 1)
+    assert "none" in done.stderr
+    assert "Traceback" not in done.stderr
