@@ -58,7 +58,8 @@ class ColumnStream:
             key=lambda entry: entry["shard_index"],
         )
         self._shards = [self._mapped(folder / file["name"], file["num_records"]) for file in files]
-        self._stops = np.cumsum([len(shard) for shard in self._shards])
+        # Of each shard, and where the last ends.
+        self._starts = np.cumsum([0, *map(len, self._shards)])
 
     @property
     def steps_per_epoch(self) -> int:
@@ -80,15 +81,20 @@ class ColumnStream:
 
     def examples(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and labels of the examples at these places of the stored order, (batch, …) each."""
-        wanted = {name: self._rows.places[name] for name in self._problem.columns}
-        gathered = {name: np.empty((len(places), place.stop - place.start), np.uint8) for name, place in wanted.items()}
-        shards = np.searchsorted(self._stops, places, side="right")
-        for number in np.unique(shards):
-            shard, of_it = self._shards[number], np.flatnonzero(shards == number)
-            rows = places[of_it] - (self._stops[number] - len(shard))
-            for name, place in wanted.items():
-                gathered[name][of_it] = shard[:, place][rows]
-        return self._problem.examples({name: self._rows.decoded(name, found) for name, found in gathered.items()})
+        # Shard by shard, each of which gives its rows by one copy; as they were asked for afterwards.
+        order = np.argsort(places)
+        ascending = places[order]
+        bounds = np.searchsorted(ascending, self._starts)
+        frames = np.empty((len(places), self._rows.frame_bytes), np.uint8)
+        for number in np.flatnonzero(np.diff(bounds)):
+            first, stop = bounds[number : number + 2]
+            rows = ascending[first:stop] - self._starts[number]
+            # NumPy writes to ``out`` without a buffer of its own where it need not look for places out of bounds.
+            np.take(self._shards[number], rows, axis=0, out=frames[first:stop], mode="clip")
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        values = {name: frames[:, self._rows.places[name]][back] for name in self._problem.columns}
+        return self._problem.examples({name: self._rows.decoded(name, found) for name, found in values.items()})
 
     def _mapped(self, file: Path, num_records: int) -> np.ndarray:
         if file.stat().st_size != num_records * self._rows.frame_bytes:
@@ -99,7 +105,7 @@ class ColumnStream:
         if not num_records:
             # There is nothing to map.
             return np.empty((0, self._rows.frame_bytes), np.uint8)
-        return np.memmap(file, np.uint8, mode="r").reshape(num_records, self._rows.frame_bytes)
+        return np.asarray(np.memmap(file, np.uint8, mode="r")).reshape(num_records, self._rows.frame_bytes)
 
 
 class Batches(keras.utils.PyDataset):
