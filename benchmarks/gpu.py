@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 
 import jax
@@ -27,7 +28,8 @@ from pipeline.columns import ColumnStream
 from pipeline.config import TrainSettings
 from pipeline.errors import PipelineError
 from pipeline.hardware import Placement
-from pipeline.networks import NETWORKS, build_model
+from pipeline.hardware.jax import Jax
+from pipeline.networks import NETWORKS, TEXT_NETWORKS, build_model
 from pipeline.problems.find import problem_of_records
 from pipeline.training.computation import by_rule, compiled_model
 
@@ -39,6 +41,7 @@ NETWORK, ACCURACY, MOST_EPOCHS = "baseline_cnn", 0.7242, 15
 # Of what is timed; the first epoch compiles and does not count.
 SECONDS, LEAST_EPOCHS = 2.0, 2
 EVALUATION_BATCH_SIZE = 1_000
+_INPUT_BATCHES = 64
 # In the receipt's probe: not those of its host.
 _OF_THE_DEVICE = ("matmul_flops_per_second", "convolution_flops_per_second")
 
@@ -46,10 +49,10 @@ _OF_THE_DEVICE = ("matmul_flops_per_second", "convolution_flops_per_second")
 class DeviceStream(ColumnStream):
     """The same batches from a split that lies on the device, gathered there."""
 
-    def __init__(self, *where: object, device: jax.Device, **how: object) -> None:
+    def __init__(self, *where: object, **how: object) -> None:
         super().__init__(*where, **how)
-        stored = super().examples(np.arange(self.num_examples))
-        self._stored = jax.device_put(stored, device)
+        # On the first device; not bound to it, or the step would be compiled once more for what is.
+        self._stored = jax.tree.map(jnp.asarray, super().examples(np.arange(self.num_examples)))
         self._gather = jax.jit(lambda columns, places: jax.tree.map(lambda column: column[places], columns))
 
     def examples(self, places: np.ndarray) -> tuple[jax.Array, jax.Array]:
@@ -63,8 +66,8 @@ def main(arguments: list[str]) -> int:
         prog="python -m benchmarks gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--records", type=Path, help=f"a records artefact of images; the newest under {RECORDS}")
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "gpu", "tpu"), help="auto")
-    parser.add_argument("--networks", nargs="*", choices=sorted(NETWORKS), help=f"{NETWORK} and the largest there is")
+    parser.add_argument("--device", default="gpu", choices=("cpu", "gpu", "tpu"), help="gpu")
+    parser.add_argument("--networks", nargs="*", choices=_of_images(), help=f"{NETWORK} and the largest there is")
     parser.add_argument("--batches", nargs="*", type=int, default=BATCHES, help=", ".join(map(str, BATCHES)))
     parser.add_argument("--precisions", nargs="*", choices=PRECISIONS, default=PRECISIONS, help=", ".join(PRECISIONS))
     parser.add_argument("--epochs", type=int, default=MOST_EPOCHS, help=f"at most, to {ACCURACY:.2%} ({MOST_EPOCHS})")
@@ -76,47 +79,55 @@ def main(arguments: list[str]) -> int:
     if asked.output and not asked.output.parent.is_dir():
         parser.error(f"--output: there is no folder {asked.output.parent}")
     try:
-        found = measure(folder, asked)
+        measure(folder, asked)
     except PipelineError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return error.exit_code
-    if asked.output:
-        asked.output.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     return 0
 
 
-def measure(folder: Path, asked: argparse.Namespace) -> dict:
-    """All that is asked for, printed as it is found; plain JSON data."""
+def measure(folder: Path, asked: argparse.Namespace) -> None:
+    """All that is asked for, printed and written as it is found: the machine may be taken away before the end."""
     manifest = read_manifest(folder)
     settings = TrainSettings(backend="jax", device=asked.device)
     placement = hardware.place(settings)
+    # One device is measured, however many there are.
+    placement = replace(placement, strategy=placement.strategy[:1], num_replicas=1)
     receipts = {name: hardware.write_receipt(settings, placement, name).to_json() for name in asked.precisions}
     for name, receipt in receipts.items():
         _say(f"{receipt['device_name']}, {name}: {_verdict(receipt)}")
-    falsified = _falsified(settings, placement)
-    if falsified:
-        _say(f"the CPU in its place: {_verdict(falsified)}")
-    rows = []
-    for network in asked.networks or _default_networks(manifest):
-        for size in asked.batches:
-            for precision in asked.precisions:
-                if size > manifest["splits"]["train"]["num_examples"]:
-                    continue
-                rows.append(_throughput(folder, manifest, placement, receipts[precision], network, size, precision))
-                _say(
-                    "{network}, batch {global_batch_size}, {precision}: {images_per_second:,.0f} images/s".format_map(
-                        rows[-1]
-                    )
-                )
     found = {
         "measured": datetime.now(UTC).date().isoformat(),
         "receipts": receipts,
-        "falsified": falsified,
-        "throughput": rows,
-        "to_accuracy": _to_accuracy(folder, manifest, placement, asked.epochs) if asked.epochs else None,
+        "falsified": _falsified(settings, placement),
+        "to_accuracy": None,
+        "throughput": [],
     }
-    _show(rows)
-    return found
+    for how, receipt in found["falsified"].items():
+        _say(f"the CPU in its place, {how}: {_verdict(receipt)}")
+    _keep(found, asked.output)
+    if asked.epochs:
+        found["to_accuracy"] = _to_accuracy(folder, manifest, placement, asked.epochs)
+        _keep(found, asked.output)
+    num_examples = manifest["splits"]["train"]["num_examples"]
+    sizes = [size for size in asked.batches if size <= num_examples]
+    for network, size, precision in product(asked.networks or _default_networks(manifest), sizes, asked.precisions):
+        row = {"network": network, "global_batch_size": size, "precision": precision}
+        try:
+            row |= _throughput(folder, manifest, placement, receipts[precision], network, size, precision)
+            _say(f"{network}, batch {size}, {precision}: {row['images_per_second']:,.0f} images/s")
+        except jax.errors.JaxRuntimeError as error:
+            # Such as a batch that the device has no memory for.
+            row["error"] = str(error).partition("\n")[0]
+            _say(f"{network}, batch {size}, {precision}: {row['error']}")
+        found["throughput"].append(row)
+        _keep(found, asked.output)
+    _show([row for row in found["throughput"] if "error" not in row])
+
+
+def _keep(found: Mapping, output: Path | None) -> None:
+    if output:
+        output.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 
 def _throughput(
@@ -125,7 +136,7 @@ def _throughput(
     """Of one network, batch and precision: images/s from files and from the device, and what the step takes alone."""
     settings = TrainSettings(backend="jax", model=network, global_batch_size=size, precision=precision)
     stream = ColumnStream(folder, manifest, "train", global_batch_size=size)
-    on_device = DeviceStream(folder, manifest, "train", global_batch_size=size, device=placement.strategy[0])
+    on_device = DeviceStream(folder, manifest, "train", global_batch_size=size)
     model = _model(manifest, settings, placement, stream.steps_per_epoch)
     runtime, images = placement.runtime, stream.steps_per_epoch * size
     rates = {name: images / _epoch_seconds(model, each) for name, each in (("files", stream), ("device", on_device))}
@@ -134,16 +145,16 @@ def _throughput(
     timed = runtime.timed_step(model, batch, steps)
     timed()
     step = statistics.median(timed() for _ in range(3)) / steps
+    batches = stream.training(1).take(_INPUT_BATCHES)
     started = time.perf_counter()
-    count = sum(1 for _ in stream.training(1).take(64))
-    input_seconds = (time.perf_counter() - started) / count
+    for made in batches:
+        # With the way to the device.
+        jax.block_until_ready(jax.device_put(made))
+    input_seconds = (time.perf_counter() - started) / len(batches)
     flops = runtime.step_flops(model, batch)
     fastest = max(speed for name, speed in receipt["probe"].items() if name in _OF_THE_DEVICE)
     return {
-        "network": network,
         "parameters": model.count_params(),
-        "global_batch_size": size,
-        "precision": precision,
         "images_per_second": rates["files"],
         "images_per_second_from_device": rates["device"],
         "step_seconds_alone": step,
@@ -156,11 +167,11 @@ def _throughput(
 
 def _epoch_seconds(model: keras.Model, stream: ColumnStream) -> float:
     """The fastest of some epochs, after one that compiles."""
-    model.fit(stream.training(0), verbose=0)
+    model.fit(stream.training(0), shuffle=False, verbose=0)
     seconds: list[float] = []
     while len(seconds) < LEAST_EPOCHS or sum(seconds) < SECONDS:
         started = time.perf_counter()
-        model.fit(stream.training(1 + len(seconds)), verbose=0)
+        model.fit(stream.training(1 + len(seconds)), shuffle=False, verbose=0)
         seconds.append(time.perf_counter() - started)
     return min(seconds)
 
@@ -173,7 +184,7 @@ def _to_accuracy(folder: Path, manifest: Mapping, placement: Placement, epochs: 
     test = ColumnStream(folder, manifest, "test", global_batch_size=EVALUATION_BATCH_SIZE)
 
     def epoch(model: keras.Model, number: int) -> float:
-        model.fit(train.training(number), verbose=0)
+        model.fit(train.training(number), shuffle=False, verbose=0)
         return model.evaluate(test.evaluation(), verbose=0, return_dict=True)["accuracy"]
 
     model = _model(manifest, settings, placement, train.steps_per_epoch)
@@ -196,33 +207,47 @@ def _to_accuracy(folder: Path, manifest: Mapping, placement: Placement, epochs: 
         f"{ACCURACY:.2%}: {'reached' if reached else 'not reached'} after {len(accuracies)} epochs and {seconds:.1f} s "
         f"({accuracies[-1]:.2%})"
     )
-    return {"accuracy": ACCURACY, "reached": reached, "seconds": seconds, "accuracies": accuracies}
+    about = {"accuracy": ACCURACY, "precision": by_rule(settings, placement).precision, "reached": reached}
+    return {**about, "seconds": seconds, "accuracies": accuracies}
 
 
 def _model(manifest: Mapping, settings: TrainSettings, placement: Placement, steps: int) -> keras.Model:
     return compiled_model(manifest, settings, placement, by_rule(settings, placement), steps)
 
 
-def _falsified(settings: TrainSettings, placement: Placement) -> dict | None:
-    """The receipt where the host's CPU computes under the accelerator's name; None where there is no accelerator."""
+class _Posing(Jax):
+    """The host's CPU under an accelerator's names: only its speed gives it away."""
+
+    def computations(self, device: str, side: int, precision: str) -> dict[str, Callable[[], object]]:
+        return super().computations("cpu", side, precision)
+
+
+def _falsified(settings: TrainSettings, placement: Placement) -> dict[str, dict]:
+    """The receipts where the host's CPU computes in the accelerator's place; none where there is no accelerator."""
     if placement.effective_device == "cpu":
-        return None
-    host = replace(placement, strategy=(jax.devices("cpu")[0],))
-    return hardware.write_receipt(settings, host, "float32").to_json()
+        return {}
+    placements = {
+        "under its own name": replace(placement, strategy=(jax.devices("cpu")[0],)),
+        "under the device's name": replace(placement, runtime=_Posing()),
+    }
+    return {how: hardware.write_receipt(settings, one, "float32").to_json() for how, one in placements.items()}
 
 
 def _verdict(receipt: Mapping) -> str:
     return "verified" if receipt["device_verified"] else f"NOT verified: {'; '.join(receipt['doubts'])}"
 
 
+def _of_images() -> list[str]:
+    return sorted(set(NETWORKS) - set(TEXT_NETWORKS))
+
+
 def _default_networks(manifest: Mapping) -> list[str]:
     task = problem_of_records(manifest).task(manifest)
-    others = (name for name in NETWORKS if not name.startswith("char_"))
 
     def parameters(name: str) -> int:
         return build_model(name, task.input_shape, task.num_labels).count_params()
 
-    return list(dict.fromkeys([NETWORK, max(others, key=parameters)]))
+    return list(dict.fromkeys([NETWORK, max(_of_images(), key=parameters)]))
 
 
 def _show(rows: list[Mapping]) -> None:

@@ -14,12 +14,13 @@ import keras
 import numpy as np
 
 from pipeline import machine
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.problems.find import problem_of_records
 from pipeline.records.rows import Rows
 
-# Batches that are made while a step computes.
-_BATCHES_AHEAD = 8
+# What a stream keeps ahead of the step, at the most: in batches, and in records that come from disk.
+AHEAD_BYTES = 256 * 2**20
+_MOST_BATCHES_AHEAD, _LEAST_BATCHES_AHEAD = 8, 2
 
 
 def epoch_order(size: int, seed: int, epoch: int) -> np.ndarray:
@@ -48,10 +49,16 @@ class ColumnStream:
 
         Raises:
             DamagedArtefactError: a file does not have the length that the manifest lists.
+            SettingsError: the records are not of one length, or of an earlier version.
         """
         self.num_examples = manifest["splits"][split]["num_examples"]
         self._global_batch_size, self._seed, self._part = global_batch_size, seed, part
         self._problem = problem_of_records(manifest)
+        if "rows" not in manifest["splits"][split]:
+            raise SettingsError(
+                f"{folder}: expected records of one length, with their places in the manifest: these differ in length, "
+                'or an earlier version made them. Run "make pipeline" to make them again.'
+            )
         self._rows = Rows.of_manifest(manifest, split)
         files = sorted(
             (entry for entry in manifest["files"] if entry.get("split") == split),
@@ -60,6 +67,11 @@ class ColumnStream:
         self._shards = [self._mapped(folder / file["name"], file["num_records"]) for file in files]
         # Of each shard, and where the last ends.
         self._starts = np.cumsum([0, *map(len, self._shards)])
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of one record in its file."""
+        return self._rows.frame_bytes
 
     @property
     def steps_per_epoch(self) -> int:
@@ -118,6 +130,8 @@ class Batches(keras.utils.PyDataset):
     def __init__(self, stream: ColumnStream, places: Sequence[np.ndarray]) -> None:
         super().__init__()
         self._stream, self._places = stream, places
+        batch_bytes = max(map(len, places), default=1) * stream.frame_bytes
+        self._ahead = max(_LEAST_BATCHES_AHEAD, min(_MOST_BATCHES_AHEAD, AHEAD_BYTES // batch_bytes))
         self._pool = ThreadPoolExecutor(machine.granted_cores())
         self._made: dict[int, Future] = {}
 
@@ -129,7 +143,7 @@ class Batches(keras.utils.PyDataset):
         """Inputs and labels of a batch."""
         if not 0 <= number < len(self):
             raise IndexError(number)
-        for ahead in range(number, min(number + _BATCHES_AHEAD, len(self))):
+        for ahead in range(number, min(number + self._ahead, len(self))):
             if ahead not in self._made:
                 self._made[ahead] = self._pool.submit(self._stream.examples, self._places[ahead])
         return self._made.pop(number).result()

@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from pipeline import machine
 from pipeline.augmentation import Augmentation
-from pipeline.columns import Batches, ColumnStream, epoch_order
+from pipeline.columns import AHEAD_BYTES, Batches, ColumnStream, epoch_order
 from pipeline.errors import DamagedArtefactError
 from pipeline.problems.find import problem_of
 from pipeline.problems.problem import Problem
@@ -36,8 +36,6 @@ from pipeline.records.images import decode
 
 # Share of the memory free at the start that a split's pixels may take; the rest is for the model and the runtime.
 MEMORY_SHARE = 0.5
-# What the stream keeps ahead of the step, at the most: in batches, and in records that come from disk.
-AHEAD_BYTES = 256 * 2**20
 # Records are stored shuffled, and the order of the shards changes with each epoch: this only mixes neighbours. Small,
 # for memory that is touched for the first time costs more than reading what goes there.
 SHUFFLE_BUFFER_EXAMPLES = 10_000

@@ -37,7 +37,7 @@ def test_it_measures_on_the_device_it_finds_without_tensorflow(small_records, tm
     found = json.loads(output.read_text())
     receipt = found["receipts"]["bfloat16"]
     assert (receipt["effective_device"], receipt["device_verified"]) == ("cpu", True)
-    assert found["falsified"] is None, "nothing can stand in for a CPU"
+    assert found["falsified"] == {}, "nothing can stand in for a CPU"
     # A batch of 500 is more than there are examples.
     assert [(row["global_batch_size"], row["precision"]) for row in found["throughput"]] == [
         (64, "float32"),
@@ -48,6 +48,40 @@ def test_it_measures_on_the_device_it_finds_without_tensorflow(small_records, tm
         assert min(row["images_per_second"], row["images_per_second_from_device"]) > 0
     assert len(found["to_accuracy"]["accuracies"]) == 1
     assert "mnist_dense, batch 64, float32" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_cpu_does_not_pass_for_the_device_it_poses_as():
+    # As on a machine with a GPU, whose names a CPU gives here: its speed gives it away, and in the first case its names.
+    code = """
+import os
+os.environ["KERAS_BACKEND"] = "jax"
+from benchmarks import gpu
+from pipeline.config import TrainSettings
+from pipeline.hardware import Placement
+from pipeline.hardware.jax import Jax
+
+class Card(Jax):
+    def observe(self, strategy):
+        seen = {"variable_devices": ["gpu:0"], "computation_devices": ["gpu:0"], "observed": "probe"}
+        return seen if strategy == ("the card",) else super().observe(strategy)
+
+    def computations(self, device, side, precision):
+        return super().computations("cpu", side, precision)
+
+class Posing(gpu._Posing):
+    observe = Card.observe.__get__(Card())
+
+gpu._Posing = Posing
+card = Placement(
+    runtime=Card(), strategy=("the card",), num_replicas=1, requested_device="gpu", effective_device="gpu"
+)
+print(*(len(one["doubts"]) for one in gpu._falsified(TrainSettings(), card).values()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert [int(number) for number in done.stdout.split()] == [3, 1], done.stderr
 
 
 def test_without_records_it_says_where_they_come_from(tmp_path):

@@ -11,7 +11,7 @@ from text_records import write_text_records
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.columns import ColumnStream, epoch_order
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.records.rows import Rows
 from pipeline.stream import InputStream, Split
 
@@ -160,3 +160,10 @@ def test_a_batch_that_is_asked_for_again_is_made_again(small_records):
     first, second, again = epoch[0], epoch[1], epoch[0]
     np.testing.assert_array_equal(first[0], again[0])
     assert not np.array_equal(first[0], second[0])
+
+
+def test_records_of_an_earlier_version_are_named_with_what_to_do(small_records):
+    manifest = read_manifest(small_records)
+    del manifest["splits"]["train"]["rows"]
+    with pytest.raises(SettingsError, match=rf"{small_records.name}.*make pipeline"):
+        ColumnStream(small_records, manifest, "train", **HOW)

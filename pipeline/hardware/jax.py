@@ -170,11 +170,13 @@ class Jax:
 
     def timed_step(self, model: Any, batch: Any, steps: int) -> Callable[[], float]:
         """Keras's compiled train function, from the model's state to the state after it."""
-        batch = jax.tree.map(np.asarray, batch)
+        # On the device; not bound to it, for the train function may lay it out over several.
+        batch = jax.block_until_ready(jax.tree.map(lambda one: jnp.asarray(np.asarray(one)), batch))
 
         def timed() -> float:
             # Copies: what is handed over to the train function is given up.
             state = tuple([jnp.array(one.value) for one in part] for part in _state(model))
+            jax.block_until_ready(state)
             started = time.perf_counter()
             _, state = model.train_function(state, iter([batch] * steps))
             jax.block_until_ready(state)
@@ -186,10 +188,13 @@ class Jax:
         """By XLA's cost analysis of the step; without recurrent layers, whose loops it counts once."""
         if any(isinstance(layer, keras.layers.RNN) for layer in model.layers):
             return None
-        state = tuple([one.value for one in part] for part in _state(model))
+        state = tuple([_shape_of(one.value) for one in part] for part in _state(model))
         # Of all processes' parts.
-        batch = jax.tree.map(lambda one: np.concatenate([np.asarray(one)] * jax.process_count()), batch)
-        return jax.jit(model.train_step).lower(state, batch).cost_analysis().get("flops")
+        whole = jax.tree.map(lambda one: np.concatenate([np.asarray(one)] * jax.process_count()), batch)
+        # As the host's CPU would be given it: an accelerator's plugin does not count.
+        with jax.default_device(jax.local_devices(backend="cpu")[0]):
+            counted = jax.jit(model.train_step).lower(state, jax.tree.map(_shape_of, whole)).cost_analysis()
+        return (counted or {}).get("flops")
 
     def logical_devices(self) -> list[str]:
         """All that this process computes on."""
@@ -263,11 +268,15 @@ def join(membership: Membership) -> None:
 
 
 def _tensorflow() -> ModuleType | None:
-    """Where it is installed: a machine may have JAX alone, see columns.py."""
+    """Where it is installed, and in order: a machine may have JAX alone, see columns.py."""
     try:
         return importlib.import_module("tensorflow")
-    except ImportError:
+    except Exception:
         return None
+
+
+def _shape_of(array: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(array.shape, array.dtype)
 
 
 def _devices(device: str) -> list[jax.Device]:

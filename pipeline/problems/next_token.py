@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from pipeline.config import TEXT_MODELS, TrainSettings, is_own, refuse
 from pipeline.problems import words
 from pipeline.problems.problem import Problem, Shown, Stream, Task
@@ -44,8 +42,9 @@ class NextToken(Problem):
         """Tokens, and those one place later."""
         tokens = columns[TOKENS]
         inputs, labels = tokens[:, :-1], tokens[:, 1:]
-        if isinstance(labels, np.ndarray):
-            return inputs, labels.astype(np.int32)
+        # Of NumPy's arrays alone.
+        if hasattr(labels, "astype"):
+            return inputs, labels.astype("int32")
         import tensorflow as tf
 
         return inputs, tf.cast(labels, tf.int32)

@@ -6,6 +6,7 @@ of the device. Timing the choices on the machine never found anything faster (do
 
 import logging
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +27,6 @@ _IN_MEMORY = {"auto": None, "memory": True, "none": False}
 
 # A step holds what each layer puts out until its gradient is made, and the gradients of two layers at a time.
 _STEP_BYTES_PER_ACTIVATION_BYTE = 2.0
-
-_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 
 _logger = logging.getLogger(__name__)
 
@@ -141,4 +140,10 @@ def _bytes_put_out(layer: keras.Layer) -> int:
     except (AttributeError, ValueError):
         return 0
     sizes = [math.prod(output.shape[1:]) for output in outputs if None not in output.shape[1:]]
-    return sum(sizes) * _BYTES[layer.compute_dtype]
+    return sum(sizes) * _bytes_of(layer.compute_dtype)
+
+
+def _bytes_of(dtype: str) -> int:
+    """By the bits in its name: "bfloat16", "uint8"; a bool has none and takes one byte."""
+    bits = re.search(r"\d+", dtype)
+    return int(bits[0]) // 8 if bits else 1

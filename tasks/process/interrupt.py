@@ -19,7 +19,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from pipeline.errors import PipelineError, TimeLimitError
 
@@ -30,6 +30,7 @@ MESSAGE = "Interrupted. Finished stages are kept; run again to resume."
 GRACE_SECONDS = 30
 
 _received: list[int] = []
+_hooks_before: list[Callable] = []
 
 _logger = logging.getLogger(__name__)
 
@@ -51,7 +52,9 @@ def listen() -> None:
         signal.signal(signal.SIGALRM, _interrupt)
         if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _leave):
             signal.signal(signal.SIGINT, _interrupt)
-        sys.unraisablehook = _again_where_ignored
+        if sys.unraisablehook is not _again_where_ignored:
+            _hooks_before.append(sys.unraisablehook)
+            sys.unraisablehook = _again_where_ignored
 
 
 def end() -> None:
@@ -68,6 +71,8 @@ def end() -> None:
             stream.flush()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGINT)
+    # The first process of a container is not ended by it.
+    os._exit(128 + signal.SIGINT)
 
 
 @contextlib.contextmanager
@@ -110,6 +115,7 @@ def time_limit(stage: str, seconds: int) -> Iterator[None]:
         signal.alarm(0)
         watchdog.cancel()
         faulthandler.cancel_dump_traceback_later()
+        _received.clear()
 
 
 def _end_by_force(beyond: TimeLimitError) -> None:
@@ -133,12 +139,18 @@ def _interrupt(signum: int, _: object) -> None:
 
 def _again_where_ignored(ignored: "sys.UnraisableHookArgs") -> None:
     if ignored.exc_type is None or not issubclass(ignored.exc_type, KeyboardInterrupt) or not _received:
-        sys.__unraisablehook__(ignored)
+        _hooks_before[-1](ignored)
         return
     # Later: it would be ignored again in here.
-    again = threading.Timer(0.1, os.kill, [os.getpid(), _received[-1]])
+    again = threading.Timer(0.1, _send_again)
     again.daemon = True
     again.start()
+
+
+def _send_again() -> None:
+    # Not where the stage that it was for has ended meanwhile.
+    if _received:
+        os.kill(os.getpid(), _received[-1])
 
 
 def _leave(signum: int, _: object) -> None:

@@ -75,6 +75,25 @@ def test_the_operations_of_a_step_are_counted_on_both_backends(runs):
     assert step < counted["tensorflow"] < 1.2 * (step + 32 * convolution)
 
 
+def test_a_step_that_xla_does_not_count_has_no_figure():
+    # As XLA answers for a device that a plugin brings, which GPUs and TPUs are.
+    code = """
+import jax, keras, numpy as np
+from pipeline.hardware.jax import RUNTIME
+model = keras.Sequential([keras.layers.Dense(4)])
+model.compile("sgd", "mse")
+batch = np.ones([8, 3], np.float32), np.ones([8, 4], np.float32)
+model.fit(*batch, verbose=0)
+print(RUNTIME.step_flops(model, batch) > 2 * 8 * 3 * 4)
+jax.stages.Lowered.cost_analysis = lambda lowered: None
+print(RUNTIME.step_flops(model, batch))
+"""
+    command = [sys.executable, "-c", code]
+    env = {**os.environ, "KERAS_BACKEND": "jax"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=120)
+    assert done.stdout.split() == ["True", "None"], done.stderr
+
+
 def test_the_model_that_jax_trained_predicts_the_same_on_tensorflow(runs, small_records):
     folder, record = runs["jax"]
     from pipeline.artefacts.manifest import read_manifest
@@ -88,6 +107,20 @@ def test_the_model_that_jax_trained_predicts_the_same_on_tensorflow(runs, small_
         right += int((model.predict_on_batch(images).argmax(axis=1) == labels).sum())
         seen += len(labels)
     assert right / seen == pytest.approx(record["val_accuracy"])
+
+
+def test_the_run_that_jax_trained_is_exported_to_every_form(runs, small_records, tmp_path):
+    pytest.importorskip("ai_edge_litert", reason="the optional packages of export are not installed")
+    from pipeline.runs import export
+
+    folder, record = runs["jax"]
+    tmp_path.joinpath("exported").mkdir()
+    forms = export.export(folder, small_records, tmp_path / "exported", calibration_examples=50)["forms"]
+    for name in ("SavedModel", "LiteRT float32"):
+        assert forms[name]["agreement"] == 1
+        assert forms[name]["accuracy"] == pytest.approx(record["val_accuracy"])
+        assert forms[name]["largest_difference"] < 1e-5
+    assert "LiteRT int8" in forms
 
 
 def test_any_number_of_replicas_trains_to_the_same_weights_batch_normalisation_included(runs, small_records, tmp_path):
