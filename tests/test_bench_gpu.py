@@ -52,7 +52,7 @@ def test_it_measures_on_the_device_it_finds_without_tensorflow(small_records, tm
 
 @pytest.mark.slow
 def test_the_cpu_does_not_pass_for_the_device_it_poses_as():
-    # As on a machine with a GPU, whose names a CPU gives here: its speed gives it away, and in the first case its names.
+    # As on a machine with a GPU, whose names a CPU gives here: its speed gives it away, and once its own name.
     code = """
 import os
 os.environ["KERAS_BACKEND"] = "jax"
