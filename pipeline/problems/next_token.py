@@ -27,6 +27,7 @@ class NextToken(Problem):
 
     name = NEXT_TOKEN
     columns = (TOKENS,)
+    chosen_by = "loss"
 
     def content_shape(self, manifest: Mapping) -> tuple[int, ...]:
         """One token more than is predicted."""

@@ -77,6 +77,8 @@ class Problem(abc.ABC):
     columns: ClassVar[tuple[str, ...]]
     #: Whether [Train] augment has anything to change.
     can_augment: ClassVar[bool] = False
+    #: By which figure of the validation split an epoch is chosen: the greatest "accuracy", or the least "loss".
+    chosen_by: ClassVar[str] = "accuracy"
 
     @property
     def units(self) -> Units:

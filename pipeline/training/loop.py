@@ -56,12 +56,12 @@ def run_epochs(
     predictions: dict[str, Any] = {}
     problem = stream.split.problem
     for epoch in range(len(rows), epochs):
-        if has_lost_patience(rows, patience):
+        if has_lost_patience(rows, patience, problem.chosen_by):
             _logger.info(
                 "training ends after epoch %d/%d: no better one on validation since %d",
                 len(rows),
                 epochs,
-                best_epoch(rows),
+                best_epoch(rows, problem.chosen_by),
             )
             break
         clock.enter("training")

@@ -42,7 +42,7 @@ from pipeline.training.loop import run_epochs
 from pipeline.training.meeting import Meeting, agree
 from pipeline.training.recorded import belongs_to, data_facts, nothing_measured, outcome_of, segment, used_by
 from pipeline.training.saved import save_network
-from pipeline.training.selection import ended, kept_epoch
+from pipeline.training.selection import best_epoch, ended, kept_epoch
 from pipeline.training.summaries import Summaries, profile
 
 _logger = logging.getLogger(__name__)
@@ -220,6 +220,7 @@ def _run_epochs(
 ) -> dict[str, Any]:
     """Train the epochs that the history does not have yet; what run_epochs gives."""
     settings, model, used = ready.settings, ready.model, ready.used()
+    chosen_by = ready.stream.split.problem.chosen_by
     earlier, epochs_restored = tuple(history.segments), len(history.rows)
     if earlier:
         _logger.info(
@@ -235,7 +236,7 @@ def _run_epochs(
         ready.receipt = hardware.confirm(ready.receipt, train_devices)
         history.segments = [*earlier, segment(ready.receipt, epochs_restored + 1, len(history.rows))]
         history.seconds = clock.seconds()
-        if settings.keep == "best" and kept_epoch(history.rows, "best") == len(history.rows):
+        if settings.keep == "best" and best_epoch(history.rows, chosen_by) == len(history.rows):
             history.best = copied_variables(model)
         if ready.meeting.is_chief:
             fingerprint, whose = ready.about["fingerprint"], belongs_to(ready.about)
@@ -257,7 +258,7 @@ def _run_epochs(
 
 def _keep_epoch(ready: _Ready, history: History) -> int:
     """Give the model the weights of the epoch that the settings keep; which one that is."""
-    kept = kept_epoch(history.rows, ready.settings.keep)
+    kept = kept_epoch(history.rows, ready.settings.keep, ready.stream.split.problem.chosen_by)
     if kept != len(history.rows):
         _logger.info("keeping the weights of epoch %d, the best on validation", kept)
         with ready.placement.scope():

@@ -5,26 +5,29 @@ import json
 import keras
 import pytest
 from safetensors.numpy import load_file
+from text_records import write_text_records
 from training_runs import run
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.errors import SettingsError
+from pipeline.problems.image_classification import ImageClassification
+from pipeline.problems.next_token import NextToken
 from pipeline.runs.metrics import EVALUATION_NAME, METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
 from pipeline.stream import InputStream, Split
 from pipeline.training.saved import named_weights
 from pipeline.training.selection import best_epoch, ended, has_lost_patience, kept_epoch
 
 
-def rows(*accuracies):
-    return [{"validation_accuracy": accuracy} for accuracy in accuracies]
+def rows(*values, figure="accuracy"):
+    return [{f"validation_{figure}": value} for value in values]
 
 
 @pytest.mark.parametrize(
     ("accuracies", "best"), [((0.1,), 1), ((0.1, 0.3, 0.2), 2), ((0.3, 0.3, 0.3), 1), ((0.1, 0.2, 0.4), 3)]
 )
 def test_the_best_epoch_is_the_first_of_the_greatest_accuracy(accuracies, best):
-    assert best_epoch(rows(*accuracies)) == kept_epoch(rows(*accuracies), "best") == best
-    assert kept_epoch(rows(*accuracies), "last") == len(accuracies)
+    assert best_epoch(rows(*accuracies), "accuracy") == kept_epoch(rows(*accuracies), "best", "accuracy") == best
+    assert kept_epoch(rows(*accuracies), "last", "accuracy") == len(accuracies)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +42,20 @@ def test_the_best_epoch_is_the_first_of_the_greatest_accuracy(accuracies, best):
     ],
 )
 def test_patience_counts_the_epochs_since_the_best(accuracies, patience, over):
-    assert has_lost_patience(rows(*accuracies), patience) is over
+    assert has_lost_patience(rows(*accuracies), patience, "accuracy") is over
+
+
+@pytest.mark.parametrize(
+    ("losses", "best"), [((2.0, 1.5, 1.7), 2), ((1.5, 1.5), 1), ((float("nan"), 3.0), 2), ((float("nan"),) * 2, 1)]
+)
+def test_the_best_epoch_of_a_text_is_the_first_of_the_least_loss(losses, best):
+    found = rows(*losses, figure="loss")
+    assert best_epoch(found, "loss") == kept_epoch(found, "best", "loss") == best
+    assert has_lost_patience(found, 1, "loss") is (best < len(losses))
+
+
+def test_a_text_is_chosen_by_its_loss_and_an_image_by_its_accuracy():
+    assert (NextToken.chosen_by, ImageClassification.chosen_by) == ("loss", "accuracy")
 
 
 def test_a_run_with_all_its_epochs_ended_with_them():
@@ -72,7 +88,7 @@ def best(divided_records, tmp_path_factory):
 def test_the_best_epochs_weights_are_evaluated_and_saved(best, divided_records):
     folder, record = best
     figures = read_metrics(folder / METRICS_NAME)
-    assert record["kept_epoch"] == best_epoch(figures) < len(figures)
+    assert record["kept_epoch"] == best_epoch(figures, "accuracy") < len(figures)
     assert record["ended"] == ended(figures, 6)
     kept = figures[record["kept_epoch"] - 1]
     for name in ("val_accuracy", "val_loss", "validation_accuracy", "validation_loss"):
@@ -109,3 +125,14 @@ def test_a_resumed_run_keeps_the_best_so_far(best, divided_records, tmp_path, mo
     assert resumed["ended"] == record["ended"]
     whole, other = ((path / WEIGHTS_NAME).read_bytes() for path in (folder, tmp_path / "resumed"))
     assert whole == other
+
+
+@pytest.mark.slow
+def test_the_run_of_a_text_keeps_the_epoch_of_the_least_loss(tmp_path):
+    records = write_text_records(tmp_path / "text", validation_share=0.2)
+    record = run(records, tmp_path / "a", model="char_lstm", recipe="adam", epochs=3, keep="best")
+    figures = read_metrics(tmp_path / "a" / METRICS_NAME)
+    kept = figures[record["kept_epoch"] - 1]
+    assert record["kept_epoch"] == best_epoch(figures, "loss")
+    assert record["validation_loss"] == pytest.approx(kept["validation_loss"], rel=1e-3)
+    assert record["val_loss"] == pytest.approx(kept["val_loss"], rel=1e-3)
