@@ -7,7 +7,9 @@ checkpoint was found, whether the examples lie in memory.
 """
 
 import contextlib
+import ipaddress
 import json
+import logging
 import os
 import queue
 import select
@@ -29,6 +31,8 @@ _RETRY_SECONDS = 0.2
 _THE_END = "the end"
 # For the others to end by themselves, once all is done.
 _LEAVE_SECONDS = 10.0
+
+_logger = logging.getLogger(__name__)
 
 
 class Meeting:
@@ -242,7 +246,10 @@ def _listening(membership: Membership, deadline: float) -> socket.socket:
     while True:
         try:
             family, *_, where = socket.getaddrinfo(membership.host, membership.port, type=socket.SOCK_STREAM)[0]
-            return socket.create_server(where[:2], family=family)
+            server = socket.create_server(where[:2], family=family)
+            if ipaddress.ip_address(where[0]).is_loopback and membership.host not in ("localhost", where[0]):
+                _logger.warning("%s", words.reaches_this_host_only(membership.host, where[0]))
+            return server
         except OSError as error:
             if time.monotonic() > deadline:
                 address = f"{membership.host}:{membership.port}"

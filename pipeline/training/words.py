@@ -82,6 +82,14 @@ def no_address(address: str, reason: str | None) -> str:
     )
 
 
+def reaches_this_host_only(host: str, where: str) -> str:
+    """A name that /etc/hosts gives a loopback address."""
+    return (
+        f"[Train] coordinator_address: {host} is {where} on this host, where no other reaches it. Name its address "
+        "in the network, if there are processes on others."
+    )
+
+
 def not_expected(number: object, processes: int) -> str:
     """A process that is there already, or that is none of them."""
     return (

@@ -218,6 +218,16 @@ def test_a_process_that_is_killed_is_named_to_all_others_at_once(address, killed
             process.wait()
 
 
+@pytest.mark.parametrize(("name", "warned"), [("host-a", True), ("localhost", False)])
+def test_a_name_that_no_other_host_reaches_is_warned_of(address, name, warned, caplog, monkeypatch):
+    # As Debian's /etc/hosts has the host's own name.
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.1.1", address[1]))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    with pytest.raises(WorkerDiedError):
+        join(Membership(2, 0, name, address[1]), run="a run", timeout_seconds=0.1)
+    assert ("host-a is 127.0.1.1 on this host" in caplog.text) is warned
+
+
 def test_an_address_that_is_not_this_hosts_is_refused_with_the_setting():
     # Of the block that is for documentation.
     with pytest.raises(SettingsError, match=r"\[Train\] coordinator_address: process 0 cannot listen at 192"):
