@@ -20,7 +20,7 @@ from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_ve
 from pipeline.artefacts.manifest import publishing, write_manifest
 from pipeline.config import ForceSettings
 from pipeline.errors import UnreadableArtefactError
-from tasks.process import console, lock
+from tasks.process import company, console, lock
 from tasks.process.console import RUN_ID
 from tasks.process.interrupt import time_limit
 from tasks.process.visualiser import Visualiser
@@ -202,7 +202,12 @@ class Stage(luigi.Task):
         """
         if self.follows():
             self.follow()
-            return
+        else:
+            self._make_if_needed()
+        if not self.above:
+            company.part()
+
+    def _make_if_needed(self) -> None:
         target, condition = self.output(), self.condition()
         if condition.state == "fresh":
             _logger.info("%s: unchanged, reusing %s", self.task_family, target)

@@ -14,6 +14,7 @@ import luigi
 import luigi.interface
 
 from pipeline.artefacts import layout
+from pipeline.artefacts.fingerprint import fingerprint
 from pipeline.artefacts.manifest import discard, read_manifest
 from pipeline.config import (
     JAX,
@@ -31,7 +32,7 @@ from pipeline.hardware.backend import choose_backend, require_backend
 from pipeline.problems.find import problem_of
 from tasks import device
 from tasks.experiment import Experiment
-from tasks.process import console
+from tasks.process import company, console
 from tasks.records import Records
 from tasks.settings import AugmentSetting, FloatSetting, IntSetting, time_limit_setting
 from tasks.stage import Force, Stage
@@ -159,9 +160,12 @@ class Train(Stage):
         """As any stage's; where it has to train, a device that is not there fails it before any data is prepared."""
         if super().complete():
             return True
-        # A part of what several processes train on cannot be asked for by itself.
         with console.leaving_on_errors():
             alone = self.membership.processes == 1
+            stages = (self, self.requires(), self.requires().requires())
+            settings = fingerprint({stage.task_family: dict(stage.shaping_settings()) for stage in stages})
+            company.meet(self.membership, settings=settings, timeout_seconds=self.join_timeout_seconds)
+        # A part of what several processes train on cannot be asked for by itself.
         if alone and self.device in ("gpu", "tpu") and self.on_mismatch == "fail" and self.condition().state != "fresh":
             device.require(self.settings)
         return False

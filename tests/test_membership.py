@@ -26,11 +26,11 @@ def test_settings_count_before_the_environment():
     [
         (
             {"SLURM_PROCID": "2", "SLURM_STEP_NODELIST": "node[03-07,12],login", "SLURM_JOB_ID": "4001"},
-            Membership(4, 2, "node03", 61442),
+            Membership(4, 2, "node03", 61446),
         ),
         (
-            {"SLURM_PROCID": "0", "SLURM_STEP_NODELIST": "alpha,beta", "SLURM_JOB_ID": "1999"},
-            Membership(4, 0, "alpha", 65438),
+            {"SLURM_PROCID": "0", "SLURM_STEP_NODELIST": "alpha,beta", "SLURM_JOB_ID": "1332"},
+            Membership(4, 0, "alpha", 65436),
         ),
         ({"TPU_WORKER_ID": "3", "TPU_WORKER_HOSTNAMES": "t-0,t-1,t-2,t-3"}, Membership(4, 3, "t-0", 8476)),
         ({"JOB_COMPLETION_INDEX": "1", "JAX_COORDINATOR_ADDRESS": "job-0.job:9"}, Membership(4, 1, "job-0.job", 9)),

@@ -51,14 +51,16 @@ def main(argv: list[str]) -> int:
 
 
 def free_ports() -> int:
-    """A port of the loopback that is free, as is the next one."""
+    """A port of the loopback that is free, as are the next two."""
     while True:
-        with socket.socket() as first, socket.socket() as second:
+        with socket.socket() as first, socket.socket() as second, socket.socket() as third:
             first.bind(("127.0.0.1", 0))
             port = first.getsockname()[1]
             try:
                 second.bind(("127.0.0.1", port + 1))
-            except OSError:
+                third.bind(("127.0.0.1", port + 2))
+            # Taken, or beyond the last.
+            except (OSError, OverflowError):
                 continue
             return port
 

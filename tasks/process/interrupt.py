@@ -31,6 +31,7 @@ GRACE_SECONDS = 30
 
 _received: list[int] = []
 _hooks_before: list[Callable] = []
+_reasons: list[PipelineError] = []
 
 _logger = logging.getLogger(__name__)
 
@@ -57,6 +58,12 @@ def listen() -> None:
             sys.unraisablehook = _again_where_ignored
 
 
+def stop(reason: PipelineError) -> None:
+    """End the stage that is at work as a signal would, with an error for the user; from any thread."""
+    _reasons.append(reason)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 def end() -> None:
     """End an interrupted process, as if nobody had listened: a shell sees from it that its script was interrupted too.
 
@@ -81,6 +88,7 @@ def time_limit(stage: str, seconds: int) -> Iterator[None]:
 
     Raises:
         KeyboardInterrupt: a signal said so, whatever a library made of it.
+        PipelineError: what ``stop`` was given.
         TimeLimitError: the time is over; names the setting.
     """
     _received.clear()
@@ -103,6 +111,8 @@ def time_limit(stage: str, seconds: int) -> Iterator[None]:
         # Python remembers a KeyboardInterrupt that left a string of code, such as dataclasses run while a library is
         # imported, and would end this process by SIGINT, whatever its exit code, until another string has run.
         exec("")
+        if _reasons:
+            raise _reasons[-1] from None
         if signal.SIGALRM in _received:
             raise beyond from None
         if _received:

@@ -7,6 +7,8 @@ import psutil
 import pytest
 from luigi_process import FAST, PROJECT, Luigi
 
+from tasks.commands.train_local import free_ports
+
 PROCESSES = ["--Train-processes", "2", "--Train-device", "cpu"]
 
 
@@ -47,6 +49,54 @@ def test_one_signal_ends_all_of_them_in_good_order(tmp_path, tiny_tfds):
     assert process.returncode == 130
     assert not psutil.wait_procs(children, timeout=10)[1]
     assert sum("Interrupted. Finished stages are kept" in line for line in said) == 2, said
+
+
+def start(luigi, number, port, *more):
+    where = ["--Train-process-id", str(number), "--Train-coordinator-address", f"127.0.0.1:{port}"]
+    command = [sys.executable, "-m", "tasks", "Report", *FAST, *PROCESSES, *where, *more]
+    how = {"env": luigi.environment({}), "cwd": PROJECT, "text": True, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, **how)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [0, 1])
+def test_where_one_is_killed_before_training_the_other_stops_and_says_so(tmp_path, tiny_tfds, killed):
+    luigi, port = Luigi(tmp_path, tiny_tfds), free_ports()
+    processes = [start(luigi, number, port) for number in range(2)]
+    said = ""
+    for line in processes[0].stderr:
+        said += line
+        if "Source: missing, making" in line:
+            break
+    processes[killed].kill()
+    seen = {number: process.communicate(timeout=120)[1] for number, process in enumerate(processes)}
+    left = 1 - killed
+    assert processes[left].returncode == 1, said + seen[left]
+    assert f"process {killed} of 2, on " in seen[left]
+    assert "is gone" in seen[left]
+    assert "Traceback" not in seen[left]
+    assert not list(luigi.root.glob("*/.*"))
+
+
+def test_processes_with_other_settings_of_any_stage_are_refused_before_any_data_is_prepared(tmp_path, tiny_tfds):
+    luigi, port = Luigi(tmp_path, tiny_tfds), free_ports()
+    processes = [start(luigi, 0, port), start(luigi, 1, port, "--Records-test-shards", "7")]
+    for process in processes:
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == 2, said
+        assert "process 1, on " in said
+        assert "was started with other settings" in said
+    assert not luigi.artefacts("source")
+
+
+def test_who_is_missing_is_named_before_any_data_is_prepared(tmp_path, tiny_tfds):
+    luigi = Luigi(tmp_path, tiny_tfds)
+    process = start(luigi, 0, free_ports(), "--Train-join-timeout-seconds", "1")
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "missing: 1" in said
+    assert "Traceback" not in said
+    assert not luigi.artefacts("source")
 
 
 def test_a_process_that_nothing_numbers_is_told_which_setting_says_it(tmp_path, tiny_tfds):
