@@ -78,7 +78,7 @@ def no_address(address: str, reason: str | None) -> str:
     """Process 0 cannot listen."""
     return (
         f"[Train] coordinator_address: process 0 cannot listen at {address} ({reason}). It has to be an address of "
-        "this host with a free port, and the next one free too."
+        "this host with a free port, and the next two free too."
     )
 
 
