@@ -75,7 +75,8 @@ def test_where_one_is_killed_before_training_the_other_stops_and_says_so(tmp_pat
     assert f"process {killed} of 2, on " in seen[left]
     assert "is gone" in seen[left]
     assert "Traceback" not in seen[left]
-    assert not list(luigi.root.glob("*/.*"))
+    # What was half made process 0 has cleared away, unless it was killed.
+    assert killed == 0 or not list(luigi.root.glob("*/.*"))
 
 
 def test_processes_with_other_settings_of_any_stage_are_refused_before_any_data_is_prepared(tmp_path, tiny_tfds):
