@@ -4,7 +4,9 @@ Each is a signal that raises KeyboardInterrupt in the stage, which then clears a
 that into an error of its own, so the signals are remembered: what leaves the stage says what happened. Code that hangs
 outside Python, or ignores the exception, is not ended by it: past its time limit a watchdog shows where every thread
 stands and ends the process. Python itself ignores an exception in a finaliser or a callback of the garbage collector,
-where a signal may well come: the signal is then sent again.
+where a signal may well come: the signal is then sent again. And TensorFlow now and then ends by SIGSEGV where the
+exception comes in the middle of one of its calls: while a stage tells of its progress, the signal waits for the next
+time it does.
 
 Imported before all else (see tasks/__init__.py): it must stay light.
 """
@@ -19,8 +21,10 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 
+from pipeline import progress
 from pipeline.errors import PipelineError, TimeLimitError
 
 #: What an interrupted process says, whenever it was.
@@ -29,7 +33,12 @@ MESSAGE = "Interrupted. Finished stages are kept; run again to resume."
 # For the way out of a running step and the clearing away.
 GRACE_SECONDS = 30
 
+# How long a signal waits for a step to end, and how long ago the last one may be for it to wait at all.
+_PATIENCE_SECONDS = 1.5
+
 _received: list[int] = []
+_waiting: list[int] = []
+_told: list[float] = []
 _hooks_before: list[Callable] = []
 _reasons: list[PipelineError] = []
 
@@ -104,7 +113,10 @@ def time_limit(stage: str, seconds: int) -> Iterator[None]:
         # Code that never lets go of Python's lock stops the watchdog too; this needs no lock, and knows no code but 1.
         faulthandler.dump_traceback_later(seconds + 3 * GRACE_SECONDS, exit=True)
     try:
-        yield
+        with progress.heard_by(_between_steps):
+            yield
+        if _waiting:
+            raise KeyboardInterrupt
     except PipelineError:
         raise
     except (Exception, KeyboardInterrupt):
@@ -125,7 +137,8 @@ def time_limit(stage: str, seconds: int) -> Iterator[None]:
         signal.alarm(0)
         watchdog.cancel()
         faulthandler.cancel_dump_traceback_later()
-        _received.clear()
+        for one in (_received, _waiting, _told):
+            one.clear()
 
 
 def _end_by_force(beyond: TimeLimitError) -> None:
@@ -144,7 +157,17 @@ def _end_by_force(beyond: TimeLimitError) -> None:
 
 def _interrupt(signum: int, _: object) -> None:
     _received.append(signum)
-    raise KeyboardInterrupt
+    if _waiting or not _told or time.monotonic() - _told[-1] > _PATIENCE_SECONDS:
+        raise KeyboardInterrupt
+    _waiting.append(signum)
+    _send_again_after(_PATIENCE_SECONDS)
+
+
+def _between_steps(*_: object) -> None:
+    if threading.current_thread() is threading.main_thread():
+        _told[:] = [time.monotonic()]
+        if _waiting:
+            raise KeyboardInterrupt
 
 
 def _again_where_ignored(ignored: "sys.UnraisableHookArgs") -> None:
@@ -152,7 +175,11 @@ def _again_where_ignored(ignored: "sys.UnraisableHookArgs") -> None:
         _hooks_before[-1](ignored)
         return
     # Later: it would be ignored again in here.
-    again = threading.Timer(0.1, _send_again)
+    _send_again_after(0.1)
+
+
+def _send_again_after(seconds: float) -> None:
+    again = threading.Timer(seconds, _send_again)
     again.daemon = True
     again.start()
 

@@ -42,6 +42,29 @@ raise KeyboardInterrupt
 """
 
 
+# "step": between two calls of progress.tell; where is printed what the exception came out of.
+IN_THE_MIDDLE = """
+import os, signal, time
+from pipeline import progress
+from tasks.process import interrupt
+
+interrupt.listen()
+where = "outside"
+try:
+    with interrupt.time_limit("Train", 0):
+        for step in range({steps}):
+            where = "tell"
+            progress.tell("epoch", step, 1000)
+            where = "step"
+            if step == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep({seconds})
+        where = "end"
+except KeyboardInterrupt:
+    print(where, step)
+"""
+
+
 def python(code):
     return subprocess.run(
         [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, timeout=60, check=False
@@ -68,3 +91,11 @@ def test_the_first_process_of_a_container_ends_too():
     if "Operation not permitted" in done.stderr:
         pytest.skip("needs root")
     assert done.returncode == 128 + signal.SIGINT, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("steps", "seconds", "seen"), [(50, 0.05, "tell 3"), (50, 20, "step 2"), (3, 0.05, "end 2")], ids=str
+)
+def test_a_signal_waits_for_the_end_of_a_step_but_not_for_long_and_is_not_forgotten(steps, seconds, seen):
+    done = python(IN_THE_MIDDLE.format(steps=steps, seconds=seconds))
+    assert (done.stdout.strip(), done.stderr) == (seen, "")
