@@ -188,15 +188,12 @@ def _to_accuracy(folder: Path, manifest: Mapping, placement: Placement, epochs: 
         return model.evaluate(test.evaluation(), verbose=0, return_dict=True)["accuracy"]
 
     model = _model(manifest, settings, placement, train.steps_per_epoch)
-    began = (
-        [jnp.array(one.value) for one in model.variables],
-        [jnp.array(one.value) for one in model.optimizer.variables],
-    )
+    variables = [*model.variables, *model.optimizer.variables]
+    began = [jnp.array(variable.value) for variable in variables]
     epoch(model, 0)
     # Compiled now; from the beginning once more.
-    for variables, values in zip((model.variables, model.optimizer.variables), began, strict=True):
-        for variable, value in zip(variables, values, strict=True):
-            variable.assign(value)
+    for variable, value in zip(variables, began, strict=True):
+        variable.assign(value)
     accuracies: list[float] = []
     started = time.perf_counter()
     while len(accuracies) < epochs and max(accuracies, default=0) < ACCURACY:

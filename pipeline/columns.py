@@ -32,6 +32,12 @@ def epoch_order(size: int, seed: int, epoch: int) -> np.ndarray:
     return np.argsort(bits, kind="stable")
 
 
+def shards_of(manifest: Mapping, split: str) -> list[Mapping]:
+    """The manifest's entries of a split's files, in the order in which its examples are stored."""
+    found = (entry for entry in manifest["files"] if entry.get("split") == split)
+    return sorted(found, key=lambda entry: entry["shard_index"])
+
+
 class ColumnStream:
     """Batches of one split of records of one length, as NumPy arrays; see ``stream.InputStream``."""
 
@@ -60,10 +66,7 @@ class ColumnStream:
                 'or an earlier version made them. Run "make pipeline" to make them again.'
             )
         self._rows = Rows.of_manifest(manifest, split)
-        files = sorted(
-            (entry for entry in manifest["files"] if entry.get("split") == split),
-            key=lambda entry: entry["shard_index"],
-        )
+        files = shards_of(manifest, split)
         self._shards = [self._mapped(folder / file["name"], file["num_records"]) for file in files]
         # Of each shard, and where the last ends.
         self._starts = np.cumsum([0, *map(len, self._shards)])

@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from pipeline import machine
 from pipeline.augmentation import Augmentation
-from pipeline.columns import AHEAD_BYTES, Batches, ColumnStream, epoch_order
+from pipeline.columns import AHEAD_BYTES, Batches, ColumnStream, epoch_order, shards_of
 from pipeline.errors import DamagedArtefactError
 from pipeline.problems.find import problem_of
 from pipeline.problems.problem import Problem
@@ -74,10 +74,7 @@ class Split:
     @classmethod
     def of_manifest(cls, folder: Path, manifest: Mapping, split: str) -> "Split":
         """The split as the records' manifest in ``folder`` describes it."""
-        shards = sorted(
-            (entry for entry in manifest["files"] if entry.get("split") == split),
-            key=lambda entry: entry["shard_index"],
-        )
+        shards = shards_of(manifest, split)
         files = tuple(str(folder / shard["name"]) for shard in shards)
         spec, image = spec_from_json(manifest["feature_spec"]), manifest.get("image")
         problem = problem_of(spec)

@@ -161,10 +161,10 @@ class Train(Stage):
         if super().complete():
             return True
         with console.leaving_on_errors():
-            alone = self.membership.processes == 1
-            stages = (self, self.requires(), self.requires().requires())
-            settings = fingerprint({stage.task_family: dict(stage.shaping_settings()) for stage in stages})
-            company.meet(self.membership, settings=settings, timeout_seconds=self.join_timeout_seconds)
+            if not (alone := self.membership.processes == 1):
+                stages = (self, self.requires(), self.requires().requires())
+                settings = fingerprint({stage.task_family: dict(stage.shaping_settings()) for stage in stages})
+                company.meet(self.membership, settings=settings, timeout_seconds=self.join_timeout_seconds)
         # A part of what several processes train on cannot be asked for by itself.
         if alone and self.device in ("gpu", "tpu") and self.on_mismatch == "fail" and self.condition().state != "fresh":
             device.require(self.settings)

@@ -9,22 +9,11 @@ import pytest
 
 PROJECT = Path(__file__).resolve().parent.parent
 
-WITHOUT_TENSORFLOW = """
-import runpy, sys
-
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {"tensorflow", "tensorflow_datasets", "apache_beam", "luigi", "pydantic"}:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Absent())
-sys.path.insert(0, "")
-runpy.run_module("benchmarks", run_name="__main__", alter_sys=True)
-"""
+JAX_ALONE = Path(__file__).with_name("jax_alone.py")
 
 
 def bench(*arguments):
-    command = [sys.executable, "-c", WITHOUT_TENSORFLOW, "gpu", *map(str, arguments)]
+    command = [sys.executable, JAX_ALONE, "-m", "benchmarks", "gpu", *map(str, arguments)]
     return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=300, check=False)
 
 
@@ -88,4 +77,12 @@ def test_without_records_it_says_where_they_come_from(tmp_path):
     done = bench("--records", tmp_path / "none")
     assert done.returncode not in (0, 1)
     assert "none" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a GPU")
+def test_a_device_that_is_not_there_is_named_with_what_to_do(small_records):
+    done = bench("--records", small_records)
+    assert done.returncode == 7
+    assert "gpu" in done.stderr
     assert "Traceback" not in done.stderr

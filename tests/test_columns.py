@@ -2,6 +2,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,24 +11,21 @@ from hypothesis import strategies as st
 from text_records import write_text_records
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.columns import ColumnStream, epoch_order
+from pipeline.columns import Batches, ColumnStream, epoch_order
+from pipeline.config import TrainSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.records.rows import Rows
 from pipeline.stream import InputStream, Split
+from pipeline.training.computation import Computation
+from pipeline.training.inputs import open_streams
+from pipeline.training.meeting import Meeting
 
 PROJECT = Path(__file__).resolve().parent.parent
 HOW = {"global_batch_size": 32, "seed": 7}
 
-# What a machine for JAX alone has not, and what of ours needs it must not be asked for.
-WITHOUT_TENSORFLOW = """
+JAX_ALONE = Path(__file__).with_name("jax_alone.py")
+TRAINING = """
 import json, os, sys
-
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {"tensorflow", "tensorflow_datasets", "apache_beam", "luigi", "pydantic"}:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Absent())
 os.environ["KERAS_BACKEND"] = "jax"
 from pathlib import Path
 import keras
@@ -143,7 +141,7 @@ def test_a_file_that_was_cut_is_named(small_records, tmp_path):
 
 
 def test_jax_trains_on_them_where_tensorflow_is_not_installed(small_records):
-    command = [sys.executable, "-c", WITHOUT_TENSORFLOW, str(small_records)]
+    command = [sys.executable, JAX_ALONE, "-c", TRAINING, small_records]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.split() == ["True", "jax", "False"], done.stderr
 
@@ -167,3 +165,22 @@ def test_records_of_an_earlier_version_are_named_with_what_to_do(small_records):
     del manifest["splits"]["train"]["rows"]
     with pytest.raises(SettingsError, match=rf"{small_records.name}.*make pipeline"):
         ColumnStream(small_records, manifest, "train", **HOW)
+
+
+@pytest.mark.parametrize(
+    ("backend", "settings", "taken"),
+    [
+        ("jax", {}, True),
+        ("jax", {"augment": "flip"}, False),
+        ("jax", {"cache": "none"}, False),
+        ("tensorflow", {}, False),
+    ],
+    ids=str,
+)
+def test_jax_trains_on_them_where_nothing_asks_for_tensorflow(small_records, backend, settings, taken):
+    asked = TrainSettings(global_batch_size=32, **settings)
+    runtime = SimpleNamespace(backend=backend)
+    placement = SimpleNamespace(runtime=runtime, num_replicas=1, effective_device="cpu")
+    computation = Computation(precision="float32", jit_compile=False, in_memory=settings.get("cache") != "none")
+    stream, _ = open_streams(small_records, read_manifest(small_records), asked, placement, computation, Meeting())
+    assert isinstance(stream.training(0), Batches) is taken

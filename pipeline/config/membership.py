@@ -1,7 +1,6 @@
 """Membership: which of several processes that train one network this is; from the settings, or what started it.
 
-The coordinator is process 0, at an address that all others reach; it listens on that port and on the next
-two.
+The coordinator is process 0, at an address that all others reach; it listens on that port and the next two.
 """
 
 import os

@@ -271,6 +271,7 @@ def _tensorflow() -> ModuleType | None:
     """Where it is installed, and in order: a machine may have JAX alone, see columns.py."""
     try:
         return importlib.import_module("tensorflow")
+    # A broken one raises what the libraries below it do; who needs it imports it, and then says so.
     except Exception:
         return None
 

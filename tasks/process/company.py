@@ -7,28 +7,34 @@ there is patience, for who trains says first what has happened, and who is done 
 
 import threading
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pipeline.config import Membership
 from pipeline.errors import WorkerDiedError
-from pipeline.training.meeting import Meeting, join
 from tasks.process import interrupt
+
+if TYPE_CHECKING:
+    from pipeline.training.meeting import Meeting
 
 # The coordinator's port and the next are the training's.
 _PORTS_OF_TRAINING = 2
 _PATIENCE_SECONDS = 10.0
 
-_meetings: list[Meeting] = []
+_meetings: list["Meeting"] = []
 _is_over = threading.Event()
 
 
 def meet(membership: Membership, *, settings: str, timeout_seconds: float) -> None:
-    """Wait for all of them, once in a process; ``settings``, a digest, have to be the same everywhere.
+    """Wait for all of several, once in a process; ``settings``, a digest, have to be the same everywhere.
 
     Raises:
         SettingsError: the coordinator's address cannot be used, or a process was started with other settings.
         WorkerDiedError: not all have come within the time limit; it names those that are missing.
     """
-    if membership.processes > 1 and not _meetings:
+    # Every start imports this module, few have company.
+    from pipeline.training.meeting import join
+
+    if not _meetings:
         where = replace(membership, port=membership.port + _PORTS_OF_TRAINING)
         _meetings.append(join(where, run=settings, timeout_seconds=timeout_seconds, on_gone=_stop))
 
