@@ -9,7 +9,7 @@ import luigi
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import check_files, publishing_in_place, read_manifest
-from pipeline.config import SWEPT, ReportSettings, published_files
+from pipeline.config import DEMANDS, SWEPT, ReportSettings, published_files
 from pipeline.errors import DamagedArtefactError, GateError
 from tasks import experiment, sweep
 from tasks.export import Export
@@ -43,6 +43,7 @@ class Report(Stage):
     recipes = _swept("recipes", '["baseline","onecycle"]')
     learning_rates = _swept("learning_rates", "[0.001,0.005]")
     min_val_accuracy = FloatSetting(default=0.0, description="Demanded of the runs asked for, from 0 to 1; 0: none.")
+    max_val_loss = FloatSetting(default=0.0, description="Demanded of the runs asked for, at the most; 0: any.")
     max_regression_sigma = FloatSetting(default=0.0, description="Fall of accuracy allowed, in deviations; 0: any.")
     time_limit_seconds = time_limit_setting()
 
@@ -69,8 +70,7 @@ class Report(Stage):
 
     def demands(self) -> dict[str, float]:
         """What the gate is asked to judge by; nothing where it demands nothing."""
-        gate = {"min_val_accuracy": self.min_val_accuracy, "max_regression_sigma": self.max_regression_sigma}
-        return {name: demanded for name, demanded in gate.items() if demanded}
+        return {name: demanded for name in DEMANDS if (demanded := getattr(self, name))}
 
     def current(self) -> list[str]:
         """Fingerprints of the runs asked for, in the order asked."""
@@ -103,12 +103,11 @@ class Report(Stage):
 
         history = root_folder() / report.HISTORY_NAME
         past = report.read_history(history)
-        gate = report.Gate(min_val_accuracy=self.min_val_accuracy, max_regression_sigma=self.max_regression_sigma)
         scoreboard = report.build_report(
             [run_folder for run_folder, _ in self.whole_runs()],
             current=self.current(),
             past=past,
-            gate=gate,
+            gate=report.Gate(**self.demands()),
             published=published_rows(),
         )
         report.append_history(history, report.entries_of(scoreboard["runs"]), past=past)

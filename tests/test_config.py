@@ -54,6 +54,7 @@ from pipeline.errors import SettingsError
         (lambda: TrainSettings(seed=True), ["[Train] seed", "got True"]),
         (lambda: ReportSettings(devices=("cpu", "gp")), ["[Report] devices", "'gp'", "'gpu'", "--Report-devices"]),
         (lambda: ReportSettings(min_val_accuracy=73.0), ["[Report] min_val_accuracy: expected a number from 0 to 1"]),
+        (lambda: ReportSettings(max_val_loss=-1.5), ["[Report] max_val_loss: expected a number from 0", "got -1.5"]),
         (lambda: ReportSettings(max_regression_sigma=float("nan")), ["[Report] max_regression_sigma", "got nan"]),
         (lambda: TrainSettings(profile_steps=-1), ["[Train] profile_steps", "got -1"]),
         (lambda: ReportSettings(seeds=("1",)), ["[Report] seeds: expected an integer", "got '1'"]),

@@ -30,7 +30,7 @@ from pipeline.config.experiment import (
 from pipeline.config.membership import Membership, membership
 from pipeline.config.own_code import is_own, own_modules
 from pipeline.config.refusal import closest, refuse
-from pipeline.config.report import SWEPT, ReportSettings
+from pipeline.config.report import DEMANDS, SWEPT, ReportSettings
 from pipeline.config.storage import STAGES, ForceSettings, MetricsSettings, NotifySettings, StorageSettings
 from pipeline.config.training import (
     JAX,
@@ -48,6 +48,7 @@ from pipeline.config.training import (
 )
 
 __all__ = [
+    "DEMANDS",
     "JAX",
     "MODELS",
     "OF_FILES",

@@ -27,8 +27,8 @@ SWEPT = {
     "recipes": "recipe",
     "learning_rates": "learning_rate",
 }
-# Beyond it nothing is a regression.
-MAX_SIGMA = 1_000
+# What may be demanded of the runs asked for, and the most that can be: beyond it nothing fails.
+DEMANDS = {"min_val_accuracy": 1, "max_val_loss": 1_000, "max_regression_sigma": 1_000}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +45,7 @@ class ReportSettings(StageSettings):
     recipes: tuple[str, ...] = ()
     learning_rates: tuple[float, ...] = ()
     min_val_accuracy: float = 0.0
+    max_val_loss: float = 0.0
     max_regression_sigma: float = 0.0
 
     def __post_init__(self) -> None:
@@ -61,7 +62,7 @@ class ReportSettings(StageSettings):
             check_learning_rate("Report", "learning_rates", value)
         # JSON has 1 and 1.0 for the same rate, a fingerprint has not.
         object.__setattr__(self, "learning_rates", tuple(map(float, self.learning_rates)))
-        for name, high in (("min_val_accuracy", 1), ("max_regression_sigma", MAX_SIGMA)):
+        for name, high in DEMANDS.items():
             value = getattr(self, name)
             # Not a number compares false with everything.
             if not 0 <= value <= high:

@@ -1,12 +1,13 @@
 """Findings: what of a dataset should be known before its figures are believed (the shards' aid).
 
-Few examples of a label, very unequal labels, the same image under two labels, and test images that train holds too. Two
-images are the same where their stored bytes are; that is told by a fingerprint of 64 bits, of which two among a million
-agree by chance in one of thirty million datasets. Which examples are the same is listed beside the shards.
+Few examples of a label, very unequal labels, labels or characters that only the test split has, the same image under
+two labels, and test images that train holds too. Two images are the same where their stored bytes are; that is told by
+a fingerprint of 64 bits, of which two among a million agree by chance in one of thirty million datasets. Which examples
+are the same is listed beside the shards.
 """
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +62,16 @@ def find(noted: Noted, label_names: Sequence[str], folder: Path) -> dict:
         "duplicates": sum(len(group) - 1 for group in groups),
         "test_in_train": _test_in_train(groups, noted),
     }
+
+
+def never_trained_on(label_counts: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    """Labels, or tokens to be predicted, that the test split has and train has not, and how often test has them.
+
+    Args:
+        label_counts: split → label or token → its number there.
+    """
+    train = label_counts["train"]
+    return {name: count for name, count in label_counts.get("test", {}).items() if count and not train.get(name)}
 
 
 def _by_label(noted: Noted, label_names: Sequence[str]) -> dict:

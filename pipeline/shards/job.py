@@ -35,7 +35,7 @@ from pipeline.records.example import frame, serialize
 from pipeline.records.features import IMAGE, KEY, LABEL, TOKENS, content_name, spec_to_json
 from pipeline.records.fixed import FixedLayout
 from pipeline.shards import words
-from pipeline.shards.findings import Noted, find
+from pipeline.shards.findings import Noted, find, never_trained_on
 from pipeline.shards.merge import merge_shard, run_path, write_run
 from pipeline.shards.notebook import as_in_a_script
 from pipeline.shards.notes import Notes, read_examples, summarise, write_json
@@ -257,7 +257,9 @@ def write_summary(job: Job) -> str:
     # What is predicted of an example is one of these only where it has a label.
     names = job.source.label_names if LABEL in job.spec else ()
     found = find(_noted(job, notes), names, Path(job.folder))
-    write_json(path, {**summarise(notes, job.source.label_names), "findings": found})
+    summary = summarise(notes, job.source.label_names)
+    counts = {split: entry["label_counts"] for split, entry in summary["splits"].items()}
+    write_json(path, {**summary, "findings": {**found, "never_trained_on": never_trained_on(counts)}})
     return str(path)
 
 

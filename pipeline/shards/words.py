@@ -10,12 +10,11 @@ def warnings(findings: Mapping, num_test: int, *, has_labels: bool = True) -> li
     if not has_labels:
         count = len(findings["test_in_train"])
         share = f"{count:,} of {num_test:,} test sequences are in the train split too, letter for letter. {_WHICH}"
-        return [("Test sequences in the train split", share)] if count else []
-    found = []
+        repeated = [("Test sequences in the train split", share)] if count else []
+        return [*_never_trained_on(findings, "Characters"), *repeated]
+    found = _never_trained_on(findings, "Labels")
     if few := findings["few_examples"]:
-        listed = ", ".join(f"{name} ({count})" for name, count in [*few.items()][:_MAX_LABELS])
-        more = f" and {len(few) - _MAX_LABELS:,} more" if len(few) > _MAX_LABELS else ""
-        found.append(("Labels with fewer than ten examples", f"{listed}{more}: too few to learn from or to judge by."))
+        found.append(("Labels with fewer than ten examples", f"{_listed(few)}: too few to learn from or to judge by."))
     if unequal := findings["imbalance"]:
         (large, most), (small, least) = unequal["largest"], unequal["smallest"]
         reason = f"The train split has {most:,} of {large} and {least:,} of {small}, ten times as many or more"
@@ -29,6 +28,19 @@ def warnings(findings: Mapping, num_test: int, *, has_labels: bool = True) -> li
             ("Test images in the train split", f"{share}. The evaluation gives the accuracy without them. {_WHICH}")
         )
     return found
+
+
+def _never_trained_on(findings: Mapping, what: str) -> list[tuple[str, str]]:
+    if not (counts := findings["never_trained_on"]):
+        return []
+    # As a string literal, where it is no letter: a control character reaches no terminal.
+    listed = _listed({name if name.isprintable() and name.strip() else ascii(name): n for name, n in counts.items()})
+    return [(f"{what} of the test split that train never has", f"{listed}: no network can know them.")]
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    listed = ", ".join(f"{name} ({count:,})" for name, count in [*counts.items()][:_MAX_LABELS])
+    return listed + (f" and {len(counts) - _MAX_LABELS:,} more" if len(counts) > _MAX_LABELS else "")
 
 
 _WHICH = "Which: duplicates.csv beside the records."

@@ -32,6 +32,23 @@ def test_the_gate_fails_for_what_its_settings_demand(make_run, gate, accuracy, f
         assert failure is None or failure in outcome["failures"][0]
 
 
+@pytest.mark.parametrize(
+    ("allowed", "loss", "failure"),
+    [
+        (0.0, 9.9, None),
+        (1.52, 1.52, None),
+        (1.52, 1.5325, "1.5325, demanded are at most 1.5200 ([Report] max_val_loss)"),
+        (1.52, None, "–, demanded are at most 1.5200"),
+    ],
+)
+def test_a_loss_above_what_is_allowed_fails_the_gate(make_run, allowed, loss, failure):
+    gate = Gate(min_val_accuracy=0.01, max_val_loss=allowed)
+    outcome = build_report([make_run(val_loss=loss)], current=[RUN["fingerprint"]], gate=gate)["gate"]
+    assert outcome["max_val_loss"] == allowed
+    assert outcome["passed"] == (failure is None)
+    assert failure is None or failure in outcome["failures"][0]
+
+
 def test_the_first_runs_of_a_schedule_pass_a_regression_gate_that_says_it_was_not_judged(make_run, tmp_path):
     folder = make_run(content_digests=DIGESTS, val_accuracy=0.1, finished_at="2026-03-09T10:00:00+00:00")
     gate = Gate(max_regression_sigma=1)

@@ -74,6 +74,15 @@ def test_the_findings_and_their_warnings(doubtful):
     assert "4 of 24 test images" in warned["Test images in the train split"]
 
 
+def test_a_label_that_only_the_test_split_has_is_named(write_records_of, tmp_path):
+    write_folder(tmp_path / "images" / "train", cats=20, dogs=20)
+    write_folder(tmp_path / "images" / "test", cats=5, lions=12)
+    written = write_records_of(tmp_path / "images")
+    assert written.manifest["findings"]["never_trained_on"] == {"lions": 12}
+    headline = "Labels of the test split that train never has"
+    assert dict(written.manifest["warnings"])[headline] == "lions (12): no network can know them."
+
+
 def test_nothing_is_said_where_nothing_is_found(write_records_of, tmp_path, caplog):
     folder = write_folder(tmp_path / "images", cats=30, dogs=30)
     with caplog.at_level(logging.WARNING):

@@ -84,6 +84,15 @@ def test_the_bytes_are_known(folder):
     assert digest.hexdigest() == SHARDS_SHA256
 
 
+def test_characters_that_only_the_test_split_has_are_named(tmp_path):
+    # The last fifth is the test split.
+    odd = "é\x1bé"
+    manifest = read_manifest(write_text_records(tmp_path, LINE * 59 + odd * 5 + LINE[len(odd) * 5 :]))
+    assert manifest["findings"]["never_trained_on"] == {"\x1b": 5, "é": 10}
+    (explanation,) = [one for headline, one in manifest["warnings"] if headline.startswith("Characters of the test")]
+    assert explanation == "'\\x1b' (5), é (10): no network can know them."
+
+
 def test_a_size_of_images_is_refused(tmp_path):
     assert RecordsSettings(image_size=32).image_size == 32
     with pytest.raises(SettingsError, match="image_size: expected 0, as the dataset has no images"):

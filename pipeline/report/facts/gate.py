@@ -20,6 +20,7 @@ class Gate:
     """What is demanded; 0: nothing."""
 
     min_val_accuracy: float = 0.0
+    max_val_loss: float = 0.0
     max_regression_sigma: float = 0.0
 
 
@@ -35,6 +36,7 @@ class Reason(StrEnum):
     OTHER_DEVICE = "the run used another device"
     DEVICE_NOT_VERIFIED = "the run's device is not verified"
     TOO_LOW = "the accuracy is too low"
+    TOO_HIGH = "the loss is too high"
     NO_ACCURACY = "the run has no accuracy to compare"
     UNKNOWN_DATA = "what the run was trained on is not known"
     FELL = "the accuracy fell"
@@ -74,6 +76,7 @@ def judge_gate(gate: Gate, runs: Sequence[Mapping[str, Any]], changes: Sequence[
         *([] if runs else [Failure(Reason.NO_RUN, {})]),
         *(Failure(reason, run) for run in runs if (reason := _no_evidence(run))),
         *_below(gate.min_val_accuracy, runs),
+        *_above(gate.max_val_loss, runs),
         *_worse(gate.max_regression_sigma, runs, changes),
     ]
     return Outcome(gate, failures, _not_judged(gate.max_regression_sigma, changes))
@@ -98,6 +101,13 @@ def _below(demanded: float, runs: Sequence[Mapping[str, Any]]) -> list[Failure]:
         Failure(Reason.TOO_LOW, run)
         for run in finished
         if run["val_accuracy"] is None or not run["val_accuracy"] >= demanded
+    ]
+
+
+def _above(allowed: float, runs: Sequence[Mapping[str, Any]]) -> list[Failure]:
+    finished = [run for run in runs if run["status"] == FINISHED] if allowed else []
+    return [
+        Failure(Reason.TOO_HIGH, run) for run in finished if run["val_loss"] is None or not run["val_loss"] <= allowed
     ]
 
 

@@ -30,6 +30,8 @@ def _failure(failure: Failure, gate: Gate) -> str:
         return "no run was asked for: nothing shows that the demands are met"
     if failure.reason is Reason.TOO_LOW:
         return _too_low(failure.about, gate.min_val_accuracy)
+    if failure.reason is Reason.TOO_HIGH:
+        return _too_high(failure.about, gate.max_val_loss)
     if failure.reason in _REGRESSIONS:
         allowed = f"allowed are {number(gate.max_regression_sigma, 1)} ([Report] max_regression_sigma)"
         return f"{_REGRESSIONS[failure.reason](failure.about)}, {allowed}"
@@ -56,6 +58,13 @@ def _too_low(run: Mapping[str, Any], demanded: float) -> str:
     return (
         f"test accuracy of run {_which(run)}: {percent(run['val_accuracy'], 2)}, demanded are "
         f"at least {percent(demanded, 2)} ([Report] min_val_accuracy)"
+    )
+
+
+def _too_high(run: Mapping[str, Any], allowed: float) -> str:
+    return (
+        f"test loss of run {_which(run)}: {number(run['val_loss'], 4)}, demanded are "
+        f"at most {number(allowed, 4)} ([Report] max_val_loss)"
     )
 
 
