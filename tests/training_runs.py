@@ -7,7 +7,7 @@ from pipeline.training import train as training
 SETTINGS = {"epochs": 2, "global_batch_size": 32, "device": "cpu", "precision": "float32"}
 
 
-def run(records, folder, *, checkpoints=None, **settings):
+def run(records, folder, *, checkpoints=None, initial=None, **settings):
     folder.mkdir()
     options = TrainSettings(**{**SETTINGS, **settings})
     train = training.train if options.backend != "jax" else partial(process.train_on, "jax")
@@ -16,6 +16,7 @@ def run(records, folder, *, checkpoints=None, **settings):
         options,
         folder,
         requested_dataset="cifar10",
+        initial=initial,
         fingerprint="f" * 64,
         checkpoints=checkpoints or folder.with_name(f"{folder.name}-checkpoints"),
     )

@@ -15,6 +15,7 @@ from safetensors.numpy import load_file
 from training_runs import run
 
 from pipeline.errors import HardwareMismatchError, SettingsError, WorkerDiedError
+from pipeline.runs.initial import find_initial_weights
 from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
 from pipeline.stream import Split
 from pipeline.training import process
@@ -184,6 +185,25 @@ def test_a_device_that_jax_does_not_find_is_refused_with_cause_and_remedy(small_
     assert cause in raised.value.mismatch["cause"]
     assert "[Train] device" in raised.value.mismatch["remedy"]
     assert not list((tmp_path / "run").iterdir())
+
+
+def test_where_another_device_is_allowed_it_trains_there_and_says_so(small_records, tmp_path):
+    record = run(small_records, tmp_path / "run", backend="jax", device="gpu", on_mismatch="fallback", **PLAIN)
+    assert (record["requested_device"], record["effective_device"]) == ("gpu", "cpu")
+    assert "GPU" in record["mismatch"]["cause"]
+
+
+def test_fine_tuning_with_augmentation_gives_the_same_curve_on_both_backends(runs, small_records, tmp_path):
+    of_tensorflow = find_initial_weights(str(runs["tensorflow"][0] / WEIGHTS_NAME), tmp_path)
+    settings = {**PLAIN, "augment": "flip,crop:4,cutout:8", "initial_weights": str(of_tensorflow.file)}
+    curves = {}
+    for backend in ("tensorflow", "jax"):
+        folder = tmp_path / backend
+        run(small_records, folder, backend=backend, initial=of_tensorflow, **settings)
+        curves[backend] = [row["loss"] for row in read_metrics(folder / METRICS_NAME)]
+    np.testing.assert_allclose(curves["jax"], curves["tensorflow"], rtol=1e-3)
+    first, whole = curves["jax"][0], read_metrics(runs["jax"][0] / METRICS_NAME)[0]["loss"]
+    assert first < whole, "it began where the other ended"
 
 
 def test_an_error_of_the_settings_is_raised_as_one(small_records, tmp_path):
