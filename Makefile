@@ -10,7 +10,7 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev pipeline train-local nightly scheduler status doctor verify clean-stale experiments experiments-table report-diff predict tensorboard export test test-slow test-faults soak bench lint format lock clean
+.PHONY: help setup setup-dev pipeline train-local nightly scheduler status doctor verify clean-stale push pull experiments experiments-table report-diff predict tensorboard export test test-slow test-faults soak bench lint format lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -88,8 +88,14 @@ doctor: setup ## whether a run would work here, and on what hardware (ARGS="--Tr
 verify: setup ## read every artefact to the last byte
 	@$(BIN)/python -m tasks.commands.verify $(ARGS)
 
-clean-stale: setup ## remove artefacts the present settings do not reach (DRY=1 only lists them)
-	@$(BIN)/python -m tasks.commands.clean_stale $(if $(DRY),--dry-run) $(ARGS)
+clean-stale: setup ## remove artefacts the present settings do not reach (DRY=1 only lists them; REMOTE=1: garbage on the remote)
+	@$(BIN)/python -m tasks.commands.clean_stale $(if $(DRY),--dry-run) $(if $(REMOTE),--remote) $(ARGS)
+
+push: setup ## give [Storage] remote what the present settings reach here
+	@$(BIN)/python -m tasks.commands.push $(ARGS)
+
+pull: setup ## fetch what the present settings reach from [Storage] remote, the records too
+	@$(BIN)/python -m tasks.commands.pull $(ARGS)
 
 experiments: setup ## list the settings files in experiments/, for EXPERIMENT=..., and whether their data are at hand
 	@$(BIN)/python -m tasks.commands.experiments $(ARGS)

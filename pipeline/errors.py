@@ -90,5 +90,11 @@ class SchedulerUnavailableError(PipelineError):
     exit_code = 10
 
 
+class RemoteError(PipelineError):
+    """The remote, through which artefacts are shared, does not answer or refuses."""
+
+    exit_code = 11
+
+
 class WorkerDiedError(PipelineError):
     """A process that worked for this one died: a worker of Beam's, or one that trained on another backend."""

@@ -6,15 +6,21 @@ that Ctrl-C is heard from the beginning, and a central scheduler that does not a
 
 import luigi.retcodes
 
-from tasks import program
-from tasks.process import central
+from tasks import program, sharing
+from tasks.process import central, command_line
 
 
 def main(argv: list[str]) -> int:
     """Run Luigi, which ends the process by itself."""
     arguments = ["--module", "tasks", *argv]
     central.require(arguments)
-    luigi.retcodes.run_with_retcodes(arguments)
+    try:
+        luigi.retcodes.run_with_retcodes(arguments)
+    except SystemExit as ended:
+        if ended.code == 0:
+            with command_line.in_force(arguments):
+                sharing.push_pending()
+        raise
     return 0
 
 

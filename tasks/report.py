@@ -33,6 +33,8 @@ class Report(Stage):
     entry = "pipeline.report"
     packages = ("jinja2", "matplotlib", "pillow", "rich", "scipy")
     publishing = staticmethod(publishing_in_place)
+    # Of the runs that are here.
+    is_shared = False
 
     # Not what shapes the artefact: that is which runs they come to, and they stand in what is upstream.
     backends = _swept("backends", '["tensorflow","jax"]')

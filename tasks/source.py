@@ -6,6 +6,7 @@ from pathlib import Path
 import luigi
 
 from pipeline.artefacts import layout
+from pipeline.artefacts.fetched import read_fetched
 from pipeline.config import SourceSettings
 from pipeline.errors import SettingsError
 from pipeline.sources import Location
@@ -26,6 +27,8 @@ class Source(Stage):
     entry = "pipeline.sources"
     # Pillow says which files are images, and makes plain what is not.
     packages = ("pillow", "tensorflow-datasets")
+    # The newest look at the dataset counts: its files may have changed since another was shared.
+    is_renewed = True
 
     dataset = luigi.Parameter(default="cifar10", description="TensorFlow Datasets name, or folder, table, text.")
     # Not what shapes the artefact: the same images elsewhere are the same dataset. Their content is in the listing.
@@ -88,9 +91,30 @@ class Source(Stage):
             return Condition("stale", reasons)
         return condition
 
+    def may_be_fetched(self) -> bool:
+        """Where the dataset is not: what lies here is looked at, it may be another of the same name."""
+        return super().may_be_fetched() and not self.is_at_hand()
+
+    def is_wanted(self) -> bool:
+        """What it holds says what all others are made from."""
+        return True
+
+    def is_at_hand(self) -> bool:
+        """Whether the dataset lies on this machine."""
+        if self.origin == "synthetic":
+            return True
+        if self.settings.has_path:
+            return Path(self.settings.path).expanduser().exists()
+        from pipeline.sources.prepared import is_prepared
+
+        return is_prepared(self.dataset, self.tfds_data_dir)
+
     def _changes(self) -> tuple[str, ...]:
         """What has changed since the artefact was made; looked for once for each artefact, as all stages ask."""
         if self.follows():
+            return ()
+        # Of what lies on another machine nothing can be seen here.
+        if read_fetched(self.output().folder) and not self.is_at_hand():
             return ()
         manifest = self.output().manifest()
         key = (manifest["fingerprint"], manifest["created_at"])

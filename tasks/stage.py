@@ -8,6 +8,7 @@ the same outcome, a stage whose artefact still fits has nothing to do and says s
 import abc
 import contextlib
 import logging
+import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_ve
 from pipeline.artefacts.manifest import publishing, write_manifest
 from pipeline.config import ForceSettings
 from pipeline.errors import UnreadableArtefactError
+from tasks import sharing
 from tasks.process import company, console, lock
 from tasks.process.console import RUN_ID
 from tasks.process.interrupt import time_limit
@@ -58,6 +60,10 @@ class Stage(luigi.Task):
     packages: tuple[str, ...]
     #: Each stage's own setting, as it stands in a section of its own.
     time_limit_seconds: int
+    #: Whether it is had from the remote, and given to it.
+    is_shared = True
+    #: Whether what is made here takes the place of what the remote has.
+    is_renewed = False
     #: How a finished folder takes its place.
     publishing = staticmethod(publishing)
 
@@ -128,6 +134,15 @@ class Stage(luigi.Task):
         """How the stage's own artefact stands, and why it must be made if it must."""
         if not all(task.is_known() for task in self.below):
             return Condition("pending", ("what it is made from is not known before the stages above are done",))
+        condition = self.local_condition()
+        # What may not be read stays as it is.
+        if condition.state in ("fresh", "unreadable") or not self.may_be_fetched():
+            return condition
+        held = sharing.found(self.kind, self.output().expected)
+        return Condition("remote", (sharing.made(held.manifest),)) if held else condition
+
+    def local_condition(self) -> Condition:
+        """The same of the storage root alone, once what is below is known."""
         target = self.output()
         condition = target.condition()
         # What this very run has made is final for it, or the process that it waits for.
@@ -138,6 +153,14 @@ class Stage(luigi.Task):
         if reason := self.why_again(manifest):
             return Condition("stale", (reason,))
         return condition
+
+    def may_be_fetched(self) -> bool:
+        """Whether an artefact that another machine made would do."""
+        return self.is_shared and sharing.is_on() and not self.follows() and not self.is_forced()
+
+    def is_wanted(self) -> bool:
+        """Whether the artefact is needed here, and not only what is made from it."""
+        return not self.above or any(task.condition().state not in ("fresh", "remote") for task in self.above)
 
     def why_again(self, manifest: Mapping) -> str:
         """Why an artefact of the present identity is not final; "" where it is."""
@@ -186,8 +209,10 @@ class Stage(luigi.Task):
             SystemExit: the root cannot be had, or the settings do not fit the data, with the error's exit code. Luigi
                 would go on after an exception.
         """
-        if all(task.complete() for task in self.below) and self.condition().state == "fresh":
-            return True
+        if all(task.complete() for task in self.below):
+            state = self.condition().state
+            if state == "fresh" or (state == "remote" and not self.is_wanted()):
+                return True
         with console.leaving_on_errors():
             self.check()
             if not self.follows():
@@ -214,12 +239,27 @@ class Stage(luigi.Task):
             return
         if condition.state == "unreadable":
             raise UnreadableArtefactError(*condition.reasons)
-        _logger.info("%s: %s, making %s", self.task_family, condition, target)
         if self.set_tracking_url:
             with contextlib.suppress(RPCError):
                 self.set_tracking_url(report_url())
         with progress.heard_by(Visualiser(self)):
+            if condition.state == "remote" and not self.is_wanted():
+                _logger.info("%s: not needed here, on the remote", self.task_family)
+            elif condition.state != "remote" or not sharing.fetch(self.kind, target):
+                self._make(target)
+
+    def _make(self, target: ArtefactTarget) -> None:
+        for task in self.below:
+            # What was left on the remote as long as this was to be had from there.
+            if task.condition().state != "fresh":
+                task.run()
+        with sharing.making(self.kind, target) if self.is_shared else contextlib.nullcontext() as is_here:
+            if is_here:
+                return
+            _logger.info("%s: %s, making %s", self.task_family, self.local_condition(), target)
             self.publish(target)
+            if self.is_shared:
+                sharing.push(self.kind, target, replace=self.is_renewed, keep=self.is_forced())
 
     def publish(self, target: ArtefactTarget) -> None:
         """Make the artefact and let it take its place, whole or not at all."""
@@ -230,7 +270,7 @@ class Stage(luigi.Task):
         ):
             details = self.make(temporary)
             seconds = round(time.perf_counter() - started, 3)
-            details = {**details, "run_id": RUN_ID, "seconds": seconds}
+            details = {**details, "run_id": RUN_ID, "host": socket.gethostname(), "seconds": seconds}
             write_manifest(temporary, stage=self.task_family, identity=target.identity, details=details)
         _logger.info("%s: %s", self.task_family, self.outcome(time.perf_counter() - started))
 

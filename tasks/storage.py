@@ -28,6 +28,10 @@ class Storage(luigi.Config):
     root = luigi.Parameter(default="data", description="Folder for everything the pipeline writes.")
     on_busy = luigi.Parameter(default="leave", description="Another run is at work there: leave, or wait.")
     log_format = luigi.Parameter(default="text", description="Of the log on stderr: text, or json.")
+    remote = luigi.Parameter(default="", description="Object store to share artefacts through: s3://bucket/prefix.")
+    remote_endpoint = luigi.Parameter(default="", description="Of a server that is compatible with S3; empty: AWS.")
+    push = luigi.Parameter(default="always", description="What is made here to the remote: always, or never.")
+    lease_seconds = IntSetting(default=60, description="After which another machine makes what this one was making.")
     keep_runs = IntSetting(default=0, description="Newest runs that Nightly keeps; see config.ini.")
     keep_days = IntSetting(default=0, description="Days that it keeps what was made; see config.ini.")
 

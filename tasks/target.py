@@ -15,7 +15,9 @@ from pipeline.errors import DamagedArtefactError, UnreadableArtefactError
 
 @dataclass(frozen=True)
 class Condition:
-    """How an artefact stands to what is asked for: fresh, or why not: stale, missing, damaged or unreadable.
+    """How an artefact stands to what is asked for: fresh, or why not.
+
+    States are fresh, remote (the remote has it, this machine not), stale, missing, damaged, unreadable and pending.
 
     Each reason is one line, whatever it names: a file may be called as nobody would call it.
     """

@@ -166,9 +166,14 @@ class Train(Stage):
                 settings = fingerprint({stage.task_family: dict(stage.shaping_settings()) for stage in stages})
                 company.meet(self.membership, settings=settings, timeout_seconds=self.join_timeout_seconds)
         # A part of what several processes train on cannot be asked for by itself.
-        if alone and self.device in ("gpu", "tpu") and self.on_mismatch == "fail" and self.condition().state != "fresh":
+        needs_device = alone and self.device in ("gpu", "tpu") and self.on_mismatch == "fail"
+        if needs_device and self.condition().state not in ("fresh", "remote"):
             device.require(self.settings)
         return False
+
+    def may_be_fetched(self) -> bool:
+        """Not where several processes train: each of them would have to be told the same."""
+        return super().may_be_fetched() and self.processes == 1
 
     def why_again(self, manifest: Mapping) -> str:
         """A run on another device than requested is kept only where that is asked for, and the device still absent."""

@@ -79,6 +79,7 @@ DIRECTION = {
     },
     # What verifies an artefact reads it as the stream does.
     "artefacts": {"artefacts", "errors", "installed", "records", "stream"},
+    "remote": {"artefacts", "errors", "progress", "remote"},
     "runs": {"artefacts", "errors", "networks", "problems", "runs", "stream"},
     "report": {"artefacts", "errors", "problems", "report", "runs"},
     "predict": {"config", "errors", "predict", "problems", "records", "runs", "shards", "sources"},
@@ -117,6 +118,7 @@ THIRD_PARTY = {
     "PIL": {"report", "sources"},
     "pydantic": {"report", "runs"},
     "mlflow": {"runs"},
+    "obstore": {"remote"},
     "ai_edge_litert": {"runs"},
 }
 # Of rooms that hold light and heavy modules: the heavy ones.

@@ -14,6 +14,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 import stat
 from collections.abc import Collection, Container, Iterator, Mapping
@@ -22,6 +23,7 @@ from functools import cache
 from pathlib import Path
 
 from pipeline.artefacts.exchange import exchange
+from pipeline.artefacts.fetched import FETCHED_NAME
 from pipeline.artefacts.fingerprint import fingerprint
 from pipeline.artefacts.space import require_space, storage_cause, storage_error
 from pipeline.artefacts.verified import is_about_verification, read_verified, stamp_of, write_verified
@@ -29,6 +31,8 @@ from pipeline.errors import DamagedArtefactError, PipelineError, UnreadableArtef
 
 MANIFEST_NAME = "manifest.json"
 SCHEMA_VERSION = 1
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 _logger = logging.getLogger(__name__)
 
@@ -42,22 +46,50 @@ def read_manifest(folder: Path) -> dict:
     """
     path = folder / MANIFEST_NAME
     try:
-        manifest = json.loads(path.read_bytes())
-        recorded = manifest["fingerprint"], manifest["schema_version"], manifest["seal"]
-        names = [entry["name"] for entry in manifest["files"]]
-        expected = fingerprint(manifest["identity"]), SCHEMA_VERSION, seal(manifest)
+        content = path.read_bytes()
     except FileNotFoundError:
         raise DamagedArtefactError(f"{path}: expected a manifest, found none. {_REMEDY}") from None
     except PermissionError:
         raise unreadable(path) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
         raise DamagedArtefactError(f"{path}: not a manifest ({error!r}). {_REMEDY}") from None
+    manifest = parse_manifest(content, path)
+    for entry in manifest["files"]:
+        if (folder / entry["name"]).is_symlink():
+            raise _escape(path, entry["name"])
+    return manifest
+
+
+def parse_manifest(content: bytes, place: str | Path, *, remedy: str = "") -> dict:
+    """A manifest's bytes as data, from whomever they are.
+
+    Args:
+        content: the bytes.
+        place: where they were found, for the error.
+        remedy: what to do where they are none; "": rebuild the artefact.
+
+    Raises:
+        DamagedArtefactError: it is not what this version writes, or a file's name leads out of the folder.
+    """
+    remedy = remedy or _REMEDY
+    try:
+        manifest = json.loads(content)
+        recorded = manifest["fingerprint"], manifest["schema_version"], manifest["seal"]
+        files = [(entry["name"], entry["bytes"], entry["sha256"]) for entry in manifest["files"]]
+        expected = fingerprint(manifest["identity"]), SCHEMA_VERSION, seal(manifest)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DamagedArtefactError(f"{place}: not a manifest ({error!r}). {remedy}") from None
     if recorded != expected:
         raise DamagedArtefactError(
-            f"{path}: expected fingerprint, schema and seal {expected}, got {recorded}. {_REMEDY}"
+            f"{place}: expected fingerprint, schema and seal {expected}, got {recorded}. {remedy}"
         )
-    for name in names:
-        _refuse_escape(path, name)
+    for name, num_bytes, sha256 in files:
+        if not _stays_inside(name):
+            raise _escape(place, name)
+        if type(num_bytes) is not int or num_bytes < 0 or not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+            raise DamagedArtefactError(f"{place}: expected bytes and sha256 of {name}, got {num_bytes!r}, {sha256!r}.")
+    if len({Path(name) for name, _, _ in files}) != len(files):
+        raise DamagedArtefactError(f"{place}: lists a file twice. {remedy}")
     return manifest
 
 
@@ -110,7 +142,9 @@ def unexpected_files(folder: Path, listed: Container[str]) -> list[Path]:
     others = (path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir())
     names = ((path, path.relative_to(folder).as_posix()) for path in others)
     return [
-        path for path, name in names if name not in listed and name != MANIFEST_NAME and not is_about_verification(name)
+        path
+        for path, name in names
+        if name not in listed and name not in (MANIFEST_NAME, FETCHED_NAME) and not is_about_verification(name)
     ]
 
 
@@ -285,11 +319,15 @@ def _check_digest(path: Path, expected: str, found: str) -> None:
         raise DamagedArtefactError(f"{path}: manifest lists sha256 {expected[:12]}…, found {found[:12]}…. {_REMEDY}")
 
 
-def _refuse_escape(manifest_path: Path, name: object) -> None:
-    parts = Path(name).parts if isinstance(name, str) else ("..",)
-    inside = manifest_path.parent.joinpath(*parts)
-    if ".." in parts or Path(*parts).is_absolute() or inside.is_symlink():
-        raise DamagedArtefactError(f"{manifest_path}: refuses the file name {name!r}, it leads out of the folder.")
+def _stays_inside(name: object) -> bool:
+    if not isinstance(name, str) or "\0" in name:
+        return False
+    parts = Path(name).parts
+    return bool(parts) and ".." not in parts and not Path(name).is_absolute()
+
+
+def _escape(place: str | Path, name: object) -> DamagedArtefactError:
+    return DamagedArtefactError(f"{place}: refuses the file name {name!r}, it leads out of the folder.")
 
 
 def _keep_unexpected(old: Path, new: Path) -> None:

@@ -8,6 +8,10 @@ from pipeline.config.refusal import in_range, one_of, refuse
 STAGES = ("Source", "Records", "Train", "Report")
 ON_BUSY = ("leave", "wait")
 LOG_FORMATS = ("text", "json")
+PUSH = ("always", "never")
+# A machine that died in the middle keeps others waiting for so long.
+MAX_LEASE_SECONDS = 3_600
+_REMOTE = re.compile(r"(s3|gs|az)://[a-zA-Z0-9][a-zA-Z0-9._-]+(/[a-zA-Z0-9._=-]+)*/?")
 # Runs, or days: nearly three hundred years.
 MAX_KEPT = 100_000
 # What a chat service or a mail still shows.
@@ -21,6 +25,10 @@ class StorageSettings:
     root: str = "data"
     on_busy: str = "leave"
     log_format: str = "text"
+    remote: str = ""
+    remote_endpoint: str = ""
+    push: str = "always"
+    lease_seconds: int = 60
     keep_runs: int = 0
     keep_days: int = 0
 
@@ -30,6 +38,16 @@ class StorageSettings:
             refuse("Storage", "root", "a folder on this machine", self.root)
         one_of("Storage", "on_busy", ON_BUSY, self.on_busy)
         one_of("Storage", "log_format", LOG_FORMATS, self.log_format)
+        one_of("Storage", "push", PUSH, self.push)
+        in_range("Storage", "lease_seconds", self.lease_seconds, 1, MAX_LEASE_SECONDS)
+        # A password in it is not quoted.
+        if self.remote and not _REMOTE.fullmatch(self.remote):
+            given = self.remote if "@" not in self.remote else "something else"
+            refuse("Storage", "remote", "s3://bucket/prefix, gs://bucket/prefix or az://container/prefix", given)
+        if self.remote_endpoint and (not _is_web_address(self.remote_endpoint) or "@" in self.remote_endpoint):
+            refuse("Storage", "remote_endpoint", "an address that begins with https:// or http://", "something else")
+        if self.remote_endpoint and not self.remote.startswith("s3://"):
+            refuse("Storage", "remote_endpoint", "nothing, as remote is not of S3", self.remote_endpoint)
         in_range("Storage", "keep_runs", self.keep_runs, 0, MAX_KEPT)
         in_range("Storage", "keep_days", self.keep_days, 0, MAX_KEPT)
 

@@ -12,6 +12,7 @@ def char_lstm(input_shape: tuple[int], num_labels: int, *, batch_size: int | Non
 
     Its embedding begins with a standard deviation of 1. With Keras's own, uniform up to 0.05, the layer hardly tells
     characters apart at first: after 120 steps of 128 sequences the test loss was 2.450 nats instead of 2.076.
+    A tenth of its outputs dropped keeps it from learning a text of a million characters by heart.
     """
     return _stack(
         "char_lstm",
@@ -20,6 +21,7 @@ def char_lstm(input_shape: tuple[int], num_labels: int, *, batch_size: int | Non
         embedding=64,
         units=(256,),
         embeddings_initializer=keras.initializers.RandomNormal(stddev=1.0),
+        dropout=0.1,
         batch_size=batch_size,
     )
 
@@ -38,6 +40,7 @@ def _stack(
     units: tuple[int, ...],
     batch_size: int | None,
     embeddings_initializer: str | keras.initializers.Initializer = "uniform",
+    dropout: float = 0.0,
 ) -> keras.Model:
     layers = keras.layers
     return keras.Sequential(
@@ -48,6 +51,7 @@ def _stack(
                 layers.LSTM(size, return_sequences=True, stateful=batch_size is not None, name=f"lstm_{place}")
                 for place, size in enumerate(units, start=1)
             ),
+            *([layers.Dropout(dropout, name="dropout")] if dropout else []),
             # Logits, which are exact where a probability would round to 0, and float32: bfloat16 has three digits.
             layers.Dense(num_labels, dtype="float32", name="logits"),
         ],

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import metadata
@@ -10,6 +11,7 @@ from packaging.requirements import Requirement
 
 from pipeline.artefacts.space import free_bytes, require_space
 from pipeline.errors import PipelineError, SettingsError
+from tasks import sharing
 from tasks.commands import command
 from tasks.process import console, lock
 from tasks.records import Records
@@ -19,6 +21,8 @@ from tasks.storage import Storage, root_folder
 from tasks.train import Train
 
 _DISTRIBUTION = "tensorcraft"
+# More is said; it does no harm.
+_CLOCKS_APART_SECONDS = 60
 
 
 def parser() -> argparse.ArgumentParser:
@@ -36,6 +40,7 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     checks = {
         "packages": check_packages,
         "storage": lambda: check_storage(stages),
+        **({"remote": check_remote} if Storage().remote else {}),
         "dataset": lambda: check_dataset(source),
         "runner": lambda: check_runner(records),
         # A sweep asks for several.
@@ -82,6 +87,18 @@ def check_storage(stages: Sequence[Stage]) -> str:
     needed = sum(stage.bytes_needed() for stage in stages if stage.is_known())
     require_space(root, needed)
     return f"{root}, {free_bytes(root) / 1e9:.1f} GB free, at least {needed / 1e9:.2f} GB needed"
+
+
+def check_remote() -> str:
+    """That the remote answers, and an object can be written once, read and removed.
+
+    Raises:
+        RemoteError: it does not, or that cannot be done.
+    """
+    remote = sharing.required()
+    apart = abs(remote.objects.now("doctor").timestamp() - time.time())
+    clocks = f", whose clock is {apart:,.0f} s from this machine's" * (apart > _CLOCKS_APART_SECONDS)
+    return f"{remote.url} can be read and written{clocks}"
 
 
 def check_dataset(source: Source) -> str:

@@ -9,10 +9,12 @@ from tasks.operations.dated_reports import missing_between, read_dated_reports
 from tasks.report import history_folder
 from tasks.stage import Condition, Stage
 
+_ON_THE_REMOTE = "on the remote"
+
 
 def parser() -> argparse.ArgumentParser:
     """The command's own flags."""
-    own = command.parser("status", "Each stage: fresh, stale, missing, damaged or unreadable, and why.")
+    own = command.parser("status", "Each stage: fresh, on the remote, stale, missing, damaged or unreadable, and why.")
     own.add_argument("--json", action="store_true", help="one JSON object, for programs")
     return own
 
@@ -25,7 +27,8 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     else:
         width = max(map(len, conditions)) + 1
         for name, condition in conditions.items():
-            print(f"{name:{width}} {condition.state:10} {'; '.join(condition.reasons)}".rstrip())
+            state = _ON_THE_REMOTE if condition.state == "remote" else condition.state
+            print(f"{name:{width}} {state:10} {'; '.join(condition.reasons)}".rstrip())
     return 0
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.artefacts.fetched import read_fetched
 from pipeline.artefacts.fingerprint import fingerprint
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.errors import DamagedArtefactError
@@ -23,9 +24,9 @@ def read_run(folder: Path) -> dict[str, Any]:
     Returns:
         The record's fields, those that an older record lacks filled in, with `curves` (empty for a run that was
         skipped), `evaluation` (the facts of evaluation.json, None where there is none), `resumed` (the first `epoch`
-        and the `hostname` of each process that resumed it; one epoch too many where none was left), `made_from` and
-        `code`: hashes of the manifest's identity without seed and batch, and of its code and library versions alone;
-        None where there is no manifest.
+        and the `hostname` of each process that resumed it; one epoch too many where none was left), `fetched_from`
+        (the remote it came from, empty where it was made here), `made_from` and `code`: hashes of the manifest's
+        identity without seed and batch, and of its code and library versions alone; None where there is no manifest.
 
     Raises:
         DamagedArtefactError: A file is missing, is not JSON, or lacks a field or has one of another type; the
@@ -37,6 +38,7 @@ def read_run(folder: Path) -> dict[str, Any]:
         **run,
         **_origin(folder),
         "resumed": _resumed(run),
+        "fetched_from": (read_fetched(folder) or {"remote": ""})["remote"],
         "curves": [] if skipped else read_metrics(folder / METRICS_NAME),
         "evaluation": None if skipped else read_evaluation(folder, run["problem"]),
     }

@@ -2,7 +2,8 @@
 
 "Everything" is what the runs were made from (settings, records, code and library versions, by the manifest) and what
 they found (hardware, precision): figures of two kinds of hardware or of two versions of the code are never averaged.
-The host is a label: two machines of one kind repeat one another.
+The host is a label: two machines of one kind repeat one another. What came from a remote was not measured here, and
+stands in rows of its own.
 """
 
 import json
@@ -20,7 +21,7 @@ _OF_A_DRAW = ("val_accuracy", "validation_accuracy", "val_loss")
 
 def shared_names() -> tuple[str, ...]:
     """What the runs of a scenario have in common."""
-    return ("made_from", "code", *names(repeated=False))
+    return ("made_from", "code", "fetched_from", *names(repeated=False))
 
 
 def scenarios(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

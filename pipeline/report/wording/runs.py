@@ -23,6 +23,8 @@ def remarks(run: Mapping[str, Any]) -> tuple[str, ...]:
         found.append(f"stand-in for {dataset_name(run['requested_dataset'])}")
     if is_fallback(run):
         found.append(f"fallback from {plain(run['requested_device'])}")
+    if run.get("fetched_from"):
+        found.append("not made here")
     # A line of a table sums up several rows, whose own remarks say it.
     if resumed := run.get("resumed"):
         found.append(_resumed_phrase(resumed, run["epochs"]))

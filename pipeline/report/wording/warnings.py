@@ -7,7 +7,7 @@ from pipeline.problems.units import units_of
 from pipeline.report.facts.reading import is_fallback, is_stand_in
 from pipeline.report.facts.scoreboard import current_runs
 from pipeline.report.wording.encodings import skipped_sentence
-from pipeline.report.wording.formats import dataset_name, number, percent, plain, sentence
+from pipeline.report.wording.formats import dataset_name, moment, number, percent, plain, sentence
 from pipeline.runs.record import SKIPPED
 
 
@@ -27,7 +27,17 @@ def warnings(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
 def _warnings(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     if run["status"] == SKIPPED:
         return [(f"Skipped: {plain(run['requested_device'])}", _mismatch_phrase(run))]
-    return _data_warnings(run) + _device_warnings(run) + _precision_warnings(run)
+    return _origin_warnings(run) + _data_warnings(run) + _device_warnings(run) + _precision_warnings(run)
+
+
+def _origin_warnings(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if not run["fetched_from"]:
+        return []
+    made = f"{plain(run['hostname'] or 'an unknown host')} on {moment(run['finished_at'])}"
+    reason = (
+        f"It was made on {made}, and fetched from {plain(run['fetched_from'])}: its times are those of that machine."
+    )
+    return [("Not made here", reason)]
 
 
 def _data_warnings(run: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -1,0 +1,10 @@
+"""The remote: an object store through which a team shares artefacts by their fingerprints (beside the data's way).
+
+objects.py     the few operations on objects that are needed, on S3, Google Cloud Storage or Azure
+artefacts.py   an artefact ⇄ objects: files by their digests first, its manifest last by a create-only write
+lease.py       who is making an artefact now, so that no two machines make the same
+garbage.py     what no manifest names
+
+A key is ``<kind>/<fingerprint>/…`` under the remote's prefix. Nothing but garbage.py lists: what is not under the key
+that it is asked for does not exist.
+"""

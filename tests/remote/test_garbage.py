@@ -1,0 +1,99 @@
+"""Garbage: what no manifest names goes after the grace time, and nothing else does."""
+
+from datetime import timedelta
+
+import moto.s3.models
+import pytest
+from moto_server import files_of
+
+from pipeline.remote.garbage import find_garbage, remove_garbage
+from pipeline.remote.lease import Lease
+
+KIND = "runs"
+NOW = timedelta(seconds=-10)
+
+
+def half_pushed(remote, expected, *, names=("0" * 64, "1" * 64)) -> list[str]:
+    keys = [f"{KIND}/{expected}/files/{name}" for name in names]
+    for key in keys:
+        remote.objects.create(key, b"cut")
+    return keys
+
+
+def test_what_a_cut_push_left_goes_after_the_grace_time(remote, expected):
+    keys = half_pushed(remote, expected)
+    assert list(remove_garbage(remote)) == []
+    assert [one.key for one in find_garbage(remote, grace=NOW)] == keys
+    assert [one.key for one in remove_garbage(remote, grace=NOW)] == keys
+    assert list(remote.objects.list()) == []
+
+
+def test_what_a_manifest_names_stays(remote, make_artefact, expected, tmp_path):
+    made = make_artefact()
+    remote.push(KIND, made)
+    keys = half_pushed(remote, expected)
+    assert [one.key for one in remove_garbage(remote, grace=NOW)] == keys
+    remote.fetch(KIND, remote.find(KIND, expected), tmp_path / "fetched", root=tmp_path)
+    assert files_of(tmp_path / "fetched") == files_of(made)
+
+
+def test_files_of_a_version_that_was_replaced_go(remote, make_artefact, expected, tmp_path):
+    remote.push(KIND, make_artefact("old", {"old.bin": b"old"}))
+    new = make_artefact("new", {"new.bin": b"new"})
+    remote.push(KIND, new, replace=True)
+    (removed,) = remove_garbage(remote, grace=NOW)
+    assert removed.num_bytes == 3
+    remote.fetch(KIND, remote.find(KIND, expected), tmp_path / "fetched", root=tmp_path)
+    assert files_of(tmp_path / "fetched") == files_of(new)
+
+
+def test_what_is_being_made_is_left_alone(remote, expected):
+    keys = half_pushed(remote, expected)
+    lease = Lease(remote.objects, f"{KIND}/{expected}", seconds=60)
+    assert lease.take() is None
+    assert list(remove_garbage(remote, grace=NOW)) == []
+    assert {one.key for one in remote.objects.list()} == {*keys, f"{KIND}/{expected}/lease.json"}
+
+
+def test_what_is_none_of_ours_is_left_alone(remote, expected):
+    others = ["notes.txt", "runs/readme", f"other/{expected}/files/{'0' * 64}", f"runs/{expected[:-1]}/files/x"]
+    for key in others:
+        remote.objects.create(key, b"")
+    assert list(remove_garbage(remote, grace=NOW)) == []
+    assert {one.key for one in remote.objects.list()} == set(others)
+
+
+def test_nothing_goes_where_a_manifest_cannot_be_read(remote, expected, caplog):
+    half_pushed(remote, expected)
+    remote.objects.create(f"{KIND}/{expected}/manifest.json", b"{}")
+    assert list(remove_garbage(remote, grace=NOW)) == []
+    assert "left alone" in caplog.text
+
+
+def test_a_push_in_the_middle_of_which_it_is_cleared_away_writes_it_again(remote, make_artefact, expected, tmp_path):
+    made = make_artefact()
+    remote.push(KIND, made)
+    remote.objects.delete(f"{KIND}/{expected}/manifest.json")
+    # All files lie there; half of them are cleared away before the next push.
+    for one in list(remote.objects.list())[::2]:
+        remote.objects.delete(one.key)
+    remote.push(KIND, made)
+    remote.fetch(KIND, remote.find(KIND, expected), tmp_path / "fetched", root=tmp_path)
+    assert files_of(tmp_path / "fetched") == files_of(made)
+
+
+@pytest.mark.slow
+def test_among_a_million_objects_the_one_is_found(remote, url, expected):
+    (bucket,) = (
+        one
+        for backends in moto.s3.models.s3_backends.values()
+        for backend in backends.values()
+        for name, one in backend.buckets.items()
+        if url.startswith(f"s3://{name}/")
+    )
+    named = "0" * 64
+    for number in range(1_000_000):
+        key = f"team/notes/{number:07d}"
+        bucket.keys[key] = moto.s3.models.FakeKey(key, b"", account_id="1", region_name="us-east-1")
+    half_pushed(remote, expected, names=(named,))
+    assert [one.key for one in find_garbage(remote, grace=NOW)] == [f"{KIND}/{expected}/files/{named}"]

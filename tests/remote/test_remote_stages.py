@@ -1,0 +1,206 @@
+"""A team's pipelines on roots of their own with one remote between them."""
+
+import re
+import signal
+import time
+
+import pytest
+from faulty_proxy import FaultyProxy
+from image_files import write_folder
+from luigi_process import FAST, Luigi
+from moto_server import files_of
+
+from pipeline.artefacts.manifest import read_manifest
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def machine(tmp_path, tiny_tfds, store, url):
+    """A function that gives a machine of the team: a root of its own, with the dataset or without."""
+    nothing = tmp_path / "nothing"
+    nothing.mkdir()
+
+    def make(name: str, *, has_data: bool = True, endpoint: str | None = None, **more: object) -> Luigi:
+        luigi = Luigi(tmp_path / name, tiny_tfds if has_data else nothing)
+        settings = store.settings(url, **more).replace(store.endpoint, endpoint or store.endpoint)
+        luigi.write_config(settings)
+        return luigi
+
+    return make
+
+
+def run_of(luigi: Luigi):
+    (name,) = luigi.artefacts("runs")
+    return luigi.root / "runs" / name
+
+
+def test_a_machine_without_the_dataset_fetches_what_another_has_trained(machine):
+    office, laptop = machine("office"), machine("laptop", has_data=False)
+    assert office(*FAST).returncode == 0
+    assert laptop.status(*FAST)["Source"]["state"] == "remote"
+    done = laptop(*FAST)
+    assert done.returncode == 0, done.stderr
+    assert "Train: fetching" in done.stderr
+    assert "Records: not needed here, on the remote" in done.stderr
+    assert "training baseline_cnn" not in done.stderr
+    assert not laptop.artefacts("records")
+    assert files_of(run_of(laptop)) == files_of(run_of(office))
+    # It never reads as measured here.
+    assert "Not made here" in done.stdout
+    report = laptop.report()
+    assert report["runs"][0]["fetched_from"].startswith("s3://")
+    assert "not made here" in (laptop.root / "report" / "report.html").read_text()
+    assert office.report()["runs"][0]["fetched_from"] == ""
+    states = {stage: one["state"] for stage, one in laptop.status(*FAST).items()}
+    assert states == {"Source": "fresh", "Records": "remote", "Train": "fresh", "Report": "fresh"}
+    assert laptop(*FAST).stderr.strip().endswith("Nothing to do: every stage is fresh.")
+    # Another network needs the records, which come from there too.
+    more = laptop(*FAST, "--Train-seed", "1")
+    assert more.returncode == 0, more.stderr
+    assert "Records: fetching" in more.stderr
+    assert "training baseline_cnn" in more.stderr
+
+
+def test_luigi_may_fork_workers(machine):
+    office, laptop = machine("office"), machine("laptop", has_data=False)
+    for luigi in (office, laptop):
+        done = luigi(*FAST, "--workers", "2")
+        assert done.returncode == 0, done.stderr
+    assert files_of(run_of(laptop)) == files_of(run_of(office))
+
+
+def test_a_store_that_is_gone_ends_nothing_and_has_it_later(machine, store, tmp_path):
+    proxy = FaultyProxy(store.endpoint)
+    office, laptop = machine("office", endpoint=proxy.endpoint), machine("laptop", has_data=False)
+    proxy.stop()
+    done = office(*FAST)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("the remote is left out") == 1
+    assert laptop.status(*FAST)["Source"]["state"] == "missing"
+    office.write_config(laptop.config.read_text().replace(str(laptop.root), str(office.root)))
+    again = office(*FAST)
+    assert "Nothing to do: every stage is fresh." in again.stderr
+    assert again.stderr.count("pushed ") == 3
+    assert laptop(*FAST).returncode == 0
+    assert files_of(run_of(laptop)) == files_of(run_of(office))
+    assert "pushed" not in office(*FAST).stderr
+
+
+def test_a_remote_that_refuses_ends_nothing_but_what_is_about_it(machine, store):
+    proxy = FaultyProxy(store.endpoint, lambda *_: 403)
+    office = machine("office", endpoint=proxy.endpoint)
+    done = office(*FAST)
+    assert done.returncode == 0, done.stderr
+    assert "credentials" in done.stderr
+    for command in ("push", "pull", "doctor"):
+        refused = office.python("-m", f"tasks.commands.{command}", *FAST)
+        assert refused.returncode == 11, refused.stderr
+        assert "Traceback" not in refused.stderr
+        assert "not-a-secret" not in refused.stderr + refused.stdout
+    proxy.stop()
+
+
+def test_of_two_at_once_one_trains_and_the_other_has_it(machine):
+    machines = [machine(name, on_busy="wait") for name in ("one", "two")]
+    started = [luigi.start(*FAST, "--Train-epochs", "3") for luigi in machines]
+    logs = [process.communicate(timeout=300)[1] for process in started]
+    assert [process.returncode for process in started] == [0, 0], logs
+    assert sorted("training baseline_cnn" in log for log in logs) == [False, True], logs
+    one, two = (files_of(run_of(luigi)) for luigi in machines)
+    assert one == two
+
+
+def test_who_does_not_wait_leaves_and_says_who_is_at_it(machine):
+    first, second = machine("first"), machine("second")
+    assert second(*FAST).returncode == 0
+    process = first.start(*FAST, "--Train-epochs", "40")
+    runs = first.root / "runs"
+    try:
+        while not list(runs.glob(".*")):
+            time.sleep(0.2)
+        time.sleep(1)
+        done = second(*FAST, "--Train-epochs", "40")
+        assert done.returncode == 5
+        assert re.search(r"process \d+ on \S+ is making it.*--Storage-on-busy wait", done.stderr)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+
+def test_what_a_killed_machine_was_training_another_trains(machine):
+    first, second = machine("first", lease_seconds=3), machine("second", lease_seconds=3, on_busy="wait")
+    process = first.start(*FAST, "--Train-epochs", "60")
+    while not list((first.root / "checkpoints").glob("*/*")):
+        time.sleep(0.2)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+    done = second(*FAST, "--Train-epochs", "2", "--Source-dataset", "cifar10")
+    assert done.returncode == 0, done.stderr
+    began = time.monotonic()
+    done = second(*FAST, "--Train-epochs", "60")
+    assert done.returncode == 0, done.stderr
+    assert "training baseline_cnn" in done.stderr
+    assert time.monotonic() - began < 200
+
+
+def test_what_was_asked_for_anew_stays_here(machine):
+    office, laptop = machine("office"), machine("laptop", has_data=False)
+    assert office(*FAST).returncode == 0
+    first = files_of(run_of(office))
+    done = office(*FAST, "--Force-stage", "Train")
+    assert done.returncode == 0, done.stderr
+    assert "another was on the remote first, the one made here stays here" in done.stderr
+    assert files_of(run_of(office)) != first
+    assert laptop(*FAST).returncode == 0
+    assert files_of(run_of(laptop)) == first
+
+
+def test_what_is_damaged_on_the_remote_is_made_here(machine, store, url, remote, tmp_path):
+    office, laptop = machine("office"), machine("laptop")
+    assert office(*FAST).returncode == 0
+    manifest = read_manifest(run_of(office))
+    (entry,) = (one for one in manifest["files"] if one["name"] == "run.json")
+    (tmp_path / "wrong").write_bytes(b"x" * entry["bytes"])
+    remote.objects.put_file(f"runs/{manifest['fingerprint']}/files/{entry['sha256']}", tmp_path / "wrong")
+    done = laptop(*FAST)
+    assert done.returncode == 0, done.stderr
+    assert "not taken from the remote" in done.stderr
+    assert "training baseline_cnn" in done.stderr
+    assert not laptop.report()["runs"][0]["fetched_from"]
+
+
+def test_other_files_of_the_same_name_are_not_taken_for_ours(machine, tmp_path):
+    flags = [*FAST, "--Source-dataset", "folder", "--Train-model", "small_convnet", "--Records-image-size", "16"]
+    runs = []
+    for number, name in enumerate(("one", "two")):
+        folder = write_folder(tmp_path / name / "images", cats=60 + 10 * number, dogs=60)
+        luigi = machine(f"machine-{name}")
+        done = luigi(*flags, "--Source-path", str(folder), "--Train-global-batch-size", "16")
+        assert done.returncode == 0, done.stderr
+        assert "training small_convnet" in done.stderr
+        runs.append(run_of(luigi).name)
+    assert runs[0] != runs[1]
+    # The newest look counts: who has no such folder has what the second found.
+    third = machine("third")
+    done = third(*flags, "--Source-path", str(tmp_path / "gone" / "images"), "--Train-global-batch-size", "16")
+    assert done.returncode == 0, done.stderr
+    assert run_of(third).name == runs[1]
+
+
+def test_push_and_pull_move_all_of_it_and_never_means_never(machine):
+    office, laptop = machine("office", push="never"), machine("laptop", has_data=False)
+    assert office(*FAST).returncode == 0
+    pulled = laptop.python("-m", "tasks.commands.pull", *FAST)
+    assert pulled.returncode == 11
+    assert "not on the remote" in pulled.stdout
+    for expected in ("pushed", "there already, the same"):
+        pushed = office.python("-m", "tasks.commands.push", *FAST)
+        assert pushed.returncode == 0, pushed.stderr
+        assert pushed.stdout.count(expected) >= 2, pushed.stdout
+    pulled = laptop.python("-m", "tasks.commands.pull", *FAST)
+    assert pulled.returncode == 0, pulled.stderr
+    assert laptop.artefacts("records").keys() == office.artefacts("records").keys()
+    cleaned = laptop.python("-m", "tasks.commands.clean_stale", "--remote", *FAST)
+    assert cleaned.returncode == 0, cleaned.stderr
+    assert "0.0 MB in 0 objects" in cleaned.stdout
