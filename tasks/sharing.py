@@ -87,6 +87,11 @@ def fetch(kind: str, target: ArtefactTarget) -> bool:
     return False
 
 
+def _fetch_anew(kind: str, target: ArtefactTarget) -> bool:
+    _known.pop((kind, target.expected), None)
+    return fetch(kind, target)
+
+
 def have(remote: "Remote", kind: str, target: ArtefactTarget) -> bool:
     """Fetch what the remote was found to have of an artefact; false: it had nothing.
 
@@ -151,8 +156,13 @@ def push_pending() -> None:
 
 
 @contextlib.contextmanager
-def making(kind: str, target: ArtefactTarget) -> Iterator[bool]:
+def making(kind: str, target: ArtefactTarget, *, may_be_fetched: bool) -> Iterator[bool]:
     """The right to make an artefact, as long as the block lasts; true: another machine has made it meanwhile.
+
+    Args:
+        kind: of artefact.
+        target: the artefact.
+        may_be_fetched: whether what another machine has made would do.
 
     Raises:
         BusyError: another machine is making it, and ``[Storage] on_busy`` is ``leave``.
@@ -177,8 +187,7 @@ def making(kind: str, target: ArtefactTarget) -> Iterator[bool]:
             _logger.info("%s: %s is making it, waiting", target.folder.name, holder.name)
             waits = True
         time.sleep(min(_POLL_SECONDS, holder.seconds_left + 1))
-        _known.pop((kind, target.expected), None)
-        if fetch(kind, target):
+        if may_be_fetched and _fetch_anew(kind, target):
             yield True
             return
     if not lease or not is_on():
@@ -186,8 +195,7 @@ def making(kind: str, target: ArtefactTarget) -> Iterator[bool]:
         return
     with lease.renewed():
         # Between the question and the lease another may have ended.
-        _known.pop((kind, target.expected), None)
-        yield found(kind, target.expected) is not None and fetch(kind, target)
+        yield may_be_fetched and _fetch_anew(kind, target)
 
 
 def made(manifest: dict) -> str:

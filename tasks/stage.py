@@ -253,12 +253,13 @@ class Stage(luigi.Task):
             # What was left on the remote as long as this was to be had from there.
             if task.condition().state != "fresh":
                 task.run()
-        with sharing.making(self.kind, target) if self.is_shared else contextlib.nullcontext() as is_here:
-            if is_here:
-                return
-            _logger.info("%s: %s, making %s", self.task_family, self.local_condition(), target)
+        _logger.info("%s: %s, making %s", self.task_family, self.local_condition(), target)
+        if not self.is_shared:
             self.publish(target)
-            if self.is_shared:
+            return
+        with sharing.making(self.kind, target, may_be_fetched=self.may_be_fetched()) as is_here:
+            if not is_here:
+                self.publish(target)
                 sharing.push(self.kind, target, replace=self.is_renewed, keep=self.is_forced())
 
     def publish(self, target: ArtefactTarget) -> None:

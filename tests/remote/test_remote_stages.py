@@ -70,7 +70,7 @@ def test_luigi_may_fork_workers(machine):
     assert files_of(run_of(laptop)) == files_of(run_of(office))
 
 
-def test_a_store_that_is_gone_ends_nothing_and_has_it_later(machine, store, tmp_path):
+def test_a_store_that_is_gone_ends_nothing_and_has_it_later(machine, store, url):
     proxy = FaultyProxy(store.endpoint)
     office, laptop = machine("office", endpoint=proxy.endpoint), machine("laptop", has_data=False)
     proxy.stop()
@@ -78,7 +78,7 @@ def test_a_store_that_is_gone_ends_nothing_and_has_it_later(machine, store, tmp_
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("the remote is left out") == 1
     assert laptop.status(*FAST)["Source"]["state"] == "missing"
-    office.write_config(laptop.config.read_text().replace(str(laptop.root), str(office.root)))
+    office.write_config(store.settings(url))
     again = office(*FAST)
     assert "Nothing to do: every stage is fresh." in again.stderr
     assert again.stderr.count("pushed ") == 3
@@ -93,8 +93,9 @@ def test_a_remote_that_refuses_ends_nothing_but_what_is_about_it(machine, store)
     done = office(*FAST)
     assert done.returncode == 0, done.stderr
     assert "credentials" in done.stderr
-    for command in ("push", "pull", "doctor"):
-        refused = office.python("-m", f"tasks.commands.{command}", *FAST)
+    other = machine("other", endpoint=proxy.endpoint, has_data=False)
+    for command, luigi in {"push": office, "pull": other, "doctor": office}.items():
+        refused = luigi.python("-m", f"tasks.commands.{command}", *FAST)
         assert refused.returncode == 11, refused.stderr
         assert "Traceback" not in refused.stderr
         assert "not-a-secret" not in refused.stderr + refused.stdout
@@ -135,13 +136,9 @@ def test_what_a_killed_machine_was_training_another_trains(machine):
         time.sleep(0.2)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)
-    done = second(*FAST, "--Train-epochs", "2", "--Source-dataset", "cifar10")
-    assert done.returncode == 0, done.stderr
-    began = time.monotonic()
     done = second(*FAST, "--Train-epochs", "60")
     assert done.returncode == 0, done.stderr
     assert "training baseline_cnn" in done.stderr
-    assert time.monotonic() - began < 200
 
 
 def test_what_was_asked_for_anew_stays_here(machine):
