@@ -35,7 +35,8 @@ def write(part: str, comparisons: Sequence[Mapping], date: str) -> None:
     """Put a part's comparisons in the place of those that were there."""
     about = {
         "machine": machine.describe(),
-        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        # Not every part needs each of them.
+        "versions": {one.name: one.version for one in importlib.metadata.distributions() if one.name in _PACKAGES},
     }
     kept = [one for one in _read() if one["part"] != part]
     measured = [{**one, "part": part, "date": date, **about} for one in comparisons]

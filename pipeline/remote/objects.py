@@ -18,8 +18,8 @@ from pipeline.errors import RemoteError
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-# An upload in parts of 5 MiB takes so many at a time into memory.
-_PARTS_AT_A_TIME = 4
+# A larger file is uploaded in parts of that size, so many at a time: eight files take 256 MiB of memory.
+_PART_BYTES, _PARTS_AT_A_TIME = 16 * 2**20, 2
 _RETRIES, _RETRY_SECONDS = 5, 30
 _CONNECT_SECONDS, _REQUEST_SECONDS = 5, 60
 
@@ -125,7 +125,8 @@ class Objects:
     def put_file(self, key: str, path: Path) -> None:
         """Write a file as an object, in parts where it is large."""
         with self._saying(key):
-            self._obstore.put(self._store, key, path, max_concurrency=_PARTS_AT_A_TIME)
+            how = {"chunk_size": _PART_BYTES, "max_concurrency": _PARTS_AT_A_TIME}
+            self._obstore.put(self._store, key, path, **how)
 
     def delete(self, key: str) -> None:
         """Remove an object, if there is one."""
