@@ -6,6 +6,7 @@ under the storage root and pushed by a later run.
 
 import contextlib
 import logging
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -15,17 +16,18 @@ from typing import TYPE_CHECKING, TypeVar
 
 import luigi.interface
 
+from pipeline.artefacts import layout
+from pipeline.artefacts.fetched import read_fetched
 from pipeline.artefacts.manifest import read_manifest
+from pipeline.artefacts.staleness import printable
 from pipeline.config import refuse
-from pipeline.errors import BusyError, DamagedArtefactError, RemoteError
+from pipeline.errors import BusyError, DamagedArtefactError, RemoteError, StorageError
 from tasks.storage import Storage, root_folder
 from tasks.target import ArtefactTarget
 
 if TYPE_CHECKING:
     from pipeline.remote.artefacts import Held, Pushed, Remote
 
-#: Beside the artefacts: what is still to be pushed, an empty file for each.
-UNPUSHED = ".unpushed"
 # How often it is looked whether another machine is done.
 _POLL_SECONDS = 5.0
 
@@ -34,6 +36,8 @@ _logger = logging.getLogger(__name__)
 # By kind and fingerprint, as long as this process lives; None: the remote has it not.
 _known: dict[tuple[str, str], "Held | None"] = {}
 _given_up: set[str] = set()
+# Found to be damaged on the remote.
+_damaged: set[tuple[str, str]] = set()
 
 
 def is_on() -> bool:
@@ -70,8 +74,10 @@ def connect() -> "Remote":
 def found(kind: str, fingerprint: str) -> "Held | None":
     """What the remote has of an artefact, asked once in a process; None where it has nothing or does not answer."""
     key = (kind, fingerprint)
+    if key in _damaged:
+        return None
     if key not in _known:
-        _known[key] = _asked(lambda: _find(kind, fingerprint))
+        _known[key] = _asked(lambda: _find(kind, fingerprint), about=key)
     return _known[key] if is_on() else None
 
 
@@ -81,10 +87,7 @@ def fetch(kind: str, target: ArtefactTarget) -> bool:
     if held is None:
         return False
     _logger.info("%s: fetching %s, %s", held.manifest["stage"], target, made(held.manifest))
-    if _asked(lambda: have(connect(), kind, target)):
-        return True
-    _known[kind, target.expected] = None
-    return False
+    return bool(_asked(lambda: have(connect(), kind, target), about=(kind, target.expected)))
 
 
 def _fetch_anew(kind: str, target: ArtefactTarget) -> bool:
@@ -105,14 +108,17 @@ def have(remote: "Remote", kind: str, target: ArtefactTarget) -> bool:
 
 
 def give(remote: "Remote", kind: str, target: ArtefactTarget, *, replace: bool) -> "Pushed":
-    """Push an artefact; how that ended.
+    """Push an artefact, whose lease is ours; how that ended.
 
     Raises:
         RemoteError: the remote does not answer, or refuses.
+        DamagedArtefactError: the artefact is not what its manifest says.
     """
-    outcome = remote.push(kind, target.folder, replace=replace)
-    _marker(kind, target).unlink(missing_ok=True)
-    _known.pop((kind, target.expected), None)
+    key = (kind, target.expected)
+    outcome = remote.push(kind, target.folder, replace=replace, mend=key in _damaged)
+    _damaged.discard(key)
+    _marker(kind, target.folder).unlink(missing_ok=True)
+    _known.pop(key, None)
     return outcome
 
 
@@ -129,12 +135,16 @@ def push(kind: str, target: ArtefactTarget, *, replace: bool = False, keep: bool
         return
     from pipeline.remote.artefacts import Pushed
 
-    marker = _marker(kind, target)
-    marker.parent.mkdir(parents=True, exist_ok=True)
-    marker.touch()
+    # On a full disk the artefact is there all the same.
+    with contextlib.suppress(OSError):
+        marker = _marker(kind, target.folder)
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.write_text("replace" if replace else "", encoding="utf-8")
     outcome = _asked(lambda: give(connect(), kind, target, replace=replace))
     if outcome is Pushed.NEW:
         _logger.info("pushed %s to %s", target.folder.name, Storage().remote)
+        # Of a fetch that did not come to its end.
+        shutil.rmtree(root_folder() / layout.FETCHING / target.expected, ignore_errors=True)
     elif outcome is Pushed.OTHER and (keep or replace):
         _logger.warning("%s: another was on the remote first, the one made here stays here", target.folder.name)
     elif outcome is Pushed.OTHER:
@@ -143,31 +153,38 @@ def push(kind: str, target: ArtefactTarget, *, replace: bool = False, keep: bool
 
 
 def push_pending() -> None:
-    """Push what earlier runs could not; what is no longer there is forgotten."""
-    for marker in sorted((root_folder() / UNPUSHED).glob("*/*")):
-        folder = root_folder() / marker.parent.name / marker.name
+    """Push what earlier runs could not; what is no longer there is forgotten, and nothing here is replaced."""
+    for marker in sorted((root_folder() / layout.UNPUSHED).glob("*/*")):
+        kind, folder = marker.parent.name, root_folder() / marker.parent.name / marker.name
         try:
-            expected = read_manifest(folder)["identity"]
+            target = ArtefactTarget(folder, read_manifest(folder)["identity"])
         except DamagedArtefactError:
             marker.unlink(missing_ok=True)
             continue
-        if is_on():
-            push(marker.parent.name, ArtefactTarget(folder, expected))
+        try:
+            with making(kind, target):
+                push(kind, target, replace=marker.read_text(encoding="utf-8") == "replace", keep=True)
+        except BusyError as error:
+            _logger.info("pushed by a later run: %s", error)
 
 
 @contextlib.contextmanager
-def making(kind: str, target: ArtefactTarget, *, may_be_fetched: bool) -> Iterator[bool]:
-    """The right to make an artefact, as long as the block lasts; true: another machine has made it meanwhile.
+def making(
+    kind: str, target: ArtefactTarget, *, may_be_fetched: bool = False, is_to_be_pushed: bool | None = None
+) -> Iterator[bool]:
+    """The right to make or push an artefact, as long as the block lasts; true: another machine has made it meanwhile.
 
     Args:
         kind: of artefact.
         target: the artefact.
         may_be_fetched: whether what another machine has made would do.
+        is_to_be_pushed: else nobody's work is saved by it, and nothing is written there; None: as [Storage] push.
 
     Raises:
         BusyError: another machine is making it, and ``[Storage] on_busy`` is ``leave``.
     """
-    if not is_on() or Storage().push == "never":
+    is_to_be_pushed = Storage().push == "always" if is_to_be_pushed is None else is_to_be_pushed
+    if not is_on() or not is_to_be_pushed:
         yield False
         return
     from pipeline.remote.lease import Lease
@@ -200,31 +217,37 @@ def making(kind: str, target: ArtefactTarget, *, may_be_fetched: bool) -> Iterat
 
 def made(manifest: dict) -> str:
     """When an artefact was made, and where."""
-    return f"made on {manifest.get('host', 'another machine')}, {manifest['created_at']}"
+    return printable(f"made on {manifest.get('host', 'another machine')}, {manifest['created_at']}")
 
 
 def is_final(folder: Path) -> bool:
-    """Whether an artefact is what was asked for, on the device that was asked for."""
+    """Whether an artefact was made here, is what was asked for, and on the device that was asked for."""
     manifest = read_manifest(folder)
-    return not manifest.get("provisional") and not manifest.get("fallback")
+    return not manifest.get("provisional") and not manifest.get("fallback") and not read_fetched(folder)
 
 
-def _marker(kind: str, target: ArtefactTarget) -> Path:
-    return root_folder() / UNPUSHED / kind / target.folder.name
+def _marker(kind: str, folder: Path) -> Path:
+    return root_folder() / layout.UNPUSHED / kind / folder.name
 
 
-def _asked(question: Callable[[], _Answer], otherwise: _Answer | None = None) -> _Answer | None:
-    """The remote's answer; what goes wrong is said, and nothing is asked of it any more."""
+def _asked(question: Callable[[], _Answer], *, about: tuple[str, str] | None = None) -> _Answer | None:
+    """The remote's answer, None where something goes wrong, which is said.
+
+    A remote that does not answer is asked nothing more, and not ``about`` what it has damaged.
+    """
     if not is_on():
-        return otherwise
+        return None
     try:
         return question()
     except RemoteError as error:
         _given_up.add(Storage().remote)
         _logger.warning("the remote is left out, what is made here is pushed by a later run: %s", error)
-    except DamagedArtefactError as error:
-        _logger.warning("not taken from the remote: %s", error)
-    return otherwise
+    except (DamagedArtefactError, StorageError) as error:
+        _logger.warning("the remote's is left: %s", printable(str(error)))
+        if about and isinstance(error, DamagedArtefactError):
+            _damaged.add(about)
+            shutil.rmtree(root_folder() / layout.FETCHING / about[1], ignore_errors=True)
+    return None
 
 
 def _find(kind: str, fingerprint: str) -> "Held | None":

@@ -162,6 +162,10 @@ class Stage(luigi.Task):
         """Whether the artefact is needed here, and not only what is made from it."""
         return not self.above or any(task.condition().state not in ("fresh", "remote") for task in self.above)
 
+    def is_dispensable(self) -> bool:
+        """Whether, as there is a remote, the artefact need not be here: nobody needs more than what is made from it."""
+        return self.may_be_fetched() and not self.is_wanted()
+
     def why_again(self, manifest: Mapping) -> str:
         """Why an artefact of the present identity is not final; "" where it is."""
         return manifest.get("provisional", "")
@@ -209,10 +213,8 @@ class Stage(luigi.Task):
             SystemExit: the root cannot be had, or the settings do not fit the data, with the error's exit code. Luigi
                 would go on after an exception.
         """
-        if all(task.complete() for task in self.below):
-            state = self.condition().state
-            if state == "fresh" or (state == "remote" and not self.is_wanted()):
-                return True
+        if all(task.complete() for task in self.below) and (self.condition().state == "fresh" or self.is_dispensable()):
+            return True
         with console.leaving_on_errors():
             self.check()
             if not self.follows():
@@ -228,7 +230,8 @@ class Stage(luigi.Task):
         if self.follows():
             self.follow()
         else:
-            self._make_if_needed()
+            with time_limit(self.task_family, self.time_limit_seconds):
+                self._make_if_needed()
         if not self.above:
             company.part()
 
@@ -243,8 +246,8 @@ class Stage(luigi.Task):
             with contextlib.suppress(RPCError):
                 self.set_tracking_url(report_url())
         with progress.heard_by(Visualiser(self)):
-            if condition.state == "remote" and not self.is_wanted():
-                _logger.info("%s: not needed here, on the remote", self.task_family)
+            if self.is_dispensable():
+                _logger.info("%s: not needed here", self.task_family)
             elif condition.state != "remote" or not sharing.fetch(self.kind, target):
                 self._make(target)
 
@@ -265,10 +268,7 @@ class Stage(luigi.Task):
     def publish(self, target: ArtefactTarget) -> None:
         """Make the artefact and let it take its place, whole or not at all."""
         started = time.perf_counter()
-        with (
-            time_limit(self.task_family, self.time_limit_seconds),
-            self.publishing(target.folder, bytes_needed=self.bytes_needed()) as temporary,
-        ):
+        with self.publishing(target.folder, bytes_needed=self.bytes_needed()) as temporary:
             details = self.make(temporary)
             seconds = round(time.perf_counter() - started, 3)
             details = {**details, "run_id": RUN_ID, "host": socket.gethostname(), "seconds": seconds}

@@ -16,4 +16,7 @@ RUNS = "runs"
 CHECKPOINTS = "checkpoints"
 EXPORTS = "exports"
 REPORT = "report"
+# What is being fetched from the remote, by fingerprint, and a file for each artefact that is still to be pushed there.
+FETCHING = ".fetching"
+UNPUSHED = ".unpushed"
 DATED_REPORTS = f"{REPORT}/history"

@@ -10,31 +10,29 @@ its digest is the one listed. What was received stays until then, so that a cut 
 """
 
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from threading import Event, Lock
 
 from pipeline import progress
-from pipeline.artefacts.fetched import write_fetched
-from pipeline.artefacts.manifest import MANIFEST_NAME, check_files, parse_manifest, publishing
-from pipeline.artefacts.space import require_space
-from pipeline.artefacts.verified import stamp_of, write_verified
+from pipeline.artefacts import layout
+from pipeline.artefacts.fetched import FETCHED_NAME, write_fetched
+from pipeline.artefacts.manifest import MANIFEST_NAME, check_files, parse_manifest, publishing, sha256_of
+from pipeline.artefacts.space import require_space, storage_error
+from pipeline.artefacts.verified import VERIFIED_NAME, stamp_of, write_verified
 from pipeline.errors import DamagedArtefactError, RemoteError
-from pipeline.remote.objects import Objects
-
-#: Where what is being fetched lies, under the storage root.
-RECEIVING = ".fetching"
+from pipeline.remote.objects import Objects, Tag
 
 _AT_A_TIME = 8
-_RANGE_BYTES = 8 * 2**20
+_RANGE_BYTES = 2**20
 _MANIFEST_BYTES = 64 * 2**20
+_NAME_BYTES, _PATH_LETTERS, _MOST_BYTES = 200, 1_000, 2**50
 # An object that lies there for so long, and is named by no manifest, may be cleared away as garbage.
 GRACE = timedelta(days=1)
 _PROGRESS_SECONDS = 0.5
@@ -42,11 +40,11 @@ _PROGRESS_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Held:
-    """An artefact on the remote: its manifest, as data and as its bytes, and their entity tag."""
+    """An artefact on the remote: its manifest, as data and as its bytes, and what names that version of it."""
 
     manifest: dict
     content: bytes
-    tag: str
+    tag: Tag
 
 
 class Pushed(StrEnum):
@@ -83,66 +81,85 @@ class Remote:
         manifest = parse_manifest(content, f"{self.url}/{place}", remedy=_REMEDY)
         if manifest["fingerprint"] != fingerprint:
             raise DamagedArtefactError(f"{self.url}/{place}: it is of {manifest['fingerprint'][:12]}…. {_REMEDY}")
+        if wrong := _wrong(manifest):
+            raise DamagedArtefactError(f"{self.url}/{place}: {wrong}. {_REMEDY}")
         return Held(manifest, content, stored.tag)
 
-    def push(self, kind: str, folder: Path, *, replace: bool = False) -> Pushed:
-        """Share the artefact in a folder.
+    def push(self, kind: str, folder: Path, *, replace: bool = False, mend: bool = False) -> Pushed:
+        """Share the artefact in a folder; whoever calls has its lease.
 
         Args:
             kind: of artefact, the name of its folder under the storage root.
             folder: the artefact.
-            replace: whether it takes the place of another of the same fingerprint.
+            replace: whether it takes the place of another of the same fingerprint that was made earlier.
+            mend: whether what is there was found to be damaged, and is written anew to the last file.
 
         Raises:
-            DamagedArtefactError: the folder's files are not what its manifest says.
+            DamagedArtefactError: the folder's files are not what its manifest says, or the remote's manifest is none.
         """
         content = (folder / MANIFEST_NAME).read_bytes()
         manifest = parse_manifest(content, str(folder / MANIFEST_NAME))
         check_files(folder, manifest)
         place = _folder(kind, manifest["fingerprint"])
-        if (held := self._held(kind, manifest["fingerprint"])) and not replace:
-            return _compared(held, content)
+        key = f"{place}/{MANIFEST_NAME}"
+        there = None
+        if mend:
+            there = self.objects.find(key)
+        elif held := self.find(kind, manifest["fingerprint"]):
+            is_same = _files(held.manifest) == _files(manifest)
+            if not is_same and not (replace and held.manifest["created_at"] <= manifest["created_at"]):
+                return Pushed.OTHER
+            # Objects that are missing are put back; that they are all there is seen below.
+            there = held
         sources = {entry["sha256"]: folder / entry["name"] for entry in manifest["files"]}
         sizes = {entry["sha256"]: entry["bytes"] for entry in manifest["files"]}
-        now = self.objects.now(place)
+        now = self.objects.now()
 
         def put(digest: str, told: Callable[[int], None]) -> None:
-            key = f"{place}/files/{digest}"
-            found = self.objects.find(key)
+            found = None if mend else self.objects.find(f"{place}/files/{digest}")
             # What may be cleared away before the manifest names it is written again.
-            if found is None or found.num_bytes != sizes[digest] or now - found.written_at > GRACE / 2:
-                self.objects.put_file(key, sources[digest])
+            is_old = not there and found and now - found.written_at > GRACE / 2
+            if found is None or found.num_bytes != sizes[digest] or is_old:
+                self.objects.put_file(f"{place}/files/{digest}", sources[digest])
             told(sizes[digest])
 
         _each(put, list(sources), f"push {kind}", sum(sizes.values()))
-        key = f"{place}/{MANIFEST_NAME}"
-        if held:
-            return Pushed.NEW if self.objects.swap(key, content, held.tag) else Pushed.OTHER
+        if there and not mend and _files(there.manifest) == _files(manifest):
+            return Pushed.SAME
+        if there:
+            return Pushed.NEW if self.objects.swap(key, content, there.tag) else Pushed.OTHER
         if self.objects.create(key, content):
             return Pushed.NEW
         # Someone was first; or we were, and the answer was lost on its way.
         first = self.objects.read(key, at_most=_MANIFEST_BYTES)
         if first is None:
             raise RemoteError(f"{self.url}/{key}: it was there and is gone.")
-        return Pushed.NEW if first[0] == content else _compared_bytes(first[0], content)
+        if first[0] == content:
+            return Pushed.NEW
+        theirs = parse_manifest(first[0], f"{self.url}/{key}", remedy=_REMEDY)
+        return Pushed.SAME if _files(theirs) == _files(manifest) else Pushed.OTHER
 
     def fetch(self, kind: str, held: Held, final: Path, *, root: Path) -> None:
         """Have the artefact in a folder, checked to the last byte.
 
         Raises:
             DamagedArtefactError: a file is not what the manifest lists.
-            StorageError: there is not enough free disk space.
+            StorageError: there is not enough free disk space, or it cannot be written.
         """
         fingerprint, entries = held.manifest["fingerprint"], held.manifest["files"]
-        received = root / RECEIVING / fingerprint
+        received = root / layout.FETCHING / fingerprint
         sizes = {entry["sha256"]: entry["bytes"] for entry in entries}
-        require_space(root, sum(entry["bytes"] for entry in entries))
-        received.mkdir(parents=True, exist_ok=True)
 
         def get(digest: str, told: Callable[[int], None]) -> None:
             self._receive(f"{_folder(kind, fingerprint)}/files/{digest}", digest, sizes[digest], received, told)
 
-        _each(get, list(sizes), f"fetch {kind}", sum(sizes.values()))
+        try:
+            received.mkdir(parents=True, exist_ok=True)
+            here = sum(path.stat().st_size for path in received.iterdir())
+            require_space(root, max(0, sum(entry["bytes"] for entry in entries) - here))
+            _each(get, list(sizes), f"fetch {kind}", sum(sizes.values()))
+        except OSError as error:
+            raise storage_error(error.strerror or str(error), root, sum(sizes.values())) from error
         with publishing(final) as temporary:
             stamps, placed = {}, {}
             for entry in entries:
@@ -160,22 +177,30 @@ class Remote:
             (temporary / MANIFEST_NAME).write_bytes(held.content)
         shutil.rmtree(received, ignore_errors=True)
 
-    def _held(self, kind: str, fingerprint: str) -> Held | None:
-        """As ``find``; what is damaged is in the way of nobody who replaces it, and of nothing else."""
-        try:
-            return self.find(kind, fingerprint)
-        except DamagedArtefactError as error:
-            raise RemoteError(str(error)) from error
-
     def _receive(self, key: str, digest: str, size: int, folder: Path, told: Callable[[int], None]) -> None:
         whole, part = folder / digest, folder / f"{digest}.part"
-        if whole.exists():
+        # What an earlier process left is believed no more than the remote is: a power cut leaves zeros.
+        if whole.exists() and sha256_of(whole) == digest:
             told(size)
             return
         stored = self.objects.find(key)
         if stored is None or stored.num_bytes != size:
             there = f"{stored.num_bytes:,}" if stored else "none"
             raise DamagedArtefactError(f"{self.url}/{key}: the manifest lists {size:,} bytes, found {there}. {_REMEDY}")
+        is_resumed = part.exists()
+        found = self._appended(key, part, size, told)
+        if found != digest and is_resumed:
+            part.unlink()
+            found = self._appended(key, part, size, told)
+        if found != digest:
+            part.unlink()
+            raise DamagedArtefactError(
+                f"{self.url}/{key}: the manifest lists sha256 {digest[:12]}…, received {found[:12]}…. {_REMEDY}"
+            )
+        os.replace(part, whole)
+
+    def _appended(self, key: str, part: Path, size: int, told: Callable[[int], None]) -> str:
+        """Receive what a file lacks; the digest of all of it."""
         found = hashlib.sha256()
         with part.open("a+b") as file:
             file.seek(0)
@@ -185,19 +210,11 @@ class Remote:
             told(start)
             while start < size:
                 block = self.objects.read_range(key, start, min(_RANGE_BYTES, size - start))
-                if not block:
-                    break
                 file.write(block)
                 found.update(block)
                 start += len(block)
                 told(len(block))
-        if start != size or found.hexdigest() != digest:
-            part.unlink()
-            raise DamagedArtefactError(
-                f"{self.url}/{key}: the manifest lists {size:,} bytes of sha256 {digest[:12]}…, received {start:,} of "
-                f"{found.hexdigest()[:12]}…. {_REMEDY}"
-            )
-        os.replace(part, whole)
+        return found.hexdigest()
 
 
 _REMEDY = "It is not used."
@@ -207,12 +224,32 @@ def _folder(kind: str, fingerprint: str) -> str:
     return f"{kind}/{fingerprint}"
 
 
-def _compared(held: Held, content: bytes) -> Pushed:
-    return _compared_bytes(held.content, content)
+def _wrong(manifest: Mapping) -> str:
+    """What of a manifest nobody of ours has written; "" where nothing is.
 
-
-def _compared_bytes(theirs: bytes, ours: bytes) -> Pushed:
-    return Pushed.SAME if _files(json.loads(theirs)) == _files(json.loads(ours)) else Pushed.OTHER
+    That it is sealed says nothing: anyone can seal.
+    """
+    if not all(isinstance(manifest.get(name, ""), str) for name in ("stage", "created_at", "host")):
+        return "its stage, date or host is no text"
+    try:
+        datetime.fromisoformat(manifest["created_at"])
+    except (KeyError, ValueError):
+        return "it does not say when it was made"
+    if manifest.get("provisional") or manifest.get("fallback"):
+        return "it is of something that was not final"
+    names = [Path(entry["name"]) for entry in manifest["files"]]
+    folders = {parent for name in names for parent in name.parents}
+    if any(name in folders for name in names):
+        return "it lists a file that is a folder of another"
+    for name in names:
+        is_long = any(len(os.fsencode(part)) > _NAME_BYTES for part in name.parts if part.isprintable())
+        if is_long or not str(name).isprintable() or len(str(name)) > _PATH_LETTERS:
+            return "it lists a name that no file of ours has"
+        if name.name.startswith((MANIFEST_NAME, FETCHED_NAME, VERIFIED_NAME)) and len(name.parts) == 1:
+            return f"it lists {name}, which is about the artefact and no part of it"
+    if sum(entry["bytes"] for entry in manifest["files"]) > _MOST_BYTES:
+        return "it lists more than any disk has"
+    return ""
 
 
 def _files(manifest: Mapping) -> dict[str, str]:
@@ -243,6 +280,13 @@ def _each(work: Callable[[str, Callable[[int], None]], None], items: list[str], 
                 progress.tell(what, done[0], total, "bytes")
             if not unfinished:
                 return
-    finally:
+    except KeyboardInterrupt:
+        # Whatever is under way ends by itself, or with the process.
         ended.set()
         pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    finally:
+        # Nothing of this is to write once the next begins.
+        if not ended.is_set():
+            ended.set()
+            pool.shutdown(cancel_futures=True)

@@ -1,7 +1,7 @@
 """Garbage: objects that no manifest names, left by pushes that were cut (the remote's aid).
 
-A listing only proposes. What is removed has lain there for the grace time, by the store's clock, and is named by no
-manifest that is read once the artefact's lease is ours: who pushes the same at that moment has it, or waits for it.
+A listing only proposes. What is removed has lain there for the grace time, by the store's clock, is as it was listed,
+and is named by no manifest that is read once the artefact's lease is ours: whoever pushes holds that lease.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from pipeline.artefacts.manifest import MANIFEST_NAME
 from pipeline.errors import DamagedArtefactError
 from pipeline.remote.artefacts import GRACE, Remote
 from pipeline.remote.lease import LEASE_NAME, Lease
-from pipeline.remote.objects import Stored
+from pipeline.remote.objects import CLOCKS, Stored
 
 _KINDS = "|".join((layout.SOURCE, layout.RECORDS, layout.RUNS, layout.EXPORTS))
 _KEY = re.compile(rf"(?P<kind>{_KINDS})/(?P<fingerprint>[0-9a-f]{{64}})/(?P<rest>.+)")
@@ -30,7 +30,8 @@ def find_garbage(remote: Remote, *, grace: timedelta = GRACE) -> Iterator[Stored
     Raises:
         RemoteError: the store does not answer, or refuses.
     """
-    now = remote.objects.now("garbage")
+    now = remote.objects.now()
+    yield from (one for one in remote.objects.list(CLOCKS) if now - one.written_at > grace)
     # A store lists in the order of keys, so that those of an artefact follow one another.
     listed = ((match, one) for one in remote.objects.list() if (match := _KEY.fullmatch(one.key)))
     for (kind, fingerprint), group in itertools.groupby(listed, lambda pair: (pair[0]["kind"], pair[0]["fingerprint"])):
@@ -47,6 +48,9 @@ def remove_garbage(remote: Remote, *, grace: timedelta = GRACE) -> Iterator[Stor
     """
     for folder, group in itertools.groupby(find_garbage(remote, grace=grace), lambda one: _folder_of(one.key)):
         found = list(group)
+        if folder.startswith(f"{CLOCKS}/"):
+            yield from (one for one in found if _removed(remote, one))
+            continue
         lease = Lease(remote.objects, folder, seconds=_LEASE_SECONDS)
         if holder := lease.take():
             _logger.info("%s/%s: left alone, %s is making it", remote.url, folder, holder.name)
@@ -55,9 +59,18 @@ def remove_garbage(remote: Remote, *, grace: timedelta = GRACE) -> Iterator[Stor
             named = _named(remote, *folder.split("/"))
             for one in found:
                 # The lease is ours by now.
-                if named is not None and one.key not in named and not one.key.endswith(f"/{LEASE_NAME}"):
-                    remote.objects.delete(one.key)
+                is_named = named is None or one.key in named or one.key.endswith(f"/{LEASE_NAME}")
+                if not is_named and _removed(remote, one):
                     yield one
+
+
+def _removed(remote: Remote, listed: Stored) -> bool:
+    """Remove an object that is still as it was listed."""
+    found = remote.objects.find(listed.key)
+    if found is None or (found.tag, found.written_at) != (listed.tag, listed.written_at):
+        return False
+    remote.objects.delete(listed.key)
+    return True
 
 
 def _named(remote: Remote, kind: str, fingerprint: str) -> set[str] | None:

@@ -18,8 +18,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from threading import Event, Thread
 
+from pipeline.artefacts.staleness import printable
 from pipeline.errors import RemoteError
-from pipeline.remote.objects import Objects
+from pipeline.remote.objects import Objects, Tag
 
 LEASE_NAME = "lease.json"
 _LEASE_BYTES = 10_000
@@ -43,8 +44,9 @@ class Lease:
 
     def __init__(self, objects: Objects, folder: str, *, seconds: float) -> None:
         """``folder`` is that of the artefact's objects."""
-        self._objects, self._key, self._folder, self._seconds = objects, f"{folder}/{LEASE_NAME}", folder, seconds
-        self._token, self._renewals, self._tag = uuid.uuid4().hex, 0, ""
+        self._objects, self._key, self._seconds = objects, f"{folder}/{LEASE_NAME}", seconds
+        self._token, self._renewals = uuid.uuid4().hex, 0
+        self._tag: Tag | None = None
         self._ended = Event()
 
     def take(self) -> Holder | None:
@@ -64,10 +66,11 @@ class Lease:
             written = _parsed(content)
             # Ours, where the answer to the write was lost on its way.
             if written.get("token") != self._token:
-                left = _seconds(written) - (self._objects.now(self._folder) - stored.written_at).total_seconds()
+                left = _seconds(written) - (self._objects.now() - stored.written_at).total_seconds()
+                holder = printable(str(written.get("holder", "unknown")))
                 if left > 0:
-                    return Holder(str(written.get("holder", "unknown")), left)
-                _logger.info("%s/%s: taken over, %s let it expire", self._objects.url, self._key, written.get("holder"))
+                    return Holder(holder, left)
+                _logger.info("%s/%s: taken over, %s let it expire", self._objects.url, self._key, holder)
                 if not (tag := self._objects.swap(self._key, self._content(), stored.tag)):
                     continue
                 self._tag = tag
@@ -102,9 +105,8 @@ class Lease:
 
     def _renew(self) -> bool:
         self._renewals += 1
-        tag = self._objects.swap(self._key, self._content(), self._tag) if self._tag else None
-        self._tag = tag or ""
-        return bool(tag)
+        self._tag = self._objects.swap(self._key, self._content(), self._tag) if self._tag else None
+        return self._tag is not None
 
     def _content(self) -> bytes:
         holder = f"process {os.getpid()} on {socket.gethostname()}"
@@ -124,4 +126,4 @@ def _parsed(content: bytes) -> dict:
 def _seconds(written: dict) -> float:
     """What a lease says it lasts, within reason: it is untrusted."""
     seconds = written.get("seconds")
-    return min(float(seconds), _LONGEST_SECONDS) if isinstance(seconds, int | float) else 0.0
+    return float(min(seconds, _LONGEST_SECONDS)) if isinstance(seconds, int | float) else 0.0

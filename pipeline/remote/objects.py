@@ -11,17 +11,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.errors import RemoteError
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
+#: Where objects lie that were written to read the time off them; each for a moment.
+CLOCKS = "clocks"
+
 # A larger file is uploaded in parts of that size, so many at a time: eight files take 256 MiB of memory.
 _PART_BYTES, _PARTS_AT_A_TIME = 16 * 2**20, 2
 _RETRIES, _RETRY_SECONDS = 5, 30
-_CONNECT_SECONDS, _REQUEST_SECONDS = 5, 60
+# Of a whole request: a mebibyte down, or a part up, on a slow line too.
+_CONNECT_SECONDS, _REQUEST_SECONDS, _UPLOAD_SECONDS = 5, 60, 600
 
 _REMEDIES = {
     "PermissionDeniedError": "The credentials that the environment has (AWS_ACCESS_KEY_ID, say) may not do that.",
@@ -31,13 +35,20 @@ _REMEDIES = {
 _OTHERWISE = "See that [Storage] remote and remote_endpoint are right, and that it answers."
 
 
+class Tag(NamedTuple):
+    """What names one version of an object: its entity tag, and its number on stores that have one."""
+
+    e_tag: str | None
+    version: str | None
+
+
 @dataclass(frozen=True)
 class Stored:
-    """An object: its key, bytes, entity tag, and the time at which it was written, by the store's clock."""
+    """An object: its key, bytes, tag, and the time at which it was written, by the store's clock."""
 
     key: str
     num_bytes: int
-    tag: str
+    tag: Tag
     written_at: datetime
 
 
@@ -60,18 +71,19 @@ class Objects:
         self.url = url.rstrip("/")
         self._obstore = obstore
         config = {"endpoint": endpoint} if endpoint else {}
+        retries = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)}
+
+        def opened(request_seconds: int) -> "ObjectStore":
+            options = {
+                # An address that is https stays so; http is what the endpoint asks for.
+                "allow_http": endpoint.startswith("http://"),
+                "connect_timeout": f"{_CONNECT_SECONDS}s",
+                "timeout": f"{request_seconds}s",
+            }
+            return from_url(self.url, config=config, client_options=options, retry_config=retries)
+
         with self._saying("open"):
-            self._store: ObjectStore = from_url(
-                self.url,
-                config=config,
-                client_options={
-                    # An address that is https stays so; http is what the endpoint asks for.
-                    "allow_http": endpoint.startswith("http://"),
-                    "connect_timeout": f"{_CONNECT_SECONDS}s",
-                    "timeout": f"{_REQUEST_SECONDS}s",
-                },
-                retry_config={"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)},
-            )
+            self._store, self._uploads = opened(_REQUEST_SECONDS), opened(_UPLOAD_SECONDS)
 
     def find(self, key: str) -> Stored | None:
         """What there is to say of an object; None where there is none.
@@ -106,19 +118,21 @@ class Objects:
         with self._saying(key):
             return bytes(self._obstore.get_range(self._store, key, start=start, length=length))
 
-    def create(self, key: str, content: bytes) -> str | None:
-        """Write an object unless there is one; its entity tag, or None where there is one."""
+    def create(self, key: str, content: bytes) -> Tag | None:
+        """Write an object unless there is one; its tag, or None where there is one."""
         with self._saying(key):
             try:
-                return self._obstore.put(self._store, key, content, mode="create")["e_tag"]
+                return _tag(self._obstore.put(self._store, key, content, mode="create"))
             except self._obstore.exceptions.AlreadyExistsError:
                 return None
 
-    def swap(self, key: str, content: bytes, tag: str) -> str | None:
+    def swap(self, key: str, content: bytes, tag: Tag) -> Tag | None:
         """Replace the version of an object that ``tag`` names; its new tag, or None where it has another by now."""
         with self._saying(key):
             try:
-                return self._obstore.put(self._store, key, content, mode={"e_tag": tag})["e_tag"]
+                # Stores without versions have no such entry.
+                mode = {name: value for name, value in tag._asdict().items() if value is not None}
+                return _tag(self._obstore.put(self._store, key, content, mode=mode))
             except (self._obstore.exceptions.PreconditionError, FileNotFoundError):
                 return None
 
@@ -126,7 +140,7 @@ class Objects:
         """Write a file as an object, in parts where it is large."""
         with self._saying(key):
             how = {"chunk_size": _PART_BYTES, "max_concurrency": _PARTS_AT_A_TIME}
-            self._obstore.put(self._store, key, path, **how)
+            self._obstore.put(self._uploads, key, path, **how)
 
     def delete(self, key: str) -> None:
         """Remove an object, if there is one."""
@@ -143,9 +157,9 @@ class Objects:
                 return
             yield from map(_stored, page)
 
-    def now(self, beside: str) -> datetime:
-        """The time by the store's clock, which all machines share: that of an object written for it under a prefix."""
-        key = f"{beside}/clock-{uuid.uuid4().hex}"
+    def now(self) -> datetime:
+        """The time by the store's clock, which all machines share: that of an object written for it."""
+        key = f"{CLOCKS}/{uuid.uuid4().hex}"
         self.create(key, b"")
         try:
             found = self.find(key)
@@ -154,6 +168,26 @@ class Objects:
             return found.written_at
         finally:
             self.delete(key)
+
+    def try_out(self) -> None:
+        """Find out whether conditional writes are what they are on this store.
+
+        Raises:
+            RemoteError: also, a second write that was to create succeeds, or one that replaces a version does not.
+        """
+        key = f"{CLOCKS}/{uuid.uuid4().hex}"
+        first = self.create(key, b"first")
+        try:
+            second = self.create(key, b"second")
+            replaced = first and self.swap(key, b"third", first)
+            again = first and self.swap(key, b"fourth", first)
+        finally:
+            self.delete(key)
+        if not first or second or not replaced or again:
+            raise RemoteError(
+                f"{self.url}: expected writes that only create (If-None-Match) and that replace one version "
+                "(If-Match), the store does not keep to them. Sharing would lose artefacts there: choose another store."
+            )
 
     @contextlib.contextmanager
     def _saying(self, key: str) -> Iterator[None]:
@@ -167,7 +201,11 @@ class Objects:
 
 
 def _stored(meta: dict) -> Stored:
-    return Stored(meta["path"], meta["size"], meta["e_tag"] or "", meta["last_modified"])
+    return Stored(meta["path"], meta["size"], _tag(meta), meta["last_modified"])
+
+
+def _tag(meta: dict) -> Tag:
+    return Tag(meta["e_tag"], meta["version"])
 
 
 def _cause(text: str) -> str:

@@ -5,7 +5,8 @@ What belongs to other experiments under the root stays (see operations/other_exp
 
 import argparse
 
-from pipeline.artefacts.manifest import remove_artefact
+from pipeline.artefacts import layout
+from pipeline.artefacts.manifest import discard, remove_artefact
 from pipeline.errors import SettingsError
 from tasks import sharing
 from tasks.commands import command
@@ -48,6 +49,8 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     if not arguments.dry_run:
         for folder in stale:
             remove_artefact(folder)
+        # Nobody is fetching: the root is ours.
+        discard(root_folder() / layout.FETCHING)
     return 0
 
 

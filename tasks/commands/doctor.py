@@ -90,13 +90,14 @@ def check_storage(stages: Sequence[Stage]) -> str:
 
 
 def check_remote() -> str:
-    """That the remote answers, and an object can be written once, read and removed.
+    """That the remote answers, and writes that create, or replace one version, do so and no more.
 
     Raises:
-        RemoteError: it does not, or that cannot be done.
+        RemoteError: it does not, or they do not.
     """
     remote = sharing.required()
-    apart = abs(remote.objects.now("doctor").timestamp() - time.time())
+    remote.objects.try_out()
+    apart = abs(remote.objects.now().timestamp() - time.time())
     clocks = f", whose clock is {apart:,.0f} s from this machine's" * (apart > _CLOCKS_APART_SECONDS)
     return f"{remote.url} can be read and written{clocks}"
 

@@ -19,8 +19,10 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     for name, stage in by_name([stage for stage in stages if stage.is_shared]).items():
         condition = stage.condition()
         if condition.state != "fresh" or not sharing.is_final(stage.output().folder):
-            print(f"{name}: not pushed, {condition if condition.state != 'fresh' else 'not final'}", flush=True)
-        else:
+            reason = condition if condition.state != "fresh" else "not final, or not made here"
+            print(f"{name}: not pushed, {reason}", flush=True)
+            continue
+        with sharing.making(stage.kind, stage.output(), is_to_be_pushed=True):
             print(f"{name}: {sharing.give(remote, stage.kind, stage.output(), replace=stage.is_renewed)}", flush=True)
     return 0
 

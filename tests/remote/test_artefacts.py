@@ -6,17 +6,19 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from moto_server import files_of
 
+from pipeline.artefacts import layout
 from pipeline.artefacts.fetched import read_fetched
 from pipeline.artefacts.manifest import MANIFEST_NAME, check_files, read_manifest, seal, unexpected_files
-from pipeline.errors import DamagedArtefactError, RemoteError
+from pipeline.errors import DamagedArtefactError, RemoteError, StorageError
 from pipeline.remote import artefacts
-from pipeline.remote.artefacts import RECEIVING, Pushed, Remote
+from pipeline.remote.artefacts import Pushed, Remote
 from pipeline.remote.objects import Objects
 
 KIND = "runs"
@@ -39,7 +41,7 @@ def test_what_was_pushed_is_fetched_byte_for_byte_and_says_that_it_was(remote, m
     assert read_fetched(made) is None
     manifest = read_manifest(fetched)
     assert unexpected_files(fetched, {entry["name"] for entry in manifest["files"]}) == []
-    assert not (fetched.parent / RECEIVING / expected).exists()
+    assert not (fetched.parent / layout.FETCHING / expected).exists()
 
 
 def test_what_was_fetched_is_not_digested_again(remote, make_artefact, expected, tmp_path, monkeypatch):
@@ -71,6 +73,55 @@ def test_what_is_renewed_takes_its_place(remote, make_artefact, expected, tmp_pa
     remote.push(KIND, make_artefact("first"))
     assert remote.push(KIND, other, replace=True) is Pushed.NEW
     assert files_of(fetch(remote, expected, tmp_path / "fetched")) == files_of(other)
+
+
+def test_what_was_made_earlier_renews_nothing(remote, make_artefact, expected):
+    earlier = make_artefact("earlier")
+    time.sleep(1.1)
+    remote.push(KIND, make_artefact("later", {"a.bin": b"another"}))
+    assert remote.push(KIND, earlier, replace=True) is Pushed.OTHER
+
+
+def test_objects_that_are_missing_are_put_back(remote, make_artefact, expected, tmp_path):
+    made = make_artefact()
+    remote.push(KIND, made)
+    for one in [one for one in remote.objects.list() if "/files/" in one.key]:
+        remote.objects.delete(one.key)
+    assert remote.push(KIND, made) is Pushed.SAME
+    assert files_of(fetch(remote, expected, tmp_path / "fetched")) == files_of(made)
+
+
+@pytest.mark.parametrize("broken", ["manifest", "file"])
+def test_what_is_damaged_is_mended_by_who_has_it(overwrite, remote, make_artefact, expected, tmp_path, broken):
+    made = make_artefact("made")
+    other = make_artefact("other", {"a.bin": b"another"})
+    remote.push(KIND, other)
+    (file,) = (one.key for one in remote.objects.list() if "/files/" in one.key)
+    overwrite(f"{KIND}/{expected}/{MANIFEST_NAME}" if broken == "manifest" else file, b"{} wow")
+    with pytest.raises(DamagedArtefactError):
+        fetch(remote, expected, tmp_path / "fetched")
+    assert remote.push(KIND, made, mend=True) is Pushed.NEW
+    assert files_of(fetch(remote, expected, tmp_path / "fetched")) == files_of(made)
+
+
+@pytest.mark.parametrize("suffix", ["", ".part"])
+def test_what_an_earlier_fetch_left_is_believed_no_more_than_the_remote(
+    remote, make_artefact, expected, tmp_path, suffix
+):
+    made = make_artefact()
+    remote.push(KIND, made)
+    for entry in read_manifest(made)["files"]:
+        left = tmp_path / layout.FETCHING / expected / f"{entry['sha256']}{suffix}"
+        left.parent.mkdir(parents=True, exist_ok=True)
+        left.write_bytes(bytes(entry["bytes"]))
+    assert files_of(fetch(remote, expected, tmp_path / "fetched")) == files_of(made)
+
+
+def test_a_disk_that_cannot_be_written_is_named(remote, make_artefact, expected, tmp_path):
+    remote.push(KIND, make_artefact())
+    (tmp_path / layout.FETCHING).write_text("a file")
+    with pytest.raises(StorageError, match=str(tmp_path)):
+        fetch(remote, expected, tmp_path / "fetched")
 
 
 def test_of_many_that_push_at_once_one_is_first_and_what_is_there_is_theirs(remote, make_artefact, expected, tmp_path):
@@ -214,6 +265,16 @@ def put_manifest(overwrite, expected, manifest) -> None:
         (lambda manifest: manifest["files"].append({**manifest["files"][0], "name": "./a.bin"}), "twice"),
         (lambda manifest: manifest.update(identity={"settings": {"seed": 2}}), "fingerprint"),
         (lambda manifest: manifest.pop("files"), "not a manifest"),
+        (lambda manifest: manifest.pop("created_at"), "when it was made"),
+        (lambda manifest: manifest.update(created_at="yesterday"), "when it was made"),
+        (lambda manifest: manifest.update(host=["x"]), "no text"),
+        (lambda manifest: manifest.update(fallback="trained on cpu"), "not final"),
+        (lambda manifest: manifest["files"][0].update(bytes=10**400), "any disk"),
+        (lambda manifest: manifest["files"][0].update(name="n" * 300), "no file of ours"),
+        (lambda manifest: manifest["files"][0].update(name="\x1b[31m"), "no file of ours"),
+        (lambda manifest: manifest["files"][0].update(name="\ud800"), "no file of ours"),
+        (lambda manifest: manifest["files"][0].update(name="deep"), "a folder of another"),
+        (lambda manifest: manifest["files"][0].update(name="fetched.json"), "no part of it"),
     ],
 )
 def test_a_manifest_that_is_none_of_ours_is_refused(

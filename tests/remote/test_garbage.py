@@ -6,6 +6,7 @@ import moto.s3.models
 import pytest
 from moto_server import files_of
 
+from pipeline.remote import garbage
 from pipeline.remote.garbage import find_garbage, remove_garbage
 from pipeline.remote.lease import Lease
 
@@ -61,6 +62,28 @@ def test_what_is_none_of_ours_is_left_alone(remote, expected):
         remote.objects.create(key, b"")
     assert list(remove_garbage(remote, grace=NOW)) == []
     assert {one.key for one in remote.objects.list()} == set(others)
+
+
+def test_what_was_written_anew_since_it_was_listed_stays(remote, overwrite, expected, monkeypatch):
+    (key,) = half_pushed(remote, expected, names=("0" * 64,))
+    named = garbage._named
+
+    def pushed_meanwhile(*about):
+        overwrite(key, b"pushed")
+        return named(*about)
+
+    monkeypatch.setattr(garbage, "_named", pushed_meanwhile)
+    assert list(remove_garbage(remote, grace=NOW)) == []
+    assert remote.objects.find(key)
+
+
+def test_the_time_leaves_nothing_behind(remote):
+    remote.objects.now()
+    remote.objects.try_out()
+    assert list(remote.objects.list()) == []
+    # But where it was killed.
+    remote.objects.create("clocks/left", b"")
+    assert [one.key for one in remove_garbage(remote, grace=NOW)] == ["clocks/left"]
 
 
 def test_nothing_goes_where_a_manifest_cannot_be_read(remote, expected, caplog):

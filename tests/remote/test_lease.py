@@ -110,7 +110,18 @@ def test_a_machine_whose_clock_is_wrong_sees_the_same_age(remote, store, url, ho
     assert 30 < float(done.stdout) <= 60
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b'{"seconds": "x"}', b'{"seconds": 1e99}', b"{" * 2_000])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b"\xff",
+        b'{"seconds": "x"}',
+        b'{"seconds": 1e99}',
+        b'{"seconds": 1' + b"0" * 400 + b"}",
+        b"{" * 2_000,
+    ],
+)
 def test_a_lease_that_is_none_of_ours_keeps_nobody_out_for_long(remote, content):
     remote.objects.create(f"{FOLDER}/lease.json", content)
     holder = lease(remote).take()

@@ -42,7 +42,7 @@ def test_a_machine_without_the_dataset_fetches_what_another_has_trained(machine)
     done = laptop(*FAST)
     assert done.returncode == 0, done.stderr
     assert "Train: fetching" in done.stderr
-    assert "Records: not needed here, on the remote" in done.stderr
+    assert "Records: not needed here" in done.stderr
     assert "training baseline_cnn" not in done.stderr
     assert not laptop.artefacts("records")
     assert files_of(run_of(laptop)) == files_of(run_of(office))
@@ -153,6 +153,45 @@ def test_what_was_asked_for_anew_stays_here(machine):
     assert files_of(run_of(laptop)) == first
 
 
+def test_what_was_asked_for_anew_while_the_store_was_gone_stays_too(machine, store, url):
+    office = machine("office")
+    assert office(*FAST).returncode == 0
+    proxy = FaultyProxy(store.endpoint)
+    proxy.stop()
+    office.write_config(store.settings(url).replace(store.endpoint, proxy.endpoint))
+    assert office(*FAST, "--Force-stage", "Train").returncode == 0
+    anew = files_of(run_of(office))
+    office.write_config(store.settings(url))
+    assert "the one made here stays here" in office(*FAST).stderr
+    assert files_of(run_of(office)) == anew
+    assert not list((office.root / ".unpushed").glob("*/*"))
+
+
+def test_records_that_the_remote_lost_are_not_made_where_the_run_is_there(machine, remote):
+    office, laptop = machine("office"), machine("laptop", has_data=False)
+    assert office(*FAST).returncode == 0
+    for one in list(remote.objects.list("records")):
+        remote.objects.delete(one.key)
+    done = laptop(*FAST)
+    assert done.returncode == 0, done.stderr
+    assert files_of(run_of(laptop)) == files_of(run_of(office))
+
+
+def test_who_waits_does_so_within_the_time_limit_of_the_stage(machine):
+    first, second = machine("first"), machine("second", on_busy="wait")
+    assert second(*FAST).returncode == 0
+    process = first.start(*FAST, "--Train-epochs", "40")
+    try:
+        while not list((first.root / "runs").glob(".*")):
+            time.sleep(0.2)
+        time.sleep(1)
+        done = second(*FAST, "--Train-epochs", "40", "--Train-time-limit-seconds", "3")
+        assert done.returncode == 8, done.stderr
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+
 def test_what_is_damaged_on_the_remote_is_made_here(machine, store, url, remote, tmp_path):
     office, laptop = machine("office"), machine("laptop")
     assert office(*FAST).returncode == 0
@@ -162,9 +201,13 @@ def test_what_is_damaged_on_the_remote_is_made_here(machine, store, url, remote,
     remote.objects.put_file(f"runs/{manifest['fingerprint']}/files/{entry['sha256']}", tmp_path / "wrong")
     done = laptop(*FAST)
     assert done.returncode == 0, done.stderr
-    assert "not taken from the remote" in done.stderr
+    assert done.stderr.count("the remote's is left") == 1
     assert "training baseline_cnn" in done.stderr
     assert not laptop.report()["runs"][0]["fetched_from"]
+    # And there it is mended.
+    third = machine("third", has_data=False)
+    assert third(*FAST).returncode == 0
+    assert files_of(run_of(third)) == files_of(run_of(laptop))
 
 
 def test_other_files_of_the_same_name_are_not_taken_for_ours(machine, tmp_path):

@@ -60,7 +60,11 @@ def _facts(folder: Path) -> dict[str, Any]:
             **{name: run[name] for name in names("evidence") if not isinstance(run[name], Mapping | list)},
             "device_verified": verified_as(run),
         },
-        "host": {"hostname": run["hostname"], **{name: receipt.get(name) for name in ("host", "flags")}},
+        "host": {
+            "hostname": run["hostname"],
+            "fetched_from": run["fetched_from"],
+            **{name: receipt.get(name) for name in ("host", "flags")},
+        },
         "metrics": {
             "status": run["status"],
             **{name: run[name] for name in names("measured")},

@@ -155,7 +155,9 @@ def _schema(kind: type[Untrusted]) -> type[Untrusted]:
             fields[name] = (of_record, field)
         else:
             fields[name] = (of_record | None, field.default if about.since > 1 else None)
-    return create_model("Line", __base__=Untrusted, made_from=(str | None, None), code=(str | None, None), **fields)
+    # And what a record cannot know: what it was made from, and that it was not made here.
+    fields |= {"made_from": (str | None, None), "code": (str | None, None), "fetched_from": (str, "")}
+    return create_model("Line", __base__=Untrusted, **fields)
 
 
 def _which(entry: Entry) -> tuple[Any, ...]:

@@ -48,7 +48,7 @@ def format_experiments(report: Mapping[str, Any]) -> str:
 
 def _ours(row: Mapping[str, Any]) -> tuple[str, ...]:
     augmented = f" / {plain(row['augment'])}" if row["augment"] else ""
-    how_often = plural(len(row["seeds"]), "run")
+    how_often = plural(len(row["seeds"]), "run") + ", not made here" * bool(row["fetched_from"])
     first, *further = filter(None, [loss_in_nats(row), mean_percent(row["val_accuracy"], 2)])
     return (
         f"{network_and_recipe(row)}{augmented}",
@@ -83,7 +83,8 @@ def _receipts(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any
     for run in runs:
         if run["fingerprint"] in of_the_rows:
             speed = run["reference_flops_per_second"]
-            machines.setdefault(_machine(run), []).extend([speed / 1e9] if speed else [])
+            fetched = f", fetched from {plain(run['fetched_from'])}" if run["fetched_from"] else ""
+            machines.setdefault(_machine(run) + fetched, []).extend([speed / 1e9] if speed else [])
     return [f"Measured on {machine}{_speeds(speeds)}." for machine, speeds in machines.items()]
 
 
