@@ -7,8 +7,9 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
-#: What becomes of a request: "pass"; "cut" before it arrives; "unanswered" once it has; "half" an answer; a status.
-Decision = str | int
+#: What becomes of a request: "pass"; "cut" before it arrives; "unanswered" once it has; "half" an answer; a status;
+#: or the bytes that are its answer.
+Decision = str | int | bytes
 
 
 class FaultyProxy:
@@ -30,6 +31,13 @@ class FaultyProxy:
                 decision = proxy.decide(number, self.command, self.path)
                 self.close_connection = True
                 if decision == "cut":
+                    return
+                if isinstance(decision, bytes):
+                    self.send_response(200)
+                    self.send_header("Content-Type", "application/xml")
+                    self.send_header("Content-Length", str(len(decision)))
+                    self.end_headers()
+                    self.wfile.write(decision)
                     return
                 if isinstance(decision, int):
                     self.send_response(decision)

@@ -121,6 +121,7 @@ def test_a_machine_whose_clock_is_wrong_sees_the_same_age(remote, store, url, ho
         b'{"seconds": 1' + b"0" * 400 + b"}",
         b"{" * 2_000,
     ],
+    ids=lambda content: repr(content[:20]),
 )
 def test_a_lease_that_is_none_of_ours_keeps_nobody_out_for_long(remote, content):
     remote.objects.create(f"{FOLDER}/lease.json", content)
