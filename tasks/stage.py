@@ -253,9 +253,9 @@ class Stage(luigi.Task):
 
     def _make(self, target: ArtefactTarget) -> None:
         for task in self.below:
-            # What was left on the remote as long as this was to be had from there.
+            # What was left on the remote as long as this was to be had from there; within this stage's time limit.
             if task.condition().state != "fresh":
-                task.run()
+                task._make_if_needed()
         _logger.info("%s: %s, making %s", self.task_family, self.local_condition(), target)
         if not self.is_shared:
             self.publish(target)
