@@ -84,9 +84,9 @@ class Source(Stage):
         """Whether there is a whole artefact, be it of a stand-in, and it is of what is there now."""
         return self.output().exists() and not self._changes()
 
-    def condition(self) -> Condition:
+    def local_condition(self) -> Condition:
         """As any stage; a dataset that was prepared anew, or files that have changed since, make it stale."""
-        condition = super().condition()
+        condition = super().local_condition()
         if condition.state == "fresh" and (reasons := self._changes()):
             return Condition("stale", reasons)
         return condition
