@@ -18,7 +18,7 @@ from benchmarks.data import SPLITS, Bench, write_to
 from pipeline.config import RecordsSettings
 from pipeline.records.features import IMAGE
 from pipeline.records.form import choose_form
-from pipeline.shards.job import make_runner
+from pipeline.shards.engine import make_runner
 from pipeline.sources import Location
 from pipeline.sources.blocks import read_batches
 

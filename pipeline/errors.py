@@ -96,5 +96,11 @@ class RemoteError(PipelineError):
     exit_code = 11
 
 
+class EngineUnavailableError(PipelineError):
+    """The cluster that the Beam job is to run on does not answer, or its workers lack what they need."""
+
+    exit_code = 12
+
+
 class WorkerDiedError(PipelineError):
     """A process that worked for this one died: a worker of Beam's, or one that trained on another backend."""

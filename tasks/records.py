@@ -10,6 +10,7 @@ from pipeline.artefacts import layout
 from pipeline.config import RecordsSettings
 from pipeline.records.features import content_name
 from pipeline.records.form import stored_form, stored_spec
+from pipeline.shards import presence
 from pipeline.shards.splits import split_sizes
 from pipeline.sources import SourceInfo
 from tasks.process import console
@@ -22,8 +23,8 @@ class Records(Stage):
     """Section [Records]; the artefact is a folder that TensorFlow Datasets can read."""
 
     kind = layout.RECORDS
-    entry = "pipeline.shards.job"
-    packages = ("apache-beam", "numpy", "pillow", "protobuf", "tensorflow", "tensorflow-datasets")
+    entry = presence.ENTRY
+    packages = presence.PACKAGES
 
     train_shards = IntSetting(default=16, description="TFRecord files of the train split.")
     test_shards = IntSetting(default=4, description="TFRecord files of the test split.")

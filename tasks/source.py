@@ -12,6 +12,7 @@ from pipeline.errors import SettingsError
 from pipeline.sources import Location
 from pipeline.sources.found import changed_files, dataset_name, files_folder
 from pipeline.sources.listing import LISTING_NAME
+from pipeline.sources.prepared import changed_copy, datasets_folder, is_prepared
 from tasks.settings import FloatSetting, time_limit_setting
 from tasks.stage import Stage
 from tasks.target import ArtefactTarget, Condition
@@ -67,7 +68,7 @@ class Source(Stage):
         """Where the dataset lies on this machine."""
         if self.is_of_files():
             return Location(folder=str(files_folder(self.settings)), listing=str(self._listing()))
-        return Location(tfds_data_dir=self.tfds_data_dir, artefact=str(self.output().folder))
+        return Location(tfds_data_dir=str(datasets_folder(self.tfds_data_dir)), artefact=str(self.output().folder))
 
     def is_of_files(self) -> bool:
         """Whether the examples are single files."""
@@ -105,8 +106,6 @@ class Source(Stage):
             return True
         if self.settings.has_path:
             return Path(self.settings.path).expanduser().exists()
-        from pipeline.sources.prepared import is_prepared
-
         return is_prepared(self.dataset, self.tfds_data_dir)
 
     def _changes(self) -> tuple[str, ...]:
@@ -125,8 +124,6 @@ class Source(Stage):
     def _look_for_changes(self, manifest: Mapping) -> tuple[str, ...]:
         if self._listing().exists():
             return self._changed_files()
-        from pipeline.sources.prepared import changed_copy
-
         changed = changed_copy(manifest["source"], self.tfds_data_dir)
         return (f"{changed}: has other files than it had",) if changed else ()
 

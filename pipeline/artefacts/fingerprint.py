@@ -39,6 +39,8 @@ BOOKKEEPING = frozenset(
         "installed",
         "progress",
         "runs.untrusted",
+        "shards.engine",
+        "shards.presence",
     )
 )
 # Settings are part of an identity themselves.

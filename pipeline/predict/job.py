@@ -23,9 +23,7 @@ from pipeline.errors import BusyError, SettingsError
 from pipeline.predict import images, texts
 from pipeline.predict.plan import Job
 from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN, units_of
-from pipeline.shards.job import make_options, make_runner
-from pipeline.shards.notebook import as_in_a_script
-from pipeline.shards.workers import watching_workers
+from pipeline.shards.engine import running
 from pipeline.sources.listing import FolderError, stamps
 
 PARQUET_NAME, CSV_NAME = "predictions.parquet", "predictions.csv"
@@ -68,10 +66,8 @@ def predict(
         listing = parts / "paths.json"
         listing.write_text(json.dumps(paths), encoding="utf-8")
         job = Job(str(run), problem, resize, tuple(label_names), str(files), str(listing), str(parts))
-        runner = make_runner(settings)
         blocks = list(range(0, len(paths), _BLOCK_FILES))
-        options = make_options(settings, runner)
-        with as_in_a_script(), watching_workers(), beam.Pipeline(runner=runner, options=options) as pipeline:
+        with running(settings) as pipeline:
             (
                 pipeline
                 | "Plan blocks" >> beam.Create(blocks)  # place of the first file

@@ -25,25 +25,21 @@ from pathlib import Path
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.portability.portable_runner import PortableRunner
-from apache_beam.runners.runner import PipelineRunner, create_runner
 
 from pipeline import progress
-from pipeline.config import RecordsSettings, closest, refuse
+from pipeline.config import RecordsSettings
 from pipeline.records.example import frame, serialize
 from pipeline.records.features import IMAGE, KEY, LABEL, TOKENS, content_name, spec_to_json
 from pipeline.records.fixed import FixedLayout
-from pipeline.shards import words
+from pipeline.shards import presence, words
+from pipeline.shards.engine import running
 from pipeline.shards.findings import Noted, find, never_trained_on
 from pipeline.shards.merge import merge_shard, run_path, write_run
-from pipeline.shards.notebook import as_in_a_script
 from pipeline.shards.notes import Notes, read_examples, summarise, write_json
 from pipeline.shards.placed import Placer, create_shards
 from pipeline.shards.plan import Job
 from pipeline.shards.skipped import write_skipped
 from pipeline.shards.tfds_metadata import write_tfds_metadata
-from pipeline.shards.workers import watching_workers
 from pipeline.sources import CONTENT_DIGESTS, Location, SourceInfo, example_names
 from pipeline.sources.blocks import read_batches
 from pipeline.sources.text_blocks import text_digest
@@ -92,21 +88,16 @@ def write_records(
     job = Job(examples, location or Location(), settings, str(folder), str(notes_folder), block_examples or 0)
     if not block_examples:
         job = _of_blocks(job)
-    runner = make_runner(settings)
-    options = make_options(settings, runner)
     _logger.info("writing %s with Beam's %s", _census(job), settings.runner)
     if job.is_fixed:
         for source_split in source.num_examples:
             shards = job.shards(*job.splits_of(source_split))
             create_shards(folder, shards, job.layout(source_split).frame_bytes)
-    with (
-        as_in_a_script(),
-        watching_workers(),
-        _reporting_progress(job),
-        beam.Pipeline(runner=runner, options=options) as pipeline,
-    ):
+    presence.expect(notes_folder)
+    with _reporting_progress(job), running(settings) as pipeline:
         build(pipeline, job)
     details = _details(job, source, json.loads((notes_folder / _SUMMARY).read_text(encoding="utf-8")))
+    details["engine"] = {"runner": settings.runner, **presence.signed_in(notes_folder)}
     for headline, explanation in details["warnings"]:
         _logger.warning("%s: %s", headline, explanation)
     write_tfds_metadata(folder, job.source, job.spec, {split: job.shards(split) for split in job.splits()})
@@ -144,36 +135,6 @@ def _reporting_progress(job: Job) -> Iterator[None]:
     progress.tell("records", total, total)
 
 
-def make_runner(settings: RecordsSettings) -> PipelineRunner:
-    """The Beam runner of the settings.
-
-    Raises:
-        SettingsError: Beam knows no such runner, or its packages are not installed.
-    """
-    try:
-        return create_runner(settings.runner)
-    except (ValueError, AttributeError, ImportError) as error:
-        refuse(
-            "Records", "runner", "the name or dotted class of an installed Beam runner", settings.runner, f" {error}"
-        )
-
-
-def make_options(settings: RecordsSettings, runner: PipelineRunner) -> PipelineOptions:
-    """The flags of the settings, as Beam reads them.
-
-    Raises:
-        SettingsError: neither Beam nor the runner knows a flag; Beam itself would warn and leave it out.
-    """
-    options = PipelineOptions(settings.beam_flags())
-    known = options.get_all_options()
-    # A job server has flags of its own, and says which only once it runs.
-    if not isinstance(runner, PortableRunner):
-        for name in options.get_all_options(retain_unknown_options=True).keys() - known.keys():
-            hint = closest(name, [*known]).replace("'", "'--", 1)
-            refuse("Records", "runner_options", "flags that Beam knows", f"--{name}", hint)
-    return options
-
-
 def build(pipeline: beam.Pipeline, job: Job) -> beam.PCollection:
     """Add the job's steps to a pipeline; the last collection holds one element, the path of the summary."""
     blocks = (
@@ -197,6 +158,7 @@ def build(pipeline: beam.Pipeline, job: Job) -> beam.PCollection:
 
 def write_block(block: tuple[str, int], job: Job) -> tuple[str, int]:
     """Read one block, serialize it, and write its records; notes its digests and labels beside."""
+    presence.sign_in(Path(job.notes_folder))
     source_split, start = block
     splits = job.splits_of(source_split)
     shards, places, keys = job.shards(*splits), job.places(source_split), job.keys(source_split)

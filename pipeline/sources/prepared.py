@@ -36,13 +36,18 @@ def is_prepared(dataset: str, data_dir: str) -> bool:
         dataset: by its name, with its configuration and version or without.
         data_dir: [Source] tfds_data_dir, "" for TFDS's own default.
     """
-    place = _datasets_folder(data_dir) / dataset.partition(":")[0]
+    place = datasets_folder(data_dir) / dataset.partition(":")[0]
     return any(next(place.glob(f"{below}{_DESCRIPTIONS[0]}"), None) for below in ("*/", "*/*/"))
 
 
-def _datasets_folder(data_dir: str) -> Path:
-    # As TFDS resolves it.
-    return Path(data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
+def datasets_folder(data_dir: str) -> Path:
+    """Where prepared datasets lie, as TFDS resolves it; absolute, for processes with another environment.
+
+    Args:
+        data_dir: [Source] tfds_data_dir, "" for TFDS's own default.
+    """
+    given = data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+    return Path(given).expanduser().absolute()
 
 
 def changed_copy(source: Mapping, data_dir: str) -> Path | None:
@@ -56,7 +61,7 @@ def changed_copy(source: Mapping, data_dir: str) -> Path | None:
     """
     if source["origin"] != "tfds":
         return None
-    folder = _datasets_folder(data_dir) / source["prepared_as"]
+    folder = datasets_folder(data_dir) / source["prepared_as"]
     with contextlib.suppress(OSError):
         if (folder / _DESCRIPTIONS[0]).exists() and prepared_digest(folder) != source["digest"]:
             return folder

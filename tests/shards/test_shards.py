@@ -19,7 +19,7 @@ from pipeline.config import RecordsSettings, SourceSettings
 from pipeline.errors import SettingsError
 from pipeline.records.features import image_spec
 from pipeline.records.keys import index_key
-from pipeline.shards import job, order
+from pipeline.shards import engine, order
 from pipeline.sources import CONTENT_DIGESTS, SourceInfo, synthetic
 
 # Of the shards of ``small_records``: a change here is a change of every artefact.
@@ -153,7 +153,7 @@ def test_a_flag_that_beam_does_not_know_is_refused_with_the_nearest_it_knows(opt
 
 def test_flags_of_a_job_server_are_left_to_it():
     settings = RecordsSettings(runner="FlinkRunner", runner_options="--known_to_the_job_server=1")
-    assert job.make_options(settings, job.make_runner(settings))
+    assert engine.make_options(settings, engine.make_runner(settings))
 
 
 def test_seed_changes_the_order_and_nothing_else(small_records, write_small_records):

@@ -1,0 +1,71 @@
+"""Presence: each worker process says who it is, beside the blocks it writes (the shards' aid).
+
+The records' identity names the code and the packages that they were made with, as the submitting process has them. On a
+cluster others make them: a worker with other code or another version ends the job at its first block, instead of
+leaving records that are not what they say. One that does not see the storage root says so, not which file is missing.
+"""
+
+import json
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_versions
+from pipeline.errors import EngineUnavailableError
+
+#: What of the installed packages can change a byte of the records.
+PACKAGES = ("apache-beam", "numpy", "pillow", "protobuf", "tensorflow", "tensorflow-datasets")
+#: Of the job's code.
+ENTRY = "pipeline.shards.job"
+_EXPECTED, _WORKERS = "expected.json", "workers"
+
+
+def expect(folder: Path) -> None:
+    """Leave what workers are to have, which is what this process has, in a folder that they share."""
+    (folder / _WORKERS).mkdir()
+    (folder / _EXPECTED).write_text(json.dumps(_own()), encoding="utf-8")
+
+
+@cache
+def sign_in(folder: Path) -> None:
+    """Note this process in the folder; once, however many blocks it writes.
+
+    Raises:
+        EngineUnavailableError: the folder is not there, or was left by a process with other code or packages.
+    """
+    own, where = _own(), f"a worker on {socket.gethostname()} (Beam's, process {os.getpid()})"
+    try:
+        expected = json.loads((folder / _EXPECTED).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise EngineUnavailableError(
+            f"{where} cannot read {folder}: {error.strerror}. [Storage] root has to lie on a file system that all "
+            "workers share, at the same path."
+        ) from error
+    if differ := _differences(expected, own):
+        raise EngineUnavailableError(
+            f"{where} differs from the process that submitted the job: {'; '.join(differ)}. Install the same version "
+            "of this project, with the same lock, on all workers."
+        )
+    name = f"{socket.gethostname()}-{os.getpid()}"
+    (folder / _WORKERS / name).write_text(json.dumps({"host": socket.gethostname(), **own}), encoding="utf-8")
+
+
+def signed_in(folder: Path) -> dict[str, int]:
+    """``hosts`` and ``processes``: how many of them wrote blocks, those that died included."""
+    notes = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / _WORKERS).iterdir())]
+    return {"hosts": len({note["host"] for note in notes}), "processes": len(notes)}
+
+
+def _own() -> dict:
+    return {"packages": package_versions(PACKAGES), "code": fingerprint(code_digests(ENTRY))}
+
+
+def _differences(expected: Mapping, found: Mapping) -> Sequence[str]:
+    packages = [
+        f"{name} {found['packages'].get(name)} instead of {version}"
+        for name, version in expected["packages"].items()
+        if found["packages"].get(name) != version
+    ]
+    return [*packages, *(["other code of the project"] if expected["code"] != found["code"] else [])]
