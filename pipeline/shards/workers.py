@@ -17,8 +17,8 @@ from pipeline.errors import WorkerDiedError
 
 # Name of the thread in which Beam waits for one worker process; it raises when the process ends with an error.
 _WAITING_THREAD = "run_worker"
-# Part of the command line of Beam's worker processes.
-_WORKER_COMMAND = "apache_beam.runners.worker"
+# Part of the command line of the worker processes that Beam itself starts; a worker pool is no such one.
+_WORKER_COMMAND = "apache_beam.runners.worker.sdk_worker_main"
 # What Beam says when a worker it reads from is gone.
 _BROKEN_OFF = "Channel closed prematurely"
 # For Beam to notice by itself, and for a job that failed otherwise to take its workers down.

@@ -1,0 +1,137 @@
+"""Records on real engines: whoever writes them, on however many workers, whatever dies on the way, the same bytes."""
+
+import contextlib
+import hashlib
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import clusters
+import numpy as np
+import pytest
+from PIL import Image
+
+from pipeline import sources
+from pipeline.config import RecordsSettings, SourceSettings
+from pipeline.shards.job import write_records
+from pipeline.sources import Location, SourceInfo
+
+pytestmark = pytest.mark.engine
+
+# Of a block of 10 examples of the stand-in: long enough for a worker to be killed on the way.
+KILLED_AFTER = 5
+
+
+def shard_bytes(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.tfrecord-*")}
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory) -> tuple[SourceInfo, Location]:
+    """60 JPEGs of two labels, no two of one size: records of any length."""
+    folder, listing = tmp_path_factory.mktemp("photographs"), tmp_path_factory.mktemp("listing")
+    rng = np.random.default_rng(0)
+    for number in range(60):
+        label = folder / ("night", "day")[number % 2]
+        label.mkdir(exist_ok=True)
+        pixels = rng.integers(0, 256, (100 + number, 160 - number, 3), np.uint8)
+        Image.fromarray(pixels).save(label / f"{number}.jpg", quality=70)
+    info = sources.resolve(SourceSettings(dataset="folder", path=str(folder)), listing)
+    return info, Location(folder=str(folder), listing=str(listing / "examples.json"))
+
+
+@pytest.fixture
+def kinds(small_source, photographs) -> dict[str, tuple[SourceInfo, Location]]:
+    return {"fixed": (small_source, Location()), "any_length": photographs}
+
+
+@pytest.fixture
+def write(tmp_path) -> Callable[..., dict]:
+    """A function that writes records of a source and returns the shards' sha256 and what the manifest would say."""
+
+    def written(source: SourceInfo, location: Location, *, name: str, block_examples: int, **settings) -> dict:
+        folder, notes = tmp_path / name / "records", tmp_path / name / "notes"
+        folder.mkdir(parents=True)
+        notes.mkdir()
+        size = {"image_size": 96} if location.listing else {}
+        asked = RecordsSettings(**{"train_shards": 3, "test_shards": 2, **size, **settings})
+        details = write_records(source, asked, folder, notes, location=location, block_examples=block_examples)
+        return {"shards": shard_bytes(folder), "details": details}
+
+    return written
+
+
+@pytest.fixture(params=clusters.ENGINES)
+def engine(request) -> str:
+    return request.param
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_an_engine_with_any_number_of_workers_writes_the_same_bytes(engine, workers, kinds, write, tmp_path):
+    if engine == "prism" and workers > 1:
+        # It has no number of workers.
+        return
+    with clusters.running(engine, tmp_path, workers) as cluster:
+        for kind, (source, location) in kinds.items():
+            expected = write(source, location, name=f"{kind}-expected", block_examples=25)
+            found = write(
+                source,
+                location,
+                name=f"{kind}-found",
+                block_examples=25,
+                runner=cluster.runner,
+                runner_options=cluster.options,
+            )
+            assert found["shards"] == expected["shards"]
+            ran = found["details"].pop("engine")
+            assert expected["details"].pop("engine") == {"runner": "FnApiRunner", "hosts": 1, "processes": 1}
+            assert found["details"] == expected["details"]
+            assert ran["runner"] == cluster.runner
+            assert 1 <= ran["processes"] <= max(workers, 1)
+
+
+@contextlib.contextmanager
+def killing(cluster: clusters.Cluster, notes: Path, seen: list) -> Iterator[None]:
+    """Kill a process that writes blocks once some are written and others are not."""
+    done = threading.Event()
+
+    def kill() -> None:
+        while not done.wait(0.005):
+            written = len(list(notes.glob("train-*.json"))) if notes.is_dir() else 0
+            if written < KILLED_AFTER:
+                continue
+            worker = cluster.python_workers()[-1]
+            seen.append((written, worker.pid))
+            worker.kill()
+            return
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        yield
+    finally:
+        done.set()
+        killer.join()
+
+
+@pytest.mark.parametrize("engine", ["flink", "spark", "dask"])
+def test_a_worker_that_is_killed_on_the_way_doubles_and_loses_nothing(engine, small_source, write, tmp_path):
+    expected = write(small_source, Location(), name="expected", block_examples=4)
+    blocks, seen = 403 // 4 + 1, []
+    with (
+        clusters.running(engine, tmp_path, 2) as cluster,
+        killing(cluster, tmp_path / "found" / "notes", seen),
+    ):
+        found = write(
+            small_source,
+            Location(),
+            name="found",
+            block_examples=4,
+            runner=cluster.runner,
+            runner_options=cluster.options,
+        )
+    ((written, _),) = seen
+    assert written < blocks
+    assert found["shards"] == expected["shards"]
+    found["details"].pop("engine"), expected["details"].pop("engine")
+    assert found["details"] == expected["details"]
