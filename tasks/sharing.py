@@ -1,7 +1,8 @@
 """Sharing: what stages have from the remote and give to it ([Storage] remote); nothing where there is none.
 
 A remote that does not answer ends no run: it is said once, the work goes on here, and what could not be pushed is noted
-under the storage root and pushed by a later run.
+under the storage root and pushed by a later run. With ``[Storage] on_remote_error = fail`` it ends the run: where the
+root goes with the machine there is no later one.
 """
 
 import contextlib
@@ -234,12 +235,17 @@ def _asked(question: Callable[[], _Answer], *, about: tuple[str, str] | None = N
     """The remote's answer, None where something goes wrong, which is said.
 
     A remote that does not answer is asked nothing more, and not ``about`` what it has damaged.
+
+    Raises:
+        RemoteError: the remote does not answer or refuses, and ``[Storage] on_remote_error`` is ``fail``.
     """
     if not is_on():
         return None
     try:
         return question()
     except RemoteError as error:
+        if Storage().on_remote_error == "fail":
+            raise
         _given_up.add(Storage().remote)
         _logger.warning("the remote is left out, what is made here is pushed by a later run: %s", error)
     except (DamagedArtefactError, StorageError) as error:

@@ -213,9 +213,10 @@ class Stage(luigi.Task):
             SystemExit: the root cannot be had, or the settings do not fit the data, with the error's exit code. Luigi
                 would go on after an exception.
         """
-        if all(task.complete() for task in self.below) and (self.condition().state == "fresh" or self.is_dispensable()):
-            return True
         with console.leaving_on_errors():
+            is_complete = all(task.complete() for task in self.below)
+            if is_complete and (self.condition().state == "fresh" or self.is_dispensable()):
+                return True
             self.check()
             if not self.follows():
                 lock.hold(root_folder(), on_busy=Storage().on_busy)

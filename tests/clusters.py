@@ -142,6 +142,10 @@ def _flink(cluster: Cluster) -> None:
         "jobmanager.rpc.port": free_port(),
         "jobmanager.bind-host": "127.0.0.1",
         "blob.server.port": free_port(),
+        # Without it a job ends with the first worker that does.
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.attempts": 3,
+        "restart-strategy.fixed-delay.delay": "1s",
         "rest.address": "127.0.0.1",
         "rest.bind-address": "127.0.0.1",
         "rest.port": rest,
@@ -172,8 +176,7 @@ def _flink(cluster: Cluster) -> None:
     cluster.wait_for(lambda: answer(rest, "/overview")["slots-available"] == cluster.workers)
     cluster.runner = "FlinkRunner"
     cluster.options = (
-        f"--flink_job_server_jar={jar} --flink_master=127.0.0.1:{rest} --parallelism={cluster.workers} "
-        f"--number_of_execution_retries=3 {pool}"
+        f"--flink_job_server_jar={jar} --flink_master=127.0.0.1:{rest} --parallelism={cluster.workers} {pool}"
     )
     cluster.jobs = lambda: {job["jid"]: job["state"] for job in answer(rest, "/jobs/overview")["jobs"]}
 

@@ -102,6 +102,38 @@ def test_a_remote_that_refuses_ends_nothing_but_what_is_about_it(machine, store)
     proxy.stop()
 
 
+def test_a_remote_that_has_to_answer_ends_the_run_before_the_work_or_after_it(machine, store):
+    proxy = FaultyProxy(store.endpoint)
+    office = machine("office", endpoint=proxy.endpoint, on_remote_error="fail")
+
+    def refuse(pattern: str) -> None:
+        proxy.decide = lambda _, method, path: 403 if re.search(pattern, path) else "pass"
+
+    # All that is asked, then whether there is a run.
+    for pattern in ("/", "/runs/"):
+        refuse(pattern)
+        done = office(*FAST)
+        assert done.returncode == 11, done.stderr
+        assert "Traceback" not in done.stderr
+        assert not office.artefacts("records")
+    # What is written of the run that was made.
+    refuse("/runs/.*/files/")
+    done = office(*FAST)
+    assert done.returncode == 11, done.stderr
+    assert "training baseline_cnn" in done.stderr
+    assert office.artefacts("runs")
+    assert not office.artefacts("report")
+    refuse("nothing")
+    again = office(*FAST)
+    assert again.returncode == 0, again.stderr
+    assert "training baseline_cnn" not in again.stderr
+    assert "pushed baseline_cnn" in again.stderr
+    laptop = machine("laptop", has_data=False)
+    assert laptop(*FAST).returncode == 0
+    assert files_of(run_of(laptop)) == files_of(run_of(office))
+    proxy.stop()
+
+
 def test_of_two_at_once_one_trains_and_the_other_has_it(machine):
     machines = [machine(name, on_busy="wait") for name in ("one", "two")]
     started = [luigi.start(*FAST, "--Train-epochs", "3") for luigi in machines]

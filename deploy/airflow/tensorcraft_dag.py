@@ -1,0 +1,90 @@
+"""TensorCraft as a DAG of Airflow 3: records → train → report, each a command, with the remote between them.
+
+For the folder that Airflow reads DAGs from; docs/schedulers.md has what a worker needs. No secret stands here: commands
+have the environment of the worker, and with it the cloud's credentials.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+from airflow.providers.standard.operators.bash import BashOperator
+from airflow.sdk import DAG, CronTriggerTimetable, Param
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+# Exit codes (docs/failures.md) of what may have passed by the next try, on this worker or another. What no later try
+# mends fails at once: a setting (2), damage (4), a run too slow (8) or not good enough (9), a defect (1).
+WORTH_A_RETRY = {
+    3,  # the dataset is unavailable
+    5,  # another is making the same
+    6,  # the disk of this worker
+    7,  # the device of this worker
+    11,  # the remote
+    130,  # interrupted
+    137,  # killed, as for its memory, or because the worker was taken away
+    143,
+}
+
+# The project lies at the same path on each worker. Where nothing is said the storage root is in the folder that Airflow
+# makes for a task and removes after it: each task begins with an empty one.
+COMMAND = """
+root=${{TENSORCRAFT_ROOT:-$PWD/data}}
+cd "${{TENSORCRAFT:-/opt/tensorcraft}}" &&
+.venv/bin/python -m tasks {stage} --Storage-root "$root" --Storage-remote "$REMOTE" \
+--Storage-on-remote-error fail --Train-backend "$BACKEND"
+"""
+
+
+class Stage(BashOperator):
+    """A stage by its name; a failure that another try would only repeat ends the task."""
+
+    def __init__(self, *, stage: str, **how) -> None:
+        super().__init__(
+            task_id=stage.lower(),
+            bash_command=COMMAND.format(stage=stage),
+            # Parameters reach the command as variables: nobody who may start a run can add to the command.
+            env={
+                "TENSORCRAFT_EXPERIMENT": "{{ params.experiment }}",
+                "REMOTE": "{{ params.remote }}",
+                "BACKEND": "{{ params.backend }}",
+                **how.pop("env", {}),
+            },
+            append_env=True,
+            skip_on_exit_code=set(range(1, 256)) - WORTH_A_RETRY,
+            **how,
+        )
+
+    def execute(self, context):
+        """Run the command; what would be skipped is a failure without another try."""
+        try:
+            return super().execute(context)
+        except AirflowSkipException as ended:
+            said = str(ended).removesuffix(" Skipping.")
+            raise AirflowFailException(f"{said} Another try would not help: docs/failures.md") from ended
+
+
+with DAG(
+    dag_id="tensorcraft",
+    schedule=CronTriggerTimetable("30 2 * * *", timezone="UTC"),
+    start_date=datetime(2026, 11, 1, tzinfo=UTC),
+    catchup=False,
+    # Two runs at once would only wait for each other's artefacts.
+    max_active_runs=1,
+    default_args={
+        "retries": 5,
+        # Longer than [Storage] lease_seconds: what a worker held that died is free by then.
+        "retry_delay": timedelta(minutes=2),
+        "retry_exponential_backoff": True,
+        "max_retry_delay": timedelta(minutes=30),
+    },
+    params={
+        "experiment": Param("cifar10", type="string", pattern="^[A-Za-z0-9_-]+$"),
+        "remote": Param("s3://our-bucket/tensorcraft", type="string", pattern="^(s3|gs|az)://"),
+        # Named: "auto" may be JAX on a worker with a GPU and TensorFlow on one without, which would train another run.
+        "backend": Param("tensorflow", enum=["tensorflow", "jax"]),
+    },
+):
+    records = Stage(stage="Records")
+    # queue="gpu" sends it to the workers of that queue.
+    train = Stage(stage="Train")
+    # Reports and their history are on no remote: theirs is a root that stays.
+    report = Stage(stage="Report", env={"TENSORCRAFT_ROOT": "/var/lib/tensorcraft"})
+    records >> train >> report
