@@ -10,7 +10,7 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev pipeline train-local nightly scheduler status doctor verify clean-stale push pull experiments experiments-table report-diff predict tensorboard export test test-slow test-faults soak bench lint format lock clean
+.PHONY: help setup setup-dev engine cluster-test pipeline train-local nightly scheduler status doctor verify clean-stale push pull experiments experiments-table report-diff predict tensorboard export test test-slow test-faults soak bench lint format lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -43,6 +43,9 @@ $(BIN)/.installed-dev: $(BIN)/.installed-$(EXTRA) requirements-dev.lock
 	@echo "setup: adding the packages of requirements-dev.lock"
 	@$(INSTALL) --require-hashes -r requirements-dev.lock
 	@touch $@
+
+empty :=
+space := $(empty) $(empty)
 
 # FORCE=Train makes that stage and all after it again, FORCE=1 every stage.
 FORCED = $(if $(FORCE),--Force-stage $(if $(filter 1,$(FORCE)),Source,$(FORCE)))
@@ -116,13 +119,46 @@ tensorboard: setup-dev ## show all runs in TensorBoard, on this machine only (AR
 	@$(BIN)/python -m tasks.commands.tensorboard $(ARGS)
 
 test: setup-dev ## run the fast tests (ARGS="-k stream")
-	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not slow and not faults and not soak" $(ARGS)
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not slow and not faults and not soak and not engine" $(ARGS)
 
 test-slow: setup-dev ## run the tests that train, or start the whole pipeline, several times
-	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "slow and not faults and not soak" $(ARGS)
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "slow and not faults and not soak and not engine" $(ARGS)
 
 test-faults: setup-dev ## run the tests that kill and damage whole runs
 	@$(BIN)/python -m pytest -n auto --maxprocesses 4 -m faults $(ARGS)
+
+# What a Beam runner needs beside Beam; experiments/engines/ has settings for each.
+ENGINES = flink spark prism dask
+$(if $(filter-out $(ENGINES) multi_processing,$(ENGINE)),$(error ENGINE: expected some of $(ENGINES), got $(ENGINE)))
+PARTS = build/engines
+BEAM_VERSION = $(shell sed -n 's/^apache-beam==\([^ ]*\).*/\1/p' requirements-cpu.lock)
+
+engine: $(foreach name,$(or $(ENGINE),$(ENGINES)),engine-$(name)) ## build what a Beam runner needs beside Beam (ENGINE=flink, spark, prism or dask)
+
+.PHONY: engine-flink engine-spark engine-prism engine-dask engine-multi_processing
+engine-flink: $(PARTS)/flink.jar
+engine-spark: $(PARTS)/spark.jar
+engine-prism: $(PARTS)/prism-$(BEAM_VERSION)
+engine-multi_processing:
+
+$(PARTS)/%.jar: deploy/engines/%/pom.xml
+	@command -v mvn >/dev/null && command -v java >/dev/null || { echo "engine: Maven and Java 11 or newer are needed. On Debian and Ubuntu: apt-get install maven default-jdk-headless"; exit 1; }
+	@echo "engine: building $@ with Maven, a minute or two"
+	@mvn --quiet --batch-mode --file $< package
+
+$(PARTS)/prism-$(BEAM_VERSION):
+	@command -v go >/dev/null || { echo "engine: Go is needed, 1.26 or newer"; exit 1; }
+	@echo "engine: building Prism $(BEAM_VERSION) with Go, a minute or two"
+	@GOBIN="$(CURDIR)/$(PARTS)" go install github.com/apache/beam/sdks/v2/go/cmd/prism@v$(BEAM_VERSION)
+	@ln -sf prism $@
+
+# The same pins as in the other locks, so that nothing a run needs changes.
+engine-dask: $(BIN)/.installed-$(EXTRA)
+	@if ! $(BIN)/python -c "import distributed" 2>/dev/null; then $(INSTALL) --require-hashes -r requirements-dask.lock; fi
+
+cluster-test: setup-dev ## start clusters on this machine and compare the records they write (ENGINE=flink, spark, prism or dask)
+	@$(MAKE) --no-print-directory engine ENGINE="$(ENGINE)"
+	@$(BIN)/python -m pytest -m engine tests/engines $(if $(ENGINE),-k "$(subst $(space), or ,$(strip $(ENGINE)))") $(ARGS)
 
 soak: setup-dev ## a month of scheduled runs in minutes: a moved clock, kills, a full disk, no network (N=30)
 	@$(BIN)/python -m pytest -m soak -s tests/faults/test_soak.py --dates $(or $(N),30) $(ARGS)
@@ -149,6 +185,7 @@ lock: setup ## pin the newest versions pyproject.toml allows (KEEP=1: only what 
 	@$(COMPILE) --extra jax -c requirements-cpu.lock pyproject.toml -o requirements-jax.lock
 	@for extra in jax-gpu jax-tpu; do \
 	  $(COMPILE) --extra $$extra -c requirements-jax.lock pyproject.toml -o requirements-$$extra.lock || exit 1; done
+	@$(COMPILE) --extra dask -c requirements-cpu.lock pyproject.toml -o requirements-dask.lock
 	@$(COMPILE) --group dev -c requirements-jax.lock -c requirements-gpu.lock -o requirements-dev.lock
 	@$(COMPILE) --group uv -o requirements-uv.lock
 

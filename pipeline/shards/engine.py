@@ -57,7 +57,7 @@ ENGINES = (
 # A job server that runs already, for any of them.
 _JOB_ENDPOINT = "job_endpoint"
 # Engines by these are started by Beam itself, within this machine.
-_OWN_MASTERS = ("[local]", "[auto]", "local")
+_OWN_MASTER = re.compile(r"local(\[.*\])?|\[local\]|\[auto\]")
 
 
 @contextlib.contextmanager
@@ -167,7 +167,7 @@ def require_engine(settings: RecordsSettings, runner: PipelineRunner) -> str:
     if engine.runner == "DaskRunner":
         _require_dask()
     master = given.get(engine.master, "")
-    if not master or master.startswith(_OWN_MASTERS):
+    if not master or _OWN_MASTER.fullmatch(master):
         return endpoint
     _require_answer(master, engine.master)
     return master
