@@ -16,10 +16,11 @@ from pipeline.errors import SettingsError
 # Of MODELS the networks for text; all others are for images.
 TEXT_MODELS = ("char_lstm", "shakespeare_lstm")
 MODELS = (
-    *("baseline_cnn", "compact_convnet", "small_convnet", "mnist_dense", "mnist_cnn", "fashion_cnn", "flowers_convnet"),
+    *("baseline_cnn", "compact_convnet", "small_convnet", "airbench_convnet", "airbench_convnet_small"),
+    *("mnist_dense", "mnist_cnn", "fashion_cnn", "flowers_convnet"),
     *TEXT_MODELS,
 )
-RECIPES = ("baseline", "onecycle", "adam", "lamb", "adam_cosine")
+RECIPES = ("baseline", "onecycle", "adam", "lamb", "adam_cosine", "muon")
 # How functions of one's own are given instead.
 OWN_MODEL, OWN_RECIPE = "my_package.networks:build", "my_package.recipes:recipe"
 TENSORFLOW, JAX = "tensorflow", "jax"

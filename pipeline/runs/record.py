@@ -127,11 +127,15 @@ class Segment(Untrusted):
 
 
 class Beginning(Untrusted):
-    """What training began with: the layers that took initial weights, those that did not with why, the frozen ones."""
+    """What training began with: the layers that took initial weights, those that did not with why, the frozen ones.
+
+    ``adapted_examples``: of train, from which the network took what it does not learn, see networks/adapted.py.
+    """
 
     taken: Annotated[tuple[str, ...], Field(strict=False)] = ()
     left: dict[str, str] = {}
     frozen: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    adapted_examples: Count = 0
 
 
 class StoredRecords(Untrusted):

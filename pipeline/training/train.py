@@ -198,7 +198,7 @@ def _make_ready(
     _announce(settings, receipt, computation)
 
     def begin_with(model: keras.Model) -> None:
-        about["beginning"] = begin(model, settings, initial)
+        about["beginning"] = begin(model, settings, initial, stream)
 
     model = compiled_model(
         manifest,

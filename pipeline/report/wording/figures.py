@@ -97,6 +97,8 @@ def _beyond_ours(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         which = f"run {plain(run['initial_run'])[:12]}" if run["initial_run"] else plain(run["initial_weights"])
         facts.append(("Initial weights", f"{which}, sha256 {plain(run['initial_weights_digest'])[:12]}"))
     beginning = run.get("beginning") or {"taken": (), "left": {}, "frozen": ()}
+    if examples := beginning.get("adapted_examples"):
+        facts.append(("Adapted to", f"{number(examples)} examples of train"))
     for what, names in (("Layers that took them", "taken"), ("Layers that did not", "left"), ("Frozen", "frozen")):
         if beginning[names]:
             facts.append((what, plain(", ".join(beginning[names]), 400)))
