@@ -29,6 +29,15 @@ def test_it_has_the_weights_and_the_layers_of_what_was_published():
     assert [layer.filters for layer in small.layers if layer.name.startswith("conv")] == [32, 32, *[128] * 4]
 
 
+@pytest.mark.parametrize(("name", "millions"), [("airbench_convnet", 118.1), ("airbench_convnet_small", 33.1)])
+def test_an_image_takes_as_many_multiplications_as_is_said(name, millions):
+    layers = [one for one in build_model(name, SHAPE, 10).layers if hasattr(one, "kernel")]
+    # A kernel is applied at each place of what its layer puts out.
+    places = [np.prod(one.output.shape[1:-1]) for one in layers]
+    found = sum(np.prod(one.kernel.shape) * place for one, place in zip(layers, places, strict=True))
+    assert found / 1e6 == pytest.approx(millions, abs=0.05)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_its_convolutions_begin_by_handing_on_what_they_are_given(name, rng):
     model = build_model(name, SHAPE, 10)
