@@ -38,6 +38,8 @@ def test_a_view_is_a_window_of_the_reflected_image(rng, shape, down, right, mirr
 def test_the_view_of_none_is_the_image(rng):
     images = rng.integers(0, 256, (2, 7, 5, 3), dtype=np.uint8)
     np.testing.assert_array_equal(VIEWS["none"][0].of(images), images)
+    texts = rng.integers(0, 256, (2, 7), dtype=np.uint8)
+    np.testing.assert_array_equal(VIEWS["none"][0].of(texts), texts)
 
 
 def test_texts_have_no_views():
