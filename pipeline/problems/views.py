@@ -32,7 +32,7 @@ class View:
         return columns[::-1] if self.mirrored else columns
 
     def of(self, images: np.ndarray) -> np.ndarray:
-        """The images (batch, height, width, channels) in this view; examples of any kind in one that changes nothing."""
+        """The images (batch, height, width, channels) in this view; anything, in one that changes nothing."""
         if not (self.mirrored or self.down or self.right):
             return images
         height, width = images.shape[1:3]
