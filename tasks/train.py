@@ -70,6 +70,9 @@ class Train(Stage):
     augment = AugmentSetting(default="", description="Changes of the images trained on, as in: flip, crop:4.")
     keep = luigi.Parameter(default="last", description="The weights of which epoch: last, or best on validation.")
     patience = IntSetting(default=0, description="Epochs without a better one before training ends; 0: none.")
+    test_time_augmentation = luigi.Parameter(
+        default="none", description="Views of a test image that one answer is the mean of: none, flip, flip_translate."
+    )
     learning_rate = FloatSetting(default=-1.0, description="The recipe's, instead of its own; -1: its own.")
     weight_decay = FloatSetting(default=-1.0, description="The same.")
     label_smoothing = FloatSetting(default=-1.0, description="The same.")

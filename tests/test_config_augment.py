@@ -28,7 +28,7 @@ def test_every_spelling_of_the_same_operations_is_one():
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("flipp", ["operations among flip, crop", "'flipp'", "Did you mean 'flip'"]),
+        ("flipp", ["operations among flip, alternating_flip, crop", "'flipp'", "Did you mean 'flip'"]),
         ("flip flip", ["each operation once, not flip again"]),
         ("flip:1", ["flip without a number"]),
         ("crop:0", ["an integer from 1 to 512 after crop:"]),

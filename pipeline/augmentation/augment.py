@@ -9,7 +9,12 @@ from pipeline.augmentation.draws import Draws
 from pipeline.config import parse_augment, refuse
 
 _MIXUP = "mixup"
-_WINDOWS: dict[str, Callable] = {"flip": pixels.flip, "crop": pixels.crop, "translate": pixels.translate}
+_WINDOWS: dict[str, Callable] = {
+    "flip": pixels.flip,
+    "alternating_flip": pixels.alternating_flip,
+    "crop": pixels.crop,
+    "translate": pixels.translate,
+}
 _PIXELS: dict[str, Callable] = {
     "random_resized_crop": pixels.random_resized_crop,
     "color": pixels.color,

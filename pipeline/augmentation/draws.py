@@ -20,10 +20,17 @@ class Draws:
 
     def __init__(self, places: tf.Tensor, *, seed: int, epoch: tf.Tensor | int, operation: str) -> None:
         """``places``: int (batch,), where the examples stand in the stored order of their split; ``epoch``: int ()."""
+        #: int64 (): which one, from 0.
+        self.epoch = tf.cast(epoch, tf.int64)
+        self._of = {"places": places, "seed": seed, "operation": operation}
         name = f"{seed} {operation}".encode()
         key = _constant(int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little"))
         key = _mixed(tf.bitwise.bitwise_xor(_mixed(tf.cast(epoch, tf.uint64)), key))
         self._keys = _mixed(tf.bitwise.bitwise_xor(_mixed(tf.cast(places, tf.uint64)), key))
+
+    def of_epoch(self, epoch: int) -> "Draws":
+        """Those of the same operation on the same examples in another epoch."""
+        return Draws(epoch=epoch, **self._of)
 
     def uniform(self, number: int, low: float = 0.0, high: float = 1.0) -> tf.Tensor:
         """float32 (batch,), from ``low`` up to ``high``; ``number`` tells the draws of one operation apart."""

@@ -54,6 +54,16 @@ def flip(window: Window, draws: Draws, _: None) -> Window:
     return replace(window, columns=tf.where(mirrored, window.columns[:, ::-1], window.columns))
 
 
+def alternating_flip(window: Window, draws: Draws, _: None) -> Window:
+    """Half of the images are mirrored, and in the next epoch the other half.
+
+    Of two epochs each image is seen in one as it is and in one mirrored, which a coin leaves out for half of them
+    (Jordan 2024). Which half begins is drawn once.
+    """
+    mirrored = tf.math.logical_xor(draws.of_epoch(0).uniform(0) < 0.5, draws.epoch % 2 == 1)[:, None]
+    return replace(window, columns=tf.where(mirrored, window.columns[:, ::-1], window.columns))
+
+
 def crop(window: Window, draws: Draws, pixels: int) -> Window:
     """The image, reflected at its edges by so many pixels, cut back to its size somewhere in it."""
     return replace(

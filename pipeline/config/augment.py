@@ -26,6 +26,7 @@ class Argument:
 # None: the operation takes no number.
 OPERATIONS: dict[str, Argument | None] = {
     "flip": None,
+    "alternating_flip": None,
     "crop": Argument(default=4, low=1, high=512, whole=True),
     "translate": Argument(default=0.1, low=0.01, high=0.9),
     "random_resized_crop": Argument(default=0.35, low=0.05, high=1.0),

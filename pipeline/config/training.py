@@ -16,10 +16,11 @@ from pipeline.errors import SettingsError
 # Of MODELS the networks for text; all others are for images.
 TEXT_MODELS = ("char_lstm", "shakespeare_lstm")
 MODELS = (
-    *("baseline_cnn", "compact_convnet", "small_convnet", "mnist_dense", "mnist_cnn", "fashion_cnn", "flowers_convnet"),
+    *("baseline_cnn", "compact_convnet", "small_convnet", "airbench_convnet", "airbench_convnet_small"),
+    *("mnist_dense", "mnist_cnn", "fashion_cnn", "flowers_convnet"),
     *TEXT_MODELS,
 )
-RECIPES = ("baseline", "onecycle", "adam", "lamb", "adam_cosine")
+RECIPES = ("baseline", "onecycle", "adam", "lamb", "adam_cosine", "muon")
 # How functions of one's own are given instead.
 OWN_MODEL, OWN_RECIPE = "my_package.networks:build", "my_package.recipes:recipe"
 TENSORFLOW, JAX = "tensorflow", "jax"
@@ -33,6 +34,7 @@ OF_THE_RECIPE = -1.0
 MAX_LEARNING_RATE = 1_000
 PRECISIONS = ("auto", "float32", "bfloat16")
 KEEP = ("last", "best")
+TEST_TIME_AUGMENTATION = ("none", "flip", "flip_translate")
 JIT_COMPILE = ("auto", "true", "false")
 # Of [Train] tpu_address, and of the environment variable TPU_NAME.
 TPU_ADDRESS = "a TPU's name, local, or grpc://host:port with a port from 1 to 65535"
@@ -58,6 +60,7 @@ class TrainSettings(StageSettings):
     augment: str = ""
     keep: str = "last"
     patience: int = 0
+    test_time_augmentation: str = "none"
     learning_rate: float = OF_THE_RECIPE
     weight_decay: float = OF_THE_RECIPE
     label_smoothing: float = OF_THE_RECIPE
@@ -92,6 +95,7 @@ class TrainSettings(StageSettings):
         parse_augment(self.augment)
         one_of("Train", "keep", KEEP, self.keep)
         in_range("Train", "patience", self.patience, 0, 100_000)
+        one_of("Train", "test_time_augmentation", TEST_TIME_AUGMENTATION, self.test_time_augmentation)
         check_learning_rate("Train", "learning_rate", self.learning_rate)
         for name in ("weight_decay", "label_smoothing"):
             # Not a number compares false with everything.

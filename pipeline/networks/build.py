@@ -5,9 +5,12 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 
 import keras
+import numpy as np
 
 from pipeline.errors import SettingsError
 from pipeline.networks import own
+from pipeline.networks.adapted import adapt_of
+from pipeline.networks.airbench_convnet import airbench_convnet, airbench_convnet_small
 from pipeline.networks.baseline_cnn import baseline_cnn
 from pipeline.networks.compact_convnet import compact_convnet
 from pipeline.networks.fashion_cnn import fashion_cnn
@@ -33,6 +36,8 @@ NETWORKS: dict[str, Callable[[tuple[int, ...], int], keras.Model]] = {
     "baseline_cnn": baseline_cnn,
     "compact_convnet": compact_convnet,
     "small_convnet": small_convnet,
+    "airbench_convnet": airbench_convnet,
+    "airbench_convnet_small": airbench_convnet_small,
     "mnist_dense": mnist_dense,
     "mnist_cnn": mnist_cnn,
     "fashion_cnn": fashion_cnn,
@@ -40,7 +45,7 @@ NETWORKS: dict[str, Callable[[tuple[int, ...], int], keras.Model]] = {
     **TEXT_NETWORKS,
 }
 # Of these, those that give logits; the others give probabilities.
-_GIVE_LOGITS = ("mnist_dense", *TEXT_NETWORKS)
+_GIVE_LOGITS = ("mnist_dense", "airbench_convnet", "airbench_convnet_small", *TEXT_NETWORKS)
 
 
 def find_recipe(name: str, **overrides: float) -> Recipe:
@@ -94,6 +99,32 @@ def kind_of_outputs(manifest: Mapping, name: str, precision: str) -> str:
     kind = own.examined(name, build_network(manifest, name, precision), _task(manifest))
     _logger.info("%s gives %s", name, kind)
     return kind
+
+
+def takes_from_data(name: str) -> bool:
+    """Whether a network of this name is adapted to examples before it is trained; see ``adapted.py``.
+
+    Raises:
+        SettingsError: it is one of the user's own that cannot be imported.
+    """
+    return adapt_of(_function(name)) is not None
+
+
+def adapt_model(name: str, model: keras.Model, inputs: np.ndarray) -> None:
+    """Give a network what it takes from examples of train, uint8 (examples, *input_shape).
+
+    Raises:
+        SettingsError: it is one of the user's own, and what adapts it failed.
+    """
+    adapt = adapt_of(_function(name))
+    if own.is_own(name):
+        own.adapt_own(name, adapt, model, inputs)
+    else:
+        adapt(model, inputs)
+
+
+def _function(name: str) -> Callable:
+    return own.load_function("model", name) if own.is_own(name) else NETWORKS[name]
 
 
 def _task(manifest: Mapping) -> Task:

@@ -8,6 +8,7 @@ import importlib
 import tempfile
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def load_recipe(name: str) -> Recipe:
             raise _refusal("recipe", name, f"it made {words.kind(made)}, no Keras optimizer")
         return made
 
-    return Recipe(optimizer, label_smoothing=recipe.label_smoothing, learning_rate=recipe.learning_rate)
+    return replace(recipe, optimizer=optimizer)
 
 
 def build_own(name: str, input_shape: tuple[int, ...], num_labels: int) -> keras.Model:
@@ -80,6 +81,18 @@ def build_own(name: str, input_shape: tuple[int, ...], num_labels: int) -> keras
     if not model.built:
         _outputs(name, model, np.zeros((1, *input_shape), np.uint8))
     return model
+
+
+def adapt_own(name: str, adapt: Callable, model: keras.Model, inputs: np.ndarray) -> None:
+    """Call the ``adapt(model, inputs)`` of a network's function.
+
+    Raises:
+        SettingsError: it is no function, or raised an error.
+    """
+    if not callable(adapt):
+        raise _refusal("model", name, f"its attribute adapt is {words.kind(adapt)}")
+    call = f"adapt(model, {words.examples_like(str(inputs.dtype), inputs.shape)})"
+    _called("model", name, adapt, model, inputs, call=call)
 
 
 def untrained_copy(model: keras.Model, input_shape: tuple[int, ...]) -> keras.Model:

@@ -21,18 +21,22 @@ def quicken(model: keras.Model) -> None:
         if isinstance(layer, keras.Model):
             quicken(layer)
         elif type(layer) is keras.layers.MaxPooling2D and _is_of_two(layer):
-            layer.call = _quick_call(layer.call)
+            layer.call = _quick_call(layer.call, layer.padding)
 
 
 def _is_of_two(layer: keras.layers.MaxPooling2D) -> bool:
     return (2, 2) == tuple(layer.pool_size) == tuple(layer.strides) and layer.data_format == "channels_last"
 
 
-def _quick_call(plain: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[tf.Tensor], tf.Tensor]:
+def _quick_call(plain: Callable[[tf.Tensor], tf.Tensor], padding: str) -> Callable[[tf.Tensor], tf.Tensor]:
     def call(inputs: tf.Tensor) -> tf.Tensor:
         height, width = inputs.shape[1:3]
-        # Of an odd side the last pixels have a pooling of their own, or none.
-        return _pooled(inputs) if height and width and height % 2 == width % 2 == 0 else plain(inputs)
+        if not (height and width):
+            return plain(inputs)
+        if height % 2 == width % 2 == 0:
+            return _pooled(inputs)
+        # Of an odd side the last pixels have a pooling of their own, or none: then they have no gradient.
+        return _pooled(inputs[:, : height // 2 * 2, : width // 2 * 2]) if padding == "valid" else plain(inputs)
 
     return call
 

@@ -30,6 +30,11 @@ def network_on(dtype: str, shape: tuple[int, ...], examples: str) -> str:
     return f"its network, on {dtype} {examples} of the shape {shape},"
 
 
+def examples_like(dtype: str, shape: tuple[int, ...]) -> str:
+    """Examples as they are handed to a function."""
+    return f"{dtype} {shape}"
+
+
 def wrong_shape(expected: tuple[int, ...], found: tuple[int, ...], examples: str) -> str:
     """That there is not one figure for each label."""
     figures = f"{expected}, one figure for each of {expected[-1]} labels"

@@ -63,4 +63,6 @@ def _network(run: str, resize: str) -> Callable[[list[bytes]], np.ndarray]:
     trained = load_trained(Path(run))
     _, height, _, channels = trained.model.input_shape
     form = ImageForm(height, resize, "image")
-    return lambda contents: trained.probabilities(pixels_of(contents, form, channels))
+    # As the run was evaluated.
+    views = trained.record.test_time_augmentation
+    return lambda contents: trained.probabilities(pixels_of(contents, form, channels), views)

@@ -39,11 +39,11 @@ class ImageClassification(Problem):
         if settings.model in TEXT_MODELS:
             refuse("Train", "model", words.A_NETWORK_FOR_IMAGES, settings.model, words.TAKES_TEXT)
 
-    def predict(self, model: "keras.Model", held_out: Stream) -> Any:
+    def predict(self, model: "keras.Model", held_out: Stream, test_time_augmentation: str = "none") -> Any:
         """See image_evaluation.Predictions."""
         from pipeline.problems.image_evaluation import predict
 
-        return predict(model, held_out)
+        return predict(model, held_out, test_time_augmentation)
 
     def figures(self, model: "keras.Model", predictions: Any) -> dict[str, float]:
         """As Keras's evaluate has them."""

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from pipeline.networks.outputs import LOGITS, PROBABILITIES, as_probabilities, trained_by_logits
 from pipeline.problems.problem import Stream
+from pipeline.problems.views import NONE, VIEWS, View
 from pipeline.runs.metrics import EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME
 
 CALIBRATION_BINS = 15
@@ -47,10 +48,26 @@ class Predictions:
         return as_probabilities(self.outputs, self.kind)
 
 
-def predict(model: keras.Model, held_out: Stream) -> Predictions:
-    """One pass of a compiled network (uint8 images → logits or probabilities) over a split."""
-    outputs = model.predict(held_out.evaluation(), verbose=0).astype(np.float32)
+def predict(model: keras.Model, held_out: Stream, test_time_augmentation: str = NONE) -> Predictions:
+    """A pass of a compiled network (uint8 images → logits or probabilities) over a split for each view of its images.
+
+    Outputs are the weighted mean of the views', see views.py.
+    """
+    outputs = 0
+    for view in VIEWS[test_time_augmentation]:
+        seen = held_out.evaluation() if test_time_augmentation == NONE else _seen(held_out, view)
+        outputs = outputs + np.float32(view.weight) * model.predict(seen, verbose=0).astype(np.float32)
     return Predictions(_labels(held_out), outputs, LOGITS if trained_by_logits(model) else PROBABILITIES)
+
+
+def _seen(held_out: Stream, view: View) -> tf.data.Dataset:
+    height, width = held_out.split.content_shape[:2]
+    rows, columns = tf.constant(view.rows(height)), tf.constant(view.columns(width))
+
+    def see(images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.gather(tf.gather(images, rows, axis=1), columns, axis=2), labels
+
+    return held_out.evaluation().map(see)
 
 
 def figures_of(model: keras.Model, predictions: Predictions) -> dict[str, float]:

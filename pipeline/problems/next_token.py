@@ -56,8 +56,10 @@ class NextToken(Problem):
             refuse("Train", "model", words.A_NETWORK_FOR_TEXT, settings.model, words.TAKES_IMAGES)
         if settings.augment:
             refuse("Train", "augment", words.NOTHING_TO_AUGMENT, settings.augment)
+        if settings.test_time_augmentation != "none":
+            refuse("Train", "test_time_augmentation", words.NO_VIEWS, settings.test_time_augmentation)
 
-    def predict(self, model: "keras.Model", held_out: Stream) -> Any:
+    def predict(self, model: "keras.Model", held_out: Stream, test_time_augmentation: str = "none") -> Any:
         """See text_evaluation.Surprises."""
         from pipeline.problems.text_evaluation import predict
 

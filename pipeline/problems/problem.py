@@ -109,8 +109,11 @@ class Problem(abc.ABC):
         """
 
     @abc.abstractmethod
-    def predict(self, model: "keras.Model", held_out: Stream) -> Any:
-        """What a compiled network says of a split, by its input stream, in its stored order."""
+    def predict(self, model: "keras.Model", held_out: Stream, test_time_augmentation: str = "none") -> Any:
+        """What a compiled network says of a split, by its input stream, in its stored order.
+
+        ``test_time_augmentation``: as [Train] has it; ``check`` refuses what a problem has no views for.
+        """
 
     @abc.abstractmethod
     def figures(self, model: "keras.Model", predictions: Any) -> dict[str, float]:

@@ -24,7 +24,7 @@ RECORD_NAME = "run.json"
 #: 1: records without the field. 2: `segments`, `cache`, `replicas` and what else is marked; figures are never NaN.
 #: 3: `augment`, `keep`, `kept_epoch`, what overrides a recipe, networks that give logits, initial weights, and what
 #: else is marked. 4: `records`, `experiment`, `problem`. 5: `requested_backend`, `backend`. 6: `processes`.
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 FINISHED, SKIPPED = "finished", "skipped"
 
@@ -127,11 +127,15 @@ class Segment(Untrusted):
 
 
 class Beginning(Untrusted):
-    """What training began with: the layers that took initial weights, those that did not with why, the frozen ones."""
+    """What training began with: the layers that took initial weights, those that did not with why, the frozen ones.
+
+    ``adapted_examples``: of train, from which the network took what it does not learn, see networks/adapted.py.
+    """
 
     taken: Annotated[tuple[str, ...], Field(strict=False)] = ()
     left: dict[str, str] = {}
     frozen: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    adapted_examples: Count = 0
 
 
 class StoredRecords(Untrusted):
@@ -192,6 +196,8 @@ class RunRecord(Untrusted):
     augment: Annotated[str, About(part="setting", compared=True, since=3)] = ""
     keep: Annotated[str, About(part="setting", compared=True, since=3)] = "last"
     patience: Annotated[Count, About(part="setting", compared=True, since=3)] = 0
+    # Its figure stands beside the plain one, which it does not change.
+    test_time_augmentation: Annotated[str, About(part="setting", since=7)] = "none"
     # -1: the recipe's own.
     learning_rate: Annotated[float, _SETTING_OF_3] = -1.0
     weight_decay: Annotated[float, _SETTING_OF_3] = -1.0
@@ -258,6 +264,9 @@ class RunRecord(Untrusted):
     val_loss: Annotated[Figure, _MEASURED]
     validation_accuracy: Annotated[Figure, About(part="measured", repeated=True, since=2)] = None
     validation_loss: Annotated[Figure, About(part="measured", repeated=True, since=2)] = None
+    # The same of the mean over several views of each image, where test_time_augmentation asks for them.
+    val_tta_accuracy: Annotated[Figure, About(part="measured", repeated=True, since=7)] = None
+    validation_tta_accuracy: Annotated[Figure, About(part="measured", repeated=True, since=7)] = None
     # The epoch, from 1, whose weights and figures these are, and why training ended: see training/selection.py.
     kept_epoch: Annotated[Count | None, About(part="measured", repeated=True, since=3)] = None
     ended: Annotated[Literal["epochs", "patience"] | None, About(part="measured", repeated=True, since=3)] = None

@@ -8,6 +8,7 @@ import numpy as np
 
 from pipeline.errors import DamagedArtefactError
 from pipeline.networks import as_probabilities, is_own, load_function
+from pipeline.problems.views import NONE, VIEWS
 from pipeline.runs.metrics import MODEL_NAME
 from pipeline.runs.record import RunRecord, read_record
 
@@ -19,9 +20,17 @@ class TrainedNetwork:
     model: keras.Model
     record: RunRecord
 
-    def probabilities(self, images: np.ndarray) -> np.ndarray:
-        """Uint8 images (batch, height, width, channels) → float32 probabilities (batch, num_labels)."""
-        return as_probabilities(self.model.predict_on_batch(images), self.record.outputs)
+    def probabilities(self, images: np.ndarray, test_time_augmentation: str = NONE) -> np.ndarray:
+        """Uint8 images (batch, height, width, channels) → float32 probabilities (batch, num_labels).
+
+        ``test_time_augmentation``: as [Train] has it, see problems/views.py.
+        """
+        views = VIEWS[test_time_augmentation]
+        outputs = sum(np.float32(view.weight) * self._outputs(view.of(images)) for view in views)
+        return as_probabilities(outputs, self.record.outputs)
+
+    def _outputs(self, images: np.ndarray) -> np.ndarray:
+        return self.model.predict_on_batch(images).astype(np.float32)
 
 
 def load_trained(run: Path) -> TrainedNetwork:

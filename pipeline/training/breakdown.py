@@ -97,14 +97,15 @@ def measure(
     }
     if trained and processes > 1:
         plan, found["not_measured"] = None, words.several_processes(processes)
-        found["step_flops"] = runtime.step_flops(model, next(iter(stream.training(0))))
     elif trained:
         plan, found["not_measured"] = _plan(model, stream, runtime, rows, step)
     else:
         plan, found["not_measured"] = None, words.NOTHING_TRAINED
+    if trained:
+        # Of a step that takes too long to repeat too: nothing is computed for it.
+        found["step_flops"] = runtime.step_flops(model, next(iter(stream.training(0))))
     if plan:
         _logger.info("timing a step and its input, each alone")
-        found["step_flops"] = runtime.step_flops(model, next(iter(stream.training(0))))
         alone, input_alone = step_alone_seconds(model, stream, runtime, *plan), input_alone_seconds(stream)
         wait = None if step is None else input_wait_share(step=step, step_alone=alone, input_alone=input_alone)
         found |= {"step_alone_seconds": alone, "input_alone_seconds": input_alone, "input_wait_share": wait}

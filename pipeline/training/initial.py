@@ -1,5 +1,8 @@
 """Initial: the weights a run starts from, and the layers that keep theirs (training's aid).
 
+What a network takes from the data (networks/adapted.py) comes first: a layer that takes initial weights keeps nothing
+of it, for the layers after it were trained with those.
+
 A layer takes its weights where all of them are there under its name and in its shapes: a network may differ from the
 one that was trained in its last layer, for other labels, or in the layers after those that are kept.
 """
@@ -14,7 +17,8 @@ from safetensors.numpy import load_file
 
 from pipeline.config import TrainSettings
 from pipeline.errors import SettingsError
-from pipeline.networks import named_layers, named_variables
+from pipeline.networks import ADAPTED_EXAMPLES, adapt_model, named_layers, named_variables, takes_from_data
+from pipeline.problems.problem import Stream
 from pipeline.runs.initial import InitialWeights, digest_of
 from pipeline.runs.record import Beginning
 from pipeline.training import words
@@ -24,15 +28,34 @@ _MOST_NAMED = 20
 _logger = logging.getLogger(__name__)
 
 
-def begin(model: keras.Model, settings: TrainSettings, initial: InitialWeights | None) -> Beginning | None:
-    """Give a new network its initial weights and freeze layers, as the settings want it; None: they want neither.
+def begin(
+    model: keras.Model, settings: TrainSettings, initial: InitialWeights | None, train: Stream
+) -> Beginning | None:
+    """Adapt a new network to the train split, give it its initial weights and freeze layers; None: it wants none of it.
 
     Raises:
-        SettingsError: no layer fits, none is to be frozen, or all are.
+        SettingsError: no layer fits, none is to be frozen, or all are; a network of the user's own cannot be adapted.
     """
+    adapted = _adapt(model, settings.model, train) if takes_from_data(settings.model) else 0
     taken, left = _take(model, settings, initial) if initial else ((), {})
     frozen = _freeze(model, settings.freeze) if settings.freeze else ()
-    return Beginning(taken=taken, left=left, frozen=frozen) if initial or frozen else None
+    if not (initial or frozen or adapted):
+        return None
+    return Beginning(taken=taken, left=left, frozen=frozen, adapted_examples=adapted)
+
+
+def _adapt(model: keras.Model, name: str, train: Stream) -> int:
+    """How many examples it was adapted to."""
+    inputs, count = [], 0
+    for batch, _ in train.evaluation().as_numpy_iterator():
+        inputs.append(batch)
+        count += len(batch)
+        if count >= ADAPTED_EXAMPLES:
+            break
+    examples = np.concatenate(inputs)[:ADAPTED_EXAMPLES]
+    adapt_model(name, model, examples)
+    _logger.info("%s is adapted to %s examples of train", name, f"{len(examples):,}")
+    return len(examples)
 
 
 def _take(
@@ -55,6 +78,10 @@ def _take(
     for layer in taken:
         for name, variable in layers[layer].items():
             variable.assign(found[name])
+    for name, layer in named_layers(model):
+        # Keras's layers of preprocessing compute with what they derive from their weights.
+        if name in taken and hasattr(layer, "finalize_state"):
+            layer.finalize_state()
     _logger.info("initial weights of %s: %s", initial.file, ", ".join(taken))
     for layer, reason in left.items():
         _logger.info("%s keeps its own initial weights: %s", layer, reason)

@@ -127,6 +127,7 @@ def train(
         clock.enter("evaluation")
         kept = _keep_epoch(ready, history)
         shown = _look_at_predictions(ready, found.get("val") if kept == len(history.rows) else None)
+        seen_again = _with_test_time_augmentation(ready)
         summaries.write_run({**about, "precision": ready.computation.precision}, shown, problem.units)
     clock.enter("saving")
     _logger.info("saving the network")
@@ -136,7 +137,7 @@ def train(
     times = _time_parts(ready, history, clock, trained=trained)
     peak_device_bytes = placement.runtime.peak_device_bytes(placement.effective_device)
     outcome = outcome_of(ready.receipt, history, ready.model, ready.stream, kept, peak_device_bytes)
-    outcome |= {"kept_epoch": kept, "ended": ended(history.rows, settings.epochs)}
+    outcome |= seen_again | {"kept_epoch": kept, "ended": ended(history.rows, settings.epochs)}
     outcome |= {"epochs_restored": epochs_restored, "time_breakdown": times}
     if not trained:
         outcome["finished_on"] = about["hostname"]
@@ -198,7 +199,7 @@ def _make_ready(
     _announce(settings, receipt, computation)
 
     def begin_with(model: keras.Model) -> None:
-        about["beginning"] = begin(model, settings, initial)
+        about["beginning"] = begin(model, settings, initial, stream)
 
     model = compiled_model(
         manifest,
@@ -280,6 +281,20 @@ def _look_at_predictions(ready: _Ready, predictions: Any) -> Shown:
             manifest=ready.manifest,
             folder=ready.folder,
         )
+
+
+def _with_test_time_augmentation(ready: _Ready) -> dict[str, float]:
+    """The accuracy of the network kept where it sees each image several times, as fields of the record."""
+    how = ready.settings.test_time_augmentation
+    if how == "none":
+        return {}
+    problem = ready.stream.split.problem
+    _logger.info("evaluating with test-time augmentation: %s", how)
+    with ready.placement.evaluating():
+        found = {name: problem.predict(ready.model, split, how) for name, split in ready.evaluated.items()}
+        accuracies = {name: problem.figures(ready.model, one)["accuracy"] for name, one in found.items()}
+    _logger.info("%s", words.with_test_time_augmentation(accuracies))
+    return {f"{name}_tta_accuracy": accuracy for name, accuracy in accuracies.items()}
 
 
 def _time_parts(ready: _Ready, history: History, clock: breakdown.Clock, *, trained: bool) -> dict:

@@ -3,6 +3,8 @@
 No artefact's identity covers this module: rewording retrains nothing.
 """
 
+from collections.abc import Mapping
+
 # What several processes have to share.
 THE_CHECKPOINT = "the checkpoint they resume from, on one storage root"
 THE_DEVICES = "device, number of devices and precision"
@@ -104,6 +106,13 @@ def another_run(number: int, hostname: str) -> str:
         f"[Train] processes: process {number}, on {hostname}, was started with other settings, other code or other "
         "records. Start all with the same command, from the same version, on one storage root."
     )
+
+
+def with_test_time_augmentation(accuracies: Mapping[str, float]) -> str:
+    """Accuracies by the prefix of a split's figures."""
+    splits = {"val": "test", "validation": "validation"}
+    figures = ", ".join(f"{splits[prefix]} accuracy {accuracy:.4f}" for prefix, accuracy in accuracies.items())
+    return f"with test-time augmentation: {figures}"
 
 
 def differs(what: str, values: list[object]) -> str:

@@ -13,7 +13,7 @@ from pipeline.errors import SettingsError
 
 SHAPE = (12, 16, 3)
 ALL = "flip, crop:3, translate:0.2, random_resized_crop, color:0.3, cutout:5"
-EVERY = [*ALL.split(", "), ALL, "translate, flip, crop"]
+EVERY = [*ALL.split(", "), ALL, "alternating_flip", "alternating_flip, crop:2", "translate, flip, crop"]
 
 
 @pytest.fixture
@@ -60,6 +60,19 @@ def test_about_half_are_mirrored_and_the_rest_as_they_were(images):
     same = [np.array_equal(one, other) for one, other in zip(after, before, strict=True)]
     assert all(one != other for one, other in zip(mirrored, same, strict=True))
     assert 8 < sum(mirrored) < 32
+
+
+def test_of_two_epochs_each_image_is_mirrored_in_one(images):
+    before = images.numpy()
+    epochs = [augmented(images, "alternating_flip", epoch=epoch) for epoch in range(4)]
+    mirrored = [np.array_equal(one, other[:, ::-1]) for one, other in zip(epochs[0], before, strict=True)]
+    assert 8 < sum(mirrored) < 32
+    np.testing.assert_array_equal(epochs[1], epochs[0][:, :, ::-1])
+    np.testing.assert_array_equal(epochs[2], epochs[0])
+    np.testing.assert_array_equal(epochs[3], epochs[1])
+    other_seed = augmented(images, "alternating_flip", seed=1)
+    assert not np.array_equal(other_seed, epochs[0])
+    assert not np.array_equal(other_seed, epochs[1])
 
 
 def test_a_crop_is_a_window_of_the_reflected_image(images):

@@ -89,6 +89,15 @@ def test_an_odd_side_is_pooled_as_ever(padding):
     quicken(quick)
     np.testing.assert_array_equal(plain(images), quick(images))
 
+    def gradient(model):
+        inputs = tf.constant(images)
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            found = tf.reduce_sum(model(inputs) ** 2)
+        return tape.gradient(found, inputs).numpy()
+
+    np.testing.assert_array_equal(gradient(plain), gradient(quick))
+
 
 def test_a_network_that_is_a_class_of_its_own_trains():
     class Own(keras.Model):

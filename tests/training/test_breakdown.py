@@ -68,9 +68,11 @@ def test_a_step_is_not_tried_where_an_epoch_that_compiled_does_not_show_that_it_
     stream = InputStream(split, global_batch_size=32, seed=0, in_memory=False)
     rows = [{"epoch": 1, "train_seconds": 12 * 1.6}]
     # No model: none may be called.
-    parts = breakdown.measure(None, stream, rows, [1], runtime=None, trained=True)
+    runtime = SimpleNamespace(step_flops=lambda model, batch: 7.0 * len(batch[0]))
+    parts = breakdown.measure(None, stream, rows, [1], runtime=runtime, trained=True)
     assert parts["not_measured"] == "a step took 1.6 s with its compilation, too long to repeat it"
     assert parts["step_seconds"] is None
+    assert parts["step_flops"] == 7.0 * 32, "its operations are counted all the same"
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from pipeline.runs import throughput
 from pipeline.runs.record import names
 
 # What comes of a seed, whatever the machine.
-_OF_A_DRAW = ("val_accuracy", "validation_accuracy", "val_loss")
+_OF_A_DRAW = ("val_accuracy", "validation_accuracy", "val_loss", "val_tta_accuracy", "validation_tta_accuracy")
 
 
 def shared_names() -> tuple[str, ...]:
@@ -30,9 +30,9 @@ def scenarios(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Returns:
         For each the fields of shared_names; `seeds`, `fingerprints` and `hostnames` of its runs and where they
         `resumed`; `finished_at` and `mismatch` of the first; and `{"mean", "deviation"}` of `train_seconds`,
-        `examples_per_second`, `val_accuracy`, `validation_accuracy`, `val_loss`, and of `epoch_seconds` and
-        `step_seconds`, which leave compiling epochs out. The deviation is the sample standard deviation, None for a
-        single run.
+        `examples_per_second`, `val_accuracy`, `validation_accuracy`, both also with test-time augmentation, `val_loss`,
+        and of `epoch_seconds` and `step_seconds`, which leave compiling epochs out. The deviation is the sample
+        standard deviation, None for a single run.
     """
     shared = shared_names()
     return [_scenario(group, shared) for group in grouped(runs, shared)]

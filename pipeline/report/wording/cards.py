@@ -96,6 +96,7 @@ def _features(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
 def card_facts(run: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
     """What the cards' templates place, all of it still to be escaped."""
     facts, validation = run["evaluation"] or {}, run.get("validation_accuracy")
+    several = run.get("val_tta_accuracy")
     nodes = [node for stage in report["lineage"] for node in stage["artefacts"]]
     records = next((node for node in nodes if node["stage"] == "Records"), None)
     return {
@@ -106,6 +107,7 @@ def card_facts(run: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, A
         "verified": run["dataset_verified"],
         "accuracy": percent(run["val_accuracy"], 2),
         "validation_accuracy": percent(validation, 2) if validation is not None else "",
+        "tta_accuracy": percent(several, 2) if several is not None else "",
         "error": percent(facts.get("expected_calibration_error")),
         "epochs": plural(run["epochs"], "epoch"),
         "labels": [plain(name) for name in facts.get("label_names", ())],

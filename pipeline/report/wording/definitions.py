@@ -43,6 +43,12 @@ _TERMS = (
         "(val_accuracy in report.json); no standard error is given, for characters depend on one another. Of texts the "
         "best row is the one with the least test loss.",
     }),
+    ("With TTA", {IMAGE_CLASSIFICATION: "with test-time augmentation: the accuracy where the network sees each image "
+     "several times, mirrored or moved by a pixel ([Train] test_time_augmentation), and the mean counts "
+     "(val_tta_accuracy); it takes as many times the operations as there are views. The test accuracy is without."}),
+    ("FLOP to an accuracy", {IMAGE_CLASSIFICATION: "floating-point operations of all training steps up to the end of "
+     "the first epoch whose test accuracy is at least so much: operations of a step as the graph has them, whatever "
+     "the machine. Evaluation is left out."}),
     ("Validation accuracy", {_ALL: "the same share of {many} held out of the train split ([Records] validation_share), "
      "on which choices may be made; shown where there are any."}),
     ("Precision, recall, F1", {IMAGE_CLASSIFICATION: "of the images given a label, the share that has it; of those "

@@ -6,6 +6,7 @@ from typing import Any
 
 from pipeline.problems.judged import judged
 from pipeline.problems.units import NEXT_TOKEN, units_of
+from pipeline.report.facts.to_accuracy import to_accuracy
 from pipeline.report.wording.formats import NO_FIGURE, capitalised, megabytes, moment, number, percent, plain, plural
 from pipeline.report.wording.runs import network_and_recipe
 from pipeline.report.wording.text import bits, perplexity
@@ -26,15 +27,20 @@ EXPORT_HEADINGS = ("form", "size", "accuracy", "agrees with Keras")
 
 def tiles(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The few figures one looks for first: (what, figure with its unit)."""
-    validation = run.get("validation_accuracy")
     return [
         *_loss_tiles(run),
         ("Test accuracy", percent(run["val_accuracy"], 2)),
-        *([("Validation accuracy", percent(validation, 2))] if validation is not None else []),
+        *_figure_tile("Test accuracy with test-time augmentation", run.get("val_tta_accuracy")),
+        *_figure_tile("Validation accuracy", run.get("validation_accuracy")),
+        *_figure_tile("Validation accuracy with test-time augmentation", run.get("validation_tta_accuracy")),
         ("Training time", f"{number(run['train_seconds'], 1)} s"),
         (capitalised(units_of(run["problem"]).rate), number(run["examples_per_second"])),
         ("First epoch", f"{number(run['first_epoch_seconds'], 1)} s"),
     ]
+
+
+def _figure_tile(what: str, accuracy: float | None) -> list[tuple[str, str]]:
+    return [(what, percent(accuracy, 2))] if accuracy is not None else []
 
 
 def _loss_tiles(run: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -56,6 +62,7 @@ def circumstances(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         *_choices(run),
         ("Test loss", number(run["val_loss"], 4)),
         *_standard_error(run),
+        *_to_accuracy(run),
         ("Finished", moment(run["finished_at"])),
         ("Host", plain(run["hostname"] or "unknown")),
         ("Fingerprint", plain(run["fingerprint"])),
@@ -70,6 +77,17 @@ def _standard_error(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         return []
     error = 100 * math.sqrt(accuracy * (1 - accuracy) / examples)
     return [("Standard error of the test accuracy", f"{number(error, 2)} points, of {number(examples)} images")]
+
+
+def _to_accuracy(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Of the goals that the run reached; nothing where it reached none."""
+    found = []
+    for one in to_accuracy(run):
+        flops = f"{one['flops']:.2e} FLOP" if one["flops"] is not None else ""
+        seconds = f"{number(one['seconds'], 1)} s" if one["seconds"] is not None else ""
+        spent = ", ".join(filter(None, [flops, seconds, plural(one["epoch"], "epoch")]))
+        found.append((f"Training to {percent(one['goal'], 0)} test accuracy", spent))
+    return found
 
 
 def _choices(run: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -97,6 +115,8 @@ def _beyond_ours(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         which = f"run {plain(run['initial_run'])[:12]}" if run["initial_run"] else plain(run["initial_weights"])
         facts.append(("Initial weights", f"{which}, sha256 {plain(run['initial_weights_digest'])[:12]}"))
     beginning = run.get("beginning") or {"taken": (), "left": {}, "frozen": ()}
+    if examples := beginning.get("adapted_examples"):
+        facts.append(("Adapted to", f"{number(examples)} examples of train"))
     for what, names in (("Layers that took them", "taken"), ("Layers that did not", "left"), ("Frozen", "frozen")):
         if beginning[names]:
             facts.append((what, plain(", ".join(beginning[names]), 400)))

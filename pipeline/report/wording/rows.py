@@ -26,6 +26,8 @@ from pipeline.report.wording.runs import mark, network_and_recipe, remarks
 _NOT_HERE = "not here"
 # From this accuracy on one counts the mistakes.
 _FEW_WRONG = 0.95
+#: What follows an accuracy with test-time augmentation.
+WITH_VIEWS = "with TTA"
 # A standard error that is said; that of CIFAR-10's 10,000 images is less.
 _MUCH = 0.005
 
@@ -55,7 +57,8 @@ class Row:
     train_seconds: str
     examples_per_second: str
     val_accuracy: str
-    # What is known beside the test accuracy: a text's test loss, the accuracy on the validation split.
+    # What is known beside the test accuracy: a text's test loss, the accuracy where images are seen several times, that
+    # on the validation split.
     beside: str = ""
     # What the accuracy comes to on so many images or characters.
     counted: str = ""
@@ -88,7 +91,7 @@ def scenario_row(scenario: Mapping[str, Any], current: Sequence[str]) -> Row:
         train_seconds=mean_number(run["train_seconds"], 2),
         examples_per_second=mean_number(run["examples_per_second"]),
         val_accuracy=mean_percent(run["val_accuracy"], 2),
-        beside=", ".join(filter(None, [loss_in_nats(run), _validation_accuracy(run)])),
+        beside=", ".join(filter(None, [loss_in_nats(run), _seen_several_times(run), _validation_accuracy(run)])),
         counted=counted(run),
         speedup=_speedup(run["speedup"]),
     )
@@ -166,7 +169,16 @@ def _further(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _validation_accuracy(scenario: Mapping[str, Any]) -> str:
     figure = scenario.get("validation_accuracy")
-    return "" if figure is None or figure["mean"] is None else f"validation {mean_percent(figure, 2)}"
+    if figure is None or figure["mean"] is None:
+        return ""
+    several = scenario.get("validation_tta_accuracy")
+    also = f" ({mean_percent(several, 2)} {WITH_VIEWS})" if several and several["mean"] is not None else ""
+    return f"validation {mean_percent(figure, 2)}{also}"
+
+
+def _seen_several_times(scenario: Mapping[str, Any]) -> str:
+    figure = scenario.get("val_tta_accuracy")
+    return "" if figure is None or figure["mean"] is None else f"{mean_percent(figure, 2)} {WITH_VIEWS}"
 
 
 def _speedup(speedup: Mapping[str, Any]) -> str:

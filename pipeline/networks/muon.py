@@ -1,0 +1,99 @@
+"""Muon: momentum made orthogonal, for the kernels of convolutions too (training's aid).
+
+Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks": the update of a matrix is its momentum
+with all singular values brought near 1, by a few Newton–Schulz iterations, which are products of matrices alone. A
+kernel of a convolution is a matrix of (height · width · inputs, filters). keras.optimizers.Muon takes matrices of two
+dimensions only and gives such kernels to AdamW.
+"""
+
+import re
+from collections.abc import Sequence
+
+import keras
+
+# Of the iteration a·x + b·x³ + c·x⁵ on singular values: five bring those above 0.001 to between 0.7 and 1.2.
+_A, _B, _C = 3.4445, -4.7750, 2.0315
+_TINY = 1e-7
+
+
+def orthogonal(matrix: keras.KerasTensor, iterations: int) -> keras.KerasTensor:
+    """The matrix with its singular values brought near 1; float32 of the same shape (rows, columns)."""
+    is_tall = matrix.shape[0] > matrix.shape[1]
+    # Of the two products of a matrix with itself the smaller.
+    found = keras.ops.transpose(matrix) if is_tall else matrix
+    found = found / (keras.ops.norm(found) + _TINY)
+    for _ in range(iterations):
+        square = keras.ops.matmul(found, keras.ops.transpose(found))
+        found = _A * found + keras.ops.matmul(_B * square + _C * keras.ops.matmul(square, square), found)
+    return keras.ops.transpose(found) if is_tall else found
+
+
+@keras.saving.register_keras_serializable(package="tensorcraft")
+class KernelMuon(keras.optimizers.Optimizer):
+    """Muon for variables of two dimensions and more, as matrices; SGD with Nesterov's momentum for all others.
+
+    A matrix is scaled, before it is updated, to the norm it would have with columns of norm 1: in front of a
+    normalisation only its direction counts, and an update of ``learning_rate`` turns it by as much at every step. So
+    what the normalisation does not follow, such as a last layer, is to be excluded.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.24,
+        *,
+        momentum: float = 0.6,
+        iterations_of_newton_schulz: int = 3,
+        sgd_ratio: float = 1.0,
+        sgd_momentum: float = 0.85,
+        exclude: Sequence[str] = (),
+        name: str = "kernel_muon",
+        **options: object,
+    ) -> None:
+        """Of Muon and of SGD; ``options`` are those of every optimizer of Keras.
+
+        ``sgd_ratio``: SGD's learning rate to Muon's. ``exclude``: regular expressions; a variable in whose path one is
+        found is SGD's whatever its shape.
+        """
+        super().__init__(learning_rate=learning_rate, name=name, **options)
+        self.momentum, self.iterations_of_newton_schulz = momentum, iterations_of_newton_schulz
+        self.sgd_ratio, self.sgd_momentum, self.exclude = sgd_ratio, sgd_momentum, tuple(exclude)
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        """Make a momentum for each variable, and tell matrices from others by their paths."""
+        if self.built:
+            return
+        super().build(variables)
+        self.momenta = self.add_optimizer_variables(variables, "momentum")
+        self.are_matrices = [self._is_matrix(variable) for variable in variables]
+
+    def _is_matrix(self, variable: keras.Variable) -> bool:
+        return len(variable.shape) > 1 and not any(re.search(pattern, variable.path) for pattern in self.exclude)
+
+    def update_step(
+        self, gradient: keras.KerasTensor, variable: keras.Variable, learning_rate: keras.KerasTensor
+    ) -> None:
+        """Update one variable."""
+        # By its place, as Keras's documentation of own optimizers does: the backend's variable has no path.
+        place = self._get_variable_index(variable)
+        rate, gradient = keras.ops.cast(learning_rate, variable.dtype), keras.ops.cast(gradient, variable.dtype)
+        is_matrix = self.are_matrices[place]
+        share = self.momentum if is_matrix else self.sgd_momentum
+        momentum = self.momenta[place] * share + gradient
+        self.assign(self.momenta[place], momentum)
+        ahead = gradient + momentum * share
+        if not is_matrix:
+            self.assign_sub(variable, rate * self.sgd_ratio * ahead)
+            return
+        columns = variable.shape[-1]
+        update = keras.ops.reshape(
+            orthogonal(keras.ops.reshape(ahead, (-1, columns)), self.iterations_of_newton_schulz), variable.shape
+        )
+        flat = keras.ops.reshape(variable, (-1,))
+        scale = columns**0.5 / (keras.ops.norm(flat) + _TINY)
+        self.assign(variable, variable * scale - rate * update)
+
+    def get_config(self) -> dict:
+        """The constructor's arguments."""
+        names = ("momentum", "iterations_of_newton_schulz", "sgd_ratio", "sgd_momentum")
+        own = {name: getattr(self, name) for name in names}
+        return {**super().get_config(), **own, "exclude": list(self.exclude)}

@@ -1,0 +1,41 @@
+"""To accuracy: what a run took until an epoch ended at 90, 92 or 94 % of the test split, in operations and seconds.
+
+Operations do not depend on the machine, or on who else computes on it: by them a recipe is compared with another, by
+seconds a machine.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.problems.units import IMAGE_CLASSIFICATION
+
+#: What CIFAR-10 is trained to: DAWNBench's goal (Coleman et al. 2017), and two on the way there.
+GOALS = (0.90, 0.92, 0.94)
+
+
+def to_accuracy(run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Of each goal that an epoch reached without test-time augmentation, the first such epoch.
+
+    Returns:
+        ``goal`` from 0 to 1, ``epoch`` from 1, training ``seconds`` and ``flops`` up to its end, None where they are
+        not known.
+    """
+    if run["problem"] != IMAGE_CLASSIFICATION:
+        return []
+    step_flops, steps = (run["time_breakdown"] or {}).get("step_flops"), run["steps_per_epoch"]
+    found, rows = [], run["curves"]
+    for goal in GOALS:
+        place = next((at for at, row in enumerate(rows) if (row["val_accuracy"] or 0) >= goal), None)
+        if place is None:
+            continue
+        seconds = [row["train_seconds"] for row in rows[: place + 1]]
+        epoch = rows[place]["epoch"]
+        found.append(
+            {
+                "goal": goal,
+                "epoch": epoch,
+                "seconds": None if None in seconds else sum(seconds),
+                "flops": step_flops * steps * epoch if step_flops and steps else None,
+            }
+        )
+    return found

@@ -1,0 +1,128 @@
+"""Muon: the updates of a reference in NumPy, on both backends; saved and restored to the bit."""
+
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from pipeline.networks.groups import at_rates
+from pipeline.networks.muon import KernelMuon, orthogonal
+
+SHAPES = {"conv/kernel": (3, 3, 4, 6), "wide/kernel": (2, 12), "conv/bias": (6,), "head/kernel": (6, 3)}
+OPTIONS = {"momentum": 0.6, "iterations_of_newton_schulz": 3, "sgd_ratio": 0.5, "sgd_momentum": 0.85}
+
+
+def reference(values, gradients, rates, *, weight_decay):
+    """A step of each (rate, gradients) on float64 copies of the values, as the papers have it."""
+    values = {name: value.astype(np.float64) for name, value in values.items()}
+    momenta = {name: np.zeros_like(value) for name, value in values.items()}
+    for rate, given in zip(rates, gradients, strict=True):
+        for name, value in values.items():
+            value = value - value * weight_decay * rate
+            is_matrix = name.endswith("kernel") and "head" not in name
+            share = OPTIONS["momentum" if is_matrix else "sgd_momentum"]
+            momenta[name] = share * momenta[name] + given[name]
+            ahead = given[name] + share * momenta[name]
+            if is_matrix:
+                matrix = ahead.reshape(-1, value.shape[-1])
+                left, singular, right = np.linalg.svd(matrix / np.linalg.norm(matrix), full_matrices=False)
+                for _ in range(OPTIONS["iterations_of_newton_schulz"]):
+                    singular = 3.4445 * singular - 4.7750 * singular**3 + 2.0315 * singular**5
+                value = value * np.sqrt(value.shape[-1]) / np.linalg.norm(value)
+                values[name] = value - rate * ((left * singular) @ right).reshape(value.shape)
+            else:
+                values[name] = value - rate * OPTIONS["sgd_ratio"] * ahead
+    return values
+
+
+def steps(seed=0, count=4):
+    rng = np.random.default_rng(seed)
+    values = {name: rng.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()}
+    gradients = [
+        {name: rng.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()} for _ in range(count)
+    ]
+    return values, gradients
+
+
+def variables_of(values):
+    found = []
+    for path, value in values.items():
+        scope, name = path.split("/")
+        with keras.name_scope(scope, caller=scope):
+            found.append(keras.Variable(value, name=name))
+    return found
+
+
+def make(**changes):
+    schedule = keras.optimizers.schedules.PolynomialDecay(0.3, 8, end_learning_rate=0.0)
+    return KernelMuon(schedule, exclude=["head"], weight_decay=0.1, **{**OPTIONS, **changes})
+
+
+def applied(optimizer, variables, gradients):
+    for given in gradients:
+        optimizer.apply([keras.ops.convert_to_tensor(given[name]) for name in SHAPES], variables)
+    return [keras.ops.convert_to_numpy(variable).copy() for variable in variables]
+
+
+def compare_with_the_reference():
+    values, gradients = steps()
+    rates = [0.3 * (1 - number / 8) for number in range(len(gradients))]
+    expected = reference(values, gradients, rates, weight_decay=0.1)
+    found = applied(make(), variables_of(values), gradients)
+    for name, value in zip(SHAPES, found, strict=True):
+        np.testing.assert_allclose(value, expected[name], rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+def test_updates_are_those_of_the_reference():
+    compare_with_the_reference()
+
+
+@pytest.mark.slow
+def test_updates_are_those_of_the_reference_on_jax():
+    code = "import test_muon; test_muon.compare_with_the_reference()"
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": os.pathsep.join(["tests/networks", "."])}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=300)
+
+
+@pytest.mark.parametrize("shape", [(5, 40), (40, 5), (7, 7)])
+def test_singular_values_come_near_one(shape):
+    matrix = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    found = keras.ops.convert_to_numpy(orthogonal(keras.ops.convert_to_tensor(matrix), 5))
+    singular = np.linalg.svd(found, compute_uv=False)
+    assert found.shape == shape
+    assert 0.6 < singular.min() <= singular.max() < 1.3
+    assert not keras.ops.convert_to_numpy(orthogonal(keras.ops.zeros(shape), 3)).any()
+
+
+def test_it_is_made_again_from_its_description_and_goes_on_to_the_bit_with_its_variables():
+    values, gradients = steps()
+    variables = variables_of(values)
+    whole = applied(make(), variables_of(values), gradients)
+    optimizer = make()
+    applied(optimizer, variables, gradients[:2])
+    again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert again.get_config() == optimizer.get_config()
+    again.build(variables)
+    for variable, value in zip(again.variables, optimizer.variables, strict=True):
+        variable.assign(value)
+    for one, other in zip(applied(again, variables, gradients[2:]), whole, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("make_plain", [lambda: keras.optimizers.SGD(0.5), lambda: keras.optimizers.Adam(0.5)])
+def test_a_group_has_a_rate_of_its_own_with_any_optimizer(make_plain):
+    values, gradients = steps(count=1)
+    plain = applied(make_plain(), variables_of(values), gradients)
+    grouped = at_rates(make_plain(), {"^conv/bias$": 3.0, "kernel": 0.25, "head": 7.0})
+    for name, one, other in zip(SHAPES, plain, applied(grouped, variables_of(values), gradients), strict=True):
+        factor = 3.0 if name == "conv/bias" else 0.25
+        np.testing.assert_allclose(other - values[name], factor * (one - values[name]), rtol=1e-3, atol=1e-5)
+
+
+def test_a_group_is_no_part_of_what_is_saved_of_an_optimizer():
+    plain = keras.optimizers.SGD(0.5)
+    before = keras.optimizers.serialize(plain)
+    assert keras.optimizers.serialize(at_rates(plain, {"bias": 2.0})) == before

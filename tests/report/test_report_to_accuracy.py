@@ -1,0 +1,58 @@
+"""Operations and seconds to an accuracy, and the accuracy with test-time augmentation beside the plain one."""
+
+import pytest
+from report_runs import EPOCH
+
+from pipeline.report import build_report
+from pipeline.report.facts.reading import read_run
+from pipeline.report.facts.to_accuracy import to_accuracy
+from pipeline.report.wording.figures import circumstances, tiles
+from pipeline.report.wording.rows import scenario_row
+
+
+def rows(*accuracies):
+    return [EPOCH | {"epoch": at, "val_accuracy": one} for at, one in enumerate(accuracies, start=1)]
+
+
+def run(*accuracies, flops=1e12, steps=50, problem="image_classification"):
+    parts = {"step_flops": flops}
+    return {"problem": problem, "time_breakdown": parts, "steps_per_epoch": steps, "curves": rows(*accuracies)}
+
+
+def test_of_each_goal_the_first_epoch_that_reached_it():
+    found = to_accuracy(run(0.85, 0.905, 0.90, 0.931, 0.939))
+    assert [(one["goal"], one["epoch"]) for one in found] == [(0.90, 2), (0.92, 4)]
+    assert [one["flops"] for one in found] == pytest.approx([1e14, 2e14])
+    assert [one["seconds"] for one in found] == pytest.approx([2 * 12.4, 4 * 12.4])
+
+
+def test_what_is_not_known_is_left_out():
+    assert to_accuracy(run(0.5, None, 0.899)) == []
+    assert to_accuracy(run(0.95, problem="next_token")) == []
+    assert [one["flops"] for one in to_accuracy(run(0.95, flops=None))] == [None] * 3
+    assert [one["flops"] for one in to_accuracy(run(0.95) | {"time_breakdown": None})] == [None] * 3
+
+
+def test_the_report_says_both(make_run):
+    times = dict.fromkeys(("step_seconds", "step_alone_seconds", "input_alone_seconds", "input_wait_share"))
+    times |= {"compilation_seconds": None, "evaluation_seconds": None, "checkpoint_seconds": None, "step_flops": 2e12}
+    folder = make_run(
+        curves=rows(0.88, 0.912),
+        val_accuracy=0.912,
+        val_tta_accuracy=0.9234,
+        validation_accuracy=0.91,
+        validation_tta_accuracy=0.92,
+        test_time_augmentation="flip",
+        steps_per_epoch=50,
+        time_breakdown=times,
+    )
+    one = read_run(folder)
+    assert ("Training to 90 % test accuracy", "2.00e+14 FLOP, 24.8 s, 2 epochs") in circumstances(one)
+    assert ("Test accuracy with test-time augmentation", "92.34 %") in tiles(one)
+    (scenario,) = build_report([folder], current=[])["scenarios"]
+    row = scenario_row(scenario, [])
+    assert (row.val_accuracy, row.beside) == ("91.20 %", "92.34 % with TTA, validation 91.00 % (92.00 % with TTA)")
+
+
+def test_a_run_without_views_says_nothing_of_them(make_run):
+    assert not [what for what, _ in tiles(read_run(make_run())) if "test-time" in what]
