@@ -317,7 +317,9 @@ def pins(lock: str) -> dict[str, set[str]]:
 
 def test_the_locks_are_hashed_and_name_no_index():
     locks = sorted(path.name for path in PROJECT.glob("requirements-*.lock"))
-    assert locks == [f"requirements-{name}.lock" for name in ("cpu", "dask", "dev", "gpu", "jax-gpu", "jax-tpu", "jax", "uv")]
+    assert locks == [
+        f"requirements-{name}.lock" for name in ("cpu", "dask", "dev", "gpu", "jax-gpu", "jax-tpu", "jax", "uv")
+    ]
     for path in PROJECT.glob("requirements-*.lock"):
         text = path.read_text()
         # pip and uv then ask for a hash of each.

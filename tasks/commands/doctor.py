@@ -116,15 +116,16 @@ def check_dataset(source: Source) -> str:
 
 
 def check_runner(records: Records) -> str:
-    """That Beam knows the runner.
+    """That Beam knows the runner, and the workers of a cluster could write the records.
 
     Raises:
-        SettingsError: it does not, or the runner's own packages are missing.
+        SettingsError: it does not, or what the runner needs is missing.
+        EngineUnavailableError: the cluster does not answer, or its workers lack what they need.
     """
     with console.quiet_imports():
-        from pipeline.shards import job as shards
+        from pipeline.shards.reach import reach
 
-    return f"Beam's {type(shards.make_runner(records.settings)).__name__}"
+    return reach(records.settings, root_folder())
 
 
 def check_device(train: Train, receipt: dict) -> str:

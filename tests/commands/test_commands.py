@@ -240,16 +240,16 @@ def test_doctor_says_what_a_run_would_use_and_that_it_would_work(luigi):
 
 def test_doctor_names_each_thing_that_would_fail_with_its_remedy(luigi, tmp_path):
     luigi.data_dir = tmp_path / "empty"
-    # A runner whose name alone is wrong is refused at once, by every command; this one lacks a package of its own.
-    runner = "apache_beam.runners.dask.dask_runner.DaskRunner"
-    arguments = ["--Source-origin", "tfds", "--Records-runner", runner, "--Train-device", "tpu"]
+    # A runner whose name alone is wrong is refused at once, by every command; this one lacks a program beside Beam.
+    arguments = ["--Source-origin", "tfds", "--Records-runner", "FlinkRunner", "--Train-device", "tpu"]
     arguments += ["--Train-tpu-address", "grpc://127.0.0.1:9"]
     done = luigi.python("-m", "tasks.commands.doctor", *arguments)
     assert done.returncode == 3, "the first failure's code"
     lines = {line.split()[1]: line for line in done.stdout.splitlines() if line.startswith("FAILS")}
     assert set(lines) == {"dataset", "runner", "device"}
     assert "tfds_data_dir" in lines["dataset"]
-    assert "No module named 'dask'" in lines["runner"]
+    assert "flink_job_server_jar" in lines["runner"]
+    assert "make engine ENGINE=flink" in lines["runner"]
     assert "The TPU's address does not answer." in lines["device"]
 
 

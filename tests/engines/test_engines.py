@@ -2,6 +2,9 @@
 
 import contextlib
 import hashlib
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +17,7 @@ from PIL import Image
 from pipeline import sources
 from pipeline.config import RecordsSettings, SourceSettings
 from pipeline.shards.job import write_records
+from pipeline.shards.reach import reach
 from pipeline.sources import Location, SourceInfo
 
 pytestmark = pytest.mark.engine
@@ -72,6 +76,9 @@ def test_an_engine_with_any_number_of_workers_writes_the_same_bytes(engine, work
         # It has no number of workers.
         return
     with clusters.running(engine, tmp_path, workers) as cluster:
+        if engine in ("flink", "spark", "dask"):
+            met = reach(RecordsSettings(runner=cluster.runner, runner_options=cluster.options), tmp_path)
+            assert "worker processes on 1 hosts see the storage root" in met
         for kind, (source, location) in kinds.items():
             expected = write(source, location, name=f"{kind}-expected", block_examples=25)
             found = write(
@@ -135,3 +142,22 @@ def test_a_worker_that_is_killed_on_the_way_doubles_and_loses_nothing(engine, sm
     assert found["shards"] == expected["shards"]
     found["details"].pop("engine"), expected["details"].pop("engine")
     assert found["details"] == expected["details"]
+
+
+@pytest.mark.parametrize("engine", ["flink", "spark"])
+def test_an_interrupt_cancels_the_job_on_the_cluster(engine, tmp_path):
+    root = tmp_path / "root"
+    with clusters.running(engine, tmp_path, 1) as cluster:
+        settings = ("--Storage-root", root, "--Source-origin", "synthetic", "--Records-runner", cluster.runner)
+        command = [sys.executable, "-m", "tasks", "Records", *settings, f"--Records-runner-options={cluster.options}"]
+        run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        cluster.wait_for(lambda: "RUNNING" in cluster.jobs().values())
+        cluster.wait_for(lambda: cluster.python_workers() != [])
+        run.send_signal(signal.SIGINT)
+        _, said = run.communicate(timeout=60)
+        assert run.returncode == 130, said
+        assert "Traceback" not in said
+        cluster.wait_for(lambda: "RUNNING" not in cluster.jobs().values())
+        assert {*cluster.jobs().values()} <= {"CANCELED", "FINISHED", "KILLED"}
+    # Nothing unfinished is left.
+    assert [path.name for path in (root / "records").iterdir()] == []

@@ -1,0 +1,131 @@
+"""Where the Beam job runs: what is missing is named before any work, and workers that differ end the job."""
+
+import json
+import socket
+
+import pytest
+
+from pipeline.config import RecordsSettings
+from pipeline.errors import DamagedArtefactError, EngineUnavailableError, SettingsError, WorkerDiedError
+from pipeline.shards import engine, presence
+from pipeline.shards.reach import reach
+
+DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
+
+
+def require(runner: str, options: str) -> str:
+    settings = RecordsSettings(runner=runner, runner_options=options)
+    return engine.require_engine(settings, engine.make_runner(settings))
+
+
+@pytest.fixture
+def silent_port():
+    with socket.socket() as asked:
+        asked.bind(("127.0.0.1", 0))
+        yield asked.getsockname()[1]
+
+
+@pytest.fixture
+def open_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("runner", "flag", "name"),
+    [
+        ("FlinkRunner", "flink_job_server_jar", "flink"),
+        ("SparkRunner", "spark_job_server_jar", "spark"),
+        ("PrismRunner", "prism_location", "prism"),
+    ],
+)
+@pytest.mark.parametrize("given", ["", "/not/there.jar"])
+def test_what_beam_would_download_is_asked_for_by_name(runner, flag, name, given):
+    options = f"--{flag}={given}" if given else ""
+    with pytest.raises(SettingsError, match=rf"--{flag}=.*make engine ENGINE={name}"):
+        require(runner, options)
+
+
+@pytest.mark.parametrize(
+    ("runner", "part", "master"),
+    [
+        ("FlinkRunner", "flink_job_server_jar", "--flink_master=localhost:{}"),
+        ("FlinkRunner", "flink_job_server_jar", "--flink_master=http://127.0.0.1:{}"),
+        ("SparkRunner", "spark_job_server_jar", "--spark_master_url=spark://127.0.0.1:{}"),
+        (DASK, "", "--dask_client_address=tcp://127.0.0.1:{}"),
+        ("FlinkRunner", "", "--job_endpoint=127.0.0.1:{}"),
+    ],
+)
+def test_an_engine_that_does_not_answer_is_named_and_one_that_does_is_taken(
+    runner, part, master, silent_port, open_port, tmp_path
+):
+    jar = tmp_path / "job-server.jar"
+    jar.touch()
+    options = f"--{part}={jar} " if part else ""
+    with pytest.raises(EngineUnavailableError, match=rf"nothing answers at --.*{silent_port}"):
+        require(runner, options + master.format(silent_port))
+    assert str(open_port) in require(runner, options + master.format(open_port))
+
+
+@pytest.mark.parametrize("master", ["[local]", "[auto]"])
+def test_a_cluster_that_beam_starts_itself_is_not_looked_for(master, tmp_path):
+    (tmp_path / "jar").touch()
+    assert not require("FlinkRunner", f"--flink_job_server_jar={tmp_path / 'jar'} --flink_master={master}")
+    (tmp_path / "jar").touch()
+    assert not require("SparkRunner", f"--spark_job_server_jar={tmp_path / 'jar'} --spark_master_url=local[2]")
+
+
+def test_an_address_without_a_port_is_refused(tmp_path):
+    (tmp_path / "jar").touch()
+    with pytest.raises(SettingsError, match="--flink_master=<host>:<port>"):
+        require("FlinkRunner", f"--flink_job_server_jar={tmp_path / 'jar'} --flink_master=cluster.example")
+
+
+def test_a_runner_of_this_machine_needs_nothing_and_is_not_tried(tmp_path):
+    assert reach(RecordsSettings(), tmp_path) == "Beam's FnApiRunner"
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_worker_raised_for_people_is_read_from_the_text_of_an_engine():
+    text = (
+        "java.lang.RuntimeException: Error received from SDK harness: Traceback (most recent call last):\n"
+        '  File "blocks.py", line 90, in read_batches\n'
+        "pipeline.errors.DamagedArtefactError: cifar10: expected version 3.0.2 [while running 'Write blocks-7']\n"
+        "\n\tat org.apache.beam.runners.fnexecution.control.FnApiControlClient\n"
+    )
+    with pytest.raises(DamagedArtefactError, match=r"^cifar10: expected version 3\.0\.2$"):
+        raise engine._raised(text)
+    assert engine._raised("RuntimeError: pipeline.errors.DamagedArtefactError: in a sentence") is None
+    assert engine._raised("pipeline.errors.sys: not an error of ours") is None
+    assert not isinstance(engine._raised(text), WorkerDiedError)
+
+
+@pytest.fixture
+def meeting(tmp_path):
+    presence.expect(tmp_path)
+    presence.sign_in.cache_clear()
+    return tmp_path
+
+
+def test_a_worker_with_the_same_code_and_packages_signs_in_once(meeting):
+    presence.sign_in(meeting)
+    presence.sign_in(meeting)
+    assert presence.signed_in(meeting) == {"hosts": 1, "processes": 1}
+
+
+@pytest.mark.parametrize("what", ["packages", "code"])
+def test_a_worker_that_differs_does_not_sign_in(meeting, what):
+    expected = json.loads((meeting / "expected.json").read_text())
+    if what == "packages":
+        expected["packages"]["numpy"], said = "1.0", r"numpy [\d.]+ instead of 1\.0"
+    else:
+        expected["code"], said = "0" * 64, "other code of the project"
+    (meeting / "expected.json").write_text(json.dumps(expected))
+    with pytest.raises(EngineUnavailableError, match=rf"a worker on \S+ .*differs.*{said}"):
+        presence.sign_in(meeting)
+    assert presence.signed_in(meeting)["processes"] == 0
+
+
+def test_a_worker_that_does_not_see_the_storage_root_says_so(tmp_path):
+    with pytest.raises(EngineUnavailableError, match=r"cannot read .*\[Storage\] root has to lie on a file system"):
+        presence.sign_in(tmp_path / "elsewhere")
