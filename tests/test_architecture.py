@@ -114,7 +114,7 @@ THIRD_PARTY = {
     "keras": {"columns", "hardware", "networks", "predict", "problems", "training", "runs"},
     "jinja2": {"report"},
     "prometheus_client": {"tasks"},
-    "requests": {"sources", "tasks"},
+    "requests": {"shards", "sources", "tasks"},
     "matplotlib": {"report"},
     "PIL": {"report", "sources"},
     "pydantic": {"report", "runs"},

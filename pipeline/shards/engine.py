@@ -11,13 +11,16 @@ import logging
 import re
 import shutil
 import socket
+import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+import requests
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, create_runner
 from apache_beam.utils.subprocess_server import SubprocessServer
@@ -71,26 +74,34 @@ def running(settings: RecordsSettings) -> Iterator[beam.Pipeline]:
     """
     runner = make_runner(settings)
     options = make_options(settings, runner)
+    named = options.view_as(GoogleCloudOptions)
+    named.job_name = named.job_name or f"tensorcraft-{uuid.uuid4().hex[:12]}"
     require_engine(settings, runner)
     # The second keeps a job server until the job is over, and no longer.
     with as_in_a_script(), SubprocessServer.cache_subprocesses(), watching_workers():
         pipeline = beam.Pipeline(runner=runner, options=options)
         yield pipeline
         try:
-            _run(pipeline, settings)
+            _run(pipeline, settings, named.job_name)
         except RuntimeError as error:
             if raised := _raised(str(error)):
                 raise raised from error
             raise
 
 
-def _run(pipeline: beam.Pipeline, settings: RecordsSettings) -> None:
+def _run(pipeline: beam.Pipeline, settings: RecordsSettings, name: str) -> None:
     result = pipeline.run()
+    # In a thread: where it is interrupted Beam closes the channel through which a job is cancelled.
+    waiting = ThreadPoolExecutor(max_workers=1)
     try:
-        result.wait_until_finish()
+        ended = waiting.submit(result.wait_until_finish)
+        ended.result()
     except BaseException:
-        _cancel(result, settings)
+        if not ended.done():
+            _cancel(result, settings, name)
         raise
+    finally:
+        waiting.shutdown(wait=False)
 
 
 def _raised(text: str) -> PipelineError | None:
@@ -102,18 +113,27 @@ def _raised(text: str) -> PipelineError | None:
     return None
 
 
-def _cancel(result: PipelineResult, settings: RecordsSettings) -> None:
-    """Have a cluster stop working for a job that nobody waits for; one that failed has stopped already."""
+def _cancel(result: PipelineResult, settings: RecordsSettings, name: str) -> None:
+    """Have a cluster stop working for a job that nobody waits for."""
     try:
         result.cancel()
+        if master := _given(settings).get("flink_master"):
+            _cancel_on_flink(master, name)
     except NotImplementedError:
         # Of a runner within this process, which ends with it.
         return
     # Whatever a cluster's client raises must not hide why the job is cancelled.
     except Exception as error:
-        _logger.debug("%s: the job could not be cancelled: %s", settings.runner, error)
-        return
-    _logger.debug("%s: the job is cancelled", settings.runner)
+        _logger.warning("job %s may go on on the cluster, it could not be cancelled: %s", name, error)
+
+
+def _cancel_on_flink(master: str, name: str) -> None:
+    """What Beam 2.77 leaves undone: its job server stops waiting for a job, and Flink works on."""
+    url = master if "//" in master else f"http://{master}"
+    overview = requests.get(f"{url}/jobs/overview", timeout=_CONNECT_SECONDS).json()
+    for job in overview["jobs"]:
+        if job["name"] == name:
+            requests.patch(f"{url}/jobs/{job['jid']}", {"mode": "cancel"}, timeout=_CONNECT_SECONDS).raise_for_status()
 
 
 def make_runner(settings: RecordsSettings) -> PipelineRunner:

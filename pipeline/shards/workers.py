@@ -19,6 +19,9 @@ from pipeline.errors import WorkerDiedError
 _WAITING_THREAD = "run_worker"
 # Part of the command line of the worker processes that Beam itself starts; a worker pool is no such one.
 _WORKER_COMMAND = "apache_beam.runners.worker.sdk_worker_main"
+# Name of the thread in which Beam reads what a job server says; it raises where the server is stopped as the job was
+# cancelled, of which the main thread tells.
+_READING_THREAD = "wait_until_finish_read"
 # What Beam says when a worker it reads from is gone.
 _BROKEN_OFF = "Channel closed prematurely"
 # For Beam to notice by itself, and for a job that failed otherwise to take its workers down.
@@ -49,6 +52,8 @@ def watching_workers() -> Iterator[None]:
     breaker = threading.Thread(target=break_off, daemon=True)
 
     def listen(arguments: threading.ExceptHookArgs) -> None:
+        if arguments.thread is not None and arguments.thread.name == _READING_THREAD:
+            return
         if arguments.thread is None or arguments.thread.name != _WAITING_THREAD:
             others.append(arguments)
             return

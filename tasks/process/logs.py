@@ -70,12 +70,14 @@ class JsonLines(logging.Formatter):
 
 
 def is_news(record: logging.LogRecord) -> bool:
-    """Not what Beam logs of an error, which leaves the stage anyway, nor its missing Google Cloud packages."""
+    """Not what Beam logs of an error, which leaves the stage anyway, of Google Cloud, and of its job servers."""
     if record.exc_info and record.exc_info[1] is None:
         # Luigi asks for the traceback of no exception where it calls the scheduler again.
         record.exc_info = None
     of_an_error = record.name.startswith("apache_beam") and record.exc_info
-    return not of_an_error and "apitools not found" not in str(record.msg)
+    # How it starts and ends one; the job itself is told of.
+    of_a_server = record.name == "apache_beam.utils.subprocess_server" and record.levelno < logging.ERROR
+    return not of_an_error and not of_a_server and "apitools not found" not in str(record.msg)
 
 
 def for_the_user(error: BaseException | None) -> PipelineError | None:
