@@ -10,6 +10,7 @@ import importlib
 import logging
 import re
 import shutil
+import signal
 import socket
 import uuid
 from collections.abc import Iterator
@@ -90,7 +91,10 @@ def running(settings: RecordsSettings) -> Iterator[beam.Pipeline]:
 
 
 def _run(pipeline: beam.Pipeline, settings: RecordsSettings, name: str) -> None:
+    handler = signal.getsignal(signal.SIGINT)
     result = pipeline.run()
+    # Beam's own would stop the job server before anyone can have it cancel the job.
+    signal.signal(signal.SIGINT, handler)
     # In a thread: where it is interrupted Beam closes the channel through which a job is cancelled.
     waiting = ThreadPoolExecutor(max_workers=1)
     try:
@@ -133,7 +137,8 @@ def _cancel_on_flink(master: str, name: str) -> None:
     overview = requests.get(f"{url}/jobs/overview", timeout=_CONNECT_SECONDS).json()
     for job in overview["jobs"]:
         if job["name"] == name:
-            requests.patch(f"{url}/jobs/{job['jid']}", {"mode": "cancel"}, timeout=_CONNECT_SECONDS).raise_for_status()
+            cancelled = requests.patch(f"{url}/jobs/{job['jid']}?mode=cancel", timeout=_CONNECT_SECONDS)
+            cancelled.raise_for_status()
 
 
 def make_runner(settings: RecordsSettings) -> PipelineRunner:
