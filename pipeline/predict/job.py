@@ -24,6 +24,7 @@ from pipeline.predict import images, texts
 from pipeline.predict.plan import Job
 from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN, units_of
 from pipeline.shards.engine import running
+from pipeline.shards.whole import replacing
 from pipeline.sources.listing import FolderError, stamps
 
 PARQUET_NAME, CSV_NAME = "predictions.parquet", "predictions.csv"
@@ -122,10 +123,8 @@ def predict_block(start: int, job: Job) -> int:
     """Predict a block of files and leave its part of the result, whole or not at all."""
     paths = _paths(job.paths)[start : start + _BLOCK_FILES]
     table = pa.Table.from_batches(list(_ROWS[job.problem](paths, job)))
-    part = _part(job, start)
-    temporary = part.with_suffix(f".{os.getpid()}")
-    pyarrow.parquet.write_table(table, temporary)
-    os.replace(temporary, part)
+    with replacing(_part(job, start)) as temporary:
+        pyarrow.parquet.write_table(table, temporary)
     return start
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.shards.whole import replacing
+
 # A shard's records are joined and written so many bytes at a time.
 _WRITE_BYTES = 8 * 2**20
 
@@ -43,11 +45,10 @@ def merge_shard(runs: Sequence[Path], shard: int, num_records: int, target: Path
     found = found[np.argsort(found[:, 0], kind="stable")]
     if not np.array_equal(found[:, 0], np.arange(num_records)):
         raise ValueError(f"{target}: expected {num_records} records, each once, found {len(found)}")
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
+    # With the runs, which go with the job: what a worker that was killed leaves is not among the records.
+    with replacing(target, runs[0].parent) as temporary, temporary.open("wb") as file:
         for first in _cuts(found[:, 3]):
             file.write(b"".join(_read(sources, found[slice(*first)])))
-    os.replace(temporary, target)
     return int(found[:, 3].sum())
 
 
@@ -76,9 +77,8 @@ def _index_path(run: Path) -> Path:
 
 
 def _publish(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
 
 
 def run_path(folder: Path, block: tuple[str, int]) -> Path:

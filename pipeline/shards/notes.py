@@ -5,7 +5,6 @@ On a cluster the submitting process sees nothing but files, so notes are files o
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import numpy as np
 from pipeline.records.content import content_digests, targets
 from pipeline.records.features import LABEL, content_name
 from pipeline.records.images import fingerprints
+from pipeline.shards.whole import replacing
 
 EXAMPLE = np.dtype([("fingerprint", "<u8"), ("label", "<i4")])
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -45,9 +45,8 @@ class Notes:
             for split, counts, digests in zip(self._splits, self._counts, self._digests, strict=True)
         }
         # The note itself comes last: it says that the block is done.
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.examples")
-        temporary.write_bytes(b"".join(examples.tobytes() for examples in self._examples))
-        os.replace(temporary, _examples_path(path))
+        with replacing(_examples_path(path)) as temporary:
+            temporary.write_bytes(b"".join(examples.tobytes() for examples in self._examples))
         write_json(path, content)
 
 
@@ -91,9 +90,8 @@ def summarise(paths: Mapping[str, Sequence[Path]], label_names: Sequence[str]) -
 
 def write_json(path: Path, content: object) -> None:
     """Leave plain data as a file, whole or not at all."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(content), encoding="utf-8")
-    os.replace(temporary, path)
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(content), encoding="utf-8")
 
 
 def _joint_digest(digests: bytes) -> str:

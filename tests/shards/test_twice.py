@@ -1,0 +1,64 @@
+"""Work that an engine runs twice, at one time or after a failure, comes out as if it had run once."""
+
+import hashlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from image_files import write_folder
+
+from pipeline.shards import job
+from pipeline.shards.whole import replacing
+
+
+def shard_bytes(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.tfrecord-*")}
+
+
+def four_times(work: Callable) -> Callable:
+    """Twice at one time, and so once more."""
+
+    def run(element, job):
+        with ThreadPoolExecutor(2) as threads:
+            results = [*threads.map(lambda _: work(element, job), range(4))]
+        assert results == results[:1] * 4
+        return results[0]
+
+    return run
+
+
+@pytest.fixture
+def bundles_that_run_again(monkeypatch):
+    for name in ("write_block", "merge"):
+        monkeypatch.setattr(job, name, four_times(getattr(job, name)))
+
+
+def test_blocks_of_one_length_that_run_again_change_nothing(small_records, write_small_records, bundles_that_run_again):
+    assert shard_bytes(write_small_records()) == shard_bytes(small_records)
+
+
+def test_blocks_and_shards_of_any_length_that_run_again_change_nothing(tmp_path, write_records_of, monkeypatch):
+    folder = write_folder(tmp_path / "photos", cats=12, dogs=12)
+    once = write_records_of(folder, encoding="png")
+    for name in ("write_block", "merge"):
+        monkeypatch.setattr(job, name, four_times(getattr(job, name)))
+    again = write_records_of(folder, encoding="png")
+    assert len(shard_bytes(once.folder)) == 3
+    assert shard_bytes(again.folder) == shard_bytes(once.folder)
+    assert again.manifest["splits"] == once.manifest["splits"]
+    assert not [path for path in again.folder.iterdir() if path.name.startswith(".")]
+
+
+def test_a_writer_that_fails_leaves_the_file_as_it_was(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("before")
+
+    def write() -> None:
+        with replacing(path) as temporary:
+            temporary.write_text("half")
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        write()
+    assert path.read_text() == "before"
