@@ -117,9 +117,8 @@ def examined(name: str, model: keras.Model, task: Task) -> str:
     if task.label_shape:
         _check_order(name, model, inputs, outputs, task)
     _check_saving(name, model, inputs, outputs)
-    if (outputs >= 0).all() and np.allclose(outputs.sum(axis=-1), 1, atol=_TOLERANCE):
-        return PROBABILITIES
     activation = getattr(model.layers[-1], "activation", None) if model.layers else None
+    # First: of a few examples they may add up to 1 by chance.
     if getattr(activation, "__name__", "") == "sigmoid":
         raise _refusal(
             "model",
@@ -127,6 +126,8 @@ def examined(name: str, model: keras.Model, task: Task) -> str:
             "its outputs are neither logits nor probabilities that add up to 1: its last layer's activation is "
             "sigmoid. Make it softmax, or leave it out",
         )
+    if (outputs >= 0).all() and np.allclose(outputs.sum(axis=-1), 1, atol=_TOLERANCE):
+        return PROBABILITIES
     return LOGITS
 
 
