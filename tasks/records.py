@@ -96,7 +96,10 @@ class Records(Stage):
         # TensorFlow's devices are laid out once in a process, and this stage is the first to compute with it. What
         # waits for records are runs, all of one [Train] replicas.
         split_cpu(max((run.replicas for run in self.above), default=1))
-        with tempfile.TemporaryDirectory(prefix=".notes-", dir=folder.parent) as notes_folder:
+        # On a cluster a late attempt may still write there: what it leaves goes with the next run.
+        with tempfile.TemporaryDirectory(
+            prefix=".notes-", dir=folder.parent, ignore_cleanup_errors=True
+        ) as notes_folder:
             return write_records(
                 SourceInfo.from_json(self.upstream()),
                 self.settings,

@@ -41,7 +41,8 @@ class View:
 
 def _reflected(size: int, by: int) -> np.ndarray:
     last = size - 1
-    return last - np.abs(last - np.abs(np.arange(size) - by))
+    # Of a single row or column there is nothing to reflect.
+    return np.clip(last - np.abs(last - np.abs(np.arange(size) - by)), 0, last)
 
 
 _PLACES = ((0.5, 0, 0), (0.25, 1, 1), (0.25, -1, -1))

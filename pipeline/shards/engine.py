@@ -12,9 +12,10 @@ import re
 import shutil
 import signal
 import socket
+import threading
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -60,8 +61,9 @@ ENGINES = (
 )
 # A job server that runs already, for any of them.
 _JOB_ENDPOINT = "job_endpoint"
-# Engines by these are started by Beam itself, within this machine.
-_OWN_MASTER = re.compile(r"local(\[.*\])?|\[local\]|\[auto\]")
+# Engines by these are started by Beam itself, within this machine, or found by the engine's own configuration.
+_OWN_MASTER = re.compile(r"local(-cluster)?(\[.*\])?|\[(local|auto|collection)\]|yarn|k8s://.*")
+_PORTS = {"http": 80, "https": 443}
 
 
 @contextlib.contextmanager
@@ -76,9 +78,10 @@ def running(settings: RecordsSettings) -> Iterator[beam.Pipeline]:
     runner = make_runner(settings)
     options = make_options(settings, runner)
     named = options.view_as(GoogleCloudOptions)
-    named.job_name = named.job_name or f"tensorcraft-{uuid.uuid4().hex[:12]}"
+    # By which it is found again; of two runs no two are alike.
+    named.job_name = f"{named.job_name or 'tensorcraft'}-{uuid.uuid4().hex[:12]}"
     require_engine(settings, runner)
-    # The second keeps a job server until the job is over, and no longer.
+    # The second lets jobs of one process share a job server.
     with as_in_a_script(), SubprocessServer.cache_subprocesses(), watching_workers():
         pipeline = beam.Pipeline(runner=runner, options=options)
         yield pipeline
@@ -92,53 +95,69 @@ def running(settings: RecordsSettings) -> Iterator[beam.Pipeline]:
 
 def _run(pipeline: beam.Pipeline, settings: RecordsSettings, name: str) -> None:
     handler = signal.getsignal(signal.SIGINT)
-    result = pipeline.run()
-    # Beam's own would stop the job server before anyone can have it cancel the job.
-    signal.signal(signal.SIGINT, handler)
-    # In a thread: where it is interrupted Beam closes the channel through which a job is cancelled.
-    waiting = ThreadPoolExecutor(max_workers=1)
+    result, ended = None, Future()
+
+    def wait() -> None:
+        try:
+            ended.set_result(result.wait_until_finish())
+        except BaseException as error:
+            ended.set_exception(error)
+
     try:
-        ended = waiting.submit(result.wait_until_finish)
+        result = pipeline.run()
+        # Beam's own would stop the job server before anyone can have it cancel the job.
+        signal.signal(signal.SIGINT, handler)
+        # In a thread: where the wait is interrupted Beam closes the channel through which a job is cancelled.
+        threading.Thread(target=wait, daemon=True).start()
         ended.result()
     except BaseException:
-        if not ended.done():
-            _cancel(result, settings, name)
+        _cancel(None if ended.done() else result, settings, name)
         raise
-    finally:
-        waiting.shutdown(wait=False)
 
 
 def _raised(text: str) -> PipelineError | None:
     """What a worker raised for people, of which an engine hands on nothing but the text of its traceback."""
-    if found := _RAISED.search(text):
+    for found in reversed([*_RAISED.finditer(text)]):
         kind = getattr(errors, found["name"], None)
         if isinstance(kind, type) and issubclass(kind, PipelineError):
-            return kind(found["message"])
+            # One that takes more than a message is raised by none of a job's steps.
+            with contextlib.suppress(TypeError):
+                return kind(found["message"])
     return None
 
 
-def _cancel(result: PipelineResult, settings: RecordsSettings, name: str) -> None:
-    """Have a cluster stop working for a job that nobody waits for."""
-    try:
-        result.cancel()
-        if master := _given(settings).get("flink_master"):
-            _cancel_on_flink(master, name)
-    except NotImplementedError:
-        # Of a runner within this process, which ends with it.
-        return
-    # Whatever a cluster's client raises must not hide why the job is cancelled.
-    except Exception as error:
-        _logger.warning("job %s may go on on the cluster, it could not be cancelled: %s", name, error)
+def _cancel(result: PipelineResult | None, settings: RecordsSettings, name: str) -> None:
+    """Have a cluster stop working for a job that nobody waits for; ``result``: None where Beam cannot be asked to."""
+    master = _given(settings).get("flink_master", "")
+    ways = [result.cancel] if result is not None else []
+    if master and not _OWN_MASTER.fullmatch(master):
+        ways.append(lambda: _cancel_on_flink(master, name))
+    for way in ways:
+        try:
+            way()
+        except NotImplementedError:
+            # Of a runner within this process, which ends with it.
+            continue
+        # Whatever a cluster's client raises must not hide why the job is cancelled. Where an interrupt has reached the
+        # job server too, as Ctrl-C at a terminal does, only the other way is left.
+        except Exception as error:
+            _logger.warning("job %s: it may go on on the cluster, cancelling it failed: %s", name, last_line(error))
 
 
 def _cancel_on_flink(master: str, name: str) -> None:
     """What Beam 2.77 leaves undone: its job server stops waiting for a job, and Flink works on."""
     url = master if "//" in master else f"http://{master}"
-    overview = requests.get(f"{url}/jobs/overview", timeout=_CONNECT_SECONDS).json()
-    for job in overview["jobs"]:
-        if job["name"] == name:
-            cancelled = requests.patch(f"{url}/jobs/{job['jid']}?mode=cancel", timeout=_CONNECT_SECONDS)
-            cancelled.raise_for_status()
+    with requests.Session() as session:
+        # As Java and the first look do, past any proxy of the environment's.
+        session.trust_env = False
+        for job in session.get(f"{url}/jobs/overview", timeout=_CONNECT_SECONDS).json()["jobs"]:
+            if job["name"] == name and job["end-time"] < 0:
+                session.patch(f"{url}/jobs/{job['jid']}?mode=cancel", timeout=_CONNECT_SECONDS).raise_for_status()
+
+
+def last_line(error: Exception) -> str:
+    """What an engine says at the end, after the stack of whatever language it is written in."""
+    return next((line for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
 
 
 def make_runner(settings: RecordsSettings) -> PipelineRunner:
@@ -224,9 +243,10 @@ def _require_dask() -> None:
 
 def _require_answer(address: str, flag: str) -> None:
     """That something listens at an address, be it with a scheme or without."""
-    parts = urlsplit(address if "//" in address else f"//{address}")
     try:
-        host, port = parts.hostname, parts.port
+        # The first of several masters.
+        parts = urlsplit((address if "//" in address else f"//{address}").partition(",")[0])
+        host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme)
     except ValueError:
         host = port = None
     if not host or not port:

@@ -8,12 +8,14 @@ leaving records that are not what they say. One that does not see the storage ro
 import json
 import os
 import socket
+import uuid
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_versions
 from pipeline.errors import EngineUnavailableError
+from pipeline.shards.whole import replacing
 
 #: What of the installed packages can change a byte of the records.
 PACKAGES = ("apache-beam", "numpy", "pillow", "protobuf", "tensorflow", "tensorflow-datasets")
@@ -46,15 +48,16 @@ def sign_in(folder: Path) -> None:
     if differ := _differences(expected, own):
         raise EngineUnavailableError(
             f"{where} differs from the process that submitted the job: {'; '.join(differ)}. Install the same version "
-            "of this project, with the same lock, on all workers."
+            "of this project, with the same lock, on all workers, and restart them."
         )
-    name = f"{socket.gethostname()}-{os.getpid()}"
-    (folder / _WORKERS / name).write_text(json.dumps({"host": socket.gethostname(), **own}), encoding="utf-8")
+    # Two containers may have the same name and process number.
+    with replacing(folder / _WORKERS / f"{uuid.uuid4().hex}.json") as temporary:
+        temporary.write_text(json.dumps({"host": socket.gethostname(), **own}), encoding="utf-8")
 
 
 def signed_in(folder: Path) -> dict[str, int]:
     """``hosts`` and ``processes``: how many of them wrote blocks, those that died included."""
-    notes = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / _WORKERS).iterdir())]
+    notes = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / _WORKERS).glob("[!.]*.json"))]
     return {"hosts": len({note["host"] for note in notes}), "processes": len(notes)}
 
 

@@ -67,18 +67,29 @@ def test_an_engine_that_does_not_answer_is_named_and_one_that_does_is_taken(
     assert str(open_port) in require(runner, options + master.format(open_port))
 
 
-@pytest.mark.parametrize("master", ["[local]", "[auto]"])
-def test_a_cluster_that_beam_starts_itself_is_not_looked_for(master, tmp_path):
+@pytest.mark.parametrize("master", ["[local]", "[auto]", "[collection]"])
+def test_a_flink_that_beam_starts_itself_is_not_looked_for(master, tmp_path):
     (tmp_path / "jar").touch()
     assert not require("FlinkRunner", f"--flink_job_server_jar={tmp_path / 'jar'} --flink_master={master}")
+
+
+@pytest.mark.parametrize("master", ["local", "local[2]", "local-cluster[2,1,1024]", "yarn", "k8s://https://there:443"])
+def test_a_spark_that_is_found_otherwise_is_not_looked_for(master, tmp_path):
     (tmp_path / "jar").touch()
-    assert not require("SparkRunner", f"--spark_job_server_jar={tmp_path / 'jar'} --spark_master_url=local[2]")
+    assert not require("SparkRunner", f"--spark_job_server_jar={tmp_path / 'jar'} --spark_master_url={master}")
 
 
-def test_an_address_without_a_port_is_refused(tmp_path):
+def test_of_several_masters_the_first_is_asked(tmp_path, open_port):
+    (tmp_path / "jar").touch()
+    masters = f"spark://127.0.0.1:{open_port},127.0.0.2:1"
+    assert require("SparkRunner", f"--spark_job_server_jar={tmp_path / 'jar'} --spark_master_url={masters}") == masters
+
+
+@pytest.mark.parametrize("address", ["cluster.example", "[cluster", "there:port", ":8081"])
+def test_an_address_without_a_host_or_port_is_refused(address, tmp_path):
     (tmp_path / "jar").touch()
     with pytest.raises(SettingsError, match="--flink_master=<host>:<port>"):
-        require("FlinkRunner", f"--flink_job_server_jar={tmp_path / 'jar'} --flink_master=cluster.example")
+        require("FlinkRunner", f"--flink_job_server_jar={tmp_path / 'jar'} --flink_master={address}")
 
 
 def test_a_runner_of_this_machine_needs_nothing_and_is_not_tried(tmp_path):
@@ -97,6 +108,10 @@ def test_what_a_worker_raised_for_people_is_read_from_the_text_of_an_engine():
         raise engine._raised(text)
     assert engine._raised("RuntimeError: pipeline.errors.DamagedArtefactError: in a sentence") is None
     assert engine._raised("pipeline.errors.sys: not an error of ours") is None
+    # It takes more than a message.
+    assert engine._raised("pipeline.errors.HardwareMismatchError: requested a tpu") is None
+    # What was raised of another error is the last in the text.
+    assert isinstance(engine._raised(f"pipeline.errors.StorageError: full\n\n{text}"), DamagedArtefactError)
     assert not isinstance(engine._raised(text), WorkerDiedError)
 
 

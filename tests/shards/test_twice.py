@@ -16,10 +16,13 @@ def shard_bytes(folder: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.tfrecord-*")}
 
 
-def four_times(work: Callable) -> Callable:
+def four_times(work: Callable, seen: Path) -> Callable:
     """Twice at one time, and so once more."""
 
     def run(element, job):
+        # A file: Beam ships a copy of all else.
+        with seen.open("a") as file:
+            file.write(f"{work.__name__}\n")
         with ThreadPoolExecutor(2) as threads:
             results = [*threads.map(lambda _: work(element, job), range(4))]
         assert results == results[:1] * 4
@@ -29,21 +32,29 @@ def four_times(work: Callable) -> Callable:
 
 
 @pytest.fixture
-def bundles_that_run_again(monkeypatch):
-    for name in ("write_block", "merge"):
-        monkeypatch.setattr(job, name, four_times(getattr(job, name)))
+def run_again(monkeypatch, tmp_path) -> Callable[[], Path]:
+    """A function after which blocks and shards are written four times; it returns the file that says which were."""
+
+    def again() -> Path:
+        for name in ("write_block", "merge"):
+            monkeypatch.setattr(job, name, four_times(getattr(job, name), tmp_path / "seen"))
+        return tmp_path / "seen"
+
+    return again
 
 
-def test_blocks_of_one_length_that_run_again_change_nothing(small_records, write_small_records, bundles_that_run_again):
+def test_blocks_of_one_length_that_run_again_change_nothing(small_records, write_small_records, run_again):
+    seen = run_again()
     assert shard_bytes(write_small_records()) == shard_bytes(small_records)
+    assert set(seen.read_text().split()) == {"write_block"}
 
 
-def test_blocks_and_shards_of_any_length_that_run_again_change_nothing(tmp_path, write_records_of, monkeypatch):
+def test_blocks_and_shards_of_any_length_that_run_again_change_nothing(tmp_path, write_records_of, run_again):
     folder = write_folder(tmp_path / "photos", cats=12, dogs=12)
     once = write_records_of(folder, encoding="png")
-    for name in ("write_block", "merge"):
-        monkeypatch.setattr(job, name, four_times(getattr(job, name)))
+    seen = run_again()
     again = write_records_of(folder, encoding="png")
+    assert set(seen.read_text().split()) == {"write_block", "merge"}
     assert len(shard_bytes(once.folder)) == 3
     assert shard_bytes(again.folder) == shard_bytes(once.folder)
     assert again.manifest["splits"] == once.manifest["splits"]
