@@ -80,8 +80,11 @@ def test_each_experiment_runs_in_a_short_form_on_its_real_data(name, tmp_path):
     """One epoch on the first examples; of a sweep the first run."""
     (tmp_path / "few").mkdir()
     flags = few_examples(name, tmp_path / "few")
-    sweep = json.loads(settings_in([FILES[name]]).get("Report", {}).get("global_batch_sizes", "[]"))
+    settings = settings_in([FILES[name]])
+    sweep = json.loads(settings.get("Report", {}).get("global_batch_sizes", "[]"))
     short = ["--Train-epochs", "1", "--global-batch-sizes", json.dumps(sweep[:1])]
+    if int(settings["Train"].get("global_batch_size", 0)) > FEW:
+        short += ["--Train-global-batch-size", str(FEW)]
     luigi = Luigi(tmp_path, PREPARED)
     done = luigi(*short, *flags, TENSORCRAFT_EXPERIMENT=name)
     assert done.returncode == 0, done.stderr
