@@ -78,7 +78,7 @@ def test_an_engine_with_any_number_of_workers_writes_the_same_bytes(engine, work
     with clusters.running(engine, tmp_path, workers) as cluster:
         if engine in ("flink", "spark", "dask"):
             met = reach(RecordsSettings(runner=cluster.runner, runner_options=cluster.options), tmp_path)
-            assert "worker processes on 1 hosts see the storage root" in met
+            assert "on 1 hosts answered; they see the storage root" in met
         for kind, (source, location) in kinds.items():
             expected = write(source, location, name=f"{kind}-expected", block_examples=25)
             found = write(
