@@ -24,6 +24,7 @@ RECORD_NAME = "run.json"
 #: 1: records without the field. 2: `segments`, `cache`, `replicas` and what else is marked; figures are never NaN.
 #: 3: `augment`, `keep`, `kept_epoch`, what overrides a recipe, networks that give logits, initial weights, and what
 #: else is marked. 4: `records`, `experiment`, `problem`. 5: `requested_backend`, `backend`. 6: `processes`.
+#: 7: `test_time_augmentation` and its figures, `adapted_examples`.
 SCHEMA_VERSION = 7
 
 FINISHED, SKIPPED = "finished", "skipped"

@@ -6,7 +6,6 @@ here is cancelled there.
 """
 
 import contextlib
-import importlib
 import logging
 import re
 import shutil
@@ -169,9 +168,9 @@ def make_runner(settings: RecordsSettings) -> PipelineRunner:
     try:
         return create_runner(settings.runner)
     except (ValueError, AttributeError, ImportError) as error:
-        refuse(
-            "Records", "runner", "the name or dotted class of an installed Beam runner", settings.runner, f" {error}"
-        )
+        remedy = ". Install its packages with: make engine ENGINE=dask" * settings.runner.endswith("DaskRunner")
+        expected = "the name or dotted class of an installed Beam runner"
+        refuse("Records", "runner", expected, settings.runner, f" {error}{remedy}")
 
 
 def make_options(settings: RecordsSettings, runner: PipelineRunner) -> PipelineOptions:
@@ -208,8 +207,6 @@ def require_engine(settings: RecordsSettings, runner: PipelineRunner) -> str:
         _require_answer(endpoint, _JOB_ENDPOINT)
     else:
         _require_part(engine, given)
-    if engine.runner == "DaskRunner":
-        _require_dask()
     master = given.get(engine.master, "")
     if not master or _OWN_MASTER.fullmatch(master):
         return endpoint
@@ -231,14 +228,6 @@ def _require_part(engine: Engine, given: dict[str, str]) -> None:
         refuse("Records", "runner_options", expected, path, f" Build it with: make engine ENGINE={name}")
     if engine.command and not shutil.which(engine.command):
         refuse("Records", "runner", f"{engine.command} on the PATH, for {engine.runner}", "none")
-
-
-def _require_dask() -> None:
-    try:
-        importlib.import_module("distributed")
-    except ImportError:
-        expected = "an installed Beam runner"
-        refuse("Records", "runner", expected, "DaskRunner", " Install its packages with: make engine ENGINE=dask")
 
 
 def _require_answer(address: str, flag: str) -> None:

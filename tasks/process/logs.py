@@ -75,7 +75,7 @@ def is_news(record: logging.LogRecord) -> bool:
         # Luigi asks for the traceback of no exception where it calls the scheduler again.
         record.exc_info = None
     of_an_error = record.name.startswith("apache_beam") and record.exc_info
-    # How it starts and ends one; the job itself is told of.
+    # Their start and end; the progress of the job is reported anyway.
     of_a_server = record.name == "apache_beam.utils.subprocess_server" and record.levelno < logging.ERROR
     return not of_an_error and not of_a_server and "apitools not found" not in str(record.msg)
 

@@ -2,14 +2,19 @@
 
 import json
 import socket
+import subprocess
+import sys
 
 import pytest
+from luigi_process import PROJECT
 
-from pipeline.config import RecordsSettings
+from pipeline.artefacts.manifest import read_manifest
+from pipeline.config import RecordsSettings, settings_in
 from pipeline.errors import DamagedArtefactError, EngineUnavailableError, SettingsError, WorkerDiedError
 from pipeline.shards import engine, presence
 from pipeline.shards.reach import reach
 
+SETTINGS = sorted((PROJECT / "experiments" / "engines").glob("*.ini"))
 DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
 
 
@@ -44,6 +49,41 @@ def test_what_beam_would_download_is_asked_for_by_name(runner, flag, name, given
     options = f"--{flag}={given}" if given else ""
     with pytest.raises(SettingsError, match=rf"--{flag}=.*make engine ENGINE={name}"):
         require(runner, options)
+
+
+def test_the_packages_of_dask_are_asked_for_by_name(monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam.runners.dask.dask_runner", None)
+    with pytest.raises(SettingsError, match="make engine ENGINE=dask"):
+        engine.make_runner(RecordsSettings(runner=DASK))
+
+
+@pytest.mark.parametrize("path", SETTINGS, ids=lambda path: path.stem)
+def test_the_settings_for_an_engine_name_what_make_builds(path):
+    sections = settings_in([path])
+    assert set(sections) == {"Records"}
+    settings = RecordsSettings(**sections["Records"])
+    assert engine.make_options(settings, engine.make_runner(settings))
+    parts = [flag.partition("=")[2] for flag in settings.beam_flags() if "=build/" in flag]
+    plan = ["make", "--dry-run", "--always-make", "engine", f"ENGINE={path.stem}"]
+    done = subprocess.run(plan, cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert all(part in done.stdout for part in parts)
+
+
+def test_there_are_settings_for_every_engine():
+    named = {RecordsSettings(**settings_in([path])["Records"]).runner.rpartition(".")[2] for path in SETTINGS}
+    assert named == {*(one.runner for one in engine.ENGINES), "FnApiRunner"}
+
+
+def test_the_manifest_says_which_runner_wrote_the_records_in_how_many_processes(small_records):
+    assert read_manifest(small_records)["engine"] == {"runner": "FnApiRunner", "hosts": 1, "processes": 1}
+
+
+def test_workers_are_told_where_the_dataset_lies_whatever_their_environment(monkeypatch, tmp_path):
+    code = "from tasks.source import Source; print(Source().location().tfds_data_dir)"
+    monkeypatch.setenv("TFDS_DATA_DIR", "prepared")
+    monkeypatch.setenv("PYTHONPATH", str(PROJECT))
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(tmp_path / "prepared")
 
 
 @pytest.mark.parametrize(
