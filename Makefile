@@ -144,7 +144,7 @@ engine-spark: $(PARTS)/spark.jar
 engine-prism: $(PARTS)/prism-$(BEAM_VERSION)
 engine-multi_processing:
 
-$(PARTS)/%.jar: deploy/engines/%/pom.xml
+$(PARTS)/%.jar: deploy/engines/%/pom.xml deploy/engines/pom.xml
 	@command -v mvn >/dev/null && command -v java >/dev/null || { echo "engine: Maven and Java 11 or newer are needed. On Debian and Ubuntu: apt-get install maven default-jdk-headless"; exit 1; }
 	@echo "engine: building $@ with Maven, a minute or two"
 	@mvn --quiet --batch-mode --file $< package
