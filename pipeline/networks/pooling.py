@@ -11,17 +11,10 @@ import keras
 import tensorflow as tf
 
 
-def quicken(model: keras.Model) -> None:
-    """Let the network's poolings of 2×2 pixels compute their gradient here; what they give stays as it is.
-
-    The layers remain Keras's own, of the same class and configuration: whatever is saved of the network, or cloned
-    from it, knows nothing of this.
-    """
-    for layer in model.layers:
-        if isinstance(layer, keras.Model):
-            quicken(layer)
-        elif type(layer) is keras.layers.MaxPooling2D and _is_of_two(layer):
-            layer.call = _quick_call(layer.call, layer.padding)
+def quicken(layer: keras.Layer) -> None:
+    """Let a pooling of 2×2 pixels compute its gradient here; what it gives stays as it is."""
+    if type(layer) is keras.layers.MaxPooling2D and _is_of_two(layer):
+        layer.call = _quick_call(layer.call, layer.padding)
 
 
 def _is_of_two(layer: keras.layers.MaxPooling2D) -> bool:
@@ -33,10 +26,8 @@ def _quick_call(plain: Callable[[tf.Tensor], tf.Tensor], padding: str) -> Callab
         height, width = inputs.shape[1:3]
         if not (height and width):
             return plain(inputs)
-        if height % 2 == width % 2 == 0:
-            return _pooled(inputs)
-        # Of an odd side the last pixels have a pooling of their own, or none: then they have no gradient.
-        return _pooled(inputs[:, : height // 2 * 2, : width // 2 * 2]) if padding == "valid" else plain(inputs)
+        # Of an odd side the last pixels are left out, or have a pooling of their own.
+        return _pooled(inputs) if padding == "valid" or height % 2 == width % 2 == 0 else plain(inputs)
 
     return call
 
@@ -49,9 +40,11 @@ def _pooled(images: tf.Tensor) -> tuple[tf.Tensor, object]:
 
 @tf.function(jit_compile=True, autograph=False)
 def _spread(images: tf.Tensor, largest: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
-    """The gradient (batch, height / 2, width / 2, channels) at the first largest of each four pixels, else zero."""
-    height, width, channels = images.shape[1:]
-    fours = tf.reshape(images, [-1, height // 2, 2, width // 2, 2, channels])
+    """The gradient (batch, height // 2, width // 2, channels) at the first largest of each four pixels, else zero."""
+    sides, channels = images.shape[1:3], images.shape[3]
+    height, width = (side // 2 for side in sides)
+    # Cut and filled up inside of what is compiled: TensorFlow's gradient of a slice takes longer than all of this.
+    fours = tf.reshape(images[:, : 2 * height, : 2 * width], [-1, height, 2, width, 2, channels])
     zero, left, parts = tf.zeros((), images.dtype), gradient, []
     for row in (0, 1):
         for column in (0, 1):
@@ -59,4 +52,5 @@ def _spread(images: tf.Tensor, largest: tf.Tensor, gradient: tf.Tensor) -> tf.Te
             parts.append(tf.where(is_largest, left, zero))
             left = tf.where(is_largest, zero, left)
     rows = [tf.stack(parts[:2], axis=3), tf.stack(parts[2:], axis=3)]
-    return tf.reshape(tf.stack(rows, axis=2), tf.shape(images))
+    spread = tf.reshape(tf.stack(rows, axis=2), [-1, 2 * height, 2 * width, channels])
+    return tf.pad(spread, [[0, 0], [0, sides[0] % 2], [0, sides[1] % 2], [0, 0]])

@@ -88,8 +88,8 @@ def compiled_model(
             take_drawn(model, drawn)
         begin(model)
         if placement.effective_device == "cpu" and not computation.jit_compile:
-            # Not above: it is TensorFlow's gradient.
-            from pipeline.networks.pooling import quicken
+            # Not above: they are TensorFlow's gradients.
+            from pipeline.networks.quick import quicken
 
             quicken(model)
         model.compile(

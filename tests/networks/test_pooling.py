@@ -9,12 +9,13 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.networks.pooling import _pooled, quicken
+from pipeline.networks.pooling import _pooled
+from pipeline.networks.quick import quicken
 
 
 @settings(deadline=None, max_examples=25)
 @given(
-    shape=st.tuples(st.integers(1, 3), st.sampled_from([2, 4, 6]), st.sampled_from([2, 8]), st.integers(1, 3)),
+    shape=st.tuples(st.integers(1, 3), st.sampled_from([2, 4, 5]), st.sampled_from([3, 8]), st.integers(1, 3)),
     levels=st.sampled_from([1, 2, 5, 1_000]),
     seed=st.integers(0, 2**16),
     dtype=st.sampled_from(["float32", "bfloat16"]),
@@ -42,7 +43,8 @@ def is_quick(layer: keras.layers.Layer) -> bool:
 def network(*poolings) -> keras.Model:
     keras.utils.set_random_seed(0)
     layers = keras.layers
-    inner = keras.Sequential([keras.Input((8, 8, 4)), layers.Conv2D(4, 3, padding="same"), layers.MaxPooling2D(2)])
+    inner = keras.Sequential([keras.Input((8, 8, 4)), layers.Conv2D(4, 2, padding="same"), layers.MaxPooling2D(2)])
+    # Of an even side: its gradient is TensorFlow's, to the bit.
     convolutions = [layers.Conv2D(4, 2, padding="same", activation="relu"), *poolings]
     return keras.Sequential([keras.Input((16, 16, 3)), *convolutions, inner, layers.Flatten(), layers.Dense(2)])
 

@@ -1,0 +1,96 @@
+"""The quick gradient of a convolution: TensorFlow's own, but for rounding, and nothing of it in what is saved."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.networks.quick import quicken
+
+_SIDES = st.integers(1, 7)
+
+
+def is_quick(layer: keras.layers.Layer) -> bool:
+    return "convolution_op" in vars(layer)
+
+
+def gradients(model: keras.Model, images: np.ndarray) -> list[np.ndarray]:
+    inputs = tf.constant(images)
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        loss = tf.reduce_sum(model(inputs) ** 2)
+    return [gradient.numpy() for gradient in tape.gradient(loss, [inputs, *model.trainable_variables])]
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    kernel=st.tuples(*[st.sampled_from([1, 3, 5])] * 2),
+    sides=st.tuples(_SIDES, _SIDES),
+    channels=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    use_bias=st.booleans(),
+    seed=st.integers(0, 2**16),
+)
+def test_the_gradients_are_tensorflows_for_any_odd_kernel(kernel, sides, channels, use_bias, seed):
+    keras.utils.set_random_seed(seed)
+    layer = keras.layers.Conv2D(channels[1], kernel, padding="same", use_bias=use_bias)
+    plain = keras.Sequential([keras.Input((*sides, channels[0])), layer])
+    quick = keras.models.clone_model(plain)
+    quick.set_weights(plain.get_weights())
+    quicken(quick)
+    assert is_quick(quick.layers[0])
+    images = np.random.default_rng(seed).normal(size=(2, *sides, channels[0])).astype(np.float32)
+    np.testing.assert_array_equal(plain(images), quick(images))
+    for expected, found in zip(gradients(plain, images), gradients(quick, images), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"strides": 2, "padding": "same"},
+        {"dilation_rate": 2, "padding": "same"},
+        {"groups": 2, "padding": "same"},
+        {"padding": "valid"},
+        {"kernel_size": 2, "padding": "same"},
+        {"dtype": "bfloat16", "padding": "same"},
+        {"dtype": "mixed_bfloat16", "padding": "same"},
+    ],
+    ids=str,
+)
+def test_other_convolutions_are_left_alone(how):
+    layer = keras.layers.Conv2D(4, **({"kernel_size": 3} | how))
+    quicken(keras.Sequential([keras.Input((8, 8, 4)), layer]))
+    assert not is_quick(layer)
+
+
+def test_a_trained_and_saved_network_holds_keras_layers_alone(tmp_path):
+    keras.utils.set_random_seed(0)
+    layers = keras.layers
+    plain = keras.Sequential(
+        [
+            keras.Input((8, 8, 3)),
+            layers.Conv2D(4, 3, padding="same", activation="relu"),
+            keras.Sequential([keras.Input((8, 8, 4)), layers.Conv2D(4, 3, padding="same"), layers.MaxPooling2D(2)]),
+            layers.Flatten(),
+            layers.Dense(2),
+        ]
+    )
+    quick = keras.models.clone_model(plain)
+    quick.set_weights(plain.get_weights())
+    quicken(quick)
+    assert is_quick(quick.layers[0]) and is_quick(quick.layers[1].layers[0])
+    random = np.random.default_rng(0)
+    images, labels = random.normal(size=(64, 8, 8, 3)).astype(np.float32), random.integers(0, 2, 64)
+    for model in (plain, quick):
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        model.fit(images, labels, batch_size=16, epochs=2, verbose=0, shuffle=False)
+    for expected, found in zip(plain.get_weights(), quick.get_weights(), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    quick.save(tmp_path / "quick.keras")
+    loaded = keras.models.load_model(tmp_path / "quick.keras")
+    assert not is_quick(loaded.layers[0])
+    assert "pipeline" not in json.dumps(loaded.get_config())
