@@ -10,7 +10,7 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev engine cluster-test pipeline train-local nightly scheduler status doctor verify clean-stale push pull experiments experiments-table report-diff predict tensorboard export test test-slow test-faults soak bench lint format lock clean
+.PHONY: help setup setup-dev engine cluster-test pipeline train-local nightly scheduler status doctor verify clean-stale push pull experiments experiments-table report-diff predict verify-determinism tensorboard export test test-slow test-faults soak bench lint format lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -111,6 +111,9 @@ report-diff: setup ## what differs between two runs (A=<name or fingerprint> B=<
 
 predict: setup ## labels of a folder of images, or nats of texts (MODEL=<run> IMAGES=<folder> or TEXTS=<folder> OUTPUT=predictions)
 	@$(BIN)/python -m tasks.commands.predict "$(MODEL)" "$(or $(IMAGES),$(TEXTS))" --output "$(or $(OUTPUT),predictions)" $(ARGS)
+
+verify-determinism: setup ## train a run again and compare the weights bit by bit (RUN=<name>; empty: that of [Train])
+	@$(BIN)/python -m tasks Repetition $(if $(RUN),--Repetition-of "$(RUN)") $(ARGS)
 
 export: setup-dev ## the run as SavedModel and LiteRT, each compared with Keras (ARGS as for pipeline)
 	@$(BIN)/python -m tasks Export $(ARGS)

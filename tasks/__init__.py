@@ -54,6 +54,7 @@ from tasks.experiment import Experiment  # noqa: E402
 from tasks.export import Export  # noqa: E402
 from tasks.nightly import Nightly  # noqa: E402
 from tasks.records import Records  # noqa: E402
+from tasks.repetition import Repetition  # noqa: E402
 from tasks.report import Report  # noqa: E402
 from tasks.source import Source  # noqa: E402
 from tasks.stage import Force  # noqa: E402
@@ -69,6 +70,7 @@ __all__ = [
     "Nightly",
     "Notify",
     "Records",
+    "Repetition",
     "Report",
     "Source",
     "Storage",

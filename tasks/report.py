@@ -1,6 +1,5 @@
 """Report: asks for one run or the product of several lists, and puts all runs on one scoreboard."""
 
-import hashlib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,11 +7,10 @@ from pathlib import Path
 import luigi
 
 from pipeline.artefacts import layout
-from pipeline.artefacts.manifest import check_files, publishing_in_place, read_manifest
+from pipeline.artefacts.manifest import MANIFEST_NAME, check_files, publishing_in_place, read_manifest, sha256_of
 from pipeline.config import DEMANDS, SWEPT, ReportSettings, published_files
 from pipeline.errors import DamagedArtefactError, GateError
 from tasks import experiment, sweep
-from tasks.export import Export
 from tasks.settings import FloatSetting, ListSetting, time_limit_setting
 from tasks.stage import Stage
 from tasks.storage import root_folder
@@ -66,8 +64,8 @@ class Report(Stage):
         By folder: a run copied here from another machine may have the fingerprint of one that was made here.
         """
         runs = {folder.name: _digests(manifest) for folder, manifest in self.whole_runs()}
-        exports = sorted(folder.name for folder in (root_folder() / Export.kind).glob("[!.]*"))
-        beside = {"published": _published_digests()} | ({"exports": exports} if exports else {})
+        made = {kind: _manifest_digests(root_folder() / kind) for kind in (layout.EXPORTS, layout.REPETITIONS)}
+        beside = {"published": _published_digests()} | {kind: digests for kind, digests in made.items() if digests}
         return {"current": self.current(), "runs": runs} | beside
 
     def demands(self) -> dict[str, float]:
@@ -158,9 +156,12 @@ def say_nothing_to_do(report: Report) -> None:
     print(f"Report: {root_folder() / report.kind / 'report.html'}")
 
 
+def _manifest_digests(kind: Path) -> dict[str, str]:
+    return {path.parent.name: sha256_of(path) for path in sorted(kind.glob(f"[!.]*/{MANIFEST_NAME}"))}
+
+
 def _published_digests() -> dict[str, str]:
-    files = published_files(experiment.FOLDER)
-    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+    return {name: sha256_of(path) for name, path in published_files(experiment.FOLDER).items()}
 
 
 def published_rows() -> list[dict]:

@@ -73,6 +73,7 @@ class Train(Stage):
     test_time_augmentation = luigi.Parameter(
         default="none", description="Views of a test image that one answer is the mean of: none, flip, flip_translate."
     )
+    deterministic = luigi.Parameter(default="false", description="Kernels that give the same bits each time: true.")
     learning_rate = FloatSetting(default=-1.0, description="The recipe's, instead of its own; -1: its own.")
     weight_decay = FloatSetting(default=-1.0, description="The same.")
     label_smoothing = FloatSetting(default=-1.0, description="The same.")
@@ -215,12 +216,12 @@ class Train(Stage):
             with tempfile.TemporaryDirectory(prefix="tensorcraft-") as scratch:
                 folder = Path(scratch) / "run"
                 folder.mkdir()
-                self._train(folder)
+                self.train_into(folder, self.checkpoints())
         super().follow()
 
     def make(self, folder: Path) -> Mapping:
         """Train; everything there is to say stands in the run's record."""
-        record = self._train(folder)
+        record = self.train_into(folder, self.checkpoints())
         self.is_skipped = record.status == "skipped"
         if self.is_skipped:
             self._refuse_to_replace_a_run(record)
@@ -229,7 +230,8 @@ class Train(Stage):
             return {"fallback": f"trained on {record.effective_device}, {record.mismatch.device} was not there"}
         return {}
 
-    def _train(self, folder: Path) -> "RunRecord":
+    def train_into(self, folder: Path, checkpoints: Path) -> "RunRecord":
+        """Train into an empty folder, from the checkpoint where there is one."""
         started = time.perf_counter()
         with console.quiet_imports():
             from pipeline.training.process import train_on
@@ -243,7 +245,7 @@ class Train(Stage):
             folder,
             requested_dataset=records.requires().requested(),
             fingerprint=self.output().expected,
-            checkpoints=self.checkpoints(),
+            checkpoints=checkpoints,
             started=started,
             initial=self.initial,
             experiment=self.belongs_to(),

@@ -6,7 +6,7 @@ TensorFlow to be imported; a test holds each list against its implementation.
 
     storage.py    [Storage], [Notify], [Metrics], [Force]
     data.py       [Source], [Records]
-    training.py   [Train], [Export]
+    training.py   [Train], [Export], [Repetition]
     membership.py which of several processes this is
     augment.py    the operations of [Train] augment
     report.py     [Report]
@@ -40,6 +40,7 @@ from pipeline.config.training import (
     TEXT_MODELS,
     TPU_ADDRESS,
     ExportSettings,
+    RepetitionSettings,
     TrainSettings,
     check_keras_backend,
     names_tpu,
@@ -69,6 +70,7 @@ __all__ = [
     "MetricsSettings",
     "NotifySettings",
     "RecordsSettings",
+    "RepetitionSettings",
     "ReportSettings",
     "SourceSettings",
     "StorageSettings",

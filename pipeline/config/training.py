@@ -1,4 +1,4 @@
-"""Settings of runs: [Train], [Export]."""
+"""Settings of runs: [Train], [Export], [Repetition]."""
 
 import re
 import urllib.parse
@@ -35,6 +35,7 @@ MAX_LEARNING_RATE = 1_000
 PRECISIONS = ("auto", "float32", "bfloat16")
 KEEP = ("last", "best")
 TEST_TIME_AUGMENTATION = ("none", "flip", "flip_translate")
+DETERMINISTIC = ("false", "true")
 JIT_COMPILE = ("auto", "true", "false")
 # Of [Train] tpu_address, and of the environment variable TPU_NAME.
 TPU_ADDRESS = "a TPU's name, local, or grpc://host:port with a port from 1 to 65535"
@@ -61,6 +62,7 @@ class TrainSettings(StageSettings):
     keep: str = "last"
     patience: int = 0
     test_time_augmentation: str = "none"
+    deterministic: str = "false"
     learning_rate: float = OF_THE_RECIPE
     weight_decay: float = OF_THE_RECIPE
     label_smoothing: float = OF_THE_RECIPE
@@ -96,6 +98,7 @@ class TrainSettings(StageSettings):
         one_of("Train", "keep", KEEP, self.keep)
         in_range("Train", "patience", self.patience, 0, 100_000)
         one_of("Train", "test_time_augmentation", TEST_TIME_AUGMENTATION, self.test_time_augmentation)
+        one_of("Train", "deterministic", DETERMINISTIC, self.deterministic)
         check_learning_rate("Train", "learning_rate", self.learning_rate)
         for name in ("weight_decay", "label_smoothing"):
             # Not a number compares false with everything.
@@ -148,6 +151,15 @@ class ExportSettings(StageSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         in_range("Export", "calibration_examples", self.calibration_examples, 1, 1_000_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepetitionSettings(StageSettings):
+    """Which run is trained again, to see whether its weights come out the same; section [Repetition]."""
+
+    section: ClassVar[str] = "Repetition"
+
+    of: str = ""
 
 
 def check_learning_rate(section: str, name: str, got: float) -> None:

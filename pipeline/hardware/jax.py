@@ -35,6 +35,7 @@ _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 _HEARTBEAT_SECONDS = 20
 # The first generation of NVIDIA's with matrix units for it.
 _FIRST_GPU_CAPABILITY_WITH_BFLOAT16 = 8.0
+_DETERMINISTIC_FLAG = "--xla_gpu_deterministic_ops=true"
 
 
 class Jax:
@@ -48,6 +49,11 @@ class Jax:
             return "tpu", words.auto_tpu(chips=chips)
         cards = machine.accelerators()
         return "gpu" if cards else "cpu", words.auto_without_tpu(len(cards), "the driver")
+
+    def make_deterministic(self) -> None:
+        """By XLA's flag for GPUs, read when the first device is asked for; for CPU and TPU it has no choice to make."""
+        flags = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = f"{flags} {_DETERMINISTIC_FLAG}".strip()
 
     def place_on(self, device: str, settings: TrainSettings) -> dict:
         """The devices of a kind, all of this process's, or of all that train together."""

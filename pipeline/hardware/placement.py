@@ -75,6 +75,8 @@ def place(settings: TrainSettings, runtime: Runtime | None = None) -> Placement:
         SettingsError: the settings do not fit the device.
     """
     runtime = runtime or runtime_of(settings)
+    if settings.deterministic == "true":
+        runtime.make_deterministic()
     requested = settings.device
     wanted, reason = runtime.first_present() if requested == "auto" else (requested, words.requested(requested))
     about = {"runtime": runtime, "requested_device": requested}

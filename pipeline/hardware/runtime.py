@@ -21,6 +21,9 @@ class Runtime(Protocol):
     def first_present(self) -> tuple[str, str]:
         """The first device there is of "tpu", "gpu", "cpu", and the reason in words."""
 
+    def make_deterministic(self) -> None:
+        """Let all that is computed from here on give the same bits each time; called before anything is placed."""
+
     def place_on(self, device: str, settings: TrainSettings) -> dict:
         """Fields of the Placement on a device, ``strategy`` and ``num_replicas`` among them.
 

@@ -51,6 +51,10 @@ class TensorFlow:
         gpus = tf.config.list_physical_devices("GPU")
         return "gpu" if gpus else "cpu", words.auto_without_tpu(len(gpus), "TensorFlow")
 
+    def make_deterministic(self) -> None:
+        """By TensorFlow's own switch: an operation that has no deterministic kernel fails, and says so."""
+        tf.config.experimental.enable_op_determinism()
+
     def place_on(self, device: str, settings: TrainSettings) -> dict:
         """A tf.distribute strategy; of a TPU also what its resolver and its topology say."""
         found = _STRATEGIES[device](settings)

@@ -12,8 +12,8 @@ from pipeline.report.wording.gate import gate_part
 # 2: `current` is a list; `scenarios` and `batch_sizes` came. 3: `evaluation` of each run, `lineage`, `exports`,
 # `history`, `changes` and `gate` came. 4: rows and lines have `hostnames` in place of `hostname`, groups of the history
 # none; a change's `obstacle` and the gate's `not_judged` came. 5: `encodings`, `records` of each run, `experiments`,
-# and of `published` the figures by batch and what a source left unsaid, came.
-SCHEMA_VERSION = 5
+# and of `published` the figures by batch and what a source left unsaid, came. 6: `repetition` of each run came.
+SCHEMA_VERSION = 6
 
 
 def build_report(
@@ -35,7 +35,8 @@ def build_report(
             runs here are left out.
 
     Returns:
-        `schema_version`, `current`, `runs` (as `read_run` gives them, newest first), `scenarios` (see
+        `schema_version`, `current`, `runs` (as `read_run` gives them, newest first, each with its
+        `repetition`, see facts/repetitions.py), `scenarios` (see
         facts/scenarios.py and wording/comparison.py), `experiments` (see facts/experiments.py), `batch_sizes` (see
         facts/batch_sizes.py), `encodings` (see facts/encodings.py), `lineage` of the current runs and, by fingerprint,
         their `exports` (see facts/lineage.py), `history` (see facts/history.py), `changes` (see facts/changes.py),

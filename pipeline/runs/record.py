@@ -24,8 +24,8 @@ RECORD_NAME = "run.json"
 #: 1: records without the field. 2: `segments`, `cache`, `replicas` and what else is marked; figures are never NaN.
 #: 3: `augment`, `keep`, `kept_epoch`, what overrides a recipe, networks that give logits, initial weights, and what
 #: else is marked. 4: `records`, `experiment`, `problem`. 5: `requested_backend`, `backend`. 6: `processes`.
-#: 7: `test_time_augmentation` and its figures, `adapted_examples`.
-SCHEMA_VERSION = 7
+#: 7: `test_time_augmentation` and its figures, `adapted_examples`. 8: `deterministic`.
+SCHEMA_VERSION = 8
 
 FINISHED, SKIPPED = "finished", "skipped"
 
@@ -199,6 +199,7 @@ class RunRecord(Untrusted):
     patience: Annotated[Count, About(part="setting", compared=True, since=3)] = 0
     # Its figure stands beside the plain one, which it does not change.
     test_time_augmentation: Annotated[str, About(part="setting", since=7)] = "none"
+    deterministic: Annotated[str, About(part="setting", since=8)] = "false"
     # -1: the recipe's own.
     learning_rate: Annotated[float, _SETTING_OF_3] = -1.0
     weight_decay: Annotated[float, _SETTING_OF_3] = -1.0

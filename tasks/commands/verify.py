@@ -14,8 +14,8 @@ from pathlib import Path
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest, unreadable
 from pipeline.errors import DamagedArtefactError, SettingsError, UnreadableArtefactError
+from tasks.beside import BESIDE
 from tasks.commands import command
-from tasks.export import Export
 from tasks.operations.dated_reports import histories, is_date
 from tasks.operations.unreached import PAST_KINDS
 from tasks.process import console
@@ -77,7 +77,7 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 
 def _artefacts(root: Path) -> Iterator[Path]:
     """Every folder where an artefact is, or must be; some twice. A folder of artefacts that may not be read, too."""
-    for kind in (Source.kind, Records.kind, Train.kind, Export.kind, *PAST_KINDS):
+    for kind in (*(stage.kind for stage in (Source, Records, Train, *BESIDE)), *PAST_KINDS):
         yield from _named(root / kind, _OF_A_STAGE.fullmatch)
     for folder in _named(root / layout.CHECKPOINTS, _OF_A_STAGE.fullmatch):
         yield from _named(folder, _OF_A_CHECKPOINT.fullmatch)

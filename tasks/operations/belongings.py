@@ -46,7 +46,7 @@ def trainings() -> list[Training]:
 
 
 def belongings(of: Collection[Training]) -> set[Path]:
-    """Their folders, the records they are trained on, the sources of those, exports, and the runs they begin with."""
+    """Their folders, records with their sources, exports, repetitions, and the runs they begin with."""
     trained_on = {one.records for one in of} - {None}
     fingerprints = {one.run for one in of} - {None}
     begun_with = {one.begins_with for one in of} - {None}
@@ -58,7 +58,8 @@ def belongings(of: Collection[Training]) -> set[Path]:
         *(folder for folder in _artefacts(layout.SOURCE) if _of_manifest(folder, "source") in read),
         *(
             folder
-            for folder in _artefacts(layout.EXPORTS)
+            for kind in (layout.EXPORTS, layout.REPETITIONS)
+            for folder in _artefacts(kind)
             if _of_manifest(folder, "identity", "upstream", "run") in fingerprints
         ),
         *(folder for folder in _artefacts(layout.RUNS) if _of_manifest(folder, "fingerprint") in begun_with),

@@ -3,7 +3,7 @@
 Asked by Nightly alone: who runs the pipeline by hand removes by hand (``make clean-stale``). Of what clean-stale would
 remove it takes what is beyond the limits: what the present settings reach stays, and so does all that belongs to other
 experiments, which have schedules of their own. The runs that a report is about stay besides, and what is needed by the
-runs and checkpoints that stay: the records they are trained on, with their source, and exports.
+runs and checkpoints that stay: the records they are trained on, with their source, exports and repetitions.
 """
 
 import logging
@@ -14,7 +14,7 @@ from pathlib import Path
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import read_manifest, remove_artefact
 from pipeline.errors import StorageError
-from tasks.export import Export
+from tasks.beside import BESIDE
 from tasks.operations.belongings import belongings, trainings
 from tasks.operations.dated_reports import read_dated_reports, referred_runs
 from tasks.operations.limits import is_older, read_runs, superfluous_reports, superfluous_runs
@@ -30,7 +30,7 @@ _logger = logging.getLogger(__name__)
 
 _NOT_NEEDED = {
     Records.kind: "no run that is kept was trained on it",
-    Export.kind: "the run it was made from is not kept",
+    **{stage.kind: "the run it was made from is not kept" for stage in BESIDE},
 }
 
 

@@ -24,13 +24,15 @@ from pipeline.errors import BusyError, StorageError
 LOCK_NAME = ".lock"
 
 # Where unfinished work lies (the report's in the root itself) and how it is called: by manifest.publishing after the
-# artefact and the process, and by what the records' job notes of its blocks and make doctor of a cluster's workers.
+# artefact and the process, and by what the records' job notes of its blocks, make doctor of a cluster's workers, and
+# what is trained again.
 _PLACES = (
     ".",
-    *(layout.SOURCE, layout.RECORDS, layout.RUNS, layout.CHECKPOINTS, f"{layout.CHECKPOINTS}/*", layout.EXPORTS),
+    *(layout.SOURCE, layout.RECORDS, layout.RUNS, layout.CHECKPOINTS, f"{layout.CHECKPOINTS}/*"),
+    *(layout.EXPORTS, layout.REPETITIONS),
     *(layout.DATED_REPORTS, f"{layout.DATED_REPORTS}/*"),
 )
-_UNFINISHED = re.compile(r"\.(?P<artefact>.+)\.\d+\.tmp(?P<replaced>\.old)?|\.(?:notes|drawn|reach)-\w+")
+_UNFINISHED = re.compile(r"\.(?P<artefact>.+)\.\d+\.tmp(?P<replaced>\.old)?|\.(?:notes|drawn|reach|again)-\w+")
 
 _logger = logging.getLogger(__name__)
 # Open for the life of the process; workers that Luigi forks from it inherit the file, and that it is theirs.

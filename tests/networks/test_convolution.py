@@ -82,7 +82,7 @@ def test_a_trained_and_saved_network_holds_keras_layers_alone(tmp_path):
     quick = keras.models.clone_model(plain)
     quick.set_weights(plain.get_weights())
     quicken(quick)
-    assert is_quick(quick.layers[0]) and is_quick(quick.layers[1].layers[0])
+    assert [is_quick(layer) for layer in (quick.layers[0], quick.layers[1].layers[0])] == [True, True]
     random = np.random.default_rng(0)
     images, labels = random.normal(size=(64, 8, 8, 3)).astype(np.float32), random.integers(0, 2, 64)
     for model in (plain, quick):

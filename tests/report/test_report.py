@@ -37,12 +37,13 @@ PROMISED = {
     "fingerprint",
     "finished_at",
     "curves",
+    "repetition",
 }
 
 
 def test_report_json_has_every_promised_name(make_run, tmp_path):
     report = json.loads(render([make_run()], tmp_path / "out")["report.json"])
-    assert report["schema_version"] == 5
+    assert report["schema_version"] == 6
     assert report["current"] == [RUN["fingerprint"]]
     assert set(report["runs"][0]) >= PROMISED
     assert [row["epoch"] for row in report["runs"][0]["curves"]] == [1, 2]

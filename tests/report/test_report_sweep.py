@@ -108,7 +108,7 @@ def test_a_skipped_run_is_a_row_with_its_reason_and_no_figures(make_run, tmp_pat
         assert "no TPU answers. Start on a TPU VM." in text
         assert "skipped: no TPU answers" in text
     row = next(line for line in files["report.md"].splitlines() if "**this run:**" in line)
-    assert [cell.strip() for cell in row.split("|")][11:15] == ["–", "–", "–", "skipped"]
+    assert [cell.strip() for cell in row.split("|")][11:16] == ["–", "–", "–", "–", "skipped"]
     assert "<svg" not in files["report.html"]
 
 

@@ -29,10 +29,10 @@ def scenarios(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
     Returns:
         For each the fields of shared_names; `seeds`, `fingerprints` and `hostnames` of its runs and where they
-        `resumed`; `finished_at` and `mismatch` of the first; and `{"mean", "deviation"}` of `train_seconds`,
-        `examples_per_second`, `val_accuracy`, `validation_accuracy`, both also with test-time augmentation, `val_loss`,
-        and of `epoch_seconds` and `step_seconds`, which leave compiling epochs out. The deviation is the sample
-        standard deviation, None for a single run.
+        `resumed`, and the `repetitions` of each (see repetitions.py); `finished_at` and `mismatch` of the first; and
+        `{"mean", "deviation"}` of `train_seconds`, `examples_per_second`, `val_accuracy`, `validation_accuracy`, both
+        also with test-time augmentation, `val_loss`, and of `epoch_seconds` and `step_seconds`, which leave compiling
+        epochs out. The deviation is the sample standard deviation, None for a single run.
     """
     shared = shared_names()
     return [_scenario(group, shared) for group in grouped(runs, shared)]
@@ -54,6 +54,7 @@ def _scenario(runs: Sequence[Mapping[str, Any]], shared: Sequence[str]) -> dict[
     return {
         **{name: runs[0][name] for name in (*shared, "mismatch", "finished_at")},
         **{f"{name}s": [run[name] for run in in_order] for name in ("seed", "fingerprint", "hostname")},
+        "repetitions": [run["repetition"] for run in in_order],
         "resumed": [one for run in runs for one in run["resumed"]],
         **{name: mean_and_deviation([run[name] for run in runs]) for name in ("train_seconds", "examples_per_second")},
         **{name: mean_and_deviation([run[name] for run in once]) for name in _OF_A_DRAW},

@@ -46,6 +46,9 @@ _TERMS = (
     ("With TTA", {IMAGE_CLASSIFICATION: "with test-time augmentation: the accuracy where the network sees each image "
      "several times, mirrored or moved by a pixel ([Train] test_time_augmentation), and the mean counts "
      "(val_tta_accuracy); it takes as many times the operations as there are views. The test accuracy is without."}),
+    ("Repeated", {_ALL: "whether the run, trained once more from the same records with the same settings (make "
+     "verify-determinism), ended with the same weights: bit-identical where their sha256 was. Where it was not trained "
+     "again nothing is said, whatever [Train] deterministic asked for."}),
     ("FLOP to an accuracy", {IMAGE_CLASSIFICATION: "floating-point operations of all training steps up to the end of "
      "the first epoch whose test accuracy is at least so much: operations of a step as the graph has them, whatever "
      "the machine. Evaluation is left out."}),

@@ -62,6 +62,8 @@ class Row:
     beside: str = ""
     # What the accuracy comes to on so many images or characters.
     counted: str = ""
+    # Whether training again gave the same weights; NO_FIGURE where nobody asked.
+    repeated: str = NO_FIGURE
     speedup: str
 
 
@@ -93,6 +95,7 @@ def scenario_row(scenario: Mapping[str, Any], current: Sequence[str]) -> Row:
         val_accuracy=mean_percent(run["val_accuracy"], 2),
         beside=", ".join(filter(None, [loss_in_nats(run), _seen_several_times(run), _validation_accuracy(run)])),
         counted=counted(run),
+        repeated=repeated(run),
         speedup=_speedup(run["speedup"]),
     )
 
@@ -117,6 +120,17 @@ def published_row(row: Mapping[str, Any]) -> Row:
         counted=_wrong(number(row["wrong"]), row["test_examples"]) if row["wrong"] is not None else "",
         speedup="published elsewhere",
     )
+
+
+def repeated(scenario: Mapping[str, Any]) -> str:
+    """Whether the weights of a row's runs came out the same when they were trained again; only what was seen."""
+    seen = [one["is_identical"] for one in scenario["repetitions"] if one]
+    if not seen:
+        return "not repeated" if scenario["deterministic"] == "true" else NO_FIGURE
+    alike, runs = sum(seen), len(scenario["repetitions"])
+    if alike < len(seen):
+        return "differs" if runs == 1 else f"differs: {len(seen) - alike} of {runs} runs"
+    return "bit-identical" if alike == runs else f"bit-identical: {alike} of {runs} runs, the others not repeated"
 
 
 def loss_in_nats(scenario: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from pipeline.report.facts.batch_sizes import has_times, shown_tables
 from pipeline.report.wording.batches import NO_TIMES, batch_headings, batch_rows, published_batch_rows, table_name
 from pipeline.report.wording.changes import change_sentences
 from pipeline.report.wording.experiments import OVERVIEW_HEADINGS, overview_rows, sections
+from pipeline.report.wording.formats import NO_FIGURE
 from pipeline.report.wording.rows import Row
 from pipeline.report.wording.terminal import PIPED_COLUMNS, TABLE_COLUMNS, as_text, pairs, plain_table, terminal_columns
 from pipeline.report.wording.verdict import verdict
@@ -104,7 +105,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         row.epochs,
         row.train_seconds.replace(" ±", "\n±"),
         row.examples_per_second.replace(" ±", "\n±"),
-        _lines(row.val_accuracy.replace(" ±", "\n±"), row.beside, row.counted),
+        _lines(row.val_accuracy.replace(" ±", "\n±"), row.beside, row.counted, _repeated(row)),
         _speedup(row),
     )
 
@@ -131,6 +132,7 @@ def _facts(row: Row, rate: str) -> list[tuple[str, str]]:
         ("verified", row.device_verified),
         ("data", f"{row.dataset}, verified: {row.dataset_verified}"),
         ("precision", row.precision),
+        *([("repeated", row.repeated)] if _repeated(row) else []),
     ]
 
 
@@ -173,6 +175,10 @@ def _mark(row: Row) -> str:
 def _speedup(row: Row) -> str:
     # A row with remarks never has a ratio, and they say why.
     return ", ".join(row.remarks) or row.speedup
+
+
+def _repeated(row: Row) -> str:
+    return "" if row.repeated == NO_FIGURE else row.repeated
 
 
 def _lines(*texts: str) -> str:

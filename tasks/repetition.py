@@ -1,0 +1,127 @@
+"""Repetition: the run trained once more, to see whether its weights come out the same; ``make verify-determinism``."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+
+import luigi
+
+from pipeline.artefacts import layout
+from pipeline.artefacts.manifest import read_manifest
+from pipeline.config import RepetitionSettings
+from pipeline.errors import DamagedArtefactError, GateError, SettingsError
+from tasks.report import Report
+from tasks.settings import time_limit_setting
+from tasks.stage import Stage
+from tasks.storage import root_folder
+from tasks.train import Train
+
+
+class Repetition(Stage):
+    """Section [Repetition]; the artefact says with which weights a run ended, and with which it ended again."""
+
+    kind = layout.REPETITIONS
+    entry = "pipeline.runs.repetition"
+    packages = ()
+    # What was seen on this machine.
+    is_shared = False
+
+    of = luigi.Parameter(default="", significant=False, description="Name of the run; empty: that of [Train].")
+    time_limit_seconds = time_limit_setting()
+
+    def requires(self) -> Train:
+        """The run to train again."""
+        return self._run
+
+    @cached_property
+    def _run(self) -> Train:
+        if not self.of:
+            return Train()
+        # By settings and not by what its manifest says: that may come from anywhere, and names code to run.
+        known = {run.output().folder.name: run for run in _runs() if run.is_known()}
+        for name, run in known.items():
+            if self.of in (name, run.output().expected):
+                return run
+        raise SettingsError(
+            f"[Repetition] of: expected a run that the settings reach, of {', '.join(known) or 'which there is none'}; "
+            f"got {self.of!r}. Give the settings that it was made with: EXPERIMENT=… and ARGS=…"
+        )
+
+    def make_settings(self) -> RepetitionSettings:
+        """The stage's validated settings."""
+        return RepetitionSettings(**self.param_kwargs)
+
+    def upstream(self) -> object:
+        """The run, and the weights that it ended with: one that was trained anew may have others."""
+        # Not above: that it is a file of ours takes the schemas of all of them.
+        from pipeline.runs.metrics import WEIGHTS_NAME
+
+        target, weights = self.requires().output(), None
+        with contextlib.suppress(DamagedArtefactError):
+            files = {entry["name"]: entry["sha256"] for entry in read_manifest(target.folder)["files"]}
+            weights = files.get(WEIGHTS_NAME)
+        return {"run": target.expected, "weights": weights}
+
+    def label(self) -> str:
+        """The network."""
+        return self.requires().label()
+
+    def folders(self) -> list[Path]:
+        """Those of every run that the settings reach: each may have been asked for by its name."""
+        runs = {run.output().expected for run in _runs() if run.is_known()}
+        return [*super().folders(), *(folder for folder, run in _repetitions() if run in runs)]
+
+    def follows(self) -> bool:
+        """Where a process trains with another, which writes."""
+        return any(run.follows() for run in self.below)
+
+    def make(self, folder: Path) -> Mapping:
+        """Train the run again, from its first epoch and out of sight, and compare the weights."""
+        from pipeline.runs.repetition import compare
+
+        run = self.requires()
+        with tempfile.TemporaryDirectory(prefix=".again-", dir=folder.parent) as scratch:
+            again = Path(scratch) / "run"
+            again.mkdir()
+            run.train_into(again, Path(scratch) / "checkpoints")
+            self.found = compare(run.output().folder, again, folder)
+        # Not final: what may come out either way is tried again.
+        return {} if self.found.is_identical else {"provisional": "the weights came out otherwise"}
+
+    def run(self) -> None:
+        """Publish what was found, and say it.
+
+        Raises:
+            GateError: the weights came out otherwise.
+        """
+        self.found = None
+        super().run()
+        if self.found is None:
+            return
+        name, sha256 = self.requires().output().folder.name, self.found.first.weights_sha256
+        if not self.found.is_identical:
+            raise GateError(
+                f"{name}: trained again it ended with other weights, sha256 {sha256} and then "
+                f"{self.found.again.weights_sha256}. [Train] deterministic = true asks for kernels that do not differ."
+            )
+        print(f"Repetition: {name} is bit-identical, weights sha256 {sha256} both times: {self.output()}")
+
+
+@Repetition.event_handler(luigi.Event.DEPENDENCY_PRESENT)
+def say_nothing_to_do(repetition: Repetition) -> None:
+    """It was trained again before, and came out the same."""
+    name = repetition.requires().output().folder.name
+    print(f"Repetition: {name} was found bit-identical before: {repetition.output()}")
+
+
+def _runs() -> list[Train]:
+    return [Train(), *Report().requires()]
+
+
+def _repetitions() -> Iterator[tuple[Path, object]]:
+    """Folder of each there is, and fingerprint of its run."""
+    for folder in sorted((root_folder() / layout.REPETITIONS).glob("[!.]*")):
+        with contextlib.suppress(DamagedArtefactError):
+            yield folder, read_manifest(folder)["identity"].get("upstream", {}).get("run")

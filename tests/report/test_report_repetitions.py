@@ -1,0 +1,78 @@
+"""Bit-identical in the report: of the weights a run has now, as far as it was seen."""
+
+import json
+
+import pytest
+
+from pipeline.artefacts.manifest import write_manifest
+from pipeline.report import build_report, format_table
+from pipeline.report.wording.rows import repeated
+from pipeline.runs.metrics import WEIGHTS_NAME
+from pipeline.runs.repetition import REPETITION_NAME, compare
+
+IDENTICAL, DIFFERENT = {"is_identical": True}, {"is_identical": False}
+
+
+@pytest.mark.parametrize(
+    ("found", "deterministic", "said"),
+    [
+        ([None], "false", "–"),
+        ([None, None], "true", "not repeated"),
+        ([IDENTICAL], "false", "bit-identical"),
+        ([IDENTICAL, IDENTICAL], "true", "bit-identical"),
+        ([IDENTICAL, None], "true", "bit-identical: 1 of 2 runs, the others not repeated"),
+        ([DIFFERENT], "true", "differs"),
+        ([IDENTICAL, DIFFERENT, None], "true", "differs: 1 of 3 runs"),
+    ],
+)
+def test_a_row_says_what_was_seen_of_its_runs(found, deterministic, said):
+    assert repeated({"repetitions": found, "deterministic": deterministic}) == said
+
+
+@pytest.fixture
+def root(tmp_path, make_run):
+    """A run that was trained twice, with the second's weights beside it."""
+    (tmp_path / "runs").mkdir()
+    for name in ("runs/cnn", "again"):
+        folder = make_run(name)
+        (folder / WEIGHTS_NAME).write_bytes(b"weights")
+    publish(tmp_path)
+    found = tmp_path / "repetitions" / "cnn-0123456789ab"
+    found.mkdir(parents=True)
+    compare(tmp_path / "runs/cnn", tmp_path / "again", found)
+    write_manifest(found, stage="Repetition", identity={}, details={})
+    return tmp_path
+
+
+def publish(root):
+    write_manifest(root / "runs/cnn", stage="Train", identity={"settings": {}, "upstream": {}}, details={})
+
+
+def said(root) -> tuple[object, str]:
+    report = build_report([root / "runs/cnn"], current=[])
+    return report["runs"][0]["repetition"], repeated(report["scenarios"][0])
+
+
+def test_the_same_weights_are_bit_identical_with_where_that_was_seen(root):
+    found, words = said(root)
+    assert words == "bit-identical"
+    assert found["is_identical"]
+    assert set(found["first"]) == set(found["again"]) == {"hostname", "device_name"}
+    assert "bit-identical" in format_table(build_report([root / "runs/cnn"], current=[]), width=200)
+    assert "bit-identical" in format_table(build_report([root / "runs/cnn"], current=[]), width=60)
+
+
+def test_of_weights_that_came_later_nothing_is_said(root):
+    (root / "runs/cnn" / WEIGHTS_NAME).write_bytes(b"others")
+    (root / "runs/cnn" / "manifest.json").unlink()
+    publish(root)
+    assert said(root) == (None, "–")
+
+
+def test_a_repetition_that_was_edited_is_left_out(root, caplog):
+    path = root / "repetitions" / "cnn-0123456789ab" / REPETITION_NAME
+    content = json.loads(path.read_text())
+    content["again"]["weights_sha256"] = "0" * 64
+    path.write_text(json.dumps(content))
+    assert said(root) == (None, "–")
+    assert "left out of the report" in caplog.text

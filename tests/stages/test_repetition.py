@@ -1,0 +1,80 @@
+"""A run trained again: what is called bit-identical came out so, and what came out otherwise is said to."""
+
+import json
+
+import pytest
+from luigi_process import FAST
+from own_package import write_package
+
+# Begins with other weights each time.
+RANDOM = """
+import os
+
+import keras
+
+
+def build(image_shape, num_labels):
+    drawn = keras.initializers.RandomNormal(seed=int.from_bytes(os.urandom(3)))
+    layers = [keras.layers.Flatten(), keras.layers.Dense(num_labels, kernel_initializer=drawn, name="head")]
+    return keras.Sequential([keras.Input(image_shape, dtype="uint8"), keras.layers.Rescaling(1 / 255), *layers])
+"""
+
+
+@pytest.fixture
+def luigi(first_run, tmp_path):
+    return first_run.copy(tmp_path / "own")
+
+
+def repeated(luigi) -> dict[str, object]:
+    """Name of a run's folder → what the report says of its repetition."""
+    names = {
+        json.loads(path.read_text())["fingerprint"]: path.parent.name for path in luigi.root.glob("runs/*/run.json")
+    }
+    return {names[run["fingerprint"]]: run["repetition"] for run in luigi.report()["runs"]}
+
+
+def test_the_same_weights_are_called_bit_identical_where_that_was_seen_and_nowhere_else(luigi):
+    args = [*FAST, "--Train-deterministic", "true"]
+    done = luigi(*args)
+    assert done.returncode == 0, done.stderr
+    assert "not repeated" in (luigi.root / "report" / "report.md").read_text()
+    (name,) = [path.parent.name for path in luigi.root.glob("runs/*/run.json") if '"true"' in path.read_text()]
+    done = luigi.python("-m", "tasks", "Repetition", *args, "--Repetition-of", name)
+    assert done.returncode == 0, done.stderr
+    assert f"Repetition: {name} is bit-identical, weights sha256" in done.stdout
+    assert luigi(*args).returncode == 0
+    others = {run: found for run, found in repeated(luigi).items() if run != name}
+    assert repeated(luigi)[name]["is_identical"] is True
+    assert set(others.values()) == {None}
+    before = luigi.artefacts("repetitions")
+    again = luigi.python("-m", "tasks", "Repetition", *args)
+    assert (again.returncode, luigi.artefacts("repetitions")) == (0, before)
+    assert f"{name} was found bit-identical before" in again.stdout
+    kept = luigi.python("-m", "tasks.commands.clean_stale", "--dry-run", *args)
+    assert "repetitions" not in kept.stdout
+    gone = luigi.python("-m", "tasks.commands.clean_stale", "--dry-run", *FAST)
+    assert "repetitions" in gone.stdout
+
+
+def test_other_weights_end_with_the_gates_exit_code_and_are_told_in_the_report(luigi, tmp_path):
+    package = write_package(tmp_path / "work")
+    (package / "networks.py").write_text(RANDOM)
+    args = [*FAST, "--Train-model", "my_package.networks:build"]
+    done = luigi.python("-m", "tasks", "Repetition", *args, cwd=package.parent)
+    assert done.returncode == 9, done.stderr
+    assert "trained again it ended with other weights" in done.stderr
+    done = luigi.python("-m", "tasks", "Report", *args, cwd=package.parent)
+    assert done.returncode == 0, done.stderr
+    assert {found["is_identical"] for found in repeated(luigi).values() if found} == {False}
+    assert "| differs |" in (luigi.root / "report" / "report.md").read_text()
+    # Tried again: it may come out either way.
+    assert luigi.python("-m", "tasks", "Repetition", *args, cwd=package.parent).returncode == 9
+
+
+def test_a_run_that_the_settings_do_not_reach_is_refused_with_those_that_they_do(luigi):
+    (name,) = luigi.artefacts("runs")
+    done = luigi.python("-m", "tasks", "Repetition", *FAST, "--Repetition-of", "baseline_cnn-0123456789ab")
+    assert done.returncode == 2, done.stderr
+    assert f"[Repetition] of: expected a run that the settings reach, of {name}; got 'baseline_cnn-0123456789ab'" in (
+        done.stderr
+    )
