@@ -3,12 +3,13 @@
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import luigi
 
 from pipeline.artefacts import layout
-from pipeline.config import RecordsSettings
-from pipeline.records.features import content_name
+from pipeline.config import RecordsSettings, refuse
+from pipeline.records.features import TOKENS, content_name
 from pipeline.records.form import stored_form, stored_spec
 from pipeline.shards import presence
 from pipeline.shards.splits import split_sizes
@@ -17,6 +18,10 @@ from tasks.process import console
 from tasks.settings import FloatSetting, IntSetting, time_limit_setting
 from tasks.source import Source
 from tasks.stage import Stage
+from tasks.storage import Storage
+
+if TYPE_CHECKING:
+    from pipeline.shards.shared import Store
 
 
 class Records(Stage):
@@ -37,6 +42,10 @@ class Records(Stage):
     # Not what shapes the artefact: any runner with any number of workers writes the same bytes.
     runner = luigi.Parameter(default="FnApiRunner", significant=False, description="Beam runner.")
     runner_options = luigi.Parameter(default="", significant=False, description="Flags passed on to Beam.")
+    # Nor is it how the bytes come from those who make them.
+    workers_share = luigi.Parameter(
+        default="root", significant=False, description="Of a cluster's workers: root, or remote alone."
+    )
     time_limit_seconds = time_limit_setting()
 
     def requires(self) -> Source:
@@ -45,7 +54,10 @@ class Records(Stage):
 
     def make_settings(self) -> RecordsSettings:
         """The stage's validated settings."""
-        return RecordsSettings(**self.param_kwargs)
+        settings = RecordsSettings(**self.param_kwargs)
+        if settings.workers_share == "remote" and not Storage().remote:
+            refuse("Records", "workers_share", "root, as there is no [Storage] remote", settings.workers_share)
+        return settings
 
     def upstream(self) -> object:
         """What the source holds, not how it was come by."""
@@ -74,11 +86,29 @@ class Records(Stage):
         return split_sizes(source, self.requires().location(), self.validation_share) if source else {}
 
     def check(self) -> None:
-        """That each split has examples, and the images a size."""
+        """That each split has examples, and the images a size; and that workers have what they are to read."""
+        if self.workers_share == "remote" and self._reads_files_of_the_root():
+            expected = "root, as the examples are files, or a text, that the source's artefact says all of"
+            refuse("Records", "workers_share", expected, self.workers_share)
         self.num_examples()
         if source := self.source():
             stored_form(source.features, self.settings)
         super().check()
+
+    def _reads_files_of_the_root(self) -> bool:
+        """What lists files, and a text, lie under the root, where no worker is that shares nothing but the remote."""
+        source = self.requires()
+        return source.is_of_files() or bool((known := self.source()) and TOKENS in known.features)
+
+    def store(self) -> "Store | None":
+        """Through which the workers of a cluster hand on what they write; None: they share the root."""
+        if self.workers_share == "root":
+            return None
+        from pipeline.shards.shared import Store
+
+        # Below the key that the remote has the records under: what is pushed later is there already.
+        key = f"{self.kind}/{self.output().expected}/files" if self.is_known() else ""
+        return Store(Storage().remote, Storage().remote_endpoint, key)
 
     def bytes_needed(self) -> int:
         """The examples, with about a hundred bytes around each and as much again to note of it; twice if merged."""
@@ -106,4 +136,5 @@ class Records(Stage):
                 folder,
                 Path(notes_folder),
                 location=self.requires().location(),
+                store=self.store(),
             )

@@ -42,6 +42,8 @@ class Cluster:
     options: str
     folder: Path
     workers: int = 1
+    #: A folder that is empty, and cannot be written, for all processes of the cluster: as on other machines.
+    hidden: Path | None = None
     processes: list[subprocess.Popen] = field(default_factory=list)
     #: Name → state of each job, as the engine itself tells; None where it does not.
     jobs: Callable[[], dict[str, str]] | None = None
@@ -51,6 +53,9 @@ class Cluster:
         kept = {key: value for key, value in os.environ.items() if key != "TFDS_DATA_DIR"}
         # Beam's worker pool starts whatever is called python.
         kept["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
+        if self.hidden:
+            hide = f'mount -t tmpfs -o ro,size=4k none "{self.hidden}" && exec "$@"'
+            command = ("unshare", "--mount", "sh", "-c", hide, "sh", *command)
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 [str(part) for part in command], env={**kept, **environment}, stdout=log, stderr=subprocess.STDOUT
@@ -118,9 +123,11 @@ def answer(port: int, path: str) -> dict:
 
 
 @contextlib.contextmanager
-def running(name: str, folder: Path, workers: int = 2) -> Iterator[Cluster]:
-    """A cluster of an engine with so many workers, stopped at the end."""
-    cluster = Cluster("", "", folder, workers)
+def running(name: str, folder: Path, workers: int = 2, *, hiding: Path | None = None) -> Iterator[Cluster]:
+    """A cluster of an engine with so many workers, stopped at the end; none of it sees the folder that is hidden."""
+    if hiding and subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no mount namespace of one's own can be had here")
+    cluster = Cluster("", "", folder, workers, hiding)
     try:
         _START[name](cluster)
         yield cluster

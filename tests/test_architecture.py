@@ -54,7 +54,7 @@ DIRECTION = {
     # The spec of what examples hold, and their keys, are the records'.
     "sources": {"config", "errors", "machine", "progress", "records", "sources"},
     "records": {"config", "records"},
-    "shards": {"artefacts", "config", "errors", "progress", "records", "shards", "sources"},
+    "shards": {"artefacts", "config", "errors", "progress", "records", "remote", "shards", "sources"},
     "augmentation": {"augmentation", "config"},
     # What of the records is input and what is label says the problem.
     "columns": {"errors", "machine", "problems", "records"},

@@ -38,9 +38,13 @@ BOOKKEEPING = frozenset(
         "errors",
         "installed",
         "progress",
+        "remote",
+        "remote.artefacts",
+        "remote.objects",
         "runs.untrusted",
         "shards.engine",
         "shards.presence",
+        "shards.shared",
     )
 )
 # Settings are part of an identity themselves.

@@ -31,6 +31,8 @@ RUNNERS = (
     "TestDirectRunner",
     "TestDataflowRunner",
 )
+# What the workers of a cluster share: the storage root, or [Storage] remote alone.
+WORKERS_SHARE = ("root", "remote")
 RESIZE = ("crop", "pad", "stretch")
 ENCODINGS = ("auto", "raw", "jpeg", "png")
 MAX_SHARDS = 99_999
@@ -99,6 +101,7 @@ class RecordsSettings(StageSettings):
     seed: int = 0
     runner: str = "FnApiRunner"
     runner_options: str = ""
+    workers_share: str = "root"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -112,6 +115,7 @@ class RecordsSettings(StageSettings):
         one_of("Records", "resize", RESIZE, self.resize)
         one_of("Records", "encoding", ENCODINGS, self.encoding)
         in_range("Records", "seed", self.seed, 0, MAX_SEED)
+        one_of("Records", "workers_share", WORKERS_SHARE, self.workers_share)
         _check_runner(self.runner)
         self.beam_flags()
 

@@ -120,7 +120,7 @@ class Remote:
             # What may be cleared away before the manifest names it is written again.
             is_old = not there and found and now - found.written_at > GRACE / 2
             if found is None or found.num_bytes != sizes[digest] or is_old:
-                self.objects.put_file(f"{place}/files/{digest}", sources[digest])
+                self.objects.put(f"{place}/files/{digest}", sources[digest])
             told(sizes[digest])
 
         _each(put, list(sources), f"push {kind}", sum(sizes.values()))
@@ -150,14 +150,11 @@ class Remote:
         received = root / layout.FETCHING / fingerprint
         sizes = {entry["sha256"]: entry["bytes"] for entry in entries}
 
-        def get(digest: str, told: Callable[[int], None]) -> None:
-            self._receive(f"{_folder(kind, fingerprint)}/files/{digest}", digest, sizes[digest], received, told)
-
         try:
             received.mkdir(parents=True, exist_ok=True)
             here = sum(path.stat().st_size for path in received.iterdir())
             require_space(root, max(0, sum(entry["bytes"] for entry in entries) - here))
-            _each(get, list(sizes), f"fetch {kind}", sum(sizes.values()))
+            receive(self.objects, f"{_folder(kind, fingerprint)}/files", sizes, received, f"fetch {kind}")
         except OSError as error:
             raise storage_error(error.strerror or str(error), root, sum(sizes.values())) from error
         with publishing(final) as temporary:
@@ -177,47 +174,70 @@ class Remote:
             (temporary / MANIFEST_NAME).write_bytes(held.content)
         shutil.rmtree(received, ignore_errors=True)
 
-    def _receive(self, key: str, digest: str, size: int, folder: Path, told: Callable[[int], None]) -> None:
-        whole, part = folder / digest, folder / f"{digest}.part"
-        # What an earlier process left is believed no more than the remote is: a power cut leaves zeros.
-        if whole.exists() and sha256_of(whole) == digest:
-            told(size)
-            return
-        stored = self.objects.find(key)
-        if stored is None or stored.num_bytes != size:
-            there = f"{stored.num_bytes:,}" if stored else "none"
-            raise DamagedArtefactError(f"{self.url}/{key}: the manifest lists {size:,} bytes, found {there}. {_REMEDY}")
-        is_resumed = part.exists()
-        found = self._appended(key, part, size, told)
-        if found != digest and is_resumed:
-            part.unlink()
-            found = self._appended(key, part, size, told)
-        if found != digest:
-            part.unlink()
-            raise DamagedArtefactError(
-                f"{self.url}/{key}: the manifest lists sha256 {digest[:12]}…, received {found[:12]}…. {_REMEDY}"
-            )
-        os.replace(part, whole)
-
-    def _appended(self, key: str, part: Path, size: int, told: Callable[[int], None]) -> str:
-        """Receive what a file lacks; the digest of all of it."""
-        found = hashlib.sha256()
-        with part.open("a+b") as file:
-            file.seek(0)
-            while block := file.read(_RANGE_BYTES):
-                found.update(block)
-            start = file.tell()
-            told(start)
-            while start < size:
-                block = self.objects.read_range(key, start, min(_RANGE_BYTES, size - start))
-                file.write(block)
-                found.update(block)
-                start += len(block)
-                told(len(block))
-        return found.hexdigest()
-
 
 _REMEDY = "It is not used."
+
+
+def receive(objects: Objects, place: str, sizes: Mapping[str, int], folder: Path, what: str) -> None:
+    """Have files below a key in a folder, called by their sha256 there too; goes on with what an earlier try left.
+
+    Args:
+        objects: the store.
+        place: the key that they lie below.
+        sizes: sha256 → bytes of each.
+        folder: on this machine.
+        what: said of the progress.
+
+    Raises:
+        DamagedArtefactError: one is not there, or not what its sha256 says.
+        RemoteError: the store does not answer, or refuses.
+    """
+
+    def get(digest: str, told: Callable[[int], None]) -> None:
+        _receive(objects, f"{place}/{digest}", digest, sizes[digest], folder, told)
+
+    _each(get, list(sizes), what, sum(sizes.values()))
+
+
+def _receive(objects: Objects, key: str, digest: str, size: int, folder: Path, told: Callable[[int], None]) -> None:
+    whole, part = folder / digest, folder / f"{digest}.part"
+    # What an earlier process left is believed no more than the remote is: a power cut leaves zeros.
+    if whole.exists() and sha256_of(whole) == digest:
+        told(size)
+        return
+    stored = objects.find(key)
+    if stored is None or stored.num_bytes != size:
+        there = f"{stored.num_bytes:,}" if stored else "none"
+        raise DamagedArtefactError(f"{objects.url}/{key}: the manifest lists {size:,} bytes, found {there}. {_REMEDY}")
+    is_resumed = part.exists()
+    found = _appended(objects, key, part, size, told)
+    if found != digest and is_resumed:
+        part.unlink()
+        found = _appended(objects, key, part, size, told)
+    if found != digest:
+        part.unlink()
+        raise DamagedArtefactError(
+            f"{objects.url}/{key}: the manifest lists sha256 {digest[:12]}…, received {found[:12]}…. {_REMEDY}"
+        )
+    os.replace(part, whole)
+
+
+def _appended(objects: Objects, key: str, part: Path, size: int, told: Callable[[int], None]) -> str:
+    """Receive what a file lacks; the digest of all of it."""
+    found = hashlib.sha256()
+    with part.open("a+b") as file:
+        file.seek(0)
+        while block := file.read(_RANGE_BYTES):
+            found.update(block)
+        start = file.tell()
+        told(start)
+        while start < size:
+            block = objects.read_range(key, start, min(_RANGE_BYTES, size - start))
+            file.write(block)
+            found.update(block)
+            start += len(block)
+            told(len(block))
+    return found.hexdigest()
 
 
 def _folder(kind: str, fingerprint: str) -> str:

@@ -15,11 +15,13 @@ from pipeline.artefacts.manifest import MANIFEST_NAME
 from pipeline.errors import DamagedArtefactError
 from pipeline.remote.artefacts import GRACE, Remote
 from pipeline.remote.lease import LEASE_NAME, Lease
-from pipeline.remote.objects import CLOCKS, Stored
+from pipeline.remote.objects import CLOCKS, EXCHANGE, Stored
 
 _KINDS = "|".join((layout.SOURCE, layout.RECORDS, layout.RUNS, layout.EXPORTS))
 _KEY = re.compile(rf"(?P<kind>{_KINDS})/(?P<fingerprint>[0-9a-f]{{64}})/(?P<rest>.+)")
 _LEASE_SECONDS = 60.0
+# What nobody needs once it is old.
+_PASSING = (CLOCKS, EXCHANGE)
 
 _logger = logging.getLogger(__name__)
 
@@ -31,7 +33,8 @@ def find_garbage(remote: Remote, *, grace: timedelta = GRACE) -> Iterator[Stored
         RemoteError: the store does not answer, or refuses.
     """
     now = remote.objects.now()
-    yield from (one for one in remote.objects.list(CLOCKS) if now - one.written_at > grace)
+    for passing in _PASSING:
+        yield from (one for one in remote.objects.list(passing) if now - one.written_at > grace)
     # A store lists in the order of keys, so that those of an artefact follow one another.
     listed = ((match, one) for one in remote.objects.list() if (match := _KEY.fullmatch(one.key)))
     for (kind, fingerprint), group in itertools.groupby(listed, lambda pair: (pair[0]["kind"], pair[0]["fingerprint"])):
@@ -48,7 +51,7 @@ def remove_garbage(remote: Remote, *, grace: timedelta = GRACE) -> Iterator[Stor
     """
     for folder, group in itertools.groupby(find_garbage(remote, grace=grace), lambda one: _folder_of(one.key)):
         found = list(group)
-        if folder.startswith(f"{CLOCKS}/"):
+        if folder.partition("/")[0] in _PASSING:
             yield from (one for one in found if _removed(remote, one))
             continue
         lease = Lease(remote.objects, folder, seconds=_LEASE_SECONDS)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Where objects lie that were written to read the time off them; each for a moment.
 CLOCKS = "clocks"
+#: Where a cluster's workers leave what they found out, each job's under a name of its own, as long as it runs.
+EXCHANGE = "exchange"
 
 # A larger file is uploaded in parts of that size, so many at a time: eight files take 256 MiB of memory.
 _PART_BYTES, _PARTS_AT_A_TIME = 16 * 2**20, 2
@@ -136,11 +138,11 @@ class Objects:
             except (self._obstore.exceptions.PreconditionError, FileNotFoundError):
                 return None
 
-    def put_file(self, key: str, path: Path) -> None:
-        """Write a file as an object, in parts where it is large."""
+    def put(self, key: str, content: Path | bytes) -> None:
+        """Write a file, or bytes, as an object, in parts where it is large; one that is there is replaced."""
         with self._saying(key):
             how = {"chunk_size": _PART_BYTES, "max_concurrency": _PARTS_AT_A_TIME}
-            self._obstore.put(self._uploads, key, path, **how)
+            self._obstore.put(self._uploads, key, content, **how)
 
     def delete(self, key: str) -> None:
         """Remove an object, if there is one."""

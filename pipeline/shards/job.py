@@ -4,22 +4,28 @@ Where an example goes is known before anything is read (plan.py): its place in i
 key alone. So each block of examples is read and serialized on one worker, and nothing but small tuples passes between
 the steps. Records of one length are put where they belong at once (placed.py):
 
-    plan blocks → write each block → wait for all blocks → summarise
+    plan blocks → write each block → wait for all blocks
 
 Records of any length are sorted block by block, and joined once all blocks are there (merge.py):
 
-    plan blocks → write each block's run → wait for all blocks → merge each shard → wait for all shards → summarise
+    plan blocks → write each block's run → wait for all blocks → merge each shard
 
-Pixels never pass through the runner's shuffle, which some runners hold in memory. A block or shard that is run twice
-comes out the same: any runner with any number of workers writes the same files. On a cluster the storage root must be
-a POSIX file system that all workers share.
+Pixels never pass through the runner's shuffle, which some runners hold in memory. For that the storage root must be a
+POSIX file system that all workers of a cluster share. Where they share none, an object store has the shards, and the
+shuffle brings the records of each together (shuffled.py):
+
+    plan blocks → hand on each block's records by shard → join → write each shard's object
+
+A block or shard that is run twice comes out the same: any runner with any number of workers writes the same files, in
+any of the three ways. What the blocks noted is summed up here, in the process that submits the job.
 """
 
 import json
 import logging
+import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,20 +34,21 @@ import numpy as np
 
 from pipeline import progress
 from pipeline.config import RecordsSettings
-from pipeline.records.example import frame, serialize
-from pipeline.records.features import IMAGE, KEY, LABEL, TOKENS, content_name, spec_to_json
-from pipeline.records.fixed import FixedLayout
-from pipeline.shards import presence, words
+from pipeline.errors import RemoteError
+from pipeline.records.features import IMAGE, LABEL, TOKENS, spec_to_json
+from pipeline.remote.artefacts import receive
+from pipeline.shards import presence, shuffled, words
+from pipeline.shards.blocks import read_block
 from pipeline.shards.engine import running
 from pipeline.shards.findings import Noted, find, never_trained_on
 from pipeline.shards.merge import merge_shard, run_path, write_run
-from pipeline.shards.notes import Notes, read_examples, summarise, write_json
+from pipeline.shards.notes import read_examples, summarise
 from pipeline.shards.placed import Placer, create_shards
-from pipeline.shards.plan import Job
+from pipeline.shards.plan import NOTES, Job
+from pipeline.shards.shared import SharedFolder, SharedObjects, Store, left_clear, shared_by_workers
 from pipeline.shards.skipped import write_skipped
 from pipeline.shards.tfds_metadata import write_tfds_metadata
 from pipeline.sources import CONTENT_DIGESTS, Location, SourceInfo, example_names
-from pipeline.sources.blocks import read_batches
 from pipeline.sources.text_blocks import text_digest
 
 # Examples in one Beam element. Large, because TFDS's files can only be read from their beginning: a block's first
@@ -50,8 +57,9 @@ BLOCK_EXAMPLES = 25_000
 # Of records of any length a block is held in memory, to be sorted.
 BLOCK_BYTES = 64 * 2**20
 
-_SUMMARY = "summary.json"
 _PROGRESS_SECONDS = 0.5
+# Each look is a request then, or several.
+_PROGRESS_SECONDS_OF_OBJECTS = 5.0
 _logger = logging.getLogger(__name__)
 
 
@@ -63,6 +71,7 @@ def write_records(
     *,
     location: Location | None = None,
     block_examples: int | None = None,
+    store: Store | None = None,
 ) -> dict:
     """Run the Beam job: every split of ``source`` as sharded TFRecords in ``folder``, with TFDS's metadata.
 
@@ -70,10 +79,11 @@ def write_records(
         source: what to write.
         settings: shards per split, share held out for validation, form of the images, seed, runner.
         folder: an empty folder, the records appear here.
-        notes_folder: an empty folder that workers share, for what they note of each block and for what waits to be
-            merged; the caller removes it.
+        notes_folder: an empty folder of the same file system, for what workers note of each block and for what waits
+            to be merged or has been received; the caller removes it.
         location: where the source lies.
         block_examples: examples in one Beam element; changes no byte.
+        store: through which workers hand on what they write; None: they see both folders at the same paths.
 
     Returns:
         What the records' manifest says beyond the files themselves: source, feature spec, label names, per split
@@ -82,28 +92,51 @@ def write_records(
     Raises:
         SettingsError: a share leaves a split without an example; images vary in size and are given none; Beam knows no
             such runner or flag.
-        PipelineError: the source cannot be read.
+        PipelineError: the source cannot be read, or the store does not answer.
     """
     examples = source.cut(settings.sequence_length)
-    job = Job(examples, location or Location(), settings, str(folder), str(notes_folder), block_examples or 0)
+    shared = shared_by_workers(notes_folder, store)
+    job = Job(examples, location or Location(), settings, str(folder), shared, block_examples or 0)
     if not block_examples:
         job = _of_blocks(job)
     _logger.info("writing %s with Beam's %s", _census(job), settings.runner)
-    if job.is_fixed:
-        for source_split in source.num_examples:
-            shards = job.shards(*job.splits_of(source_split))
-            create_shards(folder, shards, job.layout(source_split).frame_bytes)
-    presence.expect(notes_folder)
-    with _reporting_progress(job), running(settings) as pipeline:
-        build(pipeline, job)
-    details = _details(job, source, json.loads((notes_folder / _SUMMARY).read_text(encoding="utf-8")))
-    details["engine"] = {"runner": settings.runner, **presence.signed_in(notes_folder)}
+    with left_clear(shared):
+        details = _run(job, source, notes_folder)
     for headline, explanation in details["warnings"]:
         _logger.warning("%s: %s", headline, explanation)
     write_tfds_metadata(folder, job.source, job.spec, {split: job.shards(split) for split in job.splits()})
     if job.location.listing:
         write_skipped(folder, job.location.listing)
     return details
+
+
+def _run(job: Job, source: SourceInfo, notes_folder: Path) -> dict:
+    if job.is_fixed and isinstance(job.shared, SharedFolder):
+        for source_split in source.num_examples:
+            shards = job.shards(*job.splits_of(source_split))
+            create_shards(Path(job.folder), shards, job.layout(source_split).frame_bytes)
+    presence.expect(job.shared)
+    with _reporting_progress(job), running(job.settings) as pipeline:
+        build(pipeline, job)
+    if isinstance(job.shared, SharedObjects):
+        _receive(job, notes_folder)
+    details = _details(job, source, sum_up(job))
+    details["engine"] = {"runner": job.settings.runner, **presence.signed_in(job.shared)}
+    return details
+
+
+def _receive(job: Job, scratch: Path) -> None:
+    """Fetch what workers wrote as objects; a runner that loses a shard must not go unnoticed."""
+    noted = {}
+    for shard in job.shards(*job.splits()):
+        try:
+            noted[shard["name"]] = json.loads(job.shared.read(f"{shuffled.NOTES}/{shard['name']}.json"))
+        except FileNotFoundError:
+            raise RuntimeError(f"Beam ended the job without the shard {shard['name']}") from None
+    sizes = {entry["sha256"]: entry["bytes"] for entry in noted.values()}
+    receive(job.shared.objects, job.shared.files, sizes, scratch, "fetch shards")
+    for name, entry in noted.items():
+        os.replace(scratch / entry["sha256"], Path(job.folder, name))
 
 
 def _of_blocks(job: Job) -> Job:
@@ -118,12 +151,16 @@ def _of_blocks(job: Job) -> Job:
 def _reporting_progress(job: Job) -> Iterator[None]:
     """Report how far the job is, by its notes: workers, of whatever runner, are processes that cannot."""
     total, ended = sum(job.source.num_examples.values()), threading.Event()
+    examples = {job.note_name(block): job.stop(block) - block[1] for block in job.blocks()}
+    seconds = _PROGRESS_SECONDS if isinstance(job.shared, SharedFolder) else _PROGRESS_SECONDS_OF_OBJECTS
 
     def report() -> None:
-        while not ended.wait(_PROGRESS_SECONDS):
-            done = sum(job.stop(block) - block[1] for block in job.blocks() if job.note_path(block).exists())
-            if done < total:
-                progress.tell("records", done, total)
+        while not ended.wait(seconds):
+            # The work goes on without a word where the store does not answer this.
+            with suppress(RemoteError):
+                done = sum(examples.get(name, 0) for name in job.shared.names(f"{NOTES}/"))
+                if done < total:
+                    progress.tell("records", done, total)
 
     reporter = threading.Thread(target=report, daemon=True)
     reporter.start()
@@ -136,59 +173,50 @@ def _reporting_progress(job: Job) -> Iterator[None]:
 
 
 def build(pipeline: beam.Pipeline, job: Job) -> beam.PCollection:
-    """Add the job's steps to a pipeline; the last collection holds one element, the path of the summary."""
+    """Add the job's steps to a pipeline; the last collection holds what was written."""
     blocks = (
         pipeline
         | "Plan blocks" >> beam.Create(job.blocks())  # (split, start)
         | "Spread blocks" >> beam.Reshuffle()  # (split, start), one worker's work no longer fused to one bundle
+    )
+    if isinstance(job.shared, SharedObjects):
+        return (
+            blocks
+            | "Hand on records" >> beam.FlatMap(shuffled.parts, job)  # ((split, shard), part)
+            | "Join shards" >> beam.GroupByKey()  # ((split, shard), [part, …])
+            | "Write shards" >> beam.Map(shuffled.write_shard, job)  # a shard's name
+        )
+    blocks = (
+        blocks
         | "Write blocks" >> beam.Map(write_block, job)  # (split, start)
         | "Wait for all blocks" >> beam.GroupBy(lambda block: 0)  # (0, [(split, start), …])
         | "Check blocks" >> beam.Map(check_blocks, job)  # 0
     )
-    if not job.is_fixed:
-        blocks = (
-            blocks
-            | "Plan shards" >> beam.FlatMap(lambda _, job: job.shards(*job.splits()), job)  # a shard's entry
-            | "Spread shards" >> beam.Reshuffle()  # a shard's entry
-            | "Merge shards" >> beam.Map(merge, job)  # a shard's name
-            | "Wait for all shards" >> beam.GroupBy(lambda name: 0)  # (0, [name, …])
-        )
-    return blocks | "Write summary" >> beam.Map(lambda _, job: write_summary(job), job)  # path of the summary
+    if job.is_fixed:
+        return blocks
+    return (
+        blocks
+        | "Plan shards" >> beam.FlatMap(lambda _, job: job.shards(*job.splits()), job)  # a shard's entry
+        | "Spread shards" >> beam.Reshuffle()  # a shard's entry
+        | "Merge shards" >> beam.Map(merge, job)  # a shard's name
+    )
 
 
 def write_block(block: tuple[str, int], job: Job) -> tuple[str, int]:
     """Read one block, serialize it, and write its records; notes its digests and labels beside."""
-    presence.sign_in(Path(job.notes_folder))
-    source_split, start = block
-    splits = job.splits_of(source_split)
-    shards, places, keys = job.shards(*splits), job.places(source_split), job.keys(source_split)
-    split_of_shard = np.array([splits.index(shard["split"]) for shard in shards])
-    notes = Notes(splits, len(job.source.label_names))
-    # A held-out example keeps its key: one layout for all splits that the block is divided among.
-    layout = job.layout(source_split) if job.is_fixed else None
-    placer, frames, stop = Placer(Path(job.folder), shards), [], start
-    for columns in read_batches(job.source, job.location, job.form, source_split, start, job.stop(block)):
-        first, stop = stop, stop + len(columns[content_name(columns)])
-        if layout is not None:
-            placer.put(_framed(layout, columns, keys[first:stop]), places[first:stop])
-        else:
-            frames += map(_record, columns[IMAGE], columns[LABEL].tolist(), keys[first:stop])
-        notes.add(columns, split_of_shard[places[first:stop, 0]])
-    if layout is not None:
+    notes, batches = read_block(block, job)
+    if job.is_fixed:
+        placer = Placer(Path(job.folder), job.shards(*job.splits_of(block[0])))
+        for frames, places in batches:
+            placer.put(frames, places)
         placer.write()
     else:
-        write_run(run_path(Path(job.notes_folder), block), frames, places[start:stop])
-    notes.write(job.note_path(block))
+        taken = [*batches]
+        frames = [record for batch, _ in taken for record in batch]
+        write_run(run_path(Path(str(job.shared)), block), frames, np.concatenate([places for _, places in taken]))
+    # Last: it says that the block is done.
+    notes.write(job.shared, job.note_name(block))
     return block
-
-
-def _framed(layout: FixedLayout, columns: Mapping[str, np.ndarray], keys: Iterable[str]) -> np.ndarray:
-    encoded = np.frombuffer("".join(keys).encode(), np.uint8).reshape(-1, layout.key_bytes)
-    return layout.encode({**columns, KEY: encoded})
-
-
-def _record(image: bytes, label: int, key: str) -> bytes:
-    return frame(serialize({IMAGE: image, LABEL: label, KEY: key.encode()}))
 
 
 def check_blocks(together: tuple[int, Iterable[tuple[str, int]]], job: Job) -> int:
@@ -202,33 +230,31 @@ def check_blocks(together: tuple[int, Iterable[tuple[str, int]]], job: Job) -> i
 def merge(shard: Mapping, job: Job) -> str:
     """Join one shard's records from the runs of its split's blocks."""
     (source_split,) = (name for name in job.source.num_examples if shard["split"] in job.splits_of(name))
-    runs = [run_path(Path(job.notes_folder), block) for block in job.blocks() if block[0] == source_split]
+    runs = [run_path(Path(str(job.shared)), block) for block in job.blocks() if block[0] == source_split]
     # Runs count the shards of all splits that theirs is divided among.
     names = [one["name"] for one in job.shards(*job.splits_of(source_split))]
     merge_shard(runs, names.index(shard["name"]), shard["num_records"], Path(job.folder) / shard["name"])
     return shard["name"]
 
 
-def write_summary(job: Job) -> str:
-    """Join the blocks' notes into one file: on a cluster the submitting process sees nothing but files."""
+def sum_up(job: Job) -> dict:
+    """What the blocks' notes say of each split, and what should be known of the data before figures are believed."""
     notes = {
-        split: [job.note_path(block) for block in job.blocks() if block[0] == split]
+        split: [job.note_name(block) for block in job.blocks() if block[0] == split]
         for split in job.source.num_examples
     }
-    path = Path(job.notes_folder) / _SUMMARY
     # What is predicted of an example is one of these only where it has a label.
     names = job.source.label_names if LABEL in job.spec else ()
     found = find(_noted(job, notes), names, Path(job.folder))
-    summary = summarise(notes, job.source.label_names)
+    summary = summarise(job.shared, notes, job.source.label_names)
     counts = {split: entry["label_counts"] for split, entry in summary["splits"].items()}
-    write_json(path, {**summary, "findings": {**found, "never_trained_on": never_trained_on(counts)}})
-    return str(path)
+    return {**summary, "findings": {**found, "never_trained_on": never_trained_on(counts)}}
 
 
-def _noted(job: Job, notes: Mapping[str, Sequence[Path]]) -> Noted:
+def _noted(job: Job, notes: Mapping[str, Sequence[str]]) -> Noted:
     """The examples as their blocks noted them, in the order of the records."""
     splits, parts = job.splits(), []
-    for source_split, paths in notes.items():
+    for source_split, ours in notes.items():
         within = job.splits_of(source_split)
         shards = job.shards(*within)
         starts = np.concatenate(
@@ -237,7 +263,9 @@ def _noted(job: Job, notes: Mapping[str, Sequence[Path]]) -> Noted:
         split_of_shard = np.array([splits.index(shard["split"]) for shard in shards])
         shard, place = job.places(source_split).T
         names = example_names(source_split, job.source.num_examples[source_split], job.location.listing)
-        parts.append((split_of_shard[shard], starts[shard] + place, read_examples(paths), np.array(names, object)))
+        parts.append(
+            (split_of_shard[shard], starts[shard] + place, read_examples(job.shared, ours), np.array(names, object))
+        )
     split, place, examples, names = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.lexsort((place, split))
     return Noted(

@@ -1,19 +1,15 @@
-"""Notes: what each block finds out about its examples, and what all notes together say of a split (the shards' aid).
-
-On a cluster the submitting process sees nothing but files, so notes are files on the storage that workers share.
-"""
+"""Notes: what each block finds out about its examples, and what all notes together say of a split (the shards' aid)."""
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from pipeline.records.content import content_digests, targets
 from pipeline.records.features import LABEL, content_name
 from pipeline.records.images import fingerprints
-from pipeline.shards.whole import replacing
+from pipeline.shards.shared import Shared
 
 EXAMPLE = np.dtype([("fingerprint", "<u8"), ("label", "<i4")])
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -38,39 +34,39 @@ class Notes:
         examples["fingerprint"], examples["label"] = fingerprints(columns[content_name(columns)]), columns.get(LABEL, 0)
         self._examples.append(examples)
 
-    def write(self, path: Path) -> None:
-        """Leave them as a file, whole or not at all."""
+    def write(self, shared: Shared, name: str) -> None:
+        """Leave them under a name."""
         content = {
             split: {"label_counts": counts.tolist(), "digests": digests.hex()}
             for split, counts, digests in zip(self._splits, self._counts, self._digests, strict=True)
         }
         # The note itself comes last: it says that the block is done.
-        with replacing(_examples_path(path)) as temporary:
-            temporary.write_bytes(b"".join(examples.tobytes() for examples in self._examples))
-        write_json(path, content)
+        shared.write(_examples_name(name), b"".join(examples.tobytes() for examples in self._examples))
+        shared.write(name, json.dumps(content).encode())
 
 
-def read_examples(paths: Sequence[Path]) -> np.ndarray:
+def read_examples(shared: Shared, names: Sequence[str]) -> np.ndarray:
     """Fingerprint of the image and label of each example of these blocks, in their order: EXAMPLE (examples,)."""
-    return np.concatenate([np.fromfile(_examples_path(path), EXAMPLE) for path in paths])
+    return np.concatenate([np.frombuffer(shared.read(_examples_name(name)), EXAMPLE) for name in names])
 
 
-def _examples_path(path: Path) -> Path:
-    return path.with_suffix(".examples")
+def _examples_name(name: str) -> str:
+    return f"{name.removesuffix('.json')}.examples"
 
 
-def summarise(paths: Mapping[str, Sequence[Path]], label_names: Sequence[str]) -> dict:
+def summarise(shared: Shared, names: Mapping[str, Sequence[str]], label_names: Sequence[str]) -> dict:
     """What the manifest says of each split, and the content digest of each split of the source.
 
     Args:
-        paths: split of the source → its blocks' notes.
+        shared: where the notes are.
+        names: split of the source → its blocks' notes.
         label_names: in order.
     """
     splits: dict[str, dict] = {}
     source_digests = {}
     found: dict[str, list[dict]] = {}
-    for source_split, files in paths.items():
-        notes = [json.loads(path.read_text(encoding="utf-8")) for path in files]
+    for source_split, ours in names.items():
+        notes = [json.loads(shared.read(name)) for name in ours]
         source_digests[source_split] = _joint_digest(
             b"".join(bytes.fromhex(entry["digests"]) for note in notes for entry in note.values())
         )
@@ -86,12 +82,6 @@ def summarise(paths: Mapping[str, Sequence[Path]], label_names: Sequence[str]) -
             "content_digest": _joint_digest(digests),
         }
     return {"splits": splits, "source_digests": source_digests}
-
-
-def write_json(path: Path, content: object) -> None:
-    """Leave plain data as a file, whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(content), encoding="utf-8")
 
 
 def _joint_digest(digests: bytes) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
@@ -13,9 +12,13 @@ from pipeline.records.fixed import FixedLayout
 from pipeline.records.form import ImageForm, stored_form, stored_spec
 from pipeline.records.keys import SPLITS
 from pipeline.shards.order import example_places, shard_bounds
+from pipeline.shards.shared import Shared
 from pipeline.shards.splits import Division, divided, split_sizes
 from pipeline.shards.tfds_metadata import shard_name
 from pipeline.sources import Location, SourceInfo, example_keys
+
+#: Of what blocks noted.
+NOTES = "blocks"
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Job:
     location: Location
     settings: RecordsSettings
     folder: str
-    notes_folder: str
+    shared: Shared
     block_examples: int
 
     @property
@@ -102,10 +105,10 @@ class Job:
         """How the records lie in their files where they have one length."""
         return FixedLayout(self.spec, len(self.source.label_names), self.key_bytes(source_split))
 
-    def note_path(self, block: tuple[str, int]) -> Path:
-        """The file with what a block noted of its examples."""
+    def note_name(self, block: tuple[str, int]) -> str:
+        """Under which a block notes what it found of its examples."""
         split, start = block
-        return Path(self.notes_folder) / f"{split}-{start:012d}.json"
+        return f"{NOTES}/{split}-{start:012d}.json"
 
 
 @cache

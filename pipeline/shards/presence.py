@@ -11,11 +11,10 @@ import socket
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 
 from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_versions
 from pipeline.errors import EngineUnavailableError
-from pipeline.shards.whole import replacing
+from pipeline.shards.shared import Shared
 
 #: What of the installed packages can change a byte of the records.
 PACKAGES = ("apache-beam", "numpy", "pillow", "protobuf", "tensorflow", "tensorflow-datasets")
@@ -24,26 +23,25 @@ ENTRY = "pipeline.shards.job"
 _EXPECTED, _WORKERS = "expected.json", "workers"
 
 
-def expect(folder: Path) -> None:
-    """Leave what workers are to have, which is what this process has, in a folder that they share."""
-    (folder / _WORKERS).mkdir()
-    (folder / _EXPECTED).write_text(json.dumps(_own()), encoding="utf-8")
+def expect(shared: Shared) -> None:
+    """Leave what workers are to have, which is what this process has."""
+    shared.write(_EXPECTED, json.dumps(_own()).encode())
 
 
 @cache
-def sign_in(folder: Path) -> None:
-    """Note this process in the folder; once, however many blocks it writes.
+def sign_in(shared: Shared) -> None:
+    """Note this process; once, however many blocks it writes.
 
     Raises:
-        EngineUnavailableError: the folder is not there, or was left by a process with other code or packages.
+        EngineUnavailableError: nothing was left there, or by a process with other code or packages.
     """
     own, where = _own(), f"a worker on {socket.gethostname()} (Beam's, process {os.getpid()})"
     try:
-        expected = json.loads((folder / _EXPECTED).read_text(encoding="utf-8"))
+        expected = json.loads(shared.read(_EXPECTED))
     except OSError as error:
         raise EngineUnavailableError(
-            f"{where} cannot read {folder}: {error.strerror}. [Storage] root has to lie on a file system that all "
-            "workers share, at the same path."
+            f"{where} cannot read {shared}: {error.strerror}. [Storage] root has to lie on a file system that all "
+            "workers share, at the same path; where they share none, set [Records] workers_share = remote."
         ) from error
     if differ := _differences(expected, own):
         raise EngineUnavailableError(
@@ -51,13 +49,12 @@ def sign_in(folder: Path) -> None:
             "of this project, with the same lock, on all workers, and restart them."
         )
     # Two containers may have the same name and process number.
-    with replacing(folder / _WORKERS / f"{uuid.uuid4().hex}.json") as temporary:
-        temporary.write_text(json.dumps({"host": socket.gethostname(), **own}), encoding="utf-8")
+    shared.write(f"{_WORKERS}/{uuid.uuid4().hex}.json", json.dumps({"host": socket.gethostname(), **own}).encode())
 
 
-def signed_in(folder: Path) -> dict[str, int]:
+def signed_in(shared: Shared) -> dict[str, int]:
     """``hosts`` and ``processes``: how many of them wrote blocks, those that died included."""
-    notes = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / _WORKERS).glob("[!.]*.json"))]
+    notes = [json.loads(shared.read(name)) for name in shared.names(f"{_WORKERS}/")]
     return {"hosts": len({note["host"] for note in notes}), "processes": len(notes)}
 
 

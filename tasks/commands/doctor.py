@@ -125,7 +125,7 @@ def check_runner(records: Records) -> str:
     with console.quiet_imports():
         from pipeline.shards.reach import reach
 
-    return reach(records.settings, root_folder())
+    return reach(records.settings, root_folder(), records.store())
 
 
 def check_device(train: Train, receipt: dict) -> str:

@@ -11,14 +11,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import clusters
+import moto_server
 import numpy as np
 import pytest
 from PIL import Image
 
 from pipeline import sources
 from pipeline.config import RecordsSettings, SourceSettings
+from pipeline.errors import EngineUnavailableError
 from pipeline.shards.job import write_records
 from pipeline.shards.reach import reach
+from pipeline.shards.shared import Store
 from pipeline.sources import Location, SourceInfo
 
 pytestmark = pytest.mark.engine
@@ -54,13 +57,22 @@ def kinds(small_source, photographs) -> dict[str, tuple[SourceInfo, Location]]:
 def write(tmp_path) -> Callable[..., dict]:
     """A function that writes records of a source and returns the shards' sha256 and what the manifest would say."""
 
-    def written(source: SourceInfo, location: Location, *, name: str, block_examples: int, **settings) -> dict:
+    def written(
+        source: SourceInfo,
+        location: Location,
+        *,
+        name: str,
+        block_examples: int,
+        store: Store | None = None,
+        **settings,
+    ) -> dict:
         folder, notes = tmp_path / name / "records", tmp_path / name / "notes"
         folder.mkdir(parents=True)
         notes.mkdir()
         size = {"image_size": 96} if location.listing else {}
         asked = RecordsSettings(**{"train_shards": 3, "test_shards": 2, **size, **settings})
-        details = write_records(source, asked, folder, notes, location=location, block_examples=block_examples)
+        how = {"location": location, "block_examples": block_examples, "store": store}
+        details = write_records(source, asked, folder, notes, **how)
         return {"shards": shard_bytes(folder), "details": details}
 
     return written
@@ -97,6 +109,32 @@ def test_an_engine_with_any_number_of_workers_writes_the_same_bytes(engine, work
             assert 1 <= ran["processes"] <= max(workers, 1)
 
 
+@pytest.mark.parametrize("engine", ["flink", "spark", "dask"])
+def test_workers_that_see_no_file_of_the_root_write_the_same_bytes_through_a_store(
+    engine, small_source, write, tmp_path, monkeypatch
+):
+    expected = write(small_source, Location(), name="expected", block_examples=25)
+    for name, value in moto_server.ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    server, hidden = moto_server.Store(), tmp_path / "found"
+    hidden.mkdir()
+    (tmp_path / "cluster").mkdir()
+    try:
+        store = Store(server.bucket(), server.endpoint, "records/test/files")
+        with clusters.running(engine, tmp_path / "cluster", 2, hiding=hidden) as cluster:
+            how = {"runner": cluster.runner, "runner_options": cluster.options}
+            settings = RecordsSettings(train_shards=3, test_shards=2, **how)
+            assert "they see the remote" in reach(settings, hidden, store)
+            with pytest.raises(EngineUnavailableError, match=r"set \[Records\] workers_share = remote"):
+                reach(settings, hidden)
+            found = write(small_source, Location(), name="found", block_examples=25, store=store, **how)
+    finally:
+        server.stop()
+    assert found["shards"] == expected["shards"]
+    found["details"].pop("engine"), expected["details"].pop("engine")
+    assert found["details"] == expected["details"]
+
+
 @contextlib.contextmanager
 def killing(cluster: clusters.Cluster, notes: Path, seen: list) -> Iterator[None]:
     """Kill a process that writes blocks once some are written and others are not."""
@@ -104,7 +142,7 @@ def killing(cluster: clusters.Cluster, notes: Path, seen: list) -> Iterator[None
 
     def kill() -> None:
         while not done.wait(0.005):
-            written = len(list(notes.glob("train-*.json"))) if notes.is_dir() else 0
+            written = len(list(notes.glob("blocks/train-*.json"))) if notes.is_dir() else 0
             if written < KILLED_AFTER:
                 continue
             worker = cluster.python_workers()[-1]

@@ -48,7 +48,7 @@ def overwrite(remote, tmp_path) -> Callable[[str, bytes], None]:
     def write(key: str, content: bytes) -> None:
         file = tmp_path / "content"
         file.write_bytes(content)
-        remote.objects.put_file(key, file)
+        remote.objects.put(key, file)
 
     return write
 

@@ -230,7 +230,7 @@ def test_what_is_damaged_on_the_remote_is_made_here(machine, store, url, remote,
     manifest = read_manifest(run_of(office))
     (entry,) = (one for one in manifest["files"] if one["name"] == "run.json")
     (tmp_path / "wrong").write_bytes(b"x" * entry["bytes"])
-    remote.objects.put_file(f"runs/{manifest['fingerprint']}/files/{entry['sha256']}", tmp_path / "wrong")
+    remote.objects.put(f"runs/{manifest['fingerprint']}/files/{entry['sha256']}", tmp_path / "wrong")
     done = laptop(*FAST)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("the remote's is left") == 1
@@ -276,3 +276,38 @@ def test_push_and_pull_move_all_of_it_and_never_means_never(machine):
     cleaned = laptop.python("-m", "tasks.commands.clean_stale", "--remote", *FAST)
     assert cleaned.returncode == 0, cleaned.stderr
     assert "0.0 MB in 0 objects" in cleaned.stdout
+
+
+def test_workers_that_share_the_remote_alone_make_the_same_records_and_nothing_is_pushed_twice(machine, remote):
+    apart, together = machine("apart", push="never"), machine("together", push="never")
+    shared = ("--Records-workers-share", "remote")
+    done = apart.python("-m", "tasks", "Records", *FAST, *shared)
+    assert done.returncode == 0, done.stderr
+    assert together.python("-m", "tasks", "Records", *FAST).returncode == 0
+    (theirs,), (ours,) = (list(one.artefacts("records")) for one in (apart, together))
+    assert theirs == ours
+    assert files_of(apart.root / "records" / ours).keys() == files_of(together.root / "records" / ours).keys()
+    shards = {name for name in files_of(apart.root / "records" / ours) if ".tfrecord-" in name}
+    for name in shards:
+        assert (apart.root / "records" / ours / name).read_bytes() == (
+            together.root / "records" / ours / name
+        ).read_bytes()
+    before = {stored.key: stored.written_at for stored in remote.objects.list("records")}
+    assert len(before) == len(shards)
+    assert apart.python("-m", "tasks.commands.push", *FAST).returncode == 0
+    after = {stored.key: stored.written_at for stored in remote.objects.list("records")}
+    assert before.items() <= after.items()
+
+
+def test_workers_cannot_share_the_remote_alone_where_there_is_none_or_the_examples_are_files(machine, tmp_path):
+    shared = ("--Records-workers-share", "remote")
+    office = machine("office")
+    folder = write_folder(tmp_path / "photos", cats=12, dogs=12)
+    files = ("--Source-dataset", "folder", "--Source-path", str(folder), "--Records-image-size", "80")
+    done = office(*shared, *files)
+    assert done.returncode == 2, done.stderr
+    assert "[Records] workers_share: expected root, as the examples are files" in done.stderr
+    office.write_config()
+    done = office(*FAST, *shared)
+    assert done.returncode == 2, done.stderr
+    assert "[Records] workers_share: expected root, as there is no [Storage] remote" in done.stderr

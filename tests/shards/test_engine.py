@@ -13,6 +13,7 @@ from pipeline.config import RecordsSettings, settings_in
 from pipeline.errors import DamagedArtefactError, EngineUnavailableError, SettingsError, WorkerDiedError
 from pipeline.shards import engine, presence
 from pipeline.shards.reach import reach
+from pipeline.shards.shared import SharedFolder
 
 SETTINGS = sorted((PROJECT / "experiments" / "engines").glob("*.ini"))
 DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
@@ -157,9 +158,10 @@ def test_what_a_worker_raised_for_people_is_read_from_the_text_of_an_engine():
 
 @pytest.fixture
 def meeting(tmp_path):
-    presence.expect(tmp_path)
+    shared = SharedFolder(str(tmp_path))
+    presence.expect(shared)
     presence.sign_in.cache_clear()
-    return tmp_path
+    return shared
 
 
 def test_a_worker_with_the_same_code_and_packages_signs_in_once(meeting):
@@ -170,12 +172,12 @@ def test_a_worker_with_the_same_code_and_packages_signs_in_once(meeting):
 
 @pytest.mark.parametrize("what", ["packages", "code"])
 def test_a_worker_that_differs_does_not_sign_in(meeting, what):
-    expected = json.loads((meeting / "expected.json").read_text())
+    expected = json.loads(meeting.read("expected.json"))
     if what == "packages":
         expected["packages"]["numpy"], said = "1.0", r"numpy [\d.]+ instead of 1\.0"
     else:
         expected["code"], said = "0" * 64, "other code of the project"
-    (meeting / "expected.json").write_text(json.dumps(expected))
+    meeting.write("expected.json", json.dumps(expected).encode())
     with pytest.raises(EngineUnavailableError, match=rf"a worker on \S+ .*differs.*{said}"):
         presence.sign_in(meeting)
     assert presence.signed_in(meeting)["processes"] == 0
@@ -183,4 +185,4 @@ def test_a_worker_that_differs_does_not_sign_in(meeting, what):
 
 def test_a_worker_that_does_not_see_the_storage_root_says_so(tmp_path):
     with pytest.raises(EngineUnavailableError, match=r"cannot read .*\[Storage\] root has to lie on a file system"):
-        presence.sign_in(tmp_path / "elsewhere")
+        presence.sign_in(SharedFolder(str(tmp_path / "elsewhere")))

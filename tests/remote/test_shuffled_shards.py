@@ -1,0 +1,184 @@
+"""Records by workers that share nothing but the remote: the same bytes, whatever is lost or comes twice."""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from image_files import write_folder
+from moto_server import Store as Server
+
+from pipeline import sources
+from pipeline.config import RecordsSettings, SourceSettings
+from pipeline.errors import PipelineError, RemoteError
+from pipeline.remote.garbage import remove_garbage
+from pipeline.shards import presence, shuffled
+from pipeline.shards.job import write_records
+from pipeline.shards.plan import Job
+from pipeline.shards.shared import EXCHANGE, Store, shared_by_workers
+from pipeline.sources import Location, SourceInfo
+
+FILES = "records/" + "0" * 64 + "/files"
+
+
+def shard_bytes(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.tfrecord-*")}
+
+
+@pytest.fixture
+def through(store: Server, url: str) -> Store:
+    return Store(url, store.endpoint, FILES)
+
+
+@pytest.fixture
+def write(tmp_path) -> Callable[..., tuple[dict, dict]]:
+    """A function that writes records and returns the shards' sha256 and what the manifest would say."""
+
+    def written(
+        name: str, source: SourceInfo, store: Store | None = None, location: Location | None = None, **settings
+    ) -> tuple[dict, dict]:
+        folder, notes = tmp_path / name / "records", tmp_path / name / "notes"
+        for path in (folder, notes):
+            path.mkdir(parents=True)
+        asked = RecordsSettings(**{"train_shards": 3, "test_shards": 2, **settings})
+        how = {"location": location, "block_examples": 60, "store": store}
+        details = write_records(source, asked, folder, notes, **how)
+        assert sorted(path.name for path in folder.iterdir() if path.name.startswith(".")) == []
+        return shard_bytes(folder), details
+
+    return written
+
+
+@pytest.fixture
+def photographs(tmp_path) -> tuple[SourceInfo, Location]:
+    folder, listing = write_folder(tmp_path / "photos", cats=12, dogs=12), tmp_path / "listing"
+    listing.mkdir()
+    info = sources.resolve(SourceSettings(dataset="folder", path=str(folder)), listing)
+    return info, Location(folder=str(folder), listing=str(listing / "examples.json"))
+
+
+def keys(remote, prefix: str) -> list[str]:
+    return sorted(stored.key for stored in remote.objects.list(prefix))
+
+
+def test_records_of_one_length_come_out_the_same_and_nothing_is_left_but_the_shards(
+    small_source, through, write, remote
+):
+    expected, found = write("expected", small_source), write("found", small_source, through)
+    assert found == expected
+    assert keys(remote, EXCHANGE) == []
+    assert keys(remote, "records") == sorted(f"{FILES}/{digest}" for digest in found[0].values())
+
+
+def test_records_of_any_length_come_out_the_same(photographs, through, write):
+    source, location = photographs
+    how = {"location": location, "image_size": 80, "encoding": "png", "validation_share": 0.2}
+    assert write("found", source, through, **how) == write("expected", source, **how)
+
+
+def test_a_shard_that_is_written_twice_is_one_object(small_source, through, write, remote, monkeypatch):
+    written = shuffled.write_shard
+    monkeypatch.setattr(shuffled, "write_shard", lambda *given: max(written(*given) for _ in range(2)))
+    found, _ = write("found", small_source, through)
+    assert found == write("expected", small_source)[0]
+    assert len(keys(remote, "records")) == len(found)
+
+
+@pytest.mark.parametrize("what", ["lost", "twice"])
+def test_a_part_that_the_runner_loses_or_brings_twice_ends_the_job(small_source, through, write, monkeypatch, what):
+    parts = shuffled.parts
+
+    def wrong(block: tuple[str, int], job) -> Iterator:
+        first, *rest = parts(block, job)
+        if what == "twice":
+            yield first
+        # All of a shard would be missed otherwise.
+        if what == "twice" or block[1]:
+            yield first
+        yield from rest
+
+    monkeypatch.setattr(shuffled, "parts", wrong)
+    with pytest.raises(Exception, match=r"expected \d+ records, each once, the runner brought \d+"):
+        write("found", small_source, through)
+
+
+def test_a_shard_that_the_runner_loses_ends_the_job(small_source, through, write, remote, monkeypatch):
+    written = shuffled.write_shard
+    monkeypatch.setattr(shuffled, "write_shard", lambda pair, job: pair[0][1] or written(pair, job))
+    with pytest.raises(RuntimeError, match="Beam ended the job without the shard synthetic-train"):
+        write("found", small_source, through)
+    assert keys(remote, EXCHANGE) == []
+
+
+def test_what_is_received_is_what_the_workers_wrote(small_source, through, write, remote, monkeypatch):
+    """Whoever can write to the store can put other bytes there."""
+    written = shuffled.write_shard
+
+    def overwritten(pair, job) -> str:
+        name = written(pair, job)
+        digest = json.loads(job.shared.read(f"{shuffled.NOTES}/{name}.json"))["sha256"]
+        size = job.shared.objects.find(f"{FILES}/{digest}").num_bytes
+        job.shared.objects.put(f"{FILES}/{digest}", b"x" * size)
+        return name
+
+    monkeypatch.setattr(shuffled, "write_shard", overwritten)
+    with pytest.raises(PipelineError, match="the manifest lists sha256"):
+        write("found", small_source, through)
+
+
+def test_a_part_of_a_shard_is_small_however_large_the_block(small_source, through, tmp_path, monkeypatch):
+    """So that a worker holds some batches of a block, or one shard."""
+    monkeypatch.setattr(shuffled, "_PENDING_BYTES", 100_000)
+    settings = RecordsSettings(train_shards=3, test_shards=2)
+    source = replace(small_source, num_examples={"train": 2_000, "test": 101})
+    job = Job(source, Location(), settings, str(tmp_path), shared_by_workers(tmp_path, through), 10_000)
+    presence.expect(job.shared)
+    sizes = [len(joined) for _, (_, _, joined) in shuffled.parts(("train", 0), job)]
+    assert sum(sizes) > 2_000 * 3_072
+    # Of four batches each of 500, among three shards.
+    assert len(sizes) == 4 * 3
+    assert max(sizes) < sum(sizes) / 8
+
+
+def test_a_store_that_does_not_answer_is_named(small_source, through, write):
+    gone = replace(through, endpoint="http://127.0.0.1:9")
+    with pytest.raises(RemoteError, match=r"s3://.*exchange"):
+        write("found", small_source, gone)
+
+
+def test_what_a_job_that_was_killed_left_is_garbage(remote, overwrite):
+    for name in ("expected.json", "blocks/train-000000000000.json"):
+        overwrite(f"{EXCHANGE}/{'a' * 32}/{name}", b"{}")
+    assert [*remove_garbage(remote)] == []
+    removed = [stored.key for stored in remove_garbage(remote, grace=timedelta(seconds=-5))]
+    assert len([key for key in removed if key.startswith(EXCHANGE)]) == 2
+    assert keys(remote, EXCHANGE) == []
+
+
+@given(
+    lengths=st.lists(st.integers(0, 5), min_size=1, max_size=20),
+    cuts=st.lists(st.integers(0, 19), max_size=4),
+    seed=st.integers(0, 1_000),
+)
+def test_parts_in_any_order_and_of_any_size_are_joined_by_their_places(lengths, cuts, seed):
+    random = np.random.default_rng(seed)
+    records = [random.bytes(length) for length in lengths]
+    order = random.permutation(len(records))
+    edges = [0, *sorted(cut for cut in cuts if cut < len(records)), len(records)]
+    groups = [order[start:stop] for start, stop in itertools.pairwise(edges) if start < stop]
+    given_parts = [
+        (
+            group.astype("<i8").tobytes(),
+            np.array([lengths[at] for at in group], "<i8").tobytes(),
+            b"".join(records[at] for at in group),
+        )
+        for group in groups
+    ]
+    assert shuffled._joined(given_parts, len(records), "shard") == b"".join(records)
