@@ -79,7 +79,7 @@ class TimeLimitError(PipelineError):
 
 
 class GateError(PipelineError):
-    """The runs asked for are not as good as ``[Report]`` demands; the report is there all the same."""
+    """The runs asked for are not what was demanded of them; the report, or what was found, is there all the same."""
 
     exit_code = 9
 

@@ -2,5 +2,11 @@
 
 from tasks.export import Export
 from tasks.repetition import Repetition
+from tasks.stage import Stage
 
 BESIDE = (Export, Repetition)
+
+
+def beside() -> list[Stage]:
+    """Each as the present settings have it, of whatever run a setting names besides."""
+    return [Export(), Repetition(of="")]

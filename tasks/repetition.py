@@ -5,18 +5,22 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import luigi
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.config import RepetitionSettings
+from pipeline.config import RepetitionSettings, refuse
 from pipeline.errors import DamagedArtefactError, GateError, SettingsError
 from tasks.report import Report
 from tasks.settings import time_limit_setting
 from tasks.stage import Stage
 from tasks.storage import root_folder
 from tasks.train import Train
+
+if TYPE_CHECKING:
+    from pipeline.runs.repetition import Repetition as Found
 
 
 class Repetition(Stage):
@@ -27,6 +31,8 @@ class Repetition(Stage):
     packages = ()
     # What was seen on this machine.
     is_shared = False
+    # It trains.
+    resources = Train.resources
 
     of = luigi.Parameter(default="", significant=False, description="Name of the run; empty: that of [Train].")
     time_limit_seconds = time_limit_setting()
@@ -51,6 +57,8 @@ class Repetition(Stage):
 
     def make_settings(self) -> RepetitionSettings:
         """The stage's validated settings."""
+        if (processes := Train().processes) > 1:
+            refuse("Train", "processes", "1, to train a run again", processes)
         return RepetitionSettings(**self.param_kwargs)
 
     def upstream(self) -> object:
@@ -73,22 +81,33 @@ class Repetition(Stage):
         runs = {run.output().expected for run in _runs() if run.is_known()}
         return [*super().folders(), *(folder for folder, run in _repetitions() if run in runs)]
 
-    def follows(self) -> bool:
-        """Where a process trains with another, which writes."""
-        return any(run.follows() for run in self.below)
+    def bytes_needed(self) -> int:
+        """A run and its checkpoints, out of sight."""
+        return super().bytes_needed() + self.requires().bytes_needed()
 
     def make(self, folder: Path) -> Mapping:
         """Train the run again, from its first epoch and out of sight, and compare the weights."""
         from pipeline.runs.repetition import compare
 
         run = self.requires()
+        # What the run was made from need not be here, as long as there is a remote.
+        for task in run.below:
+            task.make_if_needed()
         with tempfile.TemporaryDirectory(prefix=".again-", dir=folder.parent) as scratch:
             again = Path(scratch) / "run"
             again.mkdir()
             run.train_into(again, Path(scratch) / "checkpoints")
-            self.found = compare(run.output().folder, again, folder)
-        # Not final: what may come out either way is tried again.
+            self.found = compare(run.output().folder, again, folder, self.known())
+        # Not final: what came out otherwise once may do so again.
         return {} if self.found.is_identical else {"provisional": "the weights came out otherwise"}
+
+    def known(self) -> "Found | None":
+        """What was found before, where there is something."""
+        from pipeline.runs.repetition import read_repetition
+
+        with contextlib.suppress(DamagedArtefactError):
+            return read_repetition(self.output().folder)
+        return None
 
     def run(self) -> None:
         """Publish what was found, and say it.
@@ -100,20 +119,23 @@ class Repetition(Stage):
         super().run()
         if self.found is None:
             return
-        name, sha256 = self.requires().output().folder.name, self.found.first.weights_sha256
+        name, first = self.requires().output().folder.name, self.found.first
         if not self.found.is_identical:
+            seen = ", ".join(f"{one.weights_sha256} on {one.hostname}" for one in self.found.again)
             raise GateError(
-                f"{name}: trained again it ended with other weights, sha256 {sha256} and then "
-                f"{self.found.again.weights_sha256}. [Train] deterministic = true asks for kernels that do not differ."
+                f"{name}: trained again it ended with other weights, sha256 {first.weights_sha256} on "
+                f"{first.hostname}, then {seen}. [Train] deterministic = true asks for kernels that do not differ."
             )
-        print(f"Repetition: {name} is bit-identical, weights sha256 {sha256} both times: {self.output()}")
+        print(f"Repetition: {name} is bit-identical, weights sha256 {first.weights_sha256} each time: {self.output()}")
 
 
 @Repetition.event_handler(luigi.Event.DEPENDENCY_PRESENT)
 def say_nothing_to_do(repetition: Repetition) -> None:
     """It was trained again before, and came out the same."""
+    found = repetition.known()
+    where = f" by {found.again[-1].hostname} at {found.again[-1].finished_at}" if found else ""
     name = repetition.requires().output().folder.name
-    print(f"Repetition: {name} was found bit-identical before: {repetition.output()}")
+    print(f"Repetition: {name} was found bit-identical{where}: {repetition.output()}")
 
 
 def _runs() -> list[Train]:
@@ -123,5 +145,5 @@ def _runs() -> list[Train]:
 def _repetitions() -> Iterator[tuple[Path, object]]:
     """Folder of each there is, and fingerprint of its run."""
     for folder in sorted((root_folder() / layout.REPETITIONS).glob("[!.]*")):
-        with contextlib.suppress(DamagedArtefactError):
+        with contextlib.suppress(DamagedArtefactError, AttributeError):
             yield folder, read_manifest(folder)["identity"].get("upstream", {}).get("run")

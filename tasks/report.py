@@ -1,5 +1,6 @@
 """Report: asks for one run or the product of several lists, and puts all runs on one scoreboard."""
 
+import contextlib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import luigi
 
 from pipeline.artefacts import layout
-from pipeline.artefacts.manifest import MANIFEST_NAME, check_files, publishing_in_place, read_manifest, sha256_of
+from pipeline.artefacts.manifest import check_files, publishing_in_place, read_manifest, sha256_of
 from pipeline.config import DEMANDS, SWEPT, ReportSettings, published_files
 from pipeline.errors import DamagedArtefactError, GateError
 from tasks import experiment, sweep
@@ -157,7 +158,12 @@ def say_nothing_to_do(report: Report) -> None:
 
 
 def _manifest_digests(kind: Path) -> dict[str, str]:
-    return {path.parent.name: sha256_of(path) for path in sorted(kind.glob(f"[!.]*/{MANIFEST_NAME}"))}
+    found = {}
+    for folder in sorted(kind.glob("[!.]*")):
+        # Of one that is none the report says so.
+        with contextlib.suppress(DamagedArtefactError):
+            found[folder.name] = read_manifest(folder)["seal"]
+    return found
 
 
 def _published_digests() -> dict[str, str]:

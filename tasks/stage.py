@@ -232,11 +232,16 @@ class Stage(luigi.Task):
             self.follow()
         else:
             with time_limit(self.task_family, self.time_limit_seconds):
-                self._make_if_needed()
+                self.make_if_needed()
         if not self.above:
             company.part()
 
-    def _make_if_needed(self) -> None:
+    def make_if_needed(self) -> None:
+        """Make the artefact, or fetch it, unless one of the same identity is there; what is dispensable is left.
+
+        Raises:
+            UnreadableArtefactError: there is one, but this user may not read it.
+        """
         target, condition = self.output(), self.condition()
         if condition.state == "fresh":
             _logger.info("%s: unchanged, reusing %s", self.task_family, target)
@@ -256,7 +261,7 @@ class Stage(luigi.Task):
         for task in self.below:
             # What was left on the remote as long as this was to be had from there; within this stage's time limit.
             if task.condition().state != "fresh":
-                task._make_if_needed()
+                task.make_if_needed()
         _logger.info("%s: %s, making %s", self.task_family, self.local_condition(), target)
         if not self.is_shared:
             self.publish(target)

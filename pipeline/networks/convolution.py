@@ -34,7 +34,8 @@ def _quick_operation(plain: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]) -> Call
     def convolved(images: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, object]:
         return plain(images, kernel), lambda gradient: _gradients(images, kernel, gradient)
 
-    return convolved
+    # Of a variable TensorFlow would want its gradient apart.
+    return lambda images, kernel: convolved(images, tf.convert_to_tensor(kernel))
 
 
 def _gradients(images: tf.Tensor, kernel: tf.Tensor, gradient: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -5,6 +5,7 @@ artefacts.py   an artefact ⇄ objects: files by their digests first, its manife
 lease.py       who is making an artefact now, so that no two machines make the same
 garbage.py     what no manifest names
 
-A key is ``<kind>/<fingerprint>/…`` under the remote's prefix. Nothing but garbage.py lists: what is not under the key
-that it is asked for does not exist.
+A key is ``<kind>/<fingerprint>/…`` under the remote's prefix; what the workers of a cluster note of a job, as long as
+it runs, lies under ``exchange/<job>/…``. Of artefacts nothing but garbage.py lists: what is not under the key that it
+is asked for does not exist.
 """

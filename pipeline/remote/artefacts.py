@@ -208,7 +208,7 @@ def _receive(objects: Objects, key: str, digest: str, size: int, folder: Path, t
     stored = objects.find(key)
     if stored is None or stored.num_bytes != size:
         there = f"{stored.num_bytes:,}" if stored else "none"
-        raise DamagedArtefactError(f"{objects.url}/{key}: the manifest lists {size:,} bytes, found {there}. {_REMEDY}")
+        raise DamagedArtefactError(f"{objects.url}/{key}: expected {size:,} bytes, found {there}. {_REMEDY}")
     is_resumed = part.exists()
     found = _appended(objects, key, part, size, told)
     if found != digest and is_resumed:
@@ -217,7 +217,7 @@ def _receive(objects: Objects, key: str, digest: str, size: int, folder: Path, t
     if found != digest:
         part.unlink()
         raise DamagedArtefactError(
-            f"{objects.url}/{key}: the manifest lists sha256 {digest[:12]}…, received {found[:12]}…. {_REMEDY}"
+            f"{objects.url}/{key}: expected sha256 {digest[:12]}…, received {found[:12]}…. {_REMEDY}"
         )
     os.replace(part, whole)
 

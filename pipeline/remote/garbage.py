@@ -33,8 +33,12 @@ def find_garbage(remote: Remote, *, grace: timedelta = GRACE) -> Iterator[Stored
         RemoteError: the store does not answer, or refuses.
     """
     now = remote.objects.now()
-    for passing in _PASSING:
-        yield from (one for one in remote.objects.list(passing) if now - one.written_at > grace)
+    yield from (one for one in remote.objects.list(CLOCKS) if now - one.written_at > grace)
+    # By what a job wrote last: it may take longer than that.
+    for _, group in itertools.groupby(remote.objects.list(EXCHANGE), lambda one: _folder_of(one.key)):
+        left = list(group)
+        if now - max(one.written_at for one in left) > grace:
+            yield from left
     # A store lists in the order of keys, so that those of an artefact follow one another.
     listed = ((match, one) for one in remote.objects.list() if (match := _KEY.fullmatch(one.key)))
     for (kind, fingerprint), group in itertools.groupby(listed, lambda pair: (pair[0]["kind"], pair[0]["fingerprint"])):

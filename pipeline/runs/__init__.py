@@ -7,5 +7,6 @@ untrusted.py    a JSON file from anywhere → a checked object, or file and fiel
 initial.py      the weights a run starts from
 trained.py      the run's network, ready to be asked
 export.py       the run's network in other forms
+repetition.py   the run trained again, and whether its weights came out the same
 tracking.py     the run in MLflow
 """

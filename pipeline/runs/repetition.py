@@ -5,9 +5,13 @@ That kernels were asked to be deterministic is a promise; that two trainings end
 
 import json
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from pipeline.artefacts.manifest import sha256_of
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import SettingsError
+from pipeline.runs import words
 from pipeline.runs.metrics import WEIGHTS_NAME
 from pipeline.runs.record import FINISHED, RunRecord, read_record
 from pipeline.runs.untrusted import Untrusted, checked, read_text
@@ -16,40 +20,48 @@ REPETITION_NAME = "repetition.json"
 
 
 class Training(Untrusted):
-    """One of the two trainings: the sha256 of the weights it ended with, and where it was done."""
+    """One training of a run: the sha256 of the weights it ended with, when, and what it was done on."""
 
     weights_sha256: str
+    finished_at: str
     hostname: str | None
-    effective_device: str
     device_name: str | None
 
 
 class Repetition(Untrusted):
-    """A run, by its fingerprint, as it was published and as it was trained once more."""
+    """A run, by its fingerprint, as it was published, and each time that it was trained once more."""
 
     run: str
-    finished_at: str
     first: Training
-    again: Training
+    again: Annotated[tuple[Training, ...], Field(strict=False)]
 
     @property
     def is_identical(self) -> bool:
-        """Whether both ended with the same weights, to the bit."""
-        return self.first.weights_sha256 == self.again.weights_sha256
+        """Whether each time it ended with the same weights, to the bit: one that did not is not forgotten."""
+        return all(one.weights_sha256 == self.first.weights_sha256 for one in self.again)
 
 
-def compare(run: Path, again: Path, folder: Path) -> Repetition:
+def compare(run: Path, again: Path, folder: Path, before: Repetition | None = None) -> Repetition:
     """Compare a published run with the same training in another folder, and leave what was found.
 
+    Args:
+        run: the published run's folder.
+        again: that of the training.
+        folder: where what was found is left.
+        before: what was found of the same weights earlier, which stays.
+
     Raises:
-        DamagedArtefactError: one of them has no weights, as a run that was skipped.
+        SettingsError: one of them was skipped, or they computed on other hardware: that says nothing of the kernels.
     """
-    records = [read_record(one) for one in (run, again)]
-    for one, record in zip((run, again), records, strict=True):
-        if record.status != FINISHED:
-            raise DamagedArtefactError(f"{one}: expected a run that was trained, it was {record.status}")
-    first, second = (_training(one, record) for one, record in zip((run, again), records, strict=True))
-    found = Repetition(run=records[0].fingerprint, finished_at=records[1].finished_at, first=first, again=second)
+    first, second = (read_record(one) for one in (run, again))
+    for what in ("status", "effective_device", "backend", "precision"):
+        values = [getattr(record, what) for record in (first, second)]
+        expected = FINISHED if what == "status" else values[0]
+        if values != [expected, expected]:
+            raise SettingsError(words.cannot_be_compared(run.name, what, *values))
+    found = Repetition(run=first.fingerprint, first=_training(run, first), again=(_training(again, second),))
+    if before and (before.run, before.first.weights_sha256) == (found.run, found.first.weights_sha256):
+        found = found.model_copy(update={"again": (*before.again, *found.again)})
     text = json.dumps(found.model_dump(), indent=2)
     (folder / REPETITION_NAME).write_text(f"{text}\n", encoding="utf-8")
     return found
@@ -68,7 +80,7 @@ def read_repetition(folder: Path) -> Repetition:
 def _training(folder: Path, record: RunRecord) -> Training:
     return Training(
         weights_sha256=sha256_of(folder / WEIGHTS_NAME),
+        finished_at=record.finished_at,
         hostname=record.hostname,
-        effective_device=record.effective_device,
         device_name=record.device_name,
     )

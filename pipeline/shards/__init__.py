@@ -3,8 +3,13 @@
 plan.py            which examples of the source go where, known before anything is read
 order.py           key → rank, shard and place; pure arithmetic
 job.py             the Beam job
+engine.py          where it runs; reach.py: whether it could
+blocks.py          one block of a source, read and serialized
 placed.py          records of one length, put where they belong at once
 merge.py           records of any length, sorted block by block and joined shard by shard
+shuffled.py        whole shards through the runner's shuffle, for workers that share no file system
+shared.py          small files that workers and the submitting process leave for each other
+presence.py        which workers there are, and that they have the same code
 notes.py           digests and label counts, gathered from all blocks
 skipped.py         the list of the files that are no examples
 findings.py        what of the data should be known before its figures are believed

@@ -26,7 +26,7 @@ class Noted:
 
     ``splits``: their names in order; ``split``: int (examples,), the place of each example's split among them;
     ``place``: int (examples,), its place in its split; ``label``: int (examples,); ``fingerprint``: uint64 (examples,);
-    ``names``: of each example, its path where it is a file, else its key.
+    ``names``: what gives each example's by its index: its path where it is a file, else its key.
     """
 
     splits: Sequence[str]
@@ -34,7 +34,7 @@ class Noted:
     place: np.ndarray
     label: np.ndarray
     fingerprint: np.ndarray
-    names: np.ndarray
+    names: Sequence[str]
 
 
 def find(noted: Noted, label_names: Sequence[str], folder: Path) -> dict:

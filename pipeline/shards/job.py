@@ -20,19 +20,19 @@ A block or shard that is run twice comes out the same: any runner with any numbe
 any of the three ways. What the blocks noted is summed up here, in the process that submits the job.
 """
 
-import json
 import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import apache_beam as beam
 import numpy as np
 
 from pipeline import progress
+from pipeline.artefacts.space import require_space
 from pipeline.config import RecordsSettings
 from pipeline.errors import RemoteError
 from pipeline.records.features import IMAGE, LABEL, TOKENS, spec_to_json
@@ -54,7 +54,7 @@ from pipeline.sources.text_blocks import text_digest
 # Examples in one Beam element. Large, because TFDS's files can only be read from their beginning: a block's first
 # example costs reading all before it. Memory does not grow with it, and one block is decoded on all cores.
 BLOCK_EXAMPLES = 25_000
-# Of records of any length a block is held in memory, to be sorted.
+# Of records of any length a block is held in memory, to be sorted; of those that are shuffled, by some runners.
 BLOCK_BYTES = 64 * 2**20
 
 _PROGRESS_SECONDS = 0.5
@@ -114,7 +114,7 @@ def _run(job: Job, source: SourceInfo, notes_folder: Path) -> dict:
     if job.is_fixed and isinstance(job.shared, SharedFolder):
         for source_split in source.num_examples:
             shards = job.shards(*job.splits_of(source_split))
-            create_shards(Path(job.folder), shards, job.layout(source_split).frame_bytes)
+            create_shards(Path(job.folder), shards, job.frame_bytes(source_split))
     presence.expect(job.shared)
     with _reporting_progress(job), running(job.settings) as pipeline:
         build(pipeline, job)
@@ -127,23 +127,29 @@ def _run(job: Job, source: SourceInfo, notes_folder: Path) -> dict:
 
 def _receive(job: Job, scratch: Path) -> None:
     """Fetch what workers wrote as objects; a runner that loses a shard must not go unnoticed."""
-    noted = {}
+    digests, sizes = {}, {}
     for shard in job.shards(*job.splits()):
+        # Which nobody had a record for.
+        if not shard["num_records"]:
+            Path(job.folder, shard["name"]).touch()
+            continue
         try:
-            noted[shard["name"]] = json.loads(job.shared.read(f"{shuffled.NOTES}/{shard['name']}.json"))
+            digest, size = shuffled.noted(job, shard["name"])
         except FileNotFoundError:
-            raise RuntimeError(f"Beam ended the job without the shard {shard['name']}") from None
-    sizes = {entry["sha256"]: entry["bytes"] for entry in noted.values()}
+            raise RuntimeError(words.shard_missing(shard["name"])) from None
+        digests[shard["name"]], sizes[digest] = digest, size
+    require_space(Path(job.folder), sum(sizes.values()))
     receive(job.shared.objects, job.shared.files, sizes, scratch, "fetch shards")
-    for name, entry in noted.items():
-        os.replace(scratch / entry["sha256"], Path(job.folder, name))
+    for name, digest in digests.items():
+        os.replace(scratch / digest, Path(job.folder, name))
 
 
 def _of_blocks(job: Job) -> Job:
     """The job in blocks of the size that suits its records."""
-    if job.is_fixed:
+    if job.is_fixed and isinstance(job.shared, SharedFolder):
         return replace(job, block_examples=BLOCK_EXAMPLES)
-    examples = BLOCK_BYTES // max(1, job.source.bytes_per_example)
+    each = max(map(job.frame_bytes, job.source.num_examples)) if job.is_fixed else job.source.bytes_per_example
+    examples = BLOCK_BYTES // max(1, each)
     return replace(job, block_examples=max(1, min(BLOCK_EXAMPLES, examples)))
 
 
@@ -182,7 +188,7 @@ def build(pipeline: beam.Pipeline, job: Job) -> beam.PCollection:
     if isinstance(job.shared, SharedObjects):
         return (
             blocks
-            | "Hand on records" >> beam.FlatMap(shuffled.parts, job)  # ((split, shard), part)
+            | "Shuffle records" >> beam.FlatMap(shuffled.parts, job)  # ((split, shard), part)
             | "Join shards" >> beam.GroupByKey()  # ((split, shard), [part, …])
             | "Write shards" >> beam.Map(shuffled.write_shard, job)  # a shard's name
         )
@@ -253,20 +259,18 @@ def sum_up(job: Job) -> dict:
 
 def _noted(job: Job, notes: Mapping[str, Sequence[str]]) -> Noted:
     """The examples as their blocks noted them, in the order of the records."""
-    splits, parts = job.splits(), []
+    splits, parts, names = job.splits(), [], []
     for source_split, ours in notes.items():
         within = job.splits_of(source_split)
         shards = job.shards(*within)
         starts = np.concatenate(
             [_starts(shard["num_records"] for shard in shards if shard["split"] == split) for split in within]
         )
-        split_of_shard = np.array([splits.index(shard["split"]) for shard in shards])
+        split_of_shard = np.array([splits.index(shard["split"]) for shard in shards], np.uint8)
         shard, place = job.places(source_split).T
-        names = example_names(source_split, job.source.num_examples[source_split], job.location.listing)
-        parts.append(
-            (split_of_shard[shard], starts[shard] + place, read_examples(job.shared, ours), np.array(names, object))
-        )
-    split, place, examples, names = (np.concatenate(part) for part in zip(*parts, strict=True))
+        parts.append((split_of_shard[shard], starts[shard] + place, read_examples(job.shared, ours)))
+        names.append(example_names(source_split, job.source.num_examples[source_split], job.location.listing))
+    split, place, examples = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.lexsort((place, split))
     return Noted(
         splits=splits,
@@ -274,8 +278,24 @@ def _noted(job: Job, notes: Mapping[str, Sequence[str]]) -> Noted:
         place=place[order],
         label=examples["label"][order],
         fingerprint=examples["fingerprint"][order],
-        names=names[order],
+        names=_Names(names, order),
     )
+
+
+@dataclass(frozen=True)
+class _Names:
+    """Of examples in another order, each found when it is asked for: few are, of a billion."""
+
+    parts: Sequence[Sequence[str]]
+    order: np.ndarray
+
+    def __getitem__(self, at: int) -> str:
+        index = int(self.order[at])
+        for part in self.parts:
+            if index < len(part):
+                return part[index]
+            index -= len(part)
+        raise IndexError(at)
 
 
 def _starts(sizes: Iterable[int]) -> np.ndarray:

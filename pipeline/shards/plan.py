@@ -105,6 +105,10 @@ class Job:
         """How the records lie in their files where they have one length."""
         return FixedLayout(self.spec, len(self.source.label_names), self.key_bytes(source_split))
 
+    def frame_bytes(self, source_split: str) -> int:
+        """The length of a framed record where they have one length."""
+        return self.layout(source_split).frame_bytes
+
     def note_name(self, block: tuple[str, int]) -> str:
         """Under which a block notes what it found of its examples."""
         split, start = block

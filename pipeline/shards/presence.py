@@ -39,10 +39,7 @@ def sign_in(shared: Shared) -> None:
     try:
         expected = json.loads(shared.read(_EXPECTED))
     except OSError as error:
-        raise EngineUnavailableError(
-            f"{where} cannot read {shared}: {error.strerror}. [Storage] root has to lie on a file system that all "
-            "workers share, at the same path; where they share none, set [Records] workers_share = remote."
-        ) from error
+        raise EngineUnavailableError(f"{where} cannot read {shared}: {error.strerror}. {shared.remedy}") from error
     if differ := _differences(expected, own):
         raise EngineUnavailableError(
             f"{where} differs from the process that submitted the job: {'; '.join(differ)}. Install the same version "

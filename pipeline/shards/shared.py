@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import ClassVar
 
 from pipeline.errors import RemoteError
 from pipeline.remote.objects import EXCHANGE, Objects
@@ -36,6 +37,12 @@ class SharedFolder:
     """A folder that all of them see at the same path; plain data, so that any runner can ship it."""
 
     folder: str
+
+    #: What to do where a worker cannot read there.
+    remedy: ClassVar[str] = (
+        "[Storage] root has to lie on a file system that all workers share, at the same path; where they share none, "
+        "set [Records] workers_share = remote."
+    )
 
     def __str__(self) -> str:
         return self.folder
@@ -73,6 +80,11 @@ class SharedObjects:
     key: str
     files: str
 
+    remedy: ClassVar[str] = (
+        "Workers have to reach [Storage] remote, by the same remote_endpoint and with credentials in their "
+        "environment; or the job has ended, and this is a late attempt at its work."
+    )
+
     def __str__(self) -> str:
         return f"{self.url}/{self.key}"
 
@@ -81,9 +93,9 @@ class SharedObjects:
         """The store; opened once in a process."""
         return _opened(self.url, self.endpoint)
 
-    def read(self, name: str) -> bytes:
-        """See SharedFolder."""
-        found = self.objects.read(f"{self.key}/{name}", at_most=_MOST_BYTES)
+    def read(self, name: str, *, at_most: int = _MOST_BYTES) -> bytes:
+        """See SharedFolder; RemoteError also where it is larger than ``at_most``."""
+        found = self.objects.read(f"{self.key}/{name}", at_most=at_most)
         if found is None:
             raise FileNotFoundError(2, "there is no such object", f"{self}/{name}")
         return found[0]

@@ -2,7 +2,8 @@
 
 Where workers share no file system with one another, the records themselves pass through the runner: a block gives its
 records shard by shard, the runner brings those of a shard together, and one worker sorts them by place and writes them
-to the object store. What a worker holds is some batches of a block, or one shard. The bytes are those of either other
+to the object store. A worker holds some batches of a block, or one shard twice; a runner that does not put elements on
+disk (Beam's own, Dask) holds what it brings together besides. The bytes are those of either other
 way. An object is called by its sha256, as the remote calls the files of an artefact: what runs twice writes the same
 object, and what is pushed later is there already.
 """
@@ -10,10 +11,13 @@ object, and what is pushed later is there already.
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from pipeline.errors import DamagedArtefactError
+from pipeline.shards import presence, words
 from pipeline.shards.blocks import read_block
 from pipeline.shards.plan import Job
 
@@ -24,6 +28,7 @@ Key = tuple[str, int]
 
 # Of records that wait to be handed on together: a part of a shard is some hundred kilobytes then.
 _PENDING_BYTES = 16 * 2**20
+_NOTE_BYTES = 4_096
 #: Of what a shard came to, by the shard's name.
 NOTES = "shards"
 
@@ -61,24 +66,43 @@ def write_shard(together: tuple[Key, Iterable[Part]], job: Job) -> str:
     Raises:
         ValueError: the runner did not bring each of its records once.
     """
+    presence.sign_in(job.shared)
     (source_split, number), given = together
     shard = job.shards(*job.splits_of(source_split))[number]
     content = _joined(list(given), shard["num_records"], shard["name"])
     digest = hashlib.sha256(content).hexdigest()
-    key = f"{job.shared.files}/{digest}"
-    found = job.shared.objects.find(key)
-    if found is None or found.num_bytes != len(content):
-        job.shared.objects.put(key, content)
+    # Whatever is there by this name: it may have been damaged, or be about to be cleared away.
+    job.shared.objects.put(f"{job.shared.files}/{digest}", content)
     noted = {"sha256": digest, "bytes": len(content)}
     job.shared.write(f"{NOTES}/{shard['name']}.json", json.dumps(noted).encode())
     return shard["name"]
+
+
+def noted(job: Job, name: str) -> tuple[str, int]:
+    """The sha256 and the bytes of a shard, as its writer noted them; anyone with the credentials may have.
+
+    Raises:
+        FileNotFoundError: there is no note of it.
+        DamagedArtefactError: it is none of ours.
+    """
+    place = f"{NOTES}/{name}.json"
+    content = job.shared.read(place, at_most=_NOTE_BYTES)
+    try:
+        found = json.loads(content)
+        digest, size = found["sha256"], found["bytes"]
+        is_ours = bool(re.fullmatch("[0-9a-f]{64}", digest)) and type(size) is int and size >= 0
+    except (ValueError, KeyError, TypeError, RecursionError):
+        is_ours = False
+    if not is_ours:
+        raise DamagedArtefactError(words.no_note(f"{job.shared}/{place}"))
+    return digest, size
 
 
 def _joined(given: Sequence[Part], num_records: int, name: str) -> bytes:
     places = np.concatenate([np.frombuffer(part[0], "<i8") for part in given])
     order = np.argsort(places, kind="stable")
     if not np.array_equal(places[order], np.arange(num_records)):
-        raise ValueError(f"{name}: expected {num_records} records, each once, the runner brought {len(places)}")
+        raise ValueError(words.not_each_once(name, num_records, len(places)))
     records = [record for _, lengths, joined in given for record in _cut(np.frombuffer(lengths, "<i8"), joined)]
     return b"".join(records[row] for row in order.tolist())
 

@@ -44,3 +44,18 @@ def _listed(counts: Mapping[str, int]) -> str:
 
 
 _WHICH = "Which: duplicates.csv beside the records."
+
+
+def shard_missing(name: str) -> str:
+    """A runner lost all records of a shard, or its writer's note."""
+    return f"Beam ended the job without the shard {name}"
+
+
+def not_each_once(name: str, expected: int, found: int) -> str:
+    """A runner lost records, or brought some twice."""
+    return f"{name}: expected {expected} records, each once, the runner brought {found}"
+
+
+def no_note(place: str) -> str:
+    """A note of a shard that no writer of ours left."""
+    return f"{place}: expected sha256 and bytes of a shard, found something else. Who else writes to [Storage] remote?"

@@ -1,9 +1,8 @@
 """Source: which examples the settings come to, and what a source says of itself (**source** → records → shards → …)."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 
 from pipeline.config import TEXT, TEXTS, SourceSettings, refuse
@@ -105,17 +104,30 @@ class Location:
 
 def example_keys(split: str, num_examples: int, listing: str) -> Sequence[str]:
     """The keys of a split of a source, in its order; from the listing, where there is one."""
-    return read_listing(listing).splits[split].keys if listing else _index_keys(split, num_examples)
+    return read_listing(listing).splits[split].keys if listing else IndexKeys(split, num_examples)
 
 
 def example_names(split: str, num_examples: int, listing: str) -> Sequence[str]:
     """What people know the examples of a split by: their paths below the source's folder, else their keys."""
-    return read_listing(listing).splits[split].paths if listing else _index_keys(split, num_examples)
+    return read_listing(listing).splits[split].paths if listing else IndexKeys(split, num_examples)
 
 
-@cache
-def _index_keys(split: str, num_examples: int) -> Sequence[str]:
-    return [index_key(split, index) for index in range(num_examples)]
+@dataclass(frozen=True)
+class IndexKeys(Sequence[str]):
+    """The keys of examples without names of their own, each made when it is asked for: there may be a billion."""
+
+    split: str
+    num_examples: int
+
+    def __len__(self) -> int:
+        return self.num_examples
+
+    def __getitem__(self, which: int | slice) -> str | list[str]:
+        found = range(self.num_examples)[which]
+        return index_key(self.split, found) if isinstance(found, int) else [index_key(self.split, at) for at in found]
+
+    def __iter__(self) -> Iterator[str]:
+        return (index_key(self.split, index) for index in range(self.num_examples))
 
 
 def resolve(settings: SourceSettings, folder: Path | None = None) -> SourceInfo:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.errors import DamagedArtefactError
-from tasks.beside import BESIDE
+from tasks.beside import beside
 from tasks.operations.dated_reports import referred_runs
 from tasks.report import dated_reports_folder
 from tasks.stage import Stage
@@ -20,7 +20,7 @@ PAST_KINDS = ("tuning",)
 
 def unreached(stages: list[Stage], others: Collection[Path] = ()) -> dict[Path, int]:
     """Folder → bytes of every artefact and checkpoint that none of the stages would take up, but for the ``others``."""
-    reached = {folder for stage in [*stages, *(beside() for beside in BESIDE)] for folder in stage.folders()}
+    reached = {folder for stage in [*stages, *beside()] for folder in stage.folders()}
     kept = {*reached, *others}
     kinds = {folder.parent for folder in reached} - {root_folder()} | {root_folder() / kind for kind in PAST_KINDS}
     folders = sorted(folder for kind in kinds for folder in kind.glob("[!.]*") if _is_ours(folder))

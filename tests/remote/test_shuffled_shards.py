@@ -129,8 +129,11 @@ def test_what_is_received_is_what_the_workers_wrote(small_source, through, write
         return name
 
     monkeypatch.setattr(shuffled, "write_shard", overwritten)
-    with pytest.raises(PipelineError, match="the manifest lists sha256"):
+    with pytest.raises(PipelineError, match="expected sha256"):
         write("found", small_source, through)
+    # Written again it is mended.
+    monkeypatch.setattr(shuffled, "write_shard", written)
+    assert write("again", small_source, through) == write("expected", small_source)
 
 
 def test_a_part_of_a_shard_is_small_however_large_the_block(small_source, through, tmp_path, monkeypatch):
@@ -145,6 +148,29 @@ def test_a_part_of_a_shard_is_small_however_large_the_block(small_source, throug
     # Of four batches each of 500, among three shards.
     assert len(sizes) == 4 * 3
     assert max(sizes) < sum(sizes) / 8
+
+
+def test_shards_without_a_record_are_there_and_empty(small_source, through, write):
+    few = replace(small_source, num_examples={"train": 403, "test": 2})
+    found, _ = write("found", few, through, test_shards=4)
+    assert found == write("expected", few, test_shards=4)[0]
+    assert hashlib.sha256().hexdigest() in found.values()
+
+
+@pytest.mark.parametrize(
+    "note", ['{"sha256": "../../etc/passwd", "bytes": 1}', '{"sha256": 3}', "[]", '"', "x" * 9_000]
+)
+def test_a_note_that_is_none_of_ours_is_refused(small_source, through, write, monkeypatch, note):
+    written = shuffled.write_shard
+
+    def noted(pair, job) -> str:
+        name = written(pair, job)
+        job.shared.write(f"{shuffled.NOTES}/{name}.json", note.encode())
+        return name
+
+    monkeypatch.setattr(shuffled, "write_shard", noted)
+    with pytest.raises(PipelineError, match=r"expected (sha256 and bytes of a shard|at most 4,096 bytes)"):
+        write("found", small_source, through)
 
 
 def test_a_store_that_does_not_answer_is_named(small_source, through, write):

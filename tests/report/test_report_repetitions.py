@@ -3,8 +3,10 @@
 import json
 
 import pytest
+from report_runs import SKIPPED
 
 from pipeline.artefacts.manifest import write_manifest
+from pipeline.errors import SettingsError
 from pipeline.report import build_report, format_table
 from pipeline.report.wording.rows import repeated
 from pipeline.runs.metrics import WEIGHTS_NAME
@@ -57,7 +59,9 @@ def test_the_same_weights_are_bit_identical_with_where_that_was_seen(root):
     found, words = said(root)
     assert words == "bit-identical"
     assert found["is_identical"]
-    assert set(found["first"]) == set(found["again"]) == {"hostname", "device_name"}
+    assert [set(one) for one in found["trainings"]] == [
+        {"weights_sha256", "finished_at", "hostname", "device_name"}
+    ] * 2
     assert "bit-identical" in format_table(build_report([root / "runs/cnn"], current=[]), width=200)
     assert "bit-identical" in format_table(build_report([root / "runs/cnn"], current=[]), width=60)
 
@@ -69,10 +73,28 @@ def test_of_weights_that_came_later_nothing_is_said(root):
     assert said(root) == (None, "–")
 
 
+def test_one_that_came_out_otherwise_is_not_forgotten_when_the_next_is_the_same(root, tmp_path):
+    place, same = root / "repetitions" / "cnn-0123456789ab", (root / "again" / WEIGHTS_NAME).read_bytes()
+    before = None
+    for content, expected in ((b"others", False), (same, False)):
+        (root / "again" / WEIGHTS_NAME).write_bytes(content)
+        before = compare(root / "runs/cnn", root / "again", place, before)
+        assert before.is_identical is expected
+    assert len(before.again) == 2
+
+
+@pytest.mark.parametrize("changes", [SKIPPED, {"effective_device": "gpu"}, {"precision": "float32"}])
+def test_on_other_hardware_nothing_is_compared(root, make_run, changes):
+    other = make_run("other", curves=[] if changes is SKIPPED else None, **changes)
+    (other / WEIGHTS_NAME).write_bytes(b"weights")
+    with pytest.raises(SettingsError, match="that would say nothing of its kernels"):
+        compare(root / "runs/cnn", other, root / "repetitions" / "cnn-0123456789ab")
+
+
 def test_a_repetition_that_was_edited_is_left_out(root, caplog):
     path = root / "repetitions" / "cnn-0123456789ab" / REPETITION_NAME
     content = json.loads(path.read_text())
-    content["again"]["weights_sha256"] = "0" * 64
+    content["again"][0]["weights_sha256"] = "0" * 64
     path.write_text(json.dumps(content))
     assert said(root) == (None, "–")
     assert "left out of the report" in caplog.text

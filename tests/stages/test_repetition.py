@@ -49,7 +49,7 @@ def test_the_same_weights_are_called_bit_identical_where_that_was_seen_and_nowhe
     before = luigi.artefacts("repetitions")
     again = luigi.python("-m", "tasks", "Repetition", *args)
     assert (again.returncode, luigi.artefacts("repetitions")) == (0, before)
-    assert f"{name} was found bit-identical before" in again.stdout
+    assert f"{name} was found bit-identical by" in again.stdout
     kept = luigi.python("-m", "tasks.commands.clean_stale", "--dry-run", *args)
     assert "repetitions" not in kept.stdout
     gone = luigi.python("-m", "tasks.commands.clean_stale", "--dry-run", *FAST)

@@ -8,6 +8,7 @@ comparison.py   those rows → which may be compared, and the speed-up of those 
 batch_sizes.py  those rows → epoch and step time by batch and device
 utilisation.py  a run's step → the share of its device's speed
 lineage.py      a run's folder → the artefacts it was made from, and its exports
+repetitions.py  a run's folder → whether training it again gave the same weights
 history.py      the log of every run ever reported → groups of comparable runs over time
 changes.py      the newest runs of a group compared with those before, and whether a change is more than noise
 gate.py         the changes and what the settings demand → what is not met

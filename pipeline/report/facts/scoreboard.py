@@ -21,7 +21,7 @@ from pipeline.report.facts.lineage import exported, lineage, stages
 from pipeline.report.facts.pictures import read_pictures
 from pipeline.report.facts.published import published_beside
 from pipeline.report.facts.reading import read_run
-from pipeline.report.facts.repetitions import repetition
+from pipeline.report.facts.repetitions import repetition, repetitions
 from pipeline.report.facts.scenarios import scenarios
 from pipeline.runs.record import FINISHED
 
@@ -48,7 +48,9 @@ def collect_facts(
         ValueError: No readable run has one of the fingerprints of `current`.
     """
     found = sorted(_readable_runs(run_folders), key=lambda pair: _age_order(pair[1]), reverse=True)
-    found = [(folder, {**run, "repetition": repetition(folder, run)}) for folder, run in found]
+    # Runs of a report lie under one root.
+    repeated = [one for root in {folder.parent.parent for folder, _ in found} for one in repetitions(root)]
+    found = [(folder, {**run, "repetition": repetition(folder, run, repeated)}) for folder, run in found]
     runs = [run for _, run in found]
     for asked_for in current:
         if asked_for not in {run["fingerprint"] for run in runs}:

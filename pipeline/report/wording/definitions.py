@@ -48,7 +48,7 @@ _TERMS = (
      "(val_tta_accuracy); it takes as many times the operations as there are views. The test accuracy is without."}),
     ("Repeated", {_ALL: "whether the run, trained once more from the same records with the same settings (make "
      "verify-determinism), ended with the same weights: bit-identical where their sha256 was. Where it was not trained "
-     "again nothing is said, whatever [Train] deterministic asked for."}),
+     "again nothing is said, but for not repeated where [Train] deterministic asked for such kernels."}),
     ("FLOP to an accuracy", {IMAGE_CLASSIFICATION: "floating-point operations of all training steps up to the end of "
      "the first epoch whose test accuracy is at least so much: operations of a step as the graph has them, whatever "
      "the machine. Evaluation is left out."}),
