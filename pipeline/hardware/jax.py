@@ -191,8 +191,8 @@ class Jax:
         return timed
 
     def step_flops(self, model: Any, batch: Any) -> float | None:
-        """By XLA's cost analysis of the step; without recurrent layers, whose loops it counts once."""
-        if any(isinstance(layer, keras.layers.RNN) for layer in model.layers):
+        """By XLA's cost analysis of the step; None of one with recurrent layers, whose loops it would count once."""
+        if any(isinstance(layer, keras.layers.RNN) and not layer.unroll for layer in model.layers):
             return None
         state = tuple([_shape_of(one.value) for one in part] for part in _state(model))
         # Of all processes' parts.

@@ -100,7 +100,7 @@ class TimeBreakdown(Untrusted):
     """
 
     step_seconds: Figure
-    # Floating-point operations of it, by the graph that computes it; of loops, as in recurrent layers, not known.
+    # Floating-point operations of it, by the graph that computes it; None where that is not known.
     step_flops: Figure = None
     step_alone_seconds: Figure
     input_alone_seconds: Figure

@@ -21,6 +21,7 @@ from pipeline.runs import throughput
 from pipeline.runs.record import STAGE_PARTS
 from pipeline.stream import InputStream
 from pipeline.training import words
+from pipeline.training.operations import step_flops
 
 # What timing a step, and timing the input, may take.
 STEP_BUDGET_SECONDS, INPUT_BUDGET_SECONDS = 1.5, 0.5
@@ -103,7 +104,7 @@ def measure(
         plan, found["not_measured"] = None, words.NOTHING_TRAINED
     if trained:
         # Of a step that takes too long to repeat too: nothing is computed for it.
-        found["step_flops"] = runtime.step_flops(model, next(iter(stream.training(0))))
+        found["step_flops"] = step_flops(runtime, model, next(iter(stream.training(0))))
     if plan:
         _logger.info("timing a step and its input, each alone")
         alone, input_alone = step_alone_seconds(model, stream, runtime, *plan), input_alone_seconds(stream)
