@@ -124,7 +124,9 @@ def test_among_a_million_objects_the_one_is_found(behind_proxy, expected):
         if method != "GET" or "list-type" not in asked:
             return "pass"
         at = int(asked.get("continuation-token", ["0"])[0])
-        keys = [f"team/notes/{1_000 * at + one:07d}" for one in range(1_000)] if "clocks" not in path else []
+        keys = [f"team/notes/{1_000 * at + one:07d}" for one in range(1_000)]
+        if any(passing in path for passing in ("clocks", "exchange")):
+            keys = []
         is_last = at == 999 or not keys
         keys += [f"team/{found}"] if at == 500 else []
         return LISTING.format(
