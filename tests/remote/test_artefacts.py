@@ -314,7 +314,7 @@ def test_a_file_that_is_gone_is_said_so(remote, make_artefact, expected, tmp_pat
     remote.push(KIND, make_artefact())
     for one in [one for one in remote.objects.list() if one.num_bytes == 300_000]:
         remote.objects.delete(one.key)
-    with pytest.raises(DamagedArtefactError, match="lists 300,000 bytes, found none"):
+    with pytest.raises(DamagedArtefactError, match="expected 300,000 bytes, found none"):
         fetch(remote, expected, tmp_path / "fetched")
 
 
