@@ -1,9 +1,6 @@
 """Records: from the prepared dataset to sharded TFRecords (1, 2), and how memory grows (3)."""
 
-import json
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +9,7 @@ from statistics import median
 
 import apache_beam as beam
 
+from benchmarks import scale
 from benchmarks.baselines import record_writer, tfds_prepare
 from benchmarks.comparison import Comparison, interleaved, ratios, seconds_of
 from benchmarks.data import SPLITS, Bench, write_to
@@ -78,7 +76,7 @@ def _writing(bench: Bench, scratch: Path) -> list[Comparison]:
 
 
 def _growing(scratch: Path) -> Comparison:
-    small, large = (_write_stand_in(times, scratch) for times in (1, 10))
+    small, large = (scale.measure(times, scratch, ("records",))["records"] for times in (1, 10))
     return Comparison(
         number="3",
         what="peak memory of Records, 600,000 stand-in images",
@@ -94,13 +92,6 @@ def _growing(scratch: Path) -> Comparison:
         note=f"time: {large['seconds'] / small['seconds']:.1f} times (goal at most 11), {small['seconds']:.1f} and "
         f"{large['seconds']:.1f} s, once each",
     )
-
-
-def _write_stand_in(times: int, scratch: Path) -> dict:
-    # A process of its own, started anew: a forked one inherits the peak of its parent.
-    command = [sys.executable, "-m", "benchmarks.stand_in", str(times), str(scratch / f"times-{times}")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
 
 
 def _empty_job() -> None:

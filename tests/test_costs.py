@@ -104,7 +104,7 @@ def test_the_beam_job_has_less_than_one_element_for_a_thousand_images():
         label_names=synthetic.LABEL_NAMES,
         num_examples={"train": 50_000, "test": 10_000},
     )  # fmt: skip
-    job = Job(source, Location(), RecordsSettings(), "folder", "notes", BLOCK_EXAMPLES)
+    job = Job(source, Location(), RecordsSettings(), "folder", "notes", BLOCK_EXAMPLES, source.num_examples)
     assert len(job.blocks()) / (60_000 / 1_000) <= 0.05
 
 

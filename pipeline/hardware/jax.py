@@ -192,15 +192,22 @@ class Jax:
 
     def step_flops(self, model: Any, batch: Any) -> float | None:
         """By XLA's cost analysis of the step; None of one with recurrent layers, whose loops it would count once."""
-        if any(isinstance(layer, keras.layers.RNN) and not layer.unroll for layer in model.layers):
+        if _loops(model):
             return None
-        state = tuple([_shape_of(one.value) for one in part] for part in _state(model))
-        # Of all processes' parts.
-        whole = jax.tree.map(lambda one: np.concatenate([np.asarray(one)] * jax.process_count()), batch)
         # As the host's CPU would be given it: an accelerator's plugin does not count.
         with jax.default_device(jax.local_devices(backend="cpu")[0]):
-            counted = jax.jit(model.train_step).lower(state, jax.tree.map(_shape_of, whole)).cost_analysis()
-        return (counted or {}).get("flops")
+            return (_lowered_step(model, batch).cost_analysis() or {}).get("flops")
+
+    def step_bytes(self, model: Any, batch: Any) -> float | None:
+        """By XLA's cost analysis of the step compiled for one device; None of several, and of recurrent layers' loops.
+
+        It is compiled again for that: Keras keeps what it compiled to itself.
+        """
+        devices = set().union(*(one.value.devices() for part in _state(model) for one in part))
+        if _loops(model) or len(devices) > 1:
+            return None
+        with jax.default_device(*devices):
+            return (_lowered_step(model, batch).compile().cost_analysis() or {}).get("bytes accessed")
 
     def logical_devices(self) -> list[str]:
         """All that this process computes on."""
@@ -326,6 +333,18 @@ def _gpu(device: jax.Device) -> dict:
     if device.platform != "gpu":
         return {}
     return {"compute_capability": str(device.compute_capability), "driver": machine.nvidia_driver()}
+
+
+def _loops(model: Any) -> bool:
+    """Whether its step has a loop, whose operations XLA counts once."""
+    return any(isinstance(layer, keras.layers.RNN) and not layer.unroll for layer in model.layers)
+
+
+def _lowered_step(model: Any, batch: Any) -> jax.stages.Lowered:
+    """Keras's step of training on a batch, of all processes' parts, as XLA is given it."""
+    state = tuple([_shape_of(one.value) for one in part] for part in _state(model))
+    whole = jax.tree.map(lambda one: np.concatenate([np.asarray(one)] * jax.process_count()), batch)
+    return jax.jit(model.train_step).lower(state, jax.tree.map(_shape_of, whole))
 
 
 def _state(model: Any) -> tuple[list, ...]:

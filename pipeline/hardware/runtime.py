@@ -59,6 +59,9 @@ class Runtime(Protocol):
     def step_flops(self, model: Any, batch: Any) -> float | None:
         """Floating-point operations of a compiled model's step on a batch; None where they cannot be counted."""
 
+    def step_bytes(self, model: Any, batch: Any) -> float | None:
+        """Bytes that a step reads from memory and writes to it, as compiled; None where they are not counted."""
+
     def logical_devices(self) -> list[str]:
         """Names of all devices that the backend computes on here."""
 

@@ -180,6 +180,9 @@ class TensorFlow:
             tf.get_logger().setLevel(level)
         return float(counted.total_float_ops) or None
 
+    def step_bytes(self, model: Any, batch: Any) -> None:
+        """TensorFlow counts none: what is fused is not known of a graph."""
+
     def logical_devices(self) -> list[str]:
         """As TensorFlow names them."""
         return [device.name for device in tf.config.list_logical_devices()]

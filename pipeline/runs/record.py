@@ -102,6 +102,8 @@ class TimeBreakdown(Untrusted):
     step_seconds: Figure
     # Floating-point operations of it, by the graph that computes it; None where that is not known.
     step_flops: Figure = None
+    # Of memory that it reads and writes, as XLA compiled it for one device.
+    step_bytes: Figure = None
     step_alone_seconds: Figure
     input_alone_seconds: Figure
     input_wait_share: Figure

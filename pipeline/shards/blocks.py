@@ -25,7 +25,7 @@ def read_block(block: tuple[str, int], job: Job) -> tuple[Notes, Iterator[Batch]
     presence.sign_in(job.shared)
     source_split, start = block
     splits = job.splits_of(source_split)
-    shards, places, keys = job.shards(*splits), job.places(source_split), job.keys(source_split)
+    shards, places, keys = job.shards(*splits), job.places(block), job.keys(source_split)
     split_of_shard = np.array([splits.index(shard["split"]) for shard in shards])
     notes = Notes(splits, len(job.source.label_names))
     # A held-out example keeps its key: one layout for all splits that the block is divided among.
@@ -35,12 +35,13 @@ def read_block(block: tuple[str, int], job: Job) -> tuple[Notes, Iterator[Batch]
         stop = start
         for columns in read_batches(job.source, job.location, job.form, source_split, start, job.stop(block)):
             first, stop = stop, stop + len(columns[content_name(columns)])
+            placed = places[first - start : stop - start]
             if layout is not None:
                 frames = _framed(layout, columns, keys[first:stop])
             else:
                 frames = [*map(_record, columns[IMAGE], columns[LABEL].tolist(), keys[first:stop])]
-            notes.add(columns, split_of_shard[places[first:stop, 0]])
-            yield frames, places[first:stop]
+            notes.add(columns, split_of_shard[placed[:, 0]])
+            yield frames, placed
 
     return notes, batches()
 

@@ -1,7 +1,7 @@
 """The Beam job that turns a source into sharded TFRecord files (source → records → **shards** → …).
 
-Where an example goes is known before anything is read (plan.py): its place in its split follows from the seed and its
-key alone. So each block of examples is read and serialized on one worker, and nothing but small tuples passes between
+Where an example goes is known before anything is read (plan.py): its place in its split follows from the seed and the
+keys alone. So each block of examples is read and serialized on one worker, and nothing but small tuples passes between
 the steps. Records of one length are put where they belong at once (placed.py):
 
     plan blocks → write each block → wait for all blocks
@@ -47,6 +47,7 @@ from pipeline.shards.placed import Placer, create_shards
 from pipeline.shards.plan import NOTES, Job
 from pipeline.shards.shared import SharedFolder, SharedObjects, Store, left_clear, shared_by_workers
 from pipeline.shards.skipped import write_skipped
+from pipeline.shards.splits import split_sizes
 from pipeline.shards.tfds_metadata import write_tfds_metadata
 from pipeline.sources import CONTENT_DIGESTS, Location, SourceInfo, example_names
 from pipeline.sources.text_blocks import text_digest
@@ -96,7 +97,9 @@ def write_records(
     """
     examples = source.cut(settings.sequence_length)
     shared = shared_by_workers(notes_folder, store)
-    job = Job(examples, location or Location(), settings, str(folder), shared, block_examples or 0)
+    location = location or Location()
+    num_examples = split_sizes(examples, location, settings.validation_share)
+    job = Job(examples, location, settings, str(folder), shared, block_examples or 0, num_examples)
     if not block_examples:
         job = _of_blocks(job)
     _logger.info("writing %s with Beam's %s", _census(job), settings.runner)
@@ -116,6 +119,7 @@ def _run(job: Job, source: SourceInfo, notes_folder: Path) -> dict:
             shards = job.shards(*job.splits_of(source_split))
             create_shards(Path(job.folder), shards, job.frame_bytes(source_split))
     presence.expect(job.shared)
+    job.leave_places()
     with _reporting_progress(job), running(job.settings) as pipeline:
         build(pipeline, job)
     if isinstance(job.shared, SharedObjects):
@@ -236,7 +240,7 @@ def check_blocks(together: tuple[int, Iterable[tuple[str, int]]], job: Job) -> i
 def merge(shard: Mapping, job: Job) -> str:
     """Join one shard's records from the runs of its split's blocks."""
     (source_split,) = (name for name in job.source.num_examples if shard["split"] in job.splits_of(name))
-    runs = [run_path(Path(str(job.shared)), block) for block in job.blocks() if block[0] == source_split]
+    runs = [run_path(Path(str(job.shared)), block) for block in job.blocks(source_split)]
     # Runs count the shards of all splits that theirs is divided among.
     names = [one["name"] for one in job.shards(*job.splits_of(source_split))]
     merge_shard(runs, names.index(shard["name"]), shard["num_records"], Path(job.folder) / shard["name"])
@@ -245,10 +249,7 @@ def merge(shard: Mapping, job: Job) -> str:
 
 def sum_up(job: Job) -> dict:
     """What the blocks' notes say of each split, and what should be known of the data before figures are believed."""
-    notes = {
-        split: [job.note_name(block) for block in job.blocks() if block[0] == split]
-        for split in job.source.num_examples
-    }
+    notes = {split: [*map(job.note_name, job.blocks(split))] for split in job.source.num_examples}
     # What is predicted of an example is one of these only where it has a label.
     names = job.source.label_names if LABEL in job.spec else ()
     found = find(_noted(job, notes), names, Path(job.folder))
@@ -267,7 +268,7 @@ def _noted(job: Job, notes: Mapping[str, Sequence[str]]) -> Noted:
             [_starts(shard["num_records"] for shard in shards if shard["split"] == split) for split in within]
         )
         split_of_shard = np.array([splits.index(shard["split"]) for shard in shards], np.uint8)
-        shard, place = job.places(source_split).T
+        shard, place = np.concatenate([*map(job.places, job.blocks(source_split))]).T
         parts.append((split_of_shard[shard], starts[shard] + place, read_examples(job.shared, ours)))
         names.append(example_names(source_split, job.source.num_examples[source_split], job.location.listing))
     split, place, examples = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -320,9 +321,7 @@ def _details(job: Job, source: SourceInfo, summary: Mapping[str, dict]) -> dict:
         "label_names": list(job.source.label_names),
         "splits": {split: {**summary["splits"][split], **records[split]} for split in job.splits()},
         "findings": summary["findings"],
-        "warnings": words.warnings(
-            summary["findings"], job.num_examples().get("test", 0), has_labels=LABEL in job.spec
-        ),
+        "warnings": words.warnings(summary["findings"], job.num_examples.get("test", 0), has_labels=LABEL in job.spec),
         # Of the source's splits: what was held out of train counts with the rest of it.
         "dataset_verified": job.is_fixed and digests == CONTENT_DIGESTS.get(job.source.dataset),
         "files": {
@@ -338,5 +337,5 @@ def _of_records(job: Job, source_split: str) -> dict:
 
 
 def _census(job: Job) -> str:
-    counts = ", ".join(f"{count:,} {split}" for split, count in job.num_examples().items())
+    counts = ", ".join(f"{count:,} {split}" for split, count in job.num_examples.items())
     return f"{job.source.dataset} ({counts} examples)"

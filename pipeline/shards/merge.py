@@ -21,9 +21,9 @@ _WRITE_BYTES = 8 * 2**20
 def write_run(path: Path, frames: Sequence[bytes], places: np.ndarray) -> None:
     """Write a block's framed records sorted by shard and place; ``places`` is int64 (records, 2)."""
     order = np.lexsort((places[:, 1], places[:, 0]))
-    lengths = np.array([len(frames[index]) for index in order], np.int64)
+    offsets = np.cumsum([0, *(len(frames[index]) for index in order)])
     _publish(path, b"".join(frames[index] for index in order))
-    index = np.concatenate([places[order], lengths[:, None]], axis=1)
+    index = np.concatenate([*places[order].T, offsets])
     _publish(_index_path(path), index.astype("<i8").tobytes())
 
 
@@ -33,23 +33,28 @@ def merge_shard(runs: Sequence[Path], shard: int, num_records: int, target: Path
     Raises:
         ValueError: the runs do not hold each of its records once.
     """
-    entries, sources = [], []
-    for number, run in enumerate(runs):
-        index = np.fromfile(_index_path(run), "<i8").reshape(-1, 3)
-        offsets = np.concatenate([[0], np.cumsum(index[:, 2])])[:-1]
-        mine = index[:, 0] == shard
-        # place, run, offset and length
-        entries.append(np.stack([index[mine, 1], np.full(mine.sum(), number), offsets[mine], index[mine, 2]], axis=1))
-        sources.append(run)
-    found = np.concatenate(entries)
+    found = np.concatenate([_entries(run, number, shard) for number, run in enumerate(runs)])
     found = found[np.argsort(found[:, 0], kind="stable")]
     if not np.array_equal(found[:, 0], np.arange(num_records)):
         raise ValueError(f"{target}: expected {num_records} records, each once, found {len(found)}")
     # With the runs, which go with the job: what a worker that was killed leaves is not among the records.
     with replacing(target, runs[0].parent) as temporary, temporary.open("wb") as file:
         for first in _cuts(found[:, 3]):
-            file.write(b"".join(_read(sources, found[slice(*first)])))
+            file.write(b"".join(_read(runs, found[slice(*first)])))
     return int(found[:, 3].sum())
+
+
+def _entries(run: Path, number: int, shard: int) -> np.ndarray:
+    """Place, run, offset and length of each record of a shard that a run has: int64 (records, 4).
+
+    Looked up, not read: each shard of a large dataset asks every run.
+    """
+    index = np.memmap(_index_path(run), "<i8", "r")
+    # The offsets are one more, the end of the last record.
+    shards, places, offsets = np.split(index, [len(index) // 3, len(index) // 3 * 2])
+    first, stop = np.searchsorted(shards, [shard, shard + 1])
+    offsets = offsets[first : stop + 1]
+    return np.stack([places[first:stop], np.full(stop - first, number), offsets[:-1], np.diff(offsets)], axis=1)
 
 
 def _cuts(lengths: np.ndarray) -> list[tuple[int, int]]:

@@ -1,8 +1,7 @@
 """Plan: which examples of the source go where, known before anything is read (the shards' aid)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
@@ -13,17 +12,20 @@ from pipeline.records.form import ImageForm, stored_form, stored_spec
 from pipeline.records.keys import SPLITS
 from pipeline.shards.order import example_places, shard_bounds
 from pipeline.shards.shared import Shared
-from pipeline.shards.splits import Division, divided, split_sizes
+from pipeline.shards.splits import Division, divided
 from pipeline.shards.tfds_metadata import shard_name
 from pipeline.sources import Location, SourceInfo, example_keys
 
-#: Of what blocks noted.
-NOTES = "blocks"
+#: Of what blocks noted, and of where their examples go.
+NOTES, PLACES = "blocks", "places"
 
 
 @dataclass(frozen=True)
 class Job:
-    """What every step of the Beam job needs to know; small, and plain data, so that any runner can ship it."""
+    """What every step of the Beam job needs to know; small, and plain data, so that any runner can ship it.
+
+    ``num_examples``: split of the records → number of examples.
+    """
 
     source: SourceInfo
     location: Location
@@ -31,6 +33,7 @@ class Job:
     folder: str
     shared: Shared
     block_examples: int
+    num_examples: Mapping[str, int]
 
     @property
     def form(self) -> ImageForm | None:
@@ -47,11 +50,11 @@ class Job:
         """Whether all records of a split have one length."""
         return is_fixed(self.spec)
 
-    def blocks(self) -> list[tuple[str, int]]:
-        """Split of the source and first example of each block."""
+    def blocks(self, *source_splits: str) -> list[tuple[str, int]]:
+        """Split of the source and first example of each block, of all of its splits or of these."""
         return [
             (split, start)
-            for split in self.source.num_examples
+            for split in source_splits or self.source.num_examples
             for start in range(0, self.source.num_examples[split], self.block_examples)
         ]
 
@@ -69,13 +72,9 @@ class Job:
         """The splits of the records that a split of the source is divided among."""
         return divided(self.source, self.settings.validation_share)[source_split]
 
-    def num_examples(self) -> dict[str, int]:
-        """Split of the records → number of examples."""
-        return split_sizes(self.source, self.location, self.settings.validation_share)
-
     def shards(self, *splits: str) -> list[dict]:
         """Name, split, index and number of records of each shard, in order."""
-        num_examples, num_shards = self.num_examples(), self.settings.num_shards
+        num_shards = self.settings.num_shards
         return [
             {
                 "name": shard_name(self.source.dataset, split, shard_index, num_shards(split)),
@@ -84,14 +83,25 @@ class Job:
                 "num_records": stop - first,
             }
             for split in splits
-            for shard_index, (first, stop) in enumerate(shard_bounds(num_examples[split], num_shards(split)))
+            for shard_index, (first, stop) in enumerate(shard_bounds(self.num_examples[split], num_shards(split)))
         ]
 
-    def places(self, source_split: str) -> np.ndarray:
-        """Shard and place of each example of a split of the source, as ``example_places`` gives them."""
-        num_shards = tuple((split, self.settings.num_shards(split)) for split in self.splits_of(source_split))
-        division = Division.of(self.source, self.location, source_split, self.settings.validation_share)
-        return _places(division, num_shards, self.settings.seed)
+    def leave_places(self) -> None:
+        """Compute where each example goes, and leave each block's part where its worker finds it.
+
+        Once, by the process that submits the job: the order of all examples takes memory and time for each of them.
+        """
+        for source_split in self.source.num_examples:
+            num_shards = {split: self.settings.num_shards(split) for split in self.splits_of(source_split)}
+            division = Division.of(self.source, self.location, source_split, self.settings.validation_share)
+            places = example_places(division.all_keys(), division.split_of_each(), num_shards, self.settings.seed)
+            for block in self.blocks(source_split):
+                part = places[block[1] : self.stop(block)]
+                self.shared.write(_places_name(block), part.astype("<i8").tobytes())
+
+    def places(self, block: tuple[str, int]) -> np.ndarray:
+        """Shard and place of each example of a block, as ``example_places`` gives them: int64 (examples, 2)."""
+        return np.frombuffer(self.shared.read(_places_name(block)), "<i8").reshape(self.stop(block) - block[1], 2)
 
     def keys(self, source_split: str) -> Sequence[str]:
         """The keys of a split of the source, in its order."""
@@ -111,10 +121,13 @@ class Job:
 
     def note_name(self, block: tuple[str, int]) -> str:
         """Under which a block notes what it found of its examples."""
-        split, start = block
-        return f"{NOTES}/{split}-{start:012d}.json"
+        return f"{NOTES}/{_file_name(block)}.json"
 
 
-@cache
-def _places(division: Division, num_shards: tuple[tuple[str, int], ...], seed: int) -> np.ndarray:
-    return example_places(division.all_keys(), division.split_of_each(), dict(num_shards), seed)
+def _places_name(block: tuple[str, int]) -> str:
+    return f"{PLACES}/{_file_name(block)}.int64"
+
+
+def _file_name(block: tuple[str, int]) -> str:
+    split, start = block
+    return f"{split}-{start:012d}"

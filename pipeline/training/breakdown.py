@@ -81,15 +81,16 @@ def measure(
 
     Returns:
         Per step ``step_seconds`` (in training, without the compiling epochs; None where each one compiled),
-        ``step_flops`` (None where they cannot be counted), ``step_alone_seconds``, ``input_alone_seconds``, and
-        ``input_wait_share`` from 0 to 1; the last four None where ``not_measured`` says why, the share also where
-        ``step_seconds`` is. Of the run ``compilation_seconds``, None where it cannot be told.
+        ``step_flops`` and ``step_bytes`` (None where they cannot be counted), ``step_alone_seconds``,
+        ``input_alone_seconds``, and ``input_wait_share`` from 0 to 1; the last three None where ``not_measured`` says
+        why, the share also where ``step_seconds`` is. Of the run ``compilation_seconds``, None where it cannot be told.
     """
     seconds = throughput.epoch_seconds(rows, compiling)
     step = None if seconds is None else seconds / stream.steps_per_epoch
     found = {
         "step_seconds": step,
         "step_flops": None,
+        "step_bytes": None,
         "step_alone_seconds": None,
         "input_alone_seconds": None,
         "input_wait_share": None,
@@ -104,7 +105,8 @@ def measure(
         plan, found["not_measured"] = None, words.NOTHING_TRAINED
     if trained:
         # Of a step that takes too long to repeat too: nothing is computed for it.
-        found["step_flops"] = step_flops(runtime, model, next(iter(stream.training(0))))
+        batch = next(iter(stream.training(0)))
+        found |= {"step_flops": step_flops(runtime, model, batch), "step_bytes": runtime.step_bytes(model, batch)}
     if plan:
         _logger.info("timing a step and its input, each alone")
         alone, input_alone = step_alone_seconds(model, stream, runtime, *plan), input_alone_seconds(stream)

@@ -141,8 +141,10 @@ def test_a_part_of_a_shard_is_small_however_large_the_block(small_source, throug
     monkeypatch.setattr(shuffled, "_PENDING_BYTES", 100_000)
     settings = RecordsSettings(train_shards=3, test_shards=2)
     source = replace(small_source, num_examples={"train": 2_000, "test": 101})
-    job = Job(source, Location(), settings, str(tmp_path), shared_by_workers(tmp_path, through), 10_000)
+    shared = shared_by_workers(tmp_path, through)
+    job = Job(source, Location(), settings, str(tmp_path), shared, 10_000, source.num_examples)
     presence.expect(job.shared)
+    job.leave_places()
     sizes = [len(joined) for _, (_, _, joined) in shuffled.parts(("train", 0), job)]
     assert sum(sizes) > 2_000 * 3_072
     # Of four batches each of 500, among three shards.

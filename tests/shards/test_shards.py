@@ -19,8 +19,9 @@ from pipeline.config import RecordsSettings, SourceSettings
 from pipeline.errors import SettingsError
 from pipeline.records.features import image_spec
 from pipeline.records.keys import index_key
-from pipeline.shards import engine, order
-from pipeline.sources import CONTENT_DIGESTS, SourceInfo, synthetic
+from pipeline.shards import engine, order, plan, splits
+from pipeline.shards.shared import SharedFolder
+from pipeline.sources import CONTENT_DIGESTS, Location, SourceInfo, synthetic
 
 # Of the shards of ``small_records``: a change here is a change of every artefact.
 SMALL_SHARDS_SHA256 = "e2bafb74839fda67b1218bc08d3225e9baaaf943c27b4378d13e19941910a4da"
@@ -291,6 +292,19 @@ def test_example_order_is_a_permutation(num_examples, seed):
     assert sorted(order.example_order([index_key("train", index) for index in range(num_examples)], seed)) == list(
         range(num_examples)
     )
+
+
+def test_a_worker_is_given_the_places_of_its_block_and_orders_nothing_itself(small_source, tmp_path, monkeypatch):
+    settings = RecordsSettings(train_shards=3, test_shards=2, validation_share=0.2)
+    sizes = splits.split_sizes(small_source, Location(), 0.2)
+    job = plan.Job(small_source, Location(), settings, "", SharedFolder(str(tmp_path)), 60, sizes)
+    job.leave_places()
+    monkeypatch.setattr(plan, "example_places", None)
+    monkeypatch.setattr(plan, "Division", None)
+    places = [tuple(place) for block in job.blocks("train") for place in job.places(block).tolist()]
+    shards = job.shards("train", "validation")
+    assert sorted(places) == [(n, place) for n, shard in enumerate(shards) for place in range(shard["num_records"])]
+    assert {shard["split"] for shard in shards} == {"train", "validation"}
 
 
 def test_example_order_is_pinned():

@@ -76,6 +76,14 @@ def test_the_operations_of_a_step_are_counted_on_both_backends(runs):
     assert step < counted["tensorflow"] < 1.2 * (step + 32 * convolution)
 
 
+def test_the_bytes_of_a_step_are_those_of_the_step_as_it_is_compiled(runs, small_records):
+    batch, images = 32 * 32 * 32 * 3, 32 * 32 * 32 * 8
+    found = {name: record["time_breakdown"]["step_bytes"] for name, (_, record) in runs.items()}
+    # What the convolution gives is float32, kept for the way back and read there; a dozen operations read and write it.
+    assert batch + 2 * 4 * images < found["jax"] < 40 * 4 * images
+    assert found["tensorflow"] is None
+
+
 def test_a_step_that_xla_does_not_count_has_no_figure():
     # As XLA answers for a device that a plugin brings, which GPUs and TPUs are.
     code = """
@@ -85,14 +93,14 @@ model = keras.Sequential([keras.layers.Dense(4)])
 model.compile("sgd", "mse")
 batch = np.ones([8, 3], np.float32), np.ones([8, 4], np.float32)
 model.fit(*batch, verbose=0)
-print(RUNTIME.step_flops(model, batch) > 2 * 8 * 3 * 4)
-jax.stages.Lowered.cost_analysis = lambda lowered: None
-print(RUNTIME.step_flops(model, batch))
+print(RUNTIME.step_flops(model, batch) > 2 * 8 * 3 * 4, RUNTIME.step_bytes(model, batch) > 4 * (8 * 3 + 8 * 4))
+jax.stages.Lowered.cost_analysis = jax.stages.Compiled.cost_analysis = lambda lowered: None
+print(RUNTIME.step_flops(model, batch), RUNTIME.step_bytes(model, batch))
 """
     command = [sys.executable, "-c", code]
     env = {**os.environ, "KERAS_BACKEND": "jax"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=120)
-    assert done.stdout.split() == ["True", "None"], done.stderr
+    assert done.stdout.split() == ["True", "True", "None", "None"], done.stderr
 
 
 def test_the_model_that_jax_trained_predicts_the_same_on_tensorflow(runs, small_records):

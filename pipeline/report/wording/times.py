@@ -55,10 +55,11 @@ def _operations(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     shares = utilisation(run)
     if not shares:
         return []
-    flops = run["time_breakdown"]["step_flops"]
+    flops, moved = run["time_breakdown"]["step_flops"], run["time_breakdown"].get("step_bytes")
     of = {"probe": "of the probe's speed", "published": "of the published peak"}
     said = ", ".join(f"{percent(share, 0)} {of[name]}" for name, share in shares.items())
-    return [("Operations of a step", f"{number(flops / 1e9, 2)} GFLOP"), ("Model FLOP utilisation", said)]
+    memory = [("Memory read and written by a step", f"{number(moved / 1e6, 0)} MB")] if moved else []
+    return [("Operations of a step", f"{number(flops / 1e9, 2)} GFLOP"), *memory, ("Model FLOP utilisation", said)]
 
 
 def seconds_by_part(run: Mapping[str, Any]) -> list[tuple[str, float]]:

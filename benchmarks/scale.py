@@ -1,0 +1,83 @@
+"""``python -m benchmarks.scale TIMES FOLDER``: records of so many times the stand-in, made, verified and streamed.
+
+Seconds and peak memory of each, as JSON objects; each in a process of its own, started anew: a forked one inherits the
+peak of its parent. What was written is removed.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.comparison import seconds_of
+from benchmarks.data import Bench, write_to
+from pipeline.artefacts.verify import verify_artefact
+from pipeline.config import SourceSettings
+from pipeline.sources import resolve
+from pipeline.stream import InputStream
+from pipeline.training.breakdown import peak_host_bytes
+
+_GLOBAL_BATCH_SIZE = 1_024
+
+
+def _records(bench: Bench) -> None:
+    write_to(bench, bench.records_folder)
+
+
+def _verify(bench: Bench) -> None:
+    verify_artefact(bench.records_folder)
+
+
+def _first_batch(bench: Bench) -> None:
+    next(iter(_stream(bench).training(0)))
+
+
+def _epoch(bench: Bench) -> None:
+    for _ in _stream(bench).training(0):
+        pass
+
+
+def _stream(bench: Bench) -> InputStream:
+    # From the files: where memory is not enough for the split.
+    return InputStream(bench.split("train"), global_batch_size=_GLOBAL_BATCH_SIZE, seed=0, in_memory=False)
+
+
+#: In the order in which they are measured.
+PARTS: dict[str, Callable[[Bench], None]] = {
+    "records": _records,
+    "verify": _verify,
+    "first batch": _first_batch,
+    "epoch of the stream": _epoch,
+}
+
+
+def measure(times: int, scratch: Path, parts: tuple[str, ...] = tuple(PARTS)) -> dict[str, dict[str, float]]:
+    """Seconds and peak bytes of each part, for records of ``times`` the stand-in; what is written is removed."""
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        return {part: _in_a_process(part, times, folder) for part in parts}
+
+
+def _in_a_process(part: str, times: int, folder: str) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.scale", str(times), folder, part]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def _this_part(part: str, times: int, folder: Path) -> dict[str, float]:
+    source = resolve(SourceSettings(origin="synthetic"))
+    larger = replace(source, num_examples={split: times * number for split, number in source.num_examples.items()})
+    bench = Bench(folder, 1, larger, "")
+    seconds = seconds_of(lambda: PARTS[part](bench))
+    # Not getrusage's: a process inherits that from the one that started it.
+    return {"seconds": seconds, "peak_bytes": peak_host_bytes()}
+
+
+if __name__ == "__main__":
+    times, folder, *part = sys.argv[1:]
+    if part:
+        print(json.dumps(_this_part(*part, int(times), Path(folder))))
+    else:
+        print(json.dumps(measure(int(times), Path(folder)), indent=1))
