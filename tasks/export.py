@@ -71,8 +71,11 @@ class Export(Stage):
                 f"Export: expected the package {error.name}, it is not installed. Install what export needs with: "
                 "pip install '.[export]'"
             ) from error
+        run = self.requires()
+        # What it was trained on, to calibrate and to try each form.
+        run.have_below()
         self.facts = export.export(
-            self.requires().output().folder,
+            run.output().folder,
             Records().output().folder,
             folder,
             calibration_examples=self.calibration_examples,

@@ -90,9 +90,7 @@ class Repetition(Stage):
         from pipeline.runs.repetition import compare
 
         run = self.requires()
-        # What the run was made from need not be here, as long as there is a remote.
-        for task in run.below:
-            task.make_if_needed()
+        run.have_below()
         with tempfile.TemporaryDirectory(prefix=".again-", dir=folder.parent) as scratch:
             again = Path(scratch) / "run"
             again.mkdir()

@@ -258,10 +258,7 @@ class Stage(luigi.Task):
                 self._make(target)
 
     def _make(self, target: ArtefactTarget) -> None:
-        for task in self.below:
-            # What was left on the remote as long as this was to be had from there; within this stage's time limit.
-            if task.condition().state != "fresh":
-                task.make_if_needed()
+        self.have_below()
         _logger.info("%s: %s, making %s", self.task_family, self.local_condition(), target)
         if not self.is_shared:
             self.publish(target)
@@ -270,6 +267,12 @@ class Stage(luigi.Task):
             if not is_here:
                 self.publish(target)
                 sharing.push(self.kind, target, replace=self.is_renewed, keep=self.is_forced())
+
+    def have_below(self) -> None:
+        """Have here what this is made from: it may lie on the remote alone, as long as this is to be had from there."""
+        for task in self.below:
+            if task.condition().state != "fresh":
+                task.make_if_needed()
 
     def publish(self, target: ArtefactTarget) -> None:
         """Make the artefact and let it take its place, whole or not at all."""

@@ -14,7 +14,7 @@ from pipeline.config.stage import MAX_SEED, StageSettings
 from pipeline.errors import SettingsError
 
 # Of MODELS the networks for text; all others are for images.
-TEXT_MODELS = ("char_lstm", "shakespeare_lstm")
+TEXT_MODELS = ("char_lstm", "char_lstm_large", "shakespeare_lstm")
 MODELS = (
     *("baseline_cnn", "compact_convnet", "small_convnet", "airbench_convnet", "airbench_convnet_small"),
     *("mnist_dense", "mnist_cnn", "fashion_cnn", "flowers_convnet"),

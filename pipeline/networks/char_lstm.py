@@ -14,21 +14,32 @@ def char_lstm(input_shape: tuple[int], num_labels: int, *, batch_size: int | Non
     characters apart at first: after 120 steps of 128 sequences the test loss was 2.450 nats instead of 2.076.
     A tenth of its outputs dropped keeps it from learning a text of a million characters by heart.
     """
-    return _stack(
-        "char_lstm",
-        input_shape,
-        num_labels,
-        embedding=64,
-        units=(256,),
-        embeddings_initializer=keras.initializers.RandomNormal(stddev=1.0),
-        dropout=0.1,
-        batch_size=batch_size,
-    )
+    return _one_layer("char_lstm", input_shape, num_labels, units=256, dropout=0.1, batch_size=batch_size)
+
+
+def char_lstm_large(input_shape: tuple[int], num_labels: int, *, batch_size: int | None = None) -> keras.Model:
+    """One layer of 512, of whose outputs three tenths are dropped: a lower loss for four times the operations."""
+    return _one_layer("char_lstm_large", input_shape, num_labels, units=512, dropout=0.3, batch_size=batch_size)
 
 
 def shakespeare_lstm(input_shape: tuple[int], num_labels: int, *, batch_size: int | None = None) -> keras.Model:
     """As published (tensorflow/tpu's notebook of Shakespeare's plays): embedding of 512, two layers of 512."""
     return _stack("shakespeare_lstm", input_shape, num_labels, embedding=512, units=(512, 512), batch_size=batch_size)
+
+
+def _one_layer(
+    name: str, input_shape: tuple[int], num_labels: int, *, units: int, dropout: float, batch_size: int | None
+) -> keras.Model:
+    return _stack(
+        name,
+        input_shape,
+        num_labels,
+        embedding=64,
+        units=(units,),
+        embeddings_initializer=keras.initializers.RandomNormal(stddev=1.0),
+        dropout=dropout,
+        batch_size=batch_size,
+    )
 
 
 def _stack(

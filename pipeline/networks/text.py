@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import keras
 
-from pipeline.networks.char_lstm import char_lstm, shakespeare_lstm
+from pipeline.networks.char_lstm import char_lstm, char_lstm_large, shakespeare_lstm
 
 TEXT_NETWORKS: dict[str, Callable[..., keras.Model]] = {
     "char_lstm": char_lstm,
+    "char_lstm_large": char_lstm_large,
     "shakespeare_lstm": shakespeare_lstm,
 }
 
