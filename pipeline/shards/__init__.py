@@ -10,6 +10,7 @@ merge.py           records of any length, sorted block by block and joined shard
 shuffled.py        whole shards through the runner's shuffle, for workers that share no file system
 shared.py          small files that workers and the submitting process leave for each other
 presence.py        which workers there are, and that they have the same code
+worker_logs.py     what workers log, told where the job was submitted
 notes.py           digests and label counts, gathered from all blocks
 skipped.py         the list of the files that are no examples
 findings.py        what of the data should be known before its figures are believed

@@ -37,7 +37,7 @@ from pipeline.config import RecordsSettings
 from pipeline.errors import RemoteError
 from pipeline.records.features import IMAGE, LABEL, TOKENS, spec_to_json
 from pipeline.remote.artefacts import receive
-from pipeline.shards import presence, shuffled, words
+from pipeline.shards import presence, shuffled, words, worker_logs
 from pipeline.shards.blocks import read_block
 from pipeline.shards.engine import running
 from pipeline.shards.findings import Noted, find, never_trained_on
@@ -159,8 +159,8 @@ def _of_blocks(job: Job) -> Job:
 
 @contextmanager
 def _reporting_progress(job: Job) -> Iterator[None]:
-    """Report how far the job is, by its notes: workers, of whatever runner, are processes that cannot."""
-    total, ended = sum(job.source.num_examples.values()), threading.Event()
+    """Report how far the job is, by its notes, and what workers log: processes that cannot, of whatever runner."""
+    total, ended, told = sum(job.source.num_examples.values()), threading.Event(), set()
     examples = {job.note_name(block): job.stop(block) - block[1] for block in job.blocks()}
     seconds = _PROGRESS_SECONDS if isinstance(job.shared, SharedFolder) else _PROGRESS_SECONDS_OF_OBJECTS
 
@@ -168,6 +168,7 @@ def _reporting_progress(job: Job) -> Iterator[None]:
         while not ended.wait(seconds):
             # The work goes on without a word where the store does not answer this.
             with suppress(RemoteError):
+                worker_logs.tell(job.shared, told)
                 done = sum(examples.get(name, 0) for name in job.shared.names(f"{NOTES}/"))
                 if done < total:
                     progress.tell("records", done, total)
@@ -179,6 +180,8 @@ def _reporting_progress(job: Job) -> Iterator[None]:
     finally:
         ended.set()
         reporter.join()
+        with suppress(RemoteError):
+            worker_logs.tell(job.shared, told)
     progress.tell("records", total, total)
 
 

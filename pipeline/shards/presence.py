@@ -6,6 +6,7 @@ leaving records that are not what they say. One that does not see the storage ro
 """
 
 import json
+import logging
 import os
 import socket
 import uuid
@@ -14,6 +15,7 @@ from functools import cache
 
 from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_versions
 from pipeline.errors import EngineUnavailableError
+from pipeline.shards import worker_logs
 from pipeline.shards.shared import Shared
 
 #: What of the installed packages can change a byte of the records.
@@ -22,15 +24,17 @@ PACKAGES = ("apache-beam", "numpy", "pillow", "protobuf", "tensorflow", "tensorf
 ENTRY = "pipeline.shards.job"
 _EXPECTED, _WORKERS = "expected.json", "workers"
 
+_logger = logging.getLogger(__name__)
+
 
 def expect(shared: Shared) -> None:
     """Leave what workers are to have, which is what this process has."""
-    shared.write(_EXPECTED, json.dumps(_own()).encode())
+    shared.write(_EXPECTED, json.dumps({**_own(), "submitted_by": _process()}).encode())
 
 
 @cache
 def sign_in(shared: Shared) -> None:
-    """Note this process; once, however many blocks it writes.
+    """Note this process; once, however many blocks it writes. What it logs from now on is told where the job began.
 
     Raises:
         EngineUnavailableError: nothing was left there, or by a process with other code or packages.
@@ -45,6 +49,10 @@ def sign_in(shared: Shared) -> None:
             f"{where} differs from the process that submitted the job: {'; '.join(differ)}. Install the same version "
             "of this project, with the same lock, on all workers, and restart them."
         )
+    # Beam's own runner works in threads of the process that submits the job, whose log it is.
+    if expected.get("submitted_by") != _process():
+        worker_logs.send(shared, _EXPECTED)
+        _logger.info("begins with its first block")
     # Two containers may have the same name and process number.
     shared.write(f"{_WORKERS}/{uuid.uuid4().hex}.json", json.dumps({"host": socket.gethostname(), **own}).encode())
 
@@ -53,6 +61,10 @@ def signed_in(shared: Shared) -> dict[str, int]:
     """``hosts`` and ``processes``: how many of them wrote blocks, those that died included."""
     notes = [json.loads(shared.read(name)) for name in shared.names(f"{_WORKERS}/")]
     return {"hosts": len({note["host"] for note in notes}), "processes": len(notes)}
+
+
+def _process() -> dict:
+    return {"host": socket.gethostname(), "process": os.getpid()}
 
 
 def _own() -> dict:

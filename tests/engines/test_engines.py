@@ -84,7 +84,8 @@ def engine(request) -> str:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_an_engine_with_any_number_of_workers_writes_the_same_bytes(engine, workers, kinds, write, tmp_path):
+def test_an_engine_with_any_number_of_workers_writes_the_same_bytes(engine, workers, kinds, write, tmp_path, caplog):
+    caplog.set_level("INFO", "pipeline.shards.worker_logs")
     if engine == "prism" and workers > 1:
         pytest.xfail("Prism has no number of workers")
     with clusters.running(engine, tmp_path, workers) as cluster:
@@ -107,6 +108,11 @@ def test_an_engine_with_any_number_of_workers_writes_the_same_bytes(engine, work
             assert found["details"] == expected["details"]
             assert ran["runner"] == cluster.runner
             assert 1 <= ran["processes"] <= max(workers, 1)
+            if engine in ("flink", "spark", "dask"):
+                begun = [message for message in caplog.messages if "begins with its first block" in message]
+                assert len(begun) == ran["processes"]
+                assert all(message.startswith("worker on ") for message in begun)
+            caplog.clear()
 
 
 @pytest.mark.parametrize("engine", ["flink", "spark", "dask"])
