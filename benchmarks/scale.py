@@ -1,4 +1,4 @@
-"""``python -m benchmarks.scale TIMES FOLDER``: records of so many times the stand-in, made, verified and streamed.
+"""``python -m benchmarks.scale TIMES FOLDER [PART …]``: records of so many times the stand-in, and what reads them.
 
 Seconds and peak memory of each, as JSON objects; each in a process of its own, started anew: a forked one inherits the
 peak of its parent. What was written is removed.
@@ -15,10 +15,11 @@ from pathlib import Path
 from benchmarks.comparison import seconds_of
 from benchmarks.data import Bench, write_to
 from pipeline.artefacts.verify import verify_artefact
-from pipeline.config import SourceSettings
+from pipeline.config import SourceSettings, TrainSettings
 from pipeline.sources import resolve
 from pipeline.stream import InputStream
 from pipeline.training.breakdown import peak_host_bytes
+from pipeline.training.train import train
 
 _GLOBAL_BATCH_SIZE = 1_024
 
@@ -40,6 +41,13 @@ def _epoch(bench: Bench) -> None:
         pass
 
 
+def _train(bench: Bench) -> None:
+    settings = TrainSettings(epochs=1, global_batch_size=_GLOBAL_BATCH_SIZE)
+    run, checkpoints = bench.folder / "run", bench.folder / "checkpoints"
+    run.mkdir()
+    train(bench.records_folder, settings, run, requested_dataset="", fingerprint="0" * 64, checkpoints=checkpoints)
+
+
 def _stream(bench: Bench) -> InputStream:
     # From the files: where memory is not enough for the split.
     return InputStream(bench.split("train"), global_batch_size=_GLOBAL_BATCH_SIZE, seed=0, in_memory=False)
@@ -51,17 +59,22 @@ PARTS: dict[str, Callable[[Bench], None]] = {
     "verify": _verify,
     "first batch": _first_batch,
     "epoch of the stream": _epoch,
+    "train": _train,
 }
 
 
 def measure(times: int, scratch: Path, parts: tuple[str, ...] = tuple(PARTS)) -> dict[str, dict[str, float]]:
-    """Seconds and peak bytes of each part, for records of ``times`` the stand-in; what is written is removed."""
+    """Seconds and peak bytes of each part, for records of ``times`` the stand-in; what is written is removed.
+
+    All but the first read what that wrote.
+    """
+    scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         return {part: _in_a_process(part, times, folder) for part in parts}
 
 
 def _in_a_process(part: str, times: int, folder: str) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.scale", str(times), folder, part]
+    command = [sys.executable, "-m", "benchmarks.scale", str(times), folder, "--this", part]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout)
 
@@ -76,8 +89,8 @@ def _this_part(part: str, times: int, folder: Path) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    times, folder, *part = sys.argv[1:]
-    if part:
-        print(json.dumps(_this_part(*part, int(times), Path(folder))))
+    times, folder, *parts = sys.argv[1:]
+    if parts[:1] == ["--this"]:
+        print(json.dumps(_this_part(parts[1], int(times), Path(folder))))
     else:
-        print(json.dumps(measure(int(times), Path(folder)), indent=1))
+        print(json.dumps(measure(int(times), Path(folder), tuple(parts) or tuple(PARTS)), indent=1))

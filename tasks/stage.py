@@ -236,8 +236,10 @@ class Stage(luigi.Task):
         if not self.above:
             company.part()
 
-    def make_if_needed(self) -> None:
-        """Make the artefact, or fetch it, unless one of the same identity is there; what is dispensable is left.
+    def make_if_needed(self, *, is_wanted: bool = False) -> None:
+        """Make the artefact, or fetch it, unless one of the same identity is there.
+
+        What is dispensable is left, unless ``is_wanted``.
 
         Raises:
             UnreadableArtefactError: there is one, but this user may not read it.
@@ -252,7 +254,7 @@ class Stage(luigi.Task):
             with contextlib.suppress(RPCError):
                 self.set_tracking_url(report_url())
         with progress.heard_by(Visualiser(self)):
-            if self.is_dispensable():
+            if self.is_dispensable() and not is_wanted:
                 _logger.info("%s: not needed here", self.task_family)
             elif condition.state != "remote" or not sharing.fetch(self.kind, target):
                 self._make(target)
@@ -272,7 +274,7 @@ class Stage(luigi.Task):
         """Have here what this is made from: it may lie on the remote alone, as long as this is to be had from there."""
         for task in self.below:
             if task.condition().state != "fresh":
-                task.make_if_needed()
+                task.make_if_needed(is_wanted=True)
 
     def publish(self, target: ArtefactTarget) -> None:
         """Make the artefact and let it take its place, whole or not at all."""

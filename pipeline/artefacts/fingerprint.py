@@ -45,6 +45,7 @@ BOOKKEEPING = frozenset(
         "shards.engine",
         "shards.presence",
         "shards.shared",
+        "shards.worker_logs",
     )
 )
 # Settings are part of an identity themselves.

@@ -201,13 +201,15 @@ class Jax:
     def step_bytes(self, model: Any, batch: Any) -> float | None:
         """By XLA's cost analysis of the step compiled for one device; None of several, and of recurrent layers' loops.
 
-        It is compiled again for that: Keras keeps what it compiled to itself.
+        It is compiled again for that: Keras keeps what it compiled to itself. None too where that fails.
         """
         devices = set().union(*(one.value.devices() for part in _state(model) for one in part))
         if _loops(model) or len(devices) > 1:
             return None
-        with jax.default_device(*devices):
+        # A run that is trained is not lost for it.
+        with jax.default_device(*devices), contextlib.suppress(jax.errors.JaxRuntimeError):
             return (_lowered_step(model, batch).compile().cost_analysis() or {}).get("bytes accessed")
+        return None
 
     def logical_devices(self) -> list[str]:
         """All that this process computes on."""

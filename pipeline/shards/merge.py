@@ -45,11 +45,8 @@ def merge_shard(runs: Sequence[Path], shard: int, num_records: int, target: Path
 
 
 def _entries(run: Path, number: int, shard: int) -> np.ndarray:
-    """Place, run, offset and length of each record of a shard that a run has: int64 (records, 4).
-
-    Looked up, not read: each shard of a large dataset asks every run.
-    """
-    index = np.memmap(_index_path(run), "<i8", "r")
+    """Place, run, offset and length of each record of a shard that a run has: int64 (records, 4)."""
+    index = np.fromfile(_index_path(run), "<i8")
     # The offsets are one more, the end of the last record.
     shards, places, offsets = np.split(index, [len(index) // 3, len(index) // 3 * 2])
     first, stop = np.searchsorted(shards, [shard, shard + 1])

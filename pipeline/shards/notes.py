@@ -9,7 +9,7 @@ import numpy as np
 from pipeline.records.content import content_digests, targets
 from pipeline.records.features import LABEL, content_name
 from pipeline.records.images import fingerprints
-from pipeline.shards.shared import Shared
+from pipeline.shards.shared import Shared, read_each
 
 EXAMPLE = np.dtype([("fingerprint", "<u8"), ("label", "<i4")])
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -47,7 +47,9 @@ class Notes:
 
 def read_examples(shared: Shared, names: Sequence[str]) -> np.ndarray:
     """Fingerprint of the image and label of each example of these blocks, in their order: EXAMPLE (examples,)."""
-    return np.concatenate([np.frombuffer(shared.read(_examples_name(name)), EXAMPLE) for name in names])
+    return np.concatenate(
+        [np.frombuffer(content, EXAMPLE) for content in read_each(shared, [*map(_examples_name, names)])]
+    )
 
 
 def _examples_name(name: str) -> str:
@@ -67,8 +69,8 @@ def summarise(shared: Shared, names: Mapping[str, Sequence[str]], label_names: S
     for source_split, ours in names.items():
         digests: dict[str, bytearray] = {}
         counts: dict[str, np.ndarray] = {}
-        for name in ours:
-            for split, entry in json.loads(shared.read(name)).items():
+        for content in read_each(shared, ours):
+            for split, entry in json.loads(content).items():
                 digests.setdefault(split, bytearray()).extend(bytes.fromhex(entry["digests"]))
                 counts[split] = counts.get(split, 0) + np.array(entry["label_counts"])
         joint = {split: _joint_digest(found) for split, found in digests.items()}

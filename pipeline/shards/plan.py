@@ -1,15 +1,22 @@
 """Plan: which examples of the source go where, known before anything is read (the shards' aid)."""
 
+import hashlib
+import hmac
+import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from pipeline.config import RecordsSettings
+from pipeline.errors import DamagedArtefactError
 from pipeline.records.features import FeatureSpec, is_fixed
 from pipeline.records.fixed import FixedLayout
 from pipeline.records.form import ImageForm, stored_form, stored_spec
 from pipeline.records.keys import SPLITS
+from pipeline.shards import words
 from pipeline.shards.order import example_places, shard_bounds
 from pipeline.shards.shared import Shared
 from pipeline.shards.splits import Division, divided
@@ -18,6 +25,9 @@ from pipeline.sources import Location, SourceInfo, example_keys
 
 #: Of what blocks noted, and of where their examples go.
 NOTES, PLACES = "blocks", "places"
+_SEAL_BYTES = 16
+# A store takes its time.
+_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,7 @@ class Job:
     shared: Shared
     block_examples: int
     num_examples: Mapping[str, int]
+    secret: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)
 
     @property
     def form(self) -> ImageForm | None:
@@ -95,13 +106,30 @@ class Job:
             num_shards = {split: self.settings.num_shards(split) for split in self.splits_of(source_split)}
             division = Division.of(self.source, self.location, source_split, self.settings.validation_share)
             places = example_places(division.all_keys(), division.split_of_each(), num_shards, self.settings.seed)
-            for block in self.blocks(source_split):
-                part = places[block[1] : self.stop(block)]
-                self.shared.write(_places_name(block), part.astype("<i8").tobytes())
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                for _ in pool.map(partial(self._leave_places, places), self.blocks(source_split)):
+                    pass
+
+    def _leave_places(self, places: np.ndarray, block: tuple[str, int]) -> None:
+        content = places[block[1] : self.stop(block)].astype("<i8").tobytes()
+        self.shared.write(_places_name(block), self._seal(block, content) + content)
 
     def places(self, block: tuple[str, int]) -> np.ndarray:
-        """Shard and place of each example of a block, as ``example_places`` gives them: int64 (examples, 2)."""
-        return np.frombuffer(self.shared.read(_places_name(block)), "<i8").reshape(self.stop(block) - block[1], 2)
+        """Shard and place of each example of a block, as ``example_places`` gives them: int64 (examples, 2).
+
+        Raises:
+            DamagedArtefactError: they are not those that this job left.
+        """
+        name = _places_name(block)
+        stored = self.shared.read(name)
+        seal, content = stored[:_SEAL_BYTES], stored[_SEAL_BYTES:]
+        if not hmac.compare_digest(seal, self._seal(block, content)):
+            raise DamagedArtefactError(words.not_our_places(f"{self.shared}/{name}"))
+        return np.frombuffer(content, "<i8").reshape(-1, 2)
+
+    def _seal(self, block: tuple[str, int], content: bytes) -> bytes:
+        """What only who has the job can write: others may write where it leaves its files."""
+        return hashlib.blake2b(_file_name(block).encode() + content, digest_size=_SEAL_BYTES, key=self.secret).digest()
 
     def keys(self, source_split: str) -> Sequence[str]:
         """The keys of a split of the source, in its order."""

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import socket
+import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -23,22 +24,31 @@ PACKAGES = ("apache-beam", "numpy", "pillow", "protobuf", "tensorflow", "tensorf
 #: Of the job's code.
 ENTRY = "pipeline.shards.job"
 _EXPECTED, _WORKERS = "expected.json", "workers"
+# Two containers may have the same name and process number; a forked process has another number.
+_PROCESS = uuid.uuid4().hex
+_signing_in = threading.Lock()
 
 _logger = logging.getLogger(__name__)
 
 
 def expect(shared: Shared) -> None:
     """Leave what workers are to have, which is what this process has."""
-    shared.write(_EXPECTED, json.dumps({**_own(), "submitted_by": _process()}).encode())
+    shared.write(_EXPECTED, json.dumps({**_own(), "submitted_by": _this_process()}).encode())
 
 
-@cache
 def sign_in(shared: Shared) -> None:
     """Note this process; once, however many blocks it writes. What it logs from now on is told where the job began.
 
     Raises:
         EngineUnavailableError: nothing was left there, or by a process with other code or packages.
     """
+    # Several threads may begin at once.
+    with _signing_in:
+        _sign_in(shared)
+
+
+@cache
+def _sign_in(shared: Shared) -> None:
     own, where = _own(), f"a worker on {socket.gethostname()} (Beam's, process {os.getpid()})"
     try:
         expected = json.loads(shared.read(_EXPECTED))
@@ -50,10 +60,9 @@ def sign_in(shared: Shared) -> None:
             "of this project, with the same lock, on all workers, and restart them."
         )
     # Beam's own runner works in threads of the process that submits the job, whose log it is.
-    if expected.get("submitted_by") != _process():
+    if expected.get("submitted_by") != _this_process():
         worker_logs.send(shared, _EXPECTED)
-        _logger.info("begins with its first block")
-    # Two containers may have the same name and process number.
+        _logger.info("takes part")
     shared.write(f"{_WORKERS}/{uuid.uuid4().hex}.json", json.dumps({"host": socket.gethostname(), **own}).encode())
 
 
@@ -63,8 +72,8 @@ def signed_in(shared: Shared) -> dict[str, int]:
     return {"hosts": len({note["host"] for note in notes}), "processes": len(notes)}
 
 
-def _process() -> dict:
-    return {"host": socket.gethostname(), "process": os.getpid()}
+def _this_process() -> list:
+    return [_PROCESS, os.getpid()]
 
 
 def _own() -> dict:

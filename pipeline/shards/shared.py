@@ -5,9 +5,12 @@ not it is an object store, which then has the shards too (shuffled.py).
 """
 
 import contextlib
+import errno
 import logging
+import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,6 +22,7 @@ from pipeline.shards.whole import replacing
 
 # Notes of a block: 44 bytes an example, twice that as JSON.
 _MOST_BYTES = 2**30
+_AT_ONCE = 16
 
 _logger = logging.getLogger(__name__)
 
@@ -47,13 +51,16 @@ class SharedFolder:
     def __str__(self) -> str:
         return self.folder
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, *, at_most: int = _MOST_BYTES) -> bytes:
         """The content of a file.
 
         Raises:
-            OSError: it is not there.
+            OSError: it is not there, or larger than ``at_most``.
         """
-        return Path(self.folder, name).read_bytes()
+        path = Path(self.folder, name)
+        if path.stat().st_size > at_most:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+        return path.read_bytes()
 
     def write(self, name: str, content: bytes) -> None:
         """Leave a file, whole or not at all; one that is there is replaced."""
@@ -118,11 +125,19 @@ class SharedObjects:
         Raises:
             RemoteError: the store does not answer, or refuses.
         """
-        for stored in list(self.objects.list(self.key)):
-            self.objects.delete(stored.key)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for _ in pool.map(self.objects.delete, [stored.key for stored in self.objects.list(self.key)]):
+                pass
 
 
 Shared = SharedFolder | SharedObjects
+
+
+def read_each(shared: Shared, names: Sequence[str]) -> Iterator[bytes]:
+    """The content of each of these files, in their order; some are read at once, for a store takes its time."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for first in range(0, len(names), _AT_ONCE):
+            yield from pool.map(shared.read, names[first : first + _AT_ONCE])
 
 
 def shared_by_workers(folder: Path, store: Store | None) -> Shared:

@@ -59,3 +59,8 @@ def not_each_once(name: str, expected: int, found: int) -> str:
 def no_note(place: str) -> str:
     """A note of a shard that no writer of ours left."""
     return f"{place}: expected sha256 and bytes of a shard, found something else. Who else writes to [Storage] remote?"
+
+
+def not_our_places(place: str) -> str:
+    """Where a block's examples go is not what the job left there."""
+    return f"{place}: expected the places that this job left, found something else. Who else writes there?"

@@ -82,7 +82,7 @@ def measure(
     Returns:
         Per step ``step_seconds`` (in training, without the compiling epochs; None where each one compiled),
         ``step_flops`` and ``step_bytes`` (None where they cannot be counted), ``step_alone_seconds``,
-        ``input_alone_seconds``, and ``input_wait_share`` from 0 to 1; the last three None where ``not_measured`` says
+        ``input_alone_seconds``, and ``input_wait_share`` from 0 to 1; the last four None where ``not_measured`` says
         why, the share also where ``step_seconds`` is. Of the run ``compilation_seconds``, None where it cannot be told.
     """
     seconds = throughput.epoch_seconds(rows, compiling)
@@ -105,10 +105,11 @@ def measure(
         plan, found["not_measured"] = None, words.NOTHING_TRAINED
     if trained:
         # Of a step that takes too long to repeat too: nothing is computed for it.
-        batch = next(iter(stream.training(0)))
-        found |= {"step_flops": step_flops(runtime, model, batch), "step_bytes": runtime.step_bytes(model, batch)}
+        found["step_flops"] = step_flops(runtime, model, next(iter(stream.training(0))))
     if plan:
         _logger.info("timing a step and its input, each alone")
+        # It compiles the step, as the first of training did.
+        found["step_bytes"] = runtime.step_bytes(model, next(iter(stream.training(0))))
         alone, input_alone = step_alone_seconds(model, stream, runtime, *plan), input_alone_seconds(stream)
         wait = None if step is None else input_wait_share(step=step, step_alone=alone, input_alone=input_alone)
         found |= {"step_alone_seconds": alone, "input_alone_seconds": input_alone, "input_wait_share": wait}

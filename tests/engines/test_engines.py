@@ -109,7 +109,7 @@ def test_an_engine_with_any_number_of_workers_writes_the_same_bytes(engine, work
             assert ran["runner"] == cluster.runner
             assert 1 <= ran["processes"] <= max(workers, 1)
             if engine in ("flink", "spark", "dask"):
-                begun = [message for message in caplog.messages if "begins with its first block" in message]
+                begun = [message for message in caplog.messages if "takes part" in message]
                 assert len(begun) == ran["processes"]
                 assert all(message.startswith("worker on ") for message in begun)
             caplog.clear()

@@ -62,15 +62,16 @@ def test_a_machine_without_the_dataset_fetches_what_another_has_trained(machine)
     assert "training baseline_cnn" in more.stderr
 
 
-def test_what_a_fetched_run_was_trained_on_is_fetched_to_export_it(machine):
+@pytest.mark.parametrize(("stage", "made"), [("Export", "exports"), ("Repetition", "repetitions")])
+def test_what_a_fetched_run_was_trained_on_is_fetched_where_it_is_needed(machine, stage, made):
     office, laptop = machine("office"), machine("laptop", has_data=False)
     assert office(*FAST).returncode == laptop(*FAST).returncode == 0
     assert not laptop.artefacts("records")
-    done = laptop.python("-m", "tasks", "Export", *FAST)
+    done = laptop.python("-m", "tasks", stage, *FAST)
     assert done.returncode == 0, done.stderr
     assert "Records: fetching" in done.stderr
     assert laptop.artefacts("records")
-    assert laptop.artefacts("exports")
+    assert laptop.artefacts(made)
 
 
 def test_luigi_may_fork_workers(machine):

@@ -160,7 +160,7 @@ def test_what_a_worker_raised_for_people_is_read_from_the_text_of_an_engine():
 def meeting(tmp_path):
     shared = SharedFolder(str(tmp_path))
     presence.expect(shared)
-    presence.sign_in.cache_clear()
+    presence._sign_in.cache_clear()
     return shared
 
 

@@ -16,7 +16,7 @@ from pipeline import sources
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.artefacts.verify import verify_artefact
 from pipeline.config import RecordsSettings, SourceSettings
-from pipeline.errors import SettingsError
+from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.records.features import image_spec
 from pipeline.records.keys import index_key
 from pipeline.shards import engine, order, plan, splits
@@ -305,6 +305,20 @@ def test_a_worker_is_given_the_places_of_its_block_and_orders_nothing_itself(sma
     shards = job.shards("train", "validation")
     assert sorted(places) == [(n, place) for n, shard in enumerate(shards) for place in range(shard["num_records"])]
     assert {shard["split"] for shard in shards} == {"train", "validation"}
+
+
+@pytest.mark.parametrize("change", ["shortened", "another order", "of another block", "of another job"])
+def test_places_that_the_job_did_not_leave_are_refused(change, small_source, tmp_path):
+    shared = SharedFolder(str(tmp_path))
+    job = plan.Job(small_source, Location(), RecordsSettings(), "", shared, 60, small_source.num_examples)
+    job.leave_places()
+    one, two = (shared.read(name) for name in sorted(shared.names(plan.PLACES + "/train"))[:2])
+    name = sorted(shared.names(plan.PLACES + "/train"))[0]
+    changed = {"shortened": one[:-16], "another order": one[:16] + one[32:48] + one[16:32] + one[48:]}
+    shared.write(name, {**changed, "of another block": two}.get(change, one))
+    reader = dataclasses.replace(job, secret=bytes(32)) if change == "of another job" else job
+    with pytest.raises(DamagedArtefactError, match="expected the places that this job left"):
+        reader.places(("train", 0))
 
 
 def test_example_order_is_pinned():

@@ -69,7 +69,7 @@ def test_a_step_is_not_tried_where_an_epoch_that_compiled_does_not_show_that_it_
     rows = [{"epoch": 1, "train_seconds": 12 * 1.6}]
     # Nothing but its layers may be asked for: it cannot be called.
     model = SimpleNamespace(layers=())
-    runtime = SimpleNamespace(step_flops=lambda model, batch: 7.0 * len(batch[0]), step_bytes=lambda *_: None)
+    runtime = SimpleNamespace(step_flops=lambda model, batch: 7.0 * len(batch[0]))
     parts = breakdown.measure(model, stream, rows, [1], runtime=runtime, trained=True)
     assert parts["not_measured"] == "a step took 1.6 s with its compilation, too long to repeat it"
     assert parts["step_seconds"] is None
