@@ -28,6 +28,7 @@ from pipeline.config import (
     refuse_without_validation,
 )
 from pipeline.errors import DamagedArtefactError, HardwareMismatchError, SettingsError
+from pipeline.hardware import tpu_vm
 from pipeline.hardware.backend import choose_backend, require_backend
 from pipeline.problems.find import problem_of
 from tasks import device
@@ -199,7 +200,7 @@ class Train(Stage):
         Raises:
             SettingsError: nothing says so.
         """
-        return membership(self.settings)
+        return membership(self.settings, tpu_vm.environment(self.settings))
 
     def follows(self) -> bool:
         """Whether this is not the process that writes."""

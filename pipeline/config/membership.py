@@ -14,7 +14,7 @@ from pipeline.config.refusal import refuse
 #: Of [Train] process_id: as the environment says.
 FROM_ENVIRONMENT = -1
 MAX_PROCESSES = 4096
-# What Slurm, GKE for its TPUs and an indexed job of Kubernetes call a process's number.
+# What Slurm, GKE for its TPUs (hardware/tpu_vm.py on others) and an indexed job of Kubernetes call a process's number.
 _IDS = ("SLURM_PROCID", "TPU_WORKER_ID", "JOB_COMPLETION_INDEX")
 _PORTS = 3
 # Of TPUs, where nothing else names one; of Slurm the number of the job chooses some of the last that there are, so that

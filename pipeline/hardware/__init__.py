@@ -8,6 +8,7 @@ no proof of a TPU, and a strategy that exists is no proof of anything.
     placement.py    where a run is to compute, and why there
     tensorflow.py   TensorFlow's devices, by tf.distribute
     jax.py          JAX's devices
+    tpu_vm.py       which of the machines that share a TPU this is
     mismatch.py     an exception → cause and remedy in words
     probe.py        how fast a device computes
     receipt.py      all of it as plain data, and whether the device is verified

@@ -22,6 +22,7 @@ from typing import IO
 from pipeline import errors, progress
 from pipeline.config import TrainSettings, membership
 from pipeline.errors import PipelineError, WorkerDiedError
+from pipeline.hardware import tpu_vm
 from pipeline.runs.initial import InitialWeights
 from pipeline.runs.record import RunRecord, read_record
 from pipeline.training import words
@@ -61,7 +62,7 @@ def train_on(
             "folder": str(folder),
             "drawn": str(drawn),
             "initial": initial and {name: value and str(value) for name, value in asdict(initial).items()},
-            "membership": asdict(membership(settings)),
+            "membership": asdict(membership(settings, tpu_vm.environment(settings))),
             "how": {name: str(value) if isinstance(value, Path) else value for name, value in how.items()},
         }
         _run(backend, job)
