@@ -107,7 +107,10 @@ def test_an_engine_with_any_number_of_workers_writes_the_same_bytes(engine, work
             assert expected["details"].pop("engine") == {"runner": "FnApiRunner", "hosts": 1, "processes": 1}
             assert found["details"] == expected["details"]
             assert ran["runner"] == cluster.runner
-            assert 1 <= ran["processes"] <= max(workers, 1)
+            assert ran["processes"] >= 1
+            # Flink starts a job anew where the machine is busy, and Spark a process of ours for a stage.
+            if engine == "dask":
+                assert ran["processes"] <= workers
             if engine in ("flink", "spark", "dask"):
                 begun = [message for message in caplog.messages if "takes part" in message]
                 assert len(begun) == ran["processes"]
