@@ -51,8 +51,6 @@ class Cluster:
     def start(self, name: str, *command: str | Path, **environment: str) -> subprocess.Popen:
         """Start a process of the cluster, its output in a file of its name."""
         kept = {key: value for key, value in os.environ.items() if key != "TFDS_DATA_DIR"}
-        # Beam's worker pool starts whatever is called python.
-        kept["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
         if self.hidden:
             hide = f'mount -t tmpfs -o ro,size=4k none "{self.hidden}" && exec "$@"'
             command = ("unshare", "--mount", "sh", "-c", hide, "sh", *command)
@@ -67,7 +65,7 @@ class Cluster:
         """The processes in which blocks are written."""
         below = [psutil.Process(process.pid) for process in self.processes if process.poll() is None]
         found = [child for process in below for child in process.children(recursive=True)]
-        # Of Beam's worker pool, and of Dask's nannies.
+        # Of the worker pool, and of Dask's nannies.
         return [process for process in found if re.search("sdk_worker|spawn_main", " ".join(_command(process)))]
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
@@ -218,7 +216,7 @@ def _spark(cluster: Cluster) -> None:
 def _worker_pool(cluster: Cluster) -> str:
     """Start what starts Python workers, one for each place to work; returns the flags that name it."""
     port = free_port()
-    cluster.start("pool", sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={port}")
+    cluster.start("pool", sys.executable, "-m", "pipeline.shards.worker_pool", f"--service_port={port}")
     cluster.wait_for(lambda: is_open(port))
     return f"--environment_type=EXTERNAL --environment_config=127.0.0.1:{port}"
 

@@ -15,6 +15,7 @@ notes.py           digests and label counts, gathered from all blocks
 skipped.py         the list of the files that are no examples
 findings.py        what of the data should be known before its figures are believed
 words.py           what is said of it
+worker_pool.py     starts workers on a machine of a cluster
 workers.py         what happens when a worker process of Beam dies
 notebook.py        has Beam build its job in a notebook as elsewhere
 tfds_metadata.py   makes the finished folder a dataset of TensorFlow Datasets
