@@ -4,9 +4,9 @@
 
 It is asked as Beam's own pool is (``apache_beam.runners.worker.worker_pool_main``), and differs in three things:
 
-- Every executor or TaskManager calls its first worker "1-1", and Beam's pool stops what was last started by that name: of
-  two that share a pool, the one that is done first stops the other's worker, and Spark then waits without end. Here a
-  worker ends where its engine closes the connection to it, and nobody can stop one by a name.
+- Every executor or TaskManager calls its first worker "1-1", and Beam's pool stops what was last started by that name:
+  of two that share a pool, the one that is done first stops the other's worker, and Spark then waits without end. Here
+  a worker ends where its engine closes the connection to it, and nobody can stop one by a name.
 - It listens on this machine alone: whoever reaches it can have workers started.
 - Workers run by the interpreter that the pool runs by, not by whatever is called ``python`` on the ``PATH``.
 """
@@ -39,7 +39,7 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         self._workers: set[subprocess.Popen] = set()
         self._lock = threading.Lock()
 
-    def StartWorker(  # noqa: N802 - Beam's name
+    def StartWorker(
         self, request: beam_fn_api_pb2.StartWorkerRequest, context: grpc.ServicerContext
     ) -> beam_fn_api_pb2.StartWorkerResponse:
         """Start a worker that asks the engine at ``request.control_endpoint`` for work."""
@@ -54,7 +54,7 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         threading.Thread(target=self._wait_for, args=(worker,), daemon=True).start()
         return beam_fn_api_pb2.StartWorkerResponse()
 
-    def StopWorker(  # noqa: N802 - Beam's name
+    def StopWorker(
         self, request: beam_fn_api_pb2.StopWorkerRequest, context: grpc.ServicerContext
     ) -> beam_fn_api_pb2.StopWorkerResponse:
         """Stop nothing: the name is not the worker's alone, and its engine closes the connection next."""

@@ -31,7 +31,7 @@ class Engine(beam_fn_api_pb2_grpc.BeamFnControlServicer):
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         self._server.start()
 
-    def Control(self, responses, context):  # noqa: N802 - Beam's name
+    def Control(self, responses, context):
         self.joined.put(dict(context.invocation_metadata())["worker_id"])
         self._ends.get()
         yield from ()
