@@ -1,7 +1,8 @@
 """Experiments: each of ours once, seed 0, as its settings file has it, against its goal (13).
 
-Three hours on two cores, two of them cifar10_94. The networks as others published them take hours more and have no goal of their own: they are
-left to ``make pipeline``. PHOTOGRAPHS names the folder of the flowers where TFDS has not prepared them.
+Three hours on two cores, two of them cifar10_94. The networks as others published them take hours more and have no goal
+of their own: they are left to ``make pipeline``. PHOTOGRAPHS names the folder of the flowers where TFDS has not
+prepared them.
 """
 
 import json
