@@ -62,7 +62,7 @@ def measure(bench: Bench) -> list[Comparison]:
             against="the published GPU's 34.7 s",
             figure="s",
             figures=seconds,
-            goal=20,
+            goal=15,
             at_least=False,
             **row,
         ),

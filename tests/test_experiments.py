@@ -37,7 +37,7 @@ def run(*args, cwd=PROJECT, **environment):
 
 
 def test_every_tutorial_is_there():
-    assert {"cifar10", "mnist_dense", "mnist_cnn", "fashion_cnn", "flowers"} <= set(FILES)
+    assert {"cifar10", "mnist_dense", "mnist_cnn", "fashion_cnn", "flowers", "shakespeare"} <= set(FILES)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -71,12 +71,29 @@ def run_code(code, **environment):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_an_experiment_overrides_what_is_there_and_names_no_default_that_it_does_not_change(name):
-    """A file stays short: what config.ini has already is said again only where the experiment is about it."""
-    own = settings_in([FILES[name]])
-    known = settings_in([PROJECT / "config.ini"])
+def test_an_experiment_has_settings_that_are_there_and_stays_short(name):
+    own, known = settings_in([FILES[name]]), settings_in([PROJECT / "config.ini"])
     assert all(set(own[section]) <= set(known[section]) for section in own)
     assert len(FILES[name].read_text().splitlines()) <= 40
+
+
+@pytest.mark.parametrize("name", sorted({*FILES} - {"cifar10"}))
+def test_no_experiment_but_the_default_is_trained_on_a_stand_in(name):
+    """Minutes or hours on other images, beside figures of the real ones."""
+    assert settings_in([FILES[name]])["Source"]["origin"] == "tfds"
+
+
+def test_the_experiment_of_the_default_is_the_default():
+    own, known = settings_in([FILES["cifar10"]]), settings_in([PROJECT / "config.ini"])
+    assert own.pop("Experiment") == {"name": "cifar10"}
+    assert own == {section: {name: known[section][name] for name in own[section]} for section in own}
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if "global_batch_sizes" in FILES[name].read_text()])
+def test_what_makes_one_run_of_a_sweep_makes_one_that_the_sweep_has(name):
+    """`make export` and `make verify-determinism` would train one more."""
+    own = settings_in([FILES[name]])
+    assert int(own["Train"]["global_batch_size"]) in json.loads(own["Report"]["global_batch_sizes"])
 
 
 @pytest.mark.parametrize("name", published_files(FOLDER))
@@ -101,6 +118,10 @@ def test_the_published_figures_are_those_that_were_published():
     assert [row["wrong"] for row in of["mnist_cnn"] if row["wrong"]] == [168]
     assert [row["train_seconds"] for row in of["fashion_cnn"]] == [102, 196, 11164]
     assert [row["val_accuracy"] for row in of["flowers"]] == [0.712, 0.81, 0.864, 0.968]
+    assert [(row["train_seconds"], row["val_accuracy"]) for row in of["cifar10"]] == [
+        *((167.84, 0.7242), (34.66, 0.7336), (30.42, 0.7227)),
+    ]
+    assert [row["val_loss"] for row in of["shakespeare"] if row["val_loss"]] == [1.88, 1.4697]
 
 
 @pytest.mark.parametrize(
@@ -205,4 +226,7 @@ def test_the_settings_of_each_section_make_its_settings():
         assert RecordsSettings(image_size=int(sections.get("Records", {}).get("image_size", 0)))
         train = sections["Train"]
         assert TrainSettings(model=train["model"], recipe=train["recipe"], augment=train.get("augment", ""))
-        assert ReportSettings()
+        report = sections.get("Report", {})
+        assert ReportSettings(
+            **{name: json.loads(value) for name, value in report.items() if name == "global_batch_sizes"}
+        )
