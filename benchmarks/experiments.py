@@ -97,6 +97,10 @@ def _comparison(number: str, goal: Goal, run: dict) -> Comparison:
         goal=goal.goal,
         at_least=goal.at_least,
         limit=f"{run['examples_per_second']:,.0f} examples/s",
-        # Without test-time augmentation, as the report has it; nothing of texts, and of networks that end below it.
-        note=", ".join(f"{one['flops']:.2e} FLOP to {one['goal']:.0%}" for one in to_accuracy(run) if one["flops"]),
+        note=", ".join(filter(None, map(_operations, to_accuracy(run)))),
     )
+
+
+def _operations(one: dict) -> str:
+    with_views = " with test-time augmentation" if one["with_views"] else ""
+    return f"{one['flops']:.2e} FLOP to {one['goal']:.0%}{with_views}" if one["flops"] else ""

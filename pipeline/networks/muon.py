@@ -34,7 +34,7 @@ class KernelMuon(keras.optimizers.Optimizer):
 
     A matrix is scaled, before it is updated, to the norm it would have with columns of norm 1: in front of a
     normalisation only its direction counts, and an update of ``learning_rate`` turns it by as much at every step. So
-    what the normalisation does not follow, such as a last layer, is to be excluded.
+    what no normalisation follows is to be excluded. The last layer is by itself.
     """
 
     def __init__(
@@ -52,7 +52,8 @@ class KernelMuon(keras.optimizers.Optimizer):
         """Of Muon and of SGD; ``options`` are those of every optimizer of Keras.
 
         ``sgd_ratio``: SGD's learning rate to Muon's. ``exclude``: regular expressions; a variable in whose path one is
-        found is SGD's whatever its shape.
+        found is SGD's whatever its shape. So is the last matrix of those it is built for: in a network's order that is
+        the last layer's.
         """
         super().__init__(learning_rate=learning_rate, name=name, **options)
         self.momentum, self.iterations_of_newton_schulz = momentum, iterations_of_newton_schulz
@@ -64,10 +65,14 @@ class KernelMuon(keras.optimizers.Optimizer):
             return
         super().build(variables)
         self.momenta = self.add_optimizer_variables(variables, "momentum")
-        self.are_matrices = [self._is_matrix(variable) for variable in variables]
+        last = max((place for place, variable in enumerate(variables) if len(variable.shape) > 1), default=None)
+        self.are_matrices = [
+            len(variable.shape) > 1 and place != last and not self._is_excluded(variable)
+            for place, variable in enumerate(variables)
+        ]
 
-    def _is_matrix(self, variable: keras.Variable) -> bool:
-        return len(variable.shape) > 1 and not any(re.search(pattern, variable.path) for pattern in self.exclude)
+    def _is_excluded(self, variable: keras.Variable) -> bool:
+        return any(re.search(pattern, variable.path) for pattern in self.exclude)
 
     def update_step(
         self, gradient: keras.KerasTensor, variable: keras.Variable, learning_rate: keras.KerasTensor

@@ -11,9 +11,6 @@ from pipeline.networks.groups import at_rates
 from pipeline.networks.muon import KernelMuon
 from pipeline.networks.outputs import LOGITS, PROBABILITIES, LogitsCrossentropy, one_hot_as
 
-# The global batch the rates below were chosen for.
-REFERENCE_BATCH_SIZE = 128
-
 #: (labels, outputs) → the loss of each prediction.
 Loss = Callable[[keras.KerasTensor, keras.KerasTensor], keras.KerasTensor]
 
@@ -31,12 +28,16 @@ class Recipe:
         learning_rate: the highest that the optimizer reaches at a factor of 1; None: the optimizer has one rate
             throughout, which is it.
         rates: factors on the learning rate of some variables, by regular expressions of their paths; see ``at_rates``.
+        reference_batch_size: the global batch that its rates were chosen for.
+        decays_vectors: whether a decay of weights is that of biases too, and of what a normalisation multiplies by.
     """
 
     optimizer: Callable[[int, float], keras.optimizers.Optimizer]
     label_smoothing: float = 0.0
     learning_rate: float | None = None
     rates: Mapping[str, float] = field(default_factory=dict)
+    reference_batch_size: int = 128
+    decays_vectors: bool = False
 
 
 def overridden(
@@ -61,13 +62,13 @@ def make_optimizer(
 ) -> keras.optimizers.Optimizer:
     """The recipe's optimizer for ``total_steps`` updates.
 
-    ``scale_learning_rate``: "linear" multiplies the rate by global_batch_size / 128 (Goyal et al. 2017), "sqrt" by its
-    square root (Krizhevsky 2014, for LAMB You et al. 2020), "none" leaves it.
+    ``scale_learning_rate``: "linear" multiplies the rate by the global batch over the recipe's own (Goyal et al. 2017),
+    "sqrt" by its square root (Krizhevsky 2014, for LAMB You et al. 2020), "none" leaves it.
 
     Raises:
         SettingsError: another learning rate is asked for, and nobody knows what the recipe's own is.
     """
-    ratio = global_batch_size / REFERENCE_BATCH_SIZE
+    ratio = global_batch_size / recipe.reference_batch_size
     scale = {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[scale_learning_rate]
     optimizer = recipe.optimizer(total_steps, scale)
     return at_rates(optimizer, recipe.rates) if recipe.rates else optimizer
@@ -153,7 +154,7 @@ def _adam_cosine(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
 
 
 def _muon(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
-    """Muon for convolutions, Nesterov's SGD for the rest; the rate falls linearly from 0.24 to zero.
+    """Muon for matrices but the last, Nesterov's SGD for all else; the rate falls linearly from 0.24 to zero.
 
     As Jordan trains airbench94_muon, whose loss is the sum over a batch of 2,000: for the mean loss of Keras SGD's rate
     is 2,000 times its 0.67 for the last layer, times 1 / 256 for logits that the network scales by 1 / 16 instead.
@@ -164,7 +165,7 @@ def _muon(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
         sgd_ratio=_MUON_SGD_RATE / _MUON_RATE,
         # Of Muon's rate, and through SGD's momentum of 0.85, as there 4e-3 a step.
         weight_decay=0.11,
-        exclude=(r"/(head|logits|probabilities|embedding)[^/]*/",),
+        exclude=(r"(^|/)embedding[^/]*/",),
     )
 
 
@@ -175,7 +176,14 @@ RECIPES = {
     "lamb": Recipe(_lamb, learning_rate=_LAMB_RATE),
     "adam_cosine": Recipe(_adam_cosine, learning_rate=_COSINE_RATE),
     # Biases, those of normalisations among them, at 0.053 · 2,000.
-    "muon": Recipe(_muon, label_smoothing=0.2, learning_rate=_MUON_RATE, rates={r"/(bias|beta)$": 20.0}),
+    "muon": Recipe(
+        _muon,
+        label_smoothing=0.2,
+        learning_rate=_MUON_RATE,
+        rates={r"/(bias|beta)$": 20.0},
+        reference_batch_size=2_000,
+        decays_vectors=True,
+    ),
 }
 
 

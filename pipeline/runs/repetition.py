@@ -17,6 +17,12 @@ from pipeline.runs.record import FINISHED, RunRecord, read_record
 from pipeline.runs.untrusted import Untrusted, checked, read_text
 
 REPETITION_NAME = "repetition.json"
+# What two trainings of the same settings may differ in, and then in their weights, whatever the kernels do: where they
+# computed, among how many threads a sum was divided, and in which order examples came (see used_by in recorded.py).
+_SAME = (
+    *("status", "effective_device", "device_name", "granted_cores", "num_replicas"),
+    *("backend", "precision", "jit_compile", "input_in_memory"),
+)
 
 
 class Training(Untrusted):
@@ -51,10 +57,10 @@ def compare(run: Path, again: Path, folder: Path, before: Repetition | None = No
         before: what was found of the same weights earlier, which stays.
 
     Raises:
-        SettingsError: one of them was skipped, or they computed on other hardware: that says nothing of the kernels.
+        SettingsError: one of them was skipped, or they computed otherwise: that says nothing of the kernels.
     """
     first, second = (read_record(one) for one in (run, again))
-    for what in ("status", "effective_device", "backend", "precision"):
+    for what in _SAME:
         values = [getattr(record, what) for record in (first, second)]
         expected = FINISHED if what == "status" else values[0]
         if values != [expected, expected]:

@@ -16,5 +16,6 @@ def cannot_be_compared(run: str, what: str, first: object, second: object) -> st
     """Why training again says nothing of whether the weights come out the same."""
     return (
         f"Repetition: {run} has {what} {first}, trained again it has {second}: that would say nothing of its kernels. "
-        "Repeat it where it was trained, with the same [Train] device, backend and precision."
+        "Repeat it on a machine like that which it was trained on, with the same [Train] device, backend, precision "
+        "and cache."
     )

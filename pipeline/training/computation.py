@@ -105,7 +105,7 @@ def compiled_model(
             steps_per_execution=min(computation.steps_per_execution, steps),
         )
         # Not those that a decay would only shift: biases, and what a normalisation multiplies by.
-        if "weight_decay" in settings.overrides():
+        if "weight_decay" in settings.overrides() and not recipe.decays_vectors:
             vectors = [variable for variable in model.trainable_variables if len(variable.shape) < 2]
             model.optimizer.exclude_from_weight_decay(vectors)
         # Here and not in the first step: its variables are then called the same in a run that is gone on with.

@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.networks.groups import at_rates
 from pipeline.networks.muon import KernelMuon, orthogonal
+from pipeline.networks.recipes import RECIPES, make_optimizer
 
 SHAPES = {"conv/kernel": (3, 3, 4, 6), "wide/kernel": (2, 12), "conv/bias": (6,), "head/kernel": (6, 3)}
 OPTIONS = {"momentum": 0.6, "iterations_of_newton_schulz": 3, "sgd_ratio": 0.5, "sgd_momentum": 0.85}
@@ -110,6 +111,38 @@ def test_it_is_made_again_from_its_description_and_goes_on_to_the_bit_with_its_v
         variable.assign(value)
     for one, other in zip(applied(again, variables, gradients[2:]), whole, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def of_layers(*layers, functional):
+    inputs = keras.Input((8, 8, 3))
+    if not functional:
+        return keras.Sequential([inputs, *layers])
+    outputs = inputs
+    for layer in layers:
+        outputs = layer(outputs)
+    return keras.Model(inputs, outputs)
+
+
+@pytest.mark.parametrize("functional", [True, False])
+@pytest.mark.parametrize("name", ["head", "logits", "dense", "mine"])
+def test_the_recipe_leaves_the_last_layer_and_vectors_to_sgd_whatever_they_are_called(name, functional):
+    """A network's layers have a path that begins with their own name, or with the network's."""
+    layers = [keras.layers.Conv2D(4, 3, name="first"), keras.layers.BatchNormalization(name="norm")]
+    layers += [keras.layers.Flatten(), keras.layers.Dense(5, name="hidden"), keras.layers.Dense(2, name=name)]
+    model = of_layers(*layers, keras.layers.Softmax(), functional=functional)
+    optimizer = make_optimizer(RECIPES["muon"], total_steps=2, global_batch_size=2_000, scale_learning_rate="none")
+    optimizer.build(model.trainable_variables)
+    paths = ["/".join(variable.path.split("/")[-2:]) for variable in model.trainable_variables]
+    of_muon = [path for path, is_matrix in zip(paths, optimizer.are_matrices, strict=True) if is_matrix]
+    assert of_muon == ["first/kernel", "hidden/kernel"]
+
+
+def test_an_embedding_is_left_to_sgd():
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Embedding(9, 4), keras.layers.LSTM(5)])
+    model.add(keras.layers.Dense(9))
+    optimizer = make_optimizer(RECIPES["muon"], total_steps=2, global_batch_size=2_000, scale_learning_rate="none")
+    optimizer.build(model.trainable_variables)
+    assert optimizer.are_matrices == [False, True, True, False, False, False]
 
 
 @pytest.mark.parametrize("make_plain", [lambda: keras.optimizers.SGD(0.5), lambda: keras.optimizers.Adam(0.5)])

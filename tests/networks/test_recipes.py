@@ -14,6 +14,13 @@ def test_the_learning_rate_grows_with_the_global_batch(how, factor):
     assert float(rate) == pytest.approx(1e-3 * factor)
 
 
+def test_a_learning_rate_grows_from_the_batch_that_it_was_chosen_for():
+    muon = recipes.RECIPES["muon"]
+    for batch, factor in ((2_000, 1), (1_000, 0.5)):
+        optimizer = recipes.make_optimizer(muon, total_steps=10, global_batch_size=batch, scale_learning_rate="linear")
+        assert _peak(optimizer) == pytest.approx(muon.learning_rate * factor, rel=0.01)
+
+
 @pytest.mark.parametrize("name", recipes.RECIPES)
 def test_a_recipe_says_its_own_highest_learning_rate(name):
     """What an override is compared with to scale the recipe."""

@@ -83,7 +83,13 @@ def test_one_that_came_out_otherwise_is_not_forgotten_when_the_next_is_the_same(
     assert len(before.again) == 2
 
 
-@pytest.mark.parametrize("changes", [SKIPPED, {"effective_device": "gpu"}, {"precision": "float32"}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *(SKIPPED, {"effective_device": "gpu"}, {"precision": "float32"}, {"device_name": "another processor"}),
+        *({"granted_cores": 64}, {"num_replicas": 2}, {"jit_compile": True}, {"input_in_memory": False}),
+    ],
+)
 def test_on_other_hardware_nothing_is_compared(root, make_run, changes):
     other = make_run("other", curves=[] if changes is SKIPPED else None, **changes)
     (other / WEIGHTS_NAME).write_bytes(b"weights")

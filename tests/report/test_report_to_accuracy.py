@@ -3,7 +3,7 @@
 import pytest
 from report_runs import EPOCH
 
-from pipeline.report import build_report
+from pipeline.report import build_report, format_experiments
 from pipeline.report.facts.reading import read_run
 from pipeline.report.facts.to_accuracy import to_accuracy
 from pipeline.report.wording.figures import circumstances, tiles
@@ -14,9 +14,9 @@ def rows(*accuracies):
     return [EPOCH | {"epoch": at, "val_accuracy": one} for at, one in enumerate(accuracies, start=1)]
 
 
-def run(*accuracies, flops=1e12, steps=50, problem="image_classification"):
-    parts = {"step_flops": flops}
-    return {"problem": problem, "time_breakdown": parts, "steps_per_epoch": steps, "curves": rows(*accuracies)}
+def run(*accuracies, flops=1e12, steps=50, problem="image_classification", with_views=None):
+    parts = {"time_breakdown": {"step_flops": flops}, "curves": rows(*accuracies)}
+    return {"problem": problem, "steps_per_epoch": steps, "val_tta_accuracy": with_views, **parts}
 
 
 def test_of_each_goal_the_first_epoch_that_reached_it():
@@ -24,6 +24,14 @@ def test_of_each_goal_the_first_epoch_that_reached_it():
     assert [(one["goal"], one["epoch"]) for one in found] == [(0.90, 2), (0.92, 4)]
     assert [one["flops"] for one in found] == pytest.approx([1e14, 2e14])
     assert [one["seconds"] for one in found] == pytest.approx([2 * 12.4, 4 * 12.4])
+
+
+def test_a_goal_that_took_test_time_augmentation_took_all_epochs():
+    found = to_accuracy(run(0.85, 0.905, 0.915, with_views=0.925))
+    assert [(one["goal"], one["epoch"], one["with_views"]) for one in found] == [(0.90, 2, False), (0.92, 3, True)]
+    assert found[1]["flops"] == pytest.approx(1.5e14)
+    assert to_accuracy(run(0.85, with_views=0.89)) == []
+    assert to_accuracy(run(with_views=0.95)) == []
 
 
 def test_what_is_not_known_is_left_out():
@@ -48,10 +56,14 @@ def test_the_report_says_both(make_run):
     )
     one = read_run(folder)
     assert ("Training to 90 % test accuracy", "2.00e+14 FLOP, 24.8 s, 2 epochs") in circumstances(one)
+    assert ("Training to 92 % test accuracy with test-time augmentation", "2.00e+14 FLOP, 24.8 s, 2 epochs") in (
+        circumstances(one)
+    )
     assert ("Test accuracy with test-time augmentation", "92.34 %") in tiles(one)
-    (scenario,) = build_report([folder], current=[])["scenarios"]
+    (scenario,) = (report := build_report([folder], current=[]))["scenarios"]
     row = scenario_row(scenario, [])
     assert (row.val_accuracy, row.beside) == ("91.20 %", "92.34 % with TTA, validation 91.00 % (92.00 % with TTA)")
+    assert "| 91.20 % (92.34 % with TTA, 1 run" in format_experiments(report)
 
 
 def test_a_run_without_views_says_nothing_of_them(make_run):

@@ -45,7 +45,8 @@ def test_it_is_the_accuracy_of_the_mean_over_the_views_as_predict_has_it(runs, s
     trained = load_trained(folder)
     found = trained.probabilities(images, how)
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-5)
-    assert (found.argmax(axis=1) == labels).mean() == pytest.approx(record["val_tta_accuracy"], abs=0.01)
+    # Of 101 images not one is another's.
+    assert (found.argmax(axis=1) == labels).mean() == pytest.approx(record["val_tta_accuracy"], abs=0.005)
     if how == "flip":
         outputs = [trained.model.predict_on_batch(one) for one in (images, images[:, :, ::-1])]
         np.testing.assert_allclose(found, as_probabilities(sum(outputs) / 2, "logits"), atol=1e-5)

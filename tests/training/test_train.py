@@ -123,6 +123,16 @@ def test_training_learns(small_records, tmp_path, recipe):
 
 
 @pytest.mark.slow
+def test_a_recipes_own_weight_decay_asked_for_by_its_figure_is_the_same(small_records, tmp_path):
+    """Muon's is that of biases too, which a decay asked for leaves alone otherwise."""
+    weights = []
+    for name, settings in {"own": {}, "asked": {"weight_decay": 0.11}}.items():
+        run(small_records, tmp_path / name, epochs=1, model="mnist_dense", recipe="muon", **settings)
+        weights.append((tmp_path / name / WEIGHTS_NAME).read_bytes())
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.slow
 def test_the_network_is_not_evaluated_twice_after_the_last_epoch(small_records, tmp_path, monkeypatch):
     passes = []
     for name in ("evaluate", "predict"):

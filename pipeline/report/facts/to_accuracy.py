@@ -14,11 +14,11 @@ GOALS = (0.90, 0.92, 0.94)
 
 
 def to_accuracy(run: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Of each goal that an epoch reached without test-time augmentation, the first such epoch.
+    """Of each goal that an epoch reached without test-time augmentation, the first such epoch; else the last, if with.
 
     Returns:
         ``goal`` from 0 to 1, ``epoch`` from 1, training ``seconds`` and ``flops`` up to its end, None where they are
-        not known.
+        not known; ``with_views`` where it took test-time augmentation, which is evaluated after training.
     """
     if run["problem"] != IMAGE_CLASSIFICATION:
         return []
@@ -26,7 +26,10 @@ def to_accuracy(run: Mapping[str, Any]) -> list[dict[str, Any]]:
     found, rows = [], run["curves"]
     for goal in GOALS:
         place = next((at for at, row in enumerate(rows) if (row["val_accuracy"] or 0) >= goal), None)
-        if place is None:
+        with_views = place is None and (run["val_tta_accuracy"] or 0) >= goal
+        if with_views:
+            place = len(rows) - 1
+        if place is None or not rows:
             continue
         seconds = [row["train_seconds"] for row in rows[: place + 1]]
         epoch = rows[place]["epoch"]
@@ -34,6 +37,7 @@ def to_accuracy(run: Mapping[str, Any]) -> list[dict[str, Any]]:
             {
                 "goal": goal,
                 "epoch": epoch,
+                "with_views": with_views,
                 "seconds": None if None in seconds else sum(seconds),
                 "flops": step_flops * steps * epoch if step_flops and steps else None,
             }

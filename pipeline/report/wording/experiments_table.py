@@ -14,7 +14,7 @@ from pipeline.report.facts.scenarios import grouped
 from pipeline.report.wording.devices import computed_in
 from pipeline.report.wording.experiments import sections
 from pipeline.report.wording.formats import mean_number, mean_percent, number, plain, plural, sentence
-from pipeline.report.wording.rows import Row, counted, loss_in_nats
+from pipeline.report.wording.rows import Row, counted, loss_in_nats, seen_several_times
 from pipeline.report.wording.runs import network_and_recipe
 from pipeline.runs.record import FINISHED, names
 
@@ -50,12 +50,13 @@ def _ours(row: Mapping[str, Any]) -> tuple[str, ...]:
     augmented = f" / {plain(row['augment'])}" if row["augment"] else ""
     how_often = plural(len(row["seeds"]), "run") + ", not made here" * bool(row["fetched_from"])
     first, *further = filter(None, [loss_in_nats(row), mean_percent(row["val_accuracy"], 2)])
+    beside = [*further, seen_several_times(row), how_often, counted(row)]
     return (
         f"{network_and_recipe(row)}{augmented}",
         f"{number(row['global_batch_size'])}, {number(row['epochs'])}",
         mean_number(row["train_seconds"], 1),
         f"{mean_number(row['examples_per_second'])} {units_of(row['problem']).many}",
-        f"{first} ({', '.join(filter(None, [*further, how_often, counted(row)]))})",
+        f"{first} ({', '.join(filter(None, beside))})",
     )
 
 

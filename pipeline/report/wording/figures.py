@@ -86,7 +86,8 @@ def _to_accuracy(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         flops = f"{one['flops']:.2e} FLOP" if one["flops"] is not None else ""
         seconds = f"{number(one['seconds'], 1)} s" if one["seconds"] is not None else ""
         spent = ", ".join(filter(None, [flops, seconds, plural(one["epoch"], "epoch")]))
-        found.append((f"Training to {percent(one['goal'], 0)} test accuracy", spent))
+        how = " with test-time augmentation" if one["with_views"] else ""
+        found.append((f"Training to {percent(one['goal'], 0)} test accuracy{how}", spent))
     return found
 
 

@@ -93,7 +93,7 @@ def scenario_row(scenario: Mapping[str, Any], current: Sequence[str]) -> Row:
         train_seconds=mean_number(run["train_seconds"], 2),
         examples_per_second=mean_number(run["examples_per_second"]),
         val_accuracy=mean_percent(run["val_accuracy"], 2),
-        beside=", ".join(filter(None, [loss_in_nats(run), _seen_several_times(run), _validation_accuracy(run)])),
+        beside=", ".join(filter(None, [loss_in_nats(run), seen_several_times(run), _validation_accuracy(run)])),
         counted=counted(run),
         repeated=repeated(run),
         speedup=_speedup(run["speedup"]),
@@ -190,7 +190,8 @@ def _validation_accuracy(scenario: Mapping[str, Any]) -> str:
     return f"validation {mean_percent(figure, 2)}{also}"
 
 
-def _seen_several_times(scenario: Mapping[str, Any]) -> str:
+def seen_several_times(scenario: Mapping[str, Any]) -> str:
+    """The test accuracy of the mean over several views of each image; empty where it was not asked for."""
     figure = scenario.get("val_tta_accuracy")
     return "" if figure is None or figure["mean"] is None else f"{mean_percent(figure, 2)} {WITH_VIEWS}"
 
