@@ -19,7 +19,7 @@ _BATCH = 64
 
 def rows_of(paths: Sequence[str], job: Job) -> Iterator[pa.RecordBatch]:
     """Rows of so many files, a batch at a time."""
-    network = _network(job.run, job.resize)
+    network = _network(job.run, job.resize, job.views)
     for first in range(0, len(paths), _BATCH):
         batch = paths[first : first + _BATCH]
         contents, errors = zip(*(_content(Path(job.files) / path) for path in batch), strict=True)
@@ -58,11 +58,9 @@ def _content(path: Path) -> tuple[bytes | None, str | None]:
 
 
 @cache
-def _network(run: str, resize: str) -> Callable[[list[bytes]], np.ndarray]:
+def _network(run: str, resize: str, views: str) -> Callable[[list[bytes]], np.ndarray]:
     """A function from encoded images to probabilities float32 (images, labels); loaded once in a process."""
     trained = load_trained(Path(run))
     _, height, _, channels = trained.model.input_shape
     form = ImageForm(height, resize, "image")
-    # As the run was evaluated.
-    views = trained.record.test_time_augmentation
     return lambda contents: trained.probabilities(pixels_of(contents, form, channels), views)

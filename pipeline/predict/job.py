@@ -23,6 +23,7 @@ from pipeline.errors import BusyError, SettingsError
 from pipeline.predict import images, texts
 from pipeline.predict.plan import Job
 from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN, units_of
+from pipeline.problems.views import NONE
 from pipeline.shards.engine import running
 from pipeline.shards.whole import replacing
 from pipeline.sources.listing import FolderError, stamps
@@ -42,6 +43,7 @@ def predict(
     settings: RecordsSettings,
     problem: str = IMAGE_CLASSIFICATION,
     resize: str = "crop",
+    views: str = NONE,
 ) -> dict[str, int]:
     """Predict a file, or every one below a folder; leaves predictions.parquet and predictions.csv.
 
@@ -53,6 +55,8 @@ def predict(
         settings: Beam's runner and its flags.
         problem: the run's.
         resize: crop, pad or stretch, as the records were made that the network was trained on.
+        views: of an image, whose mean is the answer: "none", "flip", "flip_translate" as [Train]
+            test_time_augmentation has them.
 
     Returns:
         ``files``, how many there are, and ``errors``, how many of them could not be used.
@@ -66,7 +70,7 @@ def predict(
     with _parts_folder(folder) as parts:
         listing = parts / "paths.json"
         listing.write_text(json.dumps(paths), encoding="utf-8")
-        job = Job(str(run), problem, resize, tuple(label_names), str(files), str(listing), str(parts))
+        job = Job(str(run), problem, resize, tuple(label_names), str(files), str(listing), str(parts), views)
         blocks = list(range(0, len(paths), _BLOCK_FILES))
         with running(settings) as pipeline:
             (

@@ -3,6 +3,8 @@
 import os
 from dataclasses import dataclass
 
+from pipeline.problems.views import NONE
+
 
 def shown(path: str) -> str:
     """The path as text: a file may have a name that is none."""
@@ -15,7 +17,7 @@ class Job:
 
     ``run`` is the folder of a run and ``problem`` its problem; ``resize`` how images reach its network's size;
     ``label_names`` its labels or vocabulary; ``files`` the folder of the files; ``paths`` a JSON file that lists them;
-    ``parts`` a folder that workers share.
+    ``parts`` a folder that workers share; ``views`` how often an image is seen, see problems/views.py.
     """
 
     run: str
@@ -25,3 +27,4 @@ class Job:
     files: str
     paths: str
     parts: str
+    views: str = NONE

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import read_manifest
+from pipeline.config.training import TEST_TIME_AUGMENTATION
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.problems.units import NEXT_TOKEN, units_of
 from tasks.commands import command
@@ -28,6 +29,11 @@ def parser() -> argparse.ArgumentParser:
     own.add_argument("model", type=command.named(f"{command.A_RUN},"), help=command.A_RUN)
     what = "the folder of images, or of texts"
     own.add_argument("files", type=command.named(what), help=what)
+    own.add_argument(
+        "--test-time-augmentation",
+        choices=TEST_TIME_AUGMENTATION,
+        help="views of an image whose mean is the answer; as the run was evaluated if it is not said",
+    )
     own.add_argument("--output", default="predictions", help="the folder of the result (predictions)")
     return own
 
@@ -36,6 +42,7 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Predict, and say where the result is."""
     run = command.run_folder("MODEL", arguments.model)
     files, output = Path(arguments.files).expanduser(), Path(arguments.output).expanduser()
+    from pipeline.problems.views import NONE, VIEWS
     from pipeline.runs.metrics import MODEL_NAME
     from pipeline.runs.record import read_record
 
@@ -45,6 +52,9 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         raise SettingsError(f"{units.files.upper()}: expected a folder of {units.files}, got {arguments.files!r}")
     if not (run / MODEL_NAME).is_file():
         raise SettingsError(f"MODEL: {run} holds no {MODEL_NAME}: its status is {record.status!r}")
+    if (asked := arguments.test_time_augmentation) and record.problem == NEXT_TOKEN:
+        raise SettingsError(f"--test-time-augmentation: expected a run of images, got {asked!r} for one of texts")
+    views = asked or record.test_time_augmentation
     manifest = _records_of(record.records_fingerprint)
     with console.quiet_imports():
         from pipeline.predict.job import predict
@@ -55,6 +65,7 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         problem=record.problem,
         resize=manifest.get("image", {}).get("resize", ""),
         label_names=manifest["label_names"],
+        views=views,
         settings=records.settings,
     )
     if found["errors"]:
@@ -65,6 +76,8 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
             f"reasons are in {output / 'predictions.csv'}"
         )
     used = f"{found['files'] - found['errors']:,} of {found['files']:,} {units.files}"
+    if views != NONE:
+        used += f", each seen {len(VIEWS[views])} times ({views})"
     print(f"{used}: {output / 'predictions.parquet'}, {output / 'predictions.csv'}")
     return 0
 

@@ -121,6 +121,21 @@ def test_what_a_killed_process_left_is_removed_and_two_at_once_are_refused(run, 
 
 
 @pytest.mark.slow
+def test_the_command_sees_an_image_as_often_as_it_is_told(first_run, tmp_path, rng):
+    run = next(first_run.root.glob("runs/*")).name
+    (tmp_path / "images").mkdir()
+    Image.fromarray(rng.integers(256, size=(32, 32, 3), dtype=np.uint8)).save(tmp_path / "images" / "a.png")
+    found = {}
+    for how in ("none", "flip"):
+        arguments = [run, str(tmp_path / "images"), "--output", str(tmp_path / how), "--test-time-augmentation", how]
+        done = first_run.python("-m", "tasks.commands.predict", *arguments)
+        assert ("1 of 1 images, each seen 2 times (flip): " in done.stdout) is (how == "flip"), done.stderr
+        table = pyarrow.parquet.read_table(tmp_path / how / "predictions.parquet")
+        found[how] = table["probability of cat"].to_pylist()
+    assert found["flip"] != found["none"]
+
+
+@pytest.mark.slow
 def test_the_command_predicts_with_a_run_and_names_what_is_wrong(first_run, tmp_path, images):
     run = next(first_run.root.glob("runs/*")).name
     command = ("-m", "tasks.commands.predict")
@@ -128,7 +143,9 @@ def test_the_command_predicts_with_a_run_and_names_what_is_wrong(first_run, tmp_
     assert done.returncode == 0, done.stderr
     assert "152 images" in done.stdout
     assert "1 of 152 images could not be used" in done.stderr
-    labels = pyarrow.parquet.read_table(tmp_path / "out" / "predictions.parquet")["label"].to_pylist()
+    assert "seen" not in done.stdout
+    plain = pyarrow.parquet.read_table(tmp_path / "out" / "predictions.parquet")
+    labels = plain["label"].to_pylist()
     assert set(labels) - {None} <= {
         "airplane",
         "automobile",
