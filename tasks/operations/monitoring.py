@@ -87,6 +87,7 @@ def write_figures(path: Path, figures: Figures) -> None:
     labels = ("experiment", *names("setting"), "precision")
     throughputs: dict[str, Gauge] = {}
     accuracy = gauge("test_accuracy_ratio", "Accuracy on the test split, from 0 to 1.", labels=labels)
+    loss = gauge("test_loss_nats", "Loss on the test split, in nats an image or a character.", labels=labels)
     for run in figures.runs:
         values = [getattr(run, name) for name in labels]
         many = units_of(run.problem).many
@@ -94,7 +95,8 @@ def write_figures(path: Path, figures: Figures) -> None:
             f"train_{many}_per_second", "Throughput of training.", labels=labels
         )
         throughputs[many] = throughput
-        for metric, value in ((throughput, run.examples_per_second), (accuracy, run.val_accuracy)):
+        measured = ((throughput, run.examples_per_second), (accuracy, run.val_accuracy), (loss, run.val_loss))
+        for metric, value in measured:
             if value is not None:
                 metric.labels(*values).set(value)
     write_to_textfile(str(path), registry)

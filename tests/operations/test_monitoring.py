@@ -31,6 +31,7 @@ def test_the_figures_of_a_run_are_read_back(tmp_path):
     ((labels, rate),) = found["train_images_per_second"]
     assert (labels["requested_device"], labels["global_batch_size"], rate) == ("cpu", "128", 6990)
     assert [value for _, value in found["test_accuracy_ratio"]] == [0.739]
+    assert [value > 0 for _, value in found["test_loss_nats"]] == [True]
     assert [file.name for file in tmp_path.iterdir()] == ["tensorcraft.prom"]
 
 

@@ -62,6 +62,7 @@ def test_the_figures_stay_when_a_run_fails_and_say_so(unattended):
     assert good["records"] == [({"split": "train"}, 403), ({"split": "test"}, 101)]
     assert good["train_images_per_second"][0][1] > 0
     assert 0 <= good["test_accuracy_ratio"][0][1] <= 1
+    assert good["test_loss_nats"][0][1] > 0
     assert abs(good["success_timestamp_seconds"][0][1] - time.time()) < 300
     assert unattended.nightly(*NO_DATASET, day="2026-11-02").returncode == 3
     bad = samples(unattended.metrics)
