@@ -17,13 +17,18 @@ def read_tour():
 
 @pytest.fixture
 def run_tour(tmp_path, monkeypatch):
-    """A function that runs the tour's cells, up to one if it is named, and returns them by name."""
+    """A function that runs the tour's cells, up to one if it is named, and returns them by name.
+
+    ``source``: what the line says that its reader is to change.
+    """
     # Kernels of whoever runs the tests stay out of it: "python3" is the one beside this Python.
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))
     monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "1")
 
-    def run(*, last: str = "", **environment):
+    def run(*, last: str = "", source: str = 'SOURCE = ""', **environment):
         tour = read_tour()
+        for cell in tour.cells:
+            cell.source = cell.source.replace('SOURCE = ""', source)
         if last:
             del tour.cells[[cell.id for cell in tour.cells].index(last) + 1 :]
         client = nbclient.NotebookClient(tour, timeout=300, resources={"metadata": {"path": str(tmp_path)}})
@@ -74,3 +79,11 @@ def test_the_tour_says_where_it_goes_on_with_the_stand_in(run_tour, tmp_path):
     cells = run_tour(last="source", TFDS_DATA_DIR=str(tmp_path / "tfds"), **nowhere)
     assert "not CIFAR-10" in shown(cells["source"], "text/markdown")
     assert "{'train': 10000, 'test': 2000}" in printed(cells["source"])
+
+
+@pytest.mark.slow
+def test_an_install_that_fails_is_told_in_its_own_cell(run_tour):
+    """%pip itself goes on, and the next cell would not find the package."""
+    source = 'SOURCE = "no address"\nimportlib.util.find_spec = lambda name: None'
+    with pytest.raises(nbclient.exceptions.CellExecutionError, match="was not installed: pip says above why"):
+        run_tour(last="install", source=source)
