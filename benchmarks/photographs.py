@@ -1,4 +1,4 @@
-"""Photographs: the input stream of JPEG records (10); PHOTOGRAPHS names a folder of JPEGs, a folder a label."""
+"""Photographs: the input stream of JPEG records (11); PHOTOGRAPHS names a folder of JPEGs, a folder a label."""
 
 import os
 import tempfile
@@ -21,7 +21,7 @@ SIZE, GLOBAL_BATCH_SIZE = 192, 32
 
 
 def measure(bench: Bench) -> list[Comparison]:
-    """Row 10.
+    """Row 11.
 
     Raises:
         SettingsError: no photographs are named.

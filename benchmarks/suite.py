@@ -11,14 +11,14 @@ from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import results
+from benchmarks import experiments, results
 from benchmarks.comparison import ROUNDS, Comparison
 from benchmarks.data import Bench, prepare
 from pipeline.errors import PipelineError
 
 # In the order of their numbers.
 PARTS = ("records", "stream", "fit", "accuracy", "cold")
-# Asked for by name: they need photographs, ten minutes, the packages of make setup-dev, three hours.
+# Asked for by name: they need photographs, ten minutes, the packages of make setup-dev, four hours.
 MORE_PARTS = ("photographs", "files", "remote", "experiments")
 
 
@@ -28,9 +28,10 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", metavar="part", help=f"{', '.join(PARTS)}; all if none is named")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"turns of each comparison ({ROUNDS})")
     arguments = parser.parse_args()
-    unknown = set(arguments.parts) - {*PARTS, *MORE_PARTS}
-    if unknown:
-        parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join([*PARTS, *MORE_PARTS])}")
+    parts = [one for part in arguments.parts or PARTS for one in _single(part)]
+    known = [one for part in (*PARTS, *MORE_PARTS) for one in (part, *_single(part))]
+    if unknown := {*parts} - {*known}:
+        parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(dict.fromkeys(known))}")
     # Inherited by every process below.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     with tempfile.TemporaryDirectory(prefix="tensorcraft-bench-") as folder:
@@ -39,7 +40,7 @@ def main() -> int:
         except PipelineError as error:
             print(f"benchmarks: {error}", file=sys.stderr)
             return error.exit_code
-        for part in arguments.parts or PARTS:
+        for part in parts:
             print(f"{part} …", file=sys.stderr, flush=True)
             measured = [one.to_json() for one in _in_own_process(measure, part, bench)]
             results.show(measured)
@@ -49,7 +50,13 @@ def main() -> int:
 
 def measure(part: str, bench: Bench) -> list[Comparison]:
     """One part's comparisons; called in a new process."""
-    return importlib.import_module(f"benchmarks.{part}").measure(bench)
+    module, _, name = part.partition(":")
+    return importlib.import_module(f"benchmarks.{module}").measure(bench, *filter(None, [name]))
+
+
+def _single(part: str) -> list[str]:
+    """What of a part is measured by itself, its rows written before the next begins."""
+    return [f"{part}:{name}" for name in experiments.NAMES] if part == "experiments" else [part]
 
 
 def _in_own_process(function: Callable, *arguments: object):
