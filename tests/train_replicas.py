@@ -1,6 +1,6 @@
 """Trains a network without dropout on so many logical CPU devices.
 
-Usage: python train_replicas.py RECORDS FOLDER REPLICAS. Dropout would differ: each replica draws its own.
+Usage: python train_replicas.py RECORDS FOLDER REPLICAS RECIPE. Dropout would differ: each replica draws its own.
 """
 
 import sys
@@ -28,11 +28,13 @@ def without_dropout(image_shape: tuple[int, int, int], num_labels: int) -> keras
 
 
 if __name__ == "__main__":
-    records, folder, replicas = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    records, folder, replicas, recipe = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     networks.NETWORKS["baseline_cnn"] = without_dropout
     train(
         records,
-        TrainSettings(device="cpu", precision="float32", epochs=1, global_batch_size=64, replicas=replicas),
+        TrainSettings(
+            device="cpu", precision="float32", epochs=1, global_batch_size=64, replicas=replicas, recipe=recipe
+        ),
         folder,
         requested_dataset="cifar10",
         fingerprint="f" * 64,
