@@ -12,6 +12,7 @@ from benchmarks.baselines.record_writer import arrays
 from benchmarks.comparison import Comparison
 from benchmarks.data import Bench
 from pipeline.config import TrainSettings
+from pipeline.runs.record import RunRecord
 from pipeline.training.train import train
 
 # The tutorials' CPU runtime, after 5 epochs.
@@ -27,8 +28,8 @@ PATIENCE = 6
 def measure(bench: Bench) -> list[Comparison]:
     """Row 9, twice: against the tutorial's recipe, and in seconds."""
     runs = [_ours(bench, seed) for seed in SEEDS]
-    accuracies = [run["val_accuracy"] for run in runs]
-    seconds = [run["train_seconds"] + run["evaluation_seconds"] for run in runs]
+    accuracies = [run.val_accuracy for run in runs]
+    seconds = [run.train_seconds + run.evaluation_seconds for run in runs]
     ours = median(seconds)
     theirs, reached = _tutorial(bench, PATIENCE * ours)
     there = sum(accuracy >= ACCURACY for accuracy in accuracies)
@@ -37,7 +38,7 @@ def measure(bench: Bench) -> list[Comparison]:
         f"{mean(accuracies):.2%} ± {stdev(accuracies):.2%}, batch {SETTINGS['global_batch_size']}"
     )
     steps = f"{EPOCHS} epochs at the throughput of row 8 and nothing else"
-    best = bench.source.num_examples["train"] * EPOCHS / max(run["examples_per_second"] for run in runs)
+    best = bench.source.num_examples["train"] * EPOCHS / max(run.examples_per_second for run in runs)
     row = {
         "what": f"training and evaluation to {ACCURACY:.2%} test accuracy, 5 seeds",
         "unit": "s",
@@ -69,7 +70,7 @@ def measure(bench: Bench) -> list[Comparison]:
     ]
 
 
-def _ours(bench: Bench, seed: int) -> dict:
+def _ours(bench: Bench, seed: int) -> RunRecord:
     with tempfile.TemporaryDirectory(dir=bench.folder) as scratch:
         folder = Path(scratch) / "run"
         folder.mkdir()

@@ -83,7 +83,8 @@ def _run(experiment: str, root: Path, flags: list[str]) -> dict:
     # The measured processes shall find the threads they would find at a terminal.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TF_CPP_")}
     environment |= {"TENSORCRAFT_EXPERIMENT": experiment}
-    subprocess.run(command, cwd=PROJECT, env=environment, check=True, stdout=sys.stderr)
+    if code := subprocess.run(command, cwd=PROJECT, env=environment, check=False, stdout=sys.stderr).returncode:
+        raise SettingsError(f"{experiment} ended with exit code {code}: see above")
     (record,) = root.glob("runs/*/run.json")
     return {**json.loads(record.read_bytes()), "curves": read_metrics(record.with_name(METRICS_NAME))}
 

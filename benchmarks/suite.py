@@ -23,7 +23,7 @@ MORE_PARTS = ("photographs", "files", "remote", "experiments")
 
 
 def main() -> int:
-    """Measure; 0 where all was measured, whether or not the goals were reached."""
+    """Measure; 0 where all was measured, whether or not the goals were reached, else the exit code of what was not."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="part", help=f"{', '.join(PARTS)}; all if none is named")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"turns of each comparison ({ROUNDS})")
@@ -40,12 +40,19 @@ def main() -> int:
         except PipelineError as error:
             print(f"benchmarks: {error}", file=sys.stderr)
             return error.exit_code
+        code = 0
         for part in parts:
             print(f"{part} …", file=sys.stderr, flush=True)
-            measured = [one.to_json() for one in _in_own_process(measure, part, bench)]
+            try:
+                measured = [one.to_json() for one in _in_own_process(measure, part, bench)]
+            # What one part lacks is no reason to leave out the others, hours later.
+            except PipelineError as error:
+                print(f"benchmarks: {part}: {error}", file=sys.stderr)
+                code = error.exit_code
+                continue
             results.show(measured)
             results.write(part, measured, datetime.now(UTC).date().isoformat())
-    return 0
+    return code
 
 
 def measure(part: str, bench: Bench) -> list[Comparison]:

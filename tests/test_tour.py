@@ -85,5 +85,6 @@ def test_the_tour_says_where_it_goes_on_with_the_stand_in(run_tour, tmp_path):
 def test_an_install_that_fails_is_told_in_its_own_cell(run_tour):
     """%pip itself goes on, and the next cell would not find the package."""
     source = 'SOURCE = "no address"\nimportlib.util.find_spec = lambda name: None'
-    with pytest.raises(nbclient.exceptions.CellExecutionError, match="was not installed: pip says above why"):
+    with pytest.raises(nbclient.exceptions.CellExecutionError, match="was not installed: pip says above why") as told:
         run_tour(last="install", source=source)
+    assert "ModuleNotFoundError" in str(told.value)

@@ -34,7 +34,7 @@ class KernelMuon(keras.optimizers.Optimizer):
 
     A matrix is scaled, before it is updated, to the norm it would have with columns of norm 1: in front of a
     normalisation only its direction counts, and an update of ``learning_rate`` turns it by as much at every step. So
-    what no normalisation follows is to be excluded. The last layer is by itself.
+    what no normalisation follows is to be excluded, as a network's last layer: see ``exclude_from_muon``.
     """
 
     def __init__(
@@ -52,8 +52,7 @@ class KernelMuon(keras.optimizers.Optimizer):
         """Of Muon and of SGD; ``options`` are those of every optimizer of Keras.
 
         ``sgd_ratio``: SGD's learning rate to Muon's. ``exclude``: regular expressions; a variable in whose path one is
-        found is SGD's whatever its shape. So is the last matrix of those it is built for: in a network's order that is
-        the last layer's.
+        found is SGD's whatever its shape.
         """
         super().__init__(learning_rate=learning_rate, name=name, **options)
         self.momentum, self.iterations_of_newton_schulz = momentum, iterations_of_newton_schulz
@@ -65,14 +64,14 @@ class KernelMuon(keras.optimizers.Optimizer):
             return
         super().build(variables)
         self.momenta = self.add_optimizer_variables(variables, "momentum")
-        last = max((place for place, variable in enumerate(variables) if len(variable.shape) > 1), default=None)
-        self.are_matrices = [
-            len(variable.shape) > 1 and place != last and not self._is_excluded(variable)
-            for place, variable in enumerate(variables)
-        ]
+        self.are_matrices = [self._is_matrix(variable) for variable in variables]
 
-    def _is_excluded(self, variable: keras.Variable) -> bool:
-        return any(re.search(pattern, variable.path) for pattern in self.exclude)
+    def exclude_from_muon(self, variables: Sequence[keras.Variable]) -> None:
+        """Leave these to SGD as well; to be called before it is built, as what excludes from weight decay is."""
+        self.exclude += tuple(f"^{re.escape(variable.path)}$" for variable in variables)
+
+    def _is_matrix(self, variable: keras.Variable) -> bool:
+        return len(variable.shape) > 1 and not any(re.search(pattern, variable.path) for pattern in self.exclude)
 
     def update_step(
         self, gradient: keras.KerasTensor, variable: keras.Variable, learning_rate: keras.KerasTensor
@@ -102,3 +101,9 @@ class KernelMuon(keras.optimizers.Optimizer):
         names = ("momentum", "iterations_of_newton_schulz", "sgd_ratio", "sgd_momentum")
         own = {name: getattr(self, name) for name in names}
         return {**super().get_config(), **own, "exclude": list(self.exclude)}
+
+
+def last_matrices(model: keras.Model) -> list[keras.Variable]:
+    """Those of the last of a network's layers that has any: what its outputs are made by, whatever it is called."""
+    found = ([weight for weight in layer.weights if len(weight.shape) > 1] for layer in reversed(model.layers))
+    return next(filter(None, found), [])

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from pipeline import machine
 from pipeline.artefacts.manifest import sha256_of
 from pipeline.errors import SettingsError
 from pipeline.runs import words
@@ -60,7 +61,7 @@ def compare(run: Path, again: Path, folder: Path, before: Repetition | None = No
         SettingsError: one of them was skipped, or they computed otherwise: that says nothing of the kernels.
     """
     first, second = (read_record(one) for one in (run, again))
-    for what in _SAME:
+    for what in _SAME if first.effective_device == "cpu" else [one for one in _SAME if one != "granted_cores"]:
         values = [getattr(record, what) for record in (first, second)]
         expected = FINISHED if what == "status" else values[0]
         if values != [expected, expected]:
@@ -71,6 +72,19 @@ def compare(run: Path, again: Path, folder: Path, before: Repetition | None = No
     text = json.dumps(found.model_dump(), indent=2)
     (folder / REPETITION_NAME).write_text(f"{text}\n", encoding="utf-8")
     return found
+
+
+def check_machine(run: Path) -> None:
+    """That a run was trained on a machine like this one, as far as can be seen before it is trained again.
+
+    Raises:
+        SettingsError: another processor computed it, or another number of its cores.
+    """
+    record, here = read_record(run), machine.describe()
+    host = (record.receipt or {}).get("host")
+    for what in ("cpu_model", "granted_cores") if record.effective_device == "cpu" and isinstance(host, dict) else ():
+        if what in host and host[what] != here[what]:
+            raise SettingsError(words.cannot_be_compared(run.name, what, host[what], here[what]))
 
 
 def read_repetition(folder: Path) -> Repetition:

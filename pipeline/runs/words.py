@@ -15,7 +15,7 @@ def no_weights(given: str, suffixes: Sequence[str], problem: str) -> str:
 def cannot_be_compared(run: str, what: str, first: object, second: object) -> str:
     """Why training again says nothing of whether the weights come out the same."""
     return (
-        f"Repetition: {run} has {what} {first}, trained again it has {second}: that would say nothing of its kernels. "
-        "Repeat it on a machine like that which it was trained on, with the same [Train] device, backend, precision "
-        "and cache."
+        f"Repetition: {run} was trained with {what} {first}, here it is {second}: that would say nothing of its "
+        "kernels. Repeat it on a machine like that which it was trained on, with the same [Train] device, backend, "
+        "precision and cache."
     )

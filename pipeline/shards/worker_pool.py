@@ -37,6 +37,7 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
 
     def __init__(self) -> None:
         self._workers: set[subprocess.Popen] = set()
+        self._is_stopping = False
         self._lock = threading.Lock()
 
     def StartWorker(
@@ -45,11 +46,14 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         """Start a worker that asks the engine at ``request.control_endpoint`` for work."""
         command = [sys.executable, "-c", _WORKER, request.control_endpoint.url, request.worker_id]
         try:
-            worker = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+            # One that is started is known at once: stop() comes before it, or ends it.
+            with self._lock:
+                if self._is_stopping:
+                    return beam_fn_api_pb2.StartWorkerResponse(error="the worker pool is being stopped")
+                worker = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+                self._workers.add(worker)
         except OSError as error:
             return beam_fn_api_pb2.StartWorkerResponse(error=f"no worker could be started: {error}")
-        with self._lock:
-            self._workers.add(worker)
         _LOG.info("worker %s for %s: process %d", request.worker_id, request.control_endpoint.url, worker.pid)
         threading.Thread(target=self._wait_for, args=(worker,), daemon=True).start()
         return beam_fn_api_pb2.StartWorkerResponse()
@@ -61,9 +65,9 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         return beam_fn_api_pb2.StopWorkerResponse()
 
     def stop(self) -> None:
-        """End all workers."""
+        """End all workers, and start no more."""
         with self._lock:
-            workers = list(self._workers)
+            self._is_stopping, workers = True, list(self._workers)
         for worker in workers:
             worker.terminate()
         for worker in workers:
@@ -71,6 +75,7 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
                 worker.wait(_END_SECONDS)
             except subprocess.TimeoutExpired:
                 worker.kill()
+                worker.wait()
 
     def _wait_for(self, worker: subprocess.Popen) -> None:
         code = worker.wait()
@@ -105,17 +110,18 @@ def main() -> None:
     arguments = parser.parse_args()
     # force: Beam logs as it is imported, and so is configured already.
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
+    ended = threading.Event()
+    # Before the first worker may be asked for; the second signal of someone impatient changes nothing.
+    for by in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(by, lambda *_: ended.set())
     try:
         server, pool = serve(arguments.host, arguments.service_port)
     except RuntimeError as error:
         parser.exit(1, f"{arguments.host}:{arguments.service_port} cannot be listened on: {error}\n")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     _LOG.info("workers can be had at %s:%d", arguments.host, arguments.service_port)
-    try:
-        server.wait_for_termination()
-    except KeyboardInterrupt:
-        server.stop(grace=None)
-        pool.stop()
+    ended.wait()
+    server.stop(grace=None)
+    pool.stop()
 
 
 if __name__ == "__main__":

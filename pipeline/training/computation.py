@@ -17,6 +17,7 @@ from pipeline import hardware, machine
 from pipeline.config import TrainSettings
 from pipeline.hardware import Placement
 from pipeline.networks import PROBABILITIES, find_recipe, make_loss, make_optimizer
+from pipeline.networks.muon import KernelMuon, last_matrices
 from pipeline.training.drawn import seeded_network, take_drawn
 
 # Large enough that the cost of calling an execution vanishes, small enough that Ctrl-C is answered in a second.
@@ -104,6 +105,8 @@ def compiled_model(
             jit_compile=computation.jit_compile,
             steps_per_execution=min(computation.steps_per_execution, steps),
         )
+        if isinstance(model.optimizer, KernelMuon):
+            model.optimizer.exclude_from_muon(last_matrices(model))
         # Not those that a decay would only shift: biases, and what a normalisation multiplies by.
         if "weight_decay" in settings.overrides() and not recipe.decays_vectors:
             vectors = [variable for variable in model.trainable_variables if len(variable.shape) < 2]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.networks.groups import at_rates
-from pipeline.networks.muon import KernelMuon, orthogonal
+from pipeline.networks.muon import KernelMuon, last_matrices, orthogonal
 from pipeline.networks.recipes import RECIPES, make_optimizer
 
 SHAPES = {"conv/kernel": (3, 3, 4, 6), "wide/kernel": (2, 12), "conv/bias": (6,), "head/kernel": (6, 3)}
@@ -123,26 +123,36 @@ def of_layers(*layers, functional):
     return keras.Model(inputs, outputs)
 
 
+def of_muon(model):
+    """The paths, layer/variable, of what Muon updates in training."""
+    optimizer = make_optimizer(RECIPES["muon"], total_steps=2, global_batch_size=2_000, scale_learning_rate="none")
+    optimizer.exclude_from_muon(last_matrices(model))
+    optimizer.build(model.trainable_variables)
+    paths = ["/".join(variable.path.split("/")[-2:]) for variable in model.trainable_variables]
+    return [path for path, is_matrix in zip(paths, optimizer.are_matrices, strict=True) if is_matrix]
+
+
 @pytest.mark.parametrize("functional", [True, False])
 @pytest.mark.parametrize("name", ["head", "logits", "dense", "mine"])
-def test_the_recipe_leaves_the_last_layer_and_vectors_to_sgd_whatever_they_are_called(name, functional):
+def test_the_last_layer_and_vectors_are_left_to_sgd_whatever_they_are_called(name, functional):
     """A network's layers have a path that begins with their own name, or with the network's."""
     layers = [keras.layers.Conv2D(4, 3, name="first"), keras.layers.BatchNormalization(name="norm")]
     layers += [keras.layers.Flatten(), keras.layers.Dense(5, name="hidden"), keras.layers.Dense(2, name=name)]
     model = of_layers(*layers, keras.layers.Softmax(), functional=functional)
-    optimizer = make_optimizer(RECIPES["muon"], total_steps=2, global_batch_size=2_000, scale_learning_rate="none")
-    optimizer.build(model.trainable_variables)
-    paths = ["/".join(variable.path.split("/")[-2:]) for variable in model.trainable_variables]
-    of_muon = [path for path, is_matrix in zip(paths, optimizer.are_matrices, strict=True) if is_matrix]
-    assert of_muon == ["first/kernel", "hidden/kernel"]
+    assert of_muon(model) == ["first/kernel", "hidden/kernel"]
+    # One that is not trained is the last layer all the same.
+    model.get_layer(name).trainable = False
+    assert of_muon(model) == ["first/kernel", "hidden/kernel"]
 
 
 def test_an_embedding_is_left_to_sgd():
     model = keras.Sequential([keras.Input((6,)), keras.layers.Embedding(9, 4), keras.layers.LSTM(5)])
     model.add(keras.layers.Dense(9))
-    optimizer = make_optimizer(RECIPES["muon"], total_steps=2, global_batch_size=2_000, scale_learning_rate="none")
-    optimizer.build(model.trainable_variables)
-    assert optimizer.are_matrices == [False, True, True, False, False, False]
+    assert of_muon(model) == ["lstm_cell/kernel", "lstm_cell/recurrent_kernel"]
+
+
+def test_a_network_of_no_matrices_has_no_last_ones():
+    assert last_matrices(keras.Sequential([keras.Input((6,)), keras.layers.BatchNormalization()])) == []
 
 
 @pytest.mark.parametrize("make_plain", [lambda: keras.optimizers.SGD(0.5), lambda: keras.optimizers.Adam(0.5)])

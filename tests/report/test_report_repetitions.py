@@ -5,12 +5,13 @@ import json
 import pytest
 from report_runs import SKIPPED
 
+from pipeline import machine
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.errors import SettingsError
 from pipeline.report import build_report, format_table
 from pipeline.report.wording.rows import repeated
 from pipeline.runs.metrics import WEIGHTS_NAME
-from pipeline.runs.repetition import REPETITION_NAME, compare
+from pipeline.runs.repetition import REPETITION_NAME, check_machine, compare
 
 IDENTICAL, DIFFERENT = {"is_identical": True}, {"is_identical": False}
 
@@ -95,6 +96,16 @@ def test_on_other_hardware_nothing_is_compared(root, make_run, changes):
     (other / WEIGHTS_NAME).write_bytes(b"weights")
     with pytest.raises(SettingsError, match="that would say nothing of its kernels"):
         compare(root / "runs/cnn", other, root / "repetitions" / "cnn-0123456789ab")
+
+
+@pytest.mark.parametrize("changes", [{"cpu_model": "another"}, {"granted_cores": 4_096}])
+def test_a_run_of_another_machine_is_refused_before_it_is_trained_again(make_run, changes):
+    host = machine.describe()
+    check_machine(make_run("mine", receipt={"host": host}))
+    check_machine(make_run("old"))
+    check_machine(make_run("of-a-gpu", receipt={"host": host | changes}, effective_device="gpu"))
+    with pytest.raises(SettingsError, match="that would say nothing of its kernels"):
+        check_machine(make_run("elsewhere", receipt={"host": host | changes}))
 
 
 def test_a_repetition_that_was_edited_is_left_out(root, caplog):

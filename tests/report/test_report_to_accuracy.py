@@ -14,8 +14,8 @@ def rows(*accuracies):
     return [EPOCH | {"epoch": at, "val_accuracy": one} for at, one in enumerate(accuracies, start=1)]
 
 
-def run(*accuracies, flops=1e12, steps=50, problem="image_classification", with_views=None):
-    parts = {"time_breakdown": {"step_flops": flops}, "curves": rows(*accuracies)}
+def run(*accuracies, flops=1e12, steps=50, problem="image_classification", with_views=None, kept=None):
+    parts = {"time_breakdown": {"step_flops": flops}, "curves": rows(*accuracies), "kept_epoch": kept}
     return {"problem": problem, "steps_per_epoch": steps, "val_tta_accuracy": with_views, **parts}
 
 
@@ -26,10 +26,11 @@ def test_of_each_goal_the_first_epoch_that_reached_it():
     assert [one["seconds"] for one in found] == pytest.approx([2 * 12.4, 4 * 12.4])
 
 
-def test_a_goal_that_took_test_time_augmentation_took_all_epochs():
+def test_a_goal_that_took_test_time_augmentation_took_the_epochs_to_the_one_kept():
     found = to_accuracy(run(0.85, 0.905, 0.915, with_views=0.925))
     assert [(one["goal"], one["epoch"], one["with_views"]) for one in found] == [(0.90, 2, False), (0.92, 3, True)]
     assert found[1]["flops"] == pytest.approx(1.5e14)
+    assert [one["epoch"] for one in to_accuracy(run(0.85, 0.88, 0.86, with_views=0.91, kept=2))] == [2]
     assert to_accuracy(run(0.85, with_views=0.89)) == []
     assert to_accuracy(run(with_views=0.95)) == []
 

@@ -36,8 +36,16 @@ class Engine(beam_fn_api_pb2_grpc.BeamFnControlServicer):
         self._ends.get()
         yield from ()
 
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
-        self._ends.put(None)
+        # Of each worker that it may have.
+        for _ in range(2):
+            self._ends.put(None)
         self._server.stop(grace=1).wait()
 
     def asks(self, pool: WorkerPool) -> psutil.Process:
@@ -70,8 +78,8 @@ def _wait_until_served(process: subprocess.Popen) -> None:
 
 
 def test_a_worker_ends_with_its_own_engine_though_two_call_theirs_by_one_name():
-    pool, first, second = WorkerPool(), Engine(), Engine()
-    try:
+    pool = WorkerPool()
+    with Engine() as first, Engine() as second:
         ended, works = first.asks(pool), second.asks(pool)
         # Spark's executor that has no more to do.
         pool.StopWorker(beam_fn_api_pb2.StopWorkerRequest(worker_id="1-1"), None)
@@ -79,16 +87,21 @@ def test_a_worker_ends_with_its_own_engine_though_two_call_theirs_by_one_name():
         psutil.wait_procs([ended], timeout=_SECONDS)
         assert not ended.is_running()
         assert works.is_running()
-    finally:
         pool.stop()
-        second.close()
-    assert not works.is_running()
+        assert not works.is_running()
+
+
+def test_a_pool_that_is_stopped_starts_no_more():
+    pool, before = WorkerPool(), _below()
+    pool.stop()
+    assert "stopped" in pool.StartWorker(beam_fn_api_pb2.StartWorkerRequest(worker_id="1-1"), None).error
+    assert _below() == before
 
 
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
 def test_a_pool_that_is_ended_takes_its_workers_along(by):
-    engine, port = Engine(), free_port()
-    with _serving(f"--service_port={port}") as process:
+    port = free_port()
+    with Engine() as engine, _serving(f"--service_port={port}") as process:
         _wait_until_served(process)
         with grpc.insecure_channel(f"localhost:{port}") as channel:
             ask = beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub(channel).StartWorker
@@ -99,7 +112,6 @@ def test_a_pool_that_is_ended_takes_its_workers_along(by):
         os.kill(process.pid, by)
         assert process.wait(_SECONDS) == 0
         assert not worker.is_running()
-    engine.close()
 
 
 def test_a_port_that_is_taken_is_told():

@@ -129,6 +129,7 @@ def test_a_recipes_own_weight_decay_asked_for_by_its_figure_is_the_same(small_re
     for name, settings in {"own": {}, "asked": {"weight_decay": 0.11}}.items():
         run(small_records, tmp_path / name, epochs=1, model="mnist_dense", recipe="muon", **settings)
         weights.append((tmp_path / name / WEIGHTS_NAME).read_bytes())
+        assert all(np.isfinite(one).all() for one in load_file(tmp_path / name / WEIGHTS_NAME).values())
     assert weights[0] == weights[1]
 
 
@@ -216,6 +217,7 @@ def test_any_number_of_replicas_trains_to_the_same_weights(small_records, tmp_pa
         assert record["receipt"]["placement"]["observed"] == "train_function"
         assert len(record["receipt"]["placement"]["computation_devices"]) == replicas
         weights[replicas] = load_file(tmp_path / str(replicas) / WEIGHTS_NAME)
+        assert all(np.isfinite(one).all() for one in weights[replicas].values())
     for replicas in (2, 4, 8):
         for name, weight in weights[1].items():
             np.testing.assert_allclose(weights[replicas][name], weight, rtol=rtol, atol=rtol / 100)

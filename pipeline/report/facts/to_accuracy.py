@@ -14,7 +14,7 @@ GOALS = (0.90, 0.92, 0.94)
 
 
 def to_accuracy(run: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Of each goal that an epoch reached without test-time augmentation, the first such epoch; else the last, if with.
+    """Of each goal the first epoch that reached it without test-time augmentation; else the one kept, if that did with.
 
     Returns:
         ``goal`` from 0 to 1, ``epoch`` from 1, training ``seconds`` and ``flops`` up to its end, None where they are
@@ -28,7 +28,8 @@ def to_accuracy(run: Mapping[str, Any]) -> list[dict[str, Any]]:
         place = next((at for at, row in enumerate(rows) if (row["val_accuracy"] or 0) >= goal), None)
         with_views = place is None and (run["val_tta_accuracy"] or 0) >= goal
         if with_views:
-            place = len(rows) - 1
+            # Seen with the weights that were kept.
+            place = (run["kept_epoch"] or len(rows)) - 1
         if place is None or not rows:
             continue
         seconds = [row["train_seconds"] for row in rows[: place + 1]]
