@@ -1,6 +1,7 @@
 """Predictions of a folder of images, by a network that was trained here."""
 
 import csv
+import json
 import os
 
 import keras
@@ -121,18 +122,29 @@ def test_what_a_killed_process_left_is_removed_and_two_at_once_are_refused(run, 
 
 
 @pytest.mark.slow
-def test_the_command_sees_an_image_as_often_as_it_is_told(first_run, tmp_path, rng):
-    run = next(first_run.root.glob("runs/*")).name
+def test_the_command_sees_an_image_as_often_as_the_run_did_or_as_it_is_told(first_run, tmp_path, rng):
+    luigi = first_run.copy(tmp_path / "own")
+    record = next(luigi.root.glob("runs/*/run.json"))
     (tmp_path / "images").mkdir()
     Image.fromarray(rng.integers(256, size=(32, 32, 3), dtype=np.uint8)).save(tmp_path / "images" / "a.png")
-    found = {}
-    for how in ("none", "flip"):
-        arguments = [run, str(tmp_path / "images"), "--output", str(tmp_path / how), "--test-time-augmentation", how]
-        done = first_run.python("-m", "tasks.commands.predict", *arguments)
-        assert ("1 of 1 images, each seen 2 times (flip): " in done.stdout) is (how == "flip"), done.stderr
-        table = pyarrow.parquet.read_table(tmp_path / how / "predictions.parquet")
-        found[how] = table["probability of cat"].to_pylist()
-    assert found["flip"] != found["none"]
+
+    def predicted(*flags, **changes):
+        record.write_text(json.dumps(json.loads(record.read_text()) | changes))
+        arguments = [record.parent.name, str(tmp_path / "images"), "--output", str(tmp_path / "out"), *flags]
+        done = luigi.python("-m", "tasks.commands.predict", *arguments)
+        if done.returncode:
+            return done.returncode, done.stderr, None
+        table = pyarrow.parquet.read_table(tmp_path / "out" / "predictions.parquet")
+        return 0, done.stdout, table["probability of cat"].to_pylist()
+
+    _, said, once = predicted(test_time_augmentation="none")
+    assert "seen" not in said
+    _, said, twice = predicted(test_time_augmentation="flip")
+    assert "1 of 1 images, each seen 2 times (flip): " in said
+    assert once != twice
+    assert predicted("--test-time-augmentation", "none")[2] == once
+    code, said, _ = predicted("--test-time-augmentation", "flip", problem="next_token")
+    assert (code, "--test-time-augmentation: expected a run of images" in said) == (2, True)
 
 
 @pytest.mark.slow
