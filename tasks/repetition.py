@@ -87,10 +87,11 @@ class Repetition(Stage):
 
     def make(self, folder: Path) -> Mapping:
         """Train the run again, from its first epoch and out of sight, and compare the weights."""
+        from pipeline import machine
         from pipeline.runs.repetition import check_machine, compare
 
         run = self.requires()
-        check_machine(run.output().folder)
+        check_machine(run.output().folder, machine.describe())
         run.have_below()
         with tempfile.TemporaryDirectory(prefix=".again-", dir=folder.parent) as scratch:
             again = Path(scratch) / "run"

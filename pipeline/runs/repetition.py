@@ -4,12 +4,12 @@ That kernels were asked to be deterministic is a promise; that two trainings end
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from pipeline import machine
 from pipeline.artefacts.manifest import sha256_of
 from pipeline.errors import SettingsError
 from pipeline.runs import words
@@ -74,13 +74,17 @@ def compare(run: Path, again: Path, folder: Path, before: Repetition | None = No
     return found
 
 
-def check_machine(run: Path) -> None:
-    """That a run was trained on a machine like this one, as far as can be seen before it is trained again.
+def check_machine(run: Path, here: Mapping[str, Any]) -> None:
+    """That a run was trained on a machine like that ``here``, as far as can be seen before it is trained again.
+
+    Args:
+        run: the published run's folder.
+        here: this machine, as its receipt would describe it.
 
     Raises:
         SettingsError: another processor computed it, or another number of its cores.
     """
-    record, here = read_record(run), machine.describe()
+    record = read_record(run)
     host = (record.receipt or {}).get("host")
     for what in ("cpu_model", "granted_cores") if record.effective_device == "cpu" and isinstance(host, dict) else ():
         if what in host and host[what] != here[what]:

@@ -101,11 +101,11 @@ def test_on_other_hardware_nothing_is_compared(root, make_run, changes):
 @pytest.mark.parametrize("changes", [{"cpu_model": "another"}, {"granted_cores": 4_096}])
 def test_a_run_of_another_machine_is_refused_before_it_is_trained_again(make_run, changes):
     host = machine.describe()
-    check_machine(make_run("mine", receipt={"host": host}))
-    check_machine(make_run("old"))
-    check_machine(make_run("of-a-gpu", receipt={"host": host | changes}, effective_device="gpu"))
+    check_machine(make_run("mine", receipt={"host": host}), host)
+    check_machine(make_run("old"), host)
+    check_machine(make_run("of-a-gpu", receipt={"host": host | changes}, effective_device="gpu"), host)
     with pytest.raises(SettingsError, match="that would say nothing of its kernels"):
-        check_machine(make_run("elsewhere", receipt={"host": host | changes}))
+        check_machine(make_run("elsewhere", receipt={"host": host | changes}), host)
 
 
 def test_a_repetition_that_was_edited_is_left_out(root, caplog):
