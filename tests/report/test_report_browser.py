@@ -56,6 +56,8 @@ def browser(tmp_path_factory):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    # axe-core looks at a whole page for ten seconds, and for longer than the 30 of the default beside other work.
+    driver.set_script_timeout(300)
     yield driver
     driver.quit()
 
