@@ -5,7 +5,6 @@ others published them take hours more and have no goal of their own: they are le
 names the folder of the flowers where TFDS has not prepared them.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -17,8 +16,8 @@ from typing import NamedTuple
 from benchmarks.comparison import Comparison
 from benchmarks.data import Bench
 from pipeline.errors import SettingsError
+from pipeline.report.facts.reading import read_run
 from pipeline.report.facts.to_accuracy import to_accuracy
-from pipeline.runs.metrics import METRICS_NAME, read_metrics
 from pipeline.sources.prepared import is_prepared
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -78,7 +77,7 @@ def _flags(goal: Goal, bench: Bench) -> list[str]:
 
 
 def _run(experiment: str, root: Path, flags: list[str]) -> dict:
-    """The run's record, and its epochs as the report has them."""
+    """The run, as the report has it."""
     command = [sys.executable, "-m", "tasks", "Train", "--Storage-root", str(root), *flags]
     # The measured processes shall find the threads they would find at a terminal.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TF_CPP_")}
@@ -86,7 +85,7 @@ def _run(experiment: str, root: Path, flags: list[str]) -> dict:
     if code := subprocess.run(command, cwd=PROJECT, env=environment, check=False, stdout=sys.stderr).returncode:
         raise SettingsError(f"{experiment} ended with exit code {code}: see above")
     (record,) = root.glob("runs/*/run.json")
-    return {**json.loads(record.read_bytes()), "curves": read_metrics(record.with_name(METRICS_NAME))}
+    return read_run(record.parent)
 
 
 def _comparisons(goal: Goal, run: dict) -> Iterator[Comparison]:

@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import experiments, results
+from benchmarks import results
 from benchmarks.comparison import ROUNDS, Comparison
 from benchmarks.data import Bench, prepare
 from pipeline.errors import PipelineError
@@ -63,7 +63,12 @@ def measure(part: str, bench: Bench) -> list[Comparison]:
 
 def _single(part: str) -> list[str]:
     """What of a part is measured by itself, its rows written before the next begins."""
-    return [f"{part}:{name}" for name in experiments.NAMES] if part == "experiments" else [part]
+    if part != "experiments":
+        return [part]
+    # Not above: what the measured processes import would have the report's libraries too.
+    from benchmarks.experiments import NAMES
+
+    return [f"{part}:{name}" for name in NAMES]
 
 
 def _in_own_process(function: Callable, *arguments: object):

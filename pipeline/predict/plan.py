@@ -3,8 +3,6 @@
 import os
 from dataclasses import dataclass
 
-from pipeline.problems.views import NONE
-
 
 def shown(path: str) -> str:
     """The path as text: a file may have a name that is none."""
@@ -27,4 +25,4 @@ class Job:
     files: str
     paths: str
     parts: str
-    views: str = NONE
+    views: str

@@ -88,7 +88,7 @@ def serve(host: str, port: int) -> tuple[grpc.Server, WorkerPool]:
     """Start the service.
 
     Raises:
-        RuntimeError: the address cannot be had, as where another pool has it.
+        RuntimeError: the address is in use, as by another pool.
     """
     pool = WorkerPool()
     # Without it two pools could have one port, and each a part of what is asked.

@@ -8,9 +8,13 @@ import keras
 import numpy as np
 import pytest
 
+from pipeline.artefacts.manifest import read_manifest
+from pipeline.config import TrainSettings
+from pipeline.hardware import place
 from pipeline.networks.groups import at_rates
 from pipeline.networks.muon import KernelMuon, last_matrices, orthogonal
 from pipeline.networks.recipes import RECIPES, make_optimizer
+from pipeline.training.computation import by_rule, compiled_model
 
 SHAPES = {"conv/kernel": (3, 3, 4, 6), "wide/kernel": (2, 12), "conv/bias": (6,), "head/kernel": (6, 3)}
 OPTIONS = {"momentum": 0.6, "iterations_of_newton_schulz": 3, "sgd_ratio": 0.5, "sgd_momentum": 0.85}
@@ -121,6 +125,14 @@ def of_layers(*layers, functional):
     for layer in layers:
         outputs = layer(outputs)
     return keras.Model(inputs, outputs)
+
+
+def test_a_network_is_compiled_with_its_last_layer_left_to_sgd(small_records):
+    settings = TrainSettings(device="cpu", precision="float32", model="mnist_dense", recipe="muon")
+    placement = place(settings)
+    model = compiled_model(read_manifest(small_records), settings, placement, by_rule(settings, placement), 3)
+    found = zip(model.trainable_variables, model.optimizer.are_matrices, strict=True)
+    assert [tuple(variable.shape) for variable, is_matrix in found if is_matrix] == [(32 * 32 * 3, 512)]
 
 
 def of_muon(model):

@@ -1,0 +1,28 @@
+"""The benchmarks' parts that take hours: what they ask of a run's record is there."""
+
+from benchmarks.experiments import GOALS, NAMES, _comparisons
+from pipeline.config import experiment_files
+from pipeline.report.facts.reading import read_run
+from tasks.experiment import FOLDER
+
+
+def test_every_experiment_with_a_goal_is_there_once():
+    assert set(NAMES) <= set(experiment_files(FOLDER))
+    assert len(set(NAMES)) == len(NAMES)
+
+
+def test_a_run_is_held_against_its_goals(make_run):
+    curves = [{"epoch": epoch, "val_accuracy": 0.9 + epoch / 100, "train_seconds": 60.0} for epoch in (1, 2)]
+    folder = make_run(val_accuracy=0.92, val_tta_accuracy=0.945, val_loss=1.5, train_seconds=150.0, kept_epoch=2)
+    run = read_run(folder)
+    assert run["curves"][0].keys() >= curves[0].keys()
+    run |= {"curves": curves, "steps_per_epoch": 10, "time_breakdown": {"step_flops": 1e12}}
+    found = {one.number: one for goal in GOALS for one in _comparisons(goal, run)}
+    assert found["13 cifar10_94"].reached
+    assert not found["13 mnist_cnn"].reached
+    assert found["13 shakespeare"].reached
+    assert not found["13 shakespeare_large"].reached
+    assert found["13 cifar10_90, time"].reached
+    assert not found["13 mnist_dense, time"].reached
+    said = "1.00e+13 FLOP to 90%, 2.00e+13 FLOP to 92%, 2.00e+13 FLOP to 94% with test-time augmentation"
+    assert found["13 cifar10_94"].note == said
