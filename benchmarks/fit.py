@@ -31,6 +31,10 @@ def measure(bench: Bench) -> list[Comparison]:
     taught, published = tutorial.data(images[: STEPS * size], labels[: STEPS * size]), tutorial.model()
     epoch = iter(range(1_000))
     constant = tf.data.Dataset.from_tensors((images[:size], labels[:size])).repeat(STEPS)
+    # See stream.py: an autotuned iterator is slow to close, which is no part of a step.
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    constant = constant.with_options(options)
 
     def rate(action: Callable[[], object]) -> float:
         return STEPS * size / seconds_of(action)

@@ -29,6 +29,7 @@ hypothesis.settings.load_profile("untimed")
 
 def pytest_addoption(parser) -> None:
     parser.addoption("--dates", type=int, default=30, help="dates of test_soak.py")
+    parser.addoption("--kills", type=int, default=100, help="kills at random moments, in full, of test_kills.py")
 
 
 _COUNTS = pytest.StashKey[Counter]()

@@ -13,7 +13,8 @@ from pipeline.artefacts.manifest import MANIFEST_NAME, check_contents, read_mani
 BUSY, STORAGE, TIME_LIMIT = 5, 6, 8
 
 
-def sizes(short: int, full: int):
+def sizes(short: int, full: int | None):
+    """A test's size in make test or make test-slow, and in make test-faults; None: as the command line says."""
     return [pytest.param(short, id="short"), pytest.param(full, id="full", marks=pytest.mark.faults)]
 
 

@@ -73,6 +73,8 @@ if __name__ == "__main__":
     if sys.argv[1] == "checkpoint":
         import keras  # noqa: F401
         import tensorflow  # noqa: F401
+    # What is kept for a quicker start, bytecode or digests of modules, is no part of what is published.
+    sys.dont_write_bytecode = True
     counted = arm(int(sys.argv[4]))
     publish(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
     print(counted[0])

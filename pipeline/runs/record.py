@@ -24,8 +24,8 @@ RECORD_NAME = "run.json"
 #: 1: records without the field. 2: `segments`, `cache`, `replicas` and what else is marked; figures are never NaN.
 #: 3: `augment`, `keep`, `kept_epoch`, what overrides a recipe, networks that give logits, initial weights, and what
 #: else is marked. 4: `records`, `experiment`, `problem`. 5: `requested_backend`, `backend`. 6: `processes`.
-#: 7: `test_time_augmentation` and its figures, `adapted_examples`. 8: `deterministic`.
-SCHEMA_VERSION = 8
+#: 7: `test_time_augmentation` and its figures, `adapted_examples`. 8: `deterministic`. 9: `input_shape`.
+SCHEMA_VERSION = 9
 
 FINISHED, SKIPPED = "finished", "skipped"
 
@@ -229,6 +229,8 @@ class RunRecord(Untrusted):
     content_digests: Annotated[dict[str, str] | None, About(part="data", compared=True)] = None
     records_fingerprint: Annotated[str | None, _DATA] = None
     records: Annotated[StoredRecords | None, About(part="data", since=4)] = None
+    # Of one example: height, width and channels of an image, or the characters of a sequence.
+    input_shape: Annotated[tuple[Count, ...] | None, Field(strict=False), About(part="data", since=9)] = None
     initial_weights_digest: Annotated[str, About(part="data", compared=True, since=3)] = ""
     # Fingerprint of the run that left them, where that is known.
     initial_run: Annotated[str | None, About(part="data", since=3)] = None

@@ -18,6 +18,7 @@ from pipeline.config import TrainSettings
 from pipeline.hardware import Placement
 from pipeline.networks import PROBABILITIES, find_recipe, make_loss, make_optimizer
 from pipeline.networks.muon import KernelMuon, last_matrices
+from pipeline.networks.recipes import Recipe
 from pipeline.training.drawn import seeded_network, take_drawn
 
 # Large enough that the cost of calling an execution vanishes, small enough that Ctrl-C is answered in a second.
@@ -94,26 +95,32 @@ def compiled_model(
 
             quicken(model)
         model.compile(
-            optimizer=make_optimizer(
-                recipe,
-                total_steps=steps * settings.epochs,
-                global_batch_size=settings.global_batch_size,
-                scale_learning_rate=settings.scale_learning_rate,
-            ),
+            optimizer=_optimizer(model, recipe, settings, total_steps=steps * settings.epochs),
             loss=loss,
             metrics=[MixedAccuracy() if labels_mixed else "accuracy"],
             jit_compile=computation.jit_compile,
             steps_per_execution=min(computation.steps_per_execution, steps),
         )
-        if isinstance(model.optimizer, KernelMuon):
-            model.optimizer.exclude_from_muon(last_matrices(model))
-        # Not those that a decay would only shift: biases, and what a normalisation multiplies by.
-        if "weight_decay" in settings.overrides() and not recipe.decays_vectors:
-            vectors = [variable for variable in model.trainable_variables if len(variable.shape) < 2]
-            model.optimizer.exclude_from_weight_decay(vectors)
-        # Here and not in the first step: its variables are then called the same in a run that is gone on with.
-        model.optimizer.build(model.trainable_variables)
     return model
+
+
+def _optimizer(model: keras.Model, recipe: Recipe, settings: TrainSettings, *, total_steps: int) -> keras.Optimizer:
+    """The recipe's, built for the network's variables."""
+    optimizer = make_optimizer(
+        recipe,
+        total_steps=total_steps,
+        global_batch_size=settings.global_batch_size,
+        scale_learning_rate=settings.scale_learning_rate,
+    )
+    if isinstance(optimizer, KernelMuon):
+        optimizer.exclude_from_muon(last_matrices(model))
+    # Not those that a decay would only shift: biases, and what a normalisation multiplies by.
+    if "weight_decay" in settings.overrides() and not recipe.decays_vectors:
+        vectors = [variable for variable in model.trainable_variables if len(variable.shape) < 2]
+        optimizer.exclude_from_weight_decay(vectors)
+    # Here and not in the first step: its variables are then called the same in a run that is gone on with.
+    optimizer.build(model.trainable_variables)
+    return optimizer
 
 
 def warn_of_memory(model: keras.Model, global_batch_size: int, placement: Placement) -> None:

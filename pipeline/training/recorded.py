@@ -20,7 +20,7 @@ from pipeline.training.inputs import EVALUATED_SPLITS
 
 def data_facts(manifest: Mapping, requested_dataset: str, problem: Problem) -> dict:
     """What it is trained on, by the manifest of the records."""
-    predictions = problem.task(manifest).predictions_per_example
+    task = problem.task(manifest)
     return {
         "requested_dataset": requested_dataset,
         "dataset": manifest["source"]["dataset"],
@@ -28,7 +28,8 @@ def data_facts(manifest: Mapping, requested_dataset: str, problem: Problem) -> d
         "content_digests": {name: split["content_digest"] for name, split in manifest["splits"].items()},
         "records_fingerprint": manifest["fingerprint"],
         "records": StoredRecords.of_manifest(manifest),
-        "test_examples": manifest["splits"]["test"]["num_examples"] * predictions,
+        "input_shape": task.input_shape,
+        "test_examples": manifest["splits"]["test"]["num_examples"] * task.predictions_per_example,
     }
 
 

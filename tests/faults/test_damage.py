@@ -72,11 +72,11 @@ def test_the_next_run_repairs_every_mutated_artefact(with_checkpoint, tmp_path, 
     undisturbed = original.copy(tmp_path / "undisturbed")
     assert undisturbed(*arguments).returncode == 0
     rng = random.Random(0)
-    for turn in range(6):
+    # Each way, to each artefact.
+    for turn, way in enumerate([mutate, lambda path, _: path.unlink(), extra_file]):
         luigi = original.copy(tmp_path / str(turn))
         for folder in [*artefacts(luigi.root), luigi.root / "report"]:
             path = rng.choice(sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size))
-            way = rng.choice([mutate, lambda path, rng: path.unlink(), extra_file])
             way(path, rng)
             count["mutations repaired"] += 1
         # The damaged run of other settings is the first to be made again.

@@ -94,6 +94,7 @@ def test_a_run_says_its_problem_and_its_loss_is_the_mean_of_nats(records, traine
     folder, record = trained
     assert (record["problem"], record["outputs"]) == ("next_token", "logits")
     assert record["test_examples"] == read_manifest(records)["splits"]["test"]["num_examples"] * LENGTH
+    assert record["input_shape"] == [LENGTH]
     facts = json.loads((folder / "evaluation.json").read_text())
     assert facts["loss"] == pytest.approx(record["val_loss"], abs=1e-6)
     assert facts["bits"] == pytest.approx(facts["loss"] / math.log(2))

@@ -86,7 +86,7 @@ def test_it_listens_on_loopback_alone_and_nobody_else_reads_its_state(scheduler)
 @pytest.mark.slow
 def test_two_runs_that_share_a_scheduler_never_train_at_once_and_show_their_progress(first_run, tmp_path, scheduler):
     luigis = [central(first_run.copy(tmp_path / name), scheduler) for name in ("a", "b")]
-    processes = [luigi.start(*ONE_EPOCH, "--Train-epochs", "12", "--Train-seed", "7") for luigi in luigis]
+    processes = [luigi.start(*ONE_EPOCH, "--Train-epochs", "6", "--Train-seed", "7") for luigi in luigis]
     at_once, shown, waited = [], [], False
     while any(process.poll() is None for process in processes):
         tasks = scheduler.tasks()
@@ -194,7 +194,7 @@ def test_workers_train_side_by_side_as_far_as_resources_allow(first_run, tmp_pat
         "Report",
         *ONE_EPOCH,
         "--Train-epochs",
-        "6",
+        "2",
         "--seeds",
         "[1,2]",
         "--workers",

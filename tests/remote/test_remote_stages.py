@@ -1,6 +1,7 @@
 """A team's pipelines on roots of their own with one remote between them."""
 
 import re
+import shutil
 import signal
 import time
 
@@ -28,6 +29,16 @@ def machine(tmp_path, tiny_tfds, store, url):
         return luigi
 
     return make
+
+
+@pytest.fixture
+def office(machine, first_run) -> Luigi:
+    """A machine that has made everything and pushed it."""
+    luigi = machine("office")
+    shutil.copytree(first_run.root, luigi.root)
+    done = luigi.python("-m", "tasks.commands.push", *FAST)
+    assert done.returncode == 0, done.stderr
+    return luigi
 
 
 def run_of(luigi: Luigi):
@@ -63,9 +74,9 @@ def test_a_machine_without_the_dataset_fetches_what_another_has_trained(machine)
 
 
 @pytest.mark.parametrize(("stage", "made"), [("Export", "exports"), ("Repetition", "repetitions")])
-def test_what_a_fetched_run_was_trained_on_is_fetched_where_it_is_needed(machine, stage, made):
-    office, laptop = machine("office"), machine("laptop", has_data=False)
-    assert office(*FAST).returncode == laptop(*FAST).returncode == 0
+def test_what_a_fetched_run_was_trained_on_is_fetched_where_it_is_needed(machine, office, stage, made):
+    laptop = machine("laptop", has_data=False)
+    assert laptop(*FAST).returncode == 0
     assert not laptop.artefacts("records")
     done = laptop.python("-m", "tasks", stage, *FAST)
     assert done.returncode == 0, done.stderr
@@ -156,16 +167,15 @@ def test_of_two_at_once_one_trains_and_the_other_has_it(machine):
     assert one == two
 
 
-def test_who_does_not_wait_leaves_and_says_who_is_at_it(machine):
-    first, second = machine("first"), machine("second")
-    assert second(*FAST).returncode == 0
+def test_who_does_not_wait_leaves_and_says_who_is_at_it(machine, office):
+    first = machine("first")
     process = first.start(*FAST, "--Train-epochs", "40")
     runs = first.root / "runs"
     try:
         while not list(runs.glob(".*")):
             time.sleep(0.2)
         time.sleep(1)
-        done = second(*FAST, "--Train-epochs", "40")
+        done = office(*FAST, "--Train-epochs", "40")
         assert done.returncode == 5
         assert re.search(r"process \d+ on \S+ is making it.*--Storage-on-busy wait", done.stderr)
     finally:
@@ -175,19 +185,18 @@ def test_who_does_not_wait_leaves_and_says_who_is_at_it(machine):
 
 def test_what_a_killed_machine_was_training_another_trains(machine):
     first, second = machine("first", lease_seconds=3), machine("second", lease_seconds=3, on_busy="wait")
-    process = first.start(*FAST, "--Train-epochs", "60")
+    process = first.start(*FAST, "--Train-epochs", "10")
     while not list((first.root / "checkpoints").glob("*/*")):
         time.sleep(0.2)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)
-    done = second(*FAST, "--Train-epochs", "60")
+    done = second(*FAST, "--Train-epochs", "10")
     assert done.returncode == 0, done.stderr
     assert "training baseline_cnn" in done.stderr
 
 
-def test_what_was_asked_for_anew_stays_here(machine):
-    office, laptop = machine("office"), machine("laptop", has_data=False)
-    assert office(*FAST).returncode == 0
+def test_what_was_asked_for_anew_stays_here(machine, office):
+    laptop = machine("laptop", has_data=False)
     first = files_of(run_of(office))
     done = office(*FAST, "--Force-stage", "Train")
     assert done.returncode == 0, done.stderr
@@ -197,9 +206,7 @@ def test_what_was_asked_for_anew_stays_here(machine):
     assert files_of(run_of(laptop)) == first
 
 
-def test_what_was_asked_for_anew_while_the_store_was_gone_stays_too(machine, store, url):
-    office = machine("office")
-    assert office(*FAST).returncode == 0
+def test_what_was_asked_for_anew_while_the_store_was_gone_stays_too(office, store, url):
     proxy = FaultyProxy(store.endpoint)
     proxy.stop()
     office.write_config(store.settings(url).replace(store.endpoint, proxy.endpoint))
@@ -211,9 +218,8 @@ def test_what_was_asked_for_anew_while_the_store_was_gone_stays_too(machine, sto
     assert not list((office.root / ".unpushed").glob("*/*"))
 
 
-def test_records_that_the_remote_lost_are_not_made_where_the_run_is_there(machine, remote):
-    office, laptop = machine("office"), machine("laptop", has_data=False)
-    assert office(*FAST).returncode == 0
+def test_records_that_the_remote_lost_are_not_made_where_the_run_is_there(machine, office, remote):
+    laptop = machine("laptop", has_data=False)
     for one in list(remote.objects.list("records")):
         remote.objects.delete(one.key)
     done = laptop(*FAST)
@@ -221,24 +227,22 @@ def test_records_that_the_remote_lost_are_not_made_where_the_run_is_there(machin
     assert files_of(run_of(laptop)) == files_of(run_of(office))
 
 
-def test_who_waits_does_so_within_the_time_limit_of_the_stage(machine):
-    first, second = machine("first"), machine("second", on_busy="wait")
-    assert second(*FAST).returncode == 0
+def test_who_waits_does_so_within_the_time_limit_of_the_stage(machine, office):
+    first = machine("first")
     process = first.start(*FAST, "--Train-epochs", "40")
     try:
         while not list((first.root / "runs").glob(".*")):
             time.sleep(0.2)
         time.sleep(1)
-        done = second(*FAST, "--Train-epochs", "40", "--Train-time-limit-seconds", "3")
+        done = office(*FAST, "--Train-epochs", "40", "--Storage-on-busy", "wait", "--Train-time-limit-seconds", "3")
         assert done.returncode == 8, done.stderr
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
 
 
-def test_what_is_damaged_on_the_remote_is_made_here(machine, store, url, remote, tmp_path):
-    office, laptop = machine("office"), machine("laptop")
-    assert office(*FAST).returncode == 0
+def test_what_is_damaged_on_the_remote_is_made_here(machine, office, remote, tmp_path):
+    laptop = machine("laptop")
     manifest = read_manifest(run_of(office))
     (entry,) = (one for one in manifest["files"] if one["name"] == "run.json")
     (tmp_path / "wrong").write_bytes(b"x" * entry["bytes"])

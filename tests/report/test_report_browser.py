@@ -97,6 +97,26 @@ def small_page(tmp_path_factory) -> Path:
     return folder / "out" / "report.html"
 
 
+@pytest.fixture(scope="module")
+def page_of_six(tmp_path_factory) -> Path:
+    """A report about six experiments of one root, one of them about texts, some with several seeds or batches."""
+    folder = tmp_path_factory.mktemp("six_experiments")
+    folders = []
+    for n, name in enumerate(("cifar10", "fashion_cnn", "flowers", "mnist_cnn", "mnist_dense", "shakespeare")):
+        facts = {"experiment": name, "dataset": name, "requested_dataset": name, "model": f"the_network_of_{name}"}
+        facts |= {"test_examples": 10_000, "content_digests": DIGESTS, "input_shape": (28 + n, 28 + n, 3)}
+        if name == "shakespeare":
+            facts |= {"problem": "next_token", "val_loss": 1.515, "input_shape": (200,)}
+        for seed in range(3):
+            which = {"fingerprint": f"{16 * n + seed + 1:064x}", "seed": seed, "global_batch_size": 128 << (n % 2)}
+            run = write_run(folder / f"{name}{seed}", **facts, **which)
+            if name != "shakespeare":
+                write_evaluation(run, labels=("cat", "dog", "ship"))
+            folders.append(run)
+    render(folders, folder / "out", current=[f"{1:064x}"])
+    return folder / "out" / "report.html"
+
+
 @pytest.fixture
 def opened(browser, page):
     """The browser with the page just loaded, light and wide, its logs empty."""
@@ -253,12 +273,12 @@ def test_the_page_fits_its_window_and_a_screenshot_is_kept(opened, small_page, n
 
 @pytest.fixture
 def in_a_window(opened, small_page):
-    """A function that opens the small page in a window of so many pixels."""
+    """A function that opens a page, the small one, in a window of so many pixels."""
 
-    def open_page(width: int):
+    def open_page(width: int, page: Path = small_page):
         metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        opened.get(small_page.as_uri())
+        opened.get(page.as_uri())
         opened.execute_script("for (const part of document.querySelectorAll('details')) part.open = true")
         return opened
 
@@ -292,6 +312,27 @@ def test_nothing_is_cut_at_the_side_of_a_phone_a_tablet_or_a_desktop(in_a_window
     scrolling = """return [...document.querySelectorAll(".scroll")].filter(box => box.scrollWidth > box.clientWidth)
         .map(box => box.getAttribute("aria-label"))"""
     assert page.execute_script(scrolling) == []
+
+
+@pytest.mark.parametrize("width", [390, 800, 1400])
+def test_six_experiments_under_one_root_are_a_line_each_and_fit_their_window(in_a_window, page_of_six, width):
+    page = in_a_window(width, page_of_six)
+    assert page.get_log("browser") == []
+    assert page_of_six.stat().st_size < 1_000_000
+    overview = page.find_element(By.XPATH, "//section[@aria-labelledby='overview']")
+    lines = overview.find_elements(By.CSS_SELECTOR, "tbody tr")
+    names = ["cifar10", "fashion_cnn", "flowers", "mnist_cnn", "mnist_dense", "shakespeare"]
+    assert sorted(line.find_element(By.CSS_SELECTOR, "th").text for line in lines) == names
+    assert page.execute_script("return document.documentElement.scrollWidth") <= width
+    shares = page.execute_script(f"{SHOWN} return [...arguments[0].querySelectorAll('td')].map(shown)", overview)
+    assert min(shares) > 0.99
+
+
+def test_of_six_experiments_the_scoreboard_that_was_asked_for_is_open_and_the_others_wait(opened, page_of_six):
+    opened.get(page_of_six.as_uri())
+    shown = "return [...document.querySelectorAll('.scoreboard')].map(board => board.checkVisibility())"
+    assert opened.execute_script(shown) == [True, *[False] * 5]
+    assert opened.execute_script("return document.querySelectorAll('*').length") < 10_000
 
 
 @pytest.mark.parametrize("width", [390, 800, 1400])

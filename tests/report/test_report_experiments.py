@@ -210,3 +210,25 @@ def test_a_published_figure_keeps_its_digits(figures, words):
     row |= {"scenario": "a", "requested_device": "cpu", "effective_device": "cpu", "device_note": "", "details": ()}
     found = published_row({**row, "datasets": ["cifar10"]})
     assert words in (found.val_accuracy, found.train_seconds, *found.details)
+
+
+def test_rows_tell_the_size_of_their_images_and_the_length_of_their_sequences_apart(make_run, tmp_path):
+    sizes = {"96×96×3": (96, 96, 3), "192×192×3": (192, 192, 3)}
+    facts = {"dataset": "flowers", "requested_dataset": "flowers", "experiment": "flowers"}
+    texts = {"sequences of 100": (100,), "sequences of 200": (200,)}
+    of_text = {**facts, "problem": NEXT_TOKEN, "experiment": "plays"}
+    folders = [
+        make_run(f"{n}", fingerprint=f"{n:064x}", **more, input_shape=shape)
+        for n, (more, shape) in enumerate(
+            [*((facts, shape) for shape in sizes.values()), *((of_text, shape) for shape in texts.values())], start=1
+        )
+    ]
+    table = format_experiments(report_of(folders, current=[]))
+    page = render(folders, tmp_path / "out", current=[])["report.html"]
+    for phrase in (*sizes, *texts):
+        assert f"baseline_cnn / onecycle / {phrase} |" in table
+        assert f"<small>{phrase}</small>" in page
+
+
+def test_a_record_of_before_its_input_was_recorded_says_nothing_of_it(make_run):
+    assert "| cifar10 | baseline_cnn / onecycle | 128, 2 |" in format_experiments(report_of([make_run()]))

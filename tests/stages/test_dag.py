@@ -390,7 +390,7 @@ def test_a_signal_stops_it_in_order_and_the_next_run_goes_on(luigi, tmp_path, na
 
 @pytest.mark.faults
 def test_a_killed_training_goes_on_where_it_was(luigi, tmp_path):
-    arguments = ["--Train-epochs", "40", "--Train-global-batch-size", "64", *FAST[4:]]
+    arguments = ["--Train-epochs", "12", "--Train-global-batch-size", "64", *FAST[4:]]
     undisturbed, killed = luigi.copy(tmp_path / "a"), luigi.copy(tmp_path / "b")
     process = killed.start(*arguments)
     assert any("epoch 3/" in line for line in process.stderr), "training never began"

@@ -20,7 +20,7 @@ FILES = experiment_files(PROJECT / "experiments")
 PREPARED = Path(os.environ.get("TFDS_DATA_DIR", "")).expanduser()
 # Where datasets lie that are folders of images, beside the prepared ones: the flowers by their archive's name.
 FOLDERS = {"tf_flowers": PREPARED.parent / "images" / "flower_photos"}
-FEW = 1_500
+FEW, SMALL_BATCH = 300, 64
 TODAY = datetime.now(UTC).date().isoformat()
 
 
@@ -43,7 +43,7 @@ def few_examples(name: str, folder: Path) -> list[str]:
     for path in photographs.glob("*/*.jpg"):
         place = folder / "flower_photos" / path.parent.name
         place.mkdir(parents=True, exist_ok=True)
-        if sum(1 for _ in place.iterdir()) < 60:
+        if sum(1 for _ in place.iterdir()) < 20:
             shutil.copyfile(path, place / path.name)
     return ["--Source-dataset", "folder", "--Source-path", str(folder / "flower_photos")]
 
@@ -82,9 +82,10 @@ def test_each_experiment_runs_in_a_short_form_on_its_real_data(name, tmp_path):
     flags = few_examples(name, tmp_path / "few")
     settings = settings_in([FILES[name]])
     sweep = json.loads(settings.get("Report", {}).get("global_batch_sizes", "[]"))
-    short = ["--Train-epochs", "1", "--global-batch-sizes", json.dumps(sweep[:1])]
-    if int(settings["Train"].get("global_batch_size", 0)) > FEW:
-        short += ["--Train-global-batch-size", str(FEW)]
+    batch = str(min(int(settings["Train"].get("global_batch_size", SMALL_BATCH)), SMALL_BATCH))
+    short = ["--Train-epochs", "1", "--Train-global-batch-size", batch]
+    if sweep:
+        short += ["--global-batch-sizes", json.dumps([min(sweep[0], SMALL_BATCH)])]
     luigi = Luigi(tmp_path, PREPARED)
     done = luigi(*short, *flags, TENSORCRAFT_EXPERIMENT=name)
     assert done.returncode == 0, done.stderr

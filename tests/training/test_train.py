@@ -200,11 +200,11 @@ def test_a_fallback_trains_and_says_what_was_requested(small_records, tmp_path):
 @pytest.mark.slow
 # Muon's rates are those of normalised networks: in this one roundings grow by them.
 @pytest.mark.parametrize(("recipe", "rtol"), [("onecycle", 1e-4), ("muon", 2e-3)])
-def test_any_number_of_replicas_trains_to_the_same_weights(small_records, tmp_path, recipe, rtol):
+def test_four_replicas_train_to_the_same_weights_as_one(small_records, tmp_path, recipe, rtol):
     # Processes of their own: logical devices are laid out once in each.
     script = Path(training_runs.__file__).with_name("train_replicas.py")
     processes = {}
-    for replicas in (1, 2, 4, 8):
+    for replicas in (1, 4):
         (tmp_path / str(replicas)).mkdir()
         command = [sys.executable, script, small_records, tmp_path / str(replicas), replicas, recipe]
         processes[replicas] = subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE, text=True)
@@ -218,9 +218,8 @@ def test_any_number_of_replicas_trains_to_the_same_weights(small_records, tmp_pa
         assert len(record["receipt"]["placement"]["computation_devices"]) == replicas
         weights[replicas] = load_file(tmp_path / str(replicas) / WEIGHTS_NAME)
         assert all(np.isfinite(one).all() for one in weights[replicas].values())
-    for replicas in (2, 4, 8):
-        for name, weight in weights[1].items():
-            np.testing.assert_allclose(weights[replicas][name], weight, rtol=rtol, atol=rtol / 100)
+    for name, weight in weights[1].items():
+        np.testing.assert_allclose(weights[4][name], weight, rtol=rtol, atol=rtol / 100)
 
 
 def test_a_damaged_shard_is_refused_before_the_first_step(small_records, tmp_path):

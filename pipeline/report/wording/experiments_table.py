@@ -15,7 +15,7 @@ from pipeline.report.wording.devices import computed_in
 from pipeline.report.wording.experiments import sections
 from pipeline.report.wording.formats import mean_number, mean_percent, number, plain, plural, sentence
 from pipeline.report.wording.rows import Row, counted, loss_in_nats, seen_several_times
-from pipeline.report.wording.runs import network_and_recipe
+from pipeline.report.wording.runs import inputs, network_and_recipe
 from pipeline.runs.record import FINISHED, names
 
 _HEAD = (
@@ -36,7 +36,7 @@ def format_experiments(report: Mapping[str, Any]) -> str:
     lines, sources = list(_HEAD), []
     for board in sections(report):
         mine = [row for row in finished if plain(row["experiment"]) == board["name"]]
-        same = names("setting", "hardware", "computation", repeated=False)
+        same = ("dataset", "input_shape", *names("setting", "hardware", "computation", repeated=False))
         # The newest of each is the first.
         newest = [group[0] for group in grouped(mine, same)]
         lines += [_line(board["name"], _ours(row)) for row in reversed(newest)]
@@ -47,12 +47,12 @@ def format_experiments(report: Mapping[str, Any]) -> str:
 
 
 def _ours(row: Mapping[str, Any]) -> tuple[str, ...]:
-    augmented = f" / {plain(row['augment'])}" if row["augment"] else ""
+    what = [network_and_recipe(row), plain(row["augment"]), inputs(row)]
     how_often = plural(len(row["seeds"]), "run") + ", not made here" * bool(row["fetched_from"])
     first, *further = filter(None, [loss_in_nats(row), mean_percent(row["val_accuracy"], 2)])
     beside = [*further, seen_several_times(row), how_often, counted(row)]
     return (
-        f"{network_and_recipe(row)}{augmented}",
+        " / ".join(filter(None, what)),
         f"{number(row['global_batch_size'])}, {number(row['epochs'])}",
         mean_number(row["train_seconds"], 1),
         f"{mean_number(row['examples_per_second'])} {units_of(row['problem']).many}",

@@ -21,7 +21,7 @@ from pipeline.report.wording.formats import (
     plural,
     yes_no,
 )
-from pipeline.report.wording.runs import mark, network_and_recipe, remarks
+from pipeline.report.wording.runs import inputs, mark, network_and_recipe, remarks
 
 _NOT_HERE = "not here"
 # From this accuracy on one counts the mistakes.
@@ -75,7 +75,7 @@ def scenario_row(scenario: Mapping[str, Any], current: Sequence[str]) -> Row:
     return Row(
         label=network_and_recipe(run),
         runs=plural(len(scenario["seeds"]), "run") if several else "",
-        details=(which, moment(run["finished_at"])),
+        details=(*filter(None, [inputs(run)]), which, moment(run["finished_at"])),
         mark=mark(scenario["fingerprints"], current),
         remarks=remarks(run),
         stand_in=is_stand_in(run),

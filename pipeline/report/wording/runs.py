@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipeline.problems.units import units_of
 from pipeline.report.facts.reading import is_fallback, is_stand_in
 from pipeline.report.wording.devices import computed_in
 from pipeline.report.wording.formats import dataset_name, number, percent, plain
@@ -49,6 +50,14 @@ def network_and_recipe(run: Mapping[str, Any]) -> str:
     """What was trained and how, with what the settings changed of the recipe: the parts divided by " / "."""
     changed = [f"{name.replace('_', ' ')} {run[name]:g}" for name in _OVERRIDES if run.get(name, -1) >= 0]
     return " / ".join([plain(run["model"]), plain(run["recipe"]), *changed])
+
+
+def inputs(run: Mapping[str, Any]) -> str:
+    """What one example is: an image's height, width and channels, a text's length of a sequence; empty if not known."""
+    shape = run["input_shape"] or ()
+    if len(shape) == 1:
+        return f"{units_of(run['problem']).examples} of {number(shape[0])}"
+    return "×".join(map(number, shape))
 
 
 def mark(fingerprints: Sequence[str], current: Sequence[str]) -> str:
