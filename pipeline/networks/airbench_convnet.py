@@ -49,7 +49,8 @@ def _convnet(
         keras.Input(image_shape, dtype="uint8"),
         layers.Rescaling(_SCALE, offset=_OFFSET, name="rescale"),
         # Each direction and its negative: what one of them cuts off at zero the other has.
-        layers.Conv2D(2 * _PATCH_SIDE**2 * image_shape[2], _PATCH_SIDE, activation=activation, name="whiten"),
+        layers.Conv2D(2 * _PATCH_SIDE**2 * image_shape[2], _PATCH_SIDE, name="whiten"),
+        layers.Activation(activation, name=f"{activation}_whitened"),
     ]
     for block, filters in enumerate(widths, start=1):
         # Of small images, too, one place is left.

@@ -8,7 +8,12 @@ the first of them, row by row, has the gradient.
 from collections.abc import Callable
 
 import keras
+import numpy as np
 import tensorflow as tf
+
+# Of the four pixels, row by row, as they lie in (batch, height // 2, 2, width // 2, 2, channels).
+_PLACES = np.array([[0, 1], [2, 3]])[None, None, :, None, :, None]
+_BITS = {2: tf.uint16, 4: tf.uint32, 8: tf.uint64}
 
 
 def quicken(layer: keras.Layer) -> None:
@@ -45,12 +50,14 @@ def _spread(images: tf.Tensor, largest: tf.Tensor, gradient: tf.Tensor) -> tf.Te
     height, width = (side // 2 for side in sides)
     # Cut and filled up inside of what is compiled: TensorFlow's gradient of a slice takes longer than all of this.
     fours = tf.reshape(images[:, : 2 * height, : 2 * width], [-1, height, 2, width, 2, channels])
-    zero, left, parts = tf.zeros((), images.dtype), gradient, []
-    for row in (0, 1):
-        for column in (0, 1):
-            is_largest = fours[:, :, row, :, column] == largest
-            parts.append(tf.where(is_largest, left, zero))
-            left = tf.where(is_largest, zero, left)
-    rows = [tf.stack(parts[:2], axis=3), tf.stack(parts[2:], axis=3)]
-    spread = tf.reshape(tf.stack(rows, axis=2), [-1, 2 * height, 2 * width, channels])
+    largest, gradient = (each[:, :, None, :, None] for each in (largest, gradient))
+    # In bfloat16 XLA rounds whatever it chooses: compared as float32, chosen as bits, it takes a twelfth of the time.
+    is_largest = tf.cast(fours, tf.float32) == tf.cast(largest, tf.float32)
+    first = tf.constant(_PLACES.size)
+    for place in reversed(range(_PLACES.size)):
+        row, column = divmod(place, 2)
+        first = tf.where(is_largest[:, :, row : row + 1, :, column : column + 1], place, first)
+    bits = tf.bitcast(gradient, _BITS[gradient.dtype.size])
+    spread = tf.bitcast(tf.where(first == _PLACES, bits, tf.zeros((), bits.dtype)), gradient.dtype)
+    spread = tf.reshape(spread, [-1, 2 * height, 2 * width, channels])
     return tf.pad(spread, [[0, 0], [0, sides[0] % 2], [0, sides[1] % 2], [0, 0]])

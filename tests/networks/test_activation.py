@@ -1,0 +1,77 @@
+"""The quick GELU: Keras's own, but for rounding, and nothing of it in what is saved."""
+
+import json
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import special, stats
+
+from pipeline.networks.quick import quicken
+
+
+def is_quick(layer: keras.layers.Layer) -> bool:
+    return "call" in vars(layer)
+
+
+def network(activation, dtype: str = "float32") -> keras.Model:
+    layers = keras.layers
+    convolution = layers.Conv2D(4, 3, activation=activation, dtype=dtype)
+    alone = layers.Activation(activation, dtype=dtype)
+    return keras.Sequential([keras.Input((8, 8, 3)), convolution, alone, layers.Flatten(), layers.Dense(2)])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_values_and_gradients_are_those_of_the_formula_rounded_once(dtype):
+    layer = keras.layers.Activation("gelu", dtype=dtype)
+    quicken(keras.Sequential([keras.Input((1,), dtype=dtype), layer]))
+    assert is_quick(layer)
+    points = np.concatenate([np.linspace(-12, 12, 4_801), [0.0, -0.0, -30, 30, 1e4, -1e4]]).astype(np.float32)
+    x = tf.cast(points[:, None], dtype)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        found = layer(x)
+    exact = x.numpy().astype(np.float64)
+    cdf = special.erfc(-exact / math.sqrt(2)) / 2
+    rounding = {"float32": 2e-6, "bfloat16": 2**-8}[dtype]
+    slope = cdf + exact * stats.norm.pdf(exact)
+    for what, got, right in (("values", found, exact * cdf), ("gradient", tape.gradient(found, x), slope)):
+        np.testing.assert_allclose(got.numpy().astype(np.float64), right, rtol=rounding, atol=1e-6, err_msg=what)
+
+
+def test_training_comes_to_kerass_weights_but_for_rounding():
+    keras.utils.set_random_seed(0)
+    plain = network("gelu")
+    quick = keras.models.clone_model(plain)
+    quick.set_weights(plain.get_weights())
+    quicken(quick)
+    random = np.random.default_rng(0)
+    images, labels = random.normal(size=(64, 8, 8, 3)).astype(np.float32), random.integers(0, 2, 64)
+    for model in (plain, quick):
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        model.fit(images, labels, batch_size=16, epochs=2, verbose=0, shuffle=False)
+    for expected, found in zip(plain.get_weights(), quick.get_weights(), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def approximate_gelu(x):
+    return keras.activations.gelu(x, approximate=True)
+
+
+@pytest.mark.parametrize("activation", ["relu", "silu", approximate_gelu], ids=["relu", "silu", "approximate gelu"])
+def test_other_activations_are_left_alone(activation):
+    model = network(activation)
+    quicken(model)
+    assert not is_quick(model.layers[1])
+
+
+def test_what_is_saved_holds_keras_layers_alone(tmp_path):
+    model = network("gelu")
+    quicken(model)
+    assert [is_quick(layer) for layer in model.layers[:2]] == [False, True]
+    model.save(tmp_path / "quick.keras")
+    loaded = keras.models.load_model(tmp_path / "quick.keras")
+    assert not is_quick(loaded.layers[1])
+    assert "pipeline" not in json.dumps(loaded.get_config())

@@ -1,0 +1,99 @@
+"""The quick normalisation of a batch: Keras's own, but for rounding, and nothing of it in what is saved."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.networks.quick import quicken
+
+
+def is_quick(layer: keras.layers.Layer) -> bool:
+    return "call" in vars(layer)
+
+
+def pair(layer: keras.layers.Layer, shape: tuple[int, ...], *, seed: int = 0) -> list[keras.Model]:
+    """Two networks of that layer alone with the same weights, drawn; the second is quick."""
+    keras.utils.set_random_seed(seed)
+    plain = keras.Sequential([keras.Input(shape), layer])
+    for weight in layer.weights:
+        weight.assign(np.random.default_rng(seed).uniform(0.5, 2, weight.shape))
+    quick = keras.models.clone_model(plain)
+    quick.set_weights(plain.get_weights())
+    quicken(quick)
+    return [plain, quick]
+
+
+def trained(model: keras.Model, images: np.ndarray) -> list[np.ndarray]:
+    """What it gives in training, the gradients of inputs and weights, and the weights after it."""
+    inputs = tf.constant(images)
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        found = tf.cast(model(inputs, training=True), tf.float32)
+        # Of a plain sum, or a sum of squares, the inputs' gradient is nothing.
+        loss = tf.reduce_sum(found * np.sin(np.arange(images.size, dtype=np.float32)).reshape(images.shape))
+    gradients = tape.gradient(loss, [inputs, *model.trainable_variables])
+    return [found.numpy(), *(gradient.numpy() for gradient in gradients), *model.get_weights()]
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    shape=st.tuples(st.integers(1, 5), st.integers(1, 5), st.integers(1, 4)),
+    batch=st.integers(2, 9),
+    scale=st.booleans(),
+    center=st.booleans(),
+    momentum=st.sampled_from([0.6, 0.99]),
+    epsilon=st.sampled_from([1e-5, 1e-3]),
+    seed=st.integers(0, 2**16),
+)
+def test_outputs_gradients_and_running_statistics_are_kerass(shape, batch, scale, center, momentum, epsilon, seed):
+    layer = keras.layers.BatchNormalization(scale=scale, center=center, momentum=momentum, epsilon=epsilon)
+    plain, quick = pair(layer, shape, seed=seed)
+    assert is_quick(quick.layers[0])
+    images = np.random.default_rng(seed).normal(1, 2, size=(batch, *shape)).astype(np.float32)
+    for expected, found in zip(trained(plain, images), trained(quick, images), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(quick(images), plain(images), rtol=1e-4, atol=1e-4)
+
+
+def test_in_bfloat16_it_is_kerass_but_for_rounding():
+    plain, quick = pair(keras.layers.BatchNormalization(dtype="mixed_bfloat16"), (7, 7, 5))
+    images = np.random.default_rng(0).normal(1, 2, size=(64, 7, 7, 5)).astype(np.float32)
+    for expected, found in zip(trained(plain, images), trained(quick, images), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize(
+    ("how", "shape"),
+    [({"renorm": True}, (4, 4, 3)), ({"axis": 1}, (4, 4, 3)), ({"axis": 2}, (4, 4, 3)), ({}, (3,)), ({}, (5, 3))],
+    ids=str,
+)
+def test_other_normalisations_are_computed_as_ever(how, shape):
+    plain, quick = pair(keras.layers.BatchNormalization(**how), shape)
+    images = np.random.default_rng(0).normal(size=(8, *shape)).astype(np.float32)
+    for expected, found in zip(trained(plain, images), trained(quick, images), strict=True):
+        np.testing.assert_array_equal(expected, found)
+
+
+def test_a_frozen_one_keeps_its_statistics():
+    plain, quick = pair(keras.layers.BatchNormalization(), (4, 4, 3))
+    for model in (plain, quick):
+        model.trainable = False
+    images = np.random.default_rng(0).normal(size=(8, 4, 4, 3)).astype(np.float32)
+    before = quick.get_weights()
+    for expected, found in zip(trained(plain, images), trained(quick, images), strict=True):
+        np.testing.assert_array_equal(expected, found)
+    for expected, found in zip(before, quick.get_weights(), strict=True):
+        np.testing.assert_array_equal(expected, found)
+
+
+def test_what_is_saved_holds_keras_layers_alone(tmp_path):
+    _, quick = pair(keras.layers.BatchNormalization(), (4, 4, 3))
+    quick.save(tmp_path / "quick.keras")
+    loaded = keras.models.load_model(tmp_path / "quick.keras")
+    assert not is_quick(loaded.layers[0])
+    assert "pipeline" not in json.dumps(loaded.get_config())
