@@ -19,7 +19,10 @@ def without_dropout(image_shape: tuple[int, int, int], num_labels: int) -> keras
         [
             keras.Input(image_shape, dtype="uint8"),
             layers.Rescaling(1 / 64, offset=-2),
-            layers.Conv2D(8, 2, activation="relu"),
+            # What is computed by quick.py: the gradients of a convolution and a pooling, GELU.
+            layers.Conv2D(8, 3, padding="same"),
+            layers.MaxPooling2D(2),
+            layers.Activation("gelu"),
             layers.MaxPooling2D(4),
             layers.Flatten(),
             layers.Dense(num_labels, activation="softmax"),

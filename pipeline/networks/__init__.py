@@ -9,7 +9,7 @@
     char_lstm.py        for text, each next character
     text.py             such networks, and the same for one token at a time
     recipes.py          optimizer, schedule and loss by name; muon.py, groups.py: their optimizer, their rates
-    quick.py            gradients that a CPU computes sooner: convolution.py, pooling.py
+    quick.py            what a CPU computes sooner: convolution.py, pooling.py, normalisation.py, activation.py
     own.py              functions of the user's own instead of these, and what is wrong with them
     adapted.py          what a network takes from the data before it is trained
     outputs.py          logits and probabilities

@@ -14,29 +14,23 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-#: Channels for each pixel of a side from which products are quicker; measured with 3×3 kernels (docs/LOG.md).
+# Channels for each pixel of a side from which products are quicker.
 _CHANNELS_A_PIXEL = 32
+_LARGEST_KERNEL = 3
 
 
-def quicken(layer: keras.Layer) -> None:
-    """Let a convolution of odd sides and stride 1, padded to the same size, compute its gradients here.
+CALLED = "convolution_op"
+
+
+def quick_call(layer: keras.Layer) -> Callable | None:
+    """What convolves for a layer of odd sides and stride 1, padded to the same size, with quick gradients; else None.
 
     What it gives stays as it is, and the gradients too, but for the rounding of sums in another order.
     """
-    if type(layer) is keras.layers.Conv2D and _fits(layer):
-        layer.convolution_op = _quick_operation(layer.convolution_op)
+    if type(layer) is not keras.layers.Conv2D or not _fits(layer):
+        return None
+    plain = layer.convolution_op
 
-
-def _fits(layer: keras.layers.Conv2D) -> bool:
-    return (
-        {*layer.strides, *layer.dilation_rate, layer.groups} == {1}
-        and all(side % 2 for side in layer.kernel_size)
-        and (layer.padding, layer.data_format) == ("same", "channels_last")
-        and layer.compute_dtype in ("float32", "bfloat16")
-    )
-
-
-def _quick_operation(plain: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
     @tf.custom_gradient
     def convolved(images: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, object]:
         def gradients(of_outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -46,6 +40,15 @@ def _quick_operation(plain: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]) -> Call
 
     # Of a variable TensorFlow would want its gradient apart.
     return lambda images, kernel: convolved(images, tf.convert_to_tensor(kernel))
+
+
+def _fits(layer: keras.layers.Conv2D) -> bool:
+    return (
+        {*layer.strides, *layer.dilation_rate, layer.groups} == {1}
+        and all(side % 2 for side in layer.kernel_size)
+        and (layer.padding, layer.data_format) == ("same", "channels_last")
+        and layer.compute_dtype in ("float32", "bfloat16")
+    )
 
 
 def _of_images(images: tf.Tensor, kernel: tf.Tensor, of_outputs: tf.Tensor) -> tf.Tensor:
@@ -59,28 +62,34 @@ def _of_images(images: tf.Tensor, kernel: tf.Tensor, of_outputs: tf.Tensor) -> t
 
 
 def _of_kernel(images: tf.Tensor, kernel: tf.Tensor, of_outputs: tf.Tensor) -> tf.Tensor:
-    sides, channels = images.shape[1:3], kernel.shape[2:]
-    is_small = None not in sides and min(channels) >= _CHANNELS_A_PIXEL * max(sides)
-    if images.dtype == tf.float32 or not is_small:
+    if images.dtype == tf.float32 or not _is_quicker_by_products(images.shape[1:3], kernel.shape):
         return tf.raw_ops.Conv2DBackpropFilter(
             input=images, filter_sizes=kernel.shape, out_backprop=of_outputs, strides=[1, 1, 1, 1], padding="SAME"
         )
-    rows, columns = (
-        [_overlap(side, offset) for offset in range(-(size // 2), size // 2 + 1)]
-        for side, size in zip(sides, kernel.shape, strict=False)
+    # Or what is copied of the images would be made as soon as they are there, and held until it is wanted.
+    with tf.control_dependencies([of_outputs]):
+        # Rows first: of those nothing is copied, whichever are left out.
+        images, of_outputs = (tf.transpose(each, [1, 0, 2, 3]) for each in (images, of_outputs))
+    products = {}
+    for column in range(kernel.shape[1]):
+        of_image, of_output = _overlap(images.shape[2], column - kernel.shape[1] // 2)
+        shifted = images[:, :, of_image], of_outputs[:, :, of_output]
+        for row in range(kernel.shape[0]):
+            parts = zip(shifted, _overlap(images.shape[0], row - kernel.shape[0] // 2), strict=True)
+            left, right = (tf.reshape(each[kept], [-1, each.shape[-1]]) for each, kept in parts)
+            products[row, column] = tf.matmul(left, right, transpose_a=True)
+    return tf.reshape(tf.stack([products[place] for place in sorted(products)]), kernel.shape)
+
+
+def _is_quicker_by_products(sides: tf.TensorShape, kernel: tf.TensorShape) -> bool:
+    """Of 3×3 kernels at most, whose products are few; measured (docs/LOG.md)."""
+    return (
+        None not in sides and max(kernel[:2]) <= _LARGEST_KERNEL and min(kernel[2:]) >= _CHANNELS_A_PIXEL * max(sides)
     )
-    products = [
-        tf.matmul(
-            tf.reshape(images[:, row[0], column[0]], [-1, channels[0]]),
-            tf.reshape(of_outputs[:, row[1], column[1]], [-1, channels[1]]),
-            transpose_a=True,
-        )
-        for row in rows
-        for column in columns
-    ]
-    return tf.reshape(tf.stack(products), kernel.shape)
 
 
 def _overlap(side: int, offset: int) -> tuple[slice, slice]:
     """Of the images and of the outputs, where the output at i takes the image's pixel at i + offset."""
-    return slice(max(offset, 0), max(0, side + min(offset, 0))), slice(max(-offset, 0), max(0, side - max(offset, 0)))
+    left_out = min(abs(offset), side)
+    first, last = slice(0, side - left_out), slice(left_out, side)
+    return (last, first) if offset >= 0 else (first, last)

@@ -1,8 +1,15 @@
-"""Quick: what a CPU computes sooner than by Keras's own operations, for training (the networks' aid)."""
+"""Quick: what a CPU computes sooner than by Keras's own operations, for training (the networks' aid).
+
+A network is evaluated, and its operations are counted, as Keras computes it: so its figures are those of what is saved.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
 
 import keras
 
-from pipeline.networks import activation, convolution, normalisation, pooling
+# Of all threads: TensorFlow traces a step on several replicas in threads of its own.
+_is_as_keras = False
 
 
 def quicken(model: keras.Model) -> None:
@@ -11,9 +18,27 @@ def quicken(model: keras.Model) -> None:
     The layers remain Keras's own, of the same class and configuration: whatever is saved of the network, or cloned
     from it, knows nothing of this.
     """
+    # Not above: they are TensorFlow's operations.
+    from pipeline.networks import activation, convolution, normalisation, pooling
+
     for layer in model.layers:
         if isinstance(layer, keras.Model):
             quicken(layer)
-        else:
-            for kind in (convolution, pooling, normalisation, activation):
-                kind.quicken(layer)
+        for kind in (activation, convolution, normalisation, pooling):
+            if quick := kind.quick_call(layer):
+                setattr(layer, kind.CALLED, _unless_as_keras(getattr(layer, kind.CALLED), quick))
+
+
+@contextlib.contextmanager
+def as_keras() -> Iterator[None]:
+    """What is traced meanwhile computes by Keras's own operations."""
+    global _is_as_keras
+    before, _is_as_keras = _is_as_keras, True
+    try:
+        yield
+    finally:
+        _is_as_keras = before
+
+
+def _unless_as_keras(plain: Callable, quick: Callable) -> Callable:
+    return lambda *args, **kwargs: (plain if _is_as_keras else quick)(*args, **kwargs)

@@ -18,6 +18,7 @@ from pipeline.config import TrainSettings
 from pipeline.hardware import Placement
 from pipeline.networks import PROBABILITIES, find_recipe, make_loss, make_optimizer
 from pipeline.networks.muon import KernelMuon, last_matrices
+from pipeline.networks.quick import quicken
 from pipeline.networks.recipes import Recipe
 from pipeline.training.drawn import seeded_network, take_drawn
 
@@ -90,9 +91,6 @@ def compiled_model(
             take_drawn(model, drawn)
         begin(model)
         if placement.effective_device == "cpu" and not computation.jit_compile:
-            # Not above: they are TensorFlow's gradients.
-            from pipeline.networks.quick import quicken
-
             quicken(model)
         model.compile(
             optimizer=_optimizer(model, recipe, settings, total_steps=steps * settings.epochs),

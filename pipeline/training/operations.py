@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from pipeline.hardware import Runtime
+from pipeline.networks.quick import as_keras
 
 # Of one token some gradients are left out.
 _SHORT, _LONG = 2, 3
@@ -20,6 +21,12 @@ def step_flops(runtime: Runtime, model: keras.Model, batch: Any) -> float | None
 
     Those of a recurrent network are without its optimizer's, which are the same however long the sequences are.
     """
+    # Or they would be others on another machine.
+    with as_keras():
+        return _step_flops(runtime, model, batch)
+
+
+def _step_flops(runtime: Runtime, model: keras.Model, batch: Any) -> float | None:
     if not any(isinstance(layer, keras.layers.RNN) for layer in model.layers):
         return runtime.step_flops(model, batch)
     if not isinstance(model, keras.Sequential):

@@ -3,7 +3,8 @@
 import logging
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from pipeline.artefacts.manifest import check_contents, read_manifest
 from pipeline.config import TrainSettings
 from pipeline.errors import HardwareMismatchError
 from pipeline.networks import kind_of_outputs
+from pipeline.networks.quick import as_keras
 from pipeline.problems.find import problem_of_records
 from pipeline.problems.problem import Shown
 from pipeline.runs.initial import InitialWeights
@@ -168,6 +170,12 @@ class _Ready:
         """Hardware and computation, as fields of the record."""
         return used_by(self.receipt, self.computation, self.stream)
 
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """The context that the model is evaluated in: as Keras computes what will be saved of it."""
+        with self.placement.evaluating(), as_keras():
+            yield
+
     def used_by_chief(self) -> dict:
         """The same of the process that writes the checkpoints: the hosts of several need not be alike."""
         return self.meeting.exchange("hardware", self.used())[0]
@@ -253,7 +261,7 @@ def _run_epochs(
         clock,
         after_epoch,
         settings.patience,
-        ready.placement.evaluating,
+        ready.evaluating,
     )
 
 
@@ -272,7 +280,7 @@ def _look_at_predictions(ready: _Ready, predictions: Any) -> Shown:
     _logger.info("looking at the predictions for the test split")
     test = ready.evaluated["val"]
     problem = test.split.problem
-    with ready.placement.evaluating():
+    with ready.evaluating():
         return problem.evaluate(
             predictions or problem.predict(ready.model, test),
             model=ready.model,
@@ -290,7 +298,7 @@ def _with_test_time_augmentation(ready: _Ready) -> dict[str, float]:
         return {}
     problem = ready.stream.split.problem
     _logger.info("evaluating with test-time augmentation: %s", how)
-    with ready.placement.evaluating():
+    with ready.evaluating():
         found = {name: problem.predict(ready.model, split, how) for name, split in ready.evaluated.items()}
         accuracies = {name: problem.figures(ready.model, one)["accuracy"] for name, one in found.items()}
     _logger.info("%s", words.with_test_time_augmentation(accuracies))

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from scipy import special, stats
 
-from pipeline.networks.quick import quicken
+from pipeline.networks.quick import as_keras, quicken
 
 
 def is_quick(layer: keras.layers.Layer) -> bool:
@@ -54,6 +54,22 @@ def test_training_comes_to_kerass_weights_but_for_rounding():
         model.fit(images, labels, batch_size=16, epochs=2, verbose=0, shuffle=False)
     for expected, found in zip(plain.get_weights(), quick.get_weights(), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_it_is_kerass_own_where_it_is_evaluated():
+    points = np.linspace(-4, 4, 10_001)[:, None]
+    layer = keras.layers.Activation("gelu", dtype="bfloat16")
+    expected = layer(points).numpy()
+    quicken(keras.Sequential([keras.Input((1,)), layer]))
+    assert np.any(layer(points).numpy() != expected)
+    with as_keras():
+        np.testing.assert_array_equal(layer(points).numpy(), expected)
+
+
+def test_in_float64_it_is_left_alone():
+    layer = keras.layers.Activation("gelu", dtype="float64")
+    quicken(keras.Sequential([keras.Input((1,), dtype="float64"), layer]))
+    assert not is_quick(layer)
 
 
 def approximate_gelu(x):

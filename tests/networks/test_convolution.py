@@ -72,7 +72,15 @@ def test_the_gradients_in_bfloat16_are_those_of_float32_but_for_rounding(kernel,
 
 @pytest.mark.parametrize(
     ("sides", "channels", "is_product"),
-    [((7, 7), (256, 256), True), ((3, 3), (128, 128), True), ((3, 7), (128, 256), False), ((15, 15), (64, 256), False)],
+    [
+        ((7, 7), (256, 256), True),
+        ((7, 7), (224, 224), True),
+        ((7, 7), (256, 223), False),
+        ((3, 3), (128, 128), True),
+        ((3, 7), (128, 256), False),
+        ((15, 15), (64, 256), False),
+        ((None, None), (256, 256), False),
+    ],
 )
 def test_a_small_images_kernel_has_its_gradient_by_products(sides, channels, is_product):
     model = keras.Sequential(
@@ -90,7 +98,8 @@ def test_a_small_images_kernel_has_its_gradient_by_products(sides, channels, is_
         return tape.gradient(found, model.trainable_variables)
 
     graph = gradient.get_concrete_function(tf.TensorSpec((None, *sides, channels[0]))).graph
-    assert is_product == ("Conv2DBackpropFilter" not in {operation.type for operation in graph.get_operations()})
+    kinds = [operation.type for operation in graph.get_operations()]
+    assert (kinds.count("MatMul"), kinds.count("Conv2DBackpropFilter")) == ((9, 0) if is_product else (0, 1))
 
 
 @pytest.mark.parametrize(

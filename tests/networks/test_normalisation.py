@@ -9,7 +9,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.networks.quick import quicken
+from pipeline.networks.quick import as_keras, quicken
 
 
 def is_quick(layer: keras.layers.Layer) -> bool:
@@ -40,6 +40,12 @@ def trained(model: keras.Model, images: np.ndarray) -> list[np.ndarray]:
     return [found.numpy(), *(gradient.numpy() for gradient in gradients), *model.get_weights()]
 
 
+def is_fused(model: keras.Model, shape: tuple[int, ...], **how) -> bool:
+    inputs = tf.TensorSpec((4, *shape), model.inputs[0].dtype)
+    graph = tf.function(lambda images: model(images, **how)).get_concrete_function(inputs).graph
+    return any("FusedBatchNorm" in operation.type for operation in graph.get_operations())
+
+
 @settings(deadline=None, max_examples=25)
 @given(
     shape=st.tuples(st.integers(1, 5), st.integers(1, 5), st.integers(1, 4)),
@@ -53,7 +59,7 @@ def trained(model: keras.Model, images: np.ndarray) -> list[np.ndarray]:
 def test_outputs_gradients_and_running_statistics_are_kerass(shape, batch, scale, center, momentum, epsilon, seed):
     layer = keras.layers.BatchNormalization(scale=scale, center=center, momentum=momentum, epsilon=epsilon)
     plain, quick = pair(layer, shape, seed=seed)
-    assert is_quick(quick.layers[0])
+    assert is_fused(quick, shape, training=True)
     images = np.random.default_rng(seed).normal(1, 2, size=(batch, *shape)).astype(np.float32)
     for expected, found in zip(trained(plain, images), trained(quick, images), strict=True):
         np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
@@ -61,22 +67,51 @@ def test_outputs_gradients_and_running_statistics_are_kerass(shape, batch, scale
 
 
 def test_in_bfloat16_it_is_kerass_but_for_rounding():
-    plain, quick = pair(keras.layers.BatchNormalization(dtype="mixed_bfloat16"), (7, 7, 5))
+    plain, quick = pair(keras.layers.BatchNormalization(dtype="mixed_bfloat16", momentum=0.5), (7, 7, 5))
+    assert is_fused(quick, (7, 7, 5), training=True)
     images = np.random.default_rng(0).normal(1, 2, size=(64, 7, 7, 5)).astype(np.float32)
+    assert quick(images, training=True).dtype == plain(images, training=True).dtype == tf.bfloat16
     for expected, found in zip(trained(plain, images), trained(quick, images), strict=True):
         np.testing.assert_allclose(found, expected, rtol=2e-2, atol=2e-2)
+    for expected, found in zip(plain.get_weights(), quick.get_weights(), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
 
 
 @pytest.mark.parametrize(
     ("how", "shape"),
-    [({"renorm": True}, (4, 4, 3)), ({"axis": 1}, (4, 4, 3)), ({"axis": 2}, (4, 4, 3)), ({}, (3,)), ({}, (5, 3))],
+    [
+        ({"renorm": True}, (4, 4, 3)),
+        ({"axis": 1}, (4, 4, 3)),
+        ({"axis": 2}, (4, 4, 3)),
+        ({"dtype": "float64"}, (4, 4, 3)),
+        ({"dtype": "bfloat16"}, (4, 4, 3)),
+        ({}, (3,)),
+        ({}, (5, 3)),
+    ],
     ids=str,
 )
 def test_other_normalisations_are_computed_as_ever(how, shape):
     plain, quick = pair(keras.layers.BatchNormalization(**how), shape)
+    assert not is_fused(quick, shape, training=True)
     images = np.random.default_rng(0).normal(size=(8, *shape)).astype(np.float32)
     for expected, found in zip(trained(plain, images), trained(quick, images), strict=True):
         np.testing.assert_array_equal(expected, found)
+
+
+def test_whole_numbers_are_normalised_as_ever():
+    layers = keras.layers
+    model = keras.Sequential([keras.Input((4, 4, 3), dtype="uint8"), layers.BatchNormalization(), layers.Flatten()])
+    quicken(model)
+    images = np.random.default_rng(0).integers(0, 256, (8, 4, 4, 3)).astype(np.uint8)
+    np.testing.assert_allclose(np.std(model(images, training=True), axis=0).mean(), 1, atol=0.2)
+
+
+def test_it_is_kerass_own_where_it_is_not_trained():
+    _, quick = pair(keras.layers.BatchNormalization(), (4, 4, 3))
+    assert not is_fused(quick, (4, 4, 3), training=False)
+    with as_keras():
+        assert not is_fused(quick, (4, 4, 3), training=True)
+    assert is_fused(quick, (4, 4, 3), training=True)
 
 
 def test_a_frozen_one_keeps_its_statistics():
@@ -89,6 +124,7 @@ def test_a_frozen_one_keeps_its_statistics():
         np.testing.assert_array_equal(expected, found)
     for expected, found in zip(before, quick.get_weights(), strict=True):
         np.testing.assert_array_equal(expected, found)
+    assert not is_fused(quick, (4, 4, 3), training=True)
 
 
 def test_what_is_saved_holds_keras_layers_alone(tmp_path):

@@ -18,11 +18,12 @@ from pipeline.networks.quick import quicken
     shape=st.tuples(st.integers(1, 3), st.sampled_from([2, 4, 5]), st.sampled_from([3, 8]), st.integers(1, 3)),
     levels=st.sampled_from([1, 2, 5, 1_000]),
     seed=st.integers(0, 2**16),
-    dtype=st.sampled_from(["float32", "bfloat16"]),
+    dtype=st.sampled_from(["float32", "bfloat16", "float64"]),
 )
 def test_the_gradient_is_tensorflows_even_where_pixels_are_equally_large(shape, levels, seed, dtype):
     random = np.random.default_rng(seed)
-    images = tf.cast(random.integers(-levels, levels + 1, shape), dtype)
+    # So close together that float32 does not tell those of float64 apart.
+    images = tf.cast(1 + random.integers(-levels, levels + 1, shape) * (1e-12 if dtype == "float64" else 0.25), dtype)
     pooled = (shape[0], shape[1] // 2, shape[2] // 2, shape[3])
     gradient = tf.cast(random.normal(size=pooled), dtype)
 
@@ -34,6 +35,25 @@ def test_the_gradient_is_tensorflows_even_where_pixels_are_equally_large(shape, 
 
     for expected, found in zip(of(lambda x: tf.nn.max_pool2d(x, 2, 2, "VALID")), of(_pooled), strict=True):
         np.testing.assert_array_equal(expected.astype(np.float32), found.astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_gradients_gradient_is_tensorflows(dtype):
+    random = np.random.default_rng(0)
+    images = tf.cast(random.normal(size=(2, 5, 4, 3)), dtype)
+
+    def penalty(pool) -> np.ndarray:
+        with tf.GradientTape() as outer:
+            outer.watch(images)
+            with tf.GradientTape() as inner:
+                inner.watch(images)
+                found = tf.reduce_sum(pool(images) ** 3)
+            squared = tf.reduce_sum(inner.gradient(found, images) ** 2)
+        return outer.gradient(squared, images).numpy().astype(np.float32)
+
+    expected = penalty(lambda x: tf.nn.max_pool2d(x, 2, 2, "VALID"))
+    assert np.any(expected)
+    np.testing.assert_allclose(penalty(_pooled), expected, rtol={"float32": 1e-5, "bfloat16": 0.05}[dtype])
 
 
 def is_quick(layer: keras.layers.Layer) -> bool:

@@ -59,6 +59,20 @@ def test_the_saved_model_is_the_trained_one(trained):
     assert accuracy == pytest.approx(record["val_accuracy"], abs=1e-6)
 
 
+def test_what_is_reported_is_of_the_saved_network_whatever_it_was_trained_by(small_records, tmp_path):
+    # Its GELU is computed otherwise in training, and rounded otherwise in bfloat16.
+    how = {"model": "airbench_convnet", "recipe": "muon", "precision": "bfloat16", "epochs": 1}
+    run(small_records, tmp_path / "a", **how)
+    mistakes = json.loads((tmp_path / "a" / EVALUATION_NAME).read_text())["mistakes"]
+    model = keras.saving.load_model(tmp_path / "a" / MODEL_NAME, safe_mode=True)
+    images, labels = synthetic.draw_block("test", 0, 101)
+    probabilities = keras.ops.softmax(model.predict(images, batch_size=32, verbose=0)).numpy()
+    confidences = probabilities.max(axis=1)[probabilities.argmax(axis=1) != labels]
+    reported = [one["confidence"] for one in mistakes]
+    assert reported
+    np.testing.assert_allclose(reported, np.sort(confidences)[::-1][: len(reported)], atol=1e-6)
+
+
 def test_tensorboard_has_train_and_test_scalars(trained):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

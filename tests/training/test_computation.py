@@ -1,0 +1,50 @@
+"""How a network is computed: by what is quick where it is trained on a CPU, and counted as Keras computes it."""
+
+import keras
+import numpy as np
+import pytest
+
+from pipeline.artefacts.manifest import read_manifest
+from pipeline.config import TrainSettings
+from pipeline.hardware import place
+from pipeline.training.computation import by_rule, compiled_model
+from pipeline.training.operations import step_flops
+
+BATCH = 8
+
+
+def compiled(records, **how) -> keras.Model:
+    settings = TrainSettings(device="cpu", model="airbench_convnet", recipe="muon", global_batch_size=BATCH, **how)
+    placement = place(settings)
+    computation = by_rule(settings, placement)
+    return compiled_model(read_manifest(records), settings, placement, computation, 3, outputs="logits")
+
+
+@pytest.mark.parametrize(("jit_compile", "expected"), [("false", True), ("true", False)])
+def test_layers_are_computed_by_what_is_quick_unless_xla_compiles_the_step(small_records, jit_compile, expected):
+    model = compiled(small_records, precision="float32", jit_compile=jit_compile)
+    quick = {layer.name for layer in model.layers if {"call", "convolution_op"} & vars(layer).keys()}
+    assert ({"conv_2b", "pool_1", "norm_3a", "gelu_1a"} <= quick) is expected
+    assert bool(quick) is expected
+
+
+def test_the_operations_of_a_step_do_not_depend_on_the_precision(small_records):
+    counted = []
+    for precision in ("float32", "bfloat16"):
+        settings = TrainSettings(device="cpu")
+        model = compiled(small_records, precision=precision)
+        images, labels = np.zeros((BATCH, 32, 32, 3), np.uint8), np.zeros(BATCH, np.int32)
+        counted.append(step_flops(place(settings).runtime, model, (images, labels)))
+    assert counted[0] == pytest.approx(counted[1], rel=0.01)
+    # Its layers take 0.682 GFLOP an image; gradients that nothing is made of, and what is elementwise, are counted too.
+    assert 0.68e9 * BATCH < counted[0] - muon_flops(model) < 0.85e9 * BATCH
+
+
+def muon_flops(model: keras.Model) -> float:
+    """Of three steps of Newton and Schulz with each kernel as a matrix."""
+    found = 0.0
+    for variable, is_matrix in zip(model.trainable_variables, model.optimizer.are_matrices, strict=True):
+        if is_matrix:
+            rows, columns = sorted((variable.shape[-1], int(np.prod(variable.shape[:-1]))))
+            found += 3 * 2 * (2 * rows * rows * columns + rows**3)
+    return found
