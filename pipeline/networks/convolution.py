@@ -1,8 +1,8 @@
 """Convolution: its gradients on a CPU, for training (the networks' aid).
 
 In float32: the gradient of the inputs of a convolution of stride 1 is itself one, of the gradient of its outputs, by
-the kernel turned round with inputs and filters exchanged. TensorFlow's kernel for it takes up to seven times as long
-as that (docs/LOG.md).
+the kernel turned round with inputs and filters exchanged. Without oneDNN TensorFlow's kernel for it takes up to seven
+times as long as that (docs/LOG.md), with it as long.
 
 In bfloat16: the gradient of the kernel is, for each of its places, a product of the images with the gradient of the
 outputs, moved by that place. Of few pixels and many channels TensorFlow's kernel takes up to three times as long as

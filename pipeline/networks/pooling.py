@@ -1,8 +1,8 @@
 """Pooling: the gradient of 2×2 max pooling on a CPU, for training (the networks' aid).
 
-TensorFlow's kernel for it takes a third of a step of the baseline CNN (docs/LOG.md). Comparisons and choices, which XLA
-makes one loop of, take a sixth of its time and give the same to the last bit: where several pixels are equally large,
-the first of them, row by row, has the gradient.
+Without oneDNN TensorFlow's kernel for it takes a third of a step of the baseline CNN (docs/LOG.md). Comparisons and
+choices, which XLA makes one loop of, take a sixth of its time and give the same to the last bit: where several pixels
+are equally large, the first of them, row by row, has the gradient. With oneDNN TensorFlow's own is the quicker.
 """
 
 import functools
@@ -41,34 +41,18 @@ def _pooled(images: tf.Tensor) -> tuple[tf.Tensor, object]:
     return largest, lambda gradient: _spread(images, largest, gradient)
 
 
-@tf.custom_gradient
-def _spread(images: tf.Tensor, largest: tf.Tensor, gradient: tf.Tensor) -> tuple[tf.Tensor, object]:
-    """The gradient (batch, height // 2, width // 2, channels) at the first largest of each four pixels, else zero."""
-
-    def of_spread(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        sides = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"}
-        of_gradient = tf.raw_ops.MaxPoolGradGrad(orig_input=images, orig_output=largest, grad=upstream, **sides)
-        return tf.zeros_like(images), tf.zeros_like(largest), of_gradient
-
-    return _compiled_spread(images, largest, gradient), of_spread
-
-
 @tf.function(jit_compile=True, autograph=False)
-def _compiled_spread(images: tf.Tensor, largest: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
+def _spread(images: tf.Tensor, largest: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
+    """The gradient (batch, height // 2, width // 2, channels) at the first largest of each four pixels, else zero."""
     sides, channels = images.shape[1:3], images.shape[3]
     height, width = (side // 2 for side in sides)
     # Cut and filled up inside of what is compiled: TensorFlow's gradient of a slice takes longer than all of this.
     fours = tf.reshape(images[:, : 2 * height, : 2 * width], [-1, height, 2, width, 2, channels])
-    largest, chosen = (each[:, :, None, :, None] for each in (largest, gradient))
-    if gradient.dtype.size == 2:
-        # XLA rounds anew what it chooses in bfloat16: compared as float32, chosen as bits, it takes a twelfth of it.
-        fours, largest, chosen = tf.cast(fours, tf.float32), tf.cast(largest, tf.float32), tf.bitcast(chosen, tf.uint16)
+    largest, gradient = (each[:, :, None, :, None] for each in (largest, gradient))
     is_largest, first = fours == largest, tf.constant(_PLACES.size)
     for place in reversed(range(_PLACES.size)):
         row, column = divmod(place, 2)
         first = tf.where(is_largest[:, :, row : row + 1, :, column : column + 1], place, first)
-    spread = tf.where(first == _PLACES, chosen, tf.zeros((), chosen.dtype))
-    if gradient.dtype.size == 2:
-        spread = tf.bitcast(spread, gradient.dtype)
+    spread = tf.where(first == _PLACES, gradient, tf.zeros((), gradient.dtype))
     spread = tf.reshape(spread, [-1, 2 * height, 2 * width, channels])
     return tf.pad(spread, [[0, 0], [0, sides[0] % 2], [0, sides[1] % 2], [0, 0]])

@@ -21,10 +21,11 @@ def quicken(model: keras.Model) -> None:
     # Not above: they are TensorFlow's operations.
     from pipeline.networks import activation, convolution, normalisation, pooling
 
+    kinds = (activation, convolution, normalisation, *(() if _has_one_dnn() else (pooling,)))
     for layer in model.layers:
         if isinstance(layer, keras.Model):
             quicken(layer)
-        for kind in (activation, convolution, normalisation, pooling):
+        for kind in kinds:
             if quick := kind.quick_call(layer):
                 setattr(layer, kind.CALLED, _unless_as_keras(getattr(layer, kind.CALLED), quick))
 
@@ -38,6 +39,14 @@ def as_keras() -> Iterator[None]:
         yield
     finally:
         _is_as_keras = before
+
+
+def _has_one_dnn() -> bool:
+    """Whether TensorFlow computes by oneDNN: by default on processors with AVX512_VNNI or newer instructions."""
+    # Private, and TensorFlow's only answer to it.
+    from tensorflow.python.util import _pywrap_util_port
+
+    return _pywrap_util_port.IsMklEnabled()
 
 
 def _unless_as_keras(plain: Callable, quick: Callable) -> Callable:

@@ -9,8 +9,14 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.networks import quick as quick_layers
 from pipeline.networks.pooling import _pooled
 from pipeline.networks.quick import quicken
+
+
+@pytest.fixture(autouse=True)
+def without_one_dnn(monkeypatch):
+    monkeypatch.setattr(quick_layers, "_has_one_dnn", lambda: False)
 
 
 @settings(deadline=None, max_examples=25)
@@ -102,6 +108,13 @@ def test_other_poolings_are_left_alone(pooling):
     model = keras.Sequential([keras.Input((16, 16, 3)), pooling])
     quicken(model)
     assert not is_quick(pooling)
+
+
+def test_with_one_dnn_all_are_left_alone(monkeypatch):
+    monkeypatch.setattr(quick_layers, "_has_one_dnn", lambda: True)
+    model = network(keras.layers.MaxPooling2D(2))
+    quicken(model)
+    assert not is_quick(model.layers[1])
 
 
 @pytest.mark.parametrize("padding", ["valid", "same"])
