@@ -37,6 +37,7 @@ GOALS = (
     Goal("cifar10", "val_accuracy", 72.42),
     Goal("cifar10_90", "val_tta_accuracy", 90, seconds=180),
     Goal("cifar10_94", "val_tta_accuracy", 94, seconds=720),
+    Goal("cifar10_96", "val_tta_accuracy", 96),
     Goal("mnist_dense_published", "val_accuracy", 97.5),
     Goal("mnist_dense", "val_accuracy", 98.3, seconds=10),
     Goal("mnist_cnn", "val_accuracy", 99.2),

@@ -16,7 +16,8 @@ from pipeline.errors import SettingsError
 # Of MODELS the networks for text; all others are for images.
 TEXT_MODELS = ("char_lstm", "char_lstm_large", "shakespeare_lstm")
 MODELS = (
-    *("baseline_cnn", "compact_convnet", "small_convnet", "airbench_convnet", "airbench_convnet_small"),
+    *("baseline_cnn", "compact_convnet", "small_convnet"),
+    *("airbench_convnet", "airbench_convnet_small", "airbench_convnet_large"),
     *("mnist_dense", "mnist_cnn", "fashion_cnn", "flowers_convnet"),
     *TEXT_MODELS,
 )

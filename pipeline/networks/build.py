@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.errors import SettingsError
 from pipeline.networks import own
 from pipeline.networks.adapted import adapt_of
-from pipeline.networks.airbench_convnet import airbench_convnet, airbench_convnet_small
+from pipeline.networks.airbench_convnet import airbench_convnet, airbench_convnet_large, airbench_convnet_small
 from pipeline.networks.baseline_cnn import baseline_cnn
 from pipeline.networks.compact_convnet import compact_convnet
 from pipeline.networks.fashion_cnn import fashion_cnn
@@ -38,6 +38,7 @@ NETWORKS: dict[str, Callable[[tuple[int, ...], int], keras.Model]] = {
     "small_convnet": small_convnet,
     "airbench_convnet": airbench_convnet,
     "airbench_convnet_small": airbench_convnet_small,
+    "airbench_convnet_large": airbench_convnet_large,
     "mnist_dense": mnist_dense,
     "mnist_cnn": mnist_cnn,
     "fashion_cnn": fashion_cnn,
@@ -45,7 +46,10 @@ NETWORKS: dict[str, Callable[[tuple[int, ...], int], keras.Model]] = {
     **TEXT_NETWORKS,
 }
 # Of these, those that give logits; the others give probabilities.
-_GIVE_LOGITS = ("mnist_dense", "airbench_convnet", "airbench_convnet_small", *TEXT_NETWORKS)
+_GIVE_LOGITS = (
+    *("mnist_dense", "airbench_convnet", "airbench_convnet_small", "airbench_convnet_large"),
+    *TEXT_NETWORKS,
+)
 
 
 def find_recipe(name: str, **overrides: float) -> Recipe:

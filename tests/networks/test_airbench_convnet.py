@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.networks import adapt_model, build_model, find_recipe, make_loss, recipes, takes_from_data
 
-NAMES = ("airbench_convnet", "airbench_convnet_small")
+NAMES = ("airbench_convnet", "airbench_convnet_small", "airbench_convnet_large")
 SHAPE = (32, 32, 3)
 
 
@@ -29,7 +29,7 @@ def test_it_has_the_weights_and_the_layers_of_what_was_published():
     assert [layer.filters for layer in small.layers if layer.name.startswith("conv")] == [32, 32, *[128] * 4]
 
 
-@pytest.mark.parametrize(("name", "millions"), [("airbench_convnet", 118.1), ("airbench_convnet_small", 33.1)])
+@pytest.mark.parametrize(("name", "millions"), zip(NAMES, (118.1, 33.1, 452.0), strict=True))
 def test_an_image_takes_as_many_multiplications_as_is_said(name, millions):
     layers = [one for one in build_model(name, SHAPE, 10).layers if hasattr(one, "kernel")]
     # A kernel is applied at each place of what its layer puts out.

@@ -106,6 +106,16 @@ def test_whole_numbers_are_normalised_as_ever():
     np.testing.assert_allclose(np.std(model(images, training=True), axis=0).mean(), 1, atol=0.2)
 
 
+def test_masked_places_are_left_out_as_ever():
+    plain, quick = pair(keras.layers.BatchNormalization(), (4, 4, 3))
+    rng = np.random.default_rng(0)
+    images, mask = rng.normal(size=(8, 4, 4, 3)).astype(np.float32), rng.random((8, 4, 4)) < 0.5
+    expected, found = (model.layers[-1](images, training=True, mask=tf.constant(mask)) for model in (plain, quick))
+    np.testing.assert_array_equal(found, expected)
+    for expected, found in zip(plain.get_weights(), quick.get_weights(), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_it_is_kerass_own_where_it_is_not_trained():
     _, quick = pair(keras.layers.BatchNormalization(), (4, 4, 3))
     assert not is_fused(quick, (4, 4, 3), training=False)
