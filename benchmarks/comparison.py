@@ -14,8 +14,8 @@ class Comparison:
     """One line of the results.
 
     ``ours`` and ``theirs`` are a value each round, in ``unit``; ``theirs`` is empty where the goal is a plain figure.
-    ``figure`` says what ``figures`` are, a value each round; their median is held against the goal. ``limit`` says what
-    the machine itself allows, measured in the same run.
+    ``figure`` says what ``figures`` are, a value each round; their median is compared with the goal. ``limit`` says
+    what the machine itself allows, measured in the same run.
     """
 
     number: str

@@ -18,7 +18,7 @@ from pipeline.errors import PipelineError
 
 # In the order of their numbers.
 PARTS = ("records", "stream", "fit", "accuracy", "cold")
-# Asked for by name: they need photographs, ten minutes, the packages of make setup-dev, four hours.
+# Asked for by name: they need photographs, ten minutes, the packages of make setup-dev, two hours.
 MORE_PARTS = ("photographs", "files", "remote", "experiments")
 
 

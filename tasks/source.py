@@ -1,4 +1,4 @@
-"""Source: gets the dataset through TensorFlow Datasets, or the stand-in where it cannot be had."""
+"""Source: gets the dataset through TensorFlow Datasets, or the stand-in where it is unavailable."""
 
 from collections.abc import Mapping
 from pathlib import Path

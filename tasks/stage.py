@@ -186,7 +186,7 @@ class Stage(luigi.Task):
         _logger.info("%s: published by process 0, %s", self.task_family, self.output())
 
     def is_forced(self) -> bool:
-        """Whether the stage is to be made again in this run though nothing has changed."""
+        """Whether the stage is to be rebuilt in this run though nothing has changed."""
         return self.task_family == self.force.stage or any(task.is_forced() for task in self.below)
 
     def is_known(self) -> bool:
@@ -210,7 +210,7 @@ class Stage(luigi.Task):
         Luigi asks this in the process that forks its workers, before the first of them starts.
 
         Raises:
-            SystemExit: the root cannot be had, or the settings do not fit the data, with the error's exit code. Luigi
+            SystemExit: the root is unavailable, or the settings do not fit the data, with the error's exit code. Luigi
                 would go on after an exception.
         """
         with console.leaving_on_errors():
@@ -271,7 +271,7 @@ class Stage(luigi.Task):
                 sharing.push(self.kind, target, replace=self.is_renewed, keep=self.is_forced())
 
     def have_below(self) -> None:
-        """Have here what this is made from: it may lie on the remote alone, as long as this is to be had from there."""
+        """Have here what this is made from: it may lie on the remote alone, as long as this is to come from there."""
         for task in self.below:
             if task.condition().state != "fresh":
                 task.make_if_needed(is_wanted=True)

@@ -269,11 +269,11 @@ class Train(Stage):
         return "skipped" if self.is_skipped else super().outcome(seconds)
 
     def checkpoints(self) -> Path:
-        """Where an interrupted run goes on from; outside its artefact, which is whole or not there."""
+        """Where an interrupted run resumes from; outside its artefact, which is complete or absent."""
         return root_folder() / layout.CHECKPOINTS / self.output().folder.name
 
     def folders(self) -> list[Path]:
-        """The run, the checkpoints it would go on from, and the run its weights come from."""
+        """The run, the checkpoints it would resume from, and the run its weights come from."""
         folders = [*super().folders(), self.checkpoints()]
         if self.initial and self.initial.run_folder and self.initial.run_folder.parent == root_folder() / self.kind:
             folders.append(self.initial.run_folder)

@@ -124,7 +124,7 @@ def answer(port: int, path: str) -> dict:
 def running(name: str, folder: Path, workers: int = 2, *, hiding: Path | None = None) -> Iterator[Cluster]:
     """A cluster of an engine with so many workers, stopped at the end; none of it sees the folder that is hidden."""
     if hiding and subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:
-        pytest.skip("no mount namespace of one's own can be had here")
+        pytest.skip("no mount namespace of one's own is available here")
     cluster = Cluster("", "", folder, workers, hiding)
     try:
         _START[name](cluster)

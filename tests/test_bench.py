@@ -1,6 +1,8 @@
 """The benchmarks' parts that take hours: what they ask of a run's record is there."""
 
-from benchmarks.experiments import GOALS, NAMES, _comparisons
+from report_runs import report_of
+
+from benchmarks.experiments import GOALS, NAMES, _comparisons, _requested
 from pipeline.config import experiment_files
 from pipeline.report.facts.reading import read_run
 from tasks.experiment import FOLDER
@@ -11,7 +13,7 @@ def test_every_experiment_with_a_goal_is_there_once():
     assert len(set(NAMES)) == len(NAMES)
 
 
-def test_a_run_is_held_against_its_goals(make_run):
+def test_a_run_is_compared_with_its_goals(make_run):
     curves = [{"epoch": epoch, "val_accuracy": 0.9 + epoch / 100, "train_seconds": 60.0} for epoch in (1, 2)]
     folder = make_run(val_accuracy=0.92, val_tta_accuracy=0.945, val_loss=1.5, train_seconds=150.0, kept_epoch=2)
     run = read_run(folder)
@@ -26,3 +28,8 @@ def test_a_run_is_held_against_its_goals(make_run):
     assert not found["13 mnist_dense, time"].reached
     said = "1.00e+13 FLOP to 90%, 2.00e+13 FLOP to 92%, 2.00e+13 FLOP to 94% with test-time augmentation"
     assert found["13 cifar10_94"].note == said
+
+
+def test_of_a_root_with_other_runs_the_one_asked_for_is_measured(make_run):
+    folders = [make_run(f"seed-{seed}", seed=seed, fingerprint=str(seed) * 64) for seed in range(3)]
+    assert _requested(report_of(folders, current=["1" * 64]))["seed"] == 1

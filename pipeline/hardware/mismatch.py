@@ -1,4 +1,4 @@
-"""Mismatch: why a requested device could not be had, in one sentence, and what to do, in another.
+"""Mismatch: why a requested device is unavailable, in one sentence, and what to do, in another.
 
 Exceptions are told by their words: the libraries raise the same classes for many causes. An unknown one is quoted
 whole. Seen in the sources of TensorFlow 2.21 and JAX 0.10, on machines without accelerators, or in their bug reports.

@@ -34,7 +34,7 @@ def write_text(
     seed: int,
     tokens: int = WRITTEN_TOKENS,
 ) -> list[dict]:
-    """Let a network go on from a prompt.
+    """Let a network continue a prompt.
 
     Args:
         model: compiled and trained.

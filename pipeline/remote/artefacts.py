@@ -179,7 +179,7 @@ _REMEDY = "It is not used."
 
 
 def receive(objects: Objects, place: str, sizes: Mapping[str, int], folder: Path, what: str) -> None:
-    """Have files below a key in a folder, called by their sha256 there too; goes on with what an earlier try left.
+    """Have files below a key in a folder, called by their sha256 there too; resumes what an earlier try left.
 
     Args:
         objects: the store.

@@ -166,7 +166,7 @@ def _reporting_progress(job: Job) -> Iterator[None]:
 
     def report() -> None:
         while not ended.wait(seconds):
-            # The work goes on without a word where the store does not answer this.
+            # The work continues without a word where the store does not answer this.
             with suppress(RemoteError):
                 worker_logs.tell(job.shared, told)
                 done = sum(examples.get(name, 0) for name in job.shared.names(f"{NOTES}/"))

@@ -118,7 +118,7 @@ def main() -> None:
         server, pool = serve(arguments.host, arguments.service_port)
     except RuntimeError as error:
         parser.exit(1, f"{arguments.host}:{arguments.service_port} cannot be listened on: {error}\n")
-    _LOG.info("workers can be had at %s:%d", arguments.host, arguments.service_port)
+    _LOG.info("workers are available at %s:%d", arguments.host, arguments.service_port)
     ended.wait()
     server.stop(grace=None)
     pool.stop()

@@ -176,7 +176,7 @@ def resolve(settings: SourceSettings, folder: Path | None = None) -> SourceInfo:
 
 
 def availability(settings: SourceSettings) -> str:
-    """How the dataset that ``settings`` ask for would be had, in words; changes nothing.
+    """How the dataset that ``settings`` ask for would be obtained, in words; changes nothing.
 
     Raises:
         The same as ``resolve``, but for what only a download shows.

@@ -1,4 +1,4 @@
-"""Stand-in source: ten drawn shapes as 32x32 RGB images, where the real CIFAR-10 cannot be had.
+"""Stand-in source: ten drawn shapes as 32x32 RGB images, where the real CIFAR-10 is unavailable.
 
 The data's way: **source** → records → shards → input stream → training → metrics → report. This file is one
 kind of source; its blocks have the shapes and dtypes of CIFAR-10's, so what follows handles both alike.

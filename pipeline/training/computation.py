@@ -116,7 +116,7 @@ def _optimizer(model: keras.Model, recipe: Recipe, settings: TrainSettings, *, t
     if "weight_decay" in settings.overrides() and not recipe.decays_vectors:
         vectors = [variable for variable in model.trainable_variables if len(variable.shape) < 2]
         optimizer.exclude_from_weight_decay(vectors)
-    # Here and not in the first step: its variables are then called the same in a run that is gone on with.
+    # Here and not in the first step: its variables are then called the same in a run that is resumed.
     optimizer.build(model.trainable_variables)
     return optimizer
 

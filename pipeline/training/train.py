@@ -240,7 +240,7 @@ def _run_epochs(
         _write_row(ready.folder, summaries, row)
 
     def after_epoch(row: dict[str, float]) -> None:
-        # What training goes on by, were it only to end for want of patience, is one for all.
+        # What training is steered by, were it only to end for want of patience, is one for all.
         row.update(ready.meeting.exchange(f"epoch {row['epoch']}", row)[0])
         ready.receipt = hardware.confirm(ready.receipt, train_devices)
         history.segments = [*earlier, segment(ready.receipt, epochs_restored + 1, len(history.rows))]

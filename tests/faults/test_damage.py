@@ -79,7 +79,7 @@ def test_the_next_run_repairs_every_mutated_artefact(with_checkpoint, tmp_path, 
             path = rng.choice(sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size))
             way(path, rng)
             count["mutations repaired"] += 1
-        # The damaged run of other settings is the first to be made again.
+        # The damaged run of other settings is the first to be rebuilt.
         for asked in (FAST, arguments):
             done = luigi(*asked)
             assert done.returncode == 0, done.stderr

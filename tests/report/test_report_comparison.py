@@ -1,4 +1,4 @@
-"""Scenarios, the guard on speed-ups, and times by batch: which runs are held against each other, and which never."""
+"""Scenarios, the guard on speed-ups, and times by batch: which runs are compared with each other, and which never."""
 
 import itertools
 import math

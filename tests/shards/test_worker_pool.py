@@ -74,7 +74,7 @@ def _serving(*flags: str) -> Iterator[subprocess.Popen]:
 
 
 def _wait_until_served(process: subprocess.Popen) -> None:
-    assert any("workers can be had" in line for line in process.stderr)
+    assert any("workers are available" in line for line in process.stderr)
 
 
 def test_a_worker_ends_with_its_own_engine_though_two_call_theirs_by_one_name():
