@@ -18,7 +18,9 @@ from typing import NamedTuple
 from benchmarks.comparison import Comparison
 from benchmarks.data import Bench
 from pipeline.errors import SettingsError
+from pipeline.problems.units import units_of
 from pipeline.report.facts.to_accuracy import to_accuracy
+from pipeline.report.wording.runs import inputs
 from pipeline.sources.prepared import is_prepared
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -98,16 +100,19 @@ def _requested(report: dict) -> dict:
 
 
 def _comparisons(goal: Goal, run: dict) -> Iterator[Comparison]:
-    how = f"{run['model']}, {run['epochs']} epochs, batch {run['global_batch_size']}"
+    how = f"{run['model']}, {run['epochs']} epochs, batch {run['global_batch_size']}, {inputs(run)}"
+    rate = f"{run['examples_per_second']:,.0f} {units_of(run['problem']).rate}"
     row = {
         "what": f"experiment {goal.experiment}: {how}",
         "against": "–",
         "unit": "s of training",
         "ours": [run["train_seconds"]],
-        "limit": f"{run['examples_per_second']:,.0f} examples/s",
-        "note": ", ".join(filter(None, map(_operations, to_accuracy(run)))),
+        "limit": f"{(run['reference_flops_per_second'] or 0) / 1e9:,.0f} GFLOP/s by the receipt's probe",
+        "note": ", ".join(filter(None, [rate, *map(_operations, to_accuracy(run))])),
     }
     is_share, figure = goal.key != "val_loss", run[goal.key]
+    if figure is None:
+        raise SettingsError(f"{goal.experiment}: expected a figure for {goal.key}, the run has none: it diverged")
     yield Comparison(
         number=f"13 {goal.experiment}",
         figure=_FIGURES[goal.key],

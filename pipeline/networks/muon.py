@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 import keras
 
+from pipeline.networks.weights import named_layers
+
 # Of the iteration a·x + b·x³ + c·x⁵ on singular values: five bring those above 0.001 to between 0.7 and 1.2.
 _A, _B, _C = 3.4445, -4.7750, 2.0315
 _TINY = 1e-7
@@ -104,6 +106,7 @@ class KernelMuon(keras.optimizers.Optimizer):
 
 
 def last_matrices(model: keras.Model) -> list[keras.Variable]:
-    """Those of the last of a network's layers that has any: what its outputs are made by, whatever it is called."""
-    found = ([weight for weight in layer.weights if len(weight.shape) > 1] for layer in reversed(model.layers))
+    """Those of the last layer that has any, also inside of a network inside: what the outputs are made by."""
+    layers = [layer for _, layer in named_layers(model)]
+    found = ([weight for weight in layer.weights if len(weight.shape) > 1] for layer in reversed(layers))
     return next(filter(None, found), [])

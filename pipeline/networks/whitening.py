@@ -6,12 +6,14 @@ give outputs of variance 1 that are not correlated: what is learned behind them 
 Lee 2011; as a frozen layer of a network trained in seconds: Page 2019, Jordan 2024).
 """
 
+import math
+
 import numpy as np
 
 # Added to each variance: of patches that hardly differ in a direction noise is not made as large as all else.
 _EPSILON = 5e-4
-# Images whose patches are counted at a time: 80 MB of float64 for 32 pixels a side and three channels.
-_AT_A_TIME = 800
+# Pixels of the images whose patches are counted at a time: 80 MB of float64 of 2×2 patches of three channels.
+_AT_A_TIME = 800 * 32 * 32
 
 
 def whitening_filters(images: np.ndarray, side: int, *, scale: float, offset: float) -> tuple[np.ndarray, np.ndarray]:
@@ -31,8 +33,9 @@ def whitening_filters(images: np.ndarray, side: int, *, scale: float, offset: fl
     """
     size = side * side * images.shape[-1]
     count, total, products = 0, np.zeros(size), np.zeros((size, size))
-    for start in range(0, len(images), _AT_A_TIME):
-        patches = _patches(images[start : start + _AT_A_TIME], side)
+    at_a_time = max(_AT_A_TIME // math.prod(images.shape[1:3]), 1)
+    for start in range(0, len(images), at_a_time):
+        patches = _patches(images[start : start + at_a_time], side)
         count += len(patches)
         total += patches.sum(axis=0)
         products += patches.T @ patches

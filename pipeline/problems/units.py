@@ -26,8 +26,16 @@ _UNITS = {
 }
 
 
-def units_of(problem: str) -> Units:
-    """The units of a problem by its name; of one that is not known, a record's of another version, neutral ones."""
+_BYTES = Units("byte", "bytes", "bytes/s", "sequences", "texts")
+
+
+def units_of(problem: str, tokens: str = "") -> Units:
+    """The units of a problem by its name; of one that is not known, a record's of another version, neutral ones.
+
+    ``tokens``: of a text "bytes", where that is known, for one of more characters than fit.
+    """
+    if (problem, tokens) == (NEXT_TOKEN, "bytes"):
+        return _BYTES
     return _UNITS.get(problem, Units("example", "examples", "examples/s", "examples", "files"))
 
 

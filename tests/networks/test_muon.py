@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import keras
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config import TrainSettings
 from pipeline.hardware import place
+from pipeline.networks.airbench_convnet import airbench_convnet_small
 from pipeline.networks.groups import at_rates
 from pipeline.networks.muon import KernelMuon, last_matrices, orthogonal
 from pipeline.networks.recipes import RECIPES, make_optimizer
@@ -155,6 +157,34 @@ def test_the_last_layer_and_vectors_are_left_to_sgd_whatever_they_are_called(nam
     # One that is not trained is the last layer all the same.
     model.get_layer(name).trainable = False
     assert of_muon(model) == ["first/kernel", "hidden/kernel"]
+
+
+def test_the_last_layer_of_a_network_inside_a_network_is_left_to_sgd():
+    inner = of_layers(
+        keras.layers.Conv2D(4, 3, name="conv"), keras.layers.Flatten(), keras.layers.Dense(2), functional=True
+    )
+    assert of_muon(of_layers(inner, keras.layers.Softmax(), functional=False)) == ["conv/kernel"]
+
+
+def test_the_recipe_moves_biases_and_shifts_twenty_times_as_far_as_sgd_alone():
+    model = airbench_convnet_small((32, 32, 3), 10)
+    moved = {}
+    for rates in (RECIPES["muon"].rates, {}):
+        recipe = replace(RECIPES["muon"], rates=rates)
+        optimizer = make_optimizer(recipe, total_steps=9, global_batch_size=2_000, scale_learning_rate="none")
+        optimizer.exclude_from_muon(last_matrices(model))
+        variables = [variable for variable in model.trainable_variables if not variable.path.startswith("conv_")]
+        before = [keras.ops.convert_to_numpy(variable) for variable in variables]
+        optimizer.build(variables)
+        optimizer.apply([keras.ops.ones_like(variable) for variable in variables], variables)
+        for variable, old in zip(variables, before, strict=True):
+            moved.setdefault(variable.path, []).append(np.abs(keras.ops.convert_to_numpy(variable) - old).mean())
+            variable.assign(old)
+    factors = {path: of_recipe / alone for path, (of_recipe, alone) in moved.items()}
+    assert {path for path, factor in factors.items() if factor == pytest.approx(20, rel=1e-3)} == {
+        path for path in moved if path.endswith("/beta")
+    }
+    assert [path for path, factor in factors.items() if factor == pytest.approx(1, rel=1e-3)] == ["head/kernel"]
 
 
 def test_an_embedding_is_left_to_sgd():

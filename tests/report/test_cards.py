@@ -31,6 +31,13 @@ def test_the_model_card_holds_the_result_as_the_hub_lists_it(make_run, tmp_path)
     assert "cat, dog, ship" in found.text
 
 
+@pytest.mark.parametrize("outputs", ["logits", "probabilities"])
+def test_the_model_card_calls_what_the_network_gives_by_its_name(make_run, tmp_path, outputs):
+    found = card([write_evaluation(make_run(outputs=outputs))], tmp_path / "out", hub.ModelCard, "model-card.md")
+    assert f"{outputs} = model.predict(images)" in found.text
+    assert ("probabilities = keras.ops.softmax(logits)" in found.text) == (outputs == "logits")
+
+
 def test_the_dataset_card_holds_features_splits_and_size(make_run, tmp_path):
     found = card([write_evaluation(make_run())], tmp_path / "out", hub.DatasetCard, "dataset-card.md")
     info = found.data.to_dict()["dataset_info"]

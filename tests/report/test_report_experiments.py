@@ -149,16 +149,30 @@ def test_six_experiments_stay_a_small_page(make_run, tmp_path):
     assert len(page.encode()) < 400_000
 
 
-def test_the_readmes_table_has_ours_what_was_published_and_the_machine(runs, make_run):
-    hostile = make_run("hostile", fingerprint="e" * 64, **{**MNIST, "model": "a|b<script>", "global_batch_size": 7})
-    table = format_experiments(report_of([*runs, hostile]))
-    lines = table.splitlines()
+def test_the_readmes_table_has_ours_what_was_published_and_the_machine(runs):
+    lines = format_experiments(report_of(runs)).splitlines()
     assert lines[0].startswith("| experiment | network / recipe |")
     assert any(line.startswith("| cifar10 | baseline_cnn / onecycle | 128, 2 | 24.8 |") for line in lines)
     assert any("*published, source 1: GPU runtime*" in line and "73.36 %" in line for line in lines)
     assert any("“TPU runtime” (the TPU's host: the resolver had failed)*" in line for line in lines)
     assert any("(1 run, 74 of 10,000 wrong)" in line for line in lines)
-    assert "Measured on AMD EPYC 9B14, bfloat16, device verified." in lines
+    first = lines.index("Measured on:")
+    assert lines[first + 2] == "- machine 1: AMD EPYC 9B14, bfloat16, device verified"
+    assert lines[first + 3].startswith("- machine 2: H200, ")
+    measured = {line.split(" | ")[0][2:]: line.split(" | ")[-1] for line in lines[2:] if " | *published" not in line}
+    assert (measured["cifar10"], measured["mine"]) == ("machine 1 |", "machine 2 |")
+    assert all(line.endswith("| elsewhere |") for line in lines if " | *published" in line)
+
+
+def test_the_readmes_table_says_nothing_of_a_machine_that_only_a_replaced_run_was_made_on(make_run):
+    old = make_run("old", fingerprint="a" * 64, finished_at="2026-01-01T00:00:00+00:00", granted_memory_gib=1.0)
+    lines = format_experiments(report_of([old, make_run()])).splitlines()
+    assert sum(line.startswith("- machine ") for line in lines) == 1
+
+
+def test_the_readmes_table_of_nothing_and_of_names_that_would_be_markup(runs, make_run):
+    hostile = make_run("hostile", fingerprint="e" * 64, **{**MNIST, "model": "a|b<script>", "global_batch_size": 7})
+    table = format_experiments(report_of([*runs, hostile]))
     assert "a\\|b&lt;script&gt;" in table
     assert format_experiments(report_of([], current=[])) == ""
 

@@ -47,6 +47,14 @@ def text_run(make_run):
     return make
 
 
+def test_a_text_of_bytes_is_not_counted_in_characters(text_run, tmp_path):
+    files = render([text_run(facts={"tokens": "bytes"})], tmp_path / "out")
+    page = Outline(files["report.html"]).text
+    assert all(words in page for words in ("Bits a byte", "40,000 bytes/s"))
+    assert "1.500 nats a byte" in files["report.md"]
+    assert "Bits a character" not in page
+
+
 def test_a_text_has_its_own_units(text_run, tmp_path):
     files = render([text_run()], tmp_path / "out")
     page = Outline(files["report.html"]).text

@@ -1,5 +1,6 @@
 """Operations and seconds to an accuracy, and the accuracy with test-time augmentation beside the plain one."""
 
+import numpy as np
 import pytest
 from report_runs import EPOCH
 
@@ -24,6 +25,12 @@ def test_of_each_goal_the_first_epoch_that_reached_it():
     assert [(one["goal"], one["epoch"]) for one in found] == [(0.90, 2), (0.92, 4)]
     assert [one["flops"] for one in found] == pytest.approx([1e14, 2e14])
     assert [one["seconds"] for one in found] == pytest.approx([2 * 12.4, 4 * 12.4])
+
+
+def test_nine_of_ten_images_are_90_percent_as_float32_holds_them_too():
+    found = to_accuracy(run(0.85, float(np.float32(0.9)), with_views=float(np.float32(0.92))))
+    assert [(one["goal"], one["epoch"], one["with_views"]) for one in found] == [(0.90, 2, False), (0.92, 2, True)]
+    assert to_accuracy(run(0.8999)) == []
 
 
 def test_a_goal_that_took_test_time_augmentation_took_the_epochs_to_the_one_kept():

@@ -108,6 +108,7 @@ def card_facts(run: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, A
         "accuracy": percent(run["val_accuracy"], 2),
         "validation_accuracy": percent(validation, 2) if validation is not None else "",
         "tta_accuracy": percent(several, 2) if several is not None else "",
+        "outputs": run["outputs"],
         "error": percent(facts.get("expected_calibration_error")),
         "epochs": plural(run["epochs"], "epoch"),
         "labels": [plain(name) for name in facts.get("label_names", ())],

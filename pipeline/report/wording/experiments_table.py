@@ -1,4 +1,4 @@
-"""Experiments' table: what a README says of them, as Markdown: a row for each network and recipe, the receipt below.
+"""Experiments' table: what a README says of them, as Markdown: a row for each network and recipe, the receipts below.
 
 Of rows that repeat one another under other code the newest: the table says what there is now.
 """
@@ -19,8 +19,8 @@ from pipeline.report.wording.runs import inputs, network_and_recipe
 from pipeline.runs.record import FINISHED, names
 
 _HEAD = (
-    "| experiment | network / recipe | batch, epochs | training time, s | trained a second | on the test split |",
-    "|---|---|---|--:|--:|--:|",
+    "| experiment | network / recipe | batch, epochs | training time, s | trained a second | on the test split | on |",
+    "|---|---|---|--:|--:|--:|---|",
 )
 
 
@@ -33,17 +33,17 @@ def format_experiments(report: Mapping[str, Any]) -> str:
     finished = [row for row in report["scenarios"] if row["status"] == FINISHED and not is_stand_in(row)]
     if not finished:
         return ""
-    lines, sources = list(_HEAD), []
+    lines, sources, machines = list(_HEAD), [], _Machines(report["runs"])
     for board in sections(report):
         mine = [row for row in finished if plain(row["experiment"]) == board["name"]]
         same = ("dataset", "input_shape", *names("setting", "hardware", "computation", repeated=False))
         # The newest of each is the first.
         newest = [group[0] for group in grouped(mine, same)]
-        lines += [_line(board["name"], _ours(row)) for row in reversed(newest)]
+        lines += [_line(board["name"], (*_ours(row), machines.of(row))) for row in reversed(newest)]
         for source in board["published"]:
             sources.append(source)
             lines += [_line(board["name"], _published(row, len(sources)), italic=True) for row in source["rows"]]
-    return "\n".join([*lines, "", *_sources(sources), *_receipts(finished, report["runs"]), ""])
+    return "\n".join([*lines, "", *_sources(sources), *machines.receipts(), ""])
 
 
 def _ours(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -65,7 +65,8 @@ def _published(row: Row, source: int) -> tuple[str, ...]:
     accuracy = f"{row.val_accuracy} ({row.counted})" if row.counted else row.val_accuracy
     note = f" ({row.device_note})" if row.device_note else ""
     what = f"published, source {source}: {', '.join([f'{row.label}{note}', *row.details[1:]])}"
-    return what, f"{row.global_batch_size}, {row.epochs}", row.train_seconds, row.examples_per_second, accuracy
+    batch = f"{row.global_batch_size}, {row.epochs}"
+    return what, batch, row.train_seconds, row.examples_per_second, accuracy, "elsewhere"
 
 
 def _sources(sources: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -77,16 +78,27 @@ def _sources(sources: Sequence[Mapping[str, Any]]) -> list[str]:
     return ["Published elsewhere, not measured here:", "", *named, ""] if named else []
 
 
-def _receipts(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the rows were measured on, by the receipts of their runs: a line for each machine."""
-    of_the_rows = {fingerprint for row in rows for fingerprint in row["fingerprints"]}
-    machines: dict[str, list[float]] = {}
-    for run in runs:
-        if run["fingerprint"] in of_the_rows:
+class _Machines:
+    """What the rows were measured on, by the receipts of their runs; numbered in the order of the rows."""
+
+    def __init__(self, runs: Sequence[Mapping[str, Any]]) -> None:
+        self._runs = {run["fingerprint"]: run for run in runs}
+        self._speeds: dict[str, list[float]] = {}
+
+    def of(self, row: Mapping[str, Any]) -> str:
+        """A row's machines, by their numbers."""
+        for fingerprint in row["fingerprints"]:
+            run = self._runs[fingerprint]
             speed = run["reference_flops_per_second"]
-            fetched = f", fetched from {plain(run['fetched_from'])}" if run["fetched_from"] else ""
-            machines.setdefault(_machine(run) + fetched, []).extend([speed / 1e9] if speed else [])
-    return [f"Measured on {machine}{_speeds(speeds)}." for machine, speeds in machines.items()]
+            self._speeds.setdefault(_machine(run), []).extend([speed / 1e9] if speed else [])
+        places = {machine: place for place, machine in enumerate(self._speeds, start=1)}
+        mine = dict.fromkeys(places[_machine(self._runs[one])] for one in row["fingerprints"])
+        return f"machine {' and '.join(map(str, mine))}"
+
+    def receipts(self) -> list[str]:
+        """A line for each machine."""
+        lines = [f"- machine {at}: {one}{_speeds(of)}" for at, (one, of) in enumerate(self._speeds.items(), start=1)]
+        return ["Measured on:", "", *lines]
 
 
 def _machine(run: Mapping[str, Any]) -> str:
@@ -94,9 +106,10 @@ def _machine(run: Mapping[str, Any]) -> str:
     cores = plural(run["granted_cores"], "core") if run["granted_cores"] else ""
     memory = f"{number(run['granted_memory_gib'])} GiB" if run["granted_memory_gib"] else ""
     verified = "device verified" if run["device_verified"] else "device not verified"
+    fetched = f"fetched from {plain(run['fetched_from'])}" if run["fetched_from"] else ""
     # Some names have their cores in them already.
     cores = "" if cores and cores in device else cores
-    return ", ".join(filter(None, [device, cores, memory, computed_in(run), verified]))
+    return ", ".join(filter(None, [device, cores, memory, computed_in(run), verified, fetched]))
 
 
 def _speeds(speeds: Sequence[float]) -> str:

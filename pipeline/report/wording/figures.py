@@ -9,7 +9,7 @@ from pipeline.problems.units import NEXT_TOKEN, units_of
 from pipeline.report.facts.to_accuracy import to_accuracy
 from pipeline.report.wording.formats import NO_FIGURE, capitalised, megabytes, moment, number, percent, plain, plural
 from pipeline.report.wording.runs import network_and_recipe
-from pipeline.report.wording.text import bits, perplexity
+from pipeline.report.wording.text import bits, perplexity, units_of_run
 
 EPOCH_HEADINGS = (
     "epoch",
@@ -34,7 +34,7 @@ def tiles(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         *_figure_tile("Validation accuracy", run.get("validation_accuracy")),
         *_figure_tile("Validation accuracy with test-time augmentation", run.get("validation_tta_accuracy")),
         ("Training time", f"{number(run['train_seconds'], 1)} s"),
-        (capitalised(units_of(run["problem"]).rate), number(run["examples_per_second"])),
+        (capitalised(units_of_run(run).rate), number(run["examples_per_second"])),
         ("First epoch", f"{number(run['first_epoch_seconds'], 1)} s"),
     ]
 
@@ -47,7 +47,7 @@ def _loss_tiles(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Of a text the loss is what one looks for, in the units that people publish."""
     if run["problem"] != NEXT_TOKEN:
         return []
-    one, nats = units_of(run["problem"]).one, run["val_loss"]
+    one, nats = units_of_run(run).one, run["val_loss"]
     return [("Test loss, nats", number(nats, 4)), (f"Bits a {one}", bits(nats)), ("Perplexity", perplexity(nats))]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pipeline.problems.units import NEXT_TOKEN, units_of
+from pipeline.problems.units import NEXT_TOKEN
 from pipeline.report.facts.scoreboard import current_runs
 from pipeline.report.wording.devices import data_phrase, device_phrase
 from pipeline.report.wording.formats import (
@@ -16,6 +16,7 @@ from pipeline.report.wording.formats import (
     plural,
     sentence,
 )
+from pipeline.report.wording.text import units_of_run
 from pipeline.report.wording.times import time_verdict
 from pipeline.runs.record import SKIPPED
 
@@ -34,17 +35,17 @@ def _verdict_on_one(run: Mapping[str, Any]) -> str:
             f"The run on {plain(run['requested_device'])} was skipped: {plain(run['mismatch']['cause'], 300)}"
         )
     return (
-        f"{_loss_phrase(run['problem'], run['val_loss'], number)}"
+        f"{_loss_phrase(run, run['val_loss'], number)}"
         f"{percent(run['val_accuracy'])} test accuracy{_validated(run)} on {data_phrase(run)} "
         f"after {plural(run['epochs'], 'epoch')}: "
         f"{number(run['train_seconds'], 1)} s of training on {device_phrase(run)}, "
-        f"{number(run['examples_per_second'])} {units_of(run['problem']).rate}{_bound(run)}."
+        f"{number(run['examples_per_second'])} {units_of_run(run).rate}{_bound(run)}."
     )
 
 
-def _loss_phrase(problem: str, loss: Any, show: Callable[[Any, int], str]) -> str:
+def _loss_phrase(run: Mapping[str, Any], loss: Any, show: Callable[[Any, int], str]) -> str:
     """Of a text the test loss comes first."""
-    return f"{show(loss, 3)} nats a {units_of(problem).one}, " if problem == NEXT_TOKEN else ""
+    return f"{show(loss, 3)} nats a {units_of_run(run).one}, " if run["problem"] == NEXT_TOKEN else ""
 
 
 def _validated(run: Mapping[str, Any]) -> str:
@@ -62,14 +63,14 @@ def _verdict_on_several(report: Mapping[str, Any], runs: Sequence[Mapping[str, A
     requested = f"{plural(len(runs), 'run')} requested, {', '.join(counts)}"
     if row := _row_of(report, runs):
         return (
-            f"{_loss_phrase(row['problem'], row['val_loss'], mean_number)}"
+            f"{_loss_phrase(runs[0], row['val_loss'], mean_number)}"
             f"{mean_percent(row['val_accuracy'])} test accuracy over {plural(len(runs), 'seed')} on "
             f"{data_phrase(runs[0])} after {plural(runs[0]['epochs'], 'epoch')}: "
             f"{mean_number(row['train_seconds'], 1)} s of training on {device_phrase(runs[0])}, "
-            f"{mean_number(row['examples_per_second'])} {units_of(row['problem']).rate}{_bound(runs[0])}."
+            f"{mean_number(row['examples_per_second'])} {units_of_run(runs[0]).rate}{_bound(runs[0])}."
         )
     data = " and ".join(dict.fromkeys(data_phrase(run) for run in finished))
-    rates = " or ".join(dict.fromkeys(units_of(run["problem"]).rate for run in finished))
+    rates = " or ".join(dict.fromkeys(units_of_run(run).rate for run in finished))
     ranges = [
         _range([run["val_accuracy"] for run in finished], percent, f"test accuracy on {data}"),
         _range([run["examples_per_second"] for run in finished], number, rates),
