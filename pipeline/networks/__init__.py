@@ -5,7 +5,7 @@
     compact_convnet.py  for images of 28 to 32 pixels a side
     small_convnet.py    for photographs of 96 to 192 pixels a side
     mnist_dense.py mnist_cnn.py fashion_cnn.py flowers_convnet.py   others of the tutorials, as published
-    airbench_convnet.py for photographs of 32 pixels a side, in few epochs; whitening.py: its first layer
+    airbench_convnet.py in few epochs, for images of 28 pixels a side and more; whitening.py: its first layer
     char_lstm.py        for text, each next character
     text.py             such networks, and the same for one token at a time
     recipes.py          optimizer, schedule and loss by name; muon.py, groups.py: their optimizer, their rates
