@@ -62,7 +62,9 @@ def _of_images(images: tf.Tensor, kernel: tf.Tensor, of_outputs: tf.Tensor) -> t
 
 
 def _of_kernel(images: tf.Tensor, kernel: tf.Tensor, of_outputs: tf.Tensor) -> tf.Tensor:
-    if images.dtype == tf.float32 or not _is_quicker_by_products(images.shape[1:3], kernel.shape):
+    sides = images.shape[1:3]
+    by_products = _is_quicker_by_products(sides, kernel.shape) or _reaches_beyond(sides, kernel.shape)
+    if images.dtype == tf.float32 or not by_products:
         return tf.raw_ops.Conv2DBackpropFilter(
             input=images, filter_sizes=kernel.shape, out_backprop=of_outputs, strides=[1, 1, 1, 1], padding="SAME"
         )
@@ -86,6 +88,11 @@ def _is_quicker_by_products(sides: tf.TensorShape, kernel: tf.TensorShape) -> bo
     return (
         None not in sides and max(kernel[:2]) <= _LARGEST_KERNEL and min(kernel[2:]) >= _CHANNELS_A_PIXEL * max(sides)
     )
+
+
+def _reaches_beyond(sides: tf.TensorShape, kernel: tf.TensorShape) -> bool:
+    """Whether some of a kernel's places lie on no pixel; there oneDNN in TensorFlow 2.21 leaves what memory held."""
+    return None not in sides and any(length // 2 >= side for length, side in zip(kernel[:2], sides, strict=True))
 
 
 def _overlap(side: int, offset: int) -> tuple[slice, slice]:
