@@ -67,7 +67,8 @@ def test_the_gradients_in_bfloat16_are_those_of_float32_but_for_rounding(kernel,
     assert is_quick(quick.layers[0])
     images = np.random.default_rng(seed).integers(-8, 9, size=(3, *sides, channels[0])).astype(np.float32)
     for expected, found in zip(gradients(exact, images), gradients(quick, images), strict=True):
-        np.testing.assert_allclose(found.astype(np.float32), expected, rtol=0, atol=np.abs(expected).max() / 50)
+        # A bias's is Keras's own sum of 48 numbers in bfloat16, each rounding of which is up to 1 in 256.
+        np.testing.assert_allclose(found.astype(np.float32), expected, rtol=0, atol=np.abs(expected).max() / 20)
 
 
 @pytest.mark.parametrize(
