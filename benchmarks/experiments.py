@@ -101,13 +101,14 @@ def _requested(report: dict) -> dict:
 
 def _comparisons(goal: Goal, run: dict) -> Iterator[Comparison]:
     how = f"{run['model']}, {run['epochs']} epochs, batch {run['global_batch_size']}, {inputs(run)}"
+    probe = run["reference_flops_per_second"]
     rate = f"{run['examples_per_second']:,.0f} {units_of(run['problem']).rate}"
     row = {
         "what": f"experiment {goal.experiment}: {how}",
         "against": "–",
         "unit": "s of training",
         "ours": [run["train_seconds"]],
-        "limit": f"{(run['reference_flops_per_second'] or 0) / 1e9:,.0f} GFLOP/s by the receipt's probe",
+        "limit": f"{probe / 1e9:,.0f} GFLOP/s by the receipt's probe" if probe else "–",
         "note": ", ".join(filter(None, [rate, *map(_operations, to_accuracy(run))])),
     }
     is_share, figure = goal.key != "val_loss", run[goal.key]

@@ -1,9 +1,11 @@
 """The benchmarks' parts that take hours: what they ask of a run's record is there."""
 
+import pytest
 from report_runs import report_of
 
 from benchmarks.experiments import GOALS, NAMES, _comparisons, _requested
 from pipeline.config import experiment_files, experiment_of
+from pipeline.errors import SettingsError
 from pipeline.report.facts.reading import read_run
 from tasks.experiment import FOLDER
 
@@ -30,6 +32,12 @@ def test_a_run_is_compared_with_its_goals(make_run):
     assert not found["13 mnist_dense, time"].reached
     operations = "1.00e+13 FLOP to 90%, 2.00e+13 FLOP to 92%, 2.00e+13 FLOP to 94% with test-time augmentation"
     assert found["13 cifar10_94"].note == f"10,012 images/s, {operations}"
+
+
+def test_a_run_that_diverged_is_an_error_of_its_own_part(make_run):
+    run = read_run(make_run(val_accuracy=float("nan")))
+    with pytest.raises(SettingsError, match="diverged"):
+        [*_comparisons(GOALS[0], run)]
 
 
 def test_of_a_root_with_other_runs_the_one_asked_for_is_measured(make_run):

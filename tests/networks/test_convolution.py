@@ -78,6 +78,8 @@ def test_the_gradients_in_bfloat16_are_those_of_float32_but_for_rounding(kernel,
         ((7, 7), (224, 224), True),
         ((7, 7), (256, 223), False),
         ((3, 3), (128, 128), True),
+        # Some of its places lie on no pixel.
+        ((1, 4), (4, 4), True),
         ((3, 7), (128, 256), False),
         ((15, 15), (64, 256), False),
         ((None, None), (256, 256), False),
