@@ -26,7 +26,7 @@ from pipeline import machine
 from pipeline.augmentation import Augmentation
 from pipeline.columns import AHEAD_BYTES, Batches, ColumnStream, epoch_order, shards_of
 from pipeline.errors import DamagedArtefactError
-from pipeline.problems.find import problem_of
+from pipeline.problems.find import problem_of_records
 from pipeline.problems.problem import Problem
 from pipeline.records.example import parse_batch
 from pipeline.records.features import IMAGE, LABEL, FeatureSpec, is_fixed, spec_from_json
@@ -77,7 +77,7 @@ class Split:
         shards = shards_of(manifest, split)
         files = tuple(str(folder / shard["name"]) for shard in shards)
         spec, image = spec_from_json(manifest["feature_spec"]), manifest.get("image")
-        problem = problem_of(spec)
+        problem = problem_of_records(manifest)
         return cls(
             name=split,
             files=files,

@@ -1,18 +1,22 @@
 """Find: the problem that records pose (the problems' aid)."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 
+from pipeline.problems import units
 from pipeline.problems.image_classification import ImageClassification
 from pipeline.problems.next_token import NextToken
 from pipeline.problems.problem import Problem
 from pipeline.records.features import TOKENS
+from pipeline.records.vocabulary import Vocabulary
 
 
-def problem_of(features: Container[str]) -> Problem:
-    """The problem of examples with these features."""
-    return NextToken() if TOKENS in features else ImageClassification()
+def problem_of(features: Container[str], label_names: Sequence[str] = ()) -> Problem:
+    """The problem of examples with these features, and these names of what is predicted, where they are known."""
+    if TOKENS not in features:
+        return ImageClassification()
+    return NextToken(units.BYTES if Vocabulary(tuple(label_names)).is_bytes else "")
 
 
 def problem_of_records(manifest: Mapping) -> Problem:
     """The problem of the records that a manifest describes."""
-    return problem_of(manifest.get("feature_spec", ()))
+    return problem_of(manifest.get("feature_spec", ()), manifest.get("label_names", ()))

@@ -29,6 +29,10 @@ class NextToken(Problem):
     columns = (TOKENS,)
     chosen_by = "loss"
 
+    def __init__(self, tokens: str = "") -> None:
+        """``tokens``: units.BYTES of a text that is predicted byte by byte."""
+        self.tokens = tokens
+
     def content_shape(self, manifest: Mapping) -> tuple[int, ...]:
         """One token more than is predicted."""
         return tuple(manifest["feature_spec"][TOKENS]["shape"])

@@ -77,13 +77,15 @@ class Problem(abc.ABC):
     columns: ClassVar[tuple[str, ...]]
     #: Whether [Train] augment has anything to change.
     can_augment: ClassVar[bool] = False
+    #: units.BYTES of a text that is predicted byte by byte.
+    tokens: str = ""
     #: By which figure of the validation split an epoch is chosen: the greatest "accuracy", or the least "loss".
     chosen_by: ClassVar[str] = "accuracy"
 
     @property
     def units(self) -> Units:
         """What it counts."""
-        return units_of(self.name)
+        return units_of(self.name, self.tokens)
 
     @abc.abstractmethod
     def content_shape(self, manifest: Mapping) -> tuple[int, ...]:

@@ -1,9 +1,12 @@
 """Units: what a problem counts, in the words of a report or a log (the problems' aid; the standard library alone)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 IMAGE_CLASSIFICATION, NEXT_TOKEN = "image_classification", "next_token"
+#: The tokens of a text that has more characters than fit.
+BYTES = "bytes"
 
 
 @dataclass(frozen=True)
@@ -24,22 +27,25 @@ _UNITS = {
     IMAGE_CLASSIFICATION: Units("image", "images", "images/s", "images", "images"),
     NEXT_TOKEN: Units("character", "characters", "characters/s", "sequences", "texts"),
 }
-
-
 _BYTES = Units("byte", "bytes", "bytes/s", "sequences", "texts")
 
 
 def units_of(problem: str, tokens: str = "") -> Units:
     """The units of a problem by its name; of one that is not known, a record's of another version, neutral ones.
 
-    ``tokens``: of a text "bytes", where that is known, for one of more characters than fit.
+    ``tokens``: BYTES of a text that is predicted byte by byte; anything else is a text of characters.
     """
-    if (problem, tokens) == (NEXT_TOKEN, "bytes"):
+    if (problem, tokens) == (NEXT_TOKEN, BYTES):
         return _BYTES
     return _UNITS.get(problem, Units("example", "examples", "examples/s", "examples", "files"))
 
 
-def units_of_all(problems: Iterable[str]) -> Units:
-    """The units of all of them where they are of one problem, else neutral ones."""
-    different = {*problems}
-    return units_of(different.pop() if len(different) == 1 else "")
+def units_of_run(run: Mapping[str, Any]) -> Units:
+    """The units of a run, or of what stands for several, by its ``problem`` and ``tokens``."""
+    return units_of(run["problem"], run["tokens"])
+
+
+def units_of_all(runs: Iterable[Mapping[str, Any]]) -> Units:
+    """The units of all runs where they count the same, else neutral ones."""
+    different = {units_of_run(run) for run in runs}
+    return different.pop() if len(different) == 1 else units_of("")

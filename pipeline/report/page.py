@@ -6,6 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from pipeline.problems.units import units_of_run
 from pipeline.report.drawings.bars import LABEL_LETTERS, draw_calibration, draw_labels
 from pipeline.report.drawings.curves import draw_batch_sizes, draw_curves, draw_history
 from pipeline.report.drawings.drawing import MARKERS, MAX_LINES
@@ -57,7 +58,7 @@ def page_facts(report: Mapping[str, Any]) -> dict[str, Any]:
         "changes": changes.change_sentences(report),
         "warnings": report_warnings(report),
         "alarm": any(is_stand_in(run) for run in requested) or bool((report["gate"] or {}).get("failures")),
-        "definitions": definitions(run["problem"] for run in report["runs"]),
+        "definitions": definitions(report["runs"]),
         "overview_headings": experiments.OVERVIEW_HEADINGS,
         "overview": experiments.overview_rows(report),
         "scoreboards": experiments.sections(report, drawn),
@@ -123,6 +124,7 @@ def _text_part(run: Mapping[str, Any], pictures: Mapping, *, with_drawing: bool)
     drawn = with_drawing and len(facts["position_loss"]) > 1
     losses = spread([*enumerate(facts["position_loss"], start=1)], _MAX_POSITIONS)
     return {
+        "token": units_of_run(facts).one,
         "text_rows": text.text_rows(facts),
         "position_rows": text.position_rows(facts),
         "positions": Markup(draw_positions(losses, alternative_text=alternative)) if drawn else "",

@@ -24,8 +24,8 @@ RECORD_NAME = "run.json"
 #: 1: records without the field. 2: `segments`, `cache`, `replicas` and what else is marked; figures are never NaN.
 #: 3: `augment`, `keep`, `kept_epoch`, what overrides a recipe, networks that give logits, initial weights, and what
 #: else is marked. 4: `records`, `experiment`, `problem`. 5: `requested_backend`, `backend`. 6: `processes`.
-#: 7: `test_time_augmentation` and its figures, `adapted_examples`. 8: `deterministic`. 9: `input_shape`.
-SCHEMA_VERSION = 9
+#: 7: `test_time_augmentation` and its figures, `adapted_examples`. 8: `deterministic`. 9: `input_shape`. 10: `tokens`.
+SCHEMA_VERSION = 10
 
 FINISHED, SKIPPED = "finished", "skipped"
 
@@ -219,6 +219,8 @@ class RunRecord(Untrusted):
 
     # What was learned, by the name of the problem.
     problem: Annotated[str, About(part="data", compared=True, since=4)] = "image_classification"
+    # Of a text of more characters than fit; a nat a byte is less than one a character.
+    tokens: Annotated[Literal["", "bytes"], About(part="data", compared=True, since=10)] = ""
     requested_dataset: Annotated[str, _DATA]
     dataset: Annotated[str, _DATA]
     dataset_verified: Annotated[bool, _DATA]

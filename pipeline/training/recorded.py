@@ -23,6 +23,7 @@ def data_facts(manifest: Mapping, requested_dataset: str, problem: Problem) -> d
     task = problem.task(manifest)
     return {
         "requested_dataset": requested_dataset,
+        "tokens": problem.tokens,
         "dataset": manifest["source"]["dataset"],
         "dataset_verified": manifest["dataset_verified"],
         "content_digests": {name: split["content_digest"] for name, split in manifest["splits"].items()},

@@ -90,7 +90,7 @@ def write_figures(path: Path, figures: Figures) -> None:
     loss = gauge("test_loss_nats", "Loss on the test split, in nats an image or a character.", labels=labels)
     for run in figures.runs:
         values = [getattr(run, name) for name in labels]
-        many = units_of(run.problem).many
+        many = units_of(run.problem, run.tokens).many
         throughput = throughputs.get(many) or gauge(
             f"train_{many}_per_second", "Throughput of training.", labels=labels
         )

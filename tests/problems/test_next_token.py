@@ -21,6 +21,7 @@ from pipeline.problems.writing import write_text
 from pipeline.records.vocabulary import BYTES, Vocabulary
 from pipeline.runs.trained import load_trained
 from pipeline.stream import InputStream, Split
+from pipeline.training.recorded import data_facts
 
 OWN = """
 import keras
@@ -194,6 +195,16 @@ def test_texts_have_their_nats(records, trained, tmp_path):
     assert first["nats"] == pytest.approx(record["val_loss"], abs=0.1)
     assert "'\\xe9'" in second["error"]
     assert "no text in UTF-8" in third["error"]
+
+
+def test_of_a_text_of_more_characters_than_fit_bytes_are_counted(records, trained, tmp_path):
+    manifest = read_manifest(records) | {"label_names": list(BYTES)}
+    split = Split.of_manifest(records, manifest, "train")
+    assert (split.problem.tokens, split.problem.units.rate) == ("bytes", "bytes/s")
+    _, record = trained
+    assert record["tokens"] == ""
+    shared = {"requested_dataset": "text", "problem": split.problem}
+    assert data_facts(manifest, **shared)["tokens"] == "bytes"
 
 
 def test_a_passage_of_bytes_is_shown_by_characters():

@@ -91,3 +91,9 @@ def test_of_a_text_the_dataset_card_counts_sequences_as_tfds_does_and_characters
     assert "| train | 1,069 | 34,208 |" in found.text
     (folder / "evaluation.json").write_text(json.dumps(facts | {"sequence_length": 0}))
     card([folder], tmp_path / "out", hub.DatasetCard, "dataset-card.md")
+    of_bytes = make_run("bytes", problem="next_token", tokens="bytes", dataset="text", requested_dataset="text")
+    (of_bytes / "evaluation.json").write_text(json.dumps(facts | {"tokens": "bytes"}))
+    for kind, name in ((hub.DatasetCard, "dataset-card.md"), (hub.ModelCard, "model-card.md")):
+        found = card([of_bytes], tmp_path / "out", kind, name)
+        assert "byte" in found.text
+        assert "character" not in found.text

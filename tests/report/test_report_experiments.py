@@ -121,7 +121,12 @@ def test_the_terminal_shows_the_overview_and_the_scoreboard_that_was_asked_for(r
 def test_mistakes_are_counted_where_they_are_few_and_the_error_is_said_where_the_images_are_few(
     problem, mean, deviation, examples, words
 ):
-    row = {"problem": problem, "val_accuracy": {"mean": mean, "deviation": deviation}, "test_examples": examples}
+    row = {
+        "problem": problem,
+        "tokens": "",
+        "val_accuracy": {"mean": mean, "deviation": deviation},
+        "test_examples": examples,
+    }
     assert counted(row) == words
 
 

@@ -172,7 +172,9 @@ def test_the_history_joins_no_runs_of_different_seeds():
          "examples_per_second": 1000.0 + n}
         for n in range(6)
     ]  # fmt: skip
-    drawing = draw_history([{"problem": "image_classification", "points": points}], alternative_text="history")
+    drawing = draw_history(
+        [{"problem": "image_classification", "tokens": "", "points": points}], alternative_text="history"
+    )
     lines = re.findall(r'<path d="([^"]*)"[^>]*fill: none; stroke: var\(--run-1\); stroke-width: 1.2', drawing)
     assert [line.count("L") for line in lines] == [2, 2, 2, 2], "two seeds of three runs each, in two panels"
 

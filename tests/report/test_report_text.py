@@ -48,11 +48,17 @@ def text_run(make_run):
 
 
 def test_a_text_of_bytes_is_not_counted_in_characters(text_run, tmp_path):
-    files = render([text_run(facts={"tokens": "bytes"})], tmp_path / "out")
+    run = text_run(facts={"tokens": "bytes"}, tokens="bytes", test_examples=1_552)
+    files = render([run], tmp_path / "out")
     page = Outline(files["report.html"]).text
-    assert all(words in page for words in ("Bits a byte", "40,000 bytes/s"))
+    assert all(words in page for words in ("Bits a byte", "40,000 bytes/s", "Bytes/s", "nats a byte took"))
     assert "1.500 nats a byte" in files["report.md"]
-    assert "Bits a character" not in page
+    report = build_report([run], current=[])
+    for text in (page, files["report.md"], format_table(report, width=200), format_experiments(report)):
+        assert "byte" in text
+        assert "character" not in text
+    mixed = [run, text_run("b", fingerprint="b" * 64)]
+    assert [board["rate"] for board in sections(build_report(mixed, current=[]))] == ["examples/s"]
 
 
 def test_a_text_has_its_own_units(text_run, tmp_path):

@@ -74,7 +74,7 @@ def draw_history(groups: Sequence[Mapping[str, Any]], *, alternative_text: str) 
         accuracy.set_title("Test accuracy")
         accuracy.yaxis.set_major_formatter(FuncFormatter(lambda fraction, _: f"{100 * fraction:.4g} %"))
         _plot_dates(rate, groups, "examples_per_second")
-        rate.set_title(units_of_all(group["problem"] for group in groups).rate.capitalize())
+        rate.set_title(units_of_all(groups).rate.capitalize())
         rate.yaxis.set_major_formatter(FuncFormatter(lambda figure, _: f"{figure:,.0f}"))
 
     return draw(plot, alternative_text=alternative_text)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.problems.units import units_of
+from pipeline.problems.units import units_of_run
 from pipeline.report.wording.devices import computed_in, device_note
 from pipeline.report.wording.formats import (
     NO_FIGURE,
@@ -26,7 +26,7 @@ NO_TIMES = (
 
 def batch_headings(table: Mapping[str, Any]) -> tuple[str, ...]:
     """What the columns of a table by batch hold; the fourth one part of a batch."""
-    return ("batch", "epoch, s", "step, ms", f"{units_of(table['problem']).examples.removesuffix('s')}, µs", "runs")
+    return ("batch", "epoch, s", "step, ms", f"{units_of_run(table).examples.removesuffix('s')}, µs", "runs")
 
 
 def batch_rows(table: Mapping[str, Any]) -> list[tuple[str, tuple[tuple[str, ...], ...]]]:

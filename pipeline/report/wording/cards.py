@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN
+from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN, units_of_run
 from pipeline.report.facts.reading import is_stand_in
 from pipeline.report.facts.scoreboard import current_runs
 from pipeline.report.wording.evaluation import class_rows, confusion_lines
@@ -116,6 +116,8 @@ def card_facts(run: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, A
         "characters": {plain(split): number(count) for split, count in facts.get("characters", {}).items()},
         "text_rows": text_rows(facts) if is_text(facts) else [],
         "is_text": run["problem"] == NEXT_TOKEN,
+        "token": units_of_run(run).one,
+        "tokens": units_of_run(run).many,
         "digests": [(plain(split), plain(digest)) for split, digest in (run["content_digests"] or {}).items()],
         "records": plain(records["artefact"]) if records else "",
         "classes": class_rows(facts) if "classes" in facts else [],

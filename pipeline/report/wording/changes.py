@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pipeline.problems.units import units_of
+from pipeline.problems.units import units_of_run
 from pipeline.report.facts.changes import judge_change
 from pipeline.report.wording.devices import computed_in, device_note
 from pipeline.report.wording.formats import moment, number, percent, plain, plural, points, signed
@@ -20,7 +20,7 @@ def _change_sentence(change: Mapping[str, Any]) -> str:
     return (
         f"Compared with the last comparable run ({moment(change['since'])}): "
         f"test accuracy {points(accuracy['change'])}, {change_verdict(accuracy)}; "
-        f"{units_of(change['problem']).rate} {signed(rate['change'])}, {change_verdict(rate)}."
+        f"{units_of_run(change).rate} {signed(rate['change'])}, {change_verdict(rate)}."
     )
 
 
@@ -45,7 +45,7 @@ def change_rows(changes: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
         for change in changes
         for what, figure, show, show_change in (
             ("test accuracy", "val_accuracy", percent, points),
-            (units_of(change["problem"]).rate, "examples_per_second", number, signed),
+            (units_of_run(change).rate, "examples_per_second", number, signed),
         )
     ]
 

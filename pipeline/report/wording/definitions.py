@@ -3,9 +3,10 @@
 In the units of the problems that are in the report, and without what only others have.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN, units_of
+from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN, Units, units_of, units_of_run
 from pipeline.report.wording.formats import capitalised
 
 _ALL = ""
@@ -39,8 +40,8 @@ _TERMS = (
     ("Test accuracy", {
         IMAGE_CLASSIFICATION: "share of the test images classified correctly after training (val_accuracy in "
         "report.json). The published tutorials call it validation accuracy.",
-        NEXT_TOKEN: "share of the test split's characters that were given a greater probability than any other "
-        "(val_accuracy in report.json); no standard error is given, for characters depend on one another. Of texts the "
+        NEXT_TOKEN: "share of the test split's {tokens} that were given a greater probability than any other "
+        "(val_accuracy in report.json); no standard error is given, for {tokens} depend on one another. Of texts the "
         "best row is the one with the least test loss.",
     }),
     ("With TTA", {IMAGE_CLASSIFICATION: "with test-time augmentation: the accuracy where the network sees each image "
@@ -66,34 +67,39 @@ _TERMS = (
         "at least the sampling error of the test split. Beyond 1.96 σ, which noise alone exceeds in 1 of 20 changes, a "
         "change is called better or worse. {Rates} are judged only where the machine was as fast, by the receipt's "
         "probe, to within the noise.",
-        NEXT_TOKEN: "In the sampling error of a text five characters, about a word, count as one.",
+        NEXT_TOKEN: "In the sampling error of a text five {tokens} count as one.",
     }),
     ("Comparable runs", {_ALL: "share dataset content, all settings that decide what is measured, and the hardware: "
      "device, replicas, granted cores and memory."}),
     ("Loss", {
         _ALL: "what training minimises, averaged over {many}; lower is better.",
-        NEXT_TOKEN: "Of a text the test loss is in nats a character, −ln of the probability given to the character "
-        "that came; bits a character are that over ln 2, perplexity is its exponential.",
+        NEXT_TOKEN: "Of a text the test loss is in nats a {token}, −ln of the probability given to the {token} "
+        "that came; bits a {token} are that over ln 2, perplexity is its exponential.",
     }),
-    ("Temperature", {NEXT_TOKEN: "what the logits are divided by before the network draws a character that it writes: "
+    ("Temperature", {NEXT_TOKEN: "what the logits are divided by before the network draws a {token} that it writes: "
      "below 1 the likely ones become likelier."}),
     ("Batch", {_ALL: "{examples} per optimizer step, over all replicas together (global_batch_size)."}),
     ("Fingerprint", {_ALL: "hash of everything a run was made from; the scoreboard shows its first eight digits."}),
 )  # fmt: skip
 
 
-def definitions(problems: Iterable[str]) -> list[tuple[str, str]]:
-    """(term, meaning) of what a report of runs of these problems shows; of all problems where it shows none.
-
-    Args:
-        problems: their names, in any order and as often as may be.
-    """
-    given = {*problems}
+def definitions(runs: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """(term, meaning) of what a report of these runs shows; of all problems where it shows none."""
+    given: dict[str, dict[Units, None]] = {}
+    for run in runs:
+        given.setdefault(run["problem"], {})[units_of_run(run)] = None
     shown = [problem for problem in _KNOWN if problem in given] or _KNOWN
-    rates, many, examples = (
-        " or ".join(getattr(units_of(problem), name) for problem in shown) for name in ("rate", "many", "examples")
-    )
-    units = {"rates": rates, "Rates": capitalised(rates), "many": many, "examples": examples}
+    counted = [units for problem in shown for units in given.get(problem, [units_of(problem)])]
+    of_texts = given.get(NEXT_TOKEN, [units_of(NEXT_TOKEN)])
+    rates = _named(counted, "rate")
+    units = {
+        "rates": rates,
+        "Rates": capitalised(rates),
+        "many": _named(counted, "many"),
+        "examples": _named(counted, "examples"),
+        "token": _named(of_texts, "one"),
+        "tokens": _named(of_texts, "many"),
+    }
     found = []
     for term, sentences in _TERMS:
         said = [sentences[problem] for problem in (_ALL, *shown) if problem in sentences]
@@ -101,3 +107,7 @@ def definitions(problems: Iterable[str]) -> list[tuple[str, str]]:
             meaning = " ".join([said[0], *map(capitalised, said[1:])])
             found.append((term.format(**units), meaning.format(**units)))
     return found
+
+
+def _named(units: Iterable[Units], name: str) -> str:
+    return " or ".join(dict.fromkeys(getattr(one, name) for one in units))

@@ -84,7 +84,7 @@ def sections(report: Mapping[str, Any], drawn: Sequence[Mapping[str, Any]] = ())
         {
             "name": plain(one["experiment"]),
             "is_current": one["is_current"],
-            "rate": units_of_all(row["problem"] for row, _ in ours if row["experiment"] == one["experiment"]).rate,
+            "rate": units_of_all(row for row, _ in ours if row["experiment"] == one["experiment"]).rate,
             "rows": [
                 {"row": row, "series": series_of(scenario, drawn) if curves else []}
                 for scenario, row in ours

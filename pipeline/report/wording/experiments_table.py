@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.problems.units import units_of
+from pipeline.problems.units import units_of_run
 from pipeline.report.facts.reading import is_stand_in
 from pipeline.report.facts.scenarios import grouped
 from pipeline.report.wording.devices import computed_in
@@ -55,7 +55,7 @@ def _ours(row: Mapping[str, Any]) -> tuple[str, ...]:
         " / ".join(filter(None, what)),
         f"{number(row['global_batch_size'])}, {number(row['epochs'])}",
         mean_number(row["train_seconds"], 1),
-        f"{mean_number(row['examples_per_second'])} {units_of(row['problem']).many}",
+        f"{mean_number(row['examples_per_second'])} {units_of_run(row).many}",
         f"{first} ({', '.join(filter(None, beside))})",
     )
 

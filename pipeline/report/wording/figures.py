@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.problems.judged import judged
-from pipeline.problems.units import NEXT_TOKEN, units_of
+from pipeline.problems.units import NEXT_TOKEN, units_of_run
 from pipeline.report.facts.to_accuracy import to_accuracy
 from pipeline.report.wording.formats import NO_FIGURE, capitalised, megabytes, moment, number, percent, plain, plural
 from pipeline.report.wording.runs import network_and_recipe
-from pipeline.report.wording.text import bits, perplexity, units_of_run
+from pipeline.report.wording.text import bits, perplexity
 
 EPOCH_HEADINGS = (
     "epoch",
@@ -53,7 +53,7 @@ def _loss_tiles(run: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def circumstances(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The rest of what one would need to repeat a run: (what, value)."""
-    batch = f"{number(run['global_batch_size'])} {units_of(run['problem']).examples}"
+    batch = f"{number(run['global_batch_size'])} {units_of_run(run).examples}"
     return [
         ("Model / recipe", network_and_recipe(run)),
         *_beyond_ours(run),

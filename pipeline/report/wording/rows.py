@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.problems.judged import judged
-from pipeline.problems.units import units_of
+from pipeline.problems.units import units_of_run
 from pipeline.report.facts.reading import is_stand_in
 from pipeline.report.wording.devices import computed_in, device_note, device_verified
 from pipeline.report.wording.formats import (
@@ -160,7 +160,7 @@ def counted(row: Mapping[str, Any]) -> str:
     if mean >= _FEW_WRONG:
         wrong = {name: None if part is None else part * test_examples for name, part in accuracy.items()}
         return _wrong(mean_number({**wrong, "mean": test_examples - wrong["mean"]}), test_examples)
-    so_many = f"{number(test_examples)} {units_of(row['problem']).many}"
+    so_many = f"{number(test_examples)} {units_of_run(row).many}"
     if judged(row["problem"]).predictions_per_draw > 1:
         return so_many
     error = math.sqrt(mean * (1 - mean) / test_examples)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.problems.units import units_of
+from pipeline.problems.units import units_of_run
 from pipeline.report.facts.reading import is_fallback, is_stand_in
 from pipeline.report.wording.devices import computed_in
 from pipeline.report.wording.formats import dataset_name, number, percent, plain
@@ -56,7 +56,7 @@ def inputs(run: Mapping[str, Any]) -> str:
     """What one example is: an image's height, width and channels, a text's length of a sequence; empty if not known."""
     shape = run["input_shape"] or ()
     if len(shape) == 1:
-        return f"{units_of(run['problem']).examples} of {number(shape[0])}"
+        return f"{units_of_run(run).examples} of {number(shape[0])}"
     return "×".join(map(number, shape))
 
 

@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.problems.units import Units, units_of
+from pipeline.problems.units import units_of_run
 from pipeline.report.wording.formats import number, percent, plain
 
 # A surprise, in nats, that has the darkest of so many shades.
@@ -21,12 +21,6 @@ def is_text(facts: Mapping[str, Any] | None) -> bool:
     return bool(facts) and facts.get("problem") == "next_token"
 
 
-def units_of_run(run: Mapping[str, Any]) -> Units:
-    """A run's units, of a text by what its evaluation predicts: characters, or bytes where there are too many."""
-    facts = run["evaluation"]
-    return units_of(run["problem"], facts["tokens"] if is_text(facts) else "")
-
-
 def bits(nats: float | None) -> str:
     """A loss in nats as bits."""
     return number(None if nats is None else nats / math.log(2), 4)
@@ -39,7 +33,7 @@ def perplexity(nats: float | None) -> str:
 
 def text_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The figures of the test split: (what, figure)."""
-    one = units_of(facts["problem"], facts["tokens"]).one
+    one = units_of_run(facts).one
     splits = ", ".join(f"{plain(split)} {number(count)}" for split, count in facts["characters"].items())
     return [
         ("Test loss", f"{number(facts['loss'], 4)} nats a {one}"),

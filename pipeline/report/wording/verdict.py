@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pipeline.problems.units import NEXT_TOKEN
+from pipeline.problems.units import NEXT_TOKEN, units_of_run
 from pipeline.report.facts.scoreboard import current_runs
 from pipeline.report.wording.devices import data_phrase, device_phrase
 from pipeline.report.wording.formats import (
@@ -16,7 +16,6 @@ from pipeline.report.wording.formats import (
     plural,
     sentence,
 )
-from pipeline.report.wording.text import units_of_run
 from pipeline.report.wording.times import time_verdict
 from pipeline.runs.record import SKIPPED
 

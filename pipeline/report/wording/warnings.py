@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.problems.units import units_of
+from pipeline.problems.units import units_of_run
 from pipeline.report.facts.reading import is_fallback, is_stand_in
 from pipeline.report.facts.scoreboard import current_runs
 from pipeline.report.wording.encodings import skipped_sentence
@@ -44,13 +44,13 @@ def _data_warnings(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     used, asked = dataset_name(run["dataset"]), dataset_name(run["requested_dataset"])
     found = []
     if is_stand_in(run):
-        generated = f"Generated {units_of(run['problem']).many} were used instead of {asked}"
+        generated = f"Generated {units_of_run(run).many} were used instead of {asked}"
         reason = f"{generated}: these figures say nothing about {asked}."
         found.append((f"Stand-in data, not {asked}", reason))
     elif run["dataset"] != run["requested_dataset"]:
         found.append(("Not the requested data", f"{asked} was requested, {used} was used."))
     if not run["dataset_verified"]:
-        found.append(("Data not verified", f"No measurement shows which {units_of(run['problem']).many} these are."))
+        found.append(("Data not verified", f"No measurement shows which {units_of_run(run).many} these are."))
     if left_out := skipped_sentence((run["records"] or {}).get("skipped", {})):
         found.append(("Images left out", left_out))
     return found + _findings(run["evaluation"] or {})
