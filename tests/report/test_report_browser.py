@@ -314,6 +314,14 @@ def test_nothing_is_cut_at_the_side_of_a_phone_a_tablet_or_a_desktop(in_a_window
     assert page.execute_script(scrolling) == []
 
 
+def test_a_run_s_figures_leave_no_empty_place_in_their_last_row(in_a_window):
+    lacking = """return [...document.querySelectorAll(".tiles")].map(box =>
+        box.getBoundingClientRect().right - box.lastElementChild.getBoundingClientRect().right)"""
+    found = [gap for width in (500, 560, 640) for gap in in_a_window(width).execute_script(lacking)]
+    assert found
+    assert max(found) < 3
+
+
 @pytest.mark.parametrize("width", [390, 800, 1400])
 def test_six_experiments_under_one_root_are_a_line_each_and_fit_their_window(in_a_window, page_of_six, width):
     page = in_a_window(width, page_of_six)
