@@ -7,13 +7,15 @@ from pipeline.problems.image_classification import ImageClassification
 from pipeline.problems.next_token import NextToken
 from pipeline.problems.problem import Problem
 from pipeline.records.features import TOKENS
-from pipeline.records.vocabulary import Vocabulary
 
 
 def problem_of(features: Container[str], label_names: Sequence[str] = ()) -> Problem:
     """The problem of examples with these features, and these names of what is predicted, where they are known."""
     if TOKENS not in features:
         return ImageClassification()
+    # Not above: it takes NumPy, which the tasks are imported without.
+    from pipeline.records.vocabulary import Vocabulary
+
     return NextToken(units.BYTES if Vocabulary(tuple(label_names)).is_bytes else "")
 
 
