@@ -69,8 +69,6 @@ class Train(Stage):
     global_batch_size = IntSetting(default=128, description="Examples per step over all replicas.")
     scale_learning_rate = luigi.Parameter(default="none", description="With the global batch: none, linear or sqrt.")
     augment = AugmentSetting(default="", description="Changes of the images trained on, as in: flip, crop:4.")
-    early_epochs = IntSetting(default=0, description="The first epochs, which see the middle of each image alone.")
-    early_side = IntSetting(default=0, description="Of that middle, in pixels.")
     keep = luigi.Parameter(default="last", description="The weights of which epoch: last, or best on validation.")
     patience = IntSetting(default=0, description="Epochs without a better one before training ends; 0: none.")
     test_time_augmentation = luigi.Parameter(

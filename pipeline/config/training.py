@@ -42,8 +42,6 @@ JIT_COMPILE = ("auto", "true", "false")
 TPU_ADDRESS = "a TPU's name, local, or grpc://host:port with a port from 1 to 65535"
 MAX_GLOBAL_BATCH_SIZE = 1_000_000
 MAX_REPLICAS = 64
-# Pixels: what three poolings leave one of, and what no image has more of.
-MIN_EARLY_SIDE, MAX_EARLY_SIDE = 8, 4_096
 # A trace of more is larger than the profiler's tools open.
 MAX_PROFILE_STEPS = 1_000
 
@@ -62,8 +60,6 @@ class TrainSettings(StageSettings):
     global_batch_size: int = 128
     scale_learning_rate: str = "none"
     augment: str = ""
-    early_epochs: int = 0
-    early_side: int = 0
     keep: str = "last"
     patience: int = 0
     test_time_augmentation: str = "none"
@@ -100,7 +96,6 @@ class TrainSettings(StageSettings):
         in_range("Train", "global_batch_size", self.global_batch_size, 1, MAX_GLOBAL_BATCH_SIZE)
         one_of("Train", "scale_learning_rate", SCALE_LEARNING_RATE, self.scale_learning_rate)
         parse_augment(self.augment)
-        self._check_early()
         one_of("Train", "keep", KEEP, self.keep)
         in_range("Train", "patience", self.patience, 0, 100_000)
         one_of("Train", "test_time_augmentation", TEST_TIME_AUGMENTATION, self.test_time_augmentation)
@@ -129,13 +124,6 @@ class TrainSettings(StageSettings):
         one_of("Train", "cache", CACHE, self.cache)
         in_range("Train", "seed", self.seed, 0, MAX_SEED)
         in_range("Train", "profile_steps", self.profile_steps, 0, MAX_PROFILE_STEPS)
-
-    def _check_early(self) -> None:
-        in_range("Train", "early_epochs", self.early_epochs, 0, self.epochs - 1)
-        if self.early_epochs:
-            in_range("Train", "early_side", self.early_side, MIN_EARLY_SIDE, MAX_EARLY_SIDE)
-        elif self.early_side:
-            refuse("Train", "early_side", "0, as there are no early_epochs", self.early_side)
 
     def _check_processes(self) -> None:
         in_range("Train", "processes", self.processes, 1, MAX_PROCESSES)

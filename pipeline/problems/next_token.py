@@ -60,8 +60,6 @@ class NextToken(Problem):
             refuse("Train", "model", words.A_NETWORK_FOR_TEXT, settings.model, words.TAKES_IMAGES)
         if settings.augment:
             refuse("Train", "augment", words.NOTHING_TO_AUGMENT, settings.augment)
-        if settings.early_epochs:
-            refuse("Train", "early_epochs", words.NO_MIDDLE, settings.early_epochs)
         if settings.test_time_augmentation != "none":
             refuse("Train", "test_time_augmentation", words.NO_VIEWS, settings.test_time_augmentation)
 

@@ -8,7 +8,6 @@ A_NETWORK_FOR_TEXT = "a network for text, as the records are"
 TAKES_TEXT = " It takes a text. Choose another network or another dataset."
 TAKES_IMAGES = " It takes images. Choose another network, such as char_lstm, or another dataset."
 NOTHING_TO_AUGMENT = "nothing, as the records are a text"
-NO_MIDDLE = "0, as the records are a text"
 NO_VIEWS = "none, as the records are a text"
 
 

@@ -24,8 +24,7 @@ RECORD_NAME = "run.json"
 #: 1: records without the field. 2: `segments`, `cache`, `replicas` and what else is marked; figures are never NaN.
 #: 3: `augment`, `keep`, `kept_epoch`, what overrides a recipe, networks that give logits, initial weights, and what
 #: else is marked. 4: `records`, `experiment`, `problem`. 5: `requested_backend`, `backend`. 6: `processes`.
-#: 7: `test_time_augmentation` and its figures, `adapted_examples`. 8: `deterministic`. 9: `input_shape`.
-#: 10: `tokens`, `early_epochs`.
+#: 7: `test_time_augmentation` and its figures, `adapted_examples`. 8: `deterministic`. 9: `input_shape`. 10: `tokens`.
 SCHEMA_VERSION = 10
 
 FINISHED, SKIPPED = "finished", "skipped"
@@ -103,8 +102,6 @@ class TimeBreakdown(Untrusted):
     step_seconds: Figure
     # Floating-point operations of it, by the graph that computes it; None where that is not known.
     step_flops: Figure = None
-    # Of one of the early epochs, which see less of each image.
-    early_step_flops: Figure = None
     # Of memory that it reads and writes, as XLA compiled it for one device.
     step_bytes: Figure = None
     step_alone_seconds: Figure
@@ -200,8 +197,6 @@ class RunRecord(Untrusted):
     global_batch_size: Annotated[Count, _COMPARED_SETTING]
     scale_learning_rate: Annotated[str, _COMPARED_SETTING] = "none"
     augment: Annotated[str, About(part="setting", compared=True, since=3)] = ""
-    early_epochs: Annotated[Count, About(part="setting", compared=True, since=10)] = 0
-    early_side: Annotated[Count, About(part="setting", compared=True, since=10)] = 0
     keep: Annotated[str, About(part="setting", compared=True, since=3)] = "last"
     patience: Annotated[Count, About(part="setting", compared=True, since=3)] = 0
     # Its figure stands beside the plain one, which it does not change.

@@ -1,12 +1,11 @@
 """Throughput: the epochs of a run to seconds an epoch and images a second (… → training → runs → report).
 
 The one definition, for training and for all that compares runs: the first epoch of each process that trained the run
-compiles, and is left out wherever another is there. So are early epochs, which see only the middle of each image, and
-the first that sees all of it, which compiles too.
+compiles, and is left out wherever another is there.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 #: One row of metrics.jsonl: of it ``epoch``, from 1, and ``train_seconds`` are used.
@@ -14,21 +13,14 @@ Row = Mapping[str, Any]
 
 
 def compiling_epochs(run: Mapping[str, Any]) -> frozenset[int]:
-    """The epochs of a run, from 1, that say nothing of how long the others take: see ``untypical_epochs``.
+    """The epochs of a run, from 1, that compiled.
 
     Args:
         run: its record; one made before records had ``segments`` knows of its last resumption only.
     """
-    early = run.get("early_epochs", 0)
     if segments := run.get("segments"):
-        return untypical_epochs((segment["first_epoch"] for segment in segments), early)
-    return untypical_epochs((1, run["epochs_restored"] + 1), early)
-
-
-def untypical_epochs(first_of_processes: Iterable[int], early_epochs: int) -> frozenset[int]:
-    """The epochs, from 1, that compiled, and those that see less of each image than the others."""
-    early = range(1, early_epochs + 2) if early_epochs else ()
-    return frozenset((*first_of_processes, *early))
+        return frozenset(segment["first_epoch"] for segment in segments)
+    return frozenset((1, run["epochs_restored"] + 1))
 
 
 def epoch_seconds(rows: Sequence[Row], compiling: Collection[int]) -> float | None:
@@ -54,6 +46,5 @@ def compilation_seconds(rows: Sequence[Row], compiling: Collection[int]) -> floa
     steady = epoch_seconds(rows, compiling)
     if steady is None:
         return None
-    # Early epochs are shorter than the others, whatever they compiled.
-    longer = sum(max(0.0, row["train_seconds"] - steady) for row in rows if row["epoch"] in compiling)
+    longer = sum(row["train_seconds"] - steady for row in rows if row["epoch"] in compiling)
     return longer if longer > 0 else None

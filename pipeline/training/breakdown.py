@@ -67,7 +67,6 @@ def measure(
     runtime: Runtime,
     trained: bool,
     processes: int = 1,
-    early: keras.Model | None = None,
 ) -> dict[str, float | str | None]:
     """How a step's time divides; trains ``model`` on, so nothing may be wanted of it afterwards.
 
@@ -75,26 +74,22 @@ def measure(
         model: compiled.
         stream: the input stream of the train split.
         rows: the run's metrics, one row an epoch.
-        compiling: the epochs in which the step was compiled, and those of another step.
+        compiling: the epochs in which the step was compiled.
         runtime: the backend's.
         processes: how many trained it; the step of several is not timed alone.
-        early: what trained the early epochs, where there were any.
-        trained: whether this process trained ``model`` itself on ``stream``: else timing its step would compile it
-            first.
+        trained: whether this process trained ``model`` on ``stream``: else timing its step would compile it first.
 
     Returns:
         Per step ``step_seconds`` (in training, without the compiling epochs; None where each one compiled),
-        ``step_flops``, ``early_step_flops`` and ``step_bytes`` (None where they cannot be counted),
-        ``step_alone_seconds``, ``input_alone_seconds``, and ``input_wait_share`` from 0 to 1; the last four None where
-        ``not_measured`` says why, the share also where ``step_seconds`` is. Of the run ``compilation_seconds``, None
-        where it cannot be told.
+        ``step_flops`` and ``step_bytes`` (None where they cannot be counted), ``step_alone_seconds``,
+        ``input_alone_seconds``, and ``input_wait_share`` from 0 to 1; the last four None where ``not_measured`` says
+        why, the share also where ``step_seconds`` is. Of the run ``compilation_seconds``, None where it cannot be told.
     """
     seconds = throughput.epoch_seconds(rows, compiling)
     step = None if seconds is None else seconds / stream.steps_per_epoch
     found = {
         "step_seconds": step,
         "step_flops": None,
-        "early_step_flops": None,
         "step_bytes": None,
         "step_alone_seconds": None,
         "input_alone_seconds": None,
@@ -110,9 +105,7 @@ def measure(
         plan, found["not_measured"] = None, words.NOTHING_TRAINED
     if trained:
         # Of a step that takes too long to repeat too: nothing is computed for it.
-        batch = next(iter(stream.training(0)))
-        found["step_flops"] = step_flops(runtime, model, batch)
-        found["early_step_flops"] = step_flops(runtime, early, batch) if early else None
+        found["step_flops"] = step_flops(runtime, model, next(iter(stream.training(0))))
     if plan:
         _logger.info("timing a step and its input, each alone")
         # It compiles the step, as the first of training did.

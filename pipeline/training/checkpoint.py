@@ -23,7 +23,6 @@ from safetensors.numpy import load_file, save_file
 from pipeline.artefacts.manifest import check_contents, discard, publishing, read_manifest, write_manifest
 from pipeline.errors import DamagedArtefactError
 from pipeline.runs.record import Segment
-from pipeline.runs.throughput import untypical_epochs
 
 _STATE_NAME = "state.safetensors"
 _HISTORY_NAME = "history.json"
@@ -45,9 +44,9 @@ class History:
     seconds: dict[str, float] = field(default_factory=dict)
     best: dict[str, np.ndarray] | None = None
 
-    def compiling(self, early_epochs: int = 0) -> frozenset[int]:
-        """The epochs that compiled, and those before, see throughput.untypical_epochs."""
-        return untypical_epochs((segment.first_epoch for segment in self.segments), early_epochs)
+    def compiling(self) -> frozenset[int]:
+        """The epochs that compiled: the first of each process."""
+        return frozenset(segment.first_epoch for segment in self.segments)
 
 
 def save_checkpoint(

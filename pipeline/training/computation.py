@@ -21,7 +21,6 @@ from pipeline.networks.muon import KernelMuon, last_matrices
 from pipeline.networks.quick import quicken
 from pipeline.networks.recipes import Recipe
 from pipeline.training.drawn import seeded_network, take_drawn
-from pipeline.training.early import early_network
 
 # Large enough that the cost of calling an execution vanishes, small enough that Ctrl-C is answered in a second.
 STEPS_PER_EXECUTION = 32
@@ -81,7 +80,7 @@ def compiled_model(
     loss = make_loss(recipe, outputs)
     if labels_mixed:
         # Not above: what mixes them is TensorFlow's.
-        from pipeline.training.mixed_labels import mixed_loss
+        from pipeline.training.mixed_labels import MixedAccuracy, mixed_loss
 
         loss = mixed_loss(loss)
     # Not inside: it clears away the distribution of JAX as well.
@@ -96,40 +95,11 @@ def compiled_model(
         model.compile(
             optimizer=_optimizer(model, recipe, settings, total_steps=steps * settings.epochs),
             loss=loss,
-            metrics=_metrics(labels_mixed=labels_mixed),
+            metrics=[MixedAccuracy() if labels_mixed else "accuracy"],
             jit_compile=computation.jit_compile,
             steps_per_execution=min(computation.steps_per_execution, steps),
         )
     return model
-
-
-def compiled_early(
-    model: keras.Model, settings: TrainSettings, placement: Placement, *, labels_mixed: bool
-) -> keras.Model | None:
-    """The network of early epochs, see early.py, compiled as ``model`` is and with its optimizer.
-
-    Raises:
-        SettingsError: the network does not take smaller images.
-    """
-    with placement.scope():
-        early = early_network(model, settings)
-        if early:
-            early.compile(
-                optimizer=model.optimizer,
-                loss=model.loss,
-                metrics=_metrics(labels_mixed=labels_mixed),
-                jit_compile=model.jit_compile,
-                steps_per_execution=model.steps_per_execution,
-            )
-    return early
-
-
-def _metrics(*, labels_mixed: bool) -> list:
-    if not labels_mixed:
-        return ["accuracy"]
-    from pipeline.training.mixed_labels import MixedAccuracy
-
-    return [MixedAccuracy()]
 
 
 def _optimizer(model: keras.Model, recipe: Recipe, settings: TrainSettings, *, total_steps: int) -> keras.Optimizer:

@@ -35,7 +35,6 @@ def run_epochs(
     after_epoch: Callable[[Row], None],
     patience: int = 0,
     evaluating: Callable[[], AbstractContextManager] = contextlib.nullcontext,
-    early: tuple[int, keras.Model] | None = None,
 ) -> dict[str, Any]:
     """Run the epochs that ``rows`` does not have yet, adding a row for each.
 
@@ -49,7 +48,6 @@ def run_epochs(
         after_epoch: called with each new row, when it is among ``rows``.
         patience: how many epochs that are no better than one before end the training; 0: none do.
         evaluating: the context that the model is evaluated in.
-        early: so many epochs are trained by this model of the same variables, compiled, before those of ``model``.
 
     Returns:
         The predictions that the figures of the last epoch are made of, by prefix; what is to be known of the trained
@@ -67,7 +65,7 @@ def run_epochs(
             )
             break
         clock.enter("training")
-        row = _train(trained_in(epoch, model, early), stream, epoch, epochs)
+        row = _train(model, stream, epoch, epochs)
         clock.enter("evaluation")
         started = time.perf_counter()
         with evaluating():
@@ -83,11 +81,6 @@ def run_epochs(
         after_epoch(row)
         _report(row, epochs, problem.units.rate)
     return predictions
-
-
-def trained_in(epoch: int, model: keras.Model, early: tuple[int, keras.Model] | None) -> keras.Model:
-    """Which of the two an epoch, from 0, is trained by."""
-    return early[1] if early and epoch < early[0] else model
 
 
 def _train(model: keras.Model, stream: InputStream, epoch: int, epochs: int) -> Row:

@@ -1,7 +1,7 @@
 """Recorded: what a training has to say of itself, as fields of the run's record (training's aid)."""
 
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import keras
 
@@ -87,14 +87,10 @@ def outcome_of(
     stream: InputStream,
     kept: int,
     peak_device_bytes: int | None,
-    untypical: Collection[int],
 ) -> dict:
-    """What came of a run that finished, and the evidence of all processes that trained it.
-
-    ``untypical``: epochs that its rate leaves out.
-    """
+    """What came of a run that finished, and the evidence of all processes that trained it."""
     rows, predictions = history.rows, stream.predictions_per_epoch
-    rate = throughput.examples_per_second(rows, untypical, examples_per_epoch=predictions)
+    rate = throughput.examples_per_second(rows, history.compiling(), examples_per_epoch=predictions)
     # Not this process, where no epoch was left to it: what it saw of its own machine trained nothing.
     last = history.segments[-1]
     return {

@@ -37,10 +37,10 @@ from pipeline.training.checkpoint import (
     restore_checkpoint,
     save_checkpoint,
 )
-from pipeline.training.computation import Computation, by_rule, compiled_early, compiled_model, warn_of_memory
+from pipeline.training.computation import Computation, by_rule, compiled_model, warn_of_memory
 from pipeline.training.initial import begin
 from pipeline.training.inputs import open_streams
-from pipeline.training.loop import run_epochs, trained_in
+from pipeline.training.loop import run_epochs
 from pipeline.training.meeting import Meeting, agree
 from pipeline.training.recorded import belongs_to, data_facts, nothing_measured, outcome_of, segment, used_by
 from pipeline.training.saved import save_network
@@ -138,8 +138,7 @@ def train(
     trained = len(history.rows) > epochs_restored
     times = _time_parts(ready, history, clock, trained=trained)
     peak_device_bytes = placement.runtime.peak_device_bytes(placement.effective_device)
-    untypical = history.compiling(settings.early_epochs)
-    outcome = outcome_of(ready.receipt, history, ready.model, ready.stream, kept, peak_device_bytes, untypical)
+    outcome = outcome_of(ready.receipt, history, ready.model, ready.stream, kept, peak_device_bytes)
     outcome |= seen_again | {"kept_epoch": kept, "ended": ended(history.rows, settings.epochs)}
     outcome |= {"epochs_restored": epochs_restored, "time_breakdown": times}
     if not trained:
@@ -152,8 +151,7 @@ class _Ready:
     """All that a training needs for its first step.
 
     ``folder`` is for the run's files, ``about`` are fields of its record that are known before that step, ``manifest``
-    is the records'; ``evaluated`` is prefix of figures → what they are of; training confirms the ``receipt``; ``early``
-    trains the early epochs, where there are any.
+    is the records'; ``evaluated`` is prefix of figures → what they are of; training confirms the ``receipt``.
     """
 
     folder: Path
@@ -167,7 +165,6 @@ class _Ready:
     stream: InputStream
     evaluated: Mapping[str, InputStream]
     model: keras.Model
-    early: keras.Model | None
 
     def used(self) -> dict:
         """Hardware and computation, as fields of the record."""
@@ -212,7 +209,6 @@ def _make_ready(
     def begin_with(model: keras.Model) -> None:
         about["beginning"] = begin(model, settings, initial, stream)
 
-    labels_mixed = bool(stream.augmentation and stream.augmentation.mixes)
     model = compiled_model(
         manifest,
         settings,
@@ -220,15 +216,12 @@ def _make_ready(
         computation,
         stream.steps_per_epoch,
         outputs=kind_of_outputs(manifest, settings.model, computation.precision),
-        labels_mixed=labels_mixed,
+        labels_mixed=bool(stream.augmentation and stream.augmentation.mixes),
         begin=begin_with,
         drawn=drawn,
     )
-    early = compiled_early(model, settings, placement, labels_mixed=labels_mixed)
     warn_of_memory(model, settings.global_batch_size, placement)
-    return _Ready(
-        folder, settings, manifest, meeting, about, placement, computation, receipt, stream, evaluated, model, early
-    )
+    return _Ready(folder, settings, manifest, meeting, about, placement, computation, receipt, stream, evaluated, model)
 
 
 def _run_epochs(
@@ -242,8 +235,7 @@ def _run_epochs(
         _logger.info(
             "resuming after epoch %d/%d, trained on %s", epochs_restored, settings.epochs, earlier[-1].hostname
         )
-    early = (settings.early_epochs, ready.early) if ready.early else None
-    train_devices = ready.placement.runtime.observe_training(trained_in(epochs_restored, model, early))
+    train_devices = ready.placement.runtime.observe_training(model)
     for row in history.rows:
         _write_row(ready.folder, summaries, row)
 
@@ -270,7 +262,6 @@ def _run_epochs(
         after_epoch,
         settings.patience,
         ready.evaluating,
-        early,
     )
 
 
@@ -322,10 +313,9 @@ def _time_parts(ready: _Ready, history: History, clock: breakdown.Clock, *, trai
         ready.model,
         ready.stream,
         history.rows,
-        history.compiling(ready.settings.early_epochs),
-        early=ready.early,
+        history.compiling(),
         runtime=runtime,
-        trained=trained and len(history.rows) > ready.settings.early_epochs,
+        trained=trained,
         processes=ready.meeting.membership.processes,
     )
     clock.enter("profiling")

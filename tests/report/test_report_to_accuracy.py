@@ -17,7 +17,7 @@ def rows(*accuracies):
 
 def run(*accuracies, flops=1e12, steps=50, problem="image_classification", with_views=None, kept=None):
     parts = {"time_breakdown": {"step_flops": flops}, "curves": rows(*accuracies), "kept_epoch": kept}
-    return {"problem": problem, "early_epochs": 0, "steps_per_epoch": steps, "val_tta_accuracy": with_views, **parts}
+    return {"problem": problem, "steps_per_epoch": steps, "val_tta_accuracy": with_views, **parts}
 
 
 def test_of_each_goal_the_first_epoch_that_reached_it():
@@ -76,12 +76,3 @@ def test_the_report_says_both(make_run):
 
 def test_a_run_without_views_says_nothing_of_them(make_run):
     assert not [what for what, _ in tiles(read_run(make_run())) if "test-time" in what]
-
-
-def test_early_epochs_take_their_own_operations():
-    curve = run(0.85, 0.905, 0.93)
-    parts = {"step_flops": 1e12, "early_step_flops": 5e11}
-    found = to_accuracy(curve | {"early_epochs": 2, "time_breakdown": parts})
-    assert [(one["epoch"], one["flops"]) for one in found] == [(2, 2 * 50 * 5e11), (3, 50 * (2 * 5e11 + 1e12))]
-    found = to_accuracy(curve | {"early_epochs": 2, "time_breakdown": {"step_flops": 1e12}})
-    assert [one["flops"] for one in found] == [None, None], "not known of the early ones"

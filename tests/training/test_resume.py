@@ -5,7 +5,32 @@ from pipeline.report.facts.reading import read_run
 from pipeline.report.facts.scenarios import scenarios
 from pipeline.report.wording.runs import remarks
 from pipeline.runs.metrics import METRICS_NAME, WEIGHTS_NAME, read_metrics
+from pipeline.training import loop
 from pipeline.training import train as training
+
+
+class Killed(Exception):
+    """Stands for a kill: nothing of ours catches it."""
+
+
+@pytest.fixture
+def run_killed_after(small_records, tmp_path, monkeypatch):
+    """A function that trains until the checkpoint of an epoch is there; it lies in tmp_path / "checkpoints"."""
+
+    def train(epochs_done, **settings):
+        report = loop._report
+
+        def kill(row, *more):
+            if row["epoch"] == epochs_done:
+                raise Killed
+            return report(row, *more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "_report", kill)
+            with pytest.raises(Killed):
+                run(small_records, tmp_path / f"killed-{epochs_done}", checkpoints=tmp_path / "checkpoints", **settings)
+
+    return train
 
 
 @pytest.mark.slow

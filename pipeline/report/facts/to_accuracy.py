@@ -25,6 +25,7 @@ def to_accuracy(run: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     if run["problem"] != IMAGE_CLASSIFICATION:
         return []
+    step_flops, steps = (run["time_breakdown"] or {}).get("step_flops"), run["steps_per_epoch"]
     found, rows = [], run["curves"]
     for goal in GOALS:
         place = next((at for at, row in enumerate(rows) if _reached(row["val_accuracy"], goal)), None)
@@ -42,20 +43,10 @@ def to_accuracy(run: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "epoch": epoch,
                 "with_views": with_views,
                 "seconds": None if None in seconds else sum(seconds),
-                "flops": _flops(run, epoch),
+                "flops": step_flops * steps * epoch if step_flops and steps else None,
             }
         )
     return found
-
-
-def _flops(run: Mapping[str, Any], epochs: int) -> float | None:
-    """Operations of the first so many epochs."""
-    parts, steps = run["time_breakdown"] or {}, run["steps_per_epoch"]
-    early = min(run["early_epochs"], epochs)
-    each = [(early, parts.get("early_step_flops")), (epochs - early, parts.get("step_flops"))]
-    if not steps or any(count and not flops for count, flops in each):
-        return None
-    return sum(steps * count * flops for count, flops in each if count)
 
 
 def _reached(accuracy: float | None, goal: float) -> bool:

@@ -49,8 +49,6 @@ def _resumed_phrase(resumed: Sequence[Mapping[str, Any]], epochs: int) -> str:
 def network_and_recipe(run: Mapping[str, Any]) -> str:
     """What was trained and how, with what the settings changed of the recipe: the parts divided by " / "."""
     changed = [f"{name.replace('_', ' ')} {run[name]:g}" for name in _OVERRIDES if run.get(name, -1) >= 0]
-    if run.get("early_epochs"):
-        changed.append(f"{number(run['early_epochs'])} epochs on the middle {number(run['early_side'])} pixels")
     return " / ".join([plain(run["model"]), plain(run["recipe"]), *changed])
 
 
