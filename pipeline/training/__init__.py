@@ -4,7 +4,7 @@ train.py         the stage on one page
 inputs.py        the streams it is trained and evaluated on
 computation.py   how a network is computed: precision, XLA, steps in one execution
 initial.py       the weights a run starts from, and the layers that keep theirs
-loop.py          the epochs;  early.py: the first ones, on the middle of each image
+loop.py          the epochs
 checkpoint.py    what an interrupted run resumes from
 saved.py         the network as files
 recorded.py      what the run's record says of it
