@@ -38,6 +38,7 @@ OTHERWISE = {
     "augment": "flip",
     "keep": "best",
     "patience": 3,
+    "tokens": "bytes",
     "problem": "next_token",
 }
 COMPARED = names(compared=True)
