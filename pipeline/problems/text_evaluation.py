@@ -108,7 +108,7 @@ def evaluate(
     loss = float(nats.mean())
     facts = {
         "problem": NEXT_TOKEN,
-        "tokens": "bytes" if vocabulary.is_bytes else "characters",
+        "tokens": test.split.problem.units.many,
         "vocabulary": list(vocabulary.names),
         "characters": {split: sum(one["label_counts"].values()) for split, one in manifest["splits"].items()},
         "sequence_length": nats.shape[1],

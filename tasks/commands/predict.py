@@ -47,7 +47,7 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     from pipeline.runs.record import read_record
 
     record, records = read_record(run), next(stage for stage in stages if isinstance(stage, Records))
-    units = units_of(record.problem, record.tokens)
+    units = units_of(record.problem)
     if not (files.is_dir() or (files.is_file() and record.problem == NEXT_TOKEN)):
         raise SettingsError(f"{units.files.upper()}: expected a folder of {units.files}, got {arguments.files!r}")
     if not (run / MODEL_NAME).is_file():

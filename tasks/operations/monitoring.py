@@ -87,7 +87,7 @@ def write_figures(path: Path, figures: Figures) -> None:
     labels = ("experiment", *names("setting"), "precision")
     throughputs: dict[str, Gauge] = {}
     accuracy = gauge("test_accuracy_ratio", "Accuracy on the test split, from 0 to 1.", labels=labels)
-    loss = gauge("test_loss_nats", "Loss on the test split, in nats an image or a character.", labels=labels)
+    loss = gauge("test_loss_nats", "Loss on the test split, in nats an image, a character or a byte.", labels=labels)
     for run in figures.runs:
         values = [getattr(run, name) for name in labels]
         many = units_of(run.problem, run.tokens).many

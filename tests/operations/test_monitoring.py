@@ -1,5 +1,6 @@
 """Figures for monitoring, read back with the parser of Prometheus's own client."""
 
+import pytest
 from report_runs import RUN as FINISHED_RUN
 from report_runs import SKIPPED as SKIPPED_RUN
 from scheduled import samples
@@ -33,6 +34,14 @@ def test_the_figures_of_a_run_are_read_back(tmp_path):
     assert [value for _, value in found["test_accuracy_ratio"]] == [0.739]
     assert [value > 0 for _, value in found["test_loss_nats"]] == [True]
     assert [file.name for file in tmp_path.iterdir()] == ["tensorcraft.prom"]
+
+
+@pytest.mark.parametrize(("tokens", "many"), [("", "characters"), ("bytes", "bytes")])
+def test_the_throughput_of_a_text_is_of_what_it_predicts(tmp_path, tokens, many):
+    run = RUN.model_copy(update={"problem": "next_token", "tokens": tokens})
+    write_figures(tmp_path / "tensorcraft.prom", Figures(exit_code=0, ended_at=1.0, seconds=0.5, runs=[run]))
+    found = samples(tmp_path / "tensorcraft.prom")
+    assert [name for name in found if name.startswith("train_")] == [f"train_{many}_per_second"]
 
 
 def test_what_is_not_known_is_left_out(tmp_path):

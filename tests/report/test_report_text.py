@@ -8,6 +8,7 @@ from html_outline import Outline
 from report_runs import foreign, render
 
 from pipeline.report import build_report, format_experiments, format_table
+from pipeline.report.wording.changes import change_rows
 from pipeline.report.wording.experiments import overview_rows, sections
 
 FACTS = {
@@ -48,15 +49,18 @@ def text_run(make_run):
 
 
 def test_a_text_of_bytes_is_not_counted_in_characters(text_run, tmp_path):
-    run = text_run(facts={"tokens": "bytes"}, tokens="bytes", test_examples=1_552)
+    run = text_run(facts={"tokens": "bytes"}, tokens="bytes", test_examples=1_552, content_digests={"test": "1" * 64})
     files = render([run], tmp_path / "out")
     page = Outline(files["report.html"]).text
     assert all(words in page for words in ("Bits a byte", "40,000 bytes/s", "Bytes/s", "nats a byte took"))
     assert "1.500 nats a byte" in files["report.md"]
-    report = build_report([run], current=[])
+    report = build_report([run], current=["a" * 64])
     for text in (page, files["report.md"], format_table(report, width=200), format_experiments(report)):
         assert "byte" in text
         assert "character" not in text
+    of_before = text_run("before", facts={"tokens": "bytes"}, schema_version=9)
+    assert "40,000 bytes/s" in Outline(render([of_before], tmp_path / "before")["report.html"]).text
+    assert [what for _, what, *_ in change_rows(report["changes"])] == ["test accuracy", "bytes/s"]
     mixed = [run, text_run("b", fingerprint="b" * 64)]
     assert [board["rate"] for board in sections(build_report(mixed, current=[]))] == ["examples/s"]
 

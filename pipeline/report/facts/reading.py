@@ -12,6 +12,7 @@ from pipeline.artefacts.fetched import read_fetched
 from pipeline.artefacts.fingerprint import fingerprint
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.errors import DamagedArtefactError
+from pipeline.problems.units import BYTES
 from pipeline.report.facts.predictions import read_evaluation
 from pipeline.runs.metrics import METRICS_NAME, read_metrics
 from pipeline.runs.record import SKIPPED, names, read_record
@@ -34,13 +35,17 @@ def read_run(folder: Path) -> dict[str, Any]:
     """
     run = read_record(folder).model_dump(mode="json")
     skipped = run["status"] == SKIPPED
+    evaluation = None if skipped else read_evaluation(folder, run["problem"])
+    if (evaluation or {}).get("tokens") == BYTES:
+        # Records before version 10 did not say so.
+        run["tokens"] = BYTES
     return {
         **run,
         **_origin(folder),
         "resumed": _resumed(run),
         "fetched_from": (read_fetched(folder) or {"remote": ""})["remote"],
         "curves": [] if skipped else read_metrics(folder / METRICS_NAME),
-        "evaluation": None if skipped else read_evaluation(folder, run["problem"]),
+        "evaluation": evaluation,
     }
 
 
