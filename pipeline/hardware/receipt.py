@@ -147,10 +147,7 @@ def find_doubts(effective: str, num_replicas: int, seen: Mapping, speeds: Mappin
         elif len(set(seen[what])) != num_replicas:
             doubts.append(words.wrong_number(what, num_replicas, len(set(seen[what]))))
     if effective != "cpu":
-        ratio = statistics.geometric_mean(
-            speeds[f"{operation}_flops_per_second"] / speeds[f"host_{operation}_flops_per_second"]
-            for operation in probe.OPERATIONS
-        )
+        ratio = statistics.geometric_mean(speeds[f"{operation}_times_host"] for operation in probe.OPERATIONS)
         if 1 / _AS_FAST_AS_HOST < ratio < _AS_FAST_AS_HOST:
             doubts.append(words.as_fast_as_host(effective, ratio))
     return doubts
