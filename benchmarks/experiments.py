@@ -18,7 +18,7 @@ from typing import NamedTuple
 from benchmarks.comparison import Comparison
 from benchmarks.data import Bench
 from pipeline.errors import SettingsError
-from pipeline.problems.units import units_of
+from pipeline.problems.units import units_of_run
 from pipeline.report.facts.to_accuracy import to_accuracy
 from pipeline.report.wording.runs import inputs
 from pipeline.sources.prepared import is_prepared
@@ -102,7 +102,7 @@ def _requested(report: dict) -> dict:
 def _comparisons(goal: Goal, run: dict) -> Iterator[Comparison]:
     how = f"{run['model']}, {run['epochs']} epochs, batch {run['global_batch_size']}, {inputs(run)}"
     probe = run["reference_flops_per_second"]
-    rate = f"{run['examples_per_second']:,.0f} {units_of(run['problem']).rate}"
+    rate = f"{run['examples_per_second']:,.0f} {units_of_run(run).rate}"
     row = {
         "what": f"experiment {goal.experiment}: {how}",
         "against": "–",

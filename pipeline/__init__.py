@@ -27,7 +27,7 @@ Beside the way:
     errors.py       what users are told when something is wrong
     progress.py     how far a stage is, told to whoever listens
     machine.py      cores and memory that this process was granted
-    artefacts/      fingerprint, manifest, publishing, room, staleness
+    artefacts/      fingerprint, manifest, publishing, disk space, staleness
     workers.py      Beam's worker processes: one that dies ends the job
     verify.py       an artefact read to the last byte
     unattended/     dated reports, retention, who is told, figures for monitoring

@@ -57,7 +57,7 @@ class BusyError(PipelineError):
 
 
 class StorageError(PipelineError):
-    """The storage root cannot be written, or has too little room."""
+    """The storage root cannot be written, or has too little free space."""
 
     exit_code = 6
 

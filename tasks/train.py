@@ -158,7 +158,10 @@ class Train(Stage):
         return self.experiment or self.requires().requires().requested()
 
     def bytes_needed(self) -> int:
-        """Measured on the baseline CNN: 2 MB of weights in two files and logs, two checkpoints of 3 MB at a time."""
+        """Measured on the baseline CNN: 2 MB of weights in two files and logs, two checkpoints of 3 MB at a time.
+
+        A network that takes more is refused once it is built.
+        """
         return 10_000_000
 
     def complete(self) -> bool:

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import warm
@@ -54,6 +55,13 @@ class Luigi:
         command = [sys.executable, "-m", "tasks", "Report", *args]
         how = {"env": self.environment({}), "cwd": PROJECT, "text": True}
         return warm.WarmPopen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how)
+
+    def wait_for(self, pattern: str, process: subprocess.Popen) -> Path:
+        """The first path below the root that the pattern finds, once the process has made it."""
+        while not (found := next(self.root.glob(pattern), None)):
+            assert process.poll() is None, process.communicate()[1]
+            time.sleep(0.05)
+        return found
 
     def environment(self, more: dict[str, str]) -> dict[str, str]:
         """This process's environment, pointed at this root and this prepared dataset."""

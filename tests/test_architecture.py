@@ -85,7 +85,7 @@ DIRECTION = {
     "report": {"artefacts", "errors", "problems", "report", "runs"},
     "predict": {"config", "errors", "predict", "problems", "records", "runs", "shards", "sources"},
 }
-# The same of the rooms of the report; what lies beside them may import all.
+# The same of the packages of the report; what lies beside them may import all.
 REPORT = {
     "facts": {"facts"},
     "wording": {"facts", "wording"},
@@ -122,7 +122,7 @@ THIRD_PARTY = {
     "obstore": {"remote"},
     "ai_edge_litert": {"runs"},
 }
-# Of rooms that hold light and heavy modules: the heavy ones.
+# Of packages that hold light and heavy modules: the heavy ones.
 HEAVY = {
     "artefacts/verify": {"tensorflow"},
     "runs/export": {"tensorflow", "keras", "ai_edge_litert"},

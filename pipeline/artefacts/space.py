@@ -1,4 +1,4 @@
-"""Room on the disk: asked for before work starts, and recognised as the cause when it runs out on the way.
+"""Free disk space: asked for before work starts, and recognised as the cause when it runs out on the way.
 
 Beside the data's way; what manifest.publishing uses.
 """
@@ -25,7 +25,7 @@ _CAUSES = (
 # With so little free a write fails; that it failed for want of space, it says without a path.
 _FULL_BYTES = 1_000_000
 
-_REMEDY = "Free some space, or set [Storage] root to a writable folder with room."
+_REMEDY = "Free some space, or set [Storage] root to a writable folder with enough of it."
 
 
 def require_space(folder: Path, bytes_needed: int) -> None:

@@ -34,7 +34,8 @@ def one_hot_as(labels: keras.KerasTensor, outputs: keras.KerasTensor) -> keras.K
 
 def trained_by_logits(model: keras.Model) -> bool:
     """Whether a compiled network's outputs are logits."""
-    return isinstance(model.loss, LogitsCrossentropy)
+    # Where it learns from mixed labels, by the loss that it has of plain ones.
+    return isinstance(getattr(model.loss, "of_plain", model.loss), LogitsCrossentropy)
 
 
 def as_probabilities(outputs: np.ndarray, kind: str) -> np.ndarray:

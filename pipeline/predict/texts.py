@@ -50,7 +50,7 @@ def _nats_of(path: Path, network: TrainedNetwork, vocabulary: Vocabulary) -> tup
     except UnicodeDecodeError as error:
         return np.empty(0), f"no text in UTF-8: {error}"
     if len(tokens) < 2:
-        return np.empty(0), "shorter than two characters"
+        return np.empty(0), "shorter than two tokens"
     return surprises(network, tokens), None
 
 

@@ -219,7 +219,7 @@ class RunRecord(Untrusted):
 
     # What was learned, by the name of the problem.
     problem: Annotated[str, About(part="data", compared=True, since=4)] = "image_classification"
-    # BYTES of a text of more characters than fit: fewer nats are to be had of a byte than of a character.
+    # BYTES of a text of more characters than fit: a byte has fewer nats than a character.
     tokens: Annotated[Literal["", "bytes"], About(part="data", compared=True, since=10)] = ""
     requested_dataset: Annotated[str, _DATA]
     dataset: Annotated[str, _DATA]

@@ -11,6 +11,7 @@ The host may be another one, if it is the same hardware; the run then has segmen
 
 import json
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,6 +76,17 @@ def save_checkpoint(
     for other in folder.glob("epoch-*"):
         if other != final:
             discard(other)
+
+
+def bytes_needed(model: keras.Model, *, keep_best: bool) -> int:
+    """The most that the files of a run of this compiled network take at one time.
+
+    That is two checkpoints, for one is dropped when the next is there, or one and the network as it is saved, twice.
+    """
+    network = sum(math.prod(variable.shape) * 4 for variable in model.variables)
+    optimizer = sum(math.prod(variable.shape) * 4 for variable in model.optimizer.variables)
+    checkpoint = optimizer + network * (2 if keep_best else 1)
+    return checkpoint + max(checkpoint, 2 * network)
 
 
 def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, used: Mapping[str, Any]) -> History:

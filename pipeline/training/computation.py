@@ -80,9 +80,9 @@ def compiled_model(
     loss = make_loss(recipe, outputs)
     if labels_mixed:
         # Not above: what mixes them is TensorFlow's.
-        from pipeline.training.mixed_labels import MixedAccuracy, mixed_loss
+        from pipeline.training.mixed_labels import MixedAccuracy, MixedLoss
 
-        loss = mixed_loss(loss)
+        loss = MixedLoss(loss)
     # Not inside: it clears away the distribution of JAX as well.
     keras.utils.clear_session()
     with placement.scope():

@@ -4,25 +4,29 @@ A batch's labels are then float32 (batch, 3): label, other label, share of the f
 both are taken.
 """
 
+from dataclasses import dataclass
+
 import keras
 
 from pipeline.augmentation import MIXED_WIDTH
 from pipeline.networks.recipes import Loss
 
 
-def mixed_loss(loss: Loss) -> Loss:
+@dataclass(frozen=True)
+class MixedLoss:
     """A loss that is linear in the label, of labels that may be mixed: the share of one loss and the rest of another.
 
-    ``loss``: (int labels (batch,), probabilities (batch, num_labels)) → float32 (batch,).
+    ``of_plain``: (int labels (batch,), outputs (batch, num_labels)) → float32 (batch,).
     """
 
-    def mixed(labels: keras.KerasTensor, probabilities: keras.KerasTensor) -> keras.KerasTensor:
-        if not _are_mixed(labels):
-            return loss(labels, probabilities)
-        first, second, share = _columns(labels)
-        return share * loss(first, probabilities) + (1 - share) * loss(second, probabilities)
+    of_plain: Loss
 
-    return mixed
+    def __call__(self, labels: keras.KerasTensor, outputs: keras.KerasTensor) -> keras.KerasTensor:
+        """The loss of each example."""
+        if not _are_mixed(labels):
+            return self.of_plain(labels, outputs)
+        first, second, share = _columns(labels)
+        return share * self.of_plain(first, outputs) + (1 - share) * self.of_plain(second, outputs)
 
 
 class MixedAccuracy(keras.metrics.MeanMetricWrapper):

@@ -14,6 +14,7 @@ import keras
 
 from pipeline import hardware
 from pipeline.artefacts.manifest import check_contents, read_manifest
+from pipeline.artefacts.space import require_space
 from pipeline.config import TrainSettings
 from pipeline.errors import HardwareMismatchError
 from pipeline.networks import kind_of_outputs
@@ -32,6 +33,7 @@ from pipeline.stream import InputStream
 from pipeline.training import breakdown, words
 from pipeline.training.checkpoint import (
     History,
+    bytes_needed,
     copied_variables,
     put_variables,
     restore_checkpoint,
@@ -87,6 +89,7 @@ def train(
     Raises:
         DamagedArtefactError: a shard is not what the manifest says.
         HardwareMismatchError: the requested device is not there.
+        StorageError: the disk has not the space that checkpoints and network take.
         SettingsError: the batch does not fit the data or the replicas, the network is for another problem, or the
             processes cannot train together.
         WorkerDiedError: another process is gone.
@@ -221,6 +224,7 @@ def _make_ready(
         drawn=drawn,
     )
     warn_of_memory(model, settings.global_batch_size, placement)
+    require_space(folder.parent, bytes_needed(model, keep_best=settings.keep == "best"))
     return _Ready(folder, settings, manifest, meeting, about, placement, computation, receipt, stream, evaluated, model)
 
 

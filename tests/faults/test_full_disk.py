@@ -44,6 +44,16 @@ def test_an_8_mb_disk_is_refused_with_the_bytes_needed_and_free(first_run, disk,
         count["full or read-only disks"] += 1
 
 
+@pytest.mark.slow
+def test_a_network_whose_checkpoints_do_not_fit_is_not_begun(first_run, disk):
+    luigi = Luigi(disk(25), first_run.data_dir)
+    done = luigi(*FAST, "--Train-model", "airbench_convnet", "--Train-recipe", "muon")
+    assert done.returncode == STORAGE, done.stderr
+    assert re.search(rf"{luigi.root}/runs: needs 31\.\d MB, \d+\.\d MB are free", done.stderr), done.stderr
+    assert "epoch 1/" not in done.stderr
+    assert_nothing_partial(luigi.root)
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("line", ["writing cifar10", "training baseline_cnn", "epoch 1/", "Report: missing"])
 def test_a_disk_that_fills_up_while_it_works(first_run, disk, count, line):

@@ -88,6 +88,7 @@ def test_names_that_lie_are_found_out_by_the_time_it_takes(monkeypatch, on_cpu):
     monkeypatch.setattr(tensorflow.TensorFlow, "observe", lambda *_: seen)
     # The CPU's own time: the tests beside this one are not to decide.
     monkeypatch.setattr(probe, "time", types.SimpleNamespace(perf_counter=time.process_time))
+    monkeypatch.setattr(probe, "_SIDE_ON_ACCELERATOR", 1_024)
     lying = posing(on_cpu[0].strategy)
     receipt = hardware.write_receipt(TrainSettings(device="gpu"), lying, "float32")
     assert receipt.device_verified is False

@@ -169,13 +169,11 @@ def test_of_two_at_once_one_trains_and_the_other_has_it(machine):
 
 def test_who_does_not_wait_leaves_and_says_who_is_at_it(machine, office):
     first = machine("first")
-    process = first.start(*FAST, "--Train-epochs", "40")
-    runs = first.root / "runs"
+    process = first.start(*FAST, "--Train-epochs", "5000")
     try:
-        while not list(runs.glob(".*")):
-            time.sleep(0.2)
+        first.wait_for("runs/.*", process)
         time.sleep(1)
-        done = office(*FAST, "--Train-epochs", "40")
+        done = office(*FAST, "--Train-epochs", "5000")
         assert done.returncode == 5
         assert re.search(r"process \d+ on \S+ is making it.*--Storage-on-busy wait", done.stderr)
     finally:
@@ -186,8 +184,7 @@ def test_who_does_not_wait_leaves_and_says_who_is_at_it(machine, office):
 def test_what_a_killed_machine_was_training_another_trains(machine):
     first, second = machine("first", lease_seconds=3), machine("second", lease_seconds=3, on_busy="wait")
     process = first.start(*FAST, "--Train-epochs", "10")
-    while not list((first.root / "checkpoints").glob("*/*")):
-        time.sleep(0.2)
+    first.wait_for("checkpoints/*/*", process)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)
     done = second(*FAST, "--Train-epochs", "10")
@@ -229,12 +226,11 @@ def test_records_that_the_remote_lost_are_not_made_where_the_run_is_there(machin
 
 def test_who_waits_does_so_within_the_time_limit_of_the_stage(machine, office):
     first = machine("first")
-    process = first.start(*FAST, "--Train-epochs", "40")
+    process = first.start(*FAST, "--Train-epochs", "5000")
     try:
-        while not list((first.root / "runs").glob(".*")):
-            time.sleep(0.2)
+        first.wait_for("runs/.*", process)
         time.sleep(1)
-        done = office(*FAST, "--Train-epochs", "40", "--Storage-on-busy", "wait", "--Train-time-limit-seconds", "3")
+        done = office(*FAST, "--Train-epochs", "5000", "--Storage-on-busy", "wait", "--Train-time-limit-seconds", "3")
         assert done.returncode == 8, done.stderr
     finally:
         process.send_signal(signal.SIGINT)

@@ -40,6 +40,8 @@ def test_a_goal_that_took_test_time_augmentation_took_the_epochs_to_the_one_kept
     assert [one["epoch"] for one in to_accuracy(run(0.85, 0.88, 0.86, with_views=0.91, kept=2))] == [2]
     assert to_accuracy(run(0.85, with_views=0.89)) == []
     assert to_accuracy(run(with_views=0.95)) == []
+    # Of a record from elsewhere.
+    assert to_accuracy(run(0.85, with_views=0.95, kept=7)) == []
 
 
 def test_what_is_not_known_is_left_out():

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -125,12 +124,10 @@ def test_another_label_makes_nothing_again_and_what_is_another_experiments_stays
 def interrupted(luigi: Luigi, *args: str) -> str:
     """Starts a run and kills it when its first checkpoint is there; the name of that folder."""
     process = luigi.start("--Train-epochs", "50", *args)
-    while not (found := [*luigi.root.glob("checkpoints/*/epoch-*/manifest.json")]):
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.05)
+    manifest = luigi.wait_for("checkpoints/*/epoch-*/manifest.json", process)
     process.kill()
     process.communicate()
-    return found[0].parent.parent.name
+    return manifest.parent.parent.name
 
 
 @pytest.mark.slow

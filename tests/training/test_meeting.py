@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 
+import psutil
 import pytest
 
 from pipeline.config import Membership
@@ -178,7 +179,12 @@ def test_a_process_that_died_before_all_were_there_may_come_again(address):
     chief = threading.Thread(target=lambda: found.append(come(0).present))
     chief.start()
     process = subprocess.Popen([sys.executable, "-c", _JOINS, "1", str(address[1])], stdout=subprocess.PIPE, text=True)
-    time.sleep(2)
+    here = psutil.Process(process.pid)
+    while not any(one.status == psutil.CONN_ESTABLISHED for one in here.net_connections()):
+        assert process.poll() is None
+        time.sleep(0.05)
+    # What it says of itself is read meanwhile.
+    time.sleep(0.5)
     process.kill()
     process.wait()
     others = [threading.Thread(target=come, args=(number,)) for number in (1, 2)]

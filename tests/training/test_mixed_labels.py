@@ -7,7 +7,7 @@ from training_runs import run
 
 from pipeline.networks import RECIPES, build_model, make_loss
 from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, read_metrics
-from pipeline.training.mixed_labels import MixedAccuracy, mixed_loss
+from pipeline.training.mixed_labels import MixedAccuracy, MixedLoss
 
 
 @pytest.mark.parametrize(("recipe", "smoothing"), [("baseline", 0.0), ("onecycle", 0.1)])
@@ -17,7 +17,7 @@ def test_the_loss_is_that_of_the_mixed_label(recipe, smoothing, rng):
     mixed = np.stack([first, second, share], axis=1).astype(np.float32)
     one_hot = share[:, None] * np.eye(10)[first] + (1 - share[:, None]) * np.eye(10)[second]
     expected = keras.losses.categorical_crossentropy(one_hot, probabilities, label_smoothing=smoothing)
-    loss = mixed_loss(make_loss(RECIPES[recipe]))
+    loss = MixedLoss(make_loss(RECIPES[recipe]))
     np.testing.assert_allclose(loss(keras.ops.convert_to_tensor(mixed), probabilities), expected, rtol=1e-5)
     plain = make_loss(RECIPES[recipe])(first, keras.ops.convert_to_tensor(probabilities))
     np.testing.assert_array_equal(loss(first, keras.ops.convert_to_tensor(probabilities)), plain)
@@ -43,3 +43,10 @@ def test_a_run_with_every_operation_learns_and_is_evaluated_on_plain_images(smal
     model = keras.saving.load_model(tmp_path / "a" / MODEL_NAME, safe_mode=True)
     # Augmentation is no part of the network.
     assert len(model.layers) == len(build_model("baseline_cnn", (32, 32, 3), 10).layers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("augment", ["none", "mixup:0.2"])
+def test_what_a_network_gives_is_known_whatever_labels_it_learned_from(small_records, tmp_path, augment):
+    record = run(small_records, tmp_path / "a", epochs=1, model="mnist_dense", recipe="adam", augment=augment)
+    assert record["outputs"] == "logits"

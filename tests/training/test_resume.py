@@ -4,7 +4,7 @@ from training_runs import run
 from pipeline.report.facts.reading import read_run
 from pipeline.report.facts.scenarios import scenarios
 from pipeline.report.wording.runs import remarks
-from pipeline.runs.metrics import METRICS_NAME, WEIGHTS_NAME, read_metrics
+from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
 from pipeline.training import loop
 from pipeline.training import train as training
 
@@ -47,6 +47,18 @@ def test_a_resumed_run_ends_with_the_same_weights(trained, small_records, tmp_pa
 
 
 @pytest.mark.slow
+def test_the_space_that_a_run_asks_for_is_what_its_files_take(small_records, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(training, "require_space", lambda folder, needed: asked.append(needed))
+    run(small_records, tmp_path / "a", epochs=1, model="mnist_dense", recipe="muon", checkpoints=tmp_path / "b")
+    (checkpoint,) = (tmp_path / "b").glob("epoch-*/state.safetensors")
+    checkpoint_bytes = checkpoint.stat().st_size
+    network_bytes = sum((tmp_path / "a" / name).stat().st_size for name in (WEIGHTS_NAME, MODEL_NAME))
+    most = checkpoint_bytes + max(checkpoint_bytes, network_bytes)
+    assert asked == [pytest.approx(most, rel=0.02)]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", ["memory", "none"])
 def test_a_resumed_run_sees_the_same_augmented_examples(small_records, tmp_path, run_killed_after, cache):
     augmented = {"augment": "flip, crop:4, cutout:8, mixup:0.2", "cache": cache}
@@ -81,7 +93,7 @@ def test_each_process_of_a_run_is_a_segment_and_its_compiling_epoch_no_measure_o
     parts = record["time_breakdown"]
     assert parts["step_seconds"] * 12 == pytest.approx(mean, rel=0.01)
     # Of all processes, as the seconds of training are.
-    assert parts["training_seconds"] == pytest.approx(record["train_seconds"], rel=0.02)
+    assert parts["training_seconds"] == pytest.approx(record["train_seconds"], abs=0.5)
     assert parts["evaluation_seconds"] >= record["evaluation_seconds"]
     (row,) = scenarios([{**read_run(tmp_path / "resumed"), "repetition": None}])
     assert row["epoch_seconds"]["mean"] == pytest.approx(mean)

@@ -1,7 +1,7 @@
 """To accuracy: what a run took until an epoch ended at 90, 92 or 94 % of the test split, in operations and seconds.
 
 Operations do not depend on the machine, or on who else computes on it: by them a recipe is compared with another, by
-seconds a machine.
+seconds a machine. They do depend on the backend that counts them, by about a tenth (docs/hardware.md).
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ def to_accuracy(run: Mapping[str, Any]) -> list[dict[str, Any]]:
         ``goal`` from 0 to 1, ``epoch`` from 1, training ``seconds`` and ``flops`` up to its end, None where they are
         not known; ``with_views`` where it took test-time augmentation, which is evaluated after training.
     """
-    if run["problem"] != IMAGE_CLASSIFICATION:
+    if run["problem"] != IMAGE_CLASSIFICATION or not run["curves"]:
         return []
     step_flops, steps = (run["time_breakdown"] or {}).get("step_flops"), run["steps_per_epoch"]
     found, rows = [], run["curves"]
@@ -32,8 +32,9 @@ def to_accuracy(run: Mapping[str, Any]) -> list[dict[str, Any]]:
         with_views = place is None and _reached(run["val_tta_accuracy"], goal)
         if with_views:
             # Seen with the weights that were kept.
-            place = (run["kept_epoch"] or len(rows)) - 1
-        if place is None or not rows:
+            kept = run["kept_epoch"] or rows[-1]["epoch"]
+            place = next((at for at, row in enumerate(rows) if row["epoch"] == kept), None)
+        if place is None:
             continue
         seconds = [row["train_seconds"] for row in rows[: place + 1]]
         epoch = rows[place]["epoch"]

@@ -52,8 +52,8 @@ _TERMS = (
      "again nothing is said, but for not repeated where [Train] deterministic asked for such kernels."}),
     ("FLOP to an accuracy", {IMAGE_CLASSIFICATION: "floating-point operations of all training steps up to the end of "
      "the first epoch whose test accuracy is at least so much: operations of a step as the graph has them, whatever "
-     "the machine. Evaluation is left out. With test-time augmentation only the weights kept are evaluated: an earlier "
-     "epoch may have reached it too."}),
+     "the machine; TensorFlow and JAX count some otherwise. Evaluation is left out. With test-time augmentation only "
+     "the weights kept are evaluated: an earlier epoch may have reached it too."}),
     ("Validation accuracy", {_ALL: "the same share of {many} held out of the train split ([Records] validation_share), "
      "on which choices may be made; shown where there are any."}),
     ("Precision, recall, F1", {IMAGE_CLASSIFICATION: "of the images given a label, the share that has it; of those "
