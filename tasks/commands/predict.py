@@ -23,7 +23,7 @@ def parser() -> argparse.ArgumentParser:
     """The command's own arguments, which ``make`` passes on though nobody named them."""
     own = command.parser(
         "predict",
-        "Labels and probabilities for each image below a folder, or nats a character or byte of texts, as Parquet and CSV.",
+        "Labels and probabilities for each image below a folder, or nats a token of texts, as Parquet and CSV.",
         usage='make predict MODEL=<run> IMAGES=<folder>|TEXTS=<path> [OUTPUT=<folder>] [ARGS="--Records-runner ..."]',
     )
     own.add_argument("model", type=command.named(f"{command.A_RUN},"), help=command.A_RUN)
