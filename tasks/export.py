@@ -36,8 +36,8 @@ class Export(Stage):
         return ExportSettings(**self.param_kwargs)
 
     def upstream(self) -> object:
-        """The run's fingerprint."""
-        return {"run": self.requires().output().expected}
+        """The run, and the weights that it ended with."""
+        return self.requires().trained()
 
     def follows(self) -> bool:
         """Where a process trains with another, which writes."""

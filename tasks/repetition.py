@@ -62,15 +62,8 @@ class Repetition(Stage):
         return RepetitionSettings(**self.param_kwargs)
 
     def upstream(self) -> object:
-        """The run, and the weights that it ended with: one that was trained anew may have others."""
-        # Not above: that it is a file of ours takes the schemas of all of them.
-        from pipeline.runs.metrics import WEIGHTS_NAME
-
-        target, weights = self.requires().output(), None
-        with contextlib.suppress(DamagedArtefactError):
-            files = {entry["name"]: entry["sha256"] for entry in read_manifest(target.folder)["files"]}
-            weights = files.get(WEIGHTS_NAME)
-        return {"run": target.expected, "weights": weights}
+        """The run, and the weights that it ended with."""
+        return self.requires().trained()
 
     def label(self) -> str:
         """The network."""

@@ -22,7 +22,7 @@ from pipeline.artefacts.fetched import read_fetched
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.artefacts.staleness import printable
 from pipeline.config import refuse
-from pipeline.errors import BusyError, DamagedArtefactError, RemoteError, StorageError
+from pipeline.errors import BusyError, DamagedArtefactError, RemoteError, StorageError, UnreadableArtefactError
 from tasks.storage import Storage, root_folder
 from tasks.target import ArtefactTarget
 
@@ -159,6 +159,9 @@ def push_pending() -> None:
         kind, folder = marker.parent.name, root_folder() / marker.parent.name / marker.name
         try:
             target = ArtefactTarget(folder, read_manifest(folder)["identity"])
+        except UnreadableArtefactError:
+            # It may be read again.
+            continue
         except DamagedArtefactError:
             marker.unlink(missing_ok=True)
             continue
@@ -223,8 +226,15 @@ def made(manifest: dict) -> str:
 
 def is_final(folder: Path) -> bool:
     """Whether an artefact was made here, is what was asked for, and on the device that was asked for."""
-    manifest = read_manifest(folder)
-    return not manifest.get("provisional") and not manifest.get("fallback") and not read_fetched(folder)
+    return not stands_in(folder) and not read_fetched(folder)
+
+
+def stands_in(folder: Path) -> bool:
+    """Whether an artefact that is here is not final, or of another device than was asked for."""
+    with contextlib.suppress(DamagedArtefactError):
+        manifest = read_manifest(folder)
+        return bool(manifest.get("provisional") or manifest.get("fallback"))
+    return False
 
 
 def _marker(kind: str, folder: Path) -> Path:

@@ -268,7 +268,12 @@ class Stage(luigi.Task):
         with sharing.making(self.kind, target, may_be_fetched=self.may_be_fetched()) as is_here:
             if not is_here:
                 self.publish(target)
-                sharing.push(self.kind, target, replace=self.is_renewed, keep=self.is_forced())
+                if not any(task.stands_in() for task in self.below):
+                    sharing.push(self.kind, target, replace=self.is_renewed, keep=self.is_forced())
+
+    def stands_in(self) -> bool:
+        """Whether the artefact here, or what it is made from, stands in for what was asked for: that is not shared."""
+        return sharing.stands_in(self.output().folder) or any(task.stands_in() for task in self.below)
 
     def have_below(self) -> None:
         """Have here what this is made from: it may lie on the remote alone, as long as this is to come from there."""

@@ -31,7 +31,7 @@ from pipeline.errors import DamagedArtefactError, HardwareMismatchError, Setting
 from pipeline.hardware import tpu_vm
 from pipeline.hardware.backend import choose_backend, require_backend
 from pipeline.problems.find import problem_of
-from tasks import device
+from tasks import device, sharing
 from tasks.experiment import Experiment
 from tasks.process import company, console
 from tasks.records import Records
@@ -143,6 +143,19 @@ class Train(Stage):
         """The records' fingerprint, and the content of initial weights."""
         initial = {"initial_weights": self.initial.digest} if self.initial else {}
         return {"records": self.requires().output().expected} | initial
+
+    def trained(self) -> dict[str, str | None]:
+        """The run and its weights, for what is made from both: one that was trained anew may have others."""
+        # Not above: that it is a file of ours takes the schemas of all of them.
+        from pipeline.runs.metrics import weights_digest
+
+        target, manifest = self.output(), None
+        with contextlib.suppress(DamagedArtefactError):
+            manifest = target.manifest()
+        # What is made from it may lie on the remote without the run being here.
+        if manifest is None and self.may_be_fetched() and (held := sharing.found(self.kind, target.expected)):
+            manifest = held.manifest
+        return {"run": target.expected, "weights": manifest and weights_digest(manifest)}
 
     def own_modules(self) -> tuple[str, ...]:
         """Those of a network or a recipe of one's own."""

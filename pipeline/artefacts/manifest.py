@@ -55,7 +55,8 @@ def read_manifest(folder: Path) -> dict:
         raise DamagedArtefactError(f"{path}: not a manifest ({error!r}). {_REMEDY}") from None
     manifest = parse_manifest(content, path)
     for entry in manifest["files"]:
-        if (folder / entry["name"]).is_symlink():
+        name = Path(entry["name"])
+        if any((folder / part).is_symlink() for part in (name, *name.parents[:-1])):
             raise _escape(path, entry["name"])
     return manifest
 
@@ -77,6 +78,11 @@ def parse_manifest(content: bytes, place: str | Path, *, remedy: str = "") -> di
         recorded = manifest["fingerprint"], manifest["schema_version"], manifest["seal"]
         files = [(entry["name"], entry["bytes"], entry["sha256"]) for entry in manifest["files"]]
         expected = fingerprint(manifest["identity"]), SCHEMA_VERSION, seal(manifest)
+        # What everybody behind this relies on.
+        if not isinstance(manifest["identity"], dict):
+            raise ValueError(f"identity: expected an object, got {manifest['identity']!r:.80}")
+        if datetime.fromisoformat(manifest["created_at"]).tzinfo is None:
+            raise ValueError(f"created_at: expected a date with its time zone, got {manifest['created_at']!r}")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DamagedArtefactError(f"{place}: not a manifest ({error!r}). {remedy}") from None
     if recorded != expected:

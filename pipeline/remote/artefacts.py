@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from threading import Event, Lock
@@ -249,12 +249,8 @@ def _wrong(manifest: Mapping) -> str:
 
     That it is sealed says nothing: anyone can seal.
     """
-    if not all(isinstance(manifest.get(name, ""), str) for name in ("stage", "created_at", "host")):
-        return "its stage, date or host is no text"
-    try:
-        datetime.fromisoformat(manifest["created_at"])
-    except (KeyError, ValueError):
-        return "it does not say when it was made"
+    if not all(isinstance(manifest.get(name, ""), str) for name in ("stage", "host")):
+        return "its stage or host is no text"
     if manifest.get("provisional") or manifest.get("fallback"):
         return "it is of something that was not final"
     names = [Path(entry["name"]) for entry in manifest["files"]]

@@ -17,6 +17,8 @@ from ai_edge_litert.interpreter import Interpreter
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.networks import LOGITS, build_network
+from pipeline.records.form import ImageForm
+from pipeline.records.images import fit
 from pipeline.runs.metrics import EXPORT_NAME
 from pipeline.runs.trained import TrainedNetwork, load_trained
 from pipeline.stream import InputStream, Split
@@ -53,7 +55,7 @@ def export(run: Path, records: Path, folder: Path, *, calibration_examples: int)
     model = build_network(manifest, shipped.record.model, "float32")
     model.set_weights(shipped.model.get_weights())
     train, test = (_stream(records, manifest, name) for name in ("train", "test"))
-    _write_saved_model(model, shipped.record.outputs, tuple(manifest["image"]["shape"]), folder / SAVED_MODEL_NAME)
+    _write_saved_model(model, shipped.record.outputs, manifest["image"], folder / SAVED_MODEL_NAME)
     _write_litert(model, folder, _first(train, calibration_examples))
     return _judged(folder, shipped, test)
 
@@ -81,13 +83,15 @@ def litert(folder: Path, kind: str) -> Predict:
     return predict
 
 
-def _write_saved_model(model: keras.Model, outputs: str, shape: tuple[int, int, int], folder: Path) -> None:
+def _write_saved_model(model: keras.Model, outputs: str, image: Mapping, folder: Path) -> None:
+    shape = tuple(image["shape"])
+
     def of_pixels(images: tf.Tensor) -> tf.Tensor:
         given = tf.cast(model(images, training=False), tf.float32)
         return tf.nn.softmax(given) if outputs == LOGITS else given
 
     def of_encoded(encoded: tf.Tensor) -> tf.Tensor:
-        return of_pixels(tf.map_fn(_decode(shape), encoded, fn_output_signature=tf.uint8))
+        return of_pixels(tf.map_fn(_decode(shape, image["resize"]), encoded, fn_output_signature=tf.uint8))
 
     archive = keras.export.ExportArchive()
     archive.track(model)
@@ -96,14 +100,15 @@ def _write_saved_model(model: keras.Model, outputs: str, shape: tuple[int, int, 
     archive.write_out(str(folder), verbose=False)
 
 
-def _decode(shape: tuple[int, int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
-    """An encoded image of any size → uint8 of the network's shape; one of that size keeps its pixels."""
+def _decode(shape: tuple[int, int, int], resize: str) -> Callable[[tf.Tensor], tf.Tensor]:
+    """An encoded image → uint8 of the network's shape, as in the records; where that is no square it has to have it."""
     height, width, channels = shape
+    form = ImageForm(height if height == width else 0, resize, "image")
 
     def decode(encoded: tf.Tensor) -> tf.Tensor:
         image = tf.io.decode_image(encoded, channels=channels, expand_animations=False)
-        resized = tf.image.resize(image, (height, width), antialias=True)
-        return tf.saturate_cast(tf.round(tf.ensure_shape(resized, shape)), tf.uint8)
+        image.set_shape([None, None, channels])
+        return tf.ensure_shape(fit(image, form), shape)
 
     return decode
 

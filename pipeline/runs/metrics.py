@@ -18,6 +18,11 @@ EXAMPLES_NAME = "examples.png"
 AUGMENTED_NAME = "augmented.png"
 
 
+def weights_digest(manifest: Mapping[str, Any]) -> str | None:
+    """The sha256 of the weights that a run ended with, by its manifest; None where it has none, for it was skipped."""
+    return next((entry["sha256"] for entry in manifest["files"] if entry["name"] == WEIGHTS_NAME), None)
+
+
 class EpochMetrics(Untrusted):
     """One finished epoch; seconds are wall-clock. The splits are called as in RunRecord."""
 

@@ -338,7 +338,7 @@ def seen_in(receipt: Mapping[str, Any]) -> dict[str, Any]:
     memory = host.get("granted_memory_bytes")
     return {
         "granted_cores": host.get("granted_cores"),
-        "granted_memory_gib": round(memory / 2**30) if isinstance(memory, int) else None,
+        "granted_memory_gib": round(memory / 2**30) if isinstance(memory, int) and 0 <= memory < 2**63 else None,
         # Of the two operations the one that is most of the work of a convolutional network.
         "reference_flops_per_second": probe.get("convolution_flops_per_second"),
     }

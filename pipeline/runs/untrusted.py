@@ -30,6 +30,8 @@ def _null_where_not_finite(value: Any) -> Any:
 def _not_deep(value: dict[str, Any]) -> dict[str, Any]:
     if _is_deeper(value, MOST_LEVELS):
         raise ValueError(f"expected at most {MOST_LEVELS} levels of objects and lists")
+    if _has_huge(value):
+        raise ValueError("expected numbers below 2**63")
     return value
 
 
@@ -97,6 +99,12 @@ def _in_words(error: ValidationError, place: str) -> str:
 
 def _quoted(value: Any) -> str:
     return f"{value!r:.{_QUOTED}}"
+
+
+def _has_huge(value: Any) -> bool:
+    if not isinstance(value, dict | list):
+        return isinstance(value, int) and abs(value) >= 2**63
+    return any(map(_has_huge, value.values() if isinstance(value, dict) else value))
 
 
 def _is_deeper(value: Any, levels: int) -> bool:

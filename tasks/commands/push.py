@@ -18,7 +18,7 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     remote = sharing.required()
     for name, stage in by_name([stage for stage in stages if stage.is_shared]).items():
         condition = stage.condition()
-        if condition.state != "fresh" or not sharing.is_final(stage.output().folder):
+        if condition.state != "fresh" or not sharing.is_final(stage.output().folder) or stage.stands_in():
             reason = condition if condition.state != "fresh" else "not final, or not made here"
             print(f"{name}: not pushed, {reason}", flush=True)
             continue

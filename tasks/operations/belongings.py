@@ -75,7 +75,7 @@ def _of_run(folder: Path) -> Training | None:
         record = json.loads((folder / RECORD_NAME).read_bytes())
         experiment, fingerprint = experiment_of(record), record["fingerprint"]
         records = record.get("records_fingerprint")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return Training(folder, experiment, _of_manifest(folder, "fingerprint") or _text(fingerprint), _text(records))
 

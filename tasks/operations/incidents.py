@@ -54,7 +54,7 @@ class Outcome:
 
 def empty_state() -> dict:
     """The state before anything was remembered."""
-    nothing = {"last_success": None, "since": None, "told": {}, "owed": {}, "outcomes": []}
+    nothing = {"last_success": None, "since": None, "began": {}, "told": {}, "owed": {}, "outcomes": []}
     return {"schema_version": SCHEMA_VERSION, **nothing}
 
 
@@ -67,7 +67,9 @@ def checked_state(state: Mapping) -> dict:
     if state["schema_version"] != SCHEMA_VERSION:
         raise ValueError(f"schema_version {state['schema_version']!r}")
     return {
-        **{name: state[name] for name in empty_state()},
+        **{name: state[name] for name in empty_state() if name != "began"},
+        # Not there in a state of an earlier version.
+        "began": {str(channel): str(moment) for channel, moment in state.get("began", {}).items()},
         "told": {str(channel): [str(cause) for cause in causes] for channel, causes in state["told"].items()},
         # Built once, to see that they can be.
         "owed": {channel: [_kept(one) for one in _pending(state, channel)] for channel in state["owed"]},
@@ -89,7 +91,9 @@ def mark_reported(state: dict, outcome: Outcome, channel: str) -> None:
     pending = [one for one in _pending(state, channel) if one.cause() != outcome.cause()]
     if outcome.exit_code == 0:
         state["told"].pop(channel, None)
+        state["began"].pop(channel, None)
     else:
+        state["began"].setdefault(channel, state["since"] or outcome.started_at)
         state["told"].setdefault(channel, []).append(outcome.cause())
     state["owed"][channel] = [_kept(one) for one in pending]
 
@@ -97,8 +101,14 @@ def mark_reported(state: dict, outcome: Outcome, channel: str) -> None:
 def mark_pending(state: dict, outcome: Outcome, channel: str) -> None:
     """Remember that the channel did not accept the report of the outcome; a recovery falls due by itself."""
     if outcome.exit_code:
+        state["began"].setdefault(channel, state["since"] or outcome.started_at)
         pending = [one for one in _pending(state, channel) if one.cause() != outcome.cause()]
         state["owed"][channel] = [_kept(one) for one in [*pending, outcome]][-MOST_PENDING:]
+
+
+def failing_since(state: Mapping, outcome: Outcome, channel: str) -> str:
+    """When what the channel is told of the outcome began: the end of an incident may be told later than it was."""
+    return state["began"].get(channel) or state["since"] or outcome.started_at
 
 
 def remember(state: dict, outcome: Outcome) -> None:

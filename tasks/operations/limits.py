@@ -9,6 +9,7 @@ varies (batch, recipe, precision, device, ...) but the seed. So a sweep of any s
 
 import json
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -64,11 +65,12 @@ def read_runs(folder: Path) -> list[Run]:
                 row=tuple(str(record.get(name)) for name in _ROW),
                 finished_at=finished_at,
                 is_finished=record.get("status", _FINISHED) == _FINISHED,
-                merit=merit(record.get("problem", IMAGE_CLASSIFICATION), record),
+                # Generated examples say nothing of the dataset that was asked for.
+                merit=-math.inf if _stands_in(record) else merit(record.get("problem", IMAGE_CLASSIFICATION), record),
             )
         except (FileNotFoundError, NotADirectoryError, DamagedArtefactError):
             continue
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
             _logger.warning("%s: kept, and left out of retention: %r", path / RECORD_NAME, error)
             continue
         runs.append(run)
@@ -78,6 +80,10 @@ def read_runs(folder: Path) -> list[Run]:
 def experiment_of(record: Mapping) -> str:
     """To which experiment the run of a record belongs; as the schema has it for those of before there were any."""
     return str(record.get("experiment") or record.get("requested_dataset") or record["dataset"])
+
+
+def _stands_in(record: Mapping) -> bool:
+    return record.get("dataset") == "synthetic" and record.get("requested_dataset", "synthetic") != "synthetic"
 
 
 def superfluous_runs(

@@ -53,6 +53,10 @@ def test_a_published_artefact_is_whole(artefact):
         (lambda folder: (folder / MANIFEST_NAME).write_text("[]"), MANIFEST_NAME),
         (lambda folder: rewrite(folder, lambda m: m["identity"].update(x=2)), MANIFEST_NAME),
         (lambda folder: rewrite(folder, lambda m: m.update(schema_version=99)), MANIFEST_NAME),
+        # Sealed, for anybody can seal.
+        (lambda folder: rewrite(folder, lambda m: m.pop("created_at")), "created_at"),
+        (lambda folder: rewrite(folder, lambda m: m.update(created_at="2026-11-25")), "time zone"),
+        (lambda folder: rewrite(folder, lambda m: m.update(identity=[1])), "identity"),
     ],
 )
 def test_damage_is_found_cheaply_and_named(artefact, damage, named):
@@ -202,6 +206,13 @@ def test_a_link_is_refused(artefact, tmp_path):
     (tmp_path / "secret").write_bytes(b"12345")
     (artefact / "weights").unlink()
     (artefact / "weights").symlink_to(tmp_path / "secret")
+    with pytest.raises(DamagedArtefactError, match="leads out"):
+        read_manifest(artefact)
+
+
+def test_a_link_to_a_folder_is_refused(artefact, tmp_path):
+    (artefact / "logs").rename(tmp_path / "elsewhere")
+    (artefact / "logs").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(DamagedArtefactError, match="leads out"):
         read_manifest(artefact)
 

@@ -103,9 +103,10 @@ class Schedule:
         """The night as it goes; the exit codes of what was started in it."""
         if night.new:
             self.seeds[night.new] += 1
-        before = len(self.unattended.state()["outcomes"])
+        before = self.unattended.state()["outcomes"]
         codes = getattr(self, "_" + (night.befalls or "quiet").replace(" ", "_"))(night)
-        outcomes = self.unattended.state()["outcomes"][before:]
+        # The oldest of them are forgotten.
+        outcomes = [kept for kept in self.unattended.state()["outcomes"] if kept not in before]
         assert len(outcomes) == len(codes), f"{night}: {codes}, remembered are {outcomes}"
         self.outcomes += [(f"{kept['stage']} {kept['exit_code']}", kept["exit_code"]) for kept in outcomes]
         return codes

@@ -5,7 +5,15 @@ import shutil
 
 import pytest
 
-from tasks.operations.incidents import MOST_OUTCOMES, Outcome, due, mark_pending, mark_reported, remember
+from tasks.operations.incidents import (
+    MOST_OUTCOMES,
+    Outcome,
+    due,
+    failing_since,
+    mark_pending,
+    mark_reported,
+    remember,
+)
 from tasks.operations.state_file import read_state, reserve, write_state
 
 
@@ -82,6 +90,17 @@ def test_the_state_says_since_when_and_when_all_was_well(tmp_path):
     assert state["last_success"] == "2026-11-01T02:01:30+00:00"
     assert state["since"] == "2026-11-02T02:00:00+00:00"
     assert [kept["exit_code"] for kept in state["outcomes"]] == [0, 3, 8]
+
+
+@pytest.mark.parametrize("down", [{1}, {0, 1}, set()])
+def test_a_recovery_says_since_when_it_had_failed_however_late_it_is_told(tmp_path, down):
+    path, told = tmp_path / "state", []
+    for number, one in enumerate([outcome(3, "Train", day=2), outcome(day=3), outcome(day=4)]):
+        state = read_state(path)
+        since = [failing_since(state, of, "webhook") for event, of in due(state, one, "webhook") if event == "recovery"]
+        told += since if number not in down else []
+        reported(path, [one], accepts=lambda _, number=number: number not in down)
+    assert told == ["2026-11-02T02:00:00+00:00"]
 
 
 def test_the_file_stays_as_small_as_the_space_kept_for_it(tmp_path):

@@ -97,6 +97,18 @@ def test_a_run_that_was_skipped_is_neither_good_nor_best():
     assert {path.name for path in going} == {"skipped"}
 
 
+def test_a_run_on_generated_examples_is_never_the_best_of_what_was_asked_for(make_run):
+    for name, changes in {
+        "real": {"dataset": "cifar10", "val_accuracy": 0.7},
+        "stand-in": {"dataset": "synthetic", "requested_dataset": "cifar10", "val_accuracy": 0.9},
+        "generated": {"dataset": "synthetic", "requested_dataset": "synthetic", "val_accuracy": 0.8},
+    }.items():
+        folder = make_run(name, records_fingerprint="r", **changes)
+        write_manifest(folder, stage="Train", identity={"run": name}, details={})
+    merits = {found.folder.name: found.merit for found in read_runs(folder.parent)}
+    assert merits == {"real": 0.7, "stand-in": float("-inf"), "generated": 0.8}
+
+
 def test_dated_reports_go_by_their_dates_and_the_newest_stays():
     reports = [DatedReport(date(2026, 10, day), Path(str(day)), (), None, date(2026, 10, day)) for day in (30, 31)]
     assert superfluous_reports(reports, keep_days=0, today=date(2027, 1, 1)) == []
@@ -108,8 +120,17 @@ def test_a_run_that_cannot_be_read_is_left_alone(make_run):
     folder = make_run("valid", records_fingerprint="r")
     write_manifest(folder, stage="Train", identity={}, details={})
     make_run("no-manifest", records_fingerprint="r")
-    broken = make_run("broken")
-    (broken / "run.json").write_text("{")
+    for number, content in enumerate(
+        [
+            "{",
+            "[]",
+            "[" * 100_000,
+            json.dumps({**json.loads((folder / "run.json").read_text()), "val_accuracy": 10**400}),
+        ]
+    ):
+        broken = make_run(f"broken-{number}")
+        (broken / "run.json").write_text(content)
+        write_manifest(broken, stage="Train", identity={}, details={})
     assert [found.folder for found in read_runs(folder.parent)] == [folder]
 
 

@@ -44,6 +44,11 @@ def seeing(size, n):
     return keras.Model(tokens, layers.Dense(n)(layers.Conv1D(16, 5, padding="same")(x)))
 
 
+def in_blocks(size, n):
+    tokens, x = embedded(size, n)
+    return keras.Model(tokens, layers.Dense(n)(layers.UpSampling1D(2)(layers.AveragePooling1D(2)(x))))
+
+
 def flat(size, n):
     tokens, x = embedded(size, n)
     return keras.Model(tokens, layers.Dense(n)(layers.Flatten()(x)))
@@ -151,7 +156,11 @@ def test_label_smoothing_leaves_the_loss_that_is_evaluated_in_nats(package, reco
 
 @pytest.mark.parametrize(
     ("function", "words"),
-    [("seeing", "depend on characters that come after"), ("flat", "should have the shape (4, 20,")],
+    [
+        ("seeing", "depend on characters that come after"),
+        ("in_blocks", "depend on characters that come after"),
+        ("flat", "should have the shape (4, 20,"),
+    ],
 )
 def test_a_network_of_ones_own_that_cannot_be_is_refused(package, records, function, words):
     with pytest.raises(SettingsError) as refused:

@@ -54,6 +54,11 @@ DAMAGE = [
         json.dumps(RUN)[:-1] + ', "receipt": {"a": ' + "[" * 50 + "]" * 50 + "}}",
         "expected at most 16 levels",
     ),
+    (
+        "run.json",
+        json.dumps(RUN | {"receipt": {"host": {"granted_memory_bytes": 10**400}, "probe": {}}}),
+        "expected numbers below 2**63",
+    ),
     ("run.json", json.dumps(RUN | {"segments": [{"first_epoch": 1}]}), 'lacks "last_epoch"'),
     ("metrics.jsonl", "", "expected one JSON object per epoch, found none"),
     ("metrics.jsonl", json.dumps(EPOCH) + '\n{"epoch": 2', "line 2 is not valid JSON"),

@@ -12,13 +12,17 @@ pytest.importorskip("ai_edge_litert", reason="the optional packages of export ar
 
 import tensorflow as tf
 from luigi_process import FAST
+from safetensors.numpy import load_file, save_file
 from training_runs import run
 
-from pipeline.artefacts.manifest import read_manifest
+from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest, write_manifest
+from pipeline.artefacts.verified import VERIFIED_NAME
 from pipeline.errors import DamagedArtefactError
+from pipeline.records.form import ImageForm
 from pipeline.runs import export
-from pipeline.runs.metrics import EXPORT_NAME, MODEL_NAME
+from pipeline.runs.metrics import EXPORT_NAME, MODEL_NAME, WEIGHTS_NAME
 from pipeline.sources import synthetic
+from pipeline.sources.file_blocks import pixels_of
 from pipeline.stream import InputStream, Split
 
 IMAGES, LABELS = synthetic.draw_block("test", 0, 101)
@@ -68,10 +72,12 @@ def test_the_saved_model_says_the_same_of_encoded_images_of_any_size(exported, e
     encoded = [tf.io.encode_png(image).numpy() for image in IMAGES[:5]]
     (found,) = loaded.signatures[export.ENCODED_SIGNATURE](encoded=tf.constant(encoded)).values()
     np.testing.assert_allclose(found, expected[:5], atol=1e-5)
-    twice = np.repeat(np.repeat(IMAGES[:1], 2, axis=1), 2, axis=2)[0]
-    jpeg = tf.io.encode_jpeg(twice, quality=100).numpy()
+    # As the records have them, the middle cut out, and not stretched.
+    wide = np.repeat(np.repeat(IMAGES[:1], 2, axis=1), 3, axis=2)[0]
+    jpeg = tf.io.encode_jpeg(wide, quality=100).numpy()
     (found,) = loaded.signatures[export.ENCODED_SIGNATURE](encoded=tf.constant([jpeg])).values()
-    assert found.shape == (1, 10)
+    pixels = pixels_of([jpeg], ImageForm(32, "crop", "image"), 3)
+    np.testing.assert_allclose(found, export.saved_model(exported[0])(pixels), atol=1e-5)
 
 
 def test_litert_says_what_keras_says_in_float32_and_nearly_so_in_int8(exported, expected):
@@ -142,3 +148,25 @@ def test_the_stage_exports_the_run_once_and_the_report_says_what_each_form_is_wo
     assert set(facts["forms"]) == {"SavedModel", "LiteRT float32", "LiteRT int8"}
     assert "LiteRT int8" in (luigi.root / "report" / "report.html").read_text()
     assert "LiteRT int8" in (luigi.root / "report" / "report.md").read_text()
+    # Trained anew, as after a fallback, the run may have other weights: nothing was exported of these.
+    (name,) = luigi.artefacts("runs")
+    trained_anew(luigi.root / "runs" / name)
+    assert luigi(*FAST).returncode == 0
+    assert luigi.report()["exports"] == {}
+    done = luigi.python(*command)
+    assert "upstream weights" in done.stderr
+    assert luigi(*FAST).returncode == 0
+    assert len(luigi.report()["exports"]) == 1
+
+
+def trained_anew(folder):
+    """Give a published run other weights."""
+    manifest = read_manifest(folder)
+    weights = load_file(folder / WEIGHTS_NAME)
+    save_file({name: values + np.float32(0.001) for name, values in weights.items()}, folder / WEIGHTS_NAME)
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(record | {"finished_at": "2031-01-01T00:00:00+00:00"}))
+    for name in (MANIFEST_NAME, VERIFIED_NAME):
+        (folder / name).unlink(missing_ok=True)
+    details = {name: manifest[name] for name in ("run_id", "host", "seconds")}
+    write_manifest(folder, stage="Train", identity=manifest["identity"], details=details)

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.runs.metrics import EXPORT_NAME
+from pipeline.runs.metrics import EXPORT_NAME, weights_digest
 from pipeline.runs.untrusted import Count, Figure, Untrusted, checked, read_text
 
 _DIGITS_IN_NAME = 12
@@ -56,16 +56,15 @@ def _with_initial_run(node: dict[str, Any], run: Mapping[str, Any]) -> dict[str,
 
 
 def exported(run_folder: Path, run: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the newest export of a run says of its forms; None where there is none under this root.
+    """What the newest export of a run's weights says of its forms; None where there is none under this root.
 
     Raises:
         DamagedArtefactError: its export.json is not what an export leaves; names file and field.
     """
-    exports = run_folder.parent.parent / "exports"
-    made = (
-        name for name, manifest in _manifests(exports) if _part(manifest, "upstream").get("run") == run["fingerprint"]
-    )
-    name = next(made, None)
+    exports, own = run_folder.parent.parent / "exports", _manifest(run_folder)
+    # A run that was trained anew may have other weights.
+    trained = {"run": run["fingerprint"], "weights": own and weights_digest(own)}
+    name = next((name for name, manifest in _manifests(exports) if _part(manifest, "upstream") == trained), None)
     if name is None:
         return None
     path = exports / name / EXPORT_NAME
