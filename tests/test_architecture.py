@@ -81,7 +81,7 @@ DIRECTION = {
     # What verifies an artefact reads it as the stream does.
     "artefacts": {"artefacts", "errors", "installed", "records", "stream"},
     "remote": {"artefacts", "errors", "progress", "remote"},
-    "runs": {"artefacts", "errors", "networks", "problems", "runs", "stream"},
+    "runs": {"artefacts", "errors", "networks", "problems", "records", "runs", "stream"},
     "report": {"artefacts", "errors", "problems", "report", "runs"},
     "predict": {"config", "errors", "predict", "problems", "records", "runs", "shards", "sources"},
 }
