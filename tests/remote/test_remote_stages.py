@@ -290,6 +290,17 @@ def test_push_and_pull_move_all_of_it_and_never_means_never(machine):
     assert "0.0 MB in 0 objects" in cleaned.stdout
 
 
+def test_what_is_made_from_a_stand_in_is_not_shared(machine, remote):
+    alone = machine("alone", has_data=False)
+    done = alone(*FAST)
+    assert done.returncode == 0, done.stderr
+    assert alone.report()["runs"][0]["dataset"] == "synthetic"
+    pushed = alone.python("-m", "tasks.commands.push", *FAST)
+    assert pushed.returncode == 0, pushed.stderr
+    assert all("not pushed" in line for line in pushed.stdout.splitlines()), pushed.stdout
+    assert not [one.key for one in remote.objects.list() if not one.key.endswith("lease.json")]
+
+
 def test_workers_that_share_the_remote_alone_make_the_same_records_and_nothing_is_pushed_twice(machine, remote):
     apart, together = machine("apart", push="never"), machine("together", push="never")
     shared = ("--Records-workers-share", "remote")
