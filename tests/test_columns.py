@@ -142,13 +142,13 @@ def test_a_file_that_was_cut_is_named(small_records, tmp_path):
 
 def test_jax_trains_on_them_where_tensorflow_is_not_installed(small_records):
     command = [sys.executable, JAX_ALONE, "-c", TRAINING, small_records]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout.split() == ["True", "jax", "False"], done.stderr
 
 
 def test_fit_sees_each_batch_once_and_in_order(small_records):
     command = [sys.executable, "-c", WHAT_FIT_SEES, str(small_records)]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout.split() == ["True", "True"], done.stderr
 
 

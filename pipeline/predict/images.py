@@ -19,10 +19,10 @@ _BATCH = 64
 
 def rows_of(paths: Sequence[str], job: Job) -> Iterator[pa.RecordBatch]:
     """Rows of so many files, a batch at a time."""
-    network = _network(job.run, job.resize, job.views)
+    shape, network = _network(job.run, job.resize, job.views)
     for first in range(0, len(paths), _BATCH):
         batch = paths[first : first + _BATCH]
-        contents, errors = zip(*(_content(Path(job.files) / path) for path in batch), strict=True)
+        contents, errors = zip(*(_content(Path(job.files) / path, shape) for path in batch), strict=True)
         usable = [row for row, content in enumerate(contents) if content is not None]
         probabilities = np.full((len(batch), len(job.label_names)), np.nan, np.float32)
         if usable:
@@ -46,11 +46,16 @@ def _floats(values: np.ndarray, known: Sequence[bool]) -> pa.Array:
     return pa.array(values, pa.float32(), mask=~np.array(known))
 
 
-def _content(path: Path) -> tuple[bytes | None, str | None]:
+def _content(path: Path, shape: tuple[int, int, int]) -> tuple[bytes | None, str | None]:
     """A file's bytes as TensorFlow can decode them, or why there are none."""
+    height, width, _ = shape
     try:
         content = read_file(path)
-        return (content if inspect(content).plain else made_plain(content)), None
+        picture = inspect(content)
+        if height != width and (picture.height, picture.width) != (height, width):
+            found = f"{picture.width} by {picture.height}"
+            return None, f"an image of {found} pixels, where the network takes {width} by {height} and no square"
+        return (content if picture.plain else made_plain(content)), None
     except UndecodableError as error:
         return None, str(error)
     except OSError as error:
@@ -58,9 +63,12 @@ def _content(path: Path) -> tuple[bytes | None, str | None]:
 
 
 @cache
-def _network(run: str, resize: str, views: str) -> Callable[[list[bytes]], np.ndarray]:
-    """A function from encoded images to probabilities float32 (images, labels); loaded once in a process."""
+def _network(run: str, resize: str, views: str) -> tuple[tuple[int, int, int], Callable[[list[bytes]], np.ndarray]]:
+    """The shape of its images, and a function from encoded ones to probabilities float32 (images, labels).
+
+    Loaded once in a process. Records resize to squares alone: other images are to have their size.
+    """
     trained = load_trained(Path(run))
-    _, height, _, channels = trained.model.input_shape
-    form = ImageForm(height, resize, "image")
-    return lambda contents: trained.probabilities(pixels_of(contents, form, channels), views)
+    height, width, channels = trained.input_shape
+    form = ImageForm(height if height == width else 0, resize, "image")
+    return (height, width, channels), lambda contents: trained.probabilities(pixels_of(contents, form, channels), views)

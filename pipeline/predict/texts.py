@@ -56,7 +56,7 @@ def _nats_of(path: Path, network: TrainedNetwork, vocabulary: Vocabulary) -> tup
 
 def surprises(network: TrainedNetwork, tokens: np.ndarray) -> np.ndarray:
     """float64 (tokens - 1,): nats of each token but the first."""
-    (length,) = network.model.input_shape[1:]
+    (length,) = network.input_shape
     count = len(tokens) - 1
     sequences = -(-count // length)
     # Shapes stay static: the end of the last sequence is filled, and what is said of it left out.

@@ -122,7 +122,9 @@ def evaluate(
             {"index": int(place), **passage(vocabulary, sequence, nats[place])}
             for place, sequence in zip(places, sequences, strict=False)
         ],
-        "written": write_text(model, vocabulary, network, sequences[-1][:PROMPT_TOKENS], seed=seed),
+        "written": write_text(
+            model, vocabulary, network, sequences[-1][:PROMPT_TOKENS], length=nats.shape[1], seed=seed
+        ),
         "data_warnings": [list(warning) for warning in manifest.get("warnings", ())],
     }
     (folder / EVALUATION_NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")

@@ -31,6 +31,7 @@ def write_text(
     network: str,
     prompt: np.ndarray,
     *,
+    length: int,
     seed: int,
     tokens: int = WRITTEN_TOKENS,
 ) -> list[dict]:
@@ -41,13 +42,14 @@ def write_text(
         vocabulary: of its tokens.
         network: its name in the settings.
         prompt: uint8 (tokens,), one at least.
+        length: of the sequences that it was trained on.
         seed: of the draws.
         tokens: how many are written.
 
     Returns:
         For each temperature ``temperature``, ``prompt`` and ``text``, without the prompt.
     """
-    step = _stateful(model, network, len(vocabulary.names)) or _by_sequences(model)
+    step = _stateful(model, network, len(vocabulary.names)) or _by_sequences(model, length)
     rng, temperatures = np.random.default_rng(seed), np.array(TEMPERATURES)[:, None]
     logs = np.empty(0)
     for token in prompt:
@@ -77,12 +79,11 @@ def _stateful(model: keras.Model, network: str, num_tokens: int) -> Step | None:
     return lambda tokens: logarithms(call(tokens[:, None])[:, 0])
 
 
-def _by_sequences(model: keras.Model) -> Step:
+def _by_sequences(model: keras.Model, length: int) -> Step:
     """By sequences of the tokens until now, the last ones where they are more than one holds.
 
     What is behind the last of them is ignored: a network that sees what is to come is refused (networks/own.py).
     """
-    (length,) = model.input_shape[1:]
     sequences, logarithms, known = np.zeros((len(TEMPERATURES), length), np.uint8), _logarithms(model), 0
     call = _called(model)
 

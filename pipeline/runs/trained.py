@@ -20,6 +20,12 @@ class TrainedNetwork:
     model: keras.Model
     record: RunRecord
 
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of one example: (height, width, channels), or (length,) of a text."""
+        # A network that is a class of its own knows none; the records of older runs have none.
+        return self.record.input_shape or self.model.input_shape[1:]
+
     def probabilities(self, images: np.ndarray, test_time_augmentation: str = NONE) -> np.ndarray:
         """Uint8 images (batch, height, width, channels) → float32 probabilities (batch, num_labels).
 

@@ -91,7 +91,7 @@ def pythons() -> list[str]:
 
 
 def run(*command: str, **how) -> subprocess.CompletedProcess:
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **how)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, **how)
 
 
 # -I: without this environment's packages. Sources come as JSON on standard input: label → source.

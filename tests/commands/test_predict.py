@@ -86,6 +86,18 @@ def test_threads_and_blocks_change_nothing(run, images, tmp_path, monkeypatch):
     assert [(row["path"], row["label"]) for row in again] == [(row["path"], row["label"]) for row in rows]
 
 
+def test_a_network_for_images_that_are_no_square_takes_those_of_its_size(tmp_path):
+    write_run(tmp_path / "a", outputs="probabilities", input_shape=(16, 24, 3))
+    layers = [keras.Input((16, 24, 3), dtype="uint8"), keras.layers.Flatten(), keras.layers.Dense(2, "softmax")]
+    keras.Sequential(layers).save(tmp_path / "a" / "model.keras")
+    (tmp_path / "images").mkdir()
+    for name, size in {"a": (24, 16), "b": (24, 24), "c": (16, 24), "d": (24, 16)}.items():
+        Image.new("RGB", size).save(tmp_path / "images" / f"{name}.png")
+    _, rows = predictions(tmp_path / "a", tmp_path / "images", tmp_path / "out")
+    assert [row["label"] is not None for row in rows] == [True, False, False, True]
+    assert rows[1]["error"] == "an image of 24 by 24 pixels, where the network takes 24 by 16 and no square"
+
+
 def test_an_empty_folder_is_refused(run, tmp_path):
     (tmp_path / "images").mkdir()
     with pytest.raises(SettingsError, match="IMAGES: expected a folder of images"):

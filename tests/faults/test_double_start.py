@@ -19,7 +19,7 @@ def test_of_two_started_at_once_one_does_the_work(first_run, tmp_path, count, st
         on_busy = "wait" if turn % 2 else "leave"
         (luigi.root / "report" / "report.md").unlink()
         pair = [luigi.start(*FAST, "--Storage-on-busy", on_busy) for _ in range(2)]
-        said = [process.communicate(timeout=120)[1] for process in pair]
+        said = [process.communicate(timeout=300)[1] for process in pair]
         codes = [process.returncode for process in pair]
         assert sum(text.count("Report: done") for text in said) == 1
         assert set(codes) <= ({0} if on_busy == "wait" else {0, BUSY}), said
@@ -37,7 +37,7 @@ def test_one_that_waits_for_another_with_other_settings_then_does_its_own_work(f
     # Once it says so it holds the lock.
     assert "Train: stale" in first.stderr.readline()
     second = luigi(*FAST, "--Train-seed", "2", "--Storage-on-busy", "wait")
-    assert first.wait(timeout=120) == 0
+    assert first.wait(timeout=300) == 0
     first.communicate()
     assert second.returncode == 0, second.stderr
     assert "waiting" in second.stderr
@@ -66,7 +66,7 @@ def test_a_worker_that_outlives_its_run_keeps_the_next_one_out(first_run, tmp_pa
         for worker in workers:
             with contextlib.suppress(psutil.NoSuchProcess):
                 worker.kill()
-        psutil.wait_procs(workers, timeout=60)
+        psutil.wait_procs(workers, timeout=300)
     process.communicate()
     # It takes the lock, as a run would.
     done = luigi.python("-m", "tasks.commands.clean_stale", "--dry-run", *FAST)

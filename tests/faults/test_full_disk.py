@@ -65,7 +65,7 @@ def test_a_disk_that_fills_up_while_it_works(first_run, disk, count, line):
         if line in text:
             ballast = fill(luigi.root.parent)
             break
-    _, rest = process.communicate(timeout=120)
+    _, rest = process.communicate(timeout=300)
     said = "".join([*said, rest])
     assert process.returncode == STORAGE, said
     # A training that has not begun yet asks for its space first, and says the same without the system's words.

@@ -28,7 +28,7 @@ from tasks.process import lock
 def kill_at(nth: int, scenario: str, root: Path, content: str) -> int | None:
     """Publish in a process that is killed before its n-th call; None, or the number of calls if it was not."""
     command = [sys.executable, "-m", "publish_and_die", scenario, str(root), content, str(nth)]
-    done = warm.run(command, cwd=PROJECT / "tests", timeout=120)
+    done = warm.run(command, cwd=PROJECT / "tests", timeout=300)
     if done.returncode == -signal.SIGKILL:
         return None
     assert done.returncode == 0, done.stderr

@@ -201,7 +201,7 @@ def test_a_run_that_is_ended_from_outside_is_reported_with_its_stage(unattended,
     (run,) = [child for child in psutil.Process(process.pid).children() if "tasks" in child.cmdline()]
     # SIGKILL hits the run alone, as the kernel does when memory is short; SIGTERM comes from whoever started us.
     (run.kill if name == "SIGKILL" else process.terminate)()
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == code
     (message,) = webhook.taken
     assert (message["stage"], message["exit_code"]) == ("Train", code)

@@ -15,6 +15,7 @@ from pipeline.config import RecordsSettings, TrainSettings
 from pipeline.errors import SettingsError
 from pipeline.networks.text import one_step_network
 from pipeline.predict.job import predict
+from pipeline.predict.texts import surprises
 from pipeline.problems.find import problem_of_records
 from pipeline.problems.text_evaluation import passage
 from pipeline.problems.writing import write_text
@@ -52,6 +53,23 @@ def in_blocks(size, n):
 def flat(size, n):
     tokens, x = embedded(size, n)
     return keras.Model(tokens, layers.Dense(n)(layers.Flatten()(x)))
+
+
+@keras.saving.register_keras_serializable(package="text_networks")
+class Own(keras.Model):
+    def __init__(self, n, **named):
+        super().__init__(**named)
+        self.n, self.embedding, self.dense = n, layers.Embedding(n, 8), layers.Dense(n)
+
+    def call(self, tokens):
+        return self.dense(self.embedding(tokens))
+
+    def get_config(self):
+        return {**super().get_config(), "n": self.n}
+
+
+def a_class(size, n):
+    return Own(n)
 """
 
 
@@ -130,14 +148,28 @@ def test_what_is_written_follows_from_the_seed(trained):
     vocabulary = Vocabulary(tuple(facts["vocabulary"]))
     first = facts["written"][0]
     prompt = vocabulary.encode(first["prompt"])
-    again, other = (write_text(model, vocabulary, "char_lstm", prompt, seed=seed, tokens=30) for seed in (0, 1))
+    again, other = (
+        write_text(model, vocabulary, "char_lstm", prompt, length=LENGTH, seed=seed, tokens=30) for seed in (0, 1)
+    )
     assert [one["temperature"] for one in again] == [0.5, 0.8, 1.0]
     assert again[0]["text"] == first["text"][:30]
     assert again[2]["text"] != other[2]["text"]
     # By sequences instead of by steps, as a network of one's own is asked.
-    by_sequences = write_text(model, vocabulary, "own:network", prompt[:3], seed=0, tokens=LENGTH - 3)
-    by_steps = write_text(model, vocabulary, "char_lstm", prompt[:3], seed=0, tokens=LENGTH - 3)
+    by_sequences, by_steps = (
+        write_text(model, vocabulary, network, prompt[:3], length=LENGTH, seed=0, tokens=LENGTH - 3)
+        for network in ("own:network", "char_lstm")
+    )
     assert by_sequences == by_steps
+
+
+def test_a_network_that_is_a_class_of_its_own_writes_and_is_asked_for_texts(package, records, tmp_path):
+    settings = {"model": "text_networks:a_class", "recipe": "onecycle", "epochs": 1}
+    record = run(records, tmp_path / "a", **settings)
+    assert record["input_shape"] == [LENGTH]
+    written = json.loads((tmp_path / "a" / "evaluation.json").read_text())["written"]
+    assert [len(one["text"]) for one in written] == [400, 400, 400]
+    tokens = np.zeros(3 * LENGTH + 2, np.uint8)
+    assert len(surprises(load_trained(tmp_path / "a"), tokens)) == 3 * LENGTH + 1
 
 
 def test_label_smoothing_leaves_the_loss_that_is_evaluated_in_nats(package, records, tmp_path):

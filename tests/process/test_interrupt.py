@@ -67,7 +67,7 @@ except KeyboardInterrupt:
 
 def python(code):
     return subprocess.run(
-        [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, timeout=300, check=False
     )
 
 
@@ -87,7 +87,7 @@ def test_an_interrupted_process_ends_by_the_signal_whatever_its_libraries_do_whe
 def test_the_first_process_of_a_container_ends_too():
     # The kernel gives it no signal that it has not asked for.
     command = ["unshare", "--pid", "--fork", sys.executable, "-c", DIES_WHEN_TAKEN_APART]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=300, check=False)
     if "Operation not permitted" in done.stderr:
         pytest.skip("needs root")
     assert done.returncode == 128 + signal.SIGINT, done.stderr

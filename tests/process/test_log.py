@@ -145,7 +145,7 @@ def test_json_lines_stay_json_when_the_run_is_interrupted(first_run, tmp_path):
         process = luigi.start(*FAST, "--Train-seed", "4", "--Storage-on-busy", "wait", "--Storage-log-format", "json")
         first = process.stderr.readline()
         process.send_signal(signal.SIGINT)
-        _, rest = process.communicate(timeout=120)
+        _, rest = process.communicate(timeout=300)
     assert process.returncode == -signal.SIGINT
     *_, last = map(json.loads, [first, *rest.splitlines()])
     assert (last["level"], last["message"]) == ("warning", INTERRUPTED.strip())

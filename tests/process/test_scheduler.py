@@ -95,7 +95,7 @@ def test_two_runs_that_share_a_scheduler_never_train_at_once_and_show_their_prog
         shown += [(task["progress_percentage"], task["status_message"], task["tracking_url"]) for task in training]
         waited |= bool(training) and any(task["name"] == "Train" and task["status"] == "PENDING" for task in tasks)
         time.sleep(0.1)
-    said = [process.communicate(timeout=60)[1] for process in processes]
+    said = [process.communicate(timeout=300)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], said
     assert max(at_once) == 1
     assert waited, "the second never had to wait: nothing was shown"

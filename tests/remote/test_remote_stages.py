@@ -178,7 +178,7 @@ def test_who_does_not_wait_leaves_and_says_who_is_at_it(machine, office):
         assert re.search(r"process \d+ on \S+ is making it.*--Storage-on-busy wait", done.stderr)
     finally:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
 
 
 def test_what_a_killed_machine_was_training_another_trains(machine):
@@ -186,7 +186,7 @@ def test_what_a_killed_machine_was_training_another_trains(machine):
     process = first.start(*FAST, "--Train-epochs", "10")
     first.wait_for("checkpoints/*/*", process)
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     done = second(*FAST, "--Train-epochs", "10")
     assert done.returncode == 0, done.stderr
     assert "training baseline_cnn" in done.stderr
@@ -234,7 +234,7 @@ def test_who_waits_does_so_within_the_time_limit_of_the_stage(machine, office):
         assert done.returncode == 8, done.stderr
     finally:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
 
 
 def test_what_is_damaged_on_the_remote_is_made_here(machine, office, remote, tmp_path):

@@ -50,7 +50,7 @@ def heard(caplog):
 
 def test_what_another_process_logs_is_told_with_where_it_was(shared, caplog):
     presence.expect(shared)
-    subprocess.run([sys.executable, "-c", CODE, shared.folder], check=True, timeout=120, cwd=Path(__file__).parents[2])
+    subprocess.run([sys.executable, "-c", CODE, shared.folder], check=True, timeout=300, cwd=Path(__file__).parents[2])
     told: set[str] = set()
     worker_logs.tell(shared, told)
     (worker,) = {record.getMessage().partition(": ")[0] for record in caplog.records}

@@ -56,7 +56,7 @@ def test_the_processes_end_with_a_parent_that_is_killed(tmp_path):
     program = tmp_path / "looks_and_dies.py"
     program.write_text(_LOOKS_AND_DIES)
     folder = write_folder(tmp_path / "images", a=150, b=150)
-    found = subprocess.run([sys.executable, str(program), str(folder)], capture_output=True, text=True, timeout=60)
+    found = subprocess.run([sys.executable, str(program), str(folder)], capture_output=True, text=True, timeout=300)
     children = [int(pid) for pid in found.stdout.split()]
     assert found.returncode == -9
     assert children

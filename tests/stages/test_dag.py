@@ -379,7 +379,7 @@ def test_a_signal_stops_it_in_order_and_the_next_run_goes_on(luigi, tmp_path, na
     process = other.start("--Train-epochs", "100000", "--Train-global-batch-size", "64", *FAST[4:])
     assert any("epoch 1/" in line for line in process.stderr), "training never began"
     process.send_signal(signal.Signals[name])
-    _, rest = process.communicate(timeout=60)
+    _, rest = process.communicate(timeout=300)
     assert process.returncode == -signal.SIGINT, "a shell shows it as 130"
     assert "Interrupted" in rest
     assert "Traceback" not in rest
@@ -395,7 +395,7 @@ def test_a_killed_training_goes_on_where_it_was(luigi, tmp_path):
     process = killed.start(*arguments)
     assert any("epoch 3/" in line for line in process.stderr), "training never began"
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     done = killed(*arguments)
     assert done.returncode == 0, done.stderr
     assert "resuming after epoch" in done.stderr

@@ -45,9 +45,9 @@ def test_one_signal_ends_all_of_them_in_good_order(tmp_path, tiny_tfds):
     children = psutil.Process(process.pid).children(recursive=True)
     assert sum("pipeline.training" in child.cmdline() for child in children) == 2
     process.terminate()
-    said += process.communicate(timeout=120)[1].splitlines(keepends=True)
+    said += process.communicate(timeout=300)[1].splitlines(keepends=True)
     assert process.returncode == 130
-    assert not psutil.wait_procs(children, timeout=60)[1]
+    assert not psutil.wait_procs(children, timeout=300)[1]
     assert sum("Interrupted. Finished stages are kept" in line for line in said) == 2, said
 
 
@@ -69,7 +69,7 @@ def test_where_one_is_killed_before_training_the_other_stops_and_says_so(tmp_pat
         if "Source: missing, making" in line:
             break
     processes[killed].kill()
-    seen = {number: process.communicate(timeout=120)[1] for number, process in enumerate(processes)}
+    seen = {number: process.communicate(timeout=300)[1] for number, process in enumerate(processes)}
     left = 1 - killed
     assert processes[left].returncode == 1, said + seen[left]
     assert f"process {killed} of 2, on " in seen[left]
@@ -83,7 +83,7 @@ def test_processes_with_other_settings_of_any_stage_are_refused_before_any_data_
     luigi, port = Luigi(tmp_path, tiny_tfds), free_ports()
     processes = [start(luigi, 0, port), start(luigi, 1, port, "--Records-test-shards", "7")]
     for process in processes:
-        _, said = process.communicate(timeout=120)
+        _, said = process.communicate(timeout=300)
         assert process.returncode == 2, said
         assert "process 1, on " in said
         assert "was started with other settings" in said
@@ -93,7 +93,7 @@ def test_processes_with_other_settings_of_any_stage_are_refused_before_any_data_
 def test_who_is_missing_is_named_before_any_data_is_prepared(tmp_path, tiny_tfds):
     luigi = Luigi(tmp_path, tiny_tfds)
     process = start(luigi, 0, free_ports(), "--Train-join-timeout-seconds", "1")
-    _, said = process.communicate(timeout=120)
+    _, said = process.communicate(timeout=300)
     assert process.returncode == 1
     assert "missing: 1" in said
     assert "Traceback" not in said

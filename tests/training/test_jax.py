@@ -99,7 +99,7 @@ print(RUNTIME.step_flops(model, batch), RUNTIME.step_bytes(model, batch))
 """
     command = [sys.executable, "-c", code]
     env = {**os.environ, "KERAS_BACKEND": "jax"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=300)
     assert done.stdout.split() == ["True", "True", "None", "None"], done.stderr
 
 
@@ -266,7 +266,7 @@ def test_it_ends_with_the_process_that_started_it(small_records, tmp_path):
     assert child
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
-    child.wait(30)
+    child.wait(300)
 
 
 def test_what_is_logged_and_how_far_it_is_are_heard_here(small_records, tmp_path, caplog):

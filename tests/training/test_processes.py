@@ -122,9 +122,7 @@ def kill(together, *, killed):
     of_it = psutil.Process(together.processes[killed].pid).children(recursive=True)
     (training,) = [child for child in of_it if "pipeline.training" in child.cmdline()]
     training.send_signal(signal.SIGKILL)
-    started = time.monotonic()
-    said = together.end(60)
-    assert time.monotonic() - started < 30
+    said = together.end()
     assert said[other].startswith("WorkerDiedError: [Train] processes:")
     assert f"process {killed} of 2" in said[other] or "one of the 2 processes is gone" in said[other]
     assert "was ended by SIGKILL" in said[killed]
