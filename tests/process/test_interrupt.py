@@ -17,6 +17,8 @@ class Last:
         os.kill(os.getpid(), signal.{name})
         time.sleep(0.01)
 
+# A shell starts what it runs in the background with SIGINT ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 interrupt.listen()
 try:
     Last()
