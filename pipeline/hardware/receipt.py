@@ -23,7 +23,7 @@ from pipeline.hardware.runtime import Runtime
 
 # A host that stands in for an accelerator is as fast as itself; a real one is faster, or, as a T4 beside 64 cores, may
 # even be slower. So only a ratio near 1 says anything. How near: of 60 probes of a host against itself, on 2 cores
-# under a load of 5 to 11, the mean over the operations was within a factor of 1.5 in all 60, of 1.25 in 49.
+# under a load of 3 to 10 that comes and goes, the mean over the operations was 0.80 to 1.24.
 _AS_FAST_AS_HOST = 1.5
 # What changes speed or placement without standing in a setting of ours.
 _FLAGS = (
