@@ -53,6 +53,11 @@ class Export(Stage):
             raise SettingsError(words.not_made_for("Export", problem.name))
         super().check()
 
+    def folders(self) -> list[Path]:
+        """As any stage's; of a run that is not here each export, for the remote alone knows its weights."""
+        run = self.requires()
+        return super().folders() if run.output().folder.is_dir() else run.made_of_it(self.kind)
+
     def bytes_needed(self) -> int:
         """Measured on the baseline CNN: 3.4 MB."""
         return 10_000_000

@@ -2,7 +2,7 @@
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING
 import luigi
 
 from pipeline.artefacts import layout
-from pipeline.artefacts.manifest import read_manifest
 from pipeline.config import RepetitionSettings, refuse
 from pipeline.errors import DamagedArtefactError, GateError, SettingsError
 from tasks.report import Report
 from tasks.settings import time_limit_setting
 from tasks.stage import Stage
-from tasks.storage import root_folder
 from tasks.train import Train
 
 if TYPE_CHECKING:
@@ -71,8 +69,7 @@ class Repetition(Stage):
 
     def folders(self) -> list[Path]:
         """Those of every run that the settings reach: each may have been asked for by its name."""
-        runs = {run.output().expected for run in _runs() if run.is_known()}
-        return [*super().folders(), *(folder for folder, run in _repetitions() if run in runs)]
+        return [folder for run in _runs() if run.is_known() for folder in run.made_of_it(self.kind)]
 
     def bytes_needed(self) -> int:
         """A run and its checkpoints, out of sight."""
@@ -133,10 +130,3 @@ def say_nothing_to_do(repetition: Repetition) -> None:
 
 def _runs() -> list[Train]:
     return [Train(), *Report().requires()]
-
-
-def _repetitions() -> Iterator[tuple[Path, object]]:
-    """Folder of each there is, and fingerprint of its run."""
-    for folder in sorted((root_folder() / layout.REPETITIONS).glob("[!.]*")):
-        with contextlib.suppress(DamagedArtefactError, AttributeError):
-            yield folder, read_manifest(folder)["identity"].get("upstream", {}).get("run")

@@ -163,8 +163,14 @@ class Stage(luigi.Task):
         return not self.above or any(task.condition().state not in ("fresh", "remote") for task in self.above)
 
     def is_dispensable(self) -> bool:
-        """Whether, as there is a remote, the artefact need not be here: nobody needs more than what is made from it."""
-        return self.may_be_fetched() and not self.is_wanted()
+        """Whether, as there is a remote, the artefact need not be here: nobody needs more than what is made from it.
+
+        One that is here and not final is asked for again as without a remote: what stands in must not stay for good.
+        """
+        return self.may_be_fetched() and not self.is_wanted() and not self._is_here_for_now()
+
+    def _is_here_for_now(self) -> bool:
+        return self.is_known() and self.output().exists() and self.local_condition().state != "fresh"
 
     def why_again(self, manifest: Mapping) -> str:
         """Why an artefact of the present identity is not final; "" where it is."""

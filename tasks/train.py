@@ -157,6 +157,15 @@ class Train(Stage):
             manifest = held.manifest
         return {"run": target.expected, "weights": manifest and weights_digest(manifest)}
 
+    def made_of_it(self, kind: str) -> list[Path]:
+        """The folders of a kind that are made of this run, with whatever weights."""
+        found, run = [], self.output().expected
+        for folder in sorted((root_folder() / kind).glob("[!.]*")):
+            with contextlib.suppress(DamagedArtefactError, AttributeError):
+                if read_manifest(folder)["identity"].get("upstream", {}).get("run") == run:
+                    found.append(folder)
+        return found
+
     def own_modules(self) -> tuple[str, ...]:
         """Those of a network or a recipe of one's own."""
         return own_modules(self.model, self.recipe)

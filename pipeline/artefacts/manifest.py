@@ -33,6 +33,8 @@ MANIFEST_NAME = "manifest.json"
 SCHEMA_VERSION = 1
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+# What Linux allows of a file's name, and of a path.
+_NAME_BYTES, _PATH_BYTES = 255, 4_096
 
 _logger = logging.getLogger(__name__)
 
@@ -54,10 +56,13 @@ def read_manifest(folder: Path) -> dict:
     except OSError as error:
         raise DamagedArtefactError(f"{path}: not a manifest ({error!r}). {_REMEDY}") from None
     manifest = parse_manifest(content, path)
-    for entry in manifest["files"]:
-        name = Path(entry["name"])
-        if any((folder / part).is_symlink() for part in (name, *name.parents[:-1])):
-            raise _escape(path, entry["name"])
+    try:
+        for entry in manifest["files"]:
+            name = Path(entry["name"])
+            if any((folder / part).is_symlink() for part in (name, *name.parents[:-1])):
+                raise _escape(path, entry["name"])
+    except PermissionError as error:
+        raise unreadable(Path(error.filename)) from None
     return manifest
 
 
@@ -92,6 +97,8 @@ def parse_manifest(content: bytes, place: str | Path, *, remedy: str = "") -> di
     for name, num_bytes, sha256 in files:
         if not _stays_inside(name):
             raise _escape(place, name)
+        if not _is_a_name(name):
+            raise DamagedArtefactError(f"{place}: lists {name!r:.80}, which no file can be called. {remedy}")
         if type(num_bytes) is not int or num_bytes < 0 or not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
             raise DamagedArtefactError(f"{place}: expected bytes and sha256 of {name}, got {num_bytes!r}, {sha256!r}.")
     if len({Path(name) for name, _, _ in files}) != len(files):
@@ -330,6 +337,14 @@ def _stays_inside(name: object) -> bool:
         return False
     parts = Path(name).parts
     return bool(parts) and ".." not in parts and not Path(name).is_absolute()
+
+
+def _is_a_name(name: str) -> bool:
+    """Whether file systems can have it: of text, and as long as they allow."""
+    try:
+        return len(name.encode()) < _PATH_BYTES and all(len(part.encode()) <= _NAME_BYTES for part in Path(name).parts)
+    except UnicodeEncodeError:
+        return False
 
 
 def _escape(place: str | Path, name: object) -> DamagedArtefactError:

@@ -78,15 +78,16 @@ def save_checkpoint(
             discard(other)
 
 
-def bytes_needed(model: keras.Model, *, keep_best: bool) -> int:
-    """The most that the files of a run of this compiled network take at one time.
+def bytes_needed(model: keras.Model, folder: Path, *, keep_best: bool) -> int:
+    """The most that the files of a run of this compiled network are to take, beyond what its checkpoints have by now.
 
     That is two checkpoints, for one is dropped when the next is there, or one and the network as it is saved, twice.
     """
     network = sum(math.prod(variable.shape) * 4 for variable in model.variables)
     optimizer = sum(math.prod(variable.shape) * 4 for variable in model.optimizer.variables)
     checkpoint = optimizer + network * (2 if keep_best else 1)
-    return checkpoint + max(checkpoint, 2 * network)
+    held = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return max(0, checkpoint + max(checkpoint, 2 * network) - held)
 
 
 def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, used: Mapping[str, Any]) -> History:

@@ -127,6 +127,8 @@ def train(
     agree(meeting, words.THE_CHECKPOINT, f"epoch {epochs_restored}")
     if epochs_restored:
         clock.add(history.seconds)
+    if meeting.is_chief:
+        require_space(folder.parent, bytes_needed(ready.model, checkpoints, keep_best=settings.keep == "best"))
     with placement.explaining(), Summaries(folder) as summaries:
         found = _run_epochs(ready, history, clock, checkpoints, summaries)
         clock.enter("evaluation")
@@ -224,7 +226,6 @@ def _make_ready(
         drawn=drawn,
     )
     warn_of_memory(model, settings.global_batch_size, placement)
-    require_space(folder.parent, bytes_needed(model, keep_best=settings.keep == "best"))
     return _Ready(folder, settings, manifest, meeting, about, placement, computation, receipt, stream, evaluated, model)
 
 

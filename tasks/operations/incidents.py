@@ -54,7 +54,7 @@ class Outcome:
 
 def empty_state() -> dict:
     """The state before anything was remembered."""
-    nothing = {"last_success": None, "since": None, "began": {}, "told": {}, "owed": {}, "outcomes": []}
+    nothing = {"last_success": None, "since": None, "previous_since": None, "told": {}, "owed": {}, "outcomes": []}
     return {"schema_version": SCHEMA_VERSION, **nothing}
 
 
@@ -66,10 +66,11 @@ def checked_state(state: Mapping) -> dict:
     """
     if state["schema_version"] != SCHEMA_VERSION:
         raise ValueError(f"schema_version {state['schema_version']!r}")
+    if not all(isinstance(state.get(name), str | None) for name in ("last_success", "since", "previous_since")):
+        raise TypeError("a moment that is no text")
     return {
-        **{name: state[name] for name in empty_state() if name != "began"},
         # Not there in a state of an earlier version.
-        "began": {str(channel): str(moment) for channel, moment in state.get("began", {}).items()},
+        **{name: state.get(name) if name == "previous_since" else state[name] for name in empty_state()},
         "told": {str(channel): [str(cause) for cause in causes] for channel, causes in state["told"].items()},
         # Built once, to see that they can be.
         "owed": {channel: [_kept(one) for one in _pending(state, channel)] for channel in state["owed"]},
@@ -91,9 +92,7 @@ def mark_reported(state: dict, outcome: Outcome, channel: str) -> None:
     pending = [one for one in _pending(state, channel) if one.cause() != outcome.cause()]
     if outcome.exit_code == 0:
         state["told"].pop(channel, None)
-        state["began"].pop(channel, None)
     else:
-        state["began"].setdefault(channel, state["since"] or outcome.started_at)
         state["told"].setdefault(channel, []).append(outcome.cause())
     state["owed"][channel] = [_kept(one) for one in pending]
 
@@ -101,20 +100,28 @@ def mark_reported(state: dict, outcome: Outcome, channel: str) -> None:
 def mark_pending(state: dict, outcome: Outcome, channel: str) -> None:
     """Remember that the channel did not accept the report of the outcome; a recovery falls due by itself."""
     if outcome.exit_code:
-        state["began"].setdefault(channel, state["since"] or outcome.started_at)
         pending = [one for one in _pending(state, channel) if one.cause() != outcome.cause()]
         state["owed"][channel] = [_kept(one) for one in [*pending, outcome]][-MOST_PENDING:]
 
 
-def failing_since(state: Mapping, outcome: Outcome, channel: str) -> str:
-    """When what the channel is told of the outcome began: the end of an incident may be told later than it was."""
-    return state["began"].get(channel) or state["since"] or outcome.started_at
+def failing_since(state: Mapping, outcome: Outcome) -> str:
+    """When the incident of an outcome began, which may be told later than it was; ISO 8601, UTC."""
+    under_way, ended = state["since"], state["previous_since"]
+    if outcome.exit_code == 0:
+        return under_way or ended or outcome.started_at
+    if under_way and under_way <= outcome.started_at:
+        return under_way
+    # Not of the one that ended, but the first of another.
+    if ended and ended <= outcome.started_at < state["last_success"]:
+        return ended
+    return outcome.started_at
 
 
 def remember(state: dict, outcome: Outcome) -> None:
     """Remember the outcome itself."""
     state["outcomes"] = [*state["outcomes"], _kept(outcome)][-MOST_OUTCOMES:]
     if outcome.exit_code == 0:
+        state["previous_since"] = state["since"] or state["previous_since"]
         state["last_success"], state["since"] = outcome.ended_at().isoformat(timespec="seconds"), None
     else:
         state["since"] = state["since"] or outcome.started_at

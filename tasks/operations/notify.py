@@ -46,7 +46,7 @@ def _notify(state: dict, outcome: Outcome) -> None:
         report = report_path()
     for channel, send in _channels().items():
         for event, one in incidents.due(state, outcome, channel):
-            since = incidents.failing_since(state, one, channel)
+            since = incidents.failing_since(state, one)
             if not send(messages.message(one, event=event, host=socket.gethostname(), since=since, report=report)):
                 incidents.mark_pending(state, outcome, channel)
                 break

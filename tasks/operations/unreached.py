@@ -20,9 +20,11 @@ PAST_KINDS = ("tuning",)
 
 def unreached(stages: list[Stage], others: Collection[Path] = ()) -> dict[Path, int]:
     """Folder → bytes of every artefact and checkpoint that none of the stages would take up, but for the ``others``."""
-    reached = {folder for stage in [*stages, *beside()] for folder in stage.folders()}
+    asked_for = beside()
+    reached = {folder for stage in [*stages, *asked_for] for folder in stage.folders()}
     kept = {*reached, *others}
-    kinds = {folder.parent for folder in reached} - {root_folder()} | {root_folder() / kind for kind in PAST_KINDS}
+    kinds = {folder.parent for folder in reached} - {root_folder()}
+    kinds |= {root_folder() / kind for kind in (*PAST_KINDS, *(stage.kind for stage in asked_for))}
     folders = sorted(folder for kind in kinds for folder in kind.glob("[!.]*") if _is_ours(folder))
     referred = referred_runs(dated_reports_folder())
     stale = [folder for folder in folders if folder not in kept and made_from(folder) not in referred]

@@ -54,6 +54,22 @@ def test_a_network_whose_checkpoints_do_not_fit_is_not_begun(first_run, disk):
     assert_nothing_partial(luigi.root)
 
 
+@pytest.mark.slow
+def test_what_there_was_space_to_begin_has_space_to_resume(first_run, disk):
+    luigi = Luigi(disk(90), first_run.data_dir)
+    flags = (*FAST[2:], "--Train-epochs", "2", "--Train-model", "airbench_convnet", "--Train-recipe", "muon")
+    process = luigi.start(*flags)
+    luigi.wait_for("checkpoints/*/epoch-000001/manifest.json", process)
+    process.kill()
+    process.communicate(timeout=300)
+    # More than one checkpoint, and less than the two that a beginning asks for.
+    ballast = fill(luigi.root.parent, leave=24_000_000)
+    done = luigi(*flags)
+    assert done.returncode == 0, done.stderr
+    assert "resuming after epoch 1/2" in done.stderr
+    ballast.unlink()
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("line", ["writing cifar10", "training baseline_cnn", "epoch 1/", "Report: missing"])
 def test_a_disk_that_fills_up_while_it_works(first_run, disk, count, line):

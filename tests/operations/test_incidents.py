@@ -92,12 +92,33 @@ def test_the_state_says_since_when_and_when_all_was_well(tmp_path):
     assert [kept["exit_code"] for kept in state["outcomes"]] == [0, 3, 8]
 
 
+def test_what_follows_an_end_that_was_not_told_begins_an_incident_of_its_own(tmp_path):
+    path, told = tmp_path / "state", []
+    for number, code in enumerate([3, 0, 8, 0, 0], start=1):
+        state, one = read_state(path), outcome(code, "Train" if code else "", day=number)
+        # Down on the second day, when it works again, and on the fourth.
+        is_down = number in (2, 4)
+        told += [] if is_down else [(of.exit_code, failing_since(state, of)[8:10]) for _, of in due(state, one, "x")]
+        reported(path, [one], "x", accepts=lambda _, down=is_down: not down)
+    assert told == [(3, "01"), (8, "03"), (0, "03")]
+
+
+def test_a_failure_that_is_told_late_has_the_beginning_of_its_own_incident(tmp_path):
+    path = tmp_path / "state"
+    reported(path, [outcome(3, day=1), outcome(8, day=2), outcome(day=3)], accepts=lambda _: False)
+    now = outcome(6, day=4)
+    events = [
+        (of.exit_code, failing_since(read_state(path), of)[8:10]) for _, of in due(read_state(path), now, "webhook")
+    ]
+    assert events == [(3, "01"), (8, "01"), (6, "04")]
+
+
 @pytest.mark.parametrize("down", [{1}, {0, 1}, set()])
 def test_a_recovery_says_since_when_it_had_failed_however_late_it_is_told(tmp_path, down):
     path, told = tmp_path / "state", []
     for number, one in enumerate([outcome(3, "Train", day=2), outcome(day=3), outcome(day=4)]):
         state = read_state(path)
-        since = [failing_since(state, of, "webhook") for event, of in due(state, one, "webhook") if event == "recovery"]
+        since = [failing_since(state, of) for event, of in due(state, one, "webhook") if event == "recovery"]
         told += since if number not in down else []
         reported(path, [one], accepts=lambda _, number=number: number not in down)
     assert told == ["2026-11-02T02:00:00+00:00"]

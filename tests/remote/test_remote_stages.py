@@ -295,10 +295,34 @@ def test_what_is_made_from_a_stand_in_is_not_shared(machine, remote):
     done = alone(*FAST)
     assert done.returncode == 0, done.stderr
     assert alone.report()["runs"][0]["dataset"] == "synthetic"
+    # What was asked for is tried again, as without a remote.
+    assert "Source: stale" in alone(*FAST).stderr
     pushed = alone.python("-m", "tasks.commands.push", *FAST)
     assert pushed.returncode == 0, pushed.stderr
     assert all("not pushed" in line for line in pushed.stdout.splitlines()), pushed.stdout
     assert not [one.key for one in remote.objects.list() if not one.key.endswith("lease.json")]
+
+
+def test_a_run_on_another_device_is_asked_for_again_though_nobody_needs_more_than_the_report(machine):
+    office, flags = machine("office"), (*FAST, "--Train-device", "gpu", "--Train-on-mismatch")
+    assert office(*flags, "fallback").returncode == 0
+    assert "every stage is fresh" in office(*flags, "fallback").stderr
+    refused = office(*flags, "fail")
+    assert refused.returncode == 7, refused.stderr
+    assert office(*flags, "skip").returncode == 0
+
+
+def test_an_export_stays_where_neither_its_run_nor_the_remote_is_there_to_ask(machine, store, url):
+    proxy = FaultyProxy(store.endpoint)
+    office, laptop = machine("office"), machine("laptop", endpoint=proxy.endpoint)
+    for luigi in (office, laptop):
+        done = luigi.python("-m", "tasks", "Export", *FAST)
+        assert done.returncode == 0, done.stderr
+    assert not laptop.artefacts("runs")
+    proxy.stop()
+    kept = laptop.python("-m", "tasks.commands.clean_stale", "--dry-run", *FAST)
+    assert kept.returncode == 0, kept.stderr
+    assert "0 artefacts" in kept.stdout, kept.stdout
 
 
 def test_workers_that_share_the_remote_alone_make_the_same_records_and_nothing_is_pushed_twice(machine, remote):

@@ -267,6 +267,17 @@ def test_an_unexpected_file_is_named_and_makes_nothing_stale(first_run, tmp_path
     assert note.read_text() == "mine"
 
 
+def test_a_folder_of_a_run_that_may_not_be_entered_is_named_and_ends_nothing(first_run, tmp_path):
+    luigi = first_run.copy(tmp_path)
+    (folder,) = luigi.root.glob("runs/*/tensorboard")
+    folder.chmod(0)
+    how = {"env": luigi.environment({}), "cwd": PROJECT, "capture_output": True, "text": True, "check": False}
+    status = subprocess.run([*WITHOUT_PRIVILEGES, sys.executable, "-m", "tasks.commands.status", *FAST], **how)
+    assert (status.returncode, status.stdout.splitlines()[2].split()[1]) == (0, "unreadable"), status
+    assert f"{folder}" in status.stdout
+    assert "Traceback" not in status.stderr
+
+
 @pytest.mark.parametrize("pattern", ["records/*/*-train.tfrecord-00001-*", "records/*/manifest.json", "records/*"])
 def test_what_may_not_be_read_is_named_with_the_remedy_and_not_rebuilt(first_run, tmp_path, pattern):
     luigi = first_run.copy(tmp_path)
