@@ -98,7 +98,7 @@ def parse_manifest(content: bytes, place: str | Path, *, remedy: str = "") -> di
         if not _stays_inside(name):
             raise _escape(place, name)
         if not _is_a_name(name):
-            raise DamagedArtefactError(f"{place}: lists {name!r:.80}, which no file can be called. {remedy}")
+            raise DamagedArtefactError(f"{place}: lists a name that no file of ours has, {name!r:.80}. {remedy}")
         if type(num_bytes) is not int or num_bytes < 0 or not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
             raise DamagedArtefactError(f"{place}: expected bytes and sha256 of {name}, got {num_bytes!r}, {sha256!r}.")
     if len({Path(name) for name, _, _ in files}) != len(files):
