@@ -170,7 +170,7 @@ class Stage(luigi.Task):
         return self.may_be_fetched() and not self.is_wanted() and not self._is_here_for_now()
 
     def _is_here_for_now(self) -> bool:
-        return self.is_known() and self.output().exists() and self.local_condition().state != "fresh"
+        return self.is_known() and self.output().folder.is_dir() and self.local_condition().state == "stale"
 
     def why_again(self, manifest: Mapping) -> str:
         """Why an artefact of the present identity is not final; "" where it is."""
@@ -274,7 +274,7 @@ class Stage(luigi.Task):
         with sharing.making(self.kind, target, may_be_fetched=self.may_be_fetched()) as is_here:
             if not is_here:
                 self.publish(target)
-                if not any(task.stands_in() for task in self.below):
+                if not self.stands_in():
                     sharing.push(self.kind, target, replace=self.is_renewed, keep=self.is_forced())
 
     def stands_in(self) -> bool:

@@ -33,8 +33,8 @@ MANIFEST_NAME = "manifest.json"
 SCHEMA_VERSION = 1
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-# What Linux allows of a file's name, and of a path.
-_NAME_BYTES, _PATH_BYTES = 255, 4_096
+# No file of ours has more in its name, or in its path from the artefact's folder; file systems allow 255 and 4,096.
+_NAME_BYTES, _PATH_BYTES = 200, 1_000
 
 _logger = logging.getLogger(__name__)
 
@@ -340,11 +340,10 @@ def _stays_inside(name: object) -> bool:
 
 
 def _is_a_name(name: str) -> bool:
-    """Whether file systems can have it: of text, and as long as they allow."""
-    try:
-        return len(name.encode()) < _PATH_BYTES and all(len(part.encode()) <= _NAME_BYTES for part in Path(name).parts)
-    except UnicodeEncodeError:
+    """Whether it can be a file's and be shown: printable, which lone surrogates are not, and not too long."""
+    if not name.isprintable() or len(name.encode()) > _PATH_BYTES:
         return False
+    return all(len(part.encode()) <= _NAME_BYTES for part in Path(name).parts)
 
 
 def _escape(place: str | Path, name: object) -> DamagedArtefactError:

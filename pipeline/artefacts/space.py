@@ -43,6 +43,12 @@ def require_space(folder: Path, bytes_needed: int) -> None:
         raise StorageError(f"{folder}: needs {_megabytes(bytes_needed)}, {_megabytes(free)} are free. {_REMEDY}")
 
 
+def used_bytes(path: Path) -> int:
+    """Bytes of a file, or of all files in a folder; 0 where there is none."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
 def free_bytes(folder: Path) -> int:
     """Bytes an ordinary user may still write to the file system that holds, or will hold, ``folder``."""
     while not folder.exists():

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.predict.plan import Job, shown
-from pipeline.records.form import ImageForm
+from pipeline.records.form import form_of_any
 from pipeline.runs.trained import load_trained
 from pipeline.sources.file_blocks import pixels_of
 from pipeline.sources.listing import read_file
@@ -66,9 +66,9 @@ def _content(path: Path, shape: tuple[int, int, int]) -> tuple[bytes | None, str
 def _network(run: str, resize: str, views: str) -> tuple[tuple[int, int, int], Callable[[list[bytes]], np.ndarray]]:
     """The shape of its images, and a function from encoded ones to probabilities float32 (images, labels).
 
-    Loaded once in a process. Records resize to squares alone: other images are to have their size.
+    Loaded once in a process.
     """
     trained = load_trained(Path(run))
-    height, width, channels = trained.input_shape
-    form = ImageForm(height if height == width else 0, resize, "image")
-    return (height, width, channels), lambda contents: trained.probabilities(pixels_of(contents, form, channels), views)
+    shape = trained.input_shape
+    form = form_of_any(shape, resize)
+    return shape, lambda contents: trained.probabilities(pixels_of(contents, form, shape[2]), views)

@@ -37,6 +37,14 @@ class ImageForm:
         return Feature(shape, "uint8", self.encoding)
 
 
+def form_of_any(shape: tuple[int, int, int], resize: str) -> ImageForm:
+    """The form of encoded images that are to have the shape (height, width, channels) of those in the records.
+
+    Records resize to squares alone: where the shape is none, images are taken as they come, and have to have it.
+    """
+    return ImageForm(shape[0] if shape[0] == shape[1] else 0, resize, "image")
+
+
 def choose_form(image: Feature, settings: RecordsSettings, smallest_side: int = 0) -> ImageForm:
     """The form of the settings for images such as a source has.
 

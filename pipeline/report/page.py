@@ -12,7 +12,6 @@ from pipeline.report.drawings.curves import draw_batch_sizes, draw_curves, draw_
 from pipeline.report.drawings.drawing import MARKERS, MAX_LINES
 from pipeline.report.drawings.positions import draw_positions
 from pipeline.report.facts.batch_sizes import has_times, shown_tables
-from pipeline.report.facts.reading import is_stand_in
 from pipeline.report.facts.scoreboard import current_runs
 from pipeline.report.facts.series import drawn_runs, have_curves, spread
 from pipeline.report.wording import (
@@ -33,6 +32,7 @@ from pipeline.report.wording.formats import number, percent, plain, plural
 from pipeline.report.wording.lineage import lineage_rows
 from pipeline.report.wording.verdict import verdict
 from pipeline.report.wording.warnings import report_warnings
+from pipeline.runs.record import is_stand_in
 
 # Beyond these a page would be longer than anyone reads; report.json holds them all.
 _MAX_RUN_PARTS = 24

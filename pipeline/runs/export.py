@@ -16,8 +16,9 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
 from pipeline.artefacts.manifest import read_manifest
+from pipeline.artefacts.space import used_bytes
 from pipeline.networks import LOGITS, build_network
-from pipeline.records.form import ImageForm
+from pipeline.records.form import form_of_any
 from pipeline.records.images import fit
 from pipeline.runs.metrics import EXPORT_NAME
 from pipeline.runs.trained import TrainedNetwork, load_trained
@@ -102,12 +103,11 @@ def _write_saved_model(model: keras.Model, outputs: str, image: Mapping, folder:
 
 def _decode(shape: tuple[int, int, int], resize: str) -> Callable[[tf.Tensor], tf.Tensor]:
     """An encoded image → uint8 of the network's shape, as in the records; where that is no square it has to have it."""
-    height, width, channels = shape
-    form = ImageForm(height if height == width else 0, resize, "image")
+    form = form_of_any(shape, resize)
 
     def decode(encoded: tf.Tensor) -> tf.Tensor:
-        image = tf.io.decode_image(encoded, channels=channels, expand_animations=False)
-        image.set_shape([None, None, channels])
+        image = tf.io.decode_image(encoded, channels=shape[2], expand_animations=False)
+        image.set_shape([None, None, shape[2]])
         return tf.ensure_shape(fit(image, form), shape)
 
     return decode
@@ -142,7 +142,7 @@ def _judged(folder: Path, shipped: TrainedNetwork, test: InputStream) -> dict:
         "num_examples": count,
         "forms": {
             name: {
-                "bytes": _size(path),
+                "bytes": used_bytes(path),
                 "accuracy": tallies[name]["right"] / count,
                 "agreement": tallies[name]["agreeing"] / count,
                 "largest_difference": tallies[name]["largest_difference"],
@@ -159,11 +159,6 @@ def _add(tally: dict[str, float], found: np.ndarray, expected: np.ndarray, label
     tally["right"] += int((given == labels).sum())
     tally["agreeing"] += int((given == expected.argmax(axis=1)).sum())
     tally["largest_difference"] = max(tally["largest_difference"], float(np.abs(found - expected).max()))
-
-
-def _size(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _stream(folder: Path, manifest: Mapping, name: str) -> InputStream:

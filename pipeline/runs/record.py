@@ -332,6 +332,11 @@ def about(name: str) -> About:
     return _abouts()[name]
 
 
+def is_stand_in(run: Mapping[str, Any]) -> bool:
+    """Whether generated examples took the place of the dataset asked for, which the oldest records do not say."""
+    return run.get("dataset") == "synthetic" and run.get("requested_dataset", "synthetic") != "synthetic"
+
+
 def seen_in(receipt: Mapping[str, Any]) -> dict[str, Any]:
     """What a receipt says of the host: cores and memory granted, and its speed by the probe; what it lacks is None."""
     host, probe = (part if isinstance(part := receipt.get(name), Mapping) else {} for name in ("host", "probe"))

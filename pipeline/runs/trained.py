@@ -23,9 +23,9 @@ class TrainedNetwork:
     @property
     def input_shape(self) -> tuple[int, ...]:
         """Of one example: (height, width, channels), or (length,) of a text."""
-        # A network that is a class of its own knows none; nor do the records of older runs, or not the true one.
-        (_, *known) = getattr(self.model, "input_shape", None) or (None, *(self.record.input_shape or ()))
-        return tuple(known)
+        # A network that is a class of its own knows none; else it is believed rather than its record.
+        known = getattr(self.model, "input_shape", None)
+        return known[1:] if known else self.record.input_shape
 
     def probabilities(self, images: np.ndarray, test_time_augmentation: str = NONE) -> np.ndarray:
         """Uint8 images (batch, height, width, channels) → float32 probabilities (batch, num_labels).

@@ -22,6 +22,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from pipeline.artefacts.manifest import check_contents, discard, publishing, read_manifest, write_manifest
+from pipeline.artefacts.space import used_bytes
 from pipeline.errors import DamagedArtefactError
 from pipeline.runs.record import Segment
 
@@ -86,8 +87,7 @@ def bytes_needed(model: keras.Model, folder: Path, *, keep_best: bool) -> int:
     network = sum(math.prod(variable.shape) * 4 for variable in model.variables)
     optimizer = sum(math.prod(variable.shape) * 4 for variable in model.optimizer.variables)
     checkpoint = optimizer + network * (2 if keep_best else 1)
-    held = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return max(0, checkpoint + max(checkpoint, 2 * network) - held)
+    return max(0, checkpoint + max(checkpoint, 2 * network) - used_bytes(folder))
 
 
 def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, used: Mapping[str, Any]) -> History:

@@ -66,11 +66,12 @@ def checked_state(state: Mapping) -> dict:
     """
     if state["schema_version"] != SCHEMA_VERSION:
         raise ValueError(f"schema_version {state['schema_version']!r}")
-    if not all(isinstance(state.get(name), str | None) for name in ("last_success", "since", "previous_since")):
+    # A state of an earlier version does not have it.
+    state = {"previous_since": None, **state}
+    if not all(isinstance(state[name], str | None) for name in ("last_success", "since", "previous_since")):
         raise TypeError("a moment that is no text")
     return {
-        # Not there in a state of an earlier version.
-        **{name: state.get(name) if name == "previous_since" else state[name] for name in empty_state()},
+        **{name: state[name] for name in empty_state()},
         "told": {str(channel): [str(cause) for cause in causes] for channel, causes in state["told"].items()},
         # Built once, to see that they can be.
         "owed": {channel: [_kept(one) for one in _pending(state, channel)] for channel in state["owed"]},

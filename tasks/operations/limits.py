@@ -20,7 +20,7 @@ from pipeline.config import SWEPT
 from pipeline.errors import DamagedArtefactError
 from pipeline.problems.judged import merit
 from pipeline.problems.units import IMAGE_CLASSIFICATION
-from pipeline.runs.record import RECORD_NAME, names
+from pipeline.runs.record import RECORD_NAME, is_stand_in, names
 from tasks.operations.dated_reports import DatedReport, is_past
 
 _FINISHED = "finished"
@@ -66,7 +66,7 @@ def read_runs(folder: Path) -> list[Run]:
                 finished_at=finished_at,
                 is_finished=record.get("status", _FINISHED) == _FINISHED,
                 # Generated examples say nothing of the dataset that was asked for.
-                merit=-math.inf if _stands_in(record) else merit(record.get("problem", IMAGE_CLASSIFICATION), record),
+                merit=-math.inf if is_stand_in(record) else merit(record.get("problem", IMAGE_CLASSIFICATION), record),
             )
         except (FileNotFoundError, NotADirectoryError, DamagedArtefactError):
             continue
@@ -80,10 +80,6 @@ def read_runs(folder: Path) -> list[Run]:
 def experiment_of(record: Mapping) -> str:
     """To which experiment the run of a record belongs; as the schema has it for those of before there were any."""
     return str(record.get("experiment") or record.get("requested_dataset") or record["dataset"])
-
-
-def _stands_in(record: Mapping) -> bool:
-    return record.get("dataset") == "synthetic" and record.get("requested_dataset", "synthetic") != "synthetic"
 
 
 def superfluous_runs(

@@ -13,13 +13,14 @@ from pathlib import Path
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import read_manifest, remove_artefact
+from pipeline.artefacts.space import used_bytes
 from pipeline.errors import StorageError
 from tasks.beside import BESIDE
 from tasks.operations.belongings import belongings, trainings
 from tasks.operations.dated_reports import read_dated_reports, referred_runs
 from tasks.operations.limits import is_older, read_runs, superfluous_reports, superfluous_runs
 from tasks.operations.other_experiments import of_other_experiments
-from tasks.operations.unreached import PAST_KINDS, made_from, size_bytes, unreached
+from tasks.operations.unreached import PAST_KINDS, made_from, unreached
 from tasks.records import Records
 from tasks.report import dated_reports_folder, history_folder
 from tasks.stage import Stage
@@ -90,6 +91,6 @@ def _newest(folder: Path, now: datetime) -> datetime:
 
 
 def _remove(folder: Path, reason: str) -> None:
-    size = size_bytes(folder)
+    size = used_bytes(folder)
     if remove_artefact(folder):
         _logger.info("removed %s, %.1f MB: %s", folder.relative_to(root_folder()), size / 1e6, reason)

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
+from pipeline.artefacts.space import used_bytes
 from pipeline.errors import DamagedArtefactError
 from tasks.beside import beside
 from tasks.operations.dated_reports import referred_runs
@@ -28,7 +29,7 @@ def unreached(stages: list[Stage], others: Collection[Path] = ()) -> dict[Path, 
     folders = sorted(folder for kind in kinds for folder in kind.glob("[!.]*") if _is_ours(folder))
     referred = referred_runs(dated_reports_folder())
     stale = [folder for folder in folders if folder not in kept and made_from(folder) not in referred]
-    return {folder: size_bytes(folder) for folder in stale}
+    return {folder: used_bytes(folder) for folder in stale}
 
 
 def made_from(folder: Path) -> str | None:
@@ -42,8 +43,3 @@ def made_from(folder: Path) -> str | None:
 def _is_ours(folder: Path) -> bool:
     """Whether the pipeline made the folder; the root may hold what it did not."""
     return any(folder.glob(MANIFEST_NAME)) or any(folder.glob(f"epoch-*/{MANIFEST_NAME}"))
-
-
-def size_bytes(folder: Path) -> int:
-    """Bytes of all files in a folder."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

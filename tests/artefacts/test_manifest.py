@@ -202,7 +202,7 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(artefact, name):
         read_manifest(artefact)
 
 
-@pytest.mark.parametrize("name", ["n" * 300, "logs/" + "é" * 200, "n/" * 3000, "\ud800"], ids=range(4))
+@pytest.mark.parametrize("name", ["n" * 300, "logs/" + "é" * 200, "n/" * 3000, "\ud800", "\x1b[31m"], ids=range(5))
 def test_a_name_that_no_file_can_have_is_damage(artefact, name):
     rewrite(artefact, lambda manifest: manifest["files"][0].update(name=name))
     with pytest.raises(DamagedArtefactError, match="no file of ours"):

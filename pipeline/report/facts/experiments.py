@@ -8,8 +8,7 @@ from typing import Any
 from pipeline.problems.judged import merit
 from pipeline.report.facts.changes import changes
 from pipeline.report.facts.history import Entry
-from pipeline.report.facts.reading import is_stand_in
-from pipeline.runs.record import FINISHED
+from pipeline.runs.record import FINISHED, is_stand_in
 
 
 def experiments(

@@ -49,11 +49,6 @@ def read_run(folder: Path) -> dict[str, Any]:
     }
 
 
-def is_stand_in(run: Mapping[str, Any]) -> bool:
-    """Whether generated examples took the place of the dataset asked for."""
-    return run["dataset"] == "synthetic" and run["requested_dataset"] != "synthetic"
-
-
 def is_fallback(run: Mapping[str, Any]) -> bool:
     """Whether the run used another device than the one asked for."""
     if run["status"] == SKIPPED:

@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN, units_of_run
-from pipeline.report.facts.reading import is_stand_in
 from pipeline.report.facts.scoreboard import current_runs
 from pipeline.report.wording.evaluation import class_rows, confusion_lines
 from pipeline.report.wording.formats import dataset_name, number, percent, plain, plural
 from pipeline.report.wording.text import is_text, text_rows
-from pipeline.runs.record import FINISHED
+from pipeline.runs.record import FINISHED, is_stand_in
 
 # The Hub's own steps: below so many examples, so called.
 _SIZES = (

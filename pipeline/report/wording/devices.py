@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.report.facts.reading import is_stand_in, verified_as
+from pipeline.report.facts.reading import verified_as
 from pipeline.report.wording.formats import dataset_name, number, plain, yes_no
+from pipeline.runs.record import is_stand_in
 
 
 def device_verified(run: Mapping[str, Any]) -> str:

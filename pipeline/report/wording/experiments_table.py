@@ -9,14 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.problems.units import units_of_run
-from pipeline.report.facts.reading import is_stand_in
 from pipeline.report.facts.scenarios import grouped
 from pipeline.report.wording.devices import computed_in
 from pipeline.report.wording.experiments import sections
 from pipeline.report.wording.formats import mean_number, mean_percent, number, plain, plural, sentence
 from pipeline.report.wording.rows import Row, counted, loss_in_nats, seen_several_times
 from pipeline.report.wording.runs import inputs, network_and_recipe
-from pipeline.runs.record import FINISHED, names
+from pipeline.runs.record import FINISHED, is_stand_in, names
 
 _HEAD = (
     "| experiment | network / recipe | batch, epochs | training time, s | trained a second | on the test split | on |",

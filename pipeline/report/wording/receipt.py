@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipeline.report.facts.reading import is_stand_in
 from pipeline.report.wording.devices import device_note, device_verified
 from pipeline.report.wording.formats import NO_FIGURE, plain, yes_no
+from pipeline.runs.record import is_stand_in
 
 # Name in the receipt, which stays as earlier runs have it → what the report calls it.
 _SAID = {"doubts": "failed checks"}

@@ -7,7 +7,6 @@ from typing import Any
 
 from pipeline.problems.judged import judged
 from pipeline.problems.units import units_of_run
-from pipeline.report.facts.reading import is_stand_in
 from pipeline.report.wording.devices import computed_in, device_note, device_verified
 from pipeline.report.wording.formats import (
     NO_FIGURE,
@@ -22,6 +21,7 @@ from pipeline.report.wording.formats import (
     yes_no,
 )
 from pipeline.report.wording.runs import inputs, mark, network_and_recipe, remarks
+from pipeline.runs.record import is_stand_in
 
 _NOT_HERE = "not here"
 # From this accuracy on one counts the mistakes.

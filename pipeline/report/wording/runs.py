@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.problems.units import units_of_run
-from pipeline.report.facts.reading import is_fallback, is_stand_in
+from pipeline.report.facts.reading import is_fallback
 from pipeline.report.wording.devices import computed_in
 from pipeline.report.wording.formats import dataset_name, number, percent, plain
-from pipeline.runs.record import SKIPPED
+from pipeline.runs.record import SKIPPED, is_stand_in
 
 # Of a recipe; below 0 in a run that left it to the recipe.
 _OVERRIDES = ("learning_rate", "weight_decay", "label_smoothing")

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.problems.units import units_of_run
-from pipeline.report.facts.reading import is_fallback, is_stand_in
+from pipeline.report.facts.reading import is_fallback
 from pipeline.report.facts.scoreboard import current_runs
 from pipeline.report.wording.encodings import skipped_sentence
 from pipeline.report.wording.formats import dataset_name, moment, number, percent, plain, sentence
-from pipeline.runs.record import SKIPPED
+from pipeline.runs.record import SKIPPED, is_stand_in
 
 
 def report_warnings(report: Mapping[str, Any]) -> list[tuple[str, str]]:
