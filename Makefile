@@ -174,9 +174,10 @@ bench: setup ## measure against what one would use instead, 10 minutes (ARGS="st
 	  $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-build-isolation --editable ".[bench]"; }
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-lint: setup-dev ## check style and formatting
+lint: setup-dev ## check style, formatting and import rules
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-cache --no-logo
 
 format: setup-dev ## put style and formatting right where that can be done by itself
 	@$(BIN)/ruff check --fix .
