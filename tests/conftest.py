@@ -1,11 +1,17 @@
-"""Small, real inputs: a stand-in of a few hundred images, its records, and a prepared TFDS folder."""
+"""Small, real inputs: a placeholder of a few hundred images, its records, and a prepared TFDS folder.
+
+Nothing here imports a heavy library before a fixture needs it. Test modules import theirs in ``setup_module``: so
+collecting all tests takes seconds, and a run of a few tests pays for what they use alone.
+"""
 
 import os
+import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import filelock
 import hypothesis
 import numpy as np
 import pytest
@@ -19,6 +25,8 @@ from pipeline.artefacts.manifest import write_manifest
 from pipeline.config import RecordsSettings
 from pipeline.records.features import image_spec
 from pipeline.sources import Location, SourceInfo, synthetic
+
+pytest_plugins = ["resource_report"]
 
 CIFAR10_LABELS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -90,18 +98,23 @@ def write_small_records(small_source, tmp_path_factory) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def small_records(write_small_records) -> Path:
+def small_records(write_small_records, built_once) -> Path:
     """Published records of ``small_source``: 3 + 2 shards."""
-    return write_small_records()
+
+    def write(folder: Path) -> None:
+        shutil.copytree(write_small_records(), folder / "records", copy_function=os.link)
+
+    return built_once("records", write) / "records"
 
 
 @pytest.fixture(scope="session")
 def write_tiny_tfds() -> Callable[..., Path]:
     """A function that makes a data_dir in which TFDS finds its cifar10 prepared: 403 + 101 images of ours."""
-    import tensorflow as tf
-    import tensorflow_datasets as tfds
 
     def write(data_dir: Path, *, first: int = 0) -> Path:
+        import tensorflow as tf
+        import tensorflow_datasets as tfds
+
         builder = tfds.builder("cifar10", data_dir=str(data_dir))
         features = builder.info.features
         features["label"].names = CIFAR10_LABELS
@@ -136,19 +149,40 @@ def write_tiny_tfds() -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def tiny_tfds(write_tiny_tfds, tmp_path_factory) -> Path:
+def tiny_tfds(write_tiny_tfds, built_once) -> Path:
     """A data_dir with a small cifar10 in it."""
-    return write_tiny_tfds(tmp_path_factory.mktemp("tfds"))
+    return built_once("tfds", write_tiny_tfds)
 
 
 @pytest.fixture(scope="session")
-def first_run(tmp_path_factory, tiny_tfds) -> Luigi:
+def built_once(tmp_path_factory, request) -> Callable[[str, Callable[[Path], None]], Path]:
+    """A function that builds a folder once for all workers of pytest-xdist and returns it; for reading only."""
+    top = tmp_path_factory.getbasetemp()
+    shared = top.parent if hasattr(request.config, "workerinput") else top
+
+    def build(name: str, write: Callable[[Path], None]) -> Path:
+        folder = shared / f"shared-{name}"
+        with filelock.FileLock(f"{folder}.lock"):
+            if not (done := folder.with_name(f"{folder.name}.done")).exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                write(folder)
+                done.touch()
+        return folder
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def first_run(built_once, tiny_tfds) -> Luigi:
     """A storage root on which the whole pipeline has run once; for reading and copying, not for changing."""
-    luigi = Luigi(tmp_path_factory.mktemp("first_run"), tiny_tfds)
-    done = luigi(*FAST)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().endswith("report/report.html")
-    return luigi
+
+    def run(folder: Path) -> None:
+        done = Luigi(folder, tiny_tfds)(*FAST)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip().endswith("report/report.html")
+
+    return Luigi(built_once("first_run", run), tiny_tfds)
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from email import policy
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from aiosmtpd.controller import Controller
-
 
 class Webhook:
     """Takes JSON at an address that is a secret; answers with the statuses of ``answers`` first, then with 200."""
@@ -64,6 +62,8 @@ def listening_mail() -> Iterator[tuple[int, list]]:
         async def handle_DATA(self, server: object, session: object, envelope: object) -> str:
             taken.append(email.message_from_bytes(envelope.content, policy=policy.default))
             return "250 OK"
+
+    from aiosmtpd.controller import Controller
 
     controller = Controller(Handler(), hostname="127.0.0.1", port=_free_port())
     controller.start()

@@ -5,8 +5,6 @@ import urllib.request
 import uuid
 from pathlib import Path
 
-from moto.server import ThreadedMotoServer
-
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "AKIATESTTESTTEST",
     "AWS_SECRET_ACCESS_KEY": "not-a-secret",
@@ -20,6 +18,8 @@ class Store:
     """A server with one bucket for each who asks."""
 
     def __init__(self) -> None:
+        from moto.server import ThreadedMotoServer
+
         # A line a request.
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)

@@ -6,15 +6,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-import pipeline.report
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.config import published_files
-from pipeline.problems.image_evaluation import judge
-from pipeline.report import build_report, read_published, write_report
 from pipeline.runs.metrics import AUGMENTED_NAME, EXAMPLES_NAME, MISTAKES_NAME
 
 PROJECT = Path(__file__).resolve().parent.parent
-TEMPLATES = Path(pipeline.report.__file__).parent / "templates"
+TEMPLATES = PROJECT / "pipeline" / "report" / "templates"
 
 NAMES = ("report.json", "report.md", "report.html")
 
@@ -91,6 +88,8 @@ def write_origin(folder: Path, *, code: str = "1", keras: str = "3.15.1", **sett
 
 def write_evaluation(folder: Path, labels=("cat", "dog", "ship"), **changes) -> Path:
     """Adds an evaluation: of each label 24 images right and 6 wrong, two mistakes and three examples shown."""
+    from pipeline.problems.image_evaluation import judge
+
     count = len(labels)
     predicted = [(label, label) for label in range(count)] * 24
     predicted += [(label, (label + 1) % count) for label in range(count)] * 6
@@ -123,15 +122,21 @@ def foreign(page: str) -> str:
 
 def published() -> list[dict]:
     """The figures published elsewhere of all experiments there are."""
+    from pipeline.report import read_published
+
     files = published_files(PROJECT / "experiments").items()
     return [row for name, path in files for row in read_published(path, name)]
 
 
 def report_of(folders, current=(RUN["fingerprint"],), **how):
     """The report's data, with what is published beside it."""
+    from pipeline.report import build_report
+
     return build_report(folders, current=current, **{"published": published(), **how})
 
 
 def render(folders, out, current=(RUN["fingerprint"],), **how):
+    from pipeline.report import write_report
+
     write_report(report_of(folders, current, **how), out)
     return {name: (out / name).read_text(encoding="utf-8") for name in NAMES}

@@ -3,11 +3,15 @@
 import pytest
 from report_runs import report_of
 
-from benchmarks.experiments import GOALS, NAMES, _comparisons, _requested
 from pipeline.config import experiment_files, experiment_of
 from pipeline.errors import SettingsError
-from pipeline.report.facts.reading import read_run
 from tasks.experiment import FOLDER
+
+
+def setup_module() -> None:
+    global GOALS, NAMES, _comparisons, _requested, read_run
+    from benchmarks.experiments import GOALS, NAMES, _comparisons, _requested
+    from pipeline.report.facts.reading import read_run
 
 
 def test_every_experiment_with_a_goal_is_there_once():

@@ -11,14 +11,19 @@ from hypothesis import strategies as st
 from text_records import write_text_records
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.columns import Batches, ColumnStream, epoch_order
 from pipeline.config import TrainSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.records.rows import Rows
-from pipeline.stream import InputStream, Split
-from pipeline.training.computation import Computation
-from pipeline.training.inputs import open_streams
 from pipeline.training.meeting import Meeting
+
+
+def setup_module() -> None:
+    global Batches, ColumnStream, Computation, InputStream, Split, epoch_order, open_streams
+    from pipeline.columns import Batches, ColumnStream, epoch_order
+    from pipeline.stream import InputStream, Split
+    from pipeline.training.computation import Computation
+    from pipeline.training.inputs import open_streams
+
 
 PROJECT = Path(__file__).resolve().parent.parent
 HOW = {"global_batch_size": 32, "seed": 7}

@@ -6,16 +6,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config import RecordsSettings
 from pipeline.records.features import image_spec
-from pipeline.records.fixed import FixedLayout
-from pipeline.shards.job import BLOCK_EXAMPLES
-from pipeline.shards.plan import Job
 from pipeline.sources import Location, SourceInfo, synthetic
-from pipeline.stream import InputStream, Split
+
+
+def setup_module() -> None:
+    global BLOCK_EXAMPLES, FixedLayout, InputStream, Job, Split, tf
+    import tensorflow as tf
+
+    from pipeline.records.fixed import FixedLayout
+    from pipeline.shards.job import BLOCK_EXAMPLES
+    from pipeline.shards.plan import Job
+    from pipeline.stream import InputStream, Split
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +56,7 @@ def test_the_stream_calls_no_python_for_an_image(split, in_memory):
     }
     assert streams[16].steps_per_epoch == streams[48].steps_per_epoch == 8
 
-    def one_pass(stream: InputStream) -> int:
+    def one_pass(stream: "InputStream") -> int:
         dataset = stream.training(0)
         return python_calls(lambda: [None for _ in dataset])
 
@@ -69,7 +74,7 @@ def test_the_stream_has_no_python_in_its_graph(split, in_memory):
         assert not {name for name in operations if "PyFunc" in name}
 
 
-def functions_of(dataset: tf.data.Dataset) -> list:
+def functions_of(dataset: "tf.data.Dataset") -> list:
     found, waiting = [], [dataset]
     while waiting:
         current = waiting.pop()

@@ -24,7 +24,12 @@ from pipeline.config import (
     settings_in,
 )
 from pipeline.errors import DamagedArtefactError, SettingsError
-from pipeline.report import read_published
+
+
+def setup_module() -> None:
+    global read_published
+    from pipeline.report import read_published
+
 
 FOLDER = PROJECT / "experiments"
 FILES = experiment_files(FOLDER)

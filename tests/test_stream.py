@@ -5,10 +5,14 @@ import numpy as np
 import pytest
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.augmentation import Augmentation
 from pipeline.errors import DamagedArtefactError
 from pipeline.sources import synthetic
-from pipeline.stream import InputStream, Split
+
+
+def setup_module() -> None:
+    global Augmentation, InputStream, Split
+    from pipeline.augmentation import Augmentation
+    from pipeline.stream import InputStream, Split
 
 
 @pytest.fixture(scope="module")

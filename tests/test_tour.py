@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
-nbclient = pytest.importorskip("nbclient")
-nbformat = pytest.importorskip("nbformat")
+
+def setup_module() -> None:
+    global nbclient, nbformat
+    nbclient = pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
+
 
 PROJECT = Path(__file__).resolve().parent.parent
 

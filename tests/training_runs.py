@@ -1,13 +1,14 @@
 from functools import partial
 
 from pipeline.config import TrainSettings
-from pipeline.training import process
-from pipeline.training import train as training
 
 SETTINGS = {"epochs": 2, "global_batch_size": 32, "device": "cpu", "precision": "float32"}
 
 
 def run(records, folder, *, checkpoints=None, initial=None, **settings):
+    from pipeline.training import process
+    from pipeline.training import train as training
+
     folder.mkdir()
     options = TrainSettings(**{**SETTINGS, **settings})
     train = training.train if options.backend != "jax" else partial(process.train_on, "jax")

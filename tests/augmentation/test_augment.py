@@ -2,14 +2,20 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from pipeline.augmentation import Augmentation
-from pipeline.augmentation.augment import NAMES
-from pipeline.augmentation.mixing import beta_quantiles
-from pipeline.augmentation.pixels import GREY
 from pipeline.config.augment import OPERATIONS
 from pipeline.errors import SettingsError
+
+
+def setup_module() -> None:
+    global Augmentation, GREY, NAMES, beta_quantiles, tf
+    import tensorflow as tf
+
+    from pipeline.augmentation import Augmentation
+    from pipeline.augmentation.augment import NAMES
+    from pipeline.augmentation.mixing import beta_quantiles
+    from pipeline.augmentation.pixels import GREY
+
 
 SHAPE = (12, 16, 3)
 ALL = "flip, crop:3, translate:0.2, random_resized_crop, color:0.3, cutout:5"

@@ -4,8 +4,13 @@ import numpy as np
 import pytest
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.augmentation import MIXED_WIDTH, Augmentation
-from pipeline.stream import InputStream, Split
+
+
+def setup_module() -> None:
+    global Augmentation, InputStream, MIXED_WIDTH, Split
+    from pipeline.augmentation import MIXED_WIDTH, Augmentation
+    from pipeline.stream import InputStream, Split
+
 
 SETTING = "flip, crop:4, color:0.2, cutout:8"
 

@@ -1,11 +1,15 @@
 """The numbers an augmentation draws: of an example, whatever the batch it comes in."""
 
 import numpy as np
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.augmentation.draws import Draws
+
+def setup_module() -> None:
+    global Draws, tf
+    import tensorflow as tf
+
+    from pipeline.augmentation.draws import Draws
 
 
 def draws(places, *, seed=0, epoch=0, operation="flip"):

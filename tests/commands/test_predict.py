@@ -4,16 +4,22 @@ import csv
 import json
 import os
 
-import keras
 import numpy as np
-import pyarrow.parquet
 import pytest
 from PIL import Image
 from report_runs import write_run
 
 from pipeline.config import RecordsSettings
 from pipeline.errors import BusyError, SettingsError
-from pipeline.predict.job import _parts_folder, predict
+
+
+def setup_module() -> None:
+    global _parts_folder, keras, predict, pyarrow
+    import keras
+    import pyarrow.parquet
+
+    from pipeline.predict.job import _parts_folder, predict
+
 
 LABELS = ("dark", "light")
 

@@ -19,10 +19,15 @@ from PIL import Image
 from pipeline import sources
 from pipeline.config import RecordsSettings, SourceSettings
 from pipeline.errors import EngineUnavailableError
-from pipeline.shards.job import write_records
-from pipeline.shards.reach import reach
 from pipeline.shards.shared import Store
 from pipeline.sources import Location, SourceInfo
+
+
+def setup_module() -> None:
+    global reach, write_records
+    from pipeline.shards.job import write_records
+    from pipeline.shards.reach import reach
+
 
 pytestmark = pytest.mark.engine
 

@@ -8,14 +8,21 @@ import time
 import types
 
 import pytest
-import tensorflow as tf
 
 from pipeline import hardware, machine
 from pipeline.config import TrainSettings
-from pipeline.hardware import Placement, probe, tensorflow
 from pipeline.hardware.receipt import find_doubts
 
-no_gpu = pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), reason="this machine has a GPU")
+
+def setup_module() -> None:
+    global Placement, probe, tensorflow, tf
+    import tensorflow as tf
+
+    from pipeline.hardware import Placement, probe, tensorflow
+
+
+# A condition in a string is evaluated once the test runs.
+no_gpu = pytest.mark.skipif("tf.config.list_physical_devices('GPU')", reason="this machine has a GPU")
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
 

@@ -5,45 +5,52 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-import tensorflow as tf
 
 from pipeline.config import TrainSettings
 from pipeline.errors import HardwareMismatchError, SettingsError
-from pipeline.hardware import Placement, place, tensorflow
 from pipeline.hardware.mismatch import explain
 
+
+def setup_module() -> None:
+    global Placement, place, tensorflow, tf
+    import tensorflow as tf
+
+    from pipeline.hardware import Placement, place, tensorflow
+
+
+# A condition in a string is evaluated once the test runs.
 no_accelerator = pytest.mark.skipif(
-    any(device.device_type != "CPU" for device in tf.config.list_physical_devices()), reason="there is an accelerator"
+    "any(device.device_type != 'CPU' for device in tf.config.list_physical_devices())", reason="there is an accelerator"
 )
 
-# (device, exception as the libraries raise it, words of the cause, words of the remedy)
+# Device, exception as the libraries raise it (of TensorFlow: name and message), words of the cause and the remedy.
 FAILURES = [
     ("tpu", ValueError("Please provide a TPU Name to connect to."), "No TPU is named", "tpu_address"),
     (
         "tpu",
-        tf.errors.NotFoundError(None, None, "TPUs not found in the cluster. Failed in initialization: No OpKernel was "
+        ("NotFoundError", "TPUs not found in the cluster. Failed in initialization: No OpKernel was "
                                 "registered to support Op 'ConfigureDistributedTPU' used by {{node ...}}"),
         "no TPU support",
         "tensorflow-tpu",
     ),
     (
         "tpu",
-        tf.errors.InvalidArgumentError(None, None, "No OpKernel was registered to support Op 'Other'"),
+        ("InvalidArgumentError", "No OpKernel was registered to support Op 'Other'"),
         "no TPU support",
         "tensorflow-tpu",
     ),
-    ("tpu", tf.errors.NotFoundError(None, None, "TPUs not found in the cluster."), "no TPU behind it", "TPU host"),
+    ("tpu", ("NotFoundError", "TPUs not found in the cluster."), "no TPU behind it", "TPU host"),
     ("tpu", RuntimeError("the topology holds no TPU"), "no TPU behind it", "TPU host"),
     ("tpu", ImportError("libtpu.so: cannot open shared object file"), "libtpu could not be loaded", "Install libtpu"),
     ("tpu", RuntimeError("The TPU is already in use by process with pid 4711. Not attempting to load libtpu.so"),
      "Another process holds the TPU", "end it"),
     ("tpu", AttributeError("module 'ml_dtypes' has no attribute 'float4'"), "do not fit together", "fresh environment"),
     ("tpu", ImportError("jaxlib is version 0.4.1, but this version of jax requires 0.7"), "do not fit", "make clean"),
-    ("tpu", tf.errors.UnavailableError(None, None, "failed to connect to all addresses"), "does not answer", "running"),
-    ("tpu", tf.errors.DeadlineExceededError(None, None, "Deadline Exceeded"), "does not answer", "running"),
+    ("tpu", ("UnavailableError", "failed to connect to all addresses"), "does not answer", "running"),
+    ("tpu", ("DeadlineExceededError", "Deadline Exceeded"), "does not answer", "running"),
     ("tpu", ConnectionError("grpc://10.0.0.2:8470 is unreachable (timed out)"), "does not answer", "running"),
     ("tpu", OSError("<urlopen error [Errno -2] Name or service not known>"), "could not be resolved", "tpu_zone"),
-    ("tpu", tf.errors.UnimplementedError(None, None, "File system scheme '[local]' not implemented (file: '/a/b')"),
+    ("tpu", ("UnimplementedError", "File system scheme '[local]' not implemented (file: '/a/b')"),
      "cannot read this machine's files", "own host"),
     ("tpu", RuntimeError('TPU "mine" is not yet ready; state: "CREATING"'), "not ready", "READY"),
     ("tpu", RuntimeError("Missing runtime dependency on the Google API client. Run `pip install cloud-tpu-client`"),
@@ -65,8 +72,14 @@ FAILURES = [
 ]  # fmt: skip
 
 
+def raised(error):
+    """The exception itself, or that of TensorFlow with this name and message."""
+    return getattr(tf.errors, error[0])(None, None, error[1]) if isinstance(error, tuple) else error
+
+
 @pytest.mark.parametrize(("device", "error", "cause", "remedy"), FAILURES, ids=lambda value: str(value)[:40])
 def test_a_known_failure_is_explained(device, error, cause, remedy):
+    error = raised(error)
     mismatch = explain(device, error)
     assert cause in mismatch.cause
     assert remedy in mismatch.remedy
@@ -89,7 +102,7 @@ RAISED_BY_THE_RUNTIME = [one for one in FAILURES if one[0] == "tpu" and not isin
 @pytest.mark.parametrize("fails", ["resolver", "initialisation"])
 def test_a_failure_on_the_way_to_a_tpu_is_refused(monkeypatch, device, error, cause, remedy, fails):
     def fail(*_, **__):
-        raise error
+        raise raised(error)
 
     resolver = fail if fails == "resolver" else lambda *_, **__: SimpleNamespace(master=lambda: "")
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", resolver)
@@ -123,7 +136,7 @@ def test_what_fails_apart_from_the_runtime_says_nothing_about_the_device(monkeyp
 
 def test_what_tensorflows_operations_raise_on_the_way_to_a_tpu_counts_even_if_it_is_not_known(monkeypatch):
     def fail(*_, **__):
-        raise tf.errors.InternalError(None, None, "the moon is in the wrong place")
+        raise ("InternalError", "the moon is in the wrong place")
 
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", fail)
     with pytest.raises(HardwareMismatchError, match="the moon is in the wrong place"):
@@ -176,7 +189,7 @@ def test_what_fails_only_in_use_is_explained_on_a_tpu_and_left_alone_elsewhere()
     def use(device):
         how = {"runtime": tensorflow.RUNTIME, "strategy": tf.distribute.get_strategy(), "num_replicas": 1}
         with Placement(**how, requested_device=device, effective_device=device).explaining():
-            raise tf.errors.UnimplementedError(None, None, "File system scheme '[local]' not implemented")
+            raise ("UnimplementedError", "File system scheme '[local]' not implemented")
 
     with pytest.raises(HardwareMismatchError, match="cannot read this machine's files"):
         use("tpu")

@@ -3,20 +3,24 @@
 import json
 import math
 
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
-from scipy import special, stats
-
-from pipeline.networks.quick import as_keras, quicken
 
 
-def is_quick(layer: keras.layers.Layer) -> bool:
+def setup_module() -> None:
+    global as_keras, keras, quicken, special, stats, tf
+    import keras
+    import tensorflow as tf
+    from scipy import special, stats
+
+    from pipeline.networks.quick import as_keras, quicken
+
+
+def is_quick(layer: "keras.layers.Layer") -> bool:
     return "call" in vars(layer)
 
 
-def network(activation, dtype: str = "float32") -> keras.Model:
+def network(activation, dtype: str = "float32") -> "keras.Model":
     layers = keras.layers
     convolution = layers.Conv2D(4, 3, activation=activation, dtype=dtype)
     alone = layers.Activation(activation, dtype=dtype)

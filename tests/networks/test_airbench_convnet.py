@@ -2,11 +2,16 @@
 
 import json
 
-import keras
 import numpy as np
 import pytest
 
-from pipeline.networks import adapt_model, build_model, find_recipe, make_loss, recipes, takes_from_data
+
+def setup_module() -> None:
+    global adapt_model, build_model, find_recipe, keras, make_loss, recipes, takes_from_data
+    import keras
+
+    from pipeline.networks import adapt_model, build_model, find_recipe, make_loss, recipes, takes_from_data
+
 
 NAMES = ("airbench_convnet", "airbench_convnet_small", "airbench_convnet_large")
 SHAPE = (32, 32, 3)

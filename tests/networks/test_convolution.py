@@ -2,23 +2,28 @@
 
 import json
 
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.networks.quick import quicken
+
+def setup_module() -> None:
+    global keras, quicken, tf
+    import keras
+    import tensorflow as tf
+
+    from pipeline.networks.quick import quicken
+
 
 _SIDES = st.integers(1, 7)
 
 
-def is_quick(layer: keras.layers.Layer) -> bool:
+def is_quick(layer: "keras.layers.Layer") -> bool:
     return "convolution_op" in vars(layer)
 
 
-def gradients(model: keras.Model, images: np.ndarray) -> list[np.ndarray]:
+def gradients(model: "keras.Model", images: np.ndarray) -> list[np.ndarray]:
     inputs = tf.constant(images)
     with tf.GradientTape() as tape:
         tape.watch(inputs)

@@ -5,18 +5,34 @@ import subprocess
 import sys
 from dataclasses import replace
 
-import keras
 import numpy as np
 import pytest
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config import TrainSettings
 from pipeline.hardware import place
-from pipeline.networks.airbench_convnet import airbench_convnet_small
-from pipeline.networks.groups import at_rates
-from pipeline.networks.muon import KernelMuon, last_matrices, orthogonal
-from pipeline.networks.recipes import RECIPES, make_optimizer
-from pipeline.training.computation import by_rule, compiled_model
+
+
+def setup_module() -> None:
+    global \
+        KernelMuon, \
+        RECIPES, \
+        airbench_convnet_small, \
+        at_rates, \
+        by_rule, \
+        compiled_model, \
+        keras, \
+        last_matrices, \
+        make_optimizer, \
+        orthogonal
+    import keras
+
+    from pipeline.networks.airbench_convnet import airbench_convnet_small
+    from pipeline.networks.groups import at_rates
+    from pipeline.networks.muon import KernelMuon, last_matrices, orthogonal
+    from pipeline.networks.recipes import RECIPES, make_optimizer
+    from pipeline.training.computation import by_rule, compiled_model
+
 
 SHAPES = {"conv/kernel": (3, 3, 4, 6), "wide/kernel": (2, 12), "conv/bias": (6,), "head/kernel": (6, 3)}
 OPTIONS = {"momentum": 0.6, "iterations_of_newton_schulz": 3, "sgd_ratio": 0.5, "sgd_momentum": 0.85}

@@ -1,8 +1,14 @@
-import keras
 import numpy as np
 import pytest
 
-from pipeline.networks import NETWORKS, TEXT_NETWORKS, build_model, kind_of_outputs, recipes
+from pipeline.config import MODELS, TEXT_MODELS
+
+
+def setup_module() -> None:
+    global build_model, keras, kind_of_outputs, recipes
+    import keras
+
+    from pipeline.networks import build_model, kind_of_outputs, recipes
 
 
 def test_baseline_cnn_is_the_published_network():
@@ -42,7 +48,7 @@ def test_the_flowers_convnet_averages_over_144_places():
     assert build_model("flowers_convnet", (192, 192, 3), 5).get_layer("average").input.shape[1:] == (12, 12, 40)
 
 
-@pytest.mark.parametrize("name", sorted(NETWORKS.keys() - TEXT_NETWORKS.keys()))
+@pytest.mark.parametrize("name", sorted(set(MODELS) - set(TEXT_MODELS)))
 @pytest.mark.parametrize("shape", [(32, 32, 3), (28, 28, 1), (8, 8, 3), (96, 64, 4)])
 def test_uint8_images_become_what_the_network_is_said_to_give(name, shape):
     manifest = {"image": {"shape": shape}, "label_names": list("abcdefg")}

@@ -2,21 +2,25 @@
 
 import json
 
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.networks.quick import as_keras, quicken
+
+def setup_module() -> None:
+    global as_keras, keras, quicken, tf
+    import keras
+    import tensorflow as tf
+
+    from pipeline.networks.quick import as_keras, quicken
 
 
-def is_quick(layer: keras.layers.Layer) -> bool:
+def is_quick(layer: "keras.layers.Layer") -> bool:
     return "call" in vars(layer)
 
 
-def pair(layer: keras.layers.Layer, shape: tuple[int, ...], *, seed: int = 0) -> list[keras.Model]:
+def pair(layer: "keras.layers.Layer", shape: tuple[int, ...], *, seed: int = 0) -> "list[keras.Model]":
     """Two networks of that layer alone with the same weights, drawn; the second is quick."""
     keras.utils.set_random_seed(seed)
     plain = keras.Sequential([keras.Input(shape), layer])
@@ -28,7 +32,7 @@ def pair(layer: keras.layers.Layer, shape: tuple[int, ...], *, seed: int = 0) ->
     return [plain, quick]
 
 
-def trained(model: keras.Model, images: np.ndarray) -> list[np.ndarray]:
+def trained(model: "keras.Model", images: np.ndarray) -> list[np.ndarray]:
     """What it gives in training, the gradients of inputs and weights, and the weights after it."""
     inputs = tf.constant(images)
     with tf.GradientTape() as tape:
@@ -40,7 +44,7 @@ def trained(model: keras.Model, images: np.ndarray) -> list[np.ndarray]:
     return [found.numpy(), *(gradient.numpy() for gradient in gradients), *model.get_weights()]
 
 
-def is_fused(model: keras.Model, shape: tuple[int, ...], **how) -> bool:
+def is_fused(model: "keras.Model", shape: tuple[int, ...], **how) -> bool:
     inputs = tf.TensorSpec((4, *shape), model.inputs[0].dtype)
     graph = tf.function(lambda images: model(images, **how)).get_concrete_function(inputs).graph
     return any("FusedBatchNorm" in operation.type for operation in graph.get_operations())

@@ -1,13 +1,19 @@
 """Networks and recipes of a user's own: what they give is found out, and what is wrong with them is said."""
 
-import keras
 import numpy as np
 import pytest
 from own_package import forget, write_package
 
-from pipeline import networks
 from pipeline.config import ReportSettings, TrainSettings
 from pipeline.errors import SettingsError
+
+
+def setup_module() -> None:
+    global keras, networks
+    import keras
+
+    from pipeline import networks
+
 
 SHAPE, LABELS = (32, 32, 3), 5
 MANIFEST = {"image": {"shape": list(SHAPE)}, "label_names": list("abcde")}

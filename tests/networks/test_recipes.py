@@ -1,9 +1,15 @@
-import keras
 import numpy as np
 import pytest
 
+from pipeline.config import RECIPES
 from pipeline.errors import SettingsError
-from pipeline.networks import find_recipe, recipes
+
+
+def setup_module() -> None:
+    global find_recipe, keras, recipes
+    import keras
+
+    from pipeline.networks import find_recipe, recipes
 
 
 @pytest.mark.parametrize(("how", "factor"), [("none", 1), ("linear", 4), ("sqrt", 2)])
@@ -21,14 +27,14 @@ def test_a_learning_rate_grows_from_the_batch_that_it_was_chosen_for():
         assert _peak(optimizer) == pytest.approx(muon.learning_rate * factor, rel=0.01)
 
 
-@pytest.mark.parametrize("name", recipes.RECIPES)
+@pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_says_its_own_highest_learning_rate(name):
     """What an override is compared with to scale the recipe."""
     recipe = recipes.RECIPES[name]
     assert _peak(_optimizer(recipe)) == pytest.approx(recipe.learning_rate, rel=0.01)
 
 
-@pytest.mark.parametrize("name", recipes.RECIPES)
+@pytest.mark.parametrize("name", RECIPES)
 def test_an_override_takes_the_place_of_the_recipes_own(name):
     recipe = find_recipe(name, learning_rate=0.02, weight_decay=0.1, label_smoothing=0.3)
     optimizer = _optimizer(recipe)

@@ -3,8 +3,12 @@
 import numpy as np
 import pytest
 
-from pipeline.networks import whitening
-from pipeline.networks.whitening import whitening_filters
+
+def setup_module() -> None:
+    global whitening, whitening_filters
+    from pipeline.networks import whitening
+    from pipeline.networks.whitening import whitening_filters
+
 
 SCALE, OFFSET = 1 / 64, -2
 

@@ -2,13 +2,18 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.augmentation import Augmentation
-from pipeline.problems.augmented import picture_augmented
 from pipeline.runs.metrics import AUGMENTED_NAME
-from pipeline.stream import InputStream, Split
+
+
+def setup_module() -> None:
+    global Augmentation, InputStream, Split, picture_augmented, tf
+    import tensorflow as tf
+
+    from pipeline.augmentation import Augmentation
+    from pipeline.problems.augmented import picture_augmented
+    from pipeline.stream import InputStream, Split
 
 
 @pytest.mark.parametrize("in_memory", [True, False], ids=["in_memory", "from_disk"])

@@ -3,28 +3,49 @@
 import json
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.networks import build_model
-from pipeline.networks.recipes import RECIPES, make_loss
-from pipeline.problems import image_evaluation as evaluation
-from pipeline.problems.image_evaluation import (
-    Predictions,
-    calibration,
-    evaluate,
-    expected_calibration_error,
-    figures_of,
-    judge,
-    predict,
-)
 from pipeline.runs.metrics import EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME
-from pipeline.stream import InputStream, Split
+
+
+def setup_module() -> None:
+    global \
+        InputStream, \
+        Predictions, \
+        RECIPES, \
+        Split, \
+        build_model, \
+        calibration, \
+        evaluate, \
+        evaluation, \
+        expected_calibration_error, \
+        figures_of, \
+        judge, \
+        keras, \
+        make_loss, \
+        predict, \
+        tf
+    import keras
+    import tensorflow as tf
+
+    from pipeline.networks import build_model
+    from pipeline.networks.recipes import RECIPES, make_loss
+    from pipeline.problems import image_evaluation as evaluation
+    from pipeline.problems.image_evaluation import (
+        Predictions,
+        calibration,
+        evaluate,
+        expected_calibration_error,
+        figures_of,
+        judge,
+        predict,
+    )
+    from pipeline.stream import InputStream, Split
+
 
 LABELS = 4
 label = st.integers(0, LABELS - 1)
@@ -95,14 +116,14 @@ def test_the_calibration_error_of_a_few_cases_worked_by_hand(right, confidence, 
 
 
 @pytest.fixture(scope="module")
-def network() -> keras.Model:
+def network() -> "keras.Model":
     keras.utils.set_random_seed(0)
     model = build_model("baseline_cnn", (32, 32, 3), 10)
     model.compile(loss="sparse_categorical_crossentropy", metrics=["accuracy"])
     return model
 
 
-def stream(records: Path, *, batch=40, in_memory=True) -> InputStream:
+def stream(records: Path, *, batch=40, in_memory=True) -> "InputStream":
     split = Split.of_manifest(records, read_manifest(records), "test")
     return InputStream(split, global_batch_size=batch, seed=0, in_memory=in_memory)
 

@@ -3,26 +3,43 @@
 import json
 import math
 
-import keras
 import numpy as np
 import pytest
 from text_records import LENGTH, LINE, write_text_records
 from training_runs import run
 
-from pipeline import networks
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config import RecordsSettings, TrainSettings
 from pipeline.errors import SettingsError
-from pipeline.networks.text import one_step_network
-from pipeline.predict.job import predict
-from pipeline.predict.texts import surprises
 from pipeline.problems.find import problem_of_records
-from pipeline.problems.text_evaluation import passage
-from pipeline.problems.writing import write_text
 from pipeline.records.vocabulary import BYTES, Vocabulary
-from pipeline.runs.trained import load_trained
-from pipeline.stream import InputStream, Split
-from pipeline.training.recorded import data_facts
+
+
+def setup_module() -> None:
+    global \
+        InputStream, \
+        Split, \
+        data_facts, \
+        keras, \
+        load_trained, \
+        networks, \
+        one_step_network, \
+        passage, \
+        predict, \
+        surprises, \
+        write_text
+    import keras
+
+    from pipeline import networks
+    from pipeline.networks.text import one_step_network
+    from pipeline.predict.job import predict
+    from pipeline.predict.texts import surprises
+    from pipeline.problems.text_evaluation import passage
+    from pipeline.problems.writing import write_text
+    from pipeline.runs.trained import load_trained
+    from pipeline.stream import InputStream, Split
+    from pipeline.training.recorded import data_facts
+
 
 OWN = """
 import keras

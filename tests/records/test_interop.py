@@ -1,9 +1,13 @@
 """The records in the hands of TensorFlow Datasets' own tools; what else reads artefacts is tested beside its module."""
 
 import pytest
-import tensorflow_datasets as tfds
 
 from pipeline.sources import synthetic
+
+
+def setup_module() -> None:
+    global tfds
+    import tensorflow_datasets as tfds
 
 
 def test_tfds_shows_the_records_as_a_data_frame(small_records):

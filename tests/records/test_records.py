@@ -1,15 +1,20 @@
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from tfrecord import parse_example, read_records
 
-from pipeline.records.example import parse_batch, serialize
 from pipeline.records.features import image_spec
-from pipeline.records.fixed import FixedLayout
 from pipeline.records.keys import index_key
+
+
+def setup_module() -> None:
+    global FixedLayout, parse_batch, serialize, tf
+    import tensorflow as tf
+
+    from pipeline.records.example import parse_batch, serialize
+    from pipeline.records.fixed import FixedLayout
 
 
 @st.composite

@@ -19,11 +19,16 @@ from pipeline import sources
 from pipeline.config import RecordsSettings, SourceSettings
 from pipeline.errors import PipelineError, RemoteError
 from pipeline.remote.garbage import remove_garbage
-from pipeline.shards import presence, shuffled
-from pipeline.shards.job import write_records
-from pipeline.shards.plan import Job
 from pipeline.shards.shared import EXCHANGE, Store, shared_by_workers
 from pipeline.sources import Location, SourceInfo
+
+
+def setup_module() -> None:
+    global Job, presence, shuffled, write_records
+    from pipeline.shards import presence, shuffled
+    from pipeline.shards.job import write_records
+    from pipeline.shards.plan import Job
+
 
 FILES = "records/" + "0" * 64 + "/files"
 

@@ -6,7 +6,11 @@ import re
 import pytest
 from report_runs import RUN, SKIPPED, render, write_evaluation
 
-hub = pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
+
+def setup_module() -> None:
+    global hub
+    hub = pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
+
 
 HOSTILE = '---\n"x": <script>alert(1)</script> | [x](http://evil.example)'
 

@@ -11,10 +11,15 @@ from html_outline import Outline
 from luigi_process import PROJECT
 from report_runs import EPOCH, NAMES, RUN, published, render, report_of, write_evaluation
 
-from pipeline.report import build_report, format_table
-from pipeline.report.wording.rows import scenario_row
 
-PUBLISHED = [row for row in published() if row["experiment"] == "cifar10"]
+def setup_module() -> None:
+    global PUBLISHED, build_report, format_table, scenario_row
+    from pipeline.report import build_report, format_table
+    from pipeline.report.wording.rows import scenario_row
+
+    PUBLISHED = [row for row in published() if row["experiment"] == "cifar10"]
+
+
 PROMISED = {
     "dataset",
     "dataset_verified",

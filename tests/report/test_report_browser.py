@@ -16,7 +16,6 @@ import pytest
 from luigi_process import PROJECT
 from report_runs import RUN, render, write_evaluation, write_run
 
-from pipeline.report import entries_of
 from pipeline.runs.record import RunRecord
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -25,9 +24,16 @@ if not (CHROMIUM and DRIVER):
     pytest.skip("no chromium with chromedriver is installed", allow_module_level=True)
 
 from axe_core_python.selenium import Axe  # noqa: E402
-from selenium import webdriver  # noqa: E402
-from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.common.keys import Keys  # noqa: E402
+
+
+def setup_module() -> None:
+    global By, Keys, entries_of, webdriver
+    from selenium import webdriver
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    from pipeline.report import entries_of
+
 
 SCREENSHOTS = PROJECT / "build" / "screenshots"
 HOSTILE = "<img src=x onerror=alert(1)>"

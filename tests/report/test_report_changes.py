@@ -8,8 +8,11 @@ import pytest
 from report_history_entries import DIGESTS, change_of, entry
 from report_runs import NAMES, RUN, SKIPPED, render
 
-from pipeline.report import build_report
-from pipeline.report.facts.changes import compare_figures, judge_change
+
+def setup_module() -> None:
+    global build_report, compare_figures, judge_change
+    from pipeline.report import build_report
+    from pipeline.report.facts.changes import compare_figures, judge_change
 
 
 def test_the_first_of_its_kind_is_compared_with_nothing():
@@ -120,7 +123,8 @@ def rates(numbers, made_from, values, references):
     ]
 
 
-BEFORE = rates((1, 2, 3), "before", (1000.0, 1010.0, 990.0), (1e9, 1e9, 1e9))
+def before():
+    return rates((1, 2, 3), "before", (1000.0, 1010.0, 990.0), (1e9, 1e9, 1e9))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +145,7 @@ BEFORE = rates((1, 2, 3), "before", (1000.0, 1010.0, 990.0), (1e9, 1e9, 1e9))
 def test_throughput_is_judged_only_where_the_machine_was_as_fast(slower, reference, verdict):
     values = [slower * rate for rate in (1000.0, 1010.0, 990.0)]
     references = [None if reference is None else reference * 1e9] * 3
-    change = change_of(BEFORE + rates((4, 5, 6), "after", values, references), 4, 5, 6)
+    change = change_of(before() + rates((4, 5, 6), "after", values, references), 4, 5, 6)
     figure = change["examples_per_second"]
     assert judge_change(figure) == verdict
     assert (figure["sigmas"] is None) == (verdict in ("other speed", "no reference"))
@@ -167,7 +171,7 @@ def test_a_run_repeated_is_another_draw_of_its_throughput():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_throughput_that_is_not_judged_says_so_in_every_rendering(make_run, tmp_path, name):
-    past = [one | {"val_accuracy": 0.7} for one in BEFORE]
+    past = [one | {"val_accuracy": 0.7} for one in before()]
     slow = {"examples_per_second": 700.0, "reference_flops_per_second": 7e8}
     folder = make_run(content_digests=DIGESTS, finished_at="2026-03-09T10:00:00+00:00", **slow)
     text = render([folder], tmp_path / "out", past=past)[name]

@@ -10,7 +10,12 @@ from PIL import Image
 from report_runs import EPOCH, render, write_evaluation
 
 from pipeline.errors import DamagedArtefactError
-from pipeline.report import read_run
+
+
+def setup_module() -> None:
+    global read_run
+    from pipeline.report import read_run
+
 
 AUGMENTED = [{"index": 4, "label": 1, "epoch": epoch} for epoch in range(3)]
 

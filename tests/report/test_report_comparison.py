@@ -9,10 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_runs import EPOCH, RUN, SKIPPED, write_origin
 
-from pipeline.report import build_report
-from pipeline.report.facts.scenarios import mean_and_deviation
-from pipeline.report.wording.comparison import words_for
 from pipeline.runs.record import names
+
+
+def setup_module() -> None:
+    global build_report, mean_and_deviation, words_for
+    from pipeline.report import build_report
+    from pipeline.report.facts.scenarios import mean_and_deviation
+    from pipeline.report.wording.comparison import words_for
+
 
 DIGESTS = {"train": "1" * 64, "test": "2" * 64}
 CPU = {"content_digests": DIGESTS, "steps_per_epoch": 100, "examples_per_second": 1000.0}

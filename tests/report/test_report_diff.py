@@ -10,8 +10,12 @@ from report_runs import RUN, write_evaluation
 
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.report import compare_runs, format_differences
-from pipeline.report.facts.diff import Difference
+
+
+def setup_module() -> None:
+    global Difference, compare_runs, format_differences
+    from pipeline.report import compare_runs, format_differences
+    from pipeline.report.facts.diff import Difference
 
 
 def published(folder, code="1", keras="3.15.1", **settings):

@@ -12,7 +12,12 @@ from report_runs import RUN, render, write_evaluation
 
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.report import build_report, read_run
+
+
+def setup_module() -> None:
+    global build_report, read_run
+    from pipeline.report import build_report, read_run
+
 
 HOSTILE = "<img src=x onerror=alert(1)> $x$ | `y`"
 

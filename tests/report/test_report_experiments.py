@@ -7,9 +7,14 @@ import pytest
 from report_runs import EPOCH, RUN, render, report_of, write_evaluation, write_origin
 
 from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN
-from pipeline.report import format_experiments, format_table
-from pipeline.report.facts.published import FIGURES
-from pipeline.report.wording.rows import counted, published_row
+
+
+def setup_module() -> None:
+    global FIGURES, counted, format_experiments, format_table, published_row
+    from pipeline.report import format_experiments, format_table
+    from pipeline.report.facts.published import FIGURES
+    from pipeline.report.wording.rows import counted, published_row
+
 
 DIGESTS = {"train": "1" * 64, "test": "2" * 64}
 MNIST = {

@@ -6,9 +6,12 @@ import pytest
 from report_history_entries import DIGESTS, change_of, entry
 from report_runs import RUN
 
-from pipeline.report import append_history, build_report, read_history
-from pipeline.report.facts.changes import judge_change
-from pipeline.report.facts.history import trends
+
+def setup_module() -> None:
+    global append_history, build_report, judge_change, read_history, trends
+    from pipeline.report import append_history, build_report, read_history
+    from pipeline.report.facts.changes import judge_change
+    from pipeline.report.facts.history import trends
 
 
 def test_the_log_keeps_every_run_once_in_the_order_they_were_reported(tmp_path):

@@ -11,7 +11,11 @@ from report_runs import EPOCH, MISMATCH, RUN, SKIPPED
 
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.report import read_run
+
+
+def setup_module() -> None:
+    global read_run
+    from pipeline.report import read_run
 
 
 @pytest.mark.parametrize("key", list(RUN))

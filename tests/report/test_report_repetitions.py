@@ -8,10 +8,15 @@ from report_runs import SKIPPED
 from pipeline import machine
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.errors import SettingsError
-from pipeline.report import build_report, format_table
-from pipeline.report.wording.rows import repeated
 from pipeline.runs.metrics import WEIGHTS_NAME
 from pipeline.runs.repetition import REPETITION_NAME, check_machine, compare
+
+
+def setup_module() -> None:
+    global build_report, format_table, repeated
+    from pipeline.report import build_report, format_table
+    from pipeline.report.wording.rows import repeated
+
 
 IDENTICAL, DIFFERENT = {"is_identical": True}, {"is_identical": False}
 

@@ -10,12 +10,25 @@ from luigi_process import FAST
 from report_runs import EPOCH, MISMATCH, NAMES, RUN, SKIPPED, foreign, render, report_of, write_origin
 
 from pipeline.artefacts.manifest import write_manifest
-from pipeline.report import build_report, compare_runs, entries_of, format_differences, format_table
-from pipeline.report.drawings.curves import draw_history
-from pipeline.report.drawings.drawing import COLOURS
-from pipeline.report.wording.times import seconds_by_part
 from pipeline.runs.metrics import read_metrics
 from pipeline.runs.record import STAGE_PARTS
+
+
+def setup_module() -> None:
+    global \
+        COLOURS, \
+        build_report, \
+        compare_runs, \
+        draw_history, \
+        entries_of, \
+        format_differences, \
+        format_table, \
+        seconds_by_part
+    from pipeline.report import build_report, compare_runs, entries_of, format_differences, format_table
+    from pipeline.report.drawings.curves import draw_history
+    from pipeline.report.drawings.drawing import COLOURS
+    from pipeline.report.wording.times import seconds_by_part
+
 
 DIGESTS = {"train": "1" * 64, "test": "2" * 64}
 GPU = {"effective_device": "gpu", "device_name": "H200", "hostname": "other", "examples_per_second": 30037.2}

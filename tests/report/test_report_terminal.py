@@ -13,7 +13,10 @@ import pytest
 from luigi_process import PROJECT
 from report_runs import report_of
 
-from pipeline.report import build_report, format_table
+
+def setup_module() -> None:
+    global build_report, format_table
+    from pipeline.report import build_report, format_table
 
 
 def test_the_terminal_table_shows_requested_and_effective_device_and_marks_the_run(make_run):

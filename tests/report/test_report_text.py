@@ -7,9 +7,13 @@ import pytest
 from html_outline import Outline
 from report_runs import foreign, render
 
-from pipeline.report import build_report, format_experiments, format_table
-from pipeline.report.wording.changes import change_rows
-from pipeline.report.wording.experiments import overview_rows, sections
+
+def setup_module() -> None:
+    global build_report, change_rows, format_experiments, format_table, overview_rows, sections
+    from pipeline.report import build_report, format_experiments, format_table
+    from pipeline.report.wording.changes import change_rows
+    from pipeline.report.wording.experiments import overview_rows, sections
+
 
 FACTS = {
     "problem": "next_token",

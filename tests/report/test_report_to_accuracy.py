@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 from report_runs import EPOCH
 
-from pipeline.report import build_report, format_experiments
-from pipeline.report.facts.reading import read_run
-from pipeline.report.facts.to_accuracy import to_accuracy
-from pipeline.report.wording.figures import circumstances, tiles
-from pipeline.report.wording.rows import scenario_row
+
+def setup_module() -> None:
+    global build_report, circumstances, format_experiments, read_run, scenario_row, tiles, to_accuracy
+    from pipeline.report import build_report, format_experiments
+    from pipeline.report.facts.reading import read_run
+    from pipeline.report.facts.to_accuracy import to_accuracy
+    from pipeline.report.wording.figures import circumstances, tiles
+    from pipeline.report.wording.rows import scenario_row
 
 
 def rows(*accuracies):

@@ -6,7 +6,11 @@ import pytest
 from html_outline import Outline
 from report_runs import RUN, foreign, render, write_evaluation
 
-from pipeline.report import build_report, format_table
+
+def setup_module() -> None:
+    global build_report, format_table
+    from pipeline.report import build_report, format_table
+
 
 SCRIPT = "<script>alert(1)</script>"
 

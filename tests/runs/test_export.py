@@ -4,26 +4,30 @@ import json
 import subprocess
 import sys
 
-import keras
 import numpy as np
 import pytest
-
-pytest.importorskip("ai_edge_litert", reason="the optional packages of export are not installed")
-
-import tensorflow as tf
 from luigi_process import FAST
-from safetensors.numpy import load_file, save_file
 from training_runs import run
 
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest, write_manifest
 from pipeline.artefacts.verified import VERIFIED_NAME
 from pipeline.errors import DamagedArtefactError
 from pipeline.records.form import ImageForm
-from pipeline.runs import export
 from pipeline.runs.metrics import EXPORT_NAME, MODEL_NAME, WEIGHTS_NAME
 from pipeline.sources import synthetic
-from pipeline.sources.file_blocks import pixels_of
-from pipeline.stream import InputStream, Split
+
+
+def setup_module() -> None:
+    global InputStream, Split, export, keras, load_file, pixels_of, save_file, tf
+    pytest.importorskip("ai_edge_litert", reason="the optional packages of export are not installed")
+    import keras
+    import tensorflow as tf
+    from safetensors.numpy import load_file, save_file
+
+    from pipeline.runs import export
+    from pipeline.sources.file_blocks import pixels_of
+    from pipeline.stream import InputStream, Split
+
 
 IMAGES, LABELS = synthetic.draw_block("test", 0, 101)
 
@@ -124,7 +128,7 @@ def test_agreement_is_with_the_model_that_is_shipped_in_its_own_precision(small_
         assert facts["forms"][name]["largest_difference"] > 1e-5
 
 
-def _test_stream(records) -> InputStream:
+def _test_stream(records) -> "InputStream":
     return InputStream(Split.of_manifest(records, read_manifest(records), "test"), global_batch_size=101, seed=0)
 
 

@@ -6,9 +6,12 @@ import pytest
 from luigi_process import FAST
 from report_runs import EPOCH, RUN, SKIPPED, write_evaluation
 
-mlflow = pytest.importorskip("mlflow", reason="the optional package of MLflow is not installed")
 
-from pipeline.runs import tracking  # noqa: E402
+def setup_module() -> None:
+    global mlflow, tracking
+    mlflow = pytest.importorskip("mlflow", reason="the optional package of MLflow is not installed")
+    from pipeline.runs import tracking
+
 
 MORE = {"status": "finished", "scale_learning_rate": "none", "replicas": 1}
 

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
-import tensorflow_datasets as tfds
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -15,17 +13,25 @@ from tfrecord import parse_example, read_records
 
 from pipeline import sources
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.artefacts.verify import verify_artefact
 from pipeline.config import RecordsSettings, SourceSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.records.features import Feature
 from pipeline.records.form import choose_form
 from pipeline.records.keys import split_of
-from pipeline.shards.job import write_records
 from pipeline.shards.merge import merge_shard, write_run
 from pipeline.sources import Location
 from pipeline.sources.listing import path_key
-from pipeline.stream import InputStream, Split
+
+
+def setup_module() -> None:
+    global InputStream, Split, tf, tfds, verify_artefact, write_records
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+
+    from pipeline.artefacts.verify import verify_artefact
+    from pipeline.shards.job import write_records
+    from pipeline.stream import InputStream, Split
+
 
 SIZE = 96
 

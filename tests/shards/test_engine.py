@@ -11,9 +11,14 @@ from luigi_process import PROJECT
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config import RecordsSettings, settings_in
 from pipeline.errors import DamagedArtefactError, EngineUnavailableError, SettingsError, WorkerDiedError
-from pipeline.shards import engine, presence
-from pipeline.shards.reach import reach
 from pipeline.shards.shared import SharedFolder
+
+
+def setup_module() -> None:
+    global engine, presence, reach
+    from pipeline.shards import engine, presence
+    from pipeline.shards.reach import reach
+
 
 SETTINGS = sorted((PROJECT / "experiments" / "engines").glob("*.ini"))
 DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"

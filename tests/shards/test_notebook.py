@@ -2,14 +2,17 @@
 
 import sys
 
-import apache_beam as beam
 import pytest
-from apache_beam import pipeline as building
-from apache_beam.utils import interactive_utils
 
-from pipeline.shards.notebook import as_in_a_script
 
-InteractiveShell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell
+def setup_module() -> None:
+    global InteractiveShell, as_in_a_script, beam, building, interactive_utils
+    InteractiveShell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell
+    import apache_beam as beam
+    from apache_beam import pipeline as building
+    from apache_beam.utils import interactive_utils
+
+    from pipeline.shards.notebook import as_in_a_script
 
 
 @pytest.fixture

@@ -7,21 +7,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow_datasets as tfds
 from hypothesis import given
 from hypothesis import strategies as st
 from tfrecord import crc32c, parse_example, read_records
 
 from pipeline import sources
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.artefacts.verify import verify_artefact
 from pipeline.config import RecordsSettings, SourceSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.records.features import image_spec
 from pipeline.records.keys import index_key
-from pipeline.shards import engine, order, plan, splits
 from pipeline.shards.shared import SharedFolder
 from pipeline.sources import CONTENT_DIGESTS, Location, SourceInfo, synthetic
+
+
+def setup_module() -> None:
+    global engine, order, plan, splits, tfds, verify_artefact
+    import tensorflow_datasets as tfds
+
+    from pipeline.artefacts.verify import verify_artefact
+    from pipeline.shards import engine, order, plan, splits
+
 
 # Of the shards of ``small_records``: a change here is a change of every artefact.
 SMALL_SHARDS_SHA256 = "e2bafb74839fda67b1218bc08d3225e9baaaf943c27b4378d13e19941910a4da"

@@ -7,15 +7,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow_datasets as tfds
 from text_records import LENGTH, LINE, write_text_records
 from tfrecord import parse_example, read_records
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.artefacts.verify import verify_artefact
 from pipeline.config import RecordsSettings
 from pipeline.errors import SettingsError
 from pipeline.records.vocabulary import Vocabulary
+
+
+def setup_module() -> None:
+    global tfds, verify_artefact
+    import tensorflow_datasets as tfds
+
+    from pipeline.artefacts.verify import verify_artefact
+
 
 # Of the shards below: a change here is a change of every artefact of a text.
 SHARDS_SHA256 = "4d1c50b043b21f6cb01cd2a252b9cba58126715a27f8d5d37adf85fff30ebff5"

@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 from image_files import write_folder
 
-from pipeline.shards import job
 from pipeline.shards.whole import replacing
+
+
+def setup_module() -> None:
+    global job
+    from pipeline.shards import job
 
 
 def shard_bytes(folder: Path) -> dict[str, str]:

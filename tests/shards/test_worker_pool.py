@@ -9,19 +9,28 @@ import sys
 from collections.abc import Iterator
 from concurrent import futures
 
-import grpc
 import psutil
 import pytest
-from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc, endpoints_pb2
 
-from pipeline.shards.worker_pool import WorkerPool
 from tests.clusters import free_port
+
+
+def setup_module() -> None:
+    global WorkerPool, beam_fn_api_pb2, beam_fn_api_pb2_grpc, endpoints_pb2, grpc
+    import grpc
+    from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc, endpoints_pb2
+
+    from pipeline.shards.worker_pool import WorkerPool
+
 
 _SECONDS = 60
 
 
-class Engine(beam_fn_api_pb2_grpc.BeamFnControlServicer):
+class Engine:
     """What an executor or a TaskManager opens for its workers; they wait for work until it is closed."""
+
+    # No worker without work requests one.
+    GetProcessBundleDescriptor = None
 
     def __init__(self) -> None:
         self.joined: queue.Queue[str] = queue.Queue()
@@ -48,7 +57,7 @@ class Engine(beam_fn_api_pb2_grpc.BeamFnControlServicer):
             self._ends.put(None)
         self._server.stop(grace=1).wait()
 
-    def asks(self, pool: WorkerPool) -> psutil.Process:
+    def asks(self, pool: "WorkerPool") -> psutil.Process:
         before = set(_below())
         endpoint = endpoints_pb2.ApiServiceDescriptor(url=self.address)
         request = beam_fn_api_pb2.StartWorkerRequest(worker_id="1-1", control_endpoint=endpoint)

@@ -4,11 +4,16 @@ import io
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from image_files import COLOUR, GREY, ODD_FILES, SIDE, encoded, turned, write_folder, written_png
 from PIL import Image
 
 from pipeline.sources.pictures import MAX_PIXELS, UndecodableError, inspect, made_plain, quiet
+
+
+def setup_module() -> None:
+    global tf
+    import tensorflow as tf
+
 
 # What a JPEG of the highest quality may differ by; at the edges of the quarters more.
 TOLERANCE = 12

@@ -6,7 +6,6 @@ import threading
 
 import numpy as np
 import pytest
-import tensorflow_datasets as tfds
 
 from pipeline import sources
 from pipeline.artefacts.manifest import read_manifest
@@ -20,8 +19,14 @@ from pipeline.errors import (
 )
 from pipeline.records.features import Feature
 from pipeline.records.form import choose_form
-from pipeline.sources import Location, blocks, synthetic
 from pipeline.sources.prepared import changed_copy
+
+
+def setup_module() -> None:
+    global Location, blocks, synthetic, tfds
+    import tensorflow_datasets as tfds
+
+    from pipeline.sources import Location, blocks, synthetic
 
 
 @pytest.fixture

@@ -1,8 +1,5 @@
 """A table of images as a source: CSV, TSV or Parquet."""
 
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 import pytest
 from image_files import write_folder
 
@@ -10,6 +7,14 @@ from pipeline import sources
 from pipeline.config import SourceSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.sources.listing import LISTING_NAME, read_listing
+
+
+def setup_module() -> None:
+    global pa, pyarrow
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
 
 ROWS = {
     "path": ["cats/000.png", "./cats/001.png", "dogs/000.png", "dogs/001.png"],

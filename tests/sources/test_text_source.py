@@ -12,9 +12,14 @@ from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.records.vocabulary import BYTES, UnknownCharacterError, Vocabulary
 from pipeline.shards.splits import split_sizes
 from pipeline.sources import Location
-from pipeline.sources.blocks import read_batches
 from pipeline.sources.found import changed_files
 from pipeline.sources.listing import LISTING_NAME
+
+
+def setup_module() -> None:
+    global read_batches
+    from pipeline.sources.blocks import read_batches
+
 
 TEXT = "To be, or not to be: that is the question.\n" * 20
 

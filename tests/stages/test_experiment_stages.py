@@ -7,13 +7,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-import tensorflow as tf
 from luigi_process import FAST, PROJECT, Luigi
 from scheduled import nightly
 
 from pipeline.artefacts.manifest import read_manifest, write_manifest
 from pipeline.config import OF_FILES, experiment_files, experiment_of, settings_in
 from pipeline.sources.prepared import is_prepared
+
+
+def setup_module() -> None:
+    global tf
+    import tensorflow as tf
+
 
 FILES = experiment_files(PROJECT / "experiments")
 PREPARED = Path(os.environ.get("TFDS_DATA_DIR", "")).expanduser()

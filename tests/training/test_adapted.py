@@ -1,18 +1,24 @@
 """What a network takes from the train split: before training, from train alone, the same after a resume and on JAX."""
 
-import keras
 import numpy as np
 import pytest
 from own_package import forget, write_package
-from safetensors.numpy import load_file
 from training_runs import run
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.errors import SettingsError
-from pipeline.networks.whitening import whitening_filters
 from pipeline.runs.initial import find_initial_weights
 from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
-from pipeline.stream import InputStream, Split
+
+
+def setup_module() -> None:
+    global InputStream, Split, keras, load_file, whitening_filters
+    import keras
+    from safetensors.numpy import load_file
+
+    from pipeline.networks.whitening import whitening_filters
+    from pipeline.stream import InputStream, Split
+
 
 WHITENED = {"model": "airbench_convnet_small", "recipe": "muon", "augment": "alternating_flip, crop:2"}
 STANDARDISED = """

@@ -2,12 +2,17 @@ import time
 from types import SimpleNamespace
 
 import pytest
-import tensorflow as tf
 from training_runs import run
 
-from pipeline.hardware.tensorflow import RUNTIME
 from pipeline.runs.record import STAGE_PARTS
-from pipeline.training import breakdown
+
+
+def setup_module() -> None:
+    global RUNTIME, breakdown, tf
+    import tensorflow as tf
+
+    from pipeline.hardware.tensorflow import RUNTIME
+    from pipeline.training import breakdown
 
 
 @pytest.mark.slow

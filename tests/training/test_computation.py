@@ -1,19 +1,25 @@
 """How a network is computed: by what is quick where it is trained on a CPU, and counted as Keras computes it."""
 
-import keras
 import numpy as np
 import pytest
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config import TrainSettings
 from pipeline.hardware import place
-from pipeline.training.computation import by_rule, compiled_model
-from pipeline.training.operations import step_flops
+
+
+def setup_module() -> None:
+    global by_rule, compiled_model, keras, step_flops
+    import keras
+
+    from pipeline.training.computation import by_rule, compiled_model
+    from pipeline.training.operations import step_flops
+
 
 BATCH = 8
 
 
-def compiled(records, **how) -> keras.Model:
+def compiled(records, **how) -> "keras.Model":
     settings = TrainSettings(device="cpu", model="airbench_convnet", recipe="muon", global_batch_size=BATCH, **how)
     placement = place(settings)
     computation = by_rule(settings, placement)
@@ -40,7 +46,7 @@ def test_the_operations_of_a_step_do_not_depend_on_the_precision(small_records):
     assert 0.68e9 * BATCH < counted[0] - muon_flops(model) < 0.85e9 * BATCH
 
 
-def muon_flops(model: keras.Model) -> float:
+def muon_flops(model: "keras.Model") -> float:
     """Of three steps of Newton and Schulz with each kernel as a matrix."""
     found = 0.0
     for variable, is_matrix in zip(model.trainable_variables, model.optimizer.are_matrices, strict=True):

@@ -2,20 +2,25 @@
 
 import zipfile
 
-import keras
 import numpy as np
 import pytest
 from own_package import forget, write_package
-from safetensors.numpy import load_file, save_file
 from training_runs import SETTINGS
 
-from pipeline import networks
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.config import TrainSettings
 from pipeline.errors import SettingsError
 from pipeline.runs.initial import find_initial_weights
 from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME
-from pipeline.training import train as training
+
+
+def setup_module() -> None:
+    global keras, load_file, networks, save_file, training
+    import keras
+    from safetensors.numpy import load_file, save_file
+
+    from pipeline import networks
+    from pipeline.training import train as training
 
 
 def run(records, folder, *, initial=None, **settings):

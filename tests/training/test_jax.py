@@ -7,18 +7,24 @@ import subprocess
 import sys
 import time
 
-import keras
 import numpy as np
 import psutil
 import pytest
-from safetensors.numpy import load_file
 from training_runs import run
 
 from pipeline.errors import HardwareMismatchError, SettingsError, WorkerDiedError
 from pipeline.runs.initial import find_initial_weights
 from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
-from pipeline.stream import Split
-from pipeline.training import process
+
+
+def setup_module() -> None:
+    global Split, keras, load_file, process
+    import keras
+    from safetensors.numpy import load_file
+
+    from pipeline.stream import Split
+    from pipeline.training import process
+
 
 pytestmark = pytest.mark.slow
 

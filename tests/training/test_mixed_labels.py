@@ -1,13 +1,18 @@
 """Training on mixed labels: the loss is that of the mixed label, evaluation's that of plain ones."""
 
-import keras
 import numpy as np
 import pytest
 from training_runs import run
 
-from pipeline.networks import RECIPES, build_model, make_loss
 from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, read_metrics
-from pipeline.training.mixed_labels import MixedAccuracy, MixedLoss
+
+
+def setup_module() -> None:
+    global MixedAccuracy, MixedLoss, RECIPES, build_model, keras, make_loss
+    import keras
+
+    from pipeline.networks import RECIPES, build_model, make_loss
+    from pipeline.training.mixed_labels import MixedAccuracy, MixedLoss
 
 
 @pytest.mark.parametrize(("recipe", "smoothing"), [("baseline", 0.0), ("onecycle", 0.1)])

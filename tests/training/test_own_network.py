@@ -4,18 +4,24 @@ import json
 import subprocess
 import sys
 
-import keras
 import numpy as np
 import pytest
 from own_package import forget, write_package
-from safetensors.numpy import load_file
 from training_runs import run
 
-from pipeline import networks
 from pipeline.errors import SettingsError
 from pipeline.runs.metrics import EVALUATION_NAME, MODEL_NAME, WEIGHTS_NAME
-from pipeline.runs.trained import load_trained
 from pipeline.sources import synthetic
+
+
+def setup_module() -> None:
+    global keras, load_file, load_trained, networks
+    import keras
+    from safetensors.numpy import load_file
+
+    from pipeline import networks
+    from pipeline.runs.trained import load_trained
+
 
 IMAGES, LABELS = synthetic.draw_block("test", 0, 101)
 

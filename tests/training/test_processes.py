@@ -11,12 +11,17 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from safetensors.numpy import load_file
 from training_runs import run
 
 from pipeline.runs.metrics import METRICS_NAME, WEIGHTS_NAME, read_metrics
 from pipeline.runs.record import read_record
 from tasks.commands.train_local import free_ports
+
+
+def setup_module() -> None:
+    global load_file
+    from safetensors.numpy import load_file
+
 
 pytestmark = pytest.mark.slow
 

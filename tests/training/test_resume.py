@@ -1,12 +1,16 @@
 import pytest
 from training_runs import run
 
-from pipeline.report.facts.reading import read_run
-from pipeline.report.facts.scenarios import scenarios
-from pipeline.report.wording.runs import remarks
 from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
-from pipeline.training import loop
-from pipeline.training import train as training
+
+
+def setup_module() -> None:
+    global loop, read_run, remarks, scenarios, training
+    from pipeline.report.facts.reading import read_run
+    from pipeline.report.facts.scenarios import scenarios
+    from pipeline.report.wording.runs import remarks
+    from pipeline.training import loop
+    from pipeline.training import train as training
 
 
 class Killed(Exception):

@@ -2,9 +2,7 @@
 
 import json
 
-import keras
 import pytest
-from safetensors.numpy import load_file
 from text_records import write_text_records
 from training_runs import run
 
@@ -13,9 +11,16 @@ from pipeline.errors import SettingsError
 from pipeline.problems.image_classification import ImageClassification
 from pipeline.problems.next_token import NextToken
 from pipeline.runs.metrics import EVALUATION_NAME, METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
-from pipeline.stream import InputStream, Split
-from pipeline.training.saved import named_weights
 from pipeline.training.selection import best_epoch, ended, has_lost_patience, kept_epoch
+
+
+def setup_module() -> None:
+    global InputStream, Split, keras, load_file, named_weights
+    import keras
+    from safetensors.numpy import load_file
+
+    from pipeline.stream import InputStream, Split
+    from pipeline.training.saved import named_weights
 
 
 def rows(*values, figure="accuracy"):

@@ -6,12 +6,17 @@ from PIL import Image
 from training_runs import run
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.networks import as_probabilities
-from pipeline.predict.images import rows_of
 from pipeline.predict.plan import Job
 from pipeline.runs.metrics import WEIGHTS_NAME
-from pipeline.runs.trained import load_trained
-from pipeline.stream import InputStream, Split
+
+
+def setup_module() -> None:
+    global InputStream, Split, as_probabilities, load_trained, rows_of
+    from pipeline.networks import as_probabilities
+    from pipeline.predict.images import rows_of
+    from pipeline.runs.trained import load_trained
+    from pipeline.stream import InputStream, Split
+
 
 pytestmark = pytest.mark.slow
 

@@ -3,20 +3,25 @@ import subprocess
 import sys
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 import training_runs
-from safetensors.numpy import load_file
 from training_runs import run
 
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.runs.metrics import EVALUATION_NAME, METRICS_NAME, MISTAKES_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
 from pipeline.runs.record import RECORD_NAME
 from pipeline.sources import synthetic
-from pipeline.training import summaries
-from pipeline.training.saved import named_weights
+
+
+def setup_module() -> None:
+    global keras, load_file, named_weights, summaries, tf
+    import keras
+    import tensorflow as tf
+    from safetensors.numpy import load_file
+
+    from pipeline.training import summaries
+    from pipeline.training.saved import named_weights
 
 
 def test_a_run_leaves_its_record(trained):
