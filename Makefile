@@ -10,7 +10,7 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev engine cluster-test pipeline train-local nightly scheduler status doctor verify clean-stale push pull experiments experiments-table report-diff predict verify-determinism tensorboard export test test-slow test-faults soak bench lint format lock clean
+.PHONY: help setup setup-dev engine cluster-test pipeline train-local nightly scheduler status doctor verify clean-stale push pull experiments experiments-table report-diff predict verify-determinism tensorboard export test test-slow test-faults mutation-test soak bench lint format lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -129,6 +129,9 @@ test-slow: setup-dev ## run the tests that train, or start the whole pipeline, s
 
 test-faults: setup-dev ## run the tests that kill and damage whole runs
 	@$(BIN)/python -m pytest -n auto --maxprocesses 4 -m faults $(ARGS)
+
+mutation-test: setup-dev ## apply 60 defects one at a time to a copy and see which the tests notice (ARGS="--suite slow", ARGS="7 31")
+	@$(BIN)/python tests/mutation/run.py $(ARGS)
 
 # What a Beam runner needs beside Beam; experiments/engines/ has settings for each.
 ENGINES = flink spark prism dask
