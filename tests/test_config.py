@@ -20,6 +20,10 @@ from pipeline.errors import SettingsError
         (lambda: StorageSettings(root=" "), ["[Storage] root: expected a folder on this machine", "--Storage-root"]),
         (lambda: StorageSettings(root="s3://bucket/data"), ["[Storage] root", "'s3://bucket/data'"]),
         (lambda: StorageSettings(root="file:/data"), ["[Storage] root", "'file:/data'"]),
+        (
+            lambda: StorageSettings(remote="s3://bucket/team", remote_endpoint="https://me:secret@localhost"),
+            ["[Storage] remote_endpoint: expected an address", "got 'something else'"],
+        ),
         (lambda: TrainSettings(epochs=0), ["[Train] epochs", "got 0", "--Train-epochs"]),
         (lambda: TrainSettings(model="baseline_cn"), ["[Train] model", "'baseline_cn'", "'baseline_cnn'"]),
         (lambda: TrainSettings(recipe="sgd"), ["[Train] recipe", "baseline, onecycle", "'sgd'"]),
@@ -102,6 +106,14 @@ def test_another_backend_of_keras_is_refused_by_the_variables_name():
     check_keras_backend("tensorflow")
     with pytest.raises(SettingsError, match=r"KERAS_BACKEND: expected tensorflow, got 'jax'\..* unset KERAS_BACKEND"):
         check_keras_backend("jax")
+
+
+def test_an_override_of_zero_is_an_override():
+    assert TrainSettings().overrides() == {}
+    assert TrainSettings(weight_decay=0.0, label_smoothing=0.0).overrides() == {
+        "weight_decay": 0.0,
+        "label_smoothing": 0.0,
+    }
 
 
 def test_listed_choices_are_the_implemented_ones():

@@ -86,6 +86,13 @@ def test_what_was_written_anew_since_it_was_listed_stays(remote, overwrite, expe
     assert remote.objects.find(key)
 
 
+def test_what_a_manifest_names_since_it_was_listed_stays(remote, expected, monkeypatch):
+    keys = half_pushed(remote, expected)
+    answers = [set(), {keys[0]}]
+    monkeypatch.setattr(garbage, "_named", lambda *_: answers.pop(0))
+    assert [one.key for one in remove_garbage(remote, grace=NOW)] == keys[1:]
+
+
 def test_the_time_leaves_nothing_behind(remote):
     remote.objects.now()
     remote.objects.try_out()
