@@ -26,7 +26,7 @@ from pipeline.config import RecordsSettings
 from pipeline.records.features import image_spec
 from pipeline.sources import Location, SourceInfo, synthetic
 
-pytest_plugins = ["resource_report"]
+pytest_plugins = ["pytester", "resource_report"]
 
 CIFAR10_LABELS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
