@@ -1,4 +1,4 @@
-"""The report of CPU seconds: it counts child processes, adds up the tests of a file and shows the most expensive first."""
+"""The report of CPU seconds counts child processes, adds up the tests of a file and sorts by cost."""
 
 import re
 
