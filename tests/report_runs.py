@@ -1,7 +1,9 @@
 """Runs as training leaves them, written by hand, and their report."""
 
+import html
 import json
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 from PIL import Image
@@ -135,8 +137,29 @@ def report_of(folders, current=(RUN["fingerprint"],), **how):
     return build_report(folders, current=current, **{"published": published(), **how})
 
 
-def render(folders, out, current=(RUN["fingerprint"],), **how):
-    from pipeline.report import write_report
+def render(folders, out, current=(RUN["fingerprint"],), *, drawn=False, **how):
+    """Write a report and return its texts by file name; unless ``drawn``, its drawings are empty.
 
-    write_report(report_of(folders, current, **how), out)
+    matplotlib and the compilation of the templates take most of the time of a small report. The templates are compiled
+    once for all reports.
+    """
+    from pipeline.report import page, write_report
+    from pipeline.report import render as rendering
+
+    drawings = {} if drawn else {name: _empty_drawing for name in vars(page) if name.startswith("draw_")}
+    with mock.patch.dict(vars(page), drawings), mock.patch.object(rendering, "Environment", _environment):
+        write_report(report_of(folders, current, **how), out)
     return {name: (out / name).read_text(encoding="utf-8") for name in NAMES}
+
+
+def _empty_drawing(*_, alternative_text: str) -> str:
+    return f'<div class="panels" role="img" aria-label="{html.escape(alternative_text)}"><svg></svg></div>'
+
+
+_ENVIRONMENTS: dict = {}
+
+
+def _environment(**how):
+    from jinja2 import Environment
+
+    return _ENVIRONMENTS.setdefault(how["autoescape"], Environment(**how))

@@ -102,7 +102,7 @@ def test_runs_come_newest_first_in_any_order_of_folders(make_run):
 
 def test_the_same_runs_give_identical_bytes_in_another_process(make_run, tmp_path):
     here, there = tmp_path / "here", tmp_path / "there"
-    render([make_run()], here, published=[])
+    render([make_run()], here, drawn=True, published=[])
     code = (
         "import sys; from pathlib import Path; from pipeline.report import build_report, write_report; "
         "write_report(build_report([Path(sys.argv[1])], current=['a' * 64]), Path(sys.argv[2]))"
@@ -111,17 +111,14 @@ def test_the_same_runs_give_identical_bytes_in_another_process(make_run, tmp_pat
     assert all((here / name).read_bytes() == (there / name).read_bytes() for name in NAMES)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_stand_in_is_declared_loudly(make_run, tmp_path, name):
-    folder = make_run(dataset="synthetic", dataset_verified=False)
-    text = render([folder], tmp_path / "out")[name]
-    if name == "report.json":
-        assert json.loads(text)["runs"][0]["requested_dataset"] == "cifar10"
-        return
+def test_a_stand_in_is_declared_loudly(make_run, tmp_path):
+    files = render([make_run(dataset="synthetic", dataset_verified=False)], tmp_path / "out")
+    assert json.loads(files["report.json"])["runs"][0]["requested_dataset"] == "cifar10"
     marks = {"report.html": '<li class="alarm">', "report.md": "> **Warning: Stand-in data, not CIFAR-10.**"}
-    assert marks[name] in text
-    assert "these figures say nothing about CIFAR-10" in text
-    assert "unverified synthetic data (a stand-in for CIFAR-10)" in text
+    for name, mark in marks.items():
+        assert mark in files[name]
+        assert "these figures say nothing about CIFAR-10" in files[name]
+        assert "unverified synthetic data (a stand-in for CIFAR-10)" in files[name]
 
 
 def test_a_stand_in_among_the_other_runs_is_marked_in_its_row(make_run, tmp_path):
@@ -210,7 +207,7 @@ def test_a_row_shows_the_mean_accuracy_on_a_validation_split_where_there_is_one(
 def test_the_page_stays_small_with_many_long_runs(make_run, tmp_path):
     curves = [EPOCH | {"epoch": epoch, "loss": 1 / epoch} for epoch in range(1, 1001)]
     folders = [make_run(f"run{n}", curves, fingerprint=f"{n:064x}", epochs=1000) for n in range(8)]
-    page = render(folders, tmp_path / "out", current=[f"{0:064x}"])["report.html"]
+    page = render(folders, tmp_path / "out", current=[f"{0:064x}"], drawn=True)["report.html"]
     assert len(page.encode()) < 200_000
 
 
@@ -238,17 +235,17 @@ def test_of_many_runs_the_current_one_and_the_newest_are_drawn_first(make_run, t
 def test_figures_that_are_not_finite_become_null_and_a_dash(make_run, tmp_path):
     curves = [EPOCH | {"loss": math.nan, "val_loss": math.inf}]
     folder = make_run(curves=curves, val_loss=math.nan, val_accuracy=None)
-    files = render([folder], tmp_path / "out")
+    files = render([folder], tmp_path / "out", drawn=True)
     run = json.loads(files["report.json"], parse_constant=pytest.fail)["runs"][0]
     assert [run["val_loss"], run["curves"][0]["loss"], run["curves"][0]["val_loss"]] == [None, None, None]
     assert "– test accuracy" in files["report.md"]
     assert not re.search(r"\b(nan|inf)\b", Outline(files["report.html"]).text.split("</style>")[-1])
 
 
-@pytest.mark.parametrize("loss", [1e308, -1e308, 1e38, 2**62, 0])
+@pytest.mark.parametrize("loss", [1e308, 1e38, 2**62, 0])
 def test_a_loss_of_any_size_does_not_stop_the_report(make_run, tmp_path, loss):
-    folder = make_run(curves=[EPOCH | {"loss": loss}, EPOCH | {"epoch": 2**62, "loss": -loss}])
-    assert "<svg" in render([folder], tmp_path / "out")["report.html"]
+    curves = [EPOCH | {"loss": loss}, EPOCH | {"epoch": 2**62, "loss": -loss}]
+    assert "<svg" in render([make_run(curves=curves)], tmp_path / "out", drawn=True)["report.html"]
 
 
 def test_a_current_run_that_is_not_among_the_runs_is_refused(make_run):

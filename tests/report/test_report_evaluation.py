@@ -62,7 +62,7 @@ def test_each_picture_is_its_own_tile_of_the_sheet(evaluated, tmp_path):
 
 def test_a_label_that_is_a_tag_stays_text_in_tables_drawings_and_alternative_texts(make_run, tmp_path):
     folder = write_evaluation(make_run(), labels=(HOSTILE, "dog", "ship"))
-    files = render([folder], tmp_path / "out")
+    files = render([folder], tmp_path / "out", drawn=True)
     assert "<img src=x" not in files["report.html"]
     assert "&lt;img src=x onerr" in files["report.html"]
     assert "<img" not in files["report.md"]
@@ -71,7 +71,7 @@ def test_a_label_that_is_a_tag_stays_text_in_tables_drawings_and_alternative_tex
 
 def test_many_labels_are_listed_by_what_is_taken_for_what(make_run, tmp_path):
     labels = [f"label {n}" for n in range(120)]
-    page = render([write_evaluation(make_run(), labels=labels)], tmp_path / "out")["report.html"]
+    page = render([write_evaluation(make_run(), labels=labels)], tmp_path / "out", drawn=True)["report.html"]
     assert "Confusion matrix" not in page
     assert "Most frequent confusions" in page
     assert "20 more labels in report.json" in page
@@ -89,7 +89,7 @@ def test_pictures_are_shown_of_the_first_runs_only(make_run, tmp_path):
 def test_a_page_about_many_runs_stays_a_few_hundred_kilobytes(make_run, tmp_path):
     names, labels = [f"{n:064x}" for n in range(24)], [f"label {n}" for n in range(10)]
     folders = [write_evaluation(make_run(f"run{n}", fingerprint=name, seed=n), labels) for n, name in enumerate(names)]
-    page = render(folders, tmp_path / "out", current=names)["report.html"]
+    page = render(folders, tmp_path / "out", current=names, drawn=True)["report.html"]
     assert page.count("Calibration: expected error") == 24
     assert page.count('aria-label="Calibration of ') == 8
     assert len(page.encode()) < 600_000

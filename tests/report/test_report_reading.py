@@ -1,21 +1,21 @@
 """Reading: what a run's folder may say, and what is refused by file and field."""
 
+import errno
 import json
+import os
 import re
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
-from luigi_process import PROJECT, WITHOUT_PRIVILEGES
 from report_runs import EPOCH, MISMATCH, RUN, SKIPPED
 
-from pipeline.artefacts.manifest import write_manifest
-from pipeline.errors import DamagedArtefactError
+from pipeline.artefacts.manifest import publishing, write_manifest
+from pipeline.errors import DamagedArtefactError, UnreadableArtefactError
 
 
 def setup_module() -> None:
-    global read_run
-    from pipeline.report import read_run
+    global read_history, read_run
+    from pipeline.report import read_history, read_run
 
 
 @pytest.mark.parametrize("key", list(RUN))
@@ -126,19 +126,14 @@ def test_a_manifest_without_settings_is_damage(make_run):
         read_run(folder)
 
 
-def test_a_history_that_may_not_be_read_is_named_with_the_remedy(tmp_path):
+def test_a_history_that_may_not_be_read_is_named_with_the_remedy(tmp_path, monkeypatch):
+    def refuse(path, **how):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
     log = tmp_path / "history.jsonl"
-    log.write_text("")
-    log.chmod(0)
-    code = (
-        "import pathlib, sys\n"
-        "from pipeline.artefacts.manifest import publishing\n"
-        "from pipeline.report import read_history\n"
-        "root = pathlib.Path(sys.argv[1])\n"
-        "with publishing(root / 'report'):\n    read_history(root / 'history.jsonl')\n"
-    )
-    command = [*WITHOUT_PRIVILEGES, sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith(f"pipeline.errors.UnreadableArtefactError: {log}: cannot be read (Permission denied)")
-    assert "chmod u+rw" in last
+    monkeypatch.setattr(Path, "read_text", refuse)
+    # Not as an error of the disk, which `publishing` makes of an OSError.
+    with pytest.raises(UnreadableArtefactError) as refused, publishing(tmp_path / "report"):
+        read_history(log)
+    assert str(refused.value).startswith(f"{log}: cannot be read (Permission denied)")
+    assert "chmod u+rw" in str(refused.value)

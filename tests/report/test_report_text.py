@@ -199,7 +199,7 @@ def test_a_script_in_a_text_stays_text(text_run, tmp_path, place):
         "passages": [{"index": 0, "loss": 1.0, "pieces": [HOSTILE if place == "pieces" else "a"], "nats": [5.0]}],
         "written": [{"temperature": 1.0, "prompt": "a", "text": "b", place: HOSTILE}],
     }
-    files = render([text_run(facts=facts)], tmp_path / "out")
+    files = render([text_run(facts=facts)], tmp_path / "out", drawn=place == "text")
     outline = Outline(foreign(files["report.html"]))
     assert "script" not in outline.tags
     assert HOSTILE in outline.text
@@ -209,7 +209,7 @@ def test_a_script_in_a_text_stays_text(text_run, tmp_path, place):
 
 def test_control_and_direction_marks_of_a_text_never_reach_the_page(text_run, tmp_path):
     written = [{"temperature": 1.0, "prompt": "\x1b[31m", "text": "a\u202eb\x00"}]
-    files = render([text_run(facts={"written": written})], tmp_path / "out")
+    files = render([text_run(facts={"written": written})], tmp_path / "out", drawn=True)
     assert not set("\x1b\u202e\x00") & set(files["report.html"] + files["report.md"])
 
 
