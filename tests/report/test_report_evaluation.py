@@ -87,7 +87,7 @@ def test_pictures_are_shown_of_the_first_runs_only(make_run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("drawn", "most_bytes"), [(False, 300_000), pytest.param(True, 600_000, marks=pytest.mark.slow)]
+    ("drawn", "most_bytes"), [(False, 400_000), pytest.param(True, 600_000, marks=pytest.mark.slow)]
 )
 def test_a_page_about_many_runs_stays_a_few_hundred_kilobytes(make_run, tmp_path, drawn, most_bytes):
     names, labels = [f"{n:064x}" for n in range(24)], [f"label {n}" for n in range(10)]
