@@ -1,0 +1,62 @@
+"""The key of an example, and the split that follows from the key alone. Nothing here imports a heavy library."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.records.keys import SPLITS, index_key, split_of, splits_by_place
+
+KEYS = [index_key("train", index) for index in range(5_000)]
+shares = st.floats(0, 0.99)
+
+
+def test_a_key_is_the_split_and_the_index_in_nine_digits():
+    assert index_key("train", 0) == "train-000000000"
+    assert index_key("test", 123_456_789) == "test-123456789"
+    assert sorted(set(KEYS)) == KEYS
+
+
+def test_the_splits_of_known_keys_are_pinned():
+    # Records that exist were divided like this.
+    found = [split_of(key, test_share=0.2, validation_share=0.25) for key in KEYS[:8]]
+    assert found == ["train", "train", "test", "train", "validation", "validation", "test", "train"]
+
+
+@pytest.mark.parametrize(("test_share", "validation_share"), [(0.2, 0.0), (0.0, 0.1), (0.2, 0.25), (0.0, 0.0)])
+def test_each_split_has_its_share(test_share, validation_share):
+    found = [split_of(key, test_share=test_share, validation_share=validation_share) for key in KEYS]
+    assert found.count("test") / len(KEYS) == pytest.approx(test_share, abs=0.02)
+    assert found.count("validation") / len(KEYS) == pytest.approx((1 - test_share) * validation_share, abs=0.02)
+
+
+@given(index=st.integers(0, 999_999_999), smaller=shares, larger=shares, validation_share=shares)
+def test_a_larger_share_keeps_every_example_of_a_smaller_one(index, smaller, larger, validation_share):
+    key = index_key("train", index)
+    smaller, larger = sorted([smaller, larger])
+    if split_of(key, test_share=smaller, validation_share=0) == "test":
+        assert split_of(key, test_share=larger, validation_share=validation_share) == "test"
+    if split_of(key, test_share=0, validation_share=smaller) == "validation":
+        assert split_of(key, test_share=0, validation_share=larger) == "validation"
+
+
+@given(index=st.integers(0, 999_999_999), test_share=shares, one=shares, other=shares)
+def test_the_validation_share_leaves_the_test_split_as_it_is(index, test_share, one, other):
+    key = index_key("train", index)
+    found = [split_of(key, test_share=test_share, validation_share=share) for share in (one, other)]
+    assert (found[0] == "test") == (found[1] == "test")
+
+
+def test_test_and_validation_are_drawn_independently():
+    test = {key for key in KEYS if split_of(key, test_share=0.5, validation_share=0) == "test"}
+    validation = {key for key in KEYS if split_of(key, test_share=0, validation_share=0.5) == "validation"}
+    assert len(test & validation) / len(KEYS) == pytest.approx(0.25, abs=0.02)
+
+
+@given(num_examples=st.integers(0, 1_000), test_share=shares, validation_share=shares)
+def test_a_text_is_divided_into_regions_with_the_test_split_at_its_end(num_examples, test_share, validation_share):
+    found = splits_by_place(num_examples, test_share=test_share, validation_share=validation_share)
+    assert len(found) == num_examples
+    assert found == sorted(found, key=SPLITS.index)
+    assert found.count("test") == int(num_examples * test_share)
+    assert found.count("validation") == int((num_examples - found.count("test")) * validation_share)
+    assert set(found) <= set(SPLITS)
