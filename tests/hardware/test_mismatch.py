@@ -18,10 +18,11 @@ def setup_module() -> None:
     from pipeline.hardware import Placement, place, tensorflow
 
 
-# A condition in a string is evaluated once the test runs.
-no_accelerator = pytest.mark.skipif(
-    "any(device.device_type != 'CPU' for device in tf.config.list_physical_devices())", reason="there is an accelerator"
-)
+@pytest.fixture
+def no_accelerator() -> None:
+    if any(device.device_type != "CPU" for device in tf.config.list_physical_devices()):
+        pytest.skip("this machine has an accelerator")
+
 
 # Device, exception as the libraries raise it (of TensorFlow: name and message), words of the cause and the remedy.
 FAILURES = [
@@ -72,14 +73,14 @@ FAILURES = [
 ]  # fmt: skip
 
 
-def raised(error):
-    """The exception itself, or that of TensorFlow with this name and message."""
+def exception_of(error: Exception | tuple[str, str]) -> Exception:
+    """Return the exception, or TensorFlow's exception with this name and message."""
     return getattr(tf.errors, error[0])(None, None, error[1]) if isinstance(error, tuple) else error
 
 
 @pytest.mark.parametrize(("device", "error", "cause", "remedy"), FAILURES, ids=lambda value: str(value)[:40])
 def test_a_known_failure_is_explained(device, error, cause, remedy):
-    error = raised(error)
+    error = exception_of(error)
     mismatch = explain(device, error)
     assert cause in mismatch.cause
     assert remedy in mismatch.remedy
@@ -102,7 +103,7 @@ RAISED_BY_THE_RUNTIME = [one for one in FAILURES if one[0] == "tpu" and not isin
 @pytest.mark.parametrize("fails", ["resolver", "initialisation"])
 def test_a_failure_on_the_way_to_a_tpu_is_refused(monkeypatch, device, error, cause, remedy, fails):
     def fail(*_, **__):
-        raise raised(error)
+        raise exception_of(error)
 
     resolver = fail if fails == "resolver" else lambda *_, **__: SimpleNamespace(master=lambda: "")
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", resolver)
@@ -136,7 +137,7 @@ def test_what_fails_apart_from_the_runtime_says_nothing_about_the_device(monkeyp
 
 def test_what_tensorflows_operations_raise_on_the_way_to_a_tpu_counts_even_if_it_is_not_known(monkeypatch):
     def fail(*_, **__):
-        raise ("InternalError", "the moon is in the wrong place")
+        raise tf.errors.InternalError(None, None, "the moon is in the wrong place")
 
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", fail)
     with pytest.raises(HardwareMismatchError, match="the moon is in the wrong place"):
@@ -150,7 +151,7 @@ def test_a_mistyped_address_in_the_environment_is_a_settings_error(monkeypatch, 
         place(TrainSettings(device="tpu", on_mismatch=on_mismatch))
 
 
-@no_accelerator
+@pytest.mark.usefixtures("no_accelerator")
 def test_an_initialisation_that_succeeds_with_zero_tpus_is_refused(monkeypatch):
     # What the tutorials' "TPU runtime" was: everything answered, and the host's CPU trained.
     resolver = SimpleNamespace(master=lambda: "", cluster_spec=lambda: None)
@@ -189,7 +190,7 @@ def test_what_fails_only_in_use_is_explained_on_a_tpu_and_left_alone_elsewhere()
     def use(device):
         how = {"runtime": tensorflow.RUNTIME, "strategy": tf.distribute.get_strategy(), "num_replicas": 1}
         with Placement(**how, requested_device=device, effective_device=device).explaining():
-            raise ("UnimplementedError", "File system scheme '[local]' not implemented")
+            raise tf.errors.UnimplementedError(None, None, "File system scheme '[local]' not implemented")
 
     with pytest.raises(HardwareMismatchError, match="cannot read this machine's files"):
         use("tpu")
@@ -197,7 +198,7 @@ def test_what_fails_only_in_use_is_explained_on_a_tpu_and_left_alone_elsewhere()
         use("cpu")
 
 
-@no_accelerator
+@pytest.mark.usefixtures("no_accelerator")
 @pytest.mark.parametrize("device", ["gpu", "tpu"])
 def test_a_fallback_says_what_it_is(monkeypatch, device):
     monkeypatch.delenv("TPU_NAME", raising=False)
@@ -208,7 +209,7 @@ def test_a_fallback_says_what_it_is(monkeypatch, device):
     assert placement.device_reason == f"[Train] device = {device}; {device} is unavailable, cpu instead"
 
 
-@no_accelerator
+@pytest.mark.usefixtures("no_accelerator")
 def test_a_tpu_that_is_announced_and_not_there_is_no_cpu_by_silence(monkeypatch):
     monkeypatch.setattr(tensorflow.TensorFlow, "first_present", lambda _: ("tpu", "TPU_NAME is set"))
     with pytest.raises(HardwareMismatchError):
@@ -229,29 +230,24 @@ def test_replicas_on_an_accelerator_that_auto_found_are_a_settings_error(monkeyp
 
 
 @pytest.mark.slow
-@no_accelerator
-def test_the_check_in_a_process_of_its_own_ends_with_the_code_of_a_mismatch():
-    done = subprocess.run(
-        [sys.executable, "-m", "pipeline.hardware"],
-        input='{"device": "gpu"}',
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == HardwareMismatchError.exit_code
-    assert done.stdout.startswith(
-        "HardwareMismatchError: [Train] device: gpu was requested. This machine shows no NVIDIA driver"
-    )
-
-
-@pytest.mark.slow
-def test_the_check_in_a_process_of_its_own_calls_no_settings_error_hardware():
-    done = subprocess.run(
-        [sys.executable, "-m", "pipeline.hardware"],
-        input='{"device": "gpu", "replicas": 2}',
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == SettingsError.exit_code
-    assert done.stdout.startswith("SettingsError: [Train] replicas: expected 1 on gpu")
+@pytest.mark.usefixtures("no_accelerator")
+@pytest.mark.parametrize(
+    ("settings", "error", "line"),
+    [
+        (
+            '{"device": "gpu"}',
+            HardwareMismatchError,
+            "HardwareMismatchError: [Train] device: gpu was requested. This machine shows no NVIDIA driver",
+        ),
+        (
+            '{"device": "gpu", "replicas": 2}',
+            SettingsError,
+            "SettingsError: [Train] replicas: expected 1 on gpu",
+        ),
+    ],
+)
+def test_the_check_in_a_process_of_its_own_ends_with_the_code_and_words_of_its_error(settings, error, line):
+    command = [sys.executable, "-m", "pipeline.hardware"]
+    done = subprocess.run(command, input=settings, capture_output=True, text=True, check=False)
+    assert done.returncode == error.exit_code
+    assert done.stdout.startswith(line)
