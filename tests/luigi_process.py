@@ -9,10 +9,13 @@ import sys
 import time
 from pathlib import Path
 
+import in_process
 import warm
 
 PROJECT = Path(__file__).resolve().parent.parent
 FAST = ["--Train-epochs", "1", "--Train-global-batch-size", "64", "--Records-train-shards", "3"]
+# A model that is trained in a second, where it does not matter which.
+TINY = ["--Train-model", "tests.tiny_model:build"]
 
 # As an ordinary user, for whom permissions hold, but still the owner of what the tests made.
 _CAPABILITIES = "-dac_override,-dac_read_search"
@@ -38,9 +41,17 @@ class Luigi:
 
     def status(self, *args: str, **how) -> dict[str, dict]:
         """Stage → state and reasons, as ``make status ARGS="--json"`` prints them."""
-        done = self.python("-m", "tasks.commands.status", "--json", *args, **how)
+        done = self.command("status", "--json", *args, **how)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
+
+    def command(self, name: str, *args: str, **how) -> subprocess.CompletedProcess:
+        """Run a command, as ``make`` does, but in this process."""
+        return self.here(f"tasks.commands.{name}", *args, **how)
+
+    def here(self, module: str, *args: str, cwd: Path = PROJECT, **env: str) -> subprocess.CompletedProcess:
+        """Run ``python -m module`` with these arguments in the environment of this root, but in this process."""
+        return in_process.run(module, args, cwd=cwd, env=self.environment(env))
 
     def python(self, *args: str, cwd: Path = PROJECT, **env: str) -> subprocess.CompletedProcess:
         """Run Python with these arguments in the environment of this root."""

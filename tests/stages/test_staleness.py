@@ -1,15 +1,18 @@
 """What an edit makes stale, and the reason given: asked of ``make status``, on a copy of the project that is edited."""
 
+import contextlib
 import json
 import os
 import shutil
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
+import in_process
 import pytest
-from luigi_process import FAST, PROJECT, WITHOUT_PRIVILEGES
+from luigi_process import FAST, PROJECT, TINY
 
+from pipeline.artefacts import fingerprint
 from pipeline.artefacts.staleness import differences
 from tasks.target import Condition
 
@@ -78,7 +81,7 @@ def stale_stages(status: dict[str, dict]) -> dict[str, str]:
 
 
 class Project:
-    """A copy of the project's code, and what ``make status`` says there of a root made by the original."""
+    """A copy of the project's code that is edited, and what ``make status`` says then of a root of the original."""
 
     def __init__(self, folder: Path, luigi) -> None:
         self.folder, self.luigi = folder, luigi
@@ -86,41 +89,65 @@ class Project:
             shutil.copytree(PROJECT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(PROJECT / "config.ini", folder)
 
-    def edit(self, name: str, old: str, new: str) -> None:
-        text = (self.folder / name).read_text()
+    @contextlib.contextmanager
+    def edited(self, name: str, old: str, new: str) -> Iterator[None]:
+        path = self.folder / name
+        text = path.read_text()
         assert old in text
-        (self.folder / name).write_text(text.replace(old, new, 1))
+        path.write_text(text.replace(old, new, 1))
+        try:
+            yield
+        finally:
+            path.write_text(text)
 
     def stale(self, *args: str) -> dict[str, str]:
-        """Stage → reasons, of those that are not fresh."""
-        return stale_stages(self.luigi.status(*FAST, *args, cwd=self.folder, PYTHONPATH=str(self.folder)))
+        """Stage → reasons, of those that are not fresh, where the code of the copy is what is digested."""
+        with mock.patch.object(fingerprint, "_package_folder", self.folder.joinpath):
+            fingerprint.read_module.cache_clear()
+            try:
+                return stale_stages(self.luigi.status(*FAST, *args))
+            finally:
+                fingerprint.read_module.cache_clear()
+
+    def stale_in_its_process(self) -> dict[str, str]:
+        """The same, asked of a process that runs the copy."""
+        command = ("-m", "tasks.commands.status", "--json", *FAST)
+        done = self.luigi.python(*command, cwd=self.folder, PYTHONPATH=str(self.folder))
+        assert done.returncode == 0, done.stderr
+        return stale_stages(json.loads(done.stdout))
 
 
-@pytest.fixture
-def project(tmp_path, first_run):
-    return Project(tmp_path, first_run)
+@pytest.fixture(scope="module")
+def project(tmp_path_factory, first_run):
+    return Project(tmp_path_factory.mktemp("project"), first_run)
 
 
-def test_nothing_is_stale_in_a_copy_that_was_touched(project):
+def test_nothing_is_stale_in_a_copy_that_was_touched_and_an_edit_is_seen_by_a_process_of_its_own(project):
     for path in project.folder.rglob("*.py"):
         os.utime(path, (1, 1))
     assert project.stale() == {}
+    with project.edited("pipeline/shards/order.py", "digest_size=8", "digest_size=7"):
+        stale = project.stale_in_its_process()
+        assert stale == project.stale()
+    assert list(stale) == STAGES[1:]
 
 
 def test_comments_and_docstrings_make_nothing_stale(project):
-    project.edit("pipeline/networks/baseline_cnn.py", '"""The baseline CNN', '# A comment.\n"""A network')
-    project.edit("pipeline/shards/order.py", "def shard_bounds(", "# Why not.\ndef shard_bounds(")
-    assert project.stale() == {}
+    with (
+        project.edited("pipeline/networks/baseline_cnn.py", '"""The baseline CNN', '# A comment.\n"""A network'),
+        project.edited("pipeline/shards/order.py", "def shard_bounds(", "# Why not.\ndef shard_bounds("),
+    ):
+        assert project.stale() == {}
 
 
-@pytest.mark.parametrize(
-    ("args", "stages", "reason"),
-    [
+def test_a_setting_makes_stale_what_depends_on_it(first_run):
+    for args, stages, reason in (
         (["--Train-epochs", "2"], ["Train", "Report"], "epochs: 1 → 2"),
         (["--Train-seed", "1"], ["Train", "Report"], "seed: 0 → 1"),
         (["--Train-recipe", "baseline"], ["Train", "Report"], "recipe: onecycle → baseline"),
         (["--Train-precision", "float32"], ["Train", "Report"], "precision: auto → float32"),
         (["--Train-global-batch-size", "32"], ["Train", "Report"], "global_batch_size: 64 → 32"),
+        (["--Train-freeze", "conv_1"], ["Train", "Report"], "freeze:  → conv_1"),
         (["--Records-train-shards", "4"], ["Records", "Train", "Report"], "train_shards: 3 → 4"),
         (["--Records-seed", "1"], ["Records", "Train", "Report"], "seed: 0 → 1"),
         (["--Records-runner-options=--direct_num_workers=2", "--Records-runner", "DirectRunner"], [], ""),
@@ -128,29 +155,24 @@ def test_comments_and_docstrings_make_nothing_stale(project):
         # The device was there.
         (["--Train-on-mismatch", "skip"], [], ""),
         (["--Train-on-mismatch", "fallback"], [], ""),
-    ],
-)
-def test_a_setting_makes_stale_what_depends_on_it(first_run, args, stages, reason):
-    stale = stale_stages(first_run.status(*FAST, *args))
-    assert list(stale) == stages
-    assert not stages or reason in stale[stages[0]]
+    ):
+        stale = stale_stages(first_run.status(*FAST, *args))
+        assert list(stale) == stages, args
+        assert not stages or reason in stale[stages[0]]
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "new", "stages", "reason"),
-    [
+def test_an_edit_makes_stale_the_stages_that_run_it(project):
+    for name, old, new, stages, reason in (
         ("pipeline/networks/baseline_cnn.py", "Dropout(0.3", "Dropout(0.31", STAGES[2:], ".baseline_cnn changed"),
         ("pipeline/shards/order.py", "digest_size=8", "digest_size=7", STAGES[1:], "order.ranks changed"),
         ("pipeline/report/wording/verdict.py", "test accuracy on", "accuracy on", STAGES[3:], "verdict._verdict_on"),
         ("pipeline/report/templates/report.md.j2", "#", "##", STAGES[3:], "templates/report.md.j2 changed"),
         ("pipeline/artefacts/manifest.py", "indent=1", "indent=2", [], ""),
-    ],
-)  # fmt: skip
-def test_an_edit_makes_stale_the_stages_that_run_it(project, name, old, new, stages, reason):
-    project.edit(name, old, new)
-    stale = project.stale()
-    assert list(stale) == stages
-    assert not stages or reason in stale[stages[0]]
+    ):
+        with project.edited(name, old, new):
+            stale = project.stale()
+        assert list(stale) == stages, name
+        assert not stages or reason in stale[stages[0]]
 
 
 @pytest.mark.slow
@@ -158,7 +180,7 @@ def test_a_fallback_run_is_kept_while_the_device_is_absent_and_replaced_when_it_
     luigi = first_run.copy(tmp_path)
     tpu = tmp_path / "tpu"
     env = {"PYTHONPATH": str(PROJECT / "tests" / "fake_tpu"), "FAKE_TPU": str(tpu)}
-    settings = ["--Train-device", "tpu", "--Train-tpu-address", "local", "--Train-jit-compile", "false"]
+    settings = ["--Train-device", "tpu", "--Train-tpu-address", "local", "--Train-jit-compile", "false", *TINY]
 
     def pipeline(on_mismatch):
         return luigi(*FAST, *settings, "--Train-on-mismatch", on_mismatch, **env)
@@ -215,55 +237,53 @@ def test_a_fallback_run_is_kept_while_the_device_is_absent_and_replaced_when_it_
     assert runs() == on_tpu
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_forced_stage_is_made_again_with_all_after_it(project, stage):
-    status = project.luigi.status(*FAST, "--Force-stage", stage)
-    assert [name for name, entry in status.items() if entry["state"] == "stale"] == STAGES[STAGES.index(stage) :]
-    assert status[stage]["reasons"] == [f"asked for by [Force] stage = {stage}"]
+def test_a_forced_stage_is_made_again_with_all_after_it(first_run):
+    for number, stage in enumerate(STAGES):
+        status = first_run.status(*FAST, "--Force-stage", stage)
+        assert [name for name, entry in status.items() if entry["state"] == "stale"] == STAGES[number:]
+        assert status[stage]["reasons"] == [f"asked for by [Force] stage = {stage}"]
 
 
-def test_a_new_version_of_a_library_makes_stale_what_it_shapes(project):
+def test_a_new_version_of_a_library_makes_stale_what_it_shapes(first_run, tmp_path):
     # What importlib.metadata finds first counts: a newer Keras installed in front of the real one.
-    info = project.folder / "keras-9.9.9.dist-info"
+    info = tmp_path / "keras-9.9.9.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: keras\nVersion: 9.9.9\n")
-    stale = project.stale()
+    stale = stale_stages(first_run.status(*FAST, cwd=tmp_path))
     assert list(stale) == ["Train", "Report"]
     assert "keras 3." in stale["Train"]
     assert "→ 9.9.9" in stale["Train"]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "damage", "stages"),
-    [
-        ("records/*/*-train.tfrecord-00001-*", lambda path: path.unlink(), ["Records"]),
-        ("records/*/*-train.tfrecord-00001-*", lambda path: path.write_bytes(path.read_bytes()[:-1]), ["Records"]),
-        ("records/*/*-train.tfrecord-00001-*", lambda path: flip_bit(path), ["Records"]),
-        ("runs/*/weights.safetensors", lambda path: path.write_bytes(b""), ["Train", "Report"]),
-        ("runs/*/metrics.jsonl", lambda path: path.unlink(), ["Train", "Report"]),
-        ("report/report.html", lambda path: path.unlink(), ["Report"]),
-    ],
-)
-def test_damage_is_named(first_run, tmp_path, pattern, damage, stages):
-    luigi = first_run.copy(tmp_path)
-    (path,) = luigi.root.glob(pattern)
-    damage(path)
-    status = luigi.status(*FAST)
-    assert [name for name, entry in status.items() if entry["state"] != "fresh"] == stages
-    assert status[stages[0]]["state"] == "damaged"
-    assert path.name in status[stages[0]]["reasons"][0]
+def test_damage_is_named(first_run, tmp_path):
+    for number, (pattern, damage, stages) in enumerate(
+        (
+            ("records/*/*-train.tfrecord-00001-*", lambda path: path.unlink(), ["Records"]),
+            ("records/*/*-train.tfrecord-00001-*", lambda path: path.write_bytes(path.read_bytes()[:-1]), ["Records"]),
+            ("records/*/*-train.tfrecord-00001-*", flip_bit, ["Records"]),
+            ("runs/*/weights.safetensors", lambda path: path.write_bytes(b""), ["Train", "Report"]),
+            ("runs/*/metrics.jsonl", lambda path: path.unlink(), ["Train", "Report"]),
+            ("report/report.html", lambda path: path.unlink(), ["Report"]),
+        )
+    ):
+        luigi = first_run.copy(tmp_path / str(number))
+        (path,) = luigi.root.glob(pattern)
+        damage(path)
+        status = luigi.status(*FAST)
+        assert [name for name, entry in status.items() if entry["state"] != "fresh"] == stages
+        assert status[stages[0]]["state"] == "damaged"
+        assert path.name in status[stages[0]]["reasons"][0]
 
 
-@pytest.mark.slow
 def test_an_unexpected_file_is_named_and_makes_nothing_stale(first_run, tmp_path):
     luigi = first_run.copy(tmp_path)
     (records,) = luigi.root.glob("records/*")
     note = records / ".DS_Store"
     note.write_text("mine")
-    done = luigi.python("-m", "tasks.commands.status", *FAST)
+    done = luigi.command("status", *FAST)
     assert [line.split() for line in done.stdout.splitlines()] == [[name, "fresh"] for name in STAGES]
     assert f"{note}: unexpected file, left alone" in done.stderr
-    assert luigi(*FAST).returncode == 0
+    assert luigi.here("tasks", "Report", *FAST).returncode == 0
     assert note.read_text() == "mine"
 
 
@@ -271,31 +291,30 @@ def test_a_folder_of_a_run_that_may_not_be_entered_is_named_and_ends_nothing(fir
     luigi = first_run.copy(tmp_path)
     (folder,) = luigi.root.glob("runs/*/tensorboard")
     folder.chmod(0)
-    how = {"env": luigi.environment({}), "cwd": PROJECT, "capture_output": True, "text": True, "check": False}
-    status = subprocess.run([*WITHOUT_PRIVILEGES, sys.executable, "-m", "tasks.commands.status", *FAST], **how)
+    with in_process.without_privileges():
+        status = luigi.command("status", *FAST)
     assert (status.returncode, status.stdout.splitlines()[2].split()[1]) == (0, "unreadable"), status
     assert f"{folder}" in status.stdout
     assert "Traceback" not in status.stderr
 
 
-@pytest.mark.parametrize("pattern", ["records/*/*-train.tfrecord-00001-*", "records/*/manifest.json", "records/*"])
-def test_what_may_not_be_read_is_named_with_the_remedy_and_not_rebuilt(first_run, tmp_path, pattern):
+def test_what_may_not_be_read_is_named_with_the_remedy_and_not_rebuilt(first_run, tmp_path):
     luigi = first_run.copy(tmp_path)
-    (path,) = luigi.root.glob(pattern)
-    path.chmod(0)
-    how = {"env": luigi.environment({}), "cwd": PROJECT, "capture_output": True, "text": True, "check": False}
-    status = subprocess.run([*WITHOUT_PRIVILEGES, sys.executable, "-m", "tasks.commands.status", *FAST], **how)
-    assert status.returncode == 0, status.stderr
-    assert [line.split()[1] for line in status.stdout.splitlines()] == ["fresh", "unreadable", "fresh", "fresh"]
-    run = subprocess.run(
-        [*WITHOUT_PRIVILEGES, sys.executable, "-m", "luigi", "--module", "tasks", "Report", *FAST], **how
-    )
-    assert run.returncode == 6, run.stderr
-    for said in (status.stdout, run.stderr):
-        assert f"{path}" in said
-        assert "chmod u+rwX" in said
-    assert "Traceback" not in status.stderr + run.stderr
-    assert path.stat().st_mode & 0o777 == 0, "it was replaced"
+    for pattern in ("records/*/*-train.tfrecord-00001-*", "records/*/manifest.json", "records/*"):
+        (path,) = luigi.root.glob(pattern)
+        mode = path.stat().st_mode
+        path.chmod(0)
+        with in_process.without_privileges():
+            status, run = luigi.command("status", *FAST), luigi.here("tasks", "Report", *FAST)
+        assert status.returncode == 0, status.stderr
+        assert [line.split()[1] for line in status.stdout.splitlines()] == ["fresh", "unreadable", "fresh", "fresh"]
+        assert run.returncode == 6, run.stderr
+        for said in (status.stdout, run.stderr):
+            assert f"{path}" in said
+            assert "chmod u+rwX" in said
+        assert "Traceback" not in status.stderr + run.stderr
+        assert path.stat().st_mode & 0o777 == 0, "it was replaced"
+        path.chmod(mode)
 
 
 def test_asking_changes_nothing_and_imports_nothing_heavy(first_run):
@@ -315,14 +334,13 @@ def test_asking_changes_nothing_and_imports_nothing_heavy(first_run):
 def test_the_pipeline_says_why_it_reruns(first_run, tmp_path):
     luigi = first_run.copy(tmp_path)
     (luigi.root / "report" / "report.md").write_text("mine")
-    done = luigi(*FAST)
+    done = luigi.here("tasks", "Report", *FAST)
     assert done.returncode == 0
     assert "Report: damaged" in done.stderr
     assert "report.md: manifest lists" in done.stderr
     assert "Train" not in done.stderr
 
 
-@pytest.mark.slow
 def test_a_dataset_prepared_anew_with_other_bytes_makes_the_source_stale(first_run, write_tiny_tfds, tmp_path):
     luigi = first_run.copy(tmp_path / "other")
     assert luigi.status(*FAST)["Source"]["state"] == "fresh"
