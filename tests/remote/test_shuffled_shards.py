@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from image_files import write_folder
 from moto_server import Store as Server
@@ -37,28 +38,41 @@ def shard_bytes(folder: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.tfrecord-*")}
 
 
+@pytest.fixture(scope="module")
+def few_examples(small_source) -> SourceInfo:
+    """Three blocks of train and one of test: sizes that no number of shards divides evenly."""
+    return replace(small_source, num_examples={"train": 50, "test": 11})
+
+
 @pytest.fixture
 def through(store: Server, url: str) -> Store:
     return Store(url, store.endpoint, FILES)
 
 
-@pytest.fixture
-def write(tmp_path) -> Callable[..., tuple[dict, dict]]:
+@pytest.fixture(scope="module")
+def write(tmp_path_factory) -> Callable[..., tuple[dict, dict]]:
     """A function that writes records and returns the shards' sha256 and what the manifest would say."""
 
     def written(
-        name: str, source: SourceInfo, store: Store | None = None, location: Location | None = None, **settings
+        source: SourceInfo, store: Store | None = None, location: Location | None = None, **settings
     ) -> tuple[dict, dict]:
-        folder, notes = tmp_path / name / "records", tmp_path / name / "notes"
+        top = tmp_path_factory.mktemp("shuffled")
+        folder, notes = top / "records", top / "notes"
         for path in (folder, notes):
-            path.mkdir(parents=True)
+            path.mkdir()
         asked = RecordsSettings(**{"train_shards": 3, "test_shards": 2, **settings})
-        how = {"location": location, "block_examples": 60, "store": store}
+        how = {"location": location, "block_examples": 20, "store": store}
         details = write_records(source, asked, folder, notes, **how)
         assert sorted(path.name for path in folder.iterdir() if path.name.startswith(".")) == []
         return shard_bytes(folder), details
 
     return written
+
+
+@pytest.fixture(scope="module")
+def expected(few_examples, write) -> tuple[dict, dict]:
+    """The same of ``few_examples`` where workers share a folder."""
+    return write(few_examples)
 
 
 @pytest.fixture
@@ -74,9 +88,9 @@ def keys(remote, prefix: str) -> list[str]:
 
 
 def test_records_of_one_length_come_out_the_same_and_nothing_is_left_but_the_shards(
-    small_source, through, write, remote
+    few_examples, expected, through, write, remote
 ):
-    expected, found = write("expected", small_source), write("found", small_source, through)
+    found = write(few_examples, through)
     assert found == expected
     assert keys(remote, EXCHANGE) == []
     assert keys(remote, "records") == sorted(f"{FILES}/{digest}" for digest in found[0].values())
@@ -85,19 +99,19 @@ def test_records_of_one_length_come_out_the_same_and_nothing_is_left_but_the_sha
 def test_records_of_any_length_come_out_the_same(photographs, through, write):
     source, location = photographs
     how = {"location": location, "image_size": 80, "encoding": "png", "validation_share": 0.2}
-    assert write("found", source, through, **how) == write("expected", source, **how)
+    assert write(source, through, **how) == write(source, **how)
 
 
-def test_a_shard_that_is_written_twice_is_one_object(small_source, through, write, remote, monkeypatch):
+def test_a_shard_that_is_written_twice_is_one_object(few_examples, expected, through, write, remote, monkeypatch):
     written = shuffled.write_shard
     monkeypatch.setattr(shuffled, "write_shard", lambda *given: max(written(*given) for _ in range(2)))
-    found, _ = write("found", small_source, through)
-    assert found == write("expected", small_source)[0]
+    found, _ = write(few_examples, through)
+    assert found == expected[0]
     assert len(keys(remote, "records")) == len(found)
 
 
 @pytest.mark.parametrize("what", ["lost", "twice"])
-def test_a_part_that_the_runner_loses_or_brings_twice_ends_the_job(small_source, through, write, monkeypatch, what):
+def test_a_part_that_the_runner_loses_or_brings_twice_ends_the_job(few_examples, through, write, monkeypatch, what):
     parts = shuffled.parts
 
     def wrong(block: tuple[str, int], job) -> Iterator:
@@ -111,18 +125,18 @@ def test_a_part_that_the_runner_loses_or_brings_twice_ends_the_job(small_source,
 
     monkeypatch.setattr(shuffled, "parts", wrong)
     with pytest.raises(Exception, match=r"expected \d+ records, each once, the runner brought \d+"):
-        write("found", small_source, through)
+        write(few_examples, through)
 
 
-def test_a_shard_that_the_runner_loses_ends_the_job(small_source, through, write, remote, monkeypatch):
+def test_a_shard_that_the_runner_loses_ends_the_job(few_examples, through, write, remote, monkeypatch):
     written = shuffled.write_shard
     monkeypatch.setattr(shuffled, "write_shard", lambda pair, job: pair[0][1] or written(pair, job))
     with pytest.raises(RuntimeError, match="Beam ended the job without the shard synthetic-train"):
-        write("found", small_source, through)
+        write(few_examples, through)
     assert keys(remote, EXCHANGE) == []
 
 
-def test_what_is_received_is_what_the_workers_wrote(small_source, through, write, remote, monkeypatch):
+def test_what_is_received_is_what_the_workers_wrote(few_examples, expected, through, write, remote, monkeypatch):
     """Whoever can write to the store can put other bytes there."""
     written = shuffled.write_shard
 
@@ -135,10 +149,10 @@ def test_what_is_received_is_what_the_workers_wrote(small_source, through, write
 
     monkeypatch.setattr(shuffled, "write_shard", overwritten)
     with pytest.raises(PipelineError, match="expected sha256"):
-        write("found", small_source, through)
+        write(few_examples, through)
     # Written again it is mended.
     monkeypatch.setattr(shuffled, "write_shard", written)
-    assert write("again", small_source, through) == write("expected", small_source)
+    assert write(few_examples, through) == expected
 
 
 def test_a_part_of_a_shard_is_small_however_large_the_block(small_source, through, tmp_path, monkeypatch):
@@ -157,33 +171,27 @@ def test_a_part_of_a_shard_is_small_however_large_the_block(small_source, throug
     assert max(sizes) < sum(sizes) / 8
 
 
-def test_shards_without_a_record_are_there_and_empty(small_source, through, write):
-    few = replace(small_source, num_examples={"train": 403, "test": 2})
-    found, _ = write("found", few, through, test_shards=4)
-    assert found == write("expected", few, test_shards=4)[0]
+def test_shards_without_a_record_are_there_and_empty(few_examples, through, write):
+    fewer = replace(few_examples, num_examples={"train": 12, "test": 2})
+    found, _ = write(fewer, through, test_shards=4)
+    assert found == write(fewer, test_shards=4)[0]
     assert hashlib.sha256().hexdigest() in found.values()
 
 
 @pytest.mark.parametrize(
     "note", ['{"sha256": "../../etc/passwd", "bytes": 1}', '{"sha256": 3}', "[]", '"', "x" * 9_000]
 )
-def test_a_note_that_is_none_of_ours_is_refused(small_source, through, write, monkeypatch, note):
-    written = shuffled.write_shard
-
-    def noted(pair, job) -> str:
-        name = written(pair, job)
-        job.shared.write(f"{shuffled.NOTES}/{name}.json", note.encode())
-        return name
-
-    monkeypatch.setattr(shuffled, "write_shard", noted)
+def test_a_note_that_no_worker_of_ours_wrote_is_refused(through, tmp_path, note):
+    shared = shared_by_workers(tmp_path, through)
+    shared.write(f"{shuffled.NOTES}/shard.json", note.encode())
     with pytest.raises(PipelineError, match=r"expected (sha256 and bytes of a shard|at most 4,096 bytes)"):
-        write("found", small_source, through)
+        shuffled.noted(SimpleNamespace(shared=shared), "shard")
 
 
-def test_a_store_that_does_not_answer_is_named(small_source, through, write):
+def test_a_store_that_does_not_answer_is_named(few_examples, through, write):
     gone = replace(through, endpoint="http://127.0.0.1:9")
     with pytest.raises(RemoteError, match=r"s3://.*exchange"):
-        write("found", small_source, gone)
+        write(few_examples, gone)
 
 
 def test_what_a_job_that_was_killed_left_is_garbage(remote, overwrite):
@@ -195,6 +203,7 @@ def test_what_a_job_that_was_killed_left_is_garbage(remote, overwrite):
     assert keys(remote, EXCHANGE) == []
 
 
+@settings(max_examples=50)
 @given(
     lengths=st.lists(st.integers(0, 5), min_size=1, max_size=20),
     cuts=st.lists(st.integers(0, 19), max_size=4),
