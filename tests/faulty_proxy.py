@@ -69,7 +69,7 @@ class FaultyProxy:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
 
     def stop(self) -> None:

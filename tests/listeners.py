@@ -43,7 +43,7 @@ def listening_webhook() -> Iterator[Webhook]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     webhook = Webhook(server.server_port)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:
         yield webhook

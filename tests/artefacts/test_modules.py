@@ -1,5 +1,8 @@
 """What was read of a module is remembered by its content, and nothing depends on that but time."""
 
+import ast
+import atexit
+import importlib.util
 import json
 import os
 import subprocess
@@ -9,28 +12,57 @@ from pathlib import Path
 import pytest
 from luigi_process import PROJECT
 
-# Prints how many modules were parsed, and the digests of all that a stage reaches.
+from pipeline.artefacts import modules
+from pipeline.artefacts.fingerprint import code_digests, read_module
+
+STAGE = "pipeline.remote.garbage"
+# Prints how many modules were parsed, and the digests of all that a module reaches.
 DIGESTS = """
 import ast, json, sys
 from pipeline.artefacts import modules
 from pipeline.artefacts.fingerprint import code_digests
 parsed, parse = [], ast.parse
 ast.parse = lambda *given, **named: parsed.append(given) or parse(*given, **named)
-digests = code_digests("pipeline.shards.job")
+digests = code_digests(sys.argv[1])
 print(json.dumps([len(parsed), digests]))
 """
 
 
+def test_one_process_remembers_what_another_has_read(tmp_path):
+    own = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""}
+    command = [sys.executable, "-c", DIGESTS, STAGE]
+    runs = [subprocess.run(command, env=own, cwd=PROJECT, capture_output=True, check=True) for _ in range(2)]
+    (parsed, digests), again = (json.loads(done.stdout) for done in runs)
+    assert parsed == len(digests)
+    assert again == [0, digests]
+
+
 @pytest.fixture
-def start(tmp_path):
-    """Digest the code in a process of its own, whose bytecode goes to a folder of its own."""
+def start(tmp_path, monkeypatch):
+    """Digest the code as a new process would, whose bytecode goes to a folder of its own."""
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    # Python makes it when it compiles the module.
+    Path(importlib.util.cache_from_source(modules.__file__)).parent.mkdir(parents=True)
 
-    def start(**env: str) -> tuple[int, dict]:
-        own = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "", **env}
-        command = [sys.executable, "-c", DIGESTS]
-        return json.loads(subprocess.run(command, env=own, cwd=PROJECT, capture_output=True, check=True).stdout)
+    def forget() -> None:
+        modules._memory.cache_clear()
+        read_module.cache_clear()
 
-    return start
+    def start() -> tuple[int, dict]:
+        forget()
+        parsed, parse = [], ast.parse
+        with monkeypatch.context() as patch:
+            patch.setattr(ast, "parse", lambda *given, **named: parsed.append(given) or parse(*given, **named))
+            digests = code_digests(STAGE)
+        # As at the end of a process.
+        memory = modules._memory()
+        memory.keep()
+        atexit.unregister(memory.keep)
+        return len(parsed), digests
+
+    yield start
+    forget()
 
 
 def memory_below(folder: Path) -> Path:
@@ -41,7 +73,7 @@ def memory_below(folder: Path) -> Path:
 def test_what_is_read_once_is_not_parsed_again_and_says_the_same(start):
     parsed, digests = start()
     assert parsed == len(digests)
-    assert start() == [0, digests]
+    assert start() == (0, digests)
 
 
 @pytest.mark.parametrize("damage", [b"", b"[]", b'{"version": 1}', b"{" * 100_000, b"\xff\xfe"])
@@ -49,7 +81,7 @@ def test_a_damaged_memory_is_made_anew(start, tmp_path, damage):
     before = start()
     memory_below(tmp_path).write_bytes(damage)
     assert start() == before
-    assert start() == [0, before[1]]
+    assert start() == (0, before[1])
 
 
 def test_what_another_version_of_the_code_remembers_does_not_count(start, tmp_path):
@@ -60,6 +92,7 @@ def test_what_another_version_of_the_code_remembers_does_not_count(start, tmp_pa
     assert start() == before
 
 
-def test_nothing_is_written_where_python_writes_no_bytecode(start, tmp_path):
-    assert start(PYTHONDONTWRITEBYTECODE="1")[0] > 0
+def test_nothing_is_written_where_python_writes_no_bytecode(start, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert start()[0] > 0
     assert not list(tmp_path.rglob("modules.json*"))

@@ -2,16 +2,21 @@
 
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import psutil
 import pytest
-from moto_server import files_of
+import time_machine
+from moto_server import ENVIRONMENT, files_of
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.fetched import read_fetched
@@ -76,8 +81,8 @@ def test_what_is_renewed_takes_its_place(remote, make_artefact, expected, tmp_pa
 
 
 def test_what_was_made_earlier_renews_nothing(remote, make_artefact, expected):
-    earlier = make_artefact("earlier")
-    time.sleep(1.1)
+    with time_machine.travel(datetime.now(UTC) - timedelta(minutes=1)):
+        earlier = make_artefact("earlier")
     remote.push(KIND, make_artefact("later", {"a.bin": b"another"}))
     assert remote.push(KIND, earlier, replace=True) is Pushed.OTHER
 
@@ -192,33 +197,51 @@ def test_a_cut_costs_what_was_under_way(behind_proxy, make_artefact, expected, t
     assert len(received) == 1 + 30 + 1
 
 
-CHILD = """
-import sys
+# Forks for each command: importing takes longer than the work. Prints the process's id, then its exit code.
+FORKING = """
+import json, os, sys
 from pathlib import Path
 from pipeline.remote.artefacts import Remote
 from pipeline.remote.objects import Objects
-remote = Remote(Objects(sys.argv[1], endpoint=sys.argv[2]))
-if sys.argv[3] == "push":
-    remote.push("runs", Path(sys.argv[4]))
-else:
-    remote.fetch("runs", remote.find("runs", sys.argv[5]), Path(sys.argv[4]), root=Path(sys.argv[4]).parent)
+for line in sys.stdin:
+    what, url, endpoint, folder, expected = json.loads(line)
+    if (child := os.fork()) == 0:
+        remote = Remote(Objects(url, endpoint=endpoint))
+        if what == "push":
+            remote.push("runs", Path(folder))
+        else:
+            remote.fetch("runs", remote.find("runs", expected), Path(folder), root=Path(folder).parent)
+        os._exit(0)
+    print(child, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+
+
+@pytest.fixture(scope="module")
+def forking() -> Iterator[subprocess.Popen]:
+    """A process that pushes and fetches in processes of their own."""
+    how = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": {**os.environ, **ENVIRONMENT}, "text": True}
+    with subprocess.Popen([sys.executable, "-c", FORKING], **how) as process:
+        yield process
+        process.stdin.close()
 
 
 @pytest.mark.parametrize("what", ["push", "fetch"])
 def test_killed_at_every_request_nothing_is_there_or_all_of_it(
-    store, behind_proxy, make_artefact, expected, tmp_path, what
+    store, behind_proxy, make_artefact, expected, tmp_path, forking, what
 ):
     made = make_artefact()
     for killed_at in range(100):
         url = store.bucket()
-        children: list[subprocess.Popen] = []
+        children: queue.Queue[int] = queue.Queue()
 
         def kill(number, method, path, *, at=killed_at, children=children):
             if number != at:
                 return "pass"
-            os.kill(children[0].pid, signal.SIGKILL)
-            children[0].wait()
+            child = children.get(timeout=60)
+            os.kill(child, signal.SIGKILL)
+            while psutil.pid_exists(child):
+                time.sleep(0.01)
             # As likely before it arrives as after.
             return "unanswered" if at % 2 else "cut"
 
@@ -227,9 +250,9 @@ def test_killed_at_every_request_nothing_is_there_or_all_of_it(
         target = made if what == "push" else tmp_path / f"fetched{killed_at}" / "run"
         if what == "fetch":
             seen.push(KIND, made)
-        command = [sys.executable, "-c", CHILD, url, proxy.endpoint, what, str(target), expected]
-        children.append(subprocess.Popen(command))
-        code = children[0].wait(120)
+        print(json.dumps([what, url, proxy.endpoint, str(target), expected]), file=forking.stdin, flush=True)
+        children.put(int(forking.stdout.readline()))
+        code = int(forking.stdout.readline())
         if what == "push":
             held = seen.find(KIND, expected)
             assert held is None or files_of(fetch(seen, expected, tmp_path / f"after{killed_at}")) == files_of(made)
