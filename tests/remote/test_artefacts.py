@@ -230,7 +230,7 @@ def forking() -> Iterator[subprocess.Popen]:
 def test_killed_at_every_request_nothing_is_there_or_all_of_it(
     store, behind_proxy, make_artefact, expected, tmp_path, forking, what
 ):
-    made = make_artefact()
+    made = make_artefact(files={"a.bin": b"a" * 1_000, "deep/b.bin": b"b" * 30_000})
     for killed_at in range(100):
         url = store.bucket()
         children: queue.Queue[int] = queue.Queue()
@@ -274,28 +274,15 @@ def put_manifest(overwrite, expected, manifest) -> None:
     overwrite(f"{KIND}/{expected}/{MANIFEST_NAME}", json.dumps(manifest).encode())
 
 
+# What every manifest is checked for is in DAMAGES of artefacts/test_manifest.py: here is one case of it, and what only
+# a manifest from elsewhere may get wrong.
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (lambda manifest: manifest["files"][0].update(name="../../escaped"), "leads out"),
-        (lambda manifest: manifest["files"][0].update(name="/tmp/escaped"), "leads out"),
-        (lambda manifest: manifest["files"][0].update(name=""), "leads out"),
-        (lambda manifest: manifest["files"][0].update(name=7), "leads out"),
-        (lambda manifest: manifest["files"][0].update(sha256="../../x"), "sha256"),
-        (lambda manifest: manifest["files"][0].update(bytes=-1), "bytes"),
-        (lambda manifest: manifest["files"][0].update(bytes=True), "bytes"),
-        (lambda manifest: manifest["files"].append(dict(manifest["files"][0])), "twice"),
-        (lambda manifest: manifest["files"].append({**manifest["files"][0], "name": "./a.bin"}), "twice"),
-        (lambda manifest: manifest.update(identity={"settings": {"seed": 2}}), "fingerprint"),
-        (lambda manifest: manifest.pop("files"), "not a manifest"),
-        (lambda manifest: manifest.pop("created_at"), "not a manifest"),
-        (lambda manifest: manifest.update(created_at="yesterday"), "not a manifest"),
         (lambda manifest: manifest.update(host=["x"]), "no text"),
         (lambda manifest: manifest.update(fallback="trained on cpu"), "not final"),
         (lambda manifest: manifest["files"][0].update(bytes=10**400), "any disk"),
-        (lambda manifest: manifest["files"][0].update(name="n" * 300), "no file of ours"),
-        (lambda manifest: manifest["files"][0].update(name="\x1b[31m"), "no file of ours"),
-        (lambda manifest: manifest["files"][0].update(name="\ud800"), "no file of ours"),
         (lambda manifest: manifest["files"][0].update(name="deep"), "a folder of another"),
         (lambda manifest: manifest["files"][0].update(name="fetched.json"), "no part of it"),
     ],
