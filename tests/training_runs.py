@@ -1,8 +1,18 @@
+"""Trainings of small records with a tiny model."""
+
 from functools import partial
 
 from pipeline.config import TrainSettings
 
-SETTINGS = {"epochs": 2, "global_batch_size": 32, "device": "cpu", "precision": "float32"}
+SETTINGS = {
+    "model": "tests.tiny_model:build",
+    # RMSprop: few operations to trace per weight.
+    "recipe": "baseline",
+    "epochs": 2,
+    "global_batch_size": 32,
+    "device": "cpu",
+    "precision": "float32",
+}
 
 
 def run(records, folder, *, checkpoints=None, initial=None, **settings):

@@ -25,7 +25,8 @@ def setup_module() -> None:
 
 def run(records, folder, *, initial=None, **settings):
     folder.mkdir()
-    options = TrainSettings(**{**SETTINGS, "epochs": 1, **settings})
+    # A model of the project: its file is built anew, without what the run froze.
+    options = TrainSettings(**{**SETTINGS, "model": "mnist_dense", "epochs": 1, **settings})
     given = options.initial_weights
     return training.train(
         records,
@@ -53,30 +54,32 @@ def weights(folder):
 
 @pytest.mark.parametrize("name", ["", MODEL_NAME, WEIGHTS_NAME])
 def test_a_run_its_network_and_its_weights_are_one_beginning(first, small_records, tmp_path, name):
-    frozen = ["conv_1", "conv_2", "conv_3"]
-    record = run(small_records, tmp_path / "a", initial_weights=str(first / name), freeze="conv_.*", seed=3)
-    assert [*record.beginning.taken] == [*frozen, "hidden", "probabilities"]
+    frozen = ["hidden"]
+    record = run(small_records, tmp_path / "a", initial_weights=str(first / name), freeze="hid.*", seed=3)
+    assert [*record.beginning.taken] == [*frozen, "logits"]
     assert (record.beginning.left, [*record.beginning.frozen]) == ({}, frozen)
     assert record.initial_run == find_initial_weights("first", first.parent).run
     before, after = weights(first), weights(tmp_path / "a")
     same = {key for key in before if np.array_equal(before[key], after[key])}
-    assert same == {f"{layer}/{kind}" for layer in frozen for kind in ("kernel", "bias")}
+    assert same == {"hidden/kernel", "hidden/bias"}
     # What is frozen is of the run, not of the network.
     assert all(layer.trainable for layer in keras.saving.load_model(tmp_path / "a" / MODEL_NAME).layers)
 
 
-def test_a_layer_of_another_shape_keeps_its_own_and_is_named(first, small_records, tmp_path, caplog):
-    found = weights(first)
-    found["probabilities/kernel"], found["probabilities/bias"] = np.zeros((100, 4)), np.zeros(4)
-    del found["conv_1/bias"]
-    save_file({key: value.astype(np.float32) for key, value in found.items()}, tmp_path / "other.safetensors")
-    record = run(small_records, tmp_path / "a", initial_weights=str(tmp_path / "other.safetensors"))
-    assert record.beginning.taken == ("conv_2", "conv_3", "hidden")
-    assert record.beginning.left == {
-        "conv_1": "no conv_1/bias there",
-        "probabilities": "probabilities/kernel has the shape (100, 10), there (100, 4)",
-    }
-    assert record.initial_run is None
+def test_a_layer_of_another_shape_keeps_its_own_and_is_named(first, small_records, tmp_path):
+    stored = weights(first)
+    for name, kernel, words in (
+        ("narrow", np.zeros((512, 4), np.float32), "logits/kernel has the shape (512, 10), there (512, 4)"),
+        ("without", None, "no logits/kernel there"),
+    ):
+        del stored["logits/kernel"]
+        file = tmp_path / f"{name}.safetensors"
+        save_file(stored if kernel is None else stored | {"logits/kernel": kernel}, file)
+        record = run(small_records, tmp_path / name, initial_weights=str(file))
+        assert record.beginning.taken == ("hidden",)
+        assert record.beginning.left == {"logits": words}
+        assert record.initial_run is None
+        stored = weights(first)
 
 
 def test_a_backbone_inside_a_network_of_ones_own_is_frozen_by_its_name(small_records, tmp_path, monkeypatch):
@@ -112,8 +115,8 @@ def test_content_counts_and_not_its_place(first, tmp_path):
         ({"initial_weights": "empty"}, "is no run with weights"),
         ({"initial_weights": "{}/broken.keras"}, "cannot be read"),
         ({"initial_weights": "{}/broken.safetensors"}, "a file that can be read"),
-        ({"initial_weights": "{}/other.safetensors"}, "weights of at least one layer of baseline_cnn"),
-        ({"freeze": "conv"}, "none is 'conv' as a whole: conv_1, conv_2, conv_3, hidden, probabilities"),
+        ({"initial_weights": "{}/other.safetensors"}, "weights of at least one layer of mnist_dense"),
+        ({"freeze": "hid"}, "none is 'hid' as a whole: hidden, logits"),
         ({"freeze": ".*"}, "a regular expression that leaves a layer to train"),
     ],
 )

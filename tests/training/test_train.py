@@ -55,7 +55,7 @@ def test_the_saved_model_is_the_trained_one(trained):
     folder, record = trained
     model = keras.saving.load_model(folder / MODEL_NAME, safe_mode=True)
     saved, loaded = load_file(folder / WEIGHTS_NAME), named_weights(model)
-    assert len(saved) == 10
+    assert len(saved) == 3
     assert saved.keys() == loaded.keys()
     for name in saved:
         np.testing.assert_array_equal(loaded[name], saved[name])
@@ -65,9 +65,8 @@ def test_the_saved_model_is_the_trained_one(trained):
 
 
 def test_what_is_reported_is_of_the_saved_network_whatever_it_was_trained_by(small_records, tmp_path):
-    # Its GELU is computed otherwise in training, and rounded otherwise in bfloat16.
-    how = {"model": "airbench_convnet", "recipe": "muon", "precision": "bfloat16", "epochs": 1}
-    run(small_records, tmp_path / "a", **how)
+    # Training uses a faster GELU, and bfloat16 rounds otherwise.
+    run(small_records, tmp_path / "a", precision="bfloat16", epochs=1)
     mistakes = json.loads((tmp_path / "a" / EVALUATION_NAME).read_text())["mistakes"]
     model = keras.saving.load_model(tmp_path / "a" / MODEL_NAME, safe_mode=True)
     images, labels = synthetic.draw_block("test", 0, 101)
