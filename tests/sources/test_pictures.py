@@ -27,32 +27,9 @@ def assert_same_picture(found: np.ndarray, expected: np.ndarray) -> None:
     assert middle.max() <= TOLERANCE, f"differs by {middle.max()}"
 
 
-@pytest.fixture(scope="module")
-def odd_folder(tmp_path_factory):
-    names = sorted(ODD_FILES)
-    half = len(names) // 2
-    files = {name: ODD_FILES[name][0]() for name in names}
-    labels = {"a": {name: files[name] for name in names[:half]}, "b": {name: files[name] for name in names[half:]}}
-    return write_folder(tmp_path_factory.mktemp("images"), **labels)
-
-
-@pytest.fixture(scope="module", params=["raw", "auto", "jpeg", "png"])
-def odd_examples(request, odd_folder, write_records_of):
-    """The encoding asked for, and name of the file → what the record holds."""
-    written = write_records_of(odd_folder, encoding=request.param)
-    # Upright all are of one size: none need be given.
-    assert written.info.features["image"].shape == (SIDE, SIDE, 3)
-    return request.param, {path.partition("/")[2]: example for path, (_, example) in written.examples().items()}
-
-
-# What Pillow, which reads the record here, says of a file that is odd.
-@pytest.mark.filterwarnings("ignore:Corrupt EXIF")
-@pytest.mark.parametrize("name", ODD_FILES)
-def test_an_odd_file_comes_out_as_it_looks(odd_examples, name):
-    encoding, examples = odd_examples
-    content = examples[name]["image"]
-    # Auto stores images as small as these raw.
-    if encoding in ("raw", "auto"):
+def assert_looks_as_expected(name: str, content: bytes, encoding: str) -> None:
+    """Check what a record holds of an odd file."""
+    if encoding == "raw":
         found = np.frombuffer(content, np.uint8).reshape(SIDE, SIDE, 3)
     else:
         image = Image.open(io.BytesIO(content))
@@ -60,6 +37,40 @@ def test_an_odd_file_comes_out_as_it_looks(odd_examples, name):
         assert image.mode in ("RGB", "L")
         found = np.asarray(image.convert("RGB"))
     assert_same_picture(found, ODD_FILES[name][1])
+
+
+@pytest.fixture(scope="module")
+def raw_examples(tmp_path_factory, write_records_of):
+    """Name of an odd file → what its record holds, as pixels."""
+    names = sorted(ODD_FILES)
+    half = len(names) // 2
+    files = {name: ODD_FILES[name][0]() for name in names}
+    labels = {"a": {name: files[name] for name in names[:half]}, "b": {name: files[name] for name in names[half:]}}
+    written = write_records_of(write_folder(tmp_path_factory.mktemp("images"), **labels), encoding="raw")
+    # Upright all are of one size: none need be given.
+    assert written.info.features["image"].shape == (SIDE, SIDE, 3)
+    return {path.partition("/")[2]: example["image"] for path, (_, example) in written.examples().items()}
+
+
+# What Pillow, which reads the record here, says of a file that is odd.
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF")
+@pytest.mark.parametrize("name", ODD_FILES)
+def test_an_odd_file_comes_out_as_it_looks(raw_examples, name):
+    assert_looks_as_expected(name, raw_examples[name], "raw")
+
+
+# Auto stores images as small as these raw.
+@pytest.mark.parametrize(("encoding", "stored"), [("auto", "raw"), ("jpeg", "jpeg"), ("png", "png")])
+def test_odd_files_come_out_as_they_look_in_every_encoding(write_records_of, tmp_path, encoding, stored):
+    # Decoding is the same for all: one for each way to be odd.
+    names = ["turned-6.jpg", "cmyk.jpg", "rgba.png", "16-bits.png"]
+    files = {name: ODD_FILES[name][0]() for name in names}
+    for split, (one, other) in {"train": names[:2], "test": names[2:]}.items():
+        write_folder(tmp_path / "images" / split, a={one: files[one]}, b={other: files[other]})
+    examples = write_records_of(tmp_path / "images", encoding=encoding).examples()
+    assert len(examples) == len(names)
+    for path, (_, example) in examples.items():
+        assert_looks_as_expected(path.rpartition("/")[2], example["image"], stored)
 
 
 def test_what_can_be_decoded_as_it_is_keeps_its_bytes(write_records_of, tmp_path):

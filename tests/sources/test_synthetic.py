@@ -17,15 +17,15 @@ NUM_REFERENCE = 700
 
 @pytest.fixture(scope="module")
 def train() -> tuple[np.ndarray, np.ndarray]:
-    return synthetic.draw_block("train", 0, 10_000)
+    return synthetic.draw_block("train", 0, 4_000)
 
 
 @pytest.fixture(scope="module")
 def test() -> tuple[np.ndarray, np.ndarray]:
-    return synthetic.draw_block("test", 0, 2_000)
+    return synthetic.draw_block("test", 0, 1_000)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(cuts=st.lists(st.integers(0, NUM_REFERENCE), max_size=4))
 def test_same_bytes_however_the_range_is_cut(train, cuts):
     edges = [0, *sorted(cuts), NUM_REFERENCE]
