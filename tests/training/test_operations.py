@@ -19,7 +19,8 @@ runtime = runtime_of(TrainSettings(backend=sys.argv[1]))
 for length in (2, 6):
     layers = keras.layers
     recurrent = [layers.LSTM(units, return_sequences=True) for _ in range(2)]
-    model = keras.Sequential([keras.Input((length,)), layers.Embedding(labels, embedding), *recurrent, layers.Dense(labels)])
+    ends = layers.Embedding(labels, embedding), layers.Dense(labels)
+    model = keras.Sequential([keras.Input((length,)), ends[0], *recurrent, ends[1]])
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     model.optimizer.build(model.trainable_variables)
     tokens = np.zeros((batch, length), np.uint8)
