@@ -53,6 +53,8 @@ def test_a_record_holds_what_was_put_in(tmp_path_factory, batch):
     ]
 
 
+# Batches of many shapes: TensorFlow parses each by a graph of its own.
+@settings(max_examples=25)
 @given(batch=batches())
 def test_tensorflow_reads_what_was_put_in(tmp_path_factory, batch):
     layout, images, labels, _ = batch
@@ -65,7 +67,7 @@ def test_tensorflow_reads_what_was_put_in(tmp_path_factory, batch):
 
 
 # The first example traces.
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(batch=batches())
 def test_decoding_gives_what_was_encoded(batch):
     layout, images, labels, _ = batch
@@ -78,6 +80,7 @@ def test_decoding_gives_what_was_encoded(batch):
         np.testing.assert_array_equal(found["label"], labels)
 
 
+@settings(max_examples=50)
 @given(batch=batches())
 def test_a_record_is_protobufs_own_where_the_label_needs_no_padding(batch):
     layout, images, labels, indices = batch
