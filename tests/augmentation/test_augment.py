@@ -1,5 +1,7 @@
 """Operations: what each makes of an image, and that it makes the same of it in any batch."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -19,40 +21,52 @@ def setup_module() -> None:
 
 SHAPE = (12, 16, 3)
 ALL = "flip, crop:3, translate:0.2, random_resized_crop, color:0.3, cutout:5"
-EVERY = [*ALL.split(", "), ALL, "alternating_flip", "alternating_flip, crop:2", "translate, flip, crop"]
+EVERY = [*ALL.split(", "), "alternating_flip"]
+SEVERAL = [ALL, "alternating_flip, crop:2", "translate, flip, crop"]
 
 
-@pytest.fixture
-def images(rng):
-    return tf.constant(rng.integers(0, 256, (40, *SHAPE), dtype=np.uint8))
+@pytest.fixture(scope="module")
+def images():
+    return tf.constant(np.random.default_rng(0).integers(0, 256, (40, *SHAPE), dtype=np.uint8))
+
+
+@functools.cache
+def augmentation(setting, seed, image_shape):
+    """An augmentation that traces each operation once for all tests."""
+    return Augmentation(setting, seed=seed, image_shape=image_shape)
 
 
 def augmented(images, setting, places=None, *, seed=0, epoch=0):
     places = np.arange(len(images)) if places is None else places
-    augmentation = Augmentation(setting, seed=seed, image_shape=tuple(images.shape[1:]))
-    return augmentation.images(images, tf.constant(places), epoch).numpy()
+    found = augmentation(setting, seed, tuple(images.shape[1:]))
+    return found.images(images, tf.constant(places), epoch).numpy()
 
 
 def test_the_operations_of_the_setting_are_the_implemented_ones():
     assert set(OPERATIONS) == NAMES
 
 
-@pytest.mark.parametrize("setting", EVERY)
-def test_an_image_becomes_the_same_in_any_batch_and_another_in_another_epoch(images, setting):
+@pytest.mark.parametrize("setting", SEVERAL)
+def test_an_image_becomes_the_same_in_any_batch(images, setting):
     whole = augmented(images, setting)
-    assert (whole.dtype, whole.shape) == (np.uint8, images.shape)
     order = np.random.default_rng(1).permutation(len(images))
-    for part in (order[:7], order[7:8], order[8:]):
+    for part in (*order[:32].reshape(4, 8), order[-1:]):
         np.testing.assert_array_equal(augmented(tf.gather(images, part), setting, part), whole[part])
-    assert not np.array_equal(augmented(images, setting, epoch=1), whole)
-    assert not np.array_equal(augmented(images, setting, seed=1), whole)
+    assert setting != ALL or not np.array_equal(augmented(images, setting, seed=1), whole)
 
 
-@pytest.mark.parametrize("setting", EVERY)
+@pytest.mark.parametrize("setting", [*EVERY, *SEVERAL])
+def test_an_image_becomes_another_in_another_epoch(images, setting):
+    first, second = (augmented(images, setting, epoch=epoch) for epoch in (0, 1))
+    assert (first.dtype, first.shape) == (np.uint8, images.shape)
+    assert not np.array_equal(first, second)
+
+
+@pytest.mark.parametrize("setting", SEVERAL)
 def test_shapes_are_static_and_no_image_is_taken_alone(setting):
-    augmentation = Augmentation(setting, seed=0, image_shape=SHAPE)
+    found = augmentation(setting, 0, SHAPE)
     specs = tf.TensorSpec([None, *SHAPE], tf.uint8), tf.TensorSpec([None], tf.int64)
-    graph = tf.function(lambda images, places: augmentation.images(images, places, 0)).get_concrete_function(*specs)
+    graph = tf.function(lambda images, places: found.images(images, places, 0)).get_concrete_function(*specs)
     assert graph.outputs[0].shape.as_list() == [None, *SHAPE]
     definition = graph.graph.as_graph_def()
     types = {node.op for inner in definition.library.function for node in inner.node_def}
@@ -120,7 +134,7 @@ def test_a_resized_crop_is_a_part_brought_back_to_size():
     np.testing.assert_array_equal(augmented(images[:1], "random_resized_crop:1", epoch=3).shape, images[:1].shape)
 
 
-@pytest.mark.parametrize("side", [12, 32, 97, 192])
+@pytest.mark.parametrize("side", [12, 97, 192])
 def test_a_resized_crop_never_leaves_the_image(side):
     white = tf.fill([500, side, side, 1], tf.constant(255, tf.uint8))
     assert augmented(white, "random_resized_crop").min() == 255

@@ -16,8 +16,11 @@ def setup_module() -> None:
     from pipeline.stream import InputStream, Split
 
 
-@pytest.mark.parametrize("in_memory", [True, False], ids=["in_memory", "from_disk"])
-@pytest.mark.parametrize("setting", ["flip, crop:4", "flip, mixup:1"])
+@pytest.mark.parametrize(
+    ("setting", "in_memory"),
+    [("flip, crop:4", False), ("flip, mixup:1", True)],
+    ids=["from_disk", "mixup_in_memory"],
+)
 def test_each_row_is_an_example_as_stored_and_as_the_epochs_see_it(small_records, tmp_path, in_memory, setting):
     split = Split.of_manifest(small_records, read_manifest(small_records), "train")
     augmentation = Augmentation(setting, seed=3, image_shape=split.content_shape)

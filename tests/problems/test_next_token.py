@@ -52,11 +52,6 @@ def embedded(size, n):
     return tokens, layers.Embedding(n, 8)(tokens)
 
 
-def build(size, n):
-    tokens, x = embedded(size, n)
-    return keras.Model(tokens, layers.Dense(n)(layers.Conv1D(16, 5, padding="causal", activation="relu")(x)))
-
-
 def seeing(size, n):
     tokens, x = embedded(size, n)
     return keras.Model(tokens, layers.Dense(n)(layers.Conv1D(16, 5, padding="same")(x)))
@@ -109,6 +104,13 @@ def trained(records, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "a"
     settings = {"model": "char_lstm", "recipe": "adam_cosine", "epochs": 3, "global_batch_size": 16}
     return folder, run(records, folder, **settings)
+
+
+@pytest.fixture(scope="module")
+def trained_class(package, records, tmp_path_factory):
+    """A run of a network that is a class of its own, with a recipe that smooths labels."""
+    folder = tmp_path_factory.mktemp("runs") / "class"
+    return folder, run(records, folder, model="text_networks:a_class", recipe="onecycle", epochs=1)
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
@@ -179,23 +181,21 @@ def test_what_is_written_follows_from_the_seed(trained):
     assert by_sequences == by_steps
 
 
-def test_a_network_that_is_a_class_of_its_own_writes_and_is_asked_for_texts(package, records, tmp_path):
-    settings = {"model": "text_networks:a_class", "recipe": "onecycle", "epochs": 1}
-    record = run(records, tmp_path / "a", **settings)
+def test_a_network_that_is_a_class_of_its_own_writes_and_is_asked_for_texts(trained_class):
+    folder, record = trained_class
     assert record["input_shape"] == [LENGTH]
-    written = json.loads((tmp_path / "a" / "evaluation.json").read_text())["written"]
+    written = json.loads((folder / "evaluation.json").read_text())["written"]
     assert [len(one["text"]) for one in written] == [400, 400, 400]
     tokens = np.zeros(3 * LENGTH + 2, np.uint8)
-    assert len(surprises(load_trained(tmp_path / "a"), tokens)) == 3 * LENGTH + 1
+    assert len(surprises(load_trained(folder), tokens)) == 3 * LENGTH + 1
 
 
-def test_label_smoothing_leaves_the_loss_that_is_evaluated_in_nats(package, records, tmp_path):
-    settings = {"model": "text_networks:build", "recipe": "onecycle", "epochs": 1}
-    record = run(records, tmp_path / "a", **settings)
-    probabilities, labels = [], []
+def test_label_smoothing_leaves_the_loss_that_is_evaluated_in_nats(trained_class, records):
+    folder, record = trained_class
+    trained, probabilities, labels = load_trained(folder), [], []
     test = InputStream(Split.of_manifest(records, read_manifest(records), "test"), global_batch_size=8, seed=0)
     for tokens, of_them in test.evaluation().as_numpy_iterator():
-        probabilities.append(load_trained(tmp_path / "a").probabilities(tokens))
+        probabilities.append(trained.probabilities(tokens))
         labels.append(of_them)
     given, labels = np.concatenate(probabilities), np.concatenate(labels)
     nats = -np.log(np.take_along_axis(given, labels[..., None], axis=2))
