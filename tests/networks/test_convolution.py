@@ -31,7 +31,7 @@ def gradients(model: "keras.Model", images: np.ndarray) -> list[np.ndarray]:
     return [gradient.numpy() for gradient in tape.gradient(loss, [inputs, *model.trainable_variables])]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=6)
 @given(
     kernel=st.tuples(*[st.sampled_from([1, 3, 5])] * 2),
     sides=st.tuples(_SIDES, _SIDES),
@@ -53,7 +53,7 @@ def test_the_gradients_are_tensorflows_for_any_odd_kernel(kernel, sides, channel
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=6)
 @given(
     kernel=st.tuples(*[st.sampled_from([1, 3, 5])] * 2),
     sides=st.tuples(*[st.integers(1, 4)] * 2),

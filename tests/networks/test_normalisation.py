@@ -50,7 +50,7 @@ def is_fused(model: "keras.Model", shape: tuple[int, ...], **how) -> bool:
     return any("FusedBatchNorm" in operation.type for operation in graph.get_operations())
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=6)
 @given(
     shape=st.tuples(st.integers(1, 5), st.integers(1, 5), st.integers(1, 4)),
     batch=st.integers(2, 9),

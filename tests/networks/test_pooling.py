@@ -23,7 +23,7 @@ def without_one_dnn(monkeypatch):
     monkeypatch.setattr(quick_layers, "_has_one_dnn", lambda: False)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=8)
 @given(
     shape=st.tuples(st.integers(1, 3), st.sampled_from([2, 4, 5]), st.sampled_from([3, 8]), st.integers(1, 3)),
     levels=st.sampled_from([1, 2, 5, 1_000]),
