@@ -1,6 +1,5 @@
 """The quick GELU: Keras's own, but for rounding, and nothing of it in what is saved."""
 
-import json
 import math
 
 import numpy as np
@@ -45,21 +44,6 @@ def test_values_and_gradients_are_those_of_the_formula_rounded_once(dtype):
         np.testing.assert_allclose(got.numpy().astype(np.float64), right, rtol=rounding, atol=1e-6, err_msg=what)
 
 
-def test_training_comes_to_kerass_weights_but_for_rounding():
-    keras.utils.set_random_seed(0)
-    plain = network("gelu")
-    quick = keras.models.clone_model(plain)
-    quick.set_weights(plain.get_weights())
-    quicken(quick)
-    random = np.random.default_rng(0)
-    images, labels = random.normal(size=(64, 8, 8, 3)).astype(np.float32), random.integers(0, 2, 64)
-    for model in (plain, quick):
-        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        model.fit(images, labels, batch_size=16, epochs=2, verbose=0, shuffle=False)
-    for expected, found in zip(plain.get_weights(), quick.get_weights(), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-
-
 def test_it_is_kerass_own_where_it_is_evaluated():
     points = np.linspace(-4, 4, 10_001)[:, None]
     layer = keras.layers.Activation("gelu", dtype="bfloat16")
@@ -85,13 +69,3 @@ def test_other_activations_are_left_alone(activation):
     model = network(activation)
     quicken(model)
     assert not is_quick(model.layers[1])
-
-
-def test_what_is_saved_holds_keras_layers_alone(tmp_path):
-    model = network("gelu")
-    quicken(model)
-    assert [is_quick(layer) for layer in model.layers[:2]] == [False, True]
-    model.save(tmp_path / "quick.keras")
-    loaded = keras.models.load_model(tmp_path / "quick.keras")
-    assert not is_quick(loaded.layers[1])
-    assert "pipeline" not in json.dumps(loaded.get_config())

@@ -1,7 +1,5 @@
 """The quick gradient of a convolution: TensorFlow's own, but for rounding, and nothing of it in what is saved."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -126,32 +124,3 @@ def test_other_convolutions_are_left_alone(how):
     layer = keras.layers.Conv2D(4, **({"kernel_size": 3} | how))
     quicken(keras.Sequential([keras.Input((8, 8, 4)), layer]))
     assert not is_quick(layer)
-
-
-def test_a_trained_and_saved_network_holds_keras_layers_alone(tmp_path):
-    keras.utils.set_random_seed(0)
-    layers = keras.layers
-    plain = keras.Sequential(
-        [
-            keras.Input((8, 8, 3)),
-            layers.Conv2D(4, 3, padding="same", activation="relu"),
-            keras.Sequential([keras.Input((8, 8, 4)), layers.Conv2D(4, 3, padding="same"), layers.MaxPooling2D(2)]),
-            layers.Flatten(),
-            layers.Dense(2),
-        ]
-    )
-    quick = keras.models.clone_model(plain)
-    quick.set_weights(plain.get_weights())
-    quicken(quick)
-    assert [is_quick(layer) for layer in (quick.layers[0], quick.layers[1].layers[0])] == [True, True]
-    random = np.random.default_rng(0)
-    images, labels = random.normal(size=(64, 8, 8, 3)).astype(np.float32), random.integers(0, 2, 64)
-    for model in (plain, quick):
-        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        model.fit(images, labels, batch_size=16, epochs=2, verbose=0, shuffle=False)
-    for expected, found in zip(plain.get_weights(), quick.get_weights(), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-    quick.save(tmp_path / "quick.keras")
-    loaded = keras.models.load_model(tmp_path / "quick.keras")
-    assert not is_quick(loaded.layers[0])
-    assert "pipeline" not in json.dumps(loaded.get_config())

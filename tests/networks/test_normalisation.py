@@ -1,7 +1,5 @@
 """The quick normalisation of a batch: Keras's own, but for rounding, and nothing of it in what is saved."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -139,11 +137,3 @@ def test_a_frozen_one_keeps_its_statistics():
     for expected, found in zip(before, quick.get_weights(), strict=True):
         np.testing.assert_array_equal(expected, found)
     assert not is_fused(quick, (4, 4, 3), training=True)
-
-
-def test_what_is_saved_holds_keras_layers_alone(tmp_path):
-    _, quick = pair(keras.layers.BatchNormalization(), (4, 4, 3))
-    quick.save(tmp_path / "quick.keras")
-    loaded = keras.models.load_model(tmp_path / "quick.keras")
-    assert not is_quick(loaded.layers[0])
-    assert "pipeline" not in json.dumps(loaded.get_config())

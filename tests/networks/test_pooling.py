@@ -1,7 +1,5 @@
 """The quick gradient of max pooling: TensorFlow's own, bit for bit, and nothing of it in what is saved."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -85,19 +83,6 @@ def trained(model: "keras.Model") -> list[np.ndarray]:
     images, labels = random.normal(size=(64, 16, 16, 3)).astype(np.float32), random.integers(0, 2, 64)
     model.fit(images, labels, batch_size=16, epochs=2, verbose=0, shuffle=False)
     return model.get_weights()
-
-
-def test_training_comes_to_the_same_weights_and_the_file_holds_keras_layers_alone(tmp_path):
-    plain, quick = network(keras.layers.MaxPooling2D(2)), network(keras.layers.MaxPooling2D(2))
-    quicken(quick)
-    assert [is_quick(layer) for layer in (quick.layers[1], quick.layers[2].layers[1])] == [True, True]
-    for expected, found in zip(trained(plain), trained(quick), strict=True):
-        np.testing.assert_array_equal(expected, found)
-    quick.save(tmp_path / "quick.keras")
-    loaded = keras.models.load_model(tmp_path / "quick.keras")
-    assert not is_quick(loaded.layers[1])
-    assert "pipeline" not in json.dumps(loaded.get_config())
-    assert not is_quick(keras.models.clone_model(quick).layers[1])
 
 
 @pytest.mark.parametrize(
