@@ -22,7 +22,7 @@ def setup_module() -> None:
 SHAPE = (12, 16, 3)
 ALL = "flip, crop:3, translate:0.2, random_resized_crop, color:0.3, cutout:5"
 EVERY = [*ALL.split(", "), "alternating_flip"]
-SEVERAL = [ALL, "alternating_flip, crop:2", "translate, flip, crop"]
+SEVERAL = [ALL, "alternating_flip, crop:2"]
 
 
 @pytest.fixture(scope="module")
@@ -50,15 +50,19 @@ def test_the_operations_of_the_setting_are_the_implemented_ones():
 def test_an_image_becomes_the_same_in_any_batch(images, setting):
     whole = augmented(images, setting)
     order = np.random.default_rng(1).permutation(len(images))
-    for part in (*order[:32].reshape(4, 8), order[-1:]):
+    for part in order[:, None]:
         np.testing.assert_array_equal(augmented(tf.gather(images, part), setting, part), whole[part])
-    assert setting != ALL or not np.array_equal(augmented(images, setting, seed=1), whole)
 
 
 @pytest.mark.parametrize("setting", [*EVERY, *SEVERAL])
 def test_an_image_becomes_another_in_another_epoch(images, setting):
     first, second = (augmented(images, setting, epoch=epoch) for epoch in (0, 1))
     assert (first.dtype, first.shape) == (np.uint8, images.shape)
+    assert not np.array_equal(first, second)
+
+
+def test_an_image_becomes_another_with_another_seed(images):
+    first, second = (augmented(images, "flip", seed=seed) for seed in (0, 1))
     assert not np.array_equal(first, second)
 
 

@@ -13,6 +13,7 @@ from pipeline.config import RecordsSettings, TrainSettings
 from pipeline.errors import SettingsError
 from pipeline.problems.find import problem_of_records
 from pipeline.records.vocabulary import BYTES, Vocabulary
+from pipeline.runs.metrics import MODEL_NAME
 
 
 def setup_module() -> None:
@@ -99,18 +100,23 @@ def records(tmp_path_factory):
     return write_text_records(tmp_path_factory.mktemp("text"))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def small_lstm():
+    """Let char_lstm have 32 units instead of 256: it learns the text of the tests as well."""
+    from pipeline.networks import char_lstm
+
+    one_layer = char_lstm._one_layer
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(char_lstm, "_one_layer", lambda *shape, **how: one_layer(*shape, **how | {"units": 32}))
+        yield
+
+
 @pytest.fixture(scope="module")
 def trained(records, tmp_path_factory):
+    """A run with smoothed labels, so that the loss that is trained on is not the one that is evaluated."""
     folder = tmp_path_factory.mktemp("runs") / "a"
-    settings = {"model": "char_lstm", "recipe": "adam_cosine", "epochs": 3, "global_batch_size": 16}
-    return folder, run(records, folder, **settings)
-
-
-@pytest.fixture(scope="module")
-def trained_class(package, records, tmp_path_factory):
-    """A run of a network that is a class of its own, with a recipe that smooths labels."""
-    folder = tmp_path_factory.mktemp("runs") / "class"
-    return folder, run(records, folder, model="text_networks:a_class", recipe="onecycle", epochs=1)
+    settings = {"model": "char_lstm", "recipe": "adam_cosine", "epochs": 2, "global_batch_size": 16}
+    return folder, run(records, folder, **settings, label_smoothing=0.1)
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
@@ -181,8 +187,10 @@ def test_what_is_written_follows_from_the_seed(trained):
     assert by_sequences == by_steps
 
 
-def test_a_network_that_is_a_class_of_its_own_writes_and_is_asked_for_texts(trained_class):
-    folder, record = trained_class
+@pytest.mark.slow
+def test_a_network_that_is_a_class_of_its_own_trains_writes_and_is_asked_for_texts(package, records, tmp_path):
+    folder = tmp_path / "a"
+    record = run(records, folder, model="text_networks:a_class", recipe="onecycle", epochs=1)
     assert record["input_shape"] == [LENGTH]
     written = json.loads((folder / "evaluation.json").read_text())["written"]
     assert [len(one["text"]) for one in written] == [400, 400, 400]
@@ -190,12 +198,24 @@ def test_a_network_that_is_a_class_of_its_own_writes_and_is_asked_for_texts(trai
     assert len(surprises(load_trained(folder), tokens)) == 3 * LENGTH + 1
 
 
-def test_label_smoothing_leaves_the_loss_that_is_evaluated_in_nats(trained_class, records):
-    folder, record = trained_class
-    trained, probabilities, labels = load_trained(folder), [], []
+def test_a_saved_network_that_is_a_class_of_its_own_writes_and_is_asked_for_texts(package, records, trained, tmp_path):
+    manifest, name = read_manifest(records), "text_networks:a_class"
+    networks.build_network(manifest, name, "float32").save(tmp_path / MODEL_NAME)
+    (tmp_path / "run.json").write_text(json.dumps(trained[1] | {"model": name}))
+    loaded, tokens = load_trained(tmp_path), np.zeros(3 * LENGTH + 2, np.uint8)
+    assert len(surprises(loaded, tokens)) == 3 * LENGTH + 1
+    loaded.model.compile(loss=networks.make_loss(networks.find_recipe("onecycle"), "logits"))
+    vocabulary = Vocabulary(tuple(manifest["label_names"]))
+    written = write_text(loaded.model, vocabulary, name, tokens[:3], length=LENGTH, seed=0, tokens=2 * LENGTH)
+    assert [len(one["text"]) for one in written] == [2 * LENGTH] * 3
+
+
+def test_label_smoothing_leaves_the_loss_that_is_evaluated_in_nats(trained, records):
+    folder, record = trained
+    network, probabilities, labels = load_trained(folder), [], []
     test = InputStream(Split.of_manifest(records, read_manifest(records), "test"), global_batch_size=8, seed=0)
     for tokens, of_them in test.evaluation().as_numpy_iterator():
-        probabilities.append(trained.probabilities(tokens))
+        probabilities.append(network.probabilities(tokens))
         labels.append(of_them)
     given, labels = np.concatenate(probabilities), np.concatenate(labels)
     nats = -np.log(np.take_along_axis(given, labels[..., None], axis=2))
