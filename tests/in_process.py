@@ -49,7 +49,9 @@ def started(*argv: str, cwd: Path = PROJECT, env: Mapping[str, str]) -> Iterator
 
     with contextlib.ExitStack() as stack:
         patch = stack.enter_context
+        stack.callback(_find_datasets)
         patch(mock.patch.dict(os.environ, env, clear=True))
+        _find_datasets()
         patch(contextlib.chdir(cwd))
         patch(mock.patch.multiple(sys, argv=list(argv), path=[str(cwd), *sys.path]))
         patch(mock.patch.multiple(sys, excepthook=sys.excepthook, unraisablehook=sys.unraisablehook))
@@ -88,6 +90,12 @@ def without_privileges() -> Iterator[None]:
     finally:
         sets[0] = before
         call(libc.capset)
+
+
+def _find_datasets() -> None:
+    """Let TFDS look where the environment says, which it reads when it is imported."""
+    if constants := sys.modules.get("tensorflow_datasets.core.constants"):
+        constants.DATA_DIR = constants.get_default_data_dir()
 
 
 @contextlib.contextmanager

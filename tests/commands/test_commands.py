@@ -1,15 +1,14 @@
-"""``make verify`` and ``make clean-stale``, in processes of their own."""
+"""``make verify``, ``make clean-stale`` and what all commands have in common; one in a process of its own."""
 
 import importlib
 import json
 import shutil
-import subprocess
-import sys
 from datetime import date
 from pathlib import Path
 
+import in_process
 import pytest
-from luigi_process import FAST, PROJECT, WITHOUT_PRIVILEGES, Luigi
+from luigi_process import FAST, Luigi
 
 from pipeline.artefacts.manifest import read_manifest, seal, write_manifest
 from tasks.operations.dated_reports import publish_dated_report
@@ -21,7 +20,7 @@ def luigi(first_run, tmp_path):
 
 
 def test_verify_reads_every_artefact(luigi):
-    done = luigi.python("-m", "tasks.commands.verify")
+    done = luigi.command("verify")
     assert done.returncode == 0, done.stderr
     *artefacts, summary = done.stdout.splitlines()
     assert [line.split()[0] for line in artefacts] == ["valid"] * 4
@@ -38,7 +37,7 @@ def test_verify_reads_the_root_that_was_asked_for(luigi, first_run):
     one, other = first.read_bytes(), second.read_bytes()
     first.write_bytes(other), second.write_bytes(one)
     # The root of the settings file is another, of which all is well.
-    done = first_run.python("-m", "tasks.commands.verify", "--Storage-root", str(luigi.root))
+    done = first_run.command("verify", "--Storage-root", str(luigi.root))
     assert done.returncode == 4, done.stderr
     damaged = [line for line in done.stdout.splitlines() if line.startswith("damaged")]
     assert [str(luigi.root) in line for line in damaged] == [True, True]
@@ -46,7 +45,7 @@ def test_verify_reads_the_root_that_was_asked_for(luigi, first_run):
 
 
 def test_verify_of_a_root_without_artefacts_is_an_error(luigi, tmp_path):
-    done = luigi.python("-m", "tasks.commands.verify", "--Storage-root", str(tmp_path / "nothing"))
+    done = luigi.command("verify", "--Storage-root", str(tmp_path / "nothing"))
     assert done.returncode == 2
     assert f"{tmp_path / 'nothing'}: expected artefacts to verify, found none" in done.stderr
 
@@ -62,7 +61,7 @@ def test_verify_names_each_artefact_that_has_no_manifest(luigi):
     for path in manifests:
         path.unlink()
     (luigi.root / "runs" / "mine").mkdir()
-    done = luigi.python("-m", "tasks.commands.verify")
+    done = luigi.command("verify")
     assert done.returncode == 4, done.stderr
     *artefacts, summary = done.stdout.splitlines()
     assert sorted(line.split(":")[0] for line in artefacts) == [f"damaged  {path}" for path in manifests]
@@ -72,24 +71,24 @@ def test_verify_names_each_artefact_that_has_no_manifest(luigi):
 def test_verify_misses_a_run_that_the_report_shows(luigi):
     (run,) = luigi.root.glob("runs/*")
     shutil.rmtree(run)
-    done = luigi.python("-m", "tasks.commands.verify")
+    done = luigi.command("verify")
     assert done.returncode == 4, done.stderr
     assert f"damaged  {run / 'manifest.json'}: expected a manifest, found none" in done.stdout
 
 
-@pytest.mark.parametrize("pattern", ["runs/*", "runs", "report/history", "records/*/manifest.json"])
-def test_verify_names_what_may_not_be_read(luigi, pattern):
+def test_verify_names_what_may_not_be_read(luigi):
     publish_dated_report(luigi.root / "report" / "history", date(2026, 11, 1), luigi.root / "report")
-    (path,) = luigi.root.glob(pattern)
-    path.chmod(0)
-    command = [*WITHOUT_PRIVILEGES, sys.executable, "-m", "tasks.commands.verify"]
-    how = {"env": luigi.environment({}), "cwd": PROJECT, "capture_output": True, "text": True, "check": False}
-    done = subprocess.run(command, **how)
-    path.chmod(0o755)
-    assert done.returncode == 6, done.stdout + done.stderr
-    assert f"unreadable {path}: cannot be read" in done.stdout
-    assert "0 damaged" in done.stdout
-    assert "Traceback" not in done.stderr
+    for pattern in ("runs/*", "runs", "report/history", "records/*/manifest.json"):
+        (path,) = luigi.root.glob(pattern)
+        mode = path.stat().st_mode
+        path.chmod(0)
+        with in_process.without_privileges():
+            done = luigi.command("verify")
+        path.chmod(mode)
+        assert done.returncode == 6, done.stdout + done.stderr
+        assert f"unreadable {path}: cannot be read" in done.stdout
+        assert "0 damaged" in done.stdout
+        assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow
@@ -98,13 +97,13 @@ def test_every_command_looks_at_the_root_that_was_asked_for(luigi, tmp_path):
     empty = Luigi(tmp_path / "empty", luigi.data_dir)
     here = ["--Storage-root", str(luigi.root), *FAST]
     assert {entry["state"] for entry in empty.status(*here).values()} == {"fresh"}
-    doctor = empty.python("-m", "tasks.commands.doctor", "--json", *here, "--Train-device", "cpu")
+    doctor = empty.command("doctor", "--json", *here, "--Train-device", "cpu")
     assert json.loads(doctor.stdout)["checks"]["storage"]["says"].startswith(f"{luigi.root}, ")
     other = ["--Storage-root", str(luigi.root), *FAST[2:], "--Train-epochs", "2"]
     run = next(luigi.root.glob("runs/*"))
-    assert str(run) in empty.python("-m", "tasks.commands.clean_stale", "--dry-run", *other).stdout
+    assert str(run) in empty.command("clean_stale", "--dry-run", *other).stdout
     digits = run.name.rpartition("-")[2]
-    diff = empty.python("-m", "tasks.commands.report_diff", digits, digits, "--Storage-root", str(luigi.root))
+    diff = empty.command("report_diff", digits, digits, "--Storage-root", str(luigi.root))
     assert diff.stdout == "The two runs do not differ.\n", diff.stderr
     done = empty.python("-m", "tasks.unattended", "Nightly", "--date", "2026-11-01", *here)
     assert done.returncode == 0, done.stderr
@@ -123,15 +122,14 @@ def test_a_command_takes_the_beginning_of_its_own_flag_for_a_setting(name):
 
 @pytest.mark.parametrize("name", ["status", "doctor", "verify", "clean_stale", "report_diff", "tensorboard"])
 def test_an_unknown_flag_is_one_line_in_the_logs_format(luigi, name):
-    given = ["A", "B"] if name == "report_diff" else []
-    command = ["-m", f"tasks.commands.{name}", *given, "--Train-nonsense", "1"]
-    text = luigi.python(*command)
+    given = [*(["A", "B"] if name == "report_diff" else []), "--Train-nonsense", "1"]
+    text = luigi.command(name, *given)
     assert (text.returncode, text.stdout) == (2, "")
     (line,) = text.stderr.splitlines()
     assert line.startswith("ERROR SettingsError: command line: unrecognized arguments: --Train-nonsense 1. ")
     luigi.write_config("log_format = json")
     for flag in ([], ["--Storage-log-format", "json"]):
-        done = luigi.python(*command, *flag)
+        done = luigi.command(name, *given, *flag)
         assert (done.returncode, done.stdout) == (2, "")
         (entry,) = map(json.loads, done.stderr.splitlines())
         assert (entry["level"], entry["error"], entry["exit_code"]) == ("error", "SettingsError", 2)
@@ -145,7 +143,7 @@ def test_an_unknown_flag_is_one_line_in_the_logs_format(luigi, name):
     [(["report_diff", "", ""], "argument A: a run's folder"), (["status", "--json=3"], "argument --json: ignored")],
 )
 def test_a_commands_own_flag_given_wrongly_is_one_line_where_the_log_is_json(luigi, command, says):
-    done = luigi.python("-m", f"tasks.commands.{command[0]}", *command[1:], "--Storage-log-format", "json")
+    done = luigi.command(*command, "--Storage-log-format", "json")
     assert (done.returncode, done.stdout) == (2, "")
     (entry,) = map(json.loads, done.stderr.splitlines())
     assert (entry["error"], entry["exit_code"]) == ("SettingsError", 2)
@@ -153,11 +151,18 @@ def test_a_commands_own_flag_given_wrongly_is_one_line_where_the_log_is_json(lui
     assert "usage: make " in entry["message"]
 
 
-@pytest.mark.parametrize("command", ["status", "clean_stale --dry-run", "verify", "report_diff"])
-def test_a_command_warns_of_nothing_that_is_not_the_users(luigi, command):
-    given = [next(luigi.root.glob("runs/*")).name] * 2 if command == "report_diff" else []
-    done = luigi.python("-m", *f"tasks.commands.{command}".split(), *given, *FAST)
+def test_commands_warn_of_nothing_that_is_not_the_users(luigi, nothing_reached_by_others):
+    run = next(luigi.root.glob("runs/*")).name
+    for command in (("status",), ("clean_stale", "--dry-run"), ("report_diff", run, run)):
+        done = luigi.command(*command, *FAST)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_verify_in_a_process_of_its_own_keeps_what_libraries_write_away_and_ends_with_the_exit_code(luigi):
+    done = luigi.python("-m", "tasks.commands.verify", *FAST)
     assert (done.returncode, done.stderr) == (0, "")
+    next(luigi.root.glob("runs/*/model.keras")).unlink()
+    assert luigi.python("-m", "tasks.commands.verify", *FAST).returncode == 4
 
 
 def test_verify_finds_a_flipped_bit(luigi):
@@ -165,7 +170,7 @@ def test_verify_finds_a_flipped_bit(luigi):
     content = bytearray(shard.read_bytes())
     content[1000] ^= 4
     shard.write_bytes(content)
-    done = luigi.python("-m", "tasks.commands.verify")
+    done = luigi.command("verify")
     assert done.returncode == 4
     assert f"damaged  {shard}" in done.stdout
 
@@ -177,26 +182,9 @@ def test_verify_counts_labels_behind_a_manifest_that_agrees_with_the_bytes(luigi
     counts["cat"], counts["dog"] = counts["cat"] + 1, counts["dog"] - 1
     manifest["seal"] = seal(manifest)
     manifest_path.write_text(json.dumps(manifest))
-    done = luigi.python("-m", "tasks.commands.verify")
+    done = luigi.command("verify")
     assert done.returncode == 4
     assert "test labels: manifest counts" in done.stdout
-
-
-@pytest.mark.slow
-def test_clean_stale_lists_and_removes_only_what_is_not_reached(luigi):
-    other = ["--Train-epochs", "2", *FAST[2:]]
-    assert luigi(*other).returncode == 0
-    runs = luigi.artefacts("runs")
-    assert len(runs) == 2
-    dry = luigi.python("-m", "tasks.commands.clean_stale", "--dry-run", *other)
-    assert "in 1 artefacts (not removed)" in dry.stdout
-    assert luigi.artefacts("runs") == runs
-    (luigi.root / "runs" / "mine").mkdir()
-    (luigi.root / "runs" / "mine" / "notes.txt").write_text("not the pipeline's")
-    assert luigi.python("-m", "tasks.commands.clean_stale", *other).returncode == 0
-    assert len(luigi.artefacts("runs")) == 1
-    assert (luigi.root / "runs" / "mine" / "notes.txt").is_file()
-    assert [entry["state"] for entry in luigi.status(*other).values()] == ["fresh", "fresh", "fresh", "stale"]
 
 
 def plant(luigi, kind: str, upstream: dict) -> Path:
@@ -207,27 +195,68 @@ def plant(luigi, kind: str, upstream: dict) -> Path:
     return folder
 
 
-def test_clean_stale_reaches_exports_and_what_earlier_versions_left(luigi):
+@pytest.fixture
+def nothing_reached_by_others(monkeypatch) -> list[str]:
+    """The names of the settings files that are asked what they reach, which takes a process for each; it is nothing."""
+    asked = []
+    monkeypatch.setattr("tasks.operations.other_experiments._reached_by_file", lambda name: asked.append(name) or set())
+    return asked
+
+
+def test_clean_stale_lists_and_removes_only_what_is_not_reached(luigi, nothing_reached_by_others):
     (run,) = luigi.root.glob("runs/*")
     export = plant(luigi, "exports", {"run": read_manifest(run)["fingerprint"]})
+    # What earlier versions left.
     tuning = plant(luigi, "tuning", {})
-    done = luigi.python("-m", "tasks.commands.clean_stale", *FAST)
+    (luigi.root / "runs" / "mine").mkdir()
+    (luigi.root / "runs" / "mine" / "notes.txt").write_text("not the pipeline's")
+    dry = luigi.command("clean_stale", "--dry-run", *FAST)
+    assert dry.returncode == 0, dry.stderr
+    assert "in 2 artefacts (not removed)" in dry.stdout
+    assert export.is_dir()
+    assert tuning.is_dir()
+    done = luigi.command("clean_stale", *FAST)
     assert done.returncode == 0, done.stderr
-    assert "in 2 artefacts" in done.stdout
+    assert "in 2 artefacts\n" in done.stdout
     assert run.is_dir()
     assert not export.exists()
     assert not tuning.exists()
+    # What the experiments on the same dataset reach stays.
+    assert "cifar10" in nothing_reached_by_others
+    other = luigi.command("clean_stale", *FAST[2:], "--Train-epochs", "2")
+    assert f"{run}\n" in other.stdout
+    assert not run.exists()
+    assert (luigi.root / "runs" / "mine" / "notes.txt").is_file()
+    assert len(luigi.artefacts("records")) == 1
+
+
+def test_what_is_reached_is_told_as_folders(luigi):
+    """As ``clean_stale`` asks each settings file."""
+    done = luigi.command("reached", *FAST)
+    assert done.returncode == 0, done.stderr
+    folders = set(json.loads(done.stdout))
+    assert folders >= {str(path.parent) for path in luigi.root.glob("*/*/manifest.json")}
+
+
+@pytest.mark.slow
+def test_clean_stale_keeps_what_the_settings_files_reach(luigi):
+    """Each is asked in a process of its own."""
+    assert luigi.here("tasks", "Records").returncode == 0
+    assert len(luigi.artefacts("records")) == 2
+    done = luigi.command("clean_stale", *FAST)
+    assert done.returncode == 0, done.stderr
+    assert len(luigi.artefacts("records")) == 2, "those of config.ini, too"
 
 
 def test_clean_stale_removes_nothing_before_the_source_is_known(luigi):
-    done = luigi.python("-m", "tasks.commands.clean_stale", "--Source-dataset", "mnist")
+    done = luigi.command("clean_stale", "--Source-dataset", "mnist")
     assert done.returncode == 2
     assert "run make pipeline" in done.stderr
     assert len(luigi.artefacts("runs")) == 1
 
 
 def test_doctor_says_what_a_run_would_use_and_that_it_would_work(luigi):
-    done = luigi.python("-m", "tasks.commands.doctor", "--json", "--Train-device", "cpu")
+    done = luigi.command("doctor", "--json", "--Train-device", "cpu")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert {name: check["ok"] for name, check in answer["checks"].items()} == dict.fromkeys(
@@ -243,8 +272,8 @@ def test_doctor_names_each_thing_that_would_fail_with_its_remedy(luigi, tmp_path
     # A runner whose name alone is wrong is refused at once, by every command; this one lacks a program beside Beam.
     arguments = ["--Source-origin", "tfds", "--Records-runner", "FlinkRunner", "--Train-device", "tpu"]
     arguments += ["--Train-tpu-address", "grpc://127.0.0.1:9"]
-    done = luigi.python("-m", "tasks.commands.doctor", *arguments)
-    assert done.returncode == 3, "the first failure's code"
+    done = luigi.command("doctor", *arguments)
+    assert done.returncode == 3, done.stdout
     lines = {line.split()[1]: line for line in done.stdout.splitlines() if line.startswith("FAILS")}
     assert set(lines) == {"dataset", "runner", "device"}
     assert "tfds_data_dir" in lines["dataset"]

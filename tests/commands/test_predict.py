@@ -24,18 +24,19 @@ def setup_module() -> None:
 LABELS = ("dark", "light")
 
 
-@pytest.fixture(scope="module", params=["softmax", None], ids=["probabilities", "logits"])
+@pytest.fixture(scope="module")
 def run(request, tmp_path_factory):
     """A run whose network knows bright images from dark ones without having learned it."""
     folder = tmp_path_factory.mktemp("runs") / "a"
-    write_run(folder, outputs="probabilities" if request.param else "logits")
+    activation = getattr(request, "param", "softmax")
+    write_run(folder, outputs="probabilities" if activation else "logits")
     layers = keras.layers
     network = keras.Sequential(
         [
             keras.Input((16, 16, 3), dtype="uint8"),
             layers.Rescaling(1 / 127.5, offset=-1),
             layers.GlobalAveragePooling2D(),
-            layers.Dense(2, activation=request.param, kernel_initializer="zeros"),
+            layers.Dense(2, activation=activation, kernel_initializer="zeros"),
         ]
     )
     network.layers[-1].set_weights([np.array([[-1.0, 1.0]] * 3, np.float32), np.zeros(2, np.float32)])
@@ -60,6 +61,7 @@ def predictions(run, images, folder, **settings):
     return found, pyarrow.parquet.read_table(folder / "predictions.parquet").to_pylist()
 
 
+@pytest.mark.parametrize("run", ["softmax", None], ids=["probabilities", "logits"], indirect=True)
 def test_each_image_has_its_label_and_probabilities_in_order_of_its_path(run, images, tmp_path, monkeypatch):
     monkeypatch.setattr("pipeline.predict.job._BLOCK_FILES", 40)
     found, rows = predictions(run, images, tmp_path / "out")
@@ -102,6 +104,36 @@ def test_a_network_for_images_that_are_no_square_takes_those_of_its_size(tmp_pat
     _, rows = predictions(tmp_path / "a", tmp_path / "images", tmp_path / "out")
     assert [row["label"] is not None for row in rows] == [True, False, False, True]
     assert rows[1]["error"] == "an image of 24 by 24 pixels, where the network takes 24 by 16 and no square"
+
+
+def test_an_image_is_seen_as_often_as_is_asked(tmp_path):
+    write_run(tmp_path / "a", outputs="probabilities", input_shape=(16, 16, 3))
+    network = keras.Sequential(
+        [
+            keras.Input((16, 16, 3), dtype="uint8"),
+            keras.layers.Rescaling(1 / 255),
+            keras.layers.Flatten(),
+            keras.layers.Dense(2, "softmax", kernel_initializer="zeros"),
+        ]
+    )
+    # It looks at the left half alone.
+    kernel = np.zeros((16, 16, 3, 2), np.float32)
+    kernel[:, :8, :, 1] = 0.1
+    network.layers[-1].set_weights([kernel.reshape(-1, 2), np.zeros(2, np.float32)])
+    network.save(tmp_path / "a" / "model.keras")
+    picture = np.zeros((16, 16, 3), np.uint8)
+    picture[:, :8] = 255
+    (tmp_path / "images").mkdir()
+    Image.fromarray(picture).save(tmp_path / "images" / "a.png")
+    found = {}
+    for views in ("none", "flip"):
+        about = {"resize": "crop", "label_names": LABELS, "settings": RecordsSettings(), "views": views}
+        predict(tmp_path / "a", tmp_path / "images", tmp_path / views, **about)
+        (row,) = pyarrow.parquet.read_table(tmp_path / views / "predictions.parquet").to_pylist()
+        found[views] = row["probability of light"]
+    assert found["none"] > 0.99
+    assert found["flip"] == pytest.approx((found["none"] + 0.5) / 2, abs=0.3)
+    assert found["flip"] < 0.99
 
 
 def test_an_empty_folder_is_refused(run, tmp_path):
@@ -149,7 +181,7 @@ def test_the_command_sees_an_image_as_often_as_the_run_did_or_as_it_is_told(firs
     def predicted(*flags, **changes):
         record.write_text(json.dumps(json.loads(record.read_text()) | changes))
         arguments = [record.parent.name, str(tmp_path / "images"), "--output", str(tmp_path / "out"), *flags]
-        done = luigi.python("-m", "tasks.commands.predict", *arguments)
+        done = luigi.command("predict", *arguments)
         if done.returncode:
             return done.returncode, done.stderr, None
         table = pyarrow.parquet.read_table(tmp_path / "out" / "predictions.parquet")
@@ -168,8 +200,7 @@ def test_the_command_sees_an_image_as_often_as_the_run_did_or_as_it_is_told(firs
 @pytest.mark.slow
 def test_the_command_predicts_with_a_run_and_names_what_is_wrong(first_run, tmp_path, images):
     run = next(first_run.root.glob("runs/*")).name
-    command = ("-m", "tasks.commands.predict")
-    done = first_run.python(*command, run, str(images), "--output", str(tmp_path / "out"))
+    done = first_run.command("predict", run, str(images), "--output", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
     assert "152 images" in done.stdout
     assert "1 of 152 images could not be used" in done.stderr
@@ -193,5 +224,5 @@ def test_the_command_predicts_with_a_run_and_names_what_is_wrong(first_run, tmp_
         (["nothing", str(images)], "expected a run in"),
         ([run, "/no"], "IMAGES: expected a folder"),
     ):
-        refused = first_run.python(*command, *arguments)
+        refused = first_run.command("predict", *arguments)
         assert (refused.returncode, said in refused.stderr) == (2, True), refused.stderr

@@ -36,6 +36,16 @@ def tensorboard(small_records, tmp_path_factory):
             process.kill()
 
 
+def test_tensorboard_is_started_on_loopback_alone(first_run, monkeypatch):
+    started = []
+    monkeypatch.setattr("os.execv", lambda _, program: started.append(program))
+    done = first_run.command("tensorboard", "--port", "0")
+    # Only what is started in its place goes on.
+    assert done.returncode == 0, done.stderr
+    ((*_, logdir, host, port, _),) = started
+    assert (logdir, host, port) == (f"--logdir={first_run.root / 'runs'}", "--host=127.0.0.1", "--port=0")
+
+
 def ask(address: str, body: dict):
     """What TensorBoard answers, once it has read the run."""
     assert address.startswith("http://127.0.0.1:"), "on loopback alone"
@@ -49,7 +59,7 @@ def ask(address: str, body: dict):
         found = json.loads(gzip.decompress(content) if answer.headers["Content-Encoding"] == "gzip" else content)
         if found:
             return found
-        time.sleep(0.5)
+        time.sleep(0.1)
     raise AssertionError(f"{address} has nothing to show")
 
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -176,23 +177,37 @@ def test_an_edit_makes_stale_the_stages_that_run_it(project):
 
 
 @pytest.mark.slow
-def test_a_fallback_run_is_kept_while_the_device_is_absent_and_replaced_when_it_is_there(first_run, tmp_path):
+def test_a_fallback_run_is_kept_while_the_device_is_absent_and_replaced_when_it_is_there(
+    first_run, tmp_path, monkeypatch
+):
     luigi = first_run.copy(tmp_path)
     tpu = tmp_path / "tpu"
     env = {"PYTHONPATH": str(PROJECT / "tests" / "fake_tpu"), "FAKE_TPU": str(tpu)}
     settings = ["--Train-device", "tpu", "--Train-tpu-address", "local", "--Train-jit-compile", "false", *TINY]
 
-    def pipeline(on_mismatch):
+    def answer(*_: object, **__: object) -> subprocess.CompletedProcess:
+        """What the process that looks for the device says, without importing TensorFlow each time."""
+        said = "HardwareMismatchError: [Train] device: tpu was requested."
+        return subprocess.CompletedProcess([], *((0, "") if tpu.exists() else (7, said)), stderr="")
+
+    def trained(on_mismatch):
         return luigi(*FAST, *settings, "--Train-on-mismatch", on_mismatch, **env)
 
+    def pipeline(on_mismatch, *more):
+        with monkeypatch.context() as patch:
+            patch.setattr("tasks.device.subprocess.run", answer)
+            return luigi.here("tasks", "Report", *FAST, *settings, "--Train-on-mismatch", on_mismatch, *more)
+
     def train(on_mismatch):
-        return luigi.status(*FAST, *settings, "--Train-on-mismatch", on_mismatch, **env)["Train"]
+        with monkeypatch.context() as patch:
+            patch.setattr("tasks.device.subprocess.run", answer)
+            return luigi.status(*FAST, *settings, "--Train-on-mismatch", on_mismatch)["Train"]
 
     def runs():
         found = (json.loads(path.read_text()) for path in luigi.root.glob("runs/*/run.json"))
         return [(run["effective_device"], run["finished_at"]) for run in found if run["requested_device"] == "tpu"]
 
-    done = pipeline("fallback")
+    done = trained("fallback")
     assert done.returncode == 0, done.stderr
     fallback = runs()
     assert [device for device, _ in fallback] == ["cpu"]
@@ -212,7 +227,7 @@ def test_a_fallback_run_is_kept_while_the_device_is_absent_and_replaced_when_it_
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("the fallback run that is there is kept") == 1
     assert runs() == fallback
-    done = luigi(*FAST, *settings, "--Train-on-mismatch", "skip", "--Force-stage", "Train", **env)
+    done = pipeline("skip", "--Force-stage", "Train")
     assert done.returncode == 7
     assert "The run there, trained on cpu, tpu was not there, is kept" in done.stderr
     assert runs() == fallback
@@ -220,7 +235,7 @@ def test_a_fallback_run_is_kept_while_the_device_is_absent_and_replaced_when_it_
     tpu.touch()
     reason = "trained on cpu, tpu was not there, now it is there"
     assert train("fallback") == {"state": "stale", "reasons": [reason]}
-    done = pipeline("fallback")
+    done = trained("fallback")
     assert done.returncode == 0, done.stderr
     assert reason in done.stderr
     on_tpu = runs()
