@@ -20,7 +20,7 @@ def days_ago(days: int) -> str:
 
 def nightly(luigi: Luigi, *args: str, task: str = "Nightly") -> subprocess.CompletedProcess:
     """Run a task of dates, without a supervisor."""
-    return luigi.python("-m", "tasks", task, *args, *FAST)
+    return luigi.here("tasks", task, *args, *FAST)
 
 
 class Unattended(Luigi):
@@ -40,7 +40,7 @@ class Unattended(Luigi):
         return super().environment({**here, **more})
 
     def nightly(self, *args: str, day: str = DAY, **how) -> subprocess.CompletedProcess:
-        return self.python("-m", "tasks.unattended", "Nightly", "--date", day, *FAST, *args, **how)
+        return self.here("tasks.unattended", "Nightly", "--date", day, *FAST, *args, **how)
 
     def state(self) -> dict:
         return read_state(self.root / "schedule.json")

@@ -99,7 +99,7 @@ def test_a_range_of_dates_is_checked_by_one_look_at_each(tmp_path, monkeypatch):
     from tasks.operations import dated_reports
 
     report = write_report(tmp_path / "report", "a")
-    days = [date(2025, 11, 1) + timedelta(days=n) for n in range(61)]
+    days = [date(2025, 11, 1) + timedelta(days=n) for n in range(12)]
     for day in days[:-1]:
         publish_dated_report(report / "history", day, report)
     monkeypatch.setattr(nightly, "history_folder", lambda: report / "history")
@@ -236,14 +236,14 @@ def test_a_damaged_copy_is_named_and_made_again(luigi, tmp_path):
 def test_the_commands_know_the_dated_copies(luigi, tmp_path):
     other = luigi.copy(tmp_path)
     assert "5 dates" in other.status(*FAST)["Nightly"]["reasons"][0]
-    lines = other.python("-m", "tasks.commands.verify").stdout.splitlines()
+    lines = other.command("verify").stdout.splitlines()
     assert sum("report/history" in line and line.startswith("valid") for line in lines) == 5
     # The one run is not what these settings ask for, but dated reports are about it.
     settings = [*FAST[2:], "--Train-epochs", "2"]
-    assert other.python("-m", "tasks.commands.clean_stale", *settings).returncode == 0
+    assert other.command("clean_stale", *settings).returncode == 0
     assert len(other.artefacts("runs")) == 1
     shutil.rmtree(other.root / "report" / "history")
-    assert other.python("-m", "tasks.commands.clean_stale", *settings).returncode == 0
+    assert other.command("clean_stale", *settings).returncode == 0
     assert len(other.artefacts("runs")) == 0
 
 
