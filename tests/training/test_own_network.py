@@ -1,6 +1,7 @@
 """A network and a recipe of a user's own, trained, saved and loaded where nothing of this project is."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -26,45 +27,61 @@ def setup_module() -> None:
 IMAGES, LABELS = synthetic.draw_block("test", 0, 101)
 
 
-@pytest.fixture
-def package(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    forget()
-    yield write_package(tmp_path)
-    forget()
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("package")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        forget()
+        yield write_package(folder)
+        forget()
+
+
+@pytest.fixture(scope="module")
+def run_of(package, small_records, tmp_path_factory):
+    """A function that trains a model of the package once and returns the run's folder and record."""
+    runs = {}
+
+    def train(function: str, precision: str):
+        if (function, precision) not in runs:
+            folder = tmp_path_factory.mktemp("runs") / "a"
+            settings = {"model": f"my_package.networks:{function}", "recipe": "my_package.recipes:smoothed"}
+            runs[function, precision] = folder, run(small_records, folder, precision=precision, **settings)
+        return runs[function, precision]
+
+    return train
 
 
 @pytest.mark.parametrize(
     ("function", "precision", "outputs"),
     [("build", "float32", "logits"), ("build", "bfloat16", "logits"), ("sure", "float32", "probabilities")],
 )
-def test_a_network_of_ones_own_trains_and_its_figures_are_of_probabilities(
-    package, small_records, tmp_path, function, precision, outputs
-):
-    settings = {"model": f"my_package.networks:{function}", "recipe": "my_package.recipes:smoothed"}
-    record = run(small_records, tmp_path / "a", precision=precision, **settings)
-    assert (record["model"], record["outputs"]) == (settings["model"], outputs)
-    trained = load_trained(tmp_path / "a")
+def test_a_network_of_ones_own_trains_and_its_figures_are_of_probabilities(run_of, function, precision, outputs):
+    folder, record = run_of(function, precision)
+    assert (record["model"], record["outputs"]) == (f"my_package.networks:{function}", outputs)
+    trained = load_trained(folder)
     # Kept as the user built it.
     assert isinstance(trained.model.layers[-1], keras.layers.Dense if outputs == "logits" else keras.layers.Softmax)
     probabilities = trained.probabilities(IMAGES)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=0.02 if precision == "bfloat16" else 1e-5)
     assert (probabilities.argmax(axis=1) == LABELS).mean() == pytest.approx(record["val_accuracy"], abs=0.02)
-    facts = json.loads((tmp_path / "a" / EVALUATION_NAME).read_text())
+    facts = json.loads((folder / EVALUATION_NAME).read_text())
     assert facts["accuracy"] == pytest.approx(record["val_accuracy"], abs=1e-6)
     assert all(0 <= one["confidence"] <= 1 for one in facts["mistakes"])
-    saved, loaded = load_file(tmp_path / "a" / WEIGHTS_NAME), networks.named_variables(trained.model)
+    saved, loaded = load_file(folder / WEIGHTS_NAME), networks.named_variables(trained.model)
     assert len(saved) == len(trained.model.weights)
     # Under the names that they have in the model.
     for name, weights in saved.items():
         np.testing.assert_array_equal(loaded[name], weights)
 
 
-def test_its_model_loads_where_its_package_alone_is(package, small_records, tmp_path):
-    run(small_records, tmp_path / "a", epochs=1, model="my_package.networks:build")
+def test_its_model_loads_where_its_package_alone_is(package, run_of):
+    folder, _ = run_of("build", "float32")
     code = "import sys, keras, my_package.networks; print(keras.saving.load_model(sys.argv[1]).output_shape)"
-    command = [sys.executable, "-c", code, tmp_path / "a" / MODEL_NAME]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    command = [sys.executable, "-c", code, folder / MODEL_NAME]
+    # Without TensorFlow, which takes seconds to import.
+    environment = {**os.environ, "KERAS_BACKEND": "numpy"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=package.parent, check=False, env=environment)
     assert done.stdout.strip() == "(None, 10)", done.stderr
 
 
