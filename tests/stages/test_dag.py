@@ -1,4 +1,4 @@
-"""The DAG as users run it: Luigi in a process of its own, on a small prepared cifar10."""
+"""The DAG as users run it, on a small prepared cifar10: Luigi in a process of its own where it trains or forks."""
 
 import fcntl
 import functools
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from luigi.cmdline_parser import CmdlineParser
-from luigi_process import FAST, Luigi
+from luigi_process import FAST, PROJECT, TINY, Luigi
 
 from pipeline.errors import StorageError
 from pipeline.runs.record import STAGE_PARTS
@@ -43,17 +43,13 @@ def test_the_parts_of_a_training_add_up_to_the_wall_time_of_its_stage(luigi):
     assert total == pytest.approx(seconds, rel=0.05), "imports included"
 
 
-def test_a_second_run_does_nothing_and_says_so(luigi):
+def test_a_second_run_does_nothing_and_says_so_from_another_folder_too(luigi, tmp_path):
     before = {kind: luigi.artefacts(kind) for kind in ("source", "records", "runs")}
-    done = luigi(*FAST)
-    assert done.returncode == 0
-    assert "Nothing to do" in done.stderr
-    assert {kind: luigi.artefacts(kind) for kind in before} == before
-
-
-def test_it_runs_from_another_folder_too(luigi, tmp_path):
-    done = luigi(*FAST, cwd=tmp_path)
-    assert "Nothing to do" in done.stderr
+    for cwd in (PROJECT, tmp_path):
+        done = luigi(*FAST, cwd=cwd)
+        assert done.returncode == 0
+        assert "Nothing to do" in done.stderr
+        assert {kind: luigi.artefacts(kind) for kind in before} == before
 
 
 def test_the_bare_command_works(luigi):
@@ -63,86 +59,78 @@ def test_the_bare_command_works(luigi):
 
 
 def test_workers_and_a_copy_elsewhere_make_nothing_stale(luigi, tmp_path):
-    done = luigi.copy(tmp_path)(*FAST, "--Records-runner-options=--direct_num_workers=2")
+    done = luigi.copy(tmp_path).here("tasks", "Report", *FAST, "--Records-runner-options=--direct_num_workers=2")
     assert "Nothing to do" in done.stderr
 
 
 @pytest.mark.slow
-def test_changed_epochs_rerun_training_and_report_only(luigi):
-    before = luigi.artefacts("records")
-    changed = [*FAST[2:], "--Train-epochs", "2"]
-    done = luigi(*changed)
+def test_changed_settings_rerun_the_stages_from_theirs_on(luigi, tmp_path):
+    other = luigi.copy(tmp_path)
+    before = other.artefacts("records")
+    done = other(*FAST[2:], "--Train-epochs", "2", *TINY)
     assert done.returncode == 0, done.stderr
-    assert luigi.artefacts("records") == before
-    assert len(luigi.artefacts("runs")) == 2
-    report = luigi.report()
+    assert other.artefacts("records") == before
+    assert len(other.artefacts("runs")) == 2
+    report = other.report()
     assert {run["epochs"] for run in report["runs"]} == {1, 2}
     assert report["current"] == [run["fingerprint"] for run in report["runs"] if run["epochs"] == 2]
-
-
-@pytest.mark.slow
-def test_changed_shards_rerun_everything_below_the_source(luigi):
-    sources = luigi.artefacts("source")
-    done = luigi(*FAST[:-1], "2")
+    sources = other.artefacts("source")
+    done = other(*FAST[:-1], "2", *TINY)
     assert done.returncode == 0, done.stderr
-    assert luigi.artefacts("source") == sources
-    assert len(luigi.artefacts("records")) == 2
+    assert other.artefacts("source") == sources
+    assert len(other.artefacts("records")) == 2
+    assert len(other.artefacts("runs")) == 3
 
 
-@pytest.mark.slow
-def test_a_failed_gate_ends_with_its_own_code_after_the_report_is_written_until_it_passes(luigi):
+def test_a_failed_gate_ends_with_its_own_code_after_the_report_is_written_until_it_passes(luigi, tmp_path):
+    other = luigi.copy(tmp_path)
     demanding = [*FAST, "--Report-min-val-accuracy", "1.0"]
     for _ in range(2):
-        done = luigi(*demanding)
+        done = other.here("tasks", "Report", *demanding)
         assert done.returncode == 9, done.stderr
         assert "ERROR GateError: test accuracy of run" in done.stderr
         assert "Traceback" not in done.stderr
-        assert luigi.report()["gate"]["passed"] is False
-    assert luigi.status(*demanding)["Report"]["reasons"][0].startswith("the gate failed: test accuracy")
-    assert luigi(*FAST, "--Report-min-val-accuracy", "0.01").returncode == 0
-    assert luigi.report()["gate"]["passed"] is True
+        assert other.report()["gate"]["passed"] is False
+    assert other.status(*demanding)["Report"]["reasons"][0].startswith("the gate failed: test accuracy")
+    assert other.here("tasks", "Report", *FAST, "--Report-min-val-accuracy", "0.01").returncode == 0
+    assert other.report()["gate"]["passed"] is True
 
 
 def test_every_run_is_in_the_history_once(luigi):
-    luigi(*FAST)
     fingerprints = [json.loads(line)["fingerprint"] for line in (luigi.root / "history.jsonl").open()]
     assert len(fingerprints) == len(set(fingerprints))
     assert set(fingerprints) >= {run["fingerprint"] for run in luigi.report()["runs"]}
 
 
 @pytest.mark.slow
-def test_a_damaged_shard_is_rebuilt_and_nothing_retrained(luigi):
-    luigi(*FAST)
-    shard = next(luigi.root.glob("records/*/cifar10-train.tfrecord-00001-of-00003"))
+def test_a_damaged_shard_is_rebuilt_and_nothing_retrained(luigi, tmp_path):
+    other = luigi.copy(tmp_path)
+    shard = next(other.root.glob("records/*/cifar10-train.tfrecord-00001-of-00003"))
     whole = shard.read_bytes()
     # One bit, the size as it was.
     shard.write_bytes(whole[:1000] + bytes([whole[1000] ^ 1]) + whole[1001:])
-    runs = luigi.artefacts("runs")
-    done = luigi(*FAST)
+    runs = other.artefacts("runs")
+    done = other(*FAST)
     assert done.returncode == 0, done.stderr
     assert f"{shard.name}: manifest lists" in done.stderr
     assert shard.read_bytes() == whole
-    assert luigi.artefacts("runs") == runs
+    assert other.artefacts("runs") == runs
 
 
-@pytest.mark.parametrize(
-    ("args", "config", "named"),
-    [
-        (["--Train-epochs", "0"], "", "[Train] epochs: expected an integer from 1"),
+def test_a_bad_setting_is_refused_before_any_work(tmp_path, tiny_tfds):
+    """As Luigi parses them; tests/test_config.py has what the settings themselves refuse."""
+    luigi = Luigi(tmp_path, tiny_tfds)
+    for args, config, named in (
         (["--Train-epochs", "many"], "", "[Train] epochs: expected an integer, got 'many'"),
         (["--Storage-root", ""], "", "[Storage] root: expected a folder on this machine, got ''"),
-        (["--Storage-root", "gs://bucket/data"], "", "[Storage] root: expected a folder on this machine, got 'gs://"),
         (["--Train-replicas", "3"], "", "[Train] global_batch_size: expected a multiple of the 3 replicas"),
-        (["--Train-on-mismatch", "ignore"], "", "[Train] on_mismatch: expected one of fail, fallback, skip"),
         (
             ["--Train-device", "gpu", "--Train-replicas", "2", "--Train-on-mismatch", "skip"],
             "",
             "SettingsError: [Train] replicas: expected 1 on gpu",
         ),
-        (["--Train-model", "resnet"], "", "[Train] model: expected one of baseline_cnn"),
+        (["--Train-on-mismatch", "ignore"], "", "[Train] on_mismatch: expected one of fail, fallback, skip"),
         (["--Train-recipe", "onecycl"], "", "Did you mean 'onecycle'?"),
-        (["--Source-origin", "web"], "", "[Source] origin"),
-        (["--Records-train-shards", "-1"], "", "[Records] train_shards"),
         (
             ["--Force-stage", "Trian"],
             "",
@@ -152,9 +140,6 @@ def test_a_damaged_shard_is_rebuilt_and_nothing_retrained(luigi):
         ([], "[Train]\nepoch = 3", "[Train] has no setting 'epoch'. Did you mean 'epochs'?"),
         ([], "[Train]\ntune = measure", "[Train] has no setting 'tune'"),
         ([], "[Trian]\nepochs = 3", "section [Trian]. Did you mean 'Train'?"),
-        (["--Source-dataset", "cifar1O"], "", "[Source] dataset"),
-        (["--Source-dataset", "cifar11"], "", "Did you mean 'cifar10"),
-        (["--Source-dataset", "coco"], "", "coco is not an image-classification dataset"),
         (["--seeds", "3"], "", "[Report] seeds: expected a JSON list such as '[0,1,2]', got '3'"),
         (["--devices", "cpu"], "", "--Report-devices"),
         (
@@ -165,21 +150,35 @@ def test_a_damaged_shard_is_rebuilt_and_nothing_retrained(luigi):
         (["--global-batch-sizes", "[256,0]"], "", "[Report] global_batch_sizes: expected an integer from 1 to 1000000"),
         (["--seeds", "[true]"], "", "[Report] seeds: expected an integer from 0"),
         ([], "[Report]\nprecisions = [[]]", "[Report] precisions: expected one of auto, float32, bfloat16, got ()"),
-    ],
-)
-def test_a_bad_setting_is_refused_before_any_work(tmp_path, tiny_tfds, args, config, named):
+        (["--Source-dataset", "cifar1O"], "", "[Source] dataset"),
+        # Known only to TFDS.
+        (["--Source-dataset", "cifar11"], "", "Did you mean 'cifar10"),
+        (["--Source-dataset", "coco"], "", "coco is not an image-classification dataset"),
+    ):
+        luigi.write_config(config)
+        done = luigi.here("tasks", "Report", *args)
+        assert named in done.stderr
+        assert "Traceback" not in done.stderr
+        assert done.returncode == 2
+        assert not [path for path in luigi.root.glob("*/*") if path.is_file()]
+
+
+def test_a_bad_setting_is_refused_by_a_process_in_the_format_of_its_log(tmp_path, tiny_tfds):
     luigi = Luigi(tmp_path, tiny_tfds)
-    luigi.write_config(config)
-    done = luigi(*args)
-    assert done.returncode != 0
-    assert named in done.stderr
-    assert "Traceback" not in done.stderr
+    named = "[Train] epochs: expected an integer from 1"
+    done = luigi("--Train-epochs", "0")
     assert done.returncode == 2
-    assert not [path for path in luigi.root.glob("*/*") if path.is_file()]
+    (line,) = done.stderr.splitlines()
+    assert f"ERROR SettingsError: {named}" in line
+    done = luigi("--Train-epochs", "0", "--Storage-log-format", "json")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert named in json.loads(line)["message"]
+    assert not luigi.root.exists()
 
 
 def test_another_backend_of_keras_is_refused_in_one_line(tmp_path, tiny_tfds):
-    done = Luigi(tmp_path, tiny_tfds)(*FAST, KERAS_BACKEND="jax")
+    done = Luigi(tmp_path, tiny_tfds).here("tasks", "Report", *FAST, KERAS_BACKEND="jax")
     assert done.returncode == 2
     assert "KERAS_BACKEND: expected tensorflow, got 'jax'" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
@@ -192,15 +191,14 @@ def test_a_failure_in_a_worker_process_of_luigi_ends_with_its_own_code(tmp_path,
     assert "at most the 403 examples" in done.stderr
 
 
-@pytest.mark.slow
-def test_a_forced_stage_is_made_again_once(luigi):
-    luigi(*FAST)
-    runs = luigi.artefacts("runs")
-    done = luigi(*FAST, "--Force-stage", "Report")
+def test_a_forced_stage_is_made_again_once(luigi, tmp_path):
+    other = luigi.copy(tmp_path)
+    runs = other.artefacts("runs")
+    done = other.here("tasks", "Report", *FAST, "--Force-stage", "Report")
     assert done.returncode == 0, done.stderr
     assert "Report: stale: asked for by [Force] stage = Report" in done.stderr
-    assert luigi.artefacts("runs") == runs
-    assert "Nothing to do" in luigi(*FAST).stderr
+    assert other.artefacts("runs") == runs
+    assert "Nothing to do" in other.here("tasks", "Report", *FAST).stderr
 
 
 @pytest.mark.slow
@@ -215,7 +213,7 @@ def test_what_the_dataset_is_too_small_for_is_refused_as_soon_as_its_size_is_kno
         ),
         (["--Records-validation-share", "1e-9"], "validation_share: expected a share of 403 examples"),
     ):
-        done = luigi(*args)
+        done = luigi.here("tasks", "Report", *args)
         assert done.returncode == 2, done.stderr
         assert named in done.stderr
         assert "Traceback" not in done.stderr
@@ -224,7 +222,7 @@ def test_what_the_dataset_is_too_small_for_is_refused_as_soon_as_its_size_is_kno
 
 
 def test_an_unknown_runner_is_refused_although_the_records_are_fresh(first_run):
-    done = first_run(*FAST, "--Records-runner", "FnApiRuner")
+    done = first_run.here("tasks", "Report", *FAST, "--Records-runner", "FnApiRuner")
     assert done.returncode == 2
     assert "Did you mean 'FnApiRunner'?" in done.stderr
 
@@ -232,20 +230,20 @@ def test_an_unknown_runner_is_refused_although_the_records_are_fresh(first_run):
 def test_an_unwritable_root_is_refused(tmp_path, tiny_tfds):
     luigi = Luigi(tmp_path, tiny_tfds)
     luigi.root.write_text("a file where a folder should be")
-    done = luigi(*FAST)
+    done = luigi.here("tasks", "Report", *FAST)
     assert done.returncode == 6
     assert "StorageError" in done.stderr
     assert "Set [Storage] root to a writable folder" in done.stderr
 
 
-@pytest.mark.parametrize("part", ["x" * 300, "/".join(["x" * 200] * 20)], ids=["name", "path"])
-def test_a_root_whose_name_is_too_long_is_refused_in_one_line(luigi, part):
-    for asked in (luigi, functools.partial(luigi.python, "-m", "tasks.commands.status")):
-        done = asked("--Storage-root", f"{luigi.root}/{part}")
-        assert done.returncode == 6
-        assert done.stderr.count("\n") == 1
-        assert "StorageError" in done.stderr
-        assert "File name too long" in done.stderr
+def test_a_root_whose_name_is_too_long_is_refused_in_one_line(luigi):
+    for part in ("x" * 300, "/".join(["x" * 200] * 20)):
+        for asked in (functools.partial(luigi.here, "tasks", "Report"), functools.partial(luigi.command, "status")):
+            done = asked("--Storage-root", f"{luigi.root}/{part}")
+            assert done.returncode == 6
+            assert done.stderr.count("\n") == 1
+            assert "StorageError" in done.stderr
+            assert "File name too long" in done.stderr
 
 
 def test_a_root_that_leads_nowhere_is_refused(tmp_path):
@@ -261,11 +259,11 @@ def test_a_root_that_leads_nowhere_is_refused(tmp_path):
 
 
 def test_a_misspelt_flag_is_refused_in_the_logs_format(luigi):
-    done = luigi("--Train-nonsense", "1")
+    done = luigi.here("tasks", "Report", "--Train-nonsense", "1")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("ERROR SettingsError: command line: unrecognized arguments: --Train-nonsense 1.")
-    done = luigi("--Train-nonsense", "1", "--Storage-log-format", "json")
+    done = luigi.here("tasks", "Report", "--Train-nonsense", "1", "--Storage-log-format", "json")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     entry = json.loads(line)
@@ -274,7 +272,7 @@ def test_a_misspelt_flag_is_refused_in_the_logs_format(luigi):
 
 def test_an_unreachable_dataset_fails_where_the_real_one_was_demanded(tmp_path):
     luigi = Luigi(tmp_path, tmp_path / "empty")
-    done = luigi("--Source-origin", "tfds")
+    done = luigi.here("tasks", "Report", "--Source-origin", "tfds")
     assert done.returncode == 3
     assert "DatasetUnavailableError" in done.stderr
     assert "tfds_data_dir" in done.stderr
@@ -283,18 +281,19 @@ def test_an_unreachable_dataset_fails_where_the_real_one_was_demanded(tmp_path):
 @pytest.mark.slow
 def test_a_stand_in_is_loud_and_never_final(tmp_path, tiny_tfds):
     luigi = Luigi(tmp_path, tmp_path / "empty")
-    done = luigi("--Train-epochs", "1", "--Train-global-batch-size", "512")
+    large = ["--Train-epochs", "1", "--Train-global-batch-size", "1000", *TINY]
+    done = luigi(*large)
     assert done.returncode == 0, done.stderr
     assert "STAND-IN" in done.stderr
     (run,) = luigi.report()["runs"]
     assert (run["requested_dataset"], run["dataset"], run["dataset_verified"]) == ("cifar10", "synthetic", False)
     for name in ("report.html", "report.md"):
         assert "stand-in" in (luigi.root / "report" / name).read_text().lower()
-    again = luigi("--Train-epochs", "1", "--Train-global-batch-size", "512")
+    again = luigi.here("tasks", "Report", *large)
     assert "STAND-IN" in again.stderr, "the real source must be tried again"
     assert len(luigi.artefacts("runs")) == 1
     luigi.data_dir = tiny_tfds
-    real = luigi("--Train-epochs", "1", "--Train-global-batch-size", "64")
+    real = luigi("--Train-epochs", "1", "--Train-global-batch-size", "64", *TINY)
     assert real.returncode == 0, real.stderr
     assert {run["dataset"] for run in luigi.report()["runs"]} == {"synthetic", "cifar10"}
 
@@ -316,7 +315,7 @@ def test_a_missing_device_fails_before_any_data_is_prepared(tmp_path, tiny_tfds)
 def test_a_missing_device_is_skipped_and_tried_again(luigi, tmp_path):
     other = luigi.copy(tmp_path)
     for _ in range(2):
-        done = other(*FAST, *NO_TPU, "--Train-on-mismatch", "skip")
+        done = other.here("tasks", "Report", *FAST, *NO_TPU, "--Train-on-mismatch", "skip")
         assert done.returncode == 0, done.stderr
         assert "SKIPPED: [Train] device: tpu was requested." in done.stderr
     skipped = [run for run in other.report()["runs"] if run["status"] == "skipped"]
@@ -328,7 +327,7 @@ def test_a_missing_device_is_skipped_and_tried_again(luigi, tmp_path):
 @pytest.mark.slow
 def test_a_missing_device_falls_back_and_every_table_says_so(luigi, tmp_path):
     other = luigi.copy(tmp_path)
-    done = other(*FAST, *NO_TPU, "--Train-on-mismatch", "fallback")
+    done = other(*FAST, *NO_TPU, "--Train-on-mismatch", "fallback", *TINY)
     assert done.returncode == 0, done.stderr
     assert "FALLBACK to cpu: The TPU's address does not answer." in done.stderr
     assert "tpu → cpu" in done.stdout
@@ -336,17 +335,16 @@ def test_a_missing_device_falls_back_and_every_table_says_so(luigi, tmp_path):
     assert all("fallback" in text.lower() for text in report.values())
 
 
-@pytest.mark.slow
 def test_a_second_run_on_the_same_root_leaves_and_names_the_first(luigi, tmp_path):
     other = luigi.copy(tmp_path)
     lock = (other.root / ".lock").open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
     lock.write("4711 on here\n")
     lock.flush()
-    done = other(*FAST)
+    done = other.here("tasks", "Report", *FAST)
     assert done.returncode == 0, "a run with nothing to do needs no lock"
     before = other.artefacts("runs")
-    done = other("--Train-seed", "9", *FAST)
+    done = other.here("tasks", "Report", "--Train-seed", "9", *FAST)
     assert done.returncode == 5
     assert "in use by process 4711 on here" in done.stderr
     assert other.artefacts("runs") == before
@@ -366,7 +364,7 @@ def test_a_crashed_holder_blocks_nobody_and_its_debris_is_cleared_away(luigi, tm
         (folder / "half").write_text("")
     (other.root / "report" / ".DS_Store").write_text("")
     (other.root / "report" / "report.md").unlink()
-    done = other(*FAST)
+    done = other.here("tasks", "Report", *FAST)
     assert done.returncode == 0, done.stderr
     assert not any(folder.exists() for folder in debris)
     assert all((folder / "half").is_file() for folder in not_ours)
