@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import in_process
 import pytest
 from luigi_process import PROJECT
 
@@ -35,10 +36,8 @@ FOLDER = PROJECT / "experiments"
 FILES = experiment_files(FOLDER)
 
 
-def run(*args, cwd=PROJECT, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", *args], cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True
-    )
+def run(module, *args, **environment):
+    return in_process.run(module, args, cwd=PROJECT, env={**os.environ, **environment})
 
 
 def test_every_tutorial_is_there():
@@ -51,22 +50,40 @@ def test_an_experiment_says_what_it_is_in_one_line_and_to_what_its_runs_belong(n
     assert experiment_of(FILES[name]) in FILES
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_the_settings_of_an_experiment_are_valid_and_each_is_one_of_ours(name):
-    """As Luigi reads them, and as the tasks hand them on."""
-    code = (
-        "import json, tasks; report = tasks.Report(); "
-        "print(json.dumps([len(report.below), report.below[0].experiment, tasks.Train().settings.model]))"
+# One process for all. It imports Luigi once and forks for each experiment: tasks reads the variable on import.
+SETTINGS_OF_EACH = """
+import json, os, sys
+
+os.environ["LUIGI_CONFIG_PARSER"] = "ini"
+import luigi.configuration
+
+for name in sys.argv[1:]:
+    if (pid := os.fork()) == 0:
+        os.environ["TENSORCRAFT_EXPERIMENT"] = name
+        import tasks
+
+        below = tasks.Report().below
+        print(json.dumps([name, len(below), below[0].experiment, tasks.Train().settings.model]), flush=True)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0, name
+"""
+
+
+def test_the_settings_of_each_experiment_are_valid():
+    """As Luigi reads them, and as the tasks pass them on."""
+    done = subprocess.run(
+        [sys.executable, "-c", SETTINGS_OF_EACH, *FILES], cwd=PROJECT, capture_output=True, text=True, check=False
     )
-    done = run_code(code, TENSORCRAFT_EXPERIMENT=name)
     assert done.returncode == 0, done.stderr
-    runs, experiment, model = json.loads(done.stdout)
-    assert runs >= 1
-    assert experiment == experiment_of(FILES[name])
-    train = settings_in([PROJECT / "config.ini", FILES[name]])["Train"]
-    assert train["model"] == model
-    assert train["model"] in MODELS
-    assert train["recipe"] in RECIPES
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [name for name, *_ in rows] == [*FILES]
+    for name, runs, experiment, model in rows:
+        assert runs >= 1
+        assert experiment == experiment_of(FILES[name])
+        train = settings_in([PROJECT / "config.ini", FILES[name]])["Train"]
+        assert train["model"] == model
+        assert train["model"] in MODELS
+        assert train["recipe"] in RECIPES
 
 
 def run_code(code, **environment):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fault_checks import artefacts, is_fresh, outcome, sizes
-from luigi_process import FAST, Luigi
+from luigi_process import FAST, TINY, Luigi
 from mutations import mutate
 
 from pipeline.artefacts.manifest import MANIFEST_NAME, check_files, read_manifest
@@ -22,7 +22,7 @@ from tasks.process import lock
 def with_checkpoint(first_run, tmp_path_factory) -> tuple[Luigi, list[str]]:
     """A root on which all is done for FAST, and a longer training was killed; and that training's arguments."""
     luigi = first_run.copy(tmp_path_factory.mktemp("checkpoint"))
-    arguments = [*FAST[2:], "--Train-epochs", "6"]
+    arguments = [*FAST[2:], *TINY, "--Train-epochs", "12"]
     process = luigi.start(*arguments)
     assert any("epoch 3/" in line for line in process.stderr), "training never began"
     process.kill()

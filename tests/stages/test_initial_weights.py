@@ -2,9 +2,11 @@
 
 import json
 
+import pytest
 from luigi_process import FAST
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_another_by_its_folders_name_and_the_report_says_so(first_run, tmp_path):
     luigi = first_run.copy(tmp_path / "fine")
     (first,) = luigi.artefacts("runs")

@@ -14,6 +14,7 @@ def luigi(first_run, tmp_path):
     return first_run.copy(tmp_path / "own")
 
 
+@pytest.mark.slow
 def test_it_lies_in_the_working_directory_and_its_run_is_stale_when_its_code_changes(luigi, tmp_path):
     package = write_package(tmp_path / "work")
 

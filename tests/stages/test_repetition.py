@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from luigi_process import FAST
+from luigi_process import FAST, TINY
 from own_package import write_package
 
 # Begins with other weights each time.
@@ -33,8 +33,9 @@ def repeated(luigi) -> dict[str, object]:
     return {names[run["fingerprint"]]: run["repetition"] for run in luigi.report()["runs"]}
 
 
+@pytest.mark.slow
 def test_the_same_weights_are_called_bit_identical_where_that_was_seen_and_nowhere_else(luigi):
-    args = [*FAST, "--Train-deterministic", "true"]
+    args = [*FAST, *TINY, "--Train-deterministic", "true"]
     done = luigi(*args)
     assert done.returncode == 0, done.stderr
     assert "not repeated" in (luigi.root / "report" / "report.md").read_text()
@@ -56,6 +57,7 @@ def test_the_same_weights_are_called_bit_identical_where_that_was_seen_and_nowhe
     assert "repetitions" in gone.stdout
 
 
+@pytest.mark.slow
 def test_other_weights_end_with_the_gates_exit_code_and_are_told_in_the_report(luigi, tmp_path):
     package = write_package(tmp_path / "work")
     (package / "networks.py").write_text(RANDOM)

@@ -25,8 +25,7 @@ def setup_module() -> None:
 
 def run(records, folder, *, initial=None, **settings):
     folder.mkdir()
-    # A model of the project: its file is built anew, without what the run froze.
-    options = TrainSettings(**{**SETTINGS, "model": "mnist_dense", "epochs": 1, **settings})
+    options = TrainSettings(**{**SETTINGS, "epochs": 1, **settings})
     given = options.initial_weights
     return training.train(
         records,
@@ -52,31 +51,34 @@ def weights(folder):
     return load_file(folder / WEIGHTS_NAME)
 
 
-@pytest.mark.parametrize("name", ["", MODEL_NAME, WEIGHTS_NAME])
+@pytest.mark.parametrize("name", ["", MODEL_NAME])
 def test_a_run_its_network_and_its_weights_are_one_beginning(first, small_records, tmp_path, name):
-    frozen = ["hidden"]
-    record = run(small_records, tmp_path / "a", initial_weights=str(first / name), freeze="hid.*", seed=3)
+    frozen = ["convolution"]
+    record = run(small_records, tmp_path / "a", initial_weights=str(first / name), freeze="conv.*", seed=3)
     assert [*record.beginning.taken] == [*frozen, "logits"]
     assert (record.beginning.left, [*record.beginning.frozen]) == ({}, frozen)
     assert record.initial_run == find_initial_weights("first", first.parent).run
     before, after = weights(first), weights(tmp_path / "a")
     same = {key for key in before if np.array_equal(before[key], after[key])}
-    assert same == {"hidden/kernel", "hidden/bias"}
-    # What is frozen is of the run, not of the network.
+    assert same == {"convolution/kernel"}
+
+
+def test_the_saved_model_of_a_run_with_frozen_layers_can_be_trained_whole(small_records, tmp_path):
+    run(small_records, tmp_path / "a", model="mnist_dense", freeze="hidden")
     assert all(layer.trainable for layer in keras.saving.load_model(tmp_path / "a" / MODEL_NAME).layers)
 
 
 def test_a_layer_of_another_shape_keeps_its_own_and_is_named(first, small_records, tmp_path):
     stored = weights(first)
     for name, kernel, words in (
-        ("narrow", np.zeros((512, 4), np.float32), "logits/kernel has the shape (512, 10), there (512, 4)"),
+        ("narrow", np.zeros((64, 4), np.float32), "logits/kernel has the shape (64, 10), there (64, 4)"),
         ("without", None, "no logits/kernel there"),
     ):
         del stored["logits/kernel"]
         file = tmp_path / f"{name}.safetensors"
         save_file(stored if kernel is None else stored | {"logits/kernel": kernel}, file)
         record = run(small_records, tmp_path / name, initial_weights=str(file))
-        assert record.beginning.taken == ("hidden",)
+        assert record.beginning.taken == ("convolution",)
         assert record.beginning.left == {"logits": words}
         assert record.initial_run is None
         stored = weights(first)
@@ -115,8 +117,8 @@ def test_content_counts_and_not_its_place(first, tmp_path):
         ({"initial_weights": "empty"}, "is no run with weights"),
         ({"initial_weights": "{}/broken.keras"}, "cannot be read"),
         ({"initial_weights": "{}/broken.safetensors"}, "a file that can be read"),
-        ({"initial_weights": "{}/other.safetensors"}, "weights of at least one layer of mnist_dense"),
-        ({"freeze": "hid"}, "none is 'hid' as a whole: hidden, logits"),
+        ({"initial_weights": "{}/other.safetensors"}, "weights of at least one layer of tests.tiny_model:build"),
+        ({"freeze": "conv"}, "none is 'conv' as a whole: convolution, logits"),
         ({"freeze": ".*"}, "a regular expression that leaves a layer to train"),
     ],
 )
