@@ -20,7 +20,8 @@ BATCH = 8
 
 
 def compiled(records, **how) -> "keras.Model":
-    settings = TrainSettings(device="cpu", model="airbench_convnet_small", global_batch_size=BATCH, **how)
+    how = {"model": "airbench_convnet_small", **how}
+    settings = TrainSettings(device="cpu", global_batch_size=BATCH, **how)
     placement = place(settings)
     computation = by_rule(settings, placement)
     return compiled_model(read_manifest(records), settings, placement, computation, 3, outputs="logits")
@@ -28,7 +29,7 @@ def compiled(records, **how) -> "keras.Model":
 
 @pytest.mark.parametrize(("jit_compile", "expected"), [("false", True), ("true", False)])
 def test_layers_are_computed_by_what_is_quick_unless_xla_compiles_the_step(small_records, jit_compile, expected):
-    model = compiled(small_records, precision="float32", jit_compile=jit_compile, recipe="baseline")
+    model = compiled(small_records, precision="float32", jit_compile=jit_compile, model="airbench_convnet")
     quick = {layer.name for layer in model.layers if {"call", "convolution_op"} & vars(layer).keys()}
     assert ({"conv_2b", "norm_3a", "gelu_1a"} <= quick) is expected
     assert bool(quick) is expected
