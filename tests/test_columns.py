@@ -129,6 +129,7 @@ def test_a_file_that_was_cut_is_named(small_records, tmp_path):
         ColumnStream(folder, read_manifest(folder), "train", **HOW)
 
 
+@pytest.mark.slow
 def test_jax_trains_on_each_batch_once_and_in_order_where_tensorflow_is_not_installed(small_records):
     command = [sys.executable, JAX_ALONE, "-c", TRAINING, small_records]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=300, check=False)

@@ -62,12 +62,7 @@ def test_it_whitens_patches_by_filters_that_are_not_trained(name, images):
     found = keras.ops.convert_to_numpy(plain(images / np.float32(64) - 2))[..., :12].reshape(-1, 12)
     np.testing.assert_allclose(found.mean(axis=0), 0, atol=1e-3)
     np.testing.assert_allclose(found.std(axis=0)[:3], 1, atol=0.01)
-    recipe = find_recipe("muon")
-    optimizer = recipes.make_optimizer(recipe, total_steps=2, global_batch_size=32, scale_learning_rate="none")
-    model.compile(optimizer, make_loss(recipe, "logits"))
-    model.fit(images, np.arange(64) % 4, batch_size=32, verbose=0)
-    for expected, found in zip(before, (layer.kernel, layer.bias), strict=True):
-        np.testing.assert_array_equal(found, expected)
+    assert not any(weight is one for weight in model.trainable_variables for one in (layer.kernel, layer.bias))
 
 
 def test_a_network_that_takes_nothing_from_data_is_not_adapted():

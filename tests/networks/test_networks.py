@@ -95,6 +95,7 @@ def test_the_small_convnet_has_as_many_weights_whatever_the_size_of_the_images()
     assert all(model.get_layer("average").output.shape[1:] == (192,) for model in models)
 
 
+@pytest.mark.slow
 def test_a_convnet_tells_stripes_by_their_direction():
     """No color and no single pixel tells them apart."""
     side = 16

@@ -15,15 +15,16 @@ from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME
 
 
 def setup_module() -> None:
-    global keras, load_file, networks, save_file, training
+    global begin, keras, load_file, networks, save_file, training
     import keras
     from safetensors.numpy import load_file, save_file
 
     from pipeline import networks
     from pipeline.training import train as training
+    from pipeline.training.initial import begin
 
 
-def run(records, folder, *, initial=None, **settings):
+def run(records, folder, **settings):
     folder.mkdir()
     options = TrainSettings(**{**SETTINGS, "epochs": 1, **settings})
     given = options.initial_weights
@@ -34,7 +35,7 @@ def run(records, folder, *, initial=None, **settings):
         requested_dataset="cifar10",
         fingerprint="f" * 64,
         checkpoints=folder.with_name(f"{folder.name}-checkpoints"),
-        initial=initial or (find_initial_weights(given, folder.parent) if given else None),
+        initial=find_initial_weights(given, folder.parent) if given else None,
     )
 
 
@@ -51,46 +52,53 @@ def weights(folder):
     return load_file(folder / WEIGHTS_NAME)
 
 
-@pytest.mark.parametrize("name", ["", MODEL_NAME])
-def test_a_run_its_network_and_its_weights_are_one_beginning(first, small_records, tmp_path, name):
-    frozen = ["convolution"]
-    record = run(small_records, tmp_path / "a", initial_weights=str(first / name), freeze="conv.*", seed=3)
-    assert [*record.beginning.taken] == [*frozen, "logits"]
-    assert (record.beginning.left, [*record.beginning.frozen]) == ({}, frozen)
+def beginning(folder, model="tests.tiny_model:build", **settings):
+    """What a new model begins with under these settings. Nothing is trained."""
+    options = TrainSettings(**{**SETTINGS, "model": model, **settings})
+    given = options.initial_weights
+    initial = find_initial_weights(given, folder) if given else None
+    return begin(networks.build_model(model, (32, 32, 3), 10), options, initial, None)
+
+
+def test_a_run_begins_with_the_weights_of_another_and_keeps_the_frozen_ones(first, small_records, tmp_path):
+    record = run(small_records, tmp_path / "a", initial_weights=str(first), freeze="conv.*", seed=3)
+    assert record.beginning.taken == ("convolution", "logits")
+    assert (record.beginning.left, record.beginning.frozen) == ({}, ("convolution",))
     assert record.initial_run == find_initial_weights("first", first.parent).run
     before, after = weights(first), weights(tmp_path / "a")
-    same = {key for key in before if np.array_equal(before[key], after[key])}
-    assert same == {"convolution/kernel"}
+    assert {key for key in before if np.array_equal(before[key], after[key])} == {"convolution/kernel"}
 
 
+def test_a_run_its_model_and_its_weights_are_one_beginning(first, tmp_path):
+    beginnings = [beginning(tmp_path, initial_weights=str(first / name)) for name in ("", MODEL_NAME, WEIGHTS_NAME)]
+    assert {one.taken for one in beginnings} == {("convolution", "logits")}
+    assert [one.left for one in beginnings] == [{}] * 3
+
+
+@pytest.mark.slow
 def test_the_saved_model_of_a_run_with_frozen_layers_can_be_trained_whole(small_records, tmp_path):
     run(small_records, tmp_path / "a", model="mnist_dense", freeze="hidden")
     assert all(layer.trainable for layer in keras.saving.load_model(tmp_path / "a" / MODEL_NAME).layers)
 
 
-def test_a_layer_of_another_shape_keeps_its_own_and_is_named(first, small_records, tmp_path):
-    stored = weights(first)
+def test_a_layer_of_another_shape_keeps_its_own_and_is_named(first, tmp_path):
     for name, kernel, words in (
         ("narrow", np.zeros((64, 4), np.float32), "logits/kernel has the shape (64, 10), there (64, 4)"),
         ("without", None, "no logits/kernel there"),
     ):
+        stored, file = weights(first), tmp_path / f"{name}.safetensors"
         del stored["logits/kernel"]
-        file = tmp_path / f"{name}.safetensors"
         save_file(stored if kernel is None else stored | {"logits/kernel": kernel}, file)
-        record = run(small_records, tmp_path / name, initial_weights=str(file))
-        assert record.beginning.taken == ("convolution",)
-        assert record.beginning.left == {"logits": words}
-        assert record.initial_run is None
-        stored = weights(first)
+        found = beginning(tmp_path, initial_weights=str(file))
+        assert (found.taken, found.left) == (("convolution",), {"logits": words})
+        assert find_initial_weights(str(file), tmp_path).run is None
 
 
-def test_a_backbone_inside_a_network_of_ones_own_is_frozen_by_its_name(small_records, tmp_path, monkeypatch):
+def test_a_backbone_inside_a_network_of_ones_own_is_frozen_by_its_name(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     write_package(tmp_path)
     forget()
-    record = run(small_records, tmp_path / "a", model="my_package.networks:sure", freeze="inner")
-    assert record.beginning.frozen == ("inner/conv2d",)
-    assert record.outputs == "probabilities"
+    assert beginning(tmp_path, "my_package.networks:sure", freeze="inner").frozen == ("inner/conv2d",)
     forget()
 
 
@@ -122,24 +130,25 @@ def test_content_counts_and_not_its_place(first, tmp_path):
         ({"freeze": ".*"}, "a regular expression that leaves a layer to train"),
     ],
 )
-def test_what_cannot_be_a_beginning_is_refused(small_records, tmp_path, settings, words):
+def test_what_cannot_be_a_beginning_is_refused(tmp_path, settings, words):
     (tmp_path / "empty").mkdir()
     for name in ("broken.keras", "broken.safetensors"):
         (tmp_path / name).write_bytes(b"no weights")
     save_file({"dense/kernel": np.zeros(3, np.float32)}, tmp_path / "other.safetensors")
     with pytest.raises(SettingsError) as refusal:
-        run(small_records, tmp_path / "a", **{name: text.format(tmp_path) for name, text in settings.items()})
+        beginning(tmp_path, **{name: text.format(tmp_path) for name, text in settings.items()})
     assert f"[Train] {next(iter(settings))}: expected" in str(refusal.value)
     assert words in str(refusal.value)
 
 
-def test_a_file_that_changed_since_its_digest_was_taken_is_refused(first, small_records, tmp_path):
+def test_a_file_that_changed_since_its_digest_was_taken_is_refused(first, tmp_path):
     path = tmp_path / "weights.safetensors"
     path.write_bytes((first / WEIGHTS_NAME).read_bytes())
     initial = find_initial_weights(str(path), tmp_path)
     save_file({"dense/kernel": np.zeros(3, np.float32)}, path)
+    options = TrainSettings(**SETTINGS, initial_weights=str(path))
     with pytest.raises(SettingsError, match="has changed"):
-        run(small_records, tmp_path / "a", initial=initial, initial_weights=str(path))
+        begin(networks.build_model(options.model, (32, 32, 3), 10), options, initial, None)
 
 
 def test_a_keras_file_is_an_archive_whose_metadata_do_not_count(tmp_path):

@@ -54,7 +54,11 @@ def run_of(package, small_records, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("function", "precision", "outputs"),
-    [("build", "float32", "logits"), ("build", "bfloat16", "logits"), ("sure", "float32", "probabilities")],
+    [
+        ("build", "float32", "logits"),
+        pytest.param("build", "bfloat16", "logits", marks=pytest.mark.slow),
+        ("sure", "float32", "probabilities"),
+    ],
 )
 def test_a_network_of_ones_own_trains_and_its_figures_are_of_probabilities(run_of, function, precision, outputs):
     folder, record = run_of(function, precision)
