@@ -105,7 +105,7 @@ def test_updates_are_those_of_the_reference():
 
 @pytest.mark.slow
 def test_updates_are_those_of_the_reference_on_jax():
-    code = "import test_muon; test_muon.compare_with_the_reference()"
+    code = "import test_muon; test_muon.setup_module(); test_muon.compare_with_the_reference()"
     environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": os.pathsep.join(["tests/networks", "."])}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=300)
 

@@ -122,10 +122,17 @@ def test_a_range_asks_again_for_dates_that_another_gate_has_passed(tmp_path, mon
     assert Nightly.bulk_complete(days) == days[1:]
 
 
-# Each of these follows the one before: all of them are slow, or none.
+@pytest.fixture
+def luigi(first_run, tmp_path):
+    return first_run.copy(tmp_path / "nightly")
+
+
 @pytest.fixture(scope="module")
-def luigi(first_run, tmp_path_factory):
-    return first_run.copy(tmp_path_factory.mktemp("nightly"))
+def backfilled(first_run, tmp_path_factory):
+    """A root with the dated reports of five days, and what the command for the range wrote."""
+    luigi = first_run.copy(tmp_path_factory.mktemp("backfilled"))
+    assert nightly(luigi, "--date", days_ago(3)).returncode == 0
+    return luigi, nightly(luigi, "--of", "Nightly", "--start", days_ago(4), task="RangeDaily")
 
 
 @pytest.mark.slow
@@ -193,12 +200,11 @@ def test_a_past_date_keeps_its_own_report_where_other_runs_are_judged(luigi, tmp
 
 
 @pytest.mark.slow
-def test_missing_dates_are_backfilled_and_nothing_is_trained_twice(luigi):
-    runs = luigi.artefacts("runs")
-    done = nightly(luigi, "--of", "Nightly", "--start", days_ago(4), task="RangeDaily")
+def test_missing_dates_are_backfilled_and_nothing_is_trained_twice(backfilled, first_run):
+    luigi, done = backfilled
     assert done.returncode == 0, done.stderr
     assert sorted(luigi.artefacts("report/history")) == [days_ago(n) for n in (4, 3, 2, 1, 0)]
-    assert luigi.artefacts("runs") == runs
+    assert luigi.artefacts("runs") == first_run.artefacts("runs")
     assert f"Nightly {days_ago(1)}: dataset, code and settings of {days_ago(3)}, its runs are reused" in done.stderr
     before = luigi.artefacts("report/history")
     assert nightly(luigi, "--of", "Nightly", "--start", days_ago(4), task="RangeDaily").returncode == 0
@@ -221,8 +227,8 @@ def test_a_date_to_come_is_refused(luigi):
 
 
 @pytest.mark.slow
-def test_a_damaged_copy_is_named_and_made_again(luigi, tmp_path):
-    other = luigi.copy(tmp_path)
+def test_a_damaged_copy_is_named_and_made_again(backfilled, tmp_path):
+    other = backfilled[0].copy(tmp_path)
     folder = other.root / "report" / "history" / days_ago(3)
     (folder / "report.md").write_text("mine")
     assert other.status(*FAST)["Nightly"]["state"] == "damaged"
@@ -233,8 +239,8 @@ def test_a_damaged_copy_is_named_and_made_again(luigi, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_commands_know_the_dated_copies(luigi, tmp_path):
-    other = luigi.copy(tmp_path)
+def test_the_commands_know_the_dated_copies(backfilled, tmp_path):
+    other = backfilled[0].copy(tmp_path)
     assert "5 dates" in other.status(*FAST)["Nightly"]["reasons"][0]
     lines = other.command("verify").stdout.splitlines()
     assert sum("report/history" in line and line.startswith("valid") for line in lines) == 5
@@ -248,7 +254,8 @@ def test_the_commands_know_the_dated_copies(luigi, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_manifest_of_a_dated_report_is_small_and_says_what_it_is_of(luigi):
+def test_the_manifest_of_a_dated_report_is_small_and_says_what_it_is_of(backfilled):
+    luigi, _ = backfilled
     path = luigi.root / "report" / "history" / days_ago(3)
     manifest = read_manifest(path)
     assert manifest["identity"]["runs"] == luigi.report()["current"]

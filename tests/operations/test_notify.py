@@ -44,7 +44,7 @@ def test_a_server_that_fails_twice_is_asked_again_and_gets_one_message(webhook):
     assert webhook.asked == 3
 
 
-@pytest.mark.parametrize(("answers", "asked"), [([404], 1), ([503] * 9, 4), ([302], 1)])
+@pytest.mark.parametrize(("answers", "asked"), [([404], 1), ([503] * 9, 4), ([307], 1)])
 def test_a_server_that_does_not_accept_it_is_left_without_its_address_in_the_log(webhook, caplog, answers, asked):
     webhook.answers = answers
     assert not channel.post(webhook.url, example(), retry=QUICK)

@@ -7,6 +7,8 @@ import sys
 import pytest
 from luigi_process import PROJECT
 
+from tasks.process import interrupt
+
 # Where Python ignores what is raised.
 IN_A_FINALISER = """
 import os, signal, time
@@ -93,6 +95,12 @@ def test_the_first_process_of_a_container_ends_too():
     if "Operation not permitted" in done.stderr:
         pytest.skip("needs root")
     assert done.returncode == 128 + signal.SIGINT, done.stderr
+
+
+def test_a_time_limit_ends_with_its_stage():
+    with interrupt.time_limit("Train", 100):
+        pass
+    assert signal.alarm(0) == 0, "seconds left until the alarm"
 
 
 @pytest.mark.parametrize(

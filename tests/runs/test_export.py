@@ -39,7 +39,7 @@ pytestmark = pytest.mark.slow
 def trained(small_records, tmp_path_factory):
     """A run that has learnt something, so that its probabilities differ."""
     folder = tmp_path_factory.mktemp("runs") / "a"
-    run(small_records, folder, epochs=6)
+    run(small_records, folder, epochs=6, model="baseline_cnn")
     return folder
 
 
@@ -108,7 +108,7 @@ def test_sizes_and_accuracies_are_those_of_the_files(exported, expected):
 
 
 def test_agreement_is_with_the_model_that_is_shipped_in_its_own_precision(small_records, tmp_path):
-    run(small_records, tmp_path / "a", precision="bfloat16", epochs=1)
+    run(small_records, tmp_path / "a", precision="bfloat16", epochs=1, model="baseline_cnn")
     folder = tmp_path / "out"
     folder.mkdir()
     facts = export.export(tmp_path / "a", small_records, folder, calibration_examples=20)

@@ -14,8 +14,9 @@ import pytest
 from luigi_process import FAST, PROJECT, TINY
 
 from pipeline.artefacts import fingerprint
+from pipeline.artefacts.manifest import MANIFEST_NAME, write_manifest
 from pipeline.artefacts.staleness import differences
-from tasks.target import Condition
+from tasks.target import ArtefactTarget, Condition
 
 STAGES = ["Source", "Records", "Train", "Report"]
 
@@ -67,6 +68,16 @@ def test_a_reason_is_one_line_whatever_file_it_names():
     assert str(Condition("stale", ("two\nlines.png: new", "not\udcffUTF-8.png: new"))) == (
         r"stale: two\nlines.png: new; not\udcffUTF-8.png: new"
     )
+
+
+def test_what_is_missing_is_compared_with_the_newest_of_its_kind(tmp_path):
+    for epochs, created_at in ((3, "2026-01-03"), (1, "2026-01-01"), (2, "2026-01-02")):
+        (tmp_path / f"run-{epochs}").mkdir()
+        manifest = write_manifest(tmp_path / f"run-{epochs}", stage="Train", identity={"epochs": epochs}, details={})
+        text = (tmp_path / f"run-{epochs}" / MANIFEST_NAME).read_text()
+        (tmp_path / f"run-{epochs}" / MANIFEST_NAME).write_text(text.replace(manifest["created_at"], created_at))
+    missing = ArtefactTarget(tmp_path / "run-4", {"epochs": 4})
+    assert str(missing.condition()) == "stale: epochs: 3 → 4"
 
 
 def flip_bit(path: Path) -> None:

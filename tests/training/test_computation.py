@@ -19,12 +19,12 @@ def setup_module() -> None:
 BATCH = 8
 
 
-def compiled(records, **how) -> "keras.Model":
+def compiled(records, steps=3, **how) -> "keras.Model":
     how = {"model": "airbench_convnet_small", **how}
     settings = TrainSettings(device="cpu", global_batch_size=BATCH, **how)
     placement = place(settings)
     computation = by_rule(settings, placement)
-    return compiled_model(read_manifest(records), settings, placement, computation, 3, outputs="logits")
+    return compiled_model(read_manifest(records), settings, placement, computation, steps, outputs="logits")
 
 
 @pytest.mark.parametrize(("jit_compile", "expected"), [("false", True), ("true", False)])
@@ -33,6 +33,15 @@ def test_layers_are_computed_by_what_is_quick_unless_xla_compiles_the_step(small
     quick = {layer.name for layer in model.layers if {"call", "convolution_op"} & vars(layer).keys()}
     assert ({"conv_2b", "norm_3a", "gelu_1a"} <= quick) is expected
     assert bool(quick) is expected
+
+
+def test_the_schedule_of_the_learning_rate_spans_all_epochs(small_records):
+    optimizer = compiled(small_records, steps=5, epochs=3, model="tests.tiny_model:build", recipe="onecycle").optimizer
+    rates = []
+    for step in (0, 4, 5, 9, 14, 15):
+        optimizer.iterations.assign(step)
+        rates.append(float(optimizer.learning_rate))
+    assert min(rates[:-1]) > rates[-1] == pytest.approx(0, abs=1e-6)
 
 
 def test_the_operations_of_a_step_do_not_depend_on_the_precision(small_records):

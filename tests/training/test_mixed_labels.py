@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from training_runs import run
+from training_runs import SETTINGS, run
 
 from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, read_metrics
 
@@ -47,7 +47,7 @@ def test_a_run_with_every_operation_learns_and_is_evaluated_on_plain_images(smal
     assert rows[-1]["loss"] < rows[0]["loss"]
     model = keras.saving.load_model(tmp_path / "a" / MODEL_NAME, safe_mode=True)
     # Augmentation is no part of the network.
-    assert len(model.layers) == len(build_model("baseline_cnn", (32, 32, 3), 10).layers)
+    assert len(model.layers) == len(build_model(SETTINGS["model"], (32, 32, 3), 10).layers)
 
 
 @pytest.mark.slow

@@ -174,7 +174,7 @@ def test_a_batch_that_will_not_fit_into_memory_is_said_before_the_first_step(
     run(small_records, tmp_path / "a", epochs=1)
     assert "global_batch_size" not in caplog.text
     monkeypatch.setattr("pipeline.machine.free_memory_bytes", lambda: 5_000_000)
-    run(small_records, tmp_path / "b", epochs=1, cache="memory")
+    run(small_records, tmp_path / "b", epochs=1, cache="memory", model="baseline_cnn")
     # 32 images, of which each takes about 750 kB in float32.
     assert "a step on 32 images takes about 0.0 GB of memory" in caplog.text
     assert "Up to 6 would fit." in caplog.text

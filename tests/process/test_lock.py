@@ -1,0 +1,15 @@
+"""The lock of a storage root, asked for as another process would."""
+
+import subprocess
+
+from tasks.process import lock
+
+
+def test_nobody_else_can_hold_the_lock_in_any_way(tmp_path):
+    lock.hold(tmp_path, on_busy="leave")
+    try:
+        for way in ("--shared", "--exclusive"):
+            other = subprocess.run(["flock", "--nonblock", way, tmp_path / lock.LOCK_NAME, "true"], check=False)
+            assert other.returncode == 1, way
+    finally:
+        lock._held.pop(tmp_path).close()
