@@ -11,10 +11,11 @@ from unittest import mock
 
 import in_process
 import pytest
+import time_machine
 from luigi_process import FAST, PROJECT, TINY
 
 from pipeline.artefacts import fingerprint
-from pipeline.artefacts.manifest import MANIFEST_NAME, write_manifest
+from pipeline.artefacts.manifest import write_manifest
 from pipeline.artefacts.staleness import differences
 from tasks.target import ArtefactTarget, Condition
 
@@ -73,9 +74,8 @@ def test_a_reason_is_one_line_whatever_file_it_names():
 def test_what_is_missing_is_compared_with_the_newest_of_its_kind(tmp_path):
     for epochs, created_at in ((3, "2026-01-03"), (1, "2026-01-01"), (2, "2026-01-02")):
         (tmp_path / f"run-{epochs}").mkdir()
-        manifest = write_manifest(tmp_path / f"run-{epochs}", stage="Train", identity={"epochs": epochs}, details={})
-        text = (tmp_path / f"run-{epochs}" / MANIFEST_NAME).read_text()
-        (tmp_path / f"run-{epochs}" / MANIFEST_NAME).write_text(text.replace(manifest["created_at"], created_at))
+        with time_machine.travel(created_at, tick=False):
+            write_manifest(tmp_path / f"run-{epochs}", stage="Train", identity={"epochs": epochs}, details={})
     missing = ArtefactTarget(tmp_path / "run-4", {"epochs": 4})
     assert str(missing.condition()) == "stale: epochs: 3 → 4"
 
