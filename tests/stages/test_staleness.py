@@ -75,8 +75,10 @@ def test_what_is_missing_is_compared_with_the_newest_of_its_kind(tmp_path):
     for epochs, created_at in ((3, "2026-01-03"), (1, "2026-01-01"), (2, "2026-01-02")):
         (tmp_path / f"run-{epochs}").mkdir()
         with time_machine.travel(created_at, tick=False):
-            write_manifest(tmp_path / f"run-{epochs}", stage="Train", identity={"epochs": epochs}, details={})
-    missing = ArtefactTarget(tmp_path / "run-4", {"epochs": 4})
+            write_manifest(
+                tmp_path / f"run-{epochs}", stage="Train", identity={"settings": {"epochs": epochs}}, details={}
+            )
+    missing = ArtefactTarget(tmp_path / "run-4", {"settings": {"epochs": 4}})
     assert str(missing.condition()) == "stale: epochs: 3 → 4"
 
 
