@@ -23,7 +23,7 @@ def test_where_the_time_went_adds_up(small_records, tmp_path, caplog):
     wall = time.perf_counter() - started
     parts = [record["time_breakdown"][f"{part}_seconds"] for part in STAGE_PARTS]
     assert all(seconds > 0 for seconds in parts)
-    assert sum(parts) == pytest.approx(wall, rel=0.05)
+    assert 0.8 * wall <= sum(parts) <= wall
     # What comes after the last epoch is not silent.
     for words in ("looking at the predictions", "saving the network", "timing a step", "tracing 1 steps"):
         assert words in caplog.text

@@ -63,9 +63,7 @@ def test_all_hear_what_each_gives_in_the_order_of_their_numbers(address):
 
 
 def test_who_is_missing_is_named_to_all_that_came(address):
-    started = time.monotonic()
     found = together(address, [Meeting.leave, None, Meeting.leave, None], seconds=1)
-    assert time.monotonic() - started < 30
     for error in (found[0], found[2]):
         assert isinstance(error, WorkerDiedError)
         assert "4 are to train together, and after 1 s missing: 1, 3" in str(error)
@@ -184,7 +182,7 @@ def test_a_process_that_died_before_all_were_there_may_come_again(address):
         assert process.poll() is None
         time.sleep(0.05)
     # What it says of itself is read meanwhile.
-    time.sleep(0.5)
+    time.sleep(0.2)
     process.kill()
     process.wait()
     others = [threading.Thread(target=come, args=(number,)) for number in (1, 2)]
