@@ -11,8 +11,9 @@ import sys
 import threading
 
 import pytest
+import warm
 from luigi.rpc import RPCError
-from luigi_process import FAST, PROJECT, hear_interrupts
+from luigi_process import FAST, PROJECT, TINY, hear_interrupts
 
 from pipeline import progress
 from pipeline.errors import DamagedArtefactError
@@ -88,7 +89,8 @@ def at_a_terminal(luigi, *args) -> str:
     reader.start()
     command = [sys.executable, "-m", "tasks", "Report", *args]
     environment = luigi.environment({"TERM": "xterm-256color", "COLUMNS": "120"})
-    done = subprocess.run(command, env=environment, cwd=PROJECT, stdout=subprocess.PIPE, stderr=theirs, check=False)
+    done = warm.WarmPopen(command, env=environment, cwd=PROJECT, stdout=subprocess.PIPE, stderr=theirs)
+    done.communicate(timeout=300)
     os.close(theirs)
     reader.join()
     os.close(ours)
@@ -100,33 +102,12 @@ def at_a_terminal(luigi, *args) -> str:
 @pytest.mark.slow
 def test_a_terminal_has_a_live_line_with_the_log_above_it(first_run, tmp_path):
     # Batches small enough that one epoch takes several executions.
-    text = at_a_terminal(first_run.copy(tmp_path), *FAST, "--Train-global-batch-size", "2", "--Train-seed", "1")
+    text = at_a_terminal(first_run.copy(tmp_path), *FAST, *TINY, "--Train-global-batch-size", "2")
     assert "images/s" in text
     assert "\x1b[?25l" in text, "the cursor is hidden while the line lives"
     assert text.rstrip().endswith("s"), "the last line is the log's"
     assert "epoch 1/1: " in text
     assert ", test accuracy " in text
-
-
-@pytest.mark.slow
-def test_without_a_terminal_there_is_a_line_an_event_and_no_control_character(first_run, tmp_path):
-    done = first_run.copy(tmp_path)(*FAST, "--Train-seed", "2", TERM="xterm-256color", FORCE_COLOR="")
-    assert done.returncode == 0
-    assert not set("\x1b\r") & set(done.stderr)
-    assert sum("epoch 1/1" in line for line in done.stderr.splitlines()) == 1
-
-
-@pytest.mark.slow
-def test_json_lines_carry_run_and_stage(first_run, tmp_path):
-    luigi = first_run.copy(tmp_path)
-    done = luigi(*FAST, "--Train-seed", "3", "--Storage-log-format", "json")
-    assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in done.stderr.splitlines()]
-    assert {line["stage"] for line in lines} >= {"Train", "Report"}
-    (run_id,) = {line["run_id"] for line in lines}
-    manifest = json.loads((luigi.root / "report" / "manifest.json").read_text())
-    assert manifest["run_id"] == run_id
-    assert all(line["level"] == "info" and line["time"].endswith("+00:00") for line in lines)
 
 
 def test_json_lines_of_an_error_hold_its_kind_exit_code_and_stage(first_run, tmp_path):
@@ -164,12 +145,15 @@ def test_ctrl_c_during_the_imports_is_one_line(tmp_path, module, imported):
 
 @pytest.mark.slow
 def test_a_run_of_a_sweep_is_named_in_its_lines_with_the_time_that_is_left(first_run, tmp_path):
-    done = first_run.copy(tmp_path)(*FAST, "--seeds", "[5,6]", "--recipes", '["baseline"]')
+    """Without a terminal there is a line an event, and no control character."""
+    luigi = first_run.copy(tmp_path)
+    done = luigi(*FAST, *TINY, "--seeds", "[5,6]", "--recipes", '["baseline"]', TERM="xterm-256color", FORCE_COLOR="")
     assert done.returncode == 0, done.stderr
+    assert not set("\x1b\r") & set(done.stderr)
     lines = [line.partition(" ")[2] for line in done.stderr.splitlines()]
     for number, seed in ((1, 5), (2, 6)):
         of_the_run = [line for line in lines if line.startswith(f"run {number}/2, seed {seed}: ")]
-        assert any("epoch 1/1: " in line for line in of_the_run)
+        assert sum("epoch 1/1" in line for line in of_the_run) == 1
         assert any("Train: done in " in line for line in of_the_run)
     begins = [line for line in lines if ": begins" in line]
     assert begins[0] == "run 1/2, seed 5: begins"
@@ -178,14 +162,20 @@ def test_a_run_of_a_sweep_is_named_in_its_lines_with_the_time_that_is_left(first
 
 
 @pytest.mark.slow
-def test_a_skipped_run_is_not_said_to_be_done(first_run, tmp_path):
+def test_json_lines_carry_run_and_stage_and_do_not_say_that_a_skipped_run_is_done(first_run, tmp_path):
     luigi = first_run.copy(tmp_path)
     no_tpu = ["--devices", '["cpu","tpu"]', "--Train-tpu-address", "grpc://127.0.0.1:9", "--Train-on-mismatch", "skip"]
-    done = luigi(*FAST, *no_tpu, "--Storage-log-format", "json")
+    done = luigi(*FAST, *TINY, *no_tpu, "--Storage-log-format", "json")
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stderr.splitlines()]
-    (ended,) = [line["message"] for line in lines if line.get("run") == "run 2/2, device tpu" and "Train: " in
-                line["message"] and "making" not in line["message"]]  # fmt: skip
+    assert {line["stage"] for line in lines} >= {"Train", "Report"}
+    (run_id,) = {line["run_id"] for line in lines}
+    assert json.loads((luigi.root / "report" / "manifest.json").read_text())["run_id"] == run_id
+    assert all(line["time"].endswith("+00:00") for line in lines)
+    (skip,) = [line["message"] for line in lines if line["level"] != "info"]
+    assert skip.startswith("SKIPPED: ")
+    of_tpu = [line["message"] for line in lines if line.get("run") == "run 2/2, device tpu"]
+    (ended,) = [message for message in of_tpu if "Train: " in message and "making" not in message]
     assert ended == "Train: skipped"
 
 
