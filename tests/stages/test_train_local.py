@@ -1,21 +1,33 @@
 """``make train-local``: the pipeline by two processes of one machine, as on two hosts."""
 
+import shutil
 import subprocess
 import sys
 
 import psutil
 import pytest
-from luigi_process import FAST, PROJECT, Luigi
+from luigi_process import FAST, PROJECT, TINY, Luigi
 
 from tasks.commands.train_local import free_ports
 
 PROCESSES = ["--Train-processes", "2", "--Train-device", "cpu"]
+# Compiled sooner. How fast it trains does not matter here.
+QUICKLY_COMPILED = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
+
+
+@pytest.fixture
+def with_records(first_run, tmp_path) -> Luigi:
+    """A root with records and no run."""
+    luigi = first_run.copy(tmp_path / "with_records")
+    shutil.rmtree(luigi.root / "runs")
+    shutil.rmtree(luigi.root / "report")
+    return luigi
 
 
 @pytest.mark.slow
-def test_two_processes_leave_one_run_and_one_report_and_then_have_nothing_to_do(tmp_path, tiny_tfds):
-    luigi = Luigi(tmp_path, tiny_tfds)
-    done = luigi.python("-m", "tasks.commands.train_local", "--processes", "2", *FAST)
+def test_two_processes_leave_one_run_and_one_report_and_then_have_nothing_to_do(with_records):
+    luigi, command = with_records, ("-m", "tasks.commands.train_local", "--processes", "2", *FAST, *TINY)
+    done = luigi.python(*command, **QUICKLY_COMPILED)
     assert done.returncode == 0, done.stderr
     assert "[1] " in done.stderr
     assert "Train: joining process 0 at 127.0.0.1:" in done.stderr
@@ -25,17 +37,16 @@ def test_two_processes_leave_one_run_and_one_report_and_then_have_nothing_to_do(
     assert run["receipt"]["processes"][0]["devices"] == ["cpu:0"]
     assert "2 processes" in (luigi.root / "report" / "report.html").read_text()
     # Who asks for the state is none of the processes.
-    states = {name: stage["state"] for name, stage in luigi.status(*FAST, *PROCESSES).items()}
+    states = {name: stage["state"] for name, stage in luigi.status(*FAST, *TINY, *PROCESSES).items()}
     assert set(states.values()) == {"fresh"}
-    again = luigi.python("-m", "tasks.commands.train_local", "--processes", "2", *FAST)
+    again = luigi.python(*command)
     assert (again.returncode, again.stderr.count("Nothing to do: every stage is fresh.")) == (0, 2)
 
 
 @pytest.mark.slow
-def test_one_signal_ends_all_of_them_in_good_order(tmp_path, tiny_tfds):
-    luigi = Luigi(tmp_path, tiny_tfds)
-    command = [sys.executable, "-m", "tasks.commands.train_local", *FAST, "--Train-epochs", "5000"]
-    how = {"env": luigi.environment({}), "cwd": PROJECT, "text": True, "stderr": subprocess.PIPE}
+def test_one_signal_ends_all_of_them_in_good_order(with_records):
+    command = [sys.executable, "-m", "tasks.commands.train_local", *FAST, *TINY, "--Train-epochs", "5000"]
+    how = {"env": with_records.environment(QUICKLY_COMPILED), "cwd": PROJECT, "text": True, "stderr": subprocess.PIPE}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, **how)
     said = []
     for line in process.stderr:
