@@ -6,7 +6,7 @@ import shutil
 import statistics
 
 import pytest
-from luigi_process import FAST
+from luigi_process import FAST, TINY
 from report_runs import EPOCH, MISMATCH, NAMES, RUN, SKIPPED, foreign, render, report_of, write_origin
 
 from pipeline.artefacts.manifest import write_manifest
@@ -364,8 +364,8 @@ def test_lines_by_batch_that_only_their_code_tells_apart_are_called_by_their_tim
 @pytest.mark.slow
 def test_a_sweep_over_batches_and_seeds_ends_in_tables_that_agree_with_the_runs(first_run, tmp_path):
     luigi = first_run.copy(tmp_path)
-    arguments = ["--Train-epochs", "3", *FAST[4:], "--global-batch-sizes", "[32,64]", "--seeds", "[0,1]"]
-    done = luigi(*arguments)
+    arguments = ["--Train-epochs", "3", *FAST[4:], *TINY, "--global-batch-sizes", "[32,64]", "--seeds", "[0,1]"]
+    done = luigi.here("tasks", "Report", *arguments)
     assert done.returncode == 0, done.stderr
     report = luigi.report()
     runs = {
@@ -395,7 +395,7 @@ def test_a_sweep_over_batches_and_seeds_ends_in_tables_that_agree_with_the_runs(
     assert {row["speedup"]["words"] for row in rows.values()} == {"no other hardware to compare with"}
     assert all((luigi.root / "report" / name).is_file() for name in NAMES)
 
-    assert "Nothing to do" in luigi(*arguments).stderr
+    assert "Nothing to do" in luigi.here("tasks", "Report", *arguments).stderr
     states = luigi.status(*arguments)
     assert list(states)[2:6] == [f"Train global_batch_size {size}, seed {seed}" for size, seed in order]
     assert {state["state"] for state in states.values()} == {"fresh"}
@@ -408,11 +408,11 @@ def test_a_sweep_over_batches_and_seeds_ends_in_tables_that_agree_with_the_runs(
     identity = json.loads((copy / "manifest.json").read_text())["identity"]
     (copy / "manifest.json").unlink()
     write_manifest(copy, stage="Train", identity=identity, details={})
-    assert luigi(*arguments).returncode == 0
+    assert luigi.here("tasks", "Report", *arguments).returncode == 0
     both = [row for row in luigi.report()["scenarios"] if "elsewhere" in row["hostnames"]]
     first, second = report["current"][:2]
     assert [(row["seeds"], row["fingerprints"]) for row in both] == [([0, 0, 1], [first, first, second])]
     shutil.rmtree(copy)
 
-    stale = luigi.python("-m", "tasks.commands.clean_stale", "--dry-run", *arguments)
+    stale = luigi.command("clean_stale", "--dry-run", *arguments)
     assert "in 1 artefacts (not removed)" in stale.stdout, "only the run of another number of epochs"

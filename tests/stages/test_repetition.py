@@ -36,24 +36,24 @@ def repeated(luigi) -> dict[str, object]:
 @pytest.mark.slow
 def test_the_same_weights_are_called_bit_identical_where_that_was_seen_and_nowhere_else(luigi):
     args = [*FAST, *TINY, "--Train-deterministic", "true"]
-    done = luigi(*args)
+    done = luigi.here("tasks", "Report", *args)
     assert done.returncode == 0, done.stderr
     assert "not repeated" in (luigi.root / "report" / "report.md").read_text()
     (name,) = [path.parent.name for path in luigi.root.glob("runs/*/run.json") if '"true"' in path.read_text()]
-    done = luigi.python("-m", "tasks", "Repetition", *args, "--Repetition-of", name)
+    done = luigi.here("tasks", "Repetition", *args, "--Repetition-of", name)
     assert done.returncode == 0, done.stderr
     assert f"Repetition: {name} is bit-identical, weights sha256" in done.stdout
-    assert luigi(*args).returncode == 0
+    assert luigi.here("tasks", "Report", *args).returncode == 0
     others = {run: found for run, found in repeated(luigi).items() if run != name}
     assert repeated(luigi)[name]["is_identical"] is True
     assert set(others.values()) == {None}
     before = luigi.artefacts("repetitions")
-    again = luigi.python("-m", "tasks", "Repetition", *args)
+    again = luigi.here("tasks", "Repetition", *args)
     assert (again.returncode, luigi.artefacts("repetitions")) == (0, before)
     assert f"{name} was found bit-identical by" in again.stdout
-    kept = luigi.python("-m", "tasks.commands.clean_stale", "--dry-run", *args)
+    kept = luigi.command("clean_stale", "--dry-run", *args)
     assert "repetitions" not in kept.stdout
-    gone = luigi.python("-m", "tasks.commands.clean_stale", "--dry-run", *FAST)
+    gone = luigi.command("clean_stale", "--dry-run", *FAST)
     assert "repetitions" in gone.stdout
 
 
