@@ -112,12 +112,6 @@ def test_threads_change_no_byte(records, write):
     assert shard_bytes(write(block_examples=7, runner_options=options)) == shard_bytes(records)
 
 
-@pytest.mark.slow
-def test_worker_processes_change_no_byte(records, write):
-    options = "--direct_running_mode=multi_processing --direct_num_workers=2"
-    assert shard_bytes(write(runner_options=options)) == shard_bytes(records)
-
-
 def test_the_seed_changes_the_order_and_nothing_else(records, write):
     other = write(seed=1)
     assert shard_bytes(other) != shard_bytes(records)

@@ -106,12 +106,6 @@ def test_block_size_changes_no_byte(small_records, write_small_records):
 
 
 @pytest.mark.slow
-def test_worker_processes_change_no_byte(small_records, write_small_records):
-    options = "--direct_running_mode=multi_processing --direct_num_workers=2"
-    assert shard_bytes(write_small_records(runner_options=options)) == shard_bytes(small_records)
-
-
-@pytest.mark.slow
 def test_more_shards_than_a_process_may_open_are_written(tmp_path):
     code = """
 import resource, sys
