@@ -11,13 +11,18 @@ from luigi_process import FAST, PROJECT, TINY, Luigi
 from scheduled import nightly
 
 from pipeline.artefacts.manifest import read_manifest, write_manifest
-from pipeline.config import OF_FILES, experiment_files, experiment_of, settings_in
+from pipeline.config import OF_FILES, TrainSettings, experiment_files, experiment_of, settings_in
 from pipeline.sources.prepared import is_prepared
 
 
 def setup_module() -> None:
-    global tf
+    global by_rule, compiled_model, kind_of_outputs, np, place, tf
+    import numpy as np
     import tensorflow as tf
+
+    from pipeline.hardware import place
+    from pipeline.networks import kind_of_outputs
+    from pipeline.training.computation import by_rule, compiled_model
 
 
 FILES = experiment_files(PROJECT / "experiments")
@@ -26,8 +31,16 @@ PREPARED = Path(os.environ.get("TFDS_DATA_DIR", "")).expanduser()
 FOLDERS = {"tf_flowers": PREPARED.parent / "images" / "flower_photos"}
 FEW, SMALL_BATCH = 120, 32
 # One of each dataset, with images of any size, a text, a sweep, augmentation and test-time augmentation among them. The
-# others differ in their network and recipe, which tests/networks trains, and in numbers.
+# others differ in their network, recipe and numbers: of each a step is trained.
 TRAINED = ("cifar10_90", "fashion_cnn_published", "flowers", "mnist_cnn_published", "shakespeare")
+# Dataset → feature, shape of an example and number of labels.
+EXAMPLES = {
+    "cifar10": ("image", (32, 32, 3), 10),
+    "mnist": ("image", (28, 28, 1), 10),
+    "fashion_mnist": ("image", (28, 28, 1), 10),
+    "tf_flowers": ("image", (192, 192, 3), 5),
+    "tiny_shakespeare": ("tokens", (10,), 65),
+}
 TODAY = datetime.now(UTC).date().isoformat()
 
 
@@ -109,6 +122,27 @@ def test_an_experiment_runs_in_a_short_form_on_its_real_data(name, tmp_path):
     assert run["dataset"] == run["requested_dataset"], "no stand-in"
     assert run["dataset_verified"] is False, "a part of a dataset is not that dataset"
     assert run["val_accuracy"] is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in FILES if name not in TRAINED])
+def test_the_network_of_any_other_experiment_takes_a_step_by_its_recipe(name):
+    asked = settings_in([PROJECT / "config.ini", FILES[name]])
+    feature, shape, labels = EXAMPLES[asked["Source"]["dataset"]]
+    manifest = {"label_names": ["a"] * labels, "feature_spec": {feature: {"shape": shape}}, feature: {"shape": shape}}
+    names = ("model", "recipe", "scale_learning_rate")
+    settings = TrainSettings(device="cpu", **{key: asked["Train"][key] for key in names})
+    placement = place(settings)
+    how = by_rule(settings, placement)
+    outputs = kind_of_outputs(manifest, settings.model, how.precision)
+    model = compiled_model(manifest, settings, placement, how, 3, outputs=outputs)
+    # Not traced as a graph, which takes most of the time.
+    model.run_eagerly = True
+    before = [variable.numpy() for variable in model.trainable_variables]
+    inputs = np.random.default_rng(0).integers(0, labels, (8, *shape), np.uint8)
+    loss, _ = model.train_on_batch(inputs, inputs if feature == "tokens" else np.arange(8) % labels)
+    assert np.isfinite(loss)
+    assert all((old != new.numpy()).any() for old, new in zip(before, model.trainable_variables, strict=True))
 
 
 @pytest.mark.slow
