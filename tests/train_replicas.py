@@ -1,6 +1,6 @@
 """Trains a network without dropout on so many logical CPU devices.
 
-Usage: python train_replicas.py RECORDS FOLDER REPLICAS RECIPE. Dropout would differ: each replica draws its own.
+Usage: python train_replicas.py RECORDS FOLDER REPLICAS RECIPE ... Dropout would differ: each replica draws its own.
 """
 
 import sys
@@ -31,15 +31,17 @@ def without_dropout(image_shape: tuple[int, int, int], num_labels: int) -> keras
 
 
 if __name__ == "__main__":
-    records, folder, replicas, recipe = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    records, top, replicas, *recipes = sys.argv[1:]
     networks.NETWORKS["baseline_cnn"] = without_dropout
-    train(
-        records,
-        TrainSettings(
-            device="cpu", precision="float32", epochs=1, global_batch_size=64, replicas=replicas, recipe=recipe
-        ),
-        folder,
-        requested_dataset="cifar10",
-        fingerprint="f" * 64,
-        checkpoints=folder / "checkpoints",
-    )
+    settings = {"device": "cpu", "precision": "float32", "epochs": 1, "global_batch_size": 64}
+    for recipe in recipes:
+        folder = Path(top) / recipe
+        folder.mkdir(parents=True)
+        train(
+            Path(records),
+            TrainSettings(**settings, replicas=int(replicas), recipe=recipe),
+            folder,
+            requested_dataset="cifar10",
+            fingerprint="f" * 64,
+            checkpoints=folder / "checkpoints",
+        )

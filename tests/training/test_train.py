@@ -113,7 +113,9 @@ def test_the_evaluation_agrees_with_the_record(trained):
 
 
 @pytest.mark.slow
-def test_the_profiler_traces_the_steps_asked_for_and_changes_no_weight(trained, small_records, tmp_path):
+def test_the_same_seed_trains_the_same_weights_and_the_profiler_traces_the_steps_asked_for(
+    trained, small_records, tmp_path
+):
     folder, _ = trained
     run(small_records, tmp_path / "b", profile_steps=3)
     assert list((tmp_path / "b").glob("tensorboard/plugins/profile/*/*.xplane.pb"))
@@ -122,22 +124,17 @@ def test_the_profiler_traces_the_steps_asked_for_and_changes_no_weight(trained, 
 
 
 @pytest.mark.slow
-def test_the_same_seed_trains_the_same_weights(trained, small_records, tmp_path):
-    folder, _ = trained
-    run(small_records, tmp_path / "b")
-    same = (tmp_path / "b" / WEIGHTS_NAME).read_bytes()
-    assert same == (folder / WEIGHTS_NAME).read_bytes()
-    run(small_records, tmp_path / "c", seed=1)
-    assert same != (tmp_path / "c" / WEIGHTS_NAME).read_bytes()
+def test_another_seed_trains_other_weights(trained, small_records, tmp_path):
+    run(small_records, tmp_path / "b", seed=1)
+    assert (trained[0] / WEIGHTS_NAME).read_bytes() != (tmp_path / "b" / WEIGHTS_NAME).read_bytes()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["baseline", "lamb"])
-def test_training_learns(small_records, tmp_path, recipe):
-    record = run(small_records, tmp_path / "a", epochs=12, recipe=recipe)
+def test_training_learns(small_records, tmp_path):
+    record = run(small_records, tmp_path / "a", epochs=12, recipe="lamb")
     losses = [row["loss"] for row in read_metrics(tmp_path / "a" / METRICS_NAME)]
     assert losses[-1] < losses[0]
-    assert record["recipe"] == recipe
+    assert record["recipe"] == "lamb"
 
 
 @pytest.mark.slow
@@ -216,28 +213,30 @@ def test_a_fallback_trains_and_says_what_was_requested(small_records, tmp_path):
 
 
 @pytest.mark.slow
-# Muon's rates are those of normalised networks: in this one roundings grow by them.
-@pytest.mark.parametrize(("recipe", "rtol"), [("onecycle", 1e-4), ("muon", 2e-3)])
-def test_four_replicas_train_to_the_same_weights_as_one(small_records, tmp_path, recipe, rtol):
+def test_four_replicas_train_to_the_same_weights_as_one(small_records, tmp_path):
     # Processes of their own: logical devices are laid out once in each.
     script = Path(training_runs.__file__).with_name("train_replicas.py")
+    # Muon's rates are those of normalised networks: in this one roundings grow by them.
+    recipes = {"onecycle": 1e-4, "muon": 2e-3}
     processes = {}
     for replicas in (1, 4):
-        (tmp_path / str(replicas)).mkdir()
-        command = [sys.executable, script, small_records, tmp_path / str(replicas), replicas, recipe]
+        command = [sys.executable, script, small_records, tmp_path / str(replicas), replicas, *recipes]
         processes[replicas] = subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE, text=True)
-    weights = {}
-    for replicas, process in processes.items():
+    for process in processes.values():
         _, said = process.communicate()
         assert process.returncode == 0, said
-        record = json.loads((tmp_path / str(replicas) / RECORD_NAME).read_text())
-        assert (record["num_replicas"], record["device_verified"]) == (replicas, True)
-        assert record["receipt"]["placement"]["observed"] == "train_function"
-        assert len(record["receipt"]["placement"]["computation_devices"]) == replicas
-        weights[replicas] = load_file(tmp_path / str(replicas) / WEIGHTS_NAME)
-        assert all(np.isfinite(one).all() for one in weights[replicas].values())
-    for name, weight in weights[1].items():
-        np.testing.assert_allclose(weights[4][name], weight, rtol=rtol, atol=rtol / 100)
+    for recipe, rtol in recipes.items():
+        weights = {}
+        for replicas in processes:
+            folder = tmp_path / str(replicas) / recipe
+            record = json.loads((folder / RECORD_NAME).read_text())
+            assert (record["num_replicas"], record["device_verified"]) == (replicas, True)
+            assert record["receipt"]["placement"]["observed"] == "train_function"
+            assert len(record["receipt"]["placement"]["computation_devices"]) == replicas
+            weights[replicas] = load_file(folder / WEIGHTS_NAME)
+            assert all(np.isfinite(one).all() for one in weights[replicas].values())
+        for name, weight in weights[1].items():
+            np.testing.assert_allclose(weights[4][name], weight, rtol=rtol, atol=rtol / 100)
 
 
 def test_a_damaged_shard_is_refused_before_the_first_step(small_records, tmp_path):
