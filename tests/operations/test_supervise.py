@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 from listeners import listening_mail
-from luigi_process import PROJECT
+from luigi_process import PROJECT, TINY
 from scheduled import DAY, Unattended, samples
 
 from tasks.operations import supervise
@@ -220,7 +220,7 @@ def test_mail_goes_out_through_luigis_own_settings(unattended, webhook):
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "code"), [("SIGKILL", 137), ("SIGTERM", 130)])
 def test_a_run_that_is_ended_from_outside_is_reported_with_its_stage(unattended, webhook, name, code):
-    process = unattended.start_nightly("--Train-seed", "1", "--Train-epochs", "100000")
+    process = unattended.start_nightly(*TINY, "--Train-epochs", "100000")
     assert any("epoch 1/" in line for line in process.stderr), "training never began"
     (run,) = [child for child in psutil.Process(process.pid).children() if "tasks" in child.cmdline()]
     # SIGKILL hits the run alone, as the kernel does when memory is short; SIGTERM comes from whoever started us.

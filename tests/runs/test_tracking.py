@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from luigi_process import FAST
+from luigi_process import FAST, TINY
 from report_runs import EPOCH, RUN, SKIPPED, write_evaluation
 
 
@@ -65,7 +65,7 @@ def test_the_pipeline_logs_its_run_where_the_address_is_set(first_run, tmp_path,
     more = {"MLFLOW_TRACKING_URI": store, "MLFLOW_ALLOW_FILE_STORE": "true"}
     assert luigi(*FAST, **more).returncode == 0
     assert not (tmp_path / "mlruns").exists(), "nothing was trained"
-    done = luigi(*FAST, "--Train-seed", "4", **more)
+    done = luigi(*FAST, *TINY, "--Train-seed", "4", **more)
     assert done.returncode == 0, done.stderr
     client = mlflow.MlflowClient(store)
     (run,) = client.search_runs([client.get_experiment_by_name(tracking.EXPERIMENT).experiment_id])
