@@ -13,6 +13,9 @@ import pytest
 from fault_checks import STORAGE, assert_nothing_partial, is_fresh, outcome
 from luigi_process import FAST, Luigi
 
+# A checkpoint of its weights and of the state of RMSprop takes 16 MB.
+WIDE = ["--Train-model", "tests.tiny_model:build_wide", "--Train-recipe", "baseline"]
+
 
 def fill(folder: Path, *, leave: int = 0) -> Path:
     """Take all the space on a file system but ``leave`` bytes."""
@@ -47,7 +50,7 @@ def test_an_8_mb_disk_is_refused_with_the_bytes_needed_and_free(first_run, disk,
 @pytest.mark.slow
 def test_a_network_whose_checkpoints_do_not_fit_is_not_begun(first_run, disk):
     luigi = Luigi(disk(25), first_run.data_dir)
-    done = luigi(*FAST, "--Train-model", "airbench_convnet", "--Train-recipe", "muon")
+    done = luigi(*FAST, *WIDE)
     assert done.returncode == STORAGE, done.stderr
     assert re.search(rf"{luigi.root}/runs: needs 31\.\d MB, \d+\.\d MB are free", done.stderr), done.stderr
     assert "epoch 1/" not in done.stderr
@@ -57,7 +60,7 @@ def test_a_network_whose_checkpoints_do_not_fit_is_not_begun(first_run, disk):
 @pytest.mark.slow
 def test_what_there_was_space_to_begin_has_space_to_resume(first_run, disk):
     luigi = Luigi(disk(90), first_run.data_dir)
-    flags = (*FAST[2:], "--Train-epochs", "2", "--Train-model", "airbench_convnet", "--Train-recipe", "muon")
+    flags = (*FAST[2:], "--Train-epochs", "2", *WIDE)
     process = luigi.start(*flags)
     luigi.wait_for("checkpoints/*/epoch-000001/manifest.json", process)
     process.kill()
