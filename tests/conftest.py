@@ -4,9 +4,11 @@ Nothing here imports a heavy library before a fixture needs it. Test modules imp
 collecting all tests takes seconds, and a run of a few tests pays for what they use alone.
 """
 
+import gc
 import os
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,6 +43,16 @@ def pytest_addoption(parser) -> None:
 
 
 _COUNTS = pytest.StashKey[Counter]()
+_FROZEN = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave the libraries out of garbage collections once they are imported. Keras collects before each training."""
+    if "keras" in sys.modules and not item.config.stash.get(_FROZEN, False):
+        gc.collect()
+        gc.freeze()
+        item.config.stash[_FROZEN] = True
 
 
 @pytest.fixture(scope="session")

@@ -319,19 +319,28 @@ def test_push_and_pull_move_all_of_it_and_never_means_never(machine, unpushed):
     assert "0.0 MB in 0 objects" in cleaned.stdout
 
 
-def test_what_is_made_from_a_stand_in_is_not_shared(machine, remote):
+def test_a_stand_in_is_loud_and_never_final_and_what_is_made_from_it_is_not_shared(machine, remote, tiny_tfds):
     alone = machine("alone", has_data=False)
     # It has as many images as the real one.
     large = ("--Train-global-batch-size", "1000")
     done = run(alone, *large)
     assert done.returncode == 0, done.stderr
-    assert alone.report()["runs"][0]["dataset"] == "synthetic"
-    # What was asked for is tried again, as without a remote.
-    assert "Source: stale" in run(alone, *large).stderr
+    assert "STAND-IN" in done.stderr
+    (first,) = alone.report()["runs"]
+    assert (first["requested_dataset"], first["dataset"], first["dataset_verified"]) == ("cifar10", "synthetic", False)
+    for name in ("report.html", "report.md"):
+        assert "stand-in" in (alone.root / "report" / name).read_text().lower()
+    again = run(alone, *large)
+    assert "Source: stale" in again.stderr
+    assert "STAND-IN" in again.stderr, "the real source must be tried again"
+    assert len(alone.artefacts("runs")) == 1
     pushed = alone.command("push", *FAST, *large)
     assert pushed.returncode == 0, pushed.stderr
     assert all("not pushed" in line for line in pushed.stdout.splitlines()), pushed.stdout
     assert not [one.key for one in remote.objects.list() if not one.key.endswith("lease.json")]
+    alone.data_dir = tiny_tfds
+    assert run(alone).returncode == 0
+    assert {one["dataset"] for one in alone.report()["runs"]} == {"synthetic", "cifar10"}
 
 
 def test_a_run_on_another_device_is_asked_for_again_though_nobody_needs_more_than_the_report(machine):

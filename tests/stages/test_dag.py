@@ -278,26 +278,6 @@ def test_an_unreachable_dataset_fails_where_the_real_one_was_demanded(tmp_path):
     assert "tfds_data_dir" in done.stderr
 
 
-@pytest.mark.slow
-def test_a_stand_in_is_loud_and_never_final(tmp_path, tiny_tfds):
-    luigi = Luigi(tmp_path, tmp_path / "empty")
-    large = ["--Train-epochs", "1", "--Train-global-batch-size", "1000", *TINY]
-    done = luigi(*large)
-    assert done.returncode == 0, done.stderr
-    assert "STAND-IN" in done.stderr
-    (run,) = luigi.report()["runs"]
-    assert (run["requested_dataset"], run["dataset"], run["dataset_verified"]) == ("cifar10", "synthetic", False)
-    for name in ("report.html", "report.md"):
-        assert "stand-in" in (luigi.root / "report" / name).read_text().lower()
-    again = luigi.here("tasks", "Report", *large)
-    assert "STAND-IN" in again.stderr, "the real source must be tried again"
-    assert len(luigi.artefacts("runs")) == 1
-    luigi.data_dir = tiny_tfds
-    real = luigi("--Train-epochs", "1", "--Train-global-batch-size", "64", *TINY)
-    assert real.returncode == 0, real.stderr
-    assert {run["dataset"] for run in luigi.report()["runs"]} == {"synthetic", "cifar10"}
-
-
 NO_TPU = ["--Train-device", "tpu", "--Train-tpu-address", "grpc://127.0.0.1:9"]
 
 

@@ -1,5 +1,6 @@
 """Experiments through the stages, as users run them: labels, what is left alone, each in a short form on real data."""
 
+import functools
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from scheduled import nightly
 from pipeline.artefacts.manifest import read_manifest, write_manifest
 from pipeline.config import OF_FILES, TrainSettings, experiment_files, experiment_of, settings_in
 from pipeline.sources.prepared import is_prepared
+from tasks.operations import other_experiments
 
 
 def setup_module() -> None:
@@ -179,8 +181,11 @@ def interrupted(luigi: Luigi, *args: str) -> str:
 
 
 @pytest.mark.slow
-def test_what_another_experiments_interrupted_run_needs_stays(luigi, tmp_path):
+def test_what_another_experiments_interrupted_run_needs_stays(luigi, tmp_path, monkeypatch):
     """Neither clean-stale nor the retention of a schedule takes it away, nor what another settings file reaches."""
+    # Each settings file is asked once, in a process of its own.
+    ask = functools.cache(other_experiments._reached_by_file)
+    monkeypatch.setattr("tasks.operations.other_experiments._reached_by_file", ask)
     other = luigi.copy(tmp_path)
     (mine,) = other.artefacts("runs")
     # As experiments/cifar10.ini has them: no run was trained on them yet.

@@ -20,7 +20,7 @@ def setup_module() -> None:
     from pipeline.stream import InputStream, Split
 
 
-WHITENED = {"model": "airbench_convnet_small", "augment": "alternating_flip, crop:2"}
+WHITENED = {"model": "airbench_convnet_small", "augment": "alternating_flip, crop:2", "epochs": 1}
 STANDARDISED = """
 import keras
 import numpy as np
@@ -72,7 +72,7 @@ def test_the_first_layer_whitens_the_train_split(whitened, small_records):
 
 
 @pytest.mark.slow
-def test_a_resumed_run_ends_with_the_same_weights(whitened, small_records, tmp_path, monkeypatch):
+def test_a_resumed_run_ends_with_the_same_weights(package, small_records, tmp_path, monkeypatch):
     from pipeline.training import loop
 
     class Killed(Exception):
@@ -81,13 +81,16 @@ def test_a_resumed_run_ends_with_the_same_weights(whitened, small_records, tmp_p
     def kill(*_):
         raise Killed
 
+    own = {"model": "my_package.standardised:build"}
+    run(small_records, tmp_path / "whole", **own)
     with monkeypatch.context() as patch:
         patch.setattr(loop, "_report", kill)
         with pytest.raises(Killed):
-            run(small_records, tmp_path / "killed", checkpoints=tmp_path / "checkpoints", **WHITENED)
-    resumed = run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints", **WHITENED)
+            run(small_records, tmp_path / "killed", checkpoints=tmp_path / "checkpoints", **own)
+    resumed = run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints", **own)
     assert resumed["epochs_restored"] == 1
-    assert (tmp_path / "resumed" / WEIGHTS_NAME).read_bytes() == (whitened[0] / WEIGHTS_NAME).read_bytes()
+    whole, again = ((tmp_path / name / WEIGHTS_NAME).read_bytes() for name in ("whole", "resumed"))
+    assert whole == again
 
 
 @pytest.mark.slow
