@@ -140,14 +140,14 @@ def test_a_run_that_was_skipped_has_nothing_to_export(small_records, tmp_path):
 
 def test_the_stage_exports_the_run_once_and_the_report_says_what_each_form_is_worth(first_run, tmp_path):
     luigi = first_run.copy(tmp_path)
-    command = ["-m", "tasks", "Export", *FAST, "--Export-calibration-examples", "20"]
-    done = luigi.python(*command)
+    command = ["Export", *FAST, "--Export-calibration-examples", "20"]
+    done = luigi.python("-m", "tasks", *command)
     assert done.returncode == 0, done.stderr
     assert "deprecated" not in done.stderr
     assert "LiteRT int8" in done.stdout
     assert len(luigi.artefacts("exports")) == 1
-    assert "making" not in luigi.python(*command).stderr
-    assert luigi(*FAST).returncode == 0
+    assert "making" not in luigi.here("tasks", *command).stderr
+    assert luigi.here("tasks", "Report", *FAST).returncode == 0
     (facts,) = luigi.report()["exports"].values()
     assert set(facts["forms"]) == {"SavedModel", "LiteRT float32", "LiteRT int8"}
     assert "LiteRT int8" in (luigi.root / "report" / "report.html").read_text()
@@ -155,11 +155,11 @@ def test_the_stage_exports_the_run_once_and_the_report_says_what_each_form_is_wo
     # Trained anew, as after a fallback, the run may have other weights: nothing was exported of these.
     (name,) = luigi.artefacts("runs")
     trained_anew(luigi.root / "runs" / name)
-    assert luigi(*FAST).returncode == 0
+    assert luigi.here("tasks", "Report", *FAST).returncode == 0
     assert luigi.report()["exports"] == {}
-    done = luigi.python(*command)
+    done = luigi.here("tasks", *command)
     assert "upstream weights" in done.stderr
-    assert luigi(*FAST).returncode == 0
+    assert luigi.here("tasks", "Report", *FAST).returncode == 0
     assert len(luigi.report()["exports"]) == 1
 
 

@@ -22,7 +22,7 @@ def text(tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_text_is_trained_on_and_reported(text):
-    refused = text(*SMALL, "--Train-global-batch-size", "32")
+    refused = text.here("tasks", "Report", *SMALL, "--Train-global-batch-size", "32")
     assert refused.returncode == 2
     assert "[Train] model: expected a network for text, as the records are, got 'baseline_cnn'" in refused.stderr
     assert not text.artefacts("records"), "refused before any data is prepared"
@@ -39,29 +39,29 @@ def test_a_text_is_trained_on_and_reported(text):
     assert {name: stage["state"] for name, stage in text.status(*FAST).items()} == dict.fromkeys(
         ("Source", "Records", "Train", "Report"), "fresh"
     )
-    assert text(*FAST).stderr.strip().endswith("Nothing to do: every stage is fresh.")
-    verified = text.python("-m", "tasks.commands.verify")
+    assert text.here("tasks", "Report", *FAST).stderr.strip().endswith("Nothing to do: every stage is fresh.")
+    verified = text.command("verify")
     assert verified.returncode == 0, verified.stdout
-    nightly = text.python("-m", "tasks", "Nightly", *FAST)
+    nightly = text.here("tasks", "Nightly", *FAST)
     assert nightly.returncode == 0, nightly.stderr
 
-    export = text.python("-m", "tasks", "Export", *FAST)
+    export = text.here("tasks", "Export", *FAST)
     assert export.returncode == 2
     assert "Export: expected a run that classifies images" in export.stderr
     (name,) = text.artefacts("runs")
     source, output = text.config.parent.parent / "Some Text.txt", text.root.parent / "predictions"
-    predicted = text.python("-m", "tasks.commands.predict", name, str(source), "--output", str(output))
+    predicted = text.command("predict", name, str(source), "--output", str(output))
     assert predicted.returncode == 0, predicted.stderr
     assert predicted.stdout.startswith("1 of 1 texts: ")
     assert (output / "predictions.csv").read_text().startswith('"path","predicted","nats"')
 
     damaged = text.root.parent / "damaged.txt"
     damaged.write_bytes(b"\xff\xfe\x00")
-    unusable = text.python("-m", "tasks.commands.predict", name, str(damaged), "--output", str(output))
+    unusable = text.command("predict", name, str(damaged), "--output", str(output))
     assert unusable.returncode == 2
     assert "TEXTS: none of the 1 files" in unusable.stderr
 
-    gate = text(*FAST, "--Report-min-val-accuracy", "0.99")
+    gate = text.here("tasks", "Report", *FAST, "--Report-min-val-accuracy", "0.99")
     assert gate.returncode == 9, gate.stderr
 
     source.write_text(source.read_text() + "More.\n")
@@ -73,6 +73,6 @@ def test_a_text_that_is_too_short_is_refused_before_it_is_written(tmp_path):
     (tmp_path / "short.txt").write_text("To be.")
     luigi = Luigi(tmp_path / "luigi", tmp_path)
     luigi.write_config(f"[Source]\ndataset = text\npath = {tmp_path / 'short.txt'}")
-    done = luigi(*FAST)
+    done = luigi.here("tasks", "Report", *FAST)
     assert done.returncode == 2
     assert "[Records] sequence_length: expected less than the 6 characters of the train split, got 20" in done.stderr

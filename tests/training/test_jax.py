@@ -195,11 +195,10 @@ def test_a_checkpoint_of_the_other_backend_is_refused_and_said_so(runs, small_re
     assert "training starts over: backend was 'jax', is 'tensorflow'" in caplog.text
 
 
-@pytest.mark.parametrize(("device", "cause"), [("tpu", "TPU"), ("gpu", "GPU")])
-def test_a_device_that_jax_does_not_find_is_refused_with_cause_and_remedy(small_records, tmp_path, device, cause):
-    with pytest.raises(HardwareMismatchError, match=f"device: {device} was requested") as raised:
-        run(small_records, tmp_path / "run", backend="jax", device=device)
-    assert cause in raised.value.mismatch["cause"]
+def test_a_device_that_jax_does_not_find_is_refused_with_cause_and_remedy(small_records, tmp_path):
+    with pytest.raises(HardwareMismatchError, match="device: gpu was requested") as raised:
+        run(small_records, tmp_path / "run", backend="jax", device="gpu")
+    assert "GPU" in raised.value.mismatch["cause"]
     assert "[Train] device" in raised.value.mismatch["remedy"]
     assert not list((tmp_path / "run").iterdir())
 
@@ -233,19 +232,12 @@ def test_an_error_of_the_settings_is_raised_as_one(small_records, tmp_path):
         run(small_records, tmp_path / "run", backend="jax", jit_compile="false")
 
 
-def test_a_defect_keeps_its_traceback(small_records, tmp_path, capfd):
-    (tmp_path / "defect.py").write_text("def build(input_shape, num_labels):\n    import keras, os\n    os._exit(3)\n")
-    code = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from pathlib import Path\n"
-        "from pipeline.training import process\n"
-        "process._run('jax', {'records_folder': 'nowhere', 'settings': {}, 'folder': 'x', 'drawn': 'x',"
-        " 'initial': None, 'how': {'checkpoints': 'x'}, 'membership': {'processes': 1}})\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "Traceback" in done.stderr
-    assert "the training on jax ended with exit code" in done.stderr
+def test_a_defect_keeps_its_traceback(capfd):
+    job = {"records_folder": "nowhere", "settings": {}, "folder": "x", "drawn": "x", "initial": None}
+    job |= {"how": {"checkpoints": "x"}, "membership": {"processes": 1}}
+    with pytest.raises(RuntimeError, match="the training on jax ended with exit code"):
+        process._run("jax", job)
+    assert "Traceback" in capfd.readouterr().err
 
 
 def test_a_process_that_is_killed_is_said_with_what_to_do(small_records, tmp_path, monkeypatch):
