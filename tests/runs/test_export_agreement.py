@@ -1,0 +1,16 @@
+"""The figures of an exported network count each probability, whether it became larger or smaller."""
+
+import numpy as np
+import pytest
+
+
+def setup_module() -> None:
+    global export
+    from pipeline.runs import export
+
+
+def test_the_largest_difference_counts_a_probability_that_became_smaller():
+    tally = {"right": 0, "agreeing": 0, "largest_difference": 0.0}
+    expected, found = np.array([[0.6, 0.2, 0.2]]), np.array([[0.4, 0.3, 0.3]])
+    export._add(tally, found, expected, np.array([0]))
+    assert tally == {"right": 1, "agreeing": 1, "largest_difference": pytest.approx(0.2)}
