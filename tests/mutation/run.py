@@ -152,10 +152,8 @@ def start(patch: Patch, tree: Path, suite: str, *, whole: bool) -> tuple[Path, i
 
 def result_of(place: Path, outcome: str) -> dict[str, str]:
     """Outcome, the test that killed the mutation and why."""
-    if outcome in ("no-tests", "does-not-apply"):
-        return {"outcome": outcome}
     if outcome:
-        return {"outcome": "killed", "killed_by": outcome}
+        return {"outcome": outcome}
     if not (place / "result.json").exists():
         log = (place / "log").read_text(errors="replace") if (place / "log").exists() else ""
         return {"outcome": "error", "why": log[-2_000:]}
