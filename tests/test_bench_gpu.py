@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from training_runs import QUICKLY_COMPILED
 
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -15,8 +16,7 @@ JAX_ALONE = Path(__file__).with_name("jax_alone.py")
 
 def bench(*arguments):
     command = [sys.executable, JAX_ALONE, "-m", "benchmarks", "gpu", *map(str, arguments)]
-    # Compiled sooner. How fast it is does not matter here.
-    env = {**os.environ, "XLA_FLAGS": "--xla_backend_optimization_level=0"}
+    env = {**os.environ, **QUICKLY_COMPILED}
     return subprocess.run(command, cwd=PROJECT, env=env, capture_output=True, text=True, timeout=300, check=False)
 
 

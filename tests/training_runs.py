@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import pytest
+
 from pipeline.config import TrainSettings
 
 SETTINGS = {
@@ -13,6 +15,29 @@ SETTINGS = {
     "device": "cpu",
     "precision": "float32",
 }
+# Environment of processes that train on JAX, where the speed of the compiled step does not matter.
+QUICKLY_COMPILED = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
+
+
+class Killed(Exception):
+    """Stands for a kill: nothing of ours catches it."""
+
+
+def train_until(epochs_done, records, folder, **settings):
+    """Train until the checkpoint of an epoch is there. It lies in ``folder / "checkpoints"``."""
+    from pipeline.training import loop
+
+    report = loop._report
+
+    def kill(row, *more):
+        if row["epoch"] == epochs_done:
+            raise Killed
+        return report(row, *more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "_report", kill)
+        with pytest.raises(Killed):
+            run(records, folder / f"killed-{epochs_done}", checkpoints=folder / "checkpoints", **settings)
 
 
 def run(records, folder, *, checkpoints=None, initial=None, **settings):

@@ -7,12 +7,11 @@ import sys
 import psutil
 import pytest
 from luigi_process import FAST, PROJECT, TINY, Luigi
+from training_runs import QUICKLY_COMPILED
 
 from tasks.commands.train_local import free_ports
 
 PROCESSES = ["--Train-processes", "2", "--Train-device", "cpu"]
-# Compiled sooner. How fast it trains does not matter here.
-QUICKLY_COMPILED = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
 
 
 @pytest.fixture

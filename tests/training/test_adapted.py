@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from own_package import forget, write_package
-from training_runs import run
+from training_runs import QUICKLY_COMPILED, run, train_until
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.errors import SettingsError
@@ -72,21 +72,10 @@ def test_the_first_layer_whitens_the_train_split(whitened, small_records):
 
 
 @pytest.mark.slow
-def test_a_resumed_run_ends_with_the_same_weights(package, small_records, tmp_path, monkeypatch):
-    from pipeline.training import loop
-
-    class Killed(Exception):
-        pass
-
-    def kill(*_):
-        raise Killed
-
+def test_a_resumed_run_ends_with_the_same_weights(package, small_records, tmp_path):
     own = {"model": "my_package.standardised:build"}
     run(small_records, tmp_path / "whole", **own)
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "_report", kill)
-        with pytest.raises(Killed):
-            run(small_records, tmp_path / "killed", checkpoints=tmp_path / "checkpoints", **own)
+    train_until(1, small_records, tmp_path, **own)
     resumed = run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints", **own)
     assert resumed["epochs_restored"] == 1
     whole, again = ((tmp_path / name / WEIGHTS_NAME).read_bytes() for name in ("whole", "resumed"))
@@ -95,8 +84,8 @@ def test_a_resumed_run_ends_with_the_same_weights(package, small_records, tmp_pa
 
 @pytest.mark.slow
 def test_the_same_seed_begins_alike_on_jax(whitened, small_records, tmp_path, monkeypatch):
-    # Compiled sooner.
-    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
+    for name, value in QUICKLY_COMPILED.items():
+        monkeypatch.setenv(name, value)
     record = run(small_records, tmp_path / "jax", backend="jax", **WHITENED)
     assert record["beginning"]["adapted_examples"] == 403
     kernels = [load_file(folder / WEIGHTS_NAME)["whiten/kernel"] for folder in (whitened[0], tmp_path / "jax")]

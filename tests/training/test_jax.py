@@ -11,7 +11,7 @@ import time
 import numpy as np
 import psutil
 import pytest
-from training_runs import run
+from training_runs import QUICKLY_COMPILED, run
 
 from pipeline import progress
 from pipeline.errors import HardwareMismatchError, SettingsError, WorkerDiedError
@@ -37,7 +37,8 @@ PLAIN = {"model": "backend_network:build", "recipe": "adam", "epochs": 2}
 @pytest.fixture(autouse=True)
 def quickly_compiled(monkeypatch):
     """What a test trains itself is compiled sooner; ``runs`` is compiled as for users."""
-    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
+    for name, value in QUICKLY_COMPILED.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(scope="module")
@@ -195,10 +196,11 @@ def test_a_checkpoint_of_the_other_backend_is_refused_and_said_so(runs, small_re
     assert "training starts over: backend was 'jax', is 'tensorflow'" in caplog.text
 
 
-def test_a_device_that_jax_does_not_find_is_refused_with_cause_and_remedy(small_records, tmp_path):
-    with pytest.raises(HardwareMismatchError, match="device: gpu was requested") as raised:
-        run(small_records, tmp_path / "run", backend="jax", device="gpu")
-    assert "GPU" in raised.value.mismatch["cause"]
+@pytest.mark.parametrize("device", ["tpu", "gpu"])
+def test_a_device_that_jax_does_not_find_is_refused_with_cause_and_remedy(small_records, tmp_path, device):
+    with pytest.raises(HardwareMismatchError, match=f"device: {device} was requested") as raised:
+        run(small_records, tmp_path / "run", backend="jax", device=device)
+    assert device.upper() in raised.value.mismatch["cause"]
     assert "[Train] device" in raised.value.mismatch["remedy"]
     assert not list((tmp_path / "run").iterdir())
 

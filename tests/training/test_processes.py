@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 from luigi_process import PROJECT
-from training_runs import run
+from training_runs import QUICKLY_COMPILED, run
 from warm import WarmPopen
 
 from pipeline.runs.metrics import METRICS_NAME, WEIGHTS_NAME, read_metrics
@@ -45,8 +45,7 @@ class Together:
         self.processes = {}
 
     def start(self):
-        # Compiled sooner. How fast they train does not matter here.
-        environment = {**os.environ, "XLA_FLAGS": "--xla_backend_optimization_level=0"}
+        environment = {**os.environ, **QUICKLY_COMPILED}
         for number, job in enumerate(self.jobs):
             command = [sys.executable, "-m", "tests.one_of_several", json.dumps(job)]
             with self.logs[number].open("w") as log:

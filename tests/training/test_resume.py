@@ -1,7 +1,7 @@
 import shutil
 
 import pytest
-from training_runs import run
+from training_runs import run, train_until
 
 from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
 
@@ -13,25 +13,6 @@ def setup_module() -> None:
     from pipeline.report.wording.runs import remarks
     from pipeline.training import loop
     from pipeline.training import train as training
-
-
-class Killed(Exception):
-    """Stands for a kill: nothing of ours catches it."""
-
-
-def train_until(epochs_done, records, folder, **settings):
-    """Train until the checkpoint of an epoch is there. It lies in folder / "checkpoints"."""
-    report = loop._report
-
-    def kill(row, *more):
-        if row["epoch"] == epochs_done:
-            raise Killed
-        return report(row, *more)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "_report", kill)
-        with pytest.raises(Killed):
-            run(records, folder / f"killed-{epochs_done}", checkpoints=folder / "checkpoints", **settings)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from text_records import write_text_records
-from training_runs import run
+from training_runs import run, train_until
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.errors import SettingsError
@@ -110,21 +110,9 @@ def test_the_best_epochs_weights_are_evaluated_and_saved(best, divided_records):
 
 
 @pytest.mark.slow
-def test_a_resumed_run_keeps_the_best_so_far(best, divided_records, tmp_path, monkeypatch):
+def test_a_resumed_run_keeps_the_best_so_far(best, divided_records, tmp_path):
     folder, record = best
-    from pipeline.training import loop
-
-    class Killed(Exception):
-        pass
-
-    def kill(row, *more):
-        if row["epoch"] == record["kept_epoch"]:
-            raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "_report", kill)
-        with pytest.raises(Killed):
-            run(divided_records, tmp_path / "killed", checkpoints=tmp_path / "checkpoints", **WILD)
+    train_until(record["kept_epoch"], divided_records, tmp_path, **WILD)
     resumed = run(divided_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints", **WILD)
     assert resumed["epochs_restored"] == record["kept_epoch"] == resumed["kept_epoch"]
     assert resumed["ended"] == record["ended"]
