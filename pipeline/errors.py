@@ -43,6 +43,10 @@ class DamagedArtefactError(PipelineError):
     exit_code = 4
 
 
+class ChangedSourceError(DamagedArtefactError):
+    """A file of the source is not what the source's artefact says, which therefore must be made again."""
+
+
 class UnreadableArtefactError(DamagedArtefactError):
     """An artefact is there, but this user may not read it: nobody knows what it is worth, and nothing replaces it."""
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import luigi
 
 from pipeline.artefacts import layout
+from pipeline.artefacts.manifest import remove_artefact
 from pipeline.config import RecordsSettings, refuse
+from pipeline.errors import ChangedSourceError
 from pipeline.records.features import TOKENS, content_name
 from pipeline.records.form import stored_form, stored_spec
 from pipeline.shards import presence
@@ -130,11 +132,16 @@ class Records(Stage):
         with tempfile.TemporaryDirectory(
             prefix=".notes-", dir=folder.parent, ignore_cleanup_errors=True
         ) as notes_folder:
-            return write_records(
-                SourceInfo.from_json(self.upstream()),
-                self.settings,
-                folder,
-                Path(notes_folder),
-                location=self.requires().location(),
-                store=self.store(),
-            )
+            try:
+                return write_records(
+                    SourceInfo.from_json(self.upstream()),
+                    self.settings,
+                    folder,
+                    Path(notes_folder),
+                    location=self.requires().location(),
+                    store=self.store(),
+                )
+            except ChangedSourceError:
+                # No look at the files showed the change: what says how they were would be believed again.
+                remove_artefact(self.requires().output().folder)
+                raise

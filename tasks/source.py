@@ -124,7 +124,7 @@ class Source(Stage):
     def _look_for_changes(self, manifest: Mapping) -> tuple[str, ...]:
         if self._listing().exists():
             return self._changed_files()
-        changed = changed_copy(manifest["source"], self.tfds_data_dir)
+        changed = changed_copy(manifest["source"], self.tfds_data_dir, self.output().folder)
         return (f"{changed}: has other files than it had",) if changed else ()
 
     def _changed_files(self) -> tuple[str, ...]:

@@ -4,7 +4,9 @@ from pipeline.config import (
     MODELS,
     RECIPES,
     RUNNERS,
+    ExportSettings,
     RecordsSettings,
+    RepetitionSettings,
     ReportSettings,
     SourceSettings,
     StorageSettings,
@@ -108,12 +110,13 @@ def test_another_backend_of_keras_is_refused_by_the_variables_name():
         check_keras_backend("jax")
 
 
-def test_an_override_of_zero_is_an_override():
-    assert TrainSettings().overrides() == {}
-    assert TrainSettings(weight_decay=0.0, label_smoothing=0.0).overrides() == {
-        "weight_decay": 0.0,
-        "label_smoothing": 0.0,
-    }
+def test_settings_have_no_rules_that_shape_bytes():
+    # The digest of the code leaves settings out: a rule in them could change without anything being made again.
+    reviewed = {SourceSettings: {"of_files", "has_path"}, RecordsSettings: {"beam_flags"}}
+    for settings in (SourceSettings, RecordsSettings, TrainSettings, ExportSettings, RepetitionSettings):
+        members = {name for name, value in vars(settings).items() if callable(value) or isinstance(value, property)}
+        public = {name for name in members if not name.startswith("_")}
+        assert public == reviewed.get(settings, set()), settings
 
 
 def test_listed_choices_are_the_implemented_ones():

@@ -9,8 +9,8 @@ Messages to people are left out as well, so that rewording one leaves every arte
 
 - string literals that are a statement of their own, docstrings among them, and ``pass``;
 - statements that call a logger (``_logger.info(…)``, ``logging.warning(…)``) or ``progress.tell(…)``. They return
-  nothing, and what they write goes to a terminal, a log or the scheduler. Such a statement counts if its arguments
-  assign (``:=``), await or yield;
+  nothing, and what they write goes to a terminal, a log or the scheduler. Arguments that call, assign (``:=``), await
+  or yield may have effects and count;
 - string literals in the arguments of an exception that is raised or returned, and of ``refuse(…)`` and ``_refusal(…)``,
   which raise or make one: whoever catches it decides by its class. Other values in the arguments count, and so does
   text that an earlier statement assembled. All arguments of a ``RuntimeError``, ``ConnectionError`` or ``OSError``
@@ -51,7 +51,9 @@ def _canonical(node: object, *, in_message: bool = False) -> object:
     if not isinstance(node, ast.AST):
         return [type(node).__name__, ascii(node)]
     if in_message and (isinstance(node, ast.JoinedStr) or _is_text(node)):
-        return "text"
+        return ["text", *map(_canonical, _acting(node))]
+    if isinstance(node, ast.Expr) and _takes_messages(node.value):
+        return ["Log", *map(_canonical, _acting(node.value))]
     if isinstance(node, ast.Constant):
         return ["Constant", type(node.value).__name__, ascii(node.value)]
     fields = {name: value for name, value in ast.iter_fields(node) if name not in _IGNORED and not _is_empty(value)}
@@ -68,21 +70,27 @@ def _has_no_effect(node: object) -> bool:
         return True
     if not isinstance(node, ast.Expr):
         return False
-    call = node.value
-    if _is_text(call):
-        return True
-    return isinstance(call, ast.Call) and _takes_messages(call.func) and not any(map(_acts, ast.walk(call)))
+    return _is_text(node.value) or (_takes_messages(node.value) and not _acting(node.value))
 
 
-def _takes_messages(function: ast.expr) -> bool:
+def _takes_messages(call: ast.expr) -> bool:
+    function = call.func if isinstance(call, ast.Call) else None
     if not (isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name)):
         return False
     owner, name = function.value.id, function.attr
     return (owner in _LOGGERS and name in _LEVELS) or (owner, name) == ("progress", "tell")
 
 
-def _acts(node: ast.AST) -> bool:
-    return isinstance(node, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom)
+def _acting(node: ast.expr) -> list[ast.expr]:
+    """The largest expressions within one that may have an effect, which text, names and f-strings have not."""
+    acting = ast.Call | ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom
+    found = []
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.JoinedStr | ast.FormattedValue | ast.keyword):
+            found += _acting(child)
+        elif any(isinstance(part, acting) for part in ast.walk(child)):
+            found.append(child)
+    return found
 
 
 def _message_fields(node: ast.AST) -> frozenset[str]:

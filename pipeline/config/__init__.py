@@ -35,6 +35,7 @@ from pipeline.config.storage import STAGES, ForceSettings, MetricsSettings, Noti
 from pipeline.config.training import (
     JAX,
     MODELS,
+    OF_THE_RECIPE,
     RECIPES,
     TENSORFLOW,
     TEXT_MODELS,
@@ -53,6 +54,7 @@ __all__ = [
     "JAX",
     "MODELS",
     "OF_FILES",
+    "OF_THE_RECIPE",
     "ORIGINS",
     "RECIPES",
     "RUNNERS",

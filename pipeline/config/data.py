@@ -129,10 +129,6 @@ class RecordsSettings(StageSettings):
             refuse("Records", "runner_options", "Beam flags such as --direct_num_workers=2", self.runner_options)
         return flags
 
-    def num_shards(self, split: str) -> int:
-        """The number of TFRecord files of ``split``; validation, which is read as test is, has as many."""
-        return self.train_shards if split == "train" else self.test_shards
-
 
 def _check_runner(name: str) -> None:
     expected = "the name of a Beam runner, or the dotted class of one in an installed module"

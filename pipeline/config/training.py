@@ -135,11 +135,6 @@ class TrainSettings(StageSettings):
             hint = " Keras cannot fit under TensorFlow's MultiWorkerMirroredStrategy (keras-team/keras issue 20585)."
             refuse("Train", "backend", "jax, or auto, for several processes", self.backend, hint)
 
-    def overrides(self) -> dict[str, float]:
-        """Of the learning rate, the weight decay and the label smoothing those that are not the recipe's own."""
-        given = {name: getattr(self, name) for name in ("learning_rate", "weight_decay", "label_smoothing")}
-        return {name: value for name, value in given.items() if value != OF_THE_RECIPE}
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExportSettings(StageSettings):

@@ -85,17 +85,20 @@ class Job:
 
     def shards(self, *splits: str) -> list[dict]:
         """Name, split, index and number of records of each shard, in order."""
-        num_shards = self.settings.num_shards
         return [
             {
-                "name": shard_name(self.source.dataset, split, shard_index, num_shards(split)),
+                "name": shard_name(self.source.dataset, split, shard_index, self.num_shards(split)),
                 "split": split,
                 "shard_index": shard_index,
                 "num_records": stop - first,
             }
             for split in splits
-            for shard_index, (first, stop) in enumerate(shard_bounds(self.num_examples[split], num_shards(split)))
+            for shard_index, (first, stop) in enumerate(shard_bounds(self.num_examples[split], self.num_shards(split)))
         ]
+
+    def num_shards(self, split: str) -> int:
+        """The number of TFRecord files of a split; validation, which is read as test is, has as many."""
+        return self.settings.train_shards if split == "train" else self.settings.test_shards
 
     def leave_places(self) -> None:
         """Compute where each example goes, and leave each block's part where its worker finds it.
@@ -103,7 +106,7 @@ class Job:
         Once, by the process that submits the job: the order of all examples takes memory and time for each of them.
         """
         for source_split in self.source.num_examples:
-            num_shards = {split: self.settings.num_shards(split) for split in self.splits_of(source_split)}
+            num_shards = {split: self.num_shards(split) for split in self.splits_of(source_split)}
             division = Division.of(self.source, self.location, source_split, self.settings.validation_share)
             places = example_places(division.all_keys(), division.split_of_each(), num_shards, self.settings.seed)
             with ThreadPoolExecutor(_AT_ONCE) as pool:

@@ -59,7 +59,7 @@ def read_batches(
     if location.listing:
         yield from read_files(location, form, info.features[IMAGE].shape[2], split, start, stop)
         return
-    builder, take_apart = _opened(info.dataset, info.version, info.digest, location.tfds_data_dir, form)
+    builder, take_apart = _opened(info.dataset, info.version, info.digest, location, form)
     found = 0
     try:
         for images, labels in _decoded(_serialized(builder, split, start, stop), take_apart):
@@ -84,20 +84,21 @@ def _encoded(images: list[bytes], form: ImageForm) -> list[bytes]:
 
 @cache
 def _opened(
-    dataset: str, version: str, digest: str, data_dir: str, form: ImageForm
+    dataset: str, version: str, digest: str, location: Location, form: ImageForm
 ) -> tuple[tfds.DatasetBuilder, tf.types.experimental.GenericFunction]:
     """Opened and traced once in a process, not for every block; prepares again where the copy has gone since.
 
     The function takes a batch of serialized examples and gives its images, decoded where they are stored raw, and
     labels.
     """
-    builder = tfds.prepared_builder(dataset, data_dir)
+    builder = tfds.prepared_builder(dataset, location.tfds_data_dir)
     if str(builder.version) != version:
         raise DamagedArtefactError(
             f"{builder.data_path}: expected version {version} of {dataset}, found {builder.version}. "
             'Run "make pipeline" again: it takes up the version that is there.'
         )
-    if prepared_digest(Path(builder.data_path)) != digest:
+    # Other workers, and the process that planned the blocks, have read it: what they remember spares reading it again.
+    if prepared_digest(Path(builder.data_path), Path(location.artefact) if location.artefact else None) != digest:
         raise DamagedArtefactError(
             f"{builder.data_path}: expected the copy of {dataset} that was found before, it has other files by now. "
             'Run "make pipeline" again: it takes up the copy that is there.'

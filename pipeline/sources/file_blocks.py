@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipeline import machine
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import ChangedSourceError
 from pipeline.records.features import IMAGE, LABEL
 from pipeline.records.form import ImageForm
 from pipeline.records.images import decode
@@ -33,7 +33,7 @@ def read_files(
     """Examples ``start`` to ``stop - 1`` of a listed split, in its order, as ``blocks.read_batches`` gives them.
 
     Raises:
-        DamagedArtefactError: a file is gone or has changed since it was listed.
+        ChangedSourceError: a file is gone or has changed since it was listed.
     """
     listed, folder = read_listing(location.listing).splits[split], Path(location.folder)
     batches = [range(first, min(first + _BATCH, stop)) for first in range(start, stop, _BATCH)]
@@ -76,13 +76,13 @@ def _content(folder: Path, listed: ListedSplit, index: int, form: ImageForm) -> 
     try:
         content = read_file(path)
         if hashlib.sha256(content).hexdigest() != listed.digests[index]:
-            raise DamagedArtefactError(words.changed_file(path, "it has changed"))
+            raise ChangedSourceError(words.changed_file(path, "it has changed"))
         own = "jpeg" if content.startswith(b"\xff\xd8\xff") else "png"
         # Pixels are those of the file itself, a picture that was not plain loses nothing on its way to them.
         wanted = {"raw": own if listed.plain[index] else "png", "image": own}.get(form.encoding, form.encoding)
         return content if listed.plain[index] and wanted == own else made_plain(content, wanted)
     except (OSError, UndecodableError) as error:
-        raise DamagedArtefactError(words.changed_file(path, str(error))) from error
+        raise ChangedSourceError(words.changed_file(path, str(error))) from error
 
 
 @cache

@@ -25,7 +25,7 @@ from pipeline.errors import DamagedArtefactError
 from pipeline.records.features import image_spec
 from pipeline.sources import words
 from pipeline.sources.found import beside, dataset_name, files_folder, find
-from pipeline.sources.listing import ListedSplit, Listing, Skipped, file_digest, is_inside, read_file
+from pipeline.sources.listing import ListedSplit, Listing, Skipped, Stamp, file_digest, is_inside, read_file
 from pipeline.sources.pictures import Picture, UndecodableError, inspect, quiet
 
 # Processes start in about a second, in which threads look at some thousand files.
@@ -72,7 +72,7 @@ def list_files(settings: SourceSettings) -> tuple[dict, Listing]:
         "label_names": found.label_names,
         "num_examples": {split: len(listed.paths) for split, listed in splits.items()},
         "test_share": 0.0 if "test" in splits else settings.test_share,
-        "bytes_per_example": sum(sum(listed.sizes) for listed in splits.values()) // examples,
+        "bytes_per_example": sum(size for listed in splits.values() for size, *_ in listed.stamps) // examples,
         "smallest_side": min(min(picture.width, picture.height) for picture in pictures.values()),
         "skipped": dict(sorted(Counter(one.reason for one in skipped).items())),
         "digest": listing.digest(),
@@ -80,9 +80,7 @@ def list_files(settings: SourceSettings) -> tuple[dict, Listing]:
     return info, listing
 
 
-def _look(
-    folder: Path, paths: Sequence[str], present: Mapping[str, tuple[int, int]]
-) -> tuple[dict[str, Picture], list[Skipped]]:
+def _look(folder: Path, paths: Sequence[str], present: Mapping[str, Stamp]) -> tuple[dict[str, Picture], list[Skipped]]:
     """Path → what it holds, and what cannot be used, both in the order of the paths."""
     pictures, skipped = {}, []
     with quiet(), _workers(len(paths)) as pool:
@@ -92,7 +90,7 @@ def _look(
                 if isinstance(seen, Picture):
                     pictures[path] = seen
                 else:
-                    skipped.append(Skipped(path, *present.get(path, (0, 0)), *seen))
+                    skipped.append(Skipped(path, present.get(path, ()), *seen))
                 progress.tell("images", number, len(paths), unit="images")
         except BaseException:
             # An interrupt does not wait for the files that are left.
@@ -171,15 +169,14 @@ def _judge(settings: SourceSettings, skipped: Sequence[Skipped], total: int) -> 
 def _listed(
     entries: Sequence[tuple[str, str]],
     pictures: Mapping[str, Picture],
-    present: Mapping[str, tuple[int, int]],
+    present: Mapping[str, Stamp],
     label_names: Sequence[str],
 ) -> ListedSplit:
     numbers = {name: number for number, name in enumerate(label_names)}
     return ListedSplit(
         paths=[path for path, _ in entries],
         labels=[numbers[label] for _, label in entries],
-        sizes=[present[path][0] for path, _ in entries],
-        mtimes=[present[path][1] for path, _ in entries],
+        stamps=[present[path] for path, _ in entries],
         digests=[pictures[path].digest for path, _ in entries],
         plain=[pictures[path].plain for path, _ in entries],
     )

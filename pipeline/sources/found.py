@@ -13,7 +13,7 @@ from pipeline.records.keys import SPLITS
 from pipeline.sources import folder as folders
 from pipeline.sources import table as tables
 from pipeline.sources import words
-from pipeline.sources.listing import FolderError, read_listing, stamps
+from pipeline.sources.listing import FolderError, Stamp, file_stamp, read_listing, stamps
 
 
 def files_folder(settings: SourceSettings) -> Path:
@@ -37,8 +37,8 @@ def files_folder(settings: SourceSettings) -> Path:
     return path.parent if is_table else path
 
 
-def find(settings: SourceSettings) -> tuple[folders.Found, dict[str, tuple[int, int]]]:
-    """The examples, and path → bytes and time of change of the files that are there.
+def find(settings: SourceSettings) -> tuple[folders.Found, dict[str, Stamp]]:
+    """The examples, and path → stamp of the files that are there.
 
     Raises:
         SettingsError: there is nothing of the kind at the path, or too little of it.
@@ -99,7 +99,7 @@ def changed_files(settings: SourceSettings, listing: str) -> Iterator[str]:
             present = {path: present[path] for path in known.stamps}
         else:
             _, present = find(settings)
-    yield from known.changes(folder, present)
+    yield from known.changes(folder, present, Path(listing).parent)
 
 
 def dataset_name(settings: SourceSettings) -> str:
@@ -109,20 +109,19 @@ def dataset_name(settings: SourceSettings) -> str:
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") or settings.dataset
 
 
-def _stamps(folder: Path, settings: SourceSettings) -> dict[str, tuple[int, int]]:
+def _stamps(folder: Path, settings: SourceSettings) -> dict[str, Stamp]:
     try:
         return stamps(folder)
     except FolderError as error:
         refuse("Source", "path", error.expected, settings.path, error.hint)
 
 
-def _stamps_of(folder: Path, paths: Sequence[str]) -> Mapping[str, tuple[int, int]]:
+def _stamps_of(folder: Path, paths: Sequence[str]) -> Mapping[str, Stamp]:
     found = {}
     for path in paths:
         try:
-            stat = os.stat(os.path.join(folder, path))
+            found[path] = file_stamp(os.stat(os.path.join(folder, path)))
         except OSError:
             # Said when it is looked at.
             continue
-        found[path] = (stat.st_size, stat.st_mtime_ns)
     return found

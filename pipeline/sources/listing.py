@@ -1,7 +1,7 @@
 """Listing: the examples of a source of single files, split by split (the sources' aid); the standard library alone.
 
 The source's artefact holds it. It says of each file what it was when it was looked at, so that "has anything changed?"
-is answered by a look at names, sizes and times, and by reading the content of those files alone that differ.
+is answered by a look at names and stamps, and by reading the content of those files alone whose stamps differ.
 """
 
 import errno
@@ -11,29 +11,34 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
+from pipeline.artefacts.verified import read_verified, stamp_of, write_verified
 from pipeline.sources import words
 
 LISTING_NAME = "examples.json"
 KEY_BYTES = 16
+
+#: Bytes, times of the last change of content and of the last change at all in nanoseconds, inode. Programs that copy
+#: files can set all but the second time and the inode.
+Stamp = Sequence[int]
 
 
 @dataclass(frozen=True)
 class ListedSplit:
     """One split, column by column, in the order of its paths, each (examples,).
 
-    ``paths`` are below the source's folder, ``labels`` count from 0, ``sizes`` are bytes, ``mtimes`` nanoseconds,
-    ``digests`` hex sha256 of the files; ``plain`` says which can be decoded as they are.
+    ``paths`` are below the source's folder, ``labels`` count from 0, ``stamps`` are as in ``stamps``, ``digests`` hex
+    sha256 of the files; ``plain`` says which can be decoded as they are.
     """
 
     paths: Sequence[str]
     labels: Sequence[int]
-    sizes: Sequence[int]
-    mtimes: Sequence[int]
+    stamps: Sequence[Stamp]
     digests: Sequence[str]
     plain: Sequence[bool]
 
@@ -47,12 +52,11 @@ class ListedSplit:
 class Skipped:
     """A file that is no example: why, one of a few reasons, and what was found.
 
-    ``digest`` is "" where it could not be read; ``size`` and ``mtime`` are 0 where it was not there.
+    ``digest`` is "" where it could not be read; ``stamp`` is empty where it was not there.
     """
 
     path: str
-    size: int
-    mtime: int
+    stamp: Stamp
     digest: str
     reason: str
     detail: str
@@ -80,38 +84,36 @@ class Listing:
         """Leave the listing in the artefact's folder."""
         (folder / LISTING_NAME).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
-    def changes(self, folder: Path, found: Mapping[str, tuple[int, int]]) -> Iterator[str]:
-        """What has changed since, a few words for each file, as few as are asked for.
+    def changes(self, folder: Path, found: Mapping[str, Stamp], memory: Path) -> Iterator[str]:
+        """What has changed since, a few words for each file.
 
         Args:
             folder: where the files lie now.
-            found: path below ``folder`` → bytes and time of change in nanoseconds, of each file that is there now.
+            found: path below ``folder`` → stamp of each file that is there now.
+            memory: the source's artefact, where it is remembered which files were digested.
         """
-        for path, digest in self.beside.items():
-            now = _digest_now(folder / path)
-            if now != digest:
-                yield (words.differs if now else words.removed)(path)
         listed = self.stamps
-        for path, size, mtime, digest in self._files():
-            now = found.get(path)
-            if now == listed[path]:
-                continue
-            # What was listed and never there is still not there.
-            if now is None and mtime:
-                yield words.removed(path)
-            elif now is not None and (now[0] != size or _digest_now(folder / path) != digest):
-                yield words.differs(path)
-        yield from (words.added(path) for path in found if path not in listed)
+        touched = [path for path, stamp in found.items() if listed.get(path) and [*stamp] != [*listed[path]]]
+        same_size = [path for path in touched if found[path][0] == listed[path][0]]
+        now = digests(folder, [*self.beside, *same_size], memory)
+        for path, digest in self.beside.items():
+            if now[path] != digest:
+                yield (words.differs if now[path] else words.removed)(path)
+        before = {path: digest for path, _, digest in self._files()}
+        # What was listed and never there is still not there.
+        yield from (words.removed(path) for path, stamp in listed.items() if stamp and path not in found)
+        yield from (words.differs(path) for path in touched if now.get(path) != before[path])
+        yield from (words.added(path) for path in found if not listed.get(path))
 
     @cached_property
-    def stamps(self) -> Mapping[str, tuple[int, int]]:
-        """Path → bytes and time of change of each file that was listed."""
-        return {path: (size, mtime) for path, size, mtime, _ in self._files()}
+    def stamps(self) -> Mapping[str, Stamp]:
+        """Path → stamp of each file that was listed."""
+        return {path: stamp for path, stamp, _ in self._files()}
 
-    def _files(self) -> Iterator[tuple[str, int, int, str]]:
+    def _files(self) -> Iterator[tuple[str, Stamp, str]]:
         for one in self.splits.values():
-            yield from zip(one.paths, one.sizes, one.mtimes, one.digests, strict=True)
-        yield from ((one.path, one.size, one.mtime, one.digest) for one in self.skipped)
+            yield from zip(one.paths, one.stamps, one.digests, strict=True)
+        yield from ((one.path, one.stamp, one.digest) for one in self.skipped)
 
 
 class FolderError(Exception):
@@ -167,16 +169,46 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _digest_now(path: Path) -> str:
-    """Hex sha256 of a file, "" where it cannot be read."""
+def digests(folder: Path, names: Sequence[str], memory: Path | None) -> dict[str, str]:
+    """Name → hex sha256 of each file of a folder, "" where it cannot be read.
+
+    Args:
+        folder: what ``names`` are below.
+        names: of the files.
+        memory: the artefact whose folder holds the digests of before: a file whose stamp is as it was then is not
+            read. None: all are read, but once in a process.
+    """
+    known = read_verified(memory) if memory else {}
+    with ThreadPoolExecutor() as pool:
+        entries = dict(zip(names, pool.map(lambda name: _digested(folder / name, known.get(name)), names), strict=True))
+    if memory and (new := {name: entry for name, entry in entries.items() if entry and entry != known.get(name)}):
+        write_verified(memory, known | new)
+    return {name: entry.get("sha256", "") for name, entry in entries.items()}
+
+
+def _digested(path: Path, known: object) -> Mapping[str, int | str]:
+    """The entry of a file for verified.json, {} where it cannot be read."""
     try:
-        return file_digest(path)
+        status = path.stat()
+        if isinstance(known, Mapping) and known == stamp_of(status, str(known.get("sha256"))):
+            return known
+        return stamp_of(status, _digest_of_stamp(path, file_stamp(status)))
     except OSError:
-        return ""
+        return {}
 
 
-def stamps(folder: Path) -> dict[str, tuple[int, int]]:
-    """Path below ``folder`` → bytes and time of change in nanoseconds, of each file; hidden ones are left out.
+@lru_cache(maxsize=100_000)
+def _digest_of_stamp(path: Path, stamp: Stamp) -> str:
+    return file_digest(path)
+
+
+def file_stamp(status: os.stat_result) -> Stamp:
+    """What tells a file that was left alone from one that was written or replaced."""
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def stamps(folder: Path) -> dict[str, Stamp]:
+    """Path below ``folder`` → stamp of each file; hidden ones are left out.
 
     Links to folders are followed inside ``folder`` alone, and no folder is entered twice: one that is there under its
     own name has no other, whatever links to it.
@@ -184,7 +216,7 @@ def stamps(folder: Path) -> dict[str, tuple[int, int]]:
     Raises:
         FolderError: a folder cannot be read, or is a link that leads out.
     """
-    found: dict[str, tuple[int, int]] = {}
+    found: dict[str, Stamp] = {}
     root, waiting, links, entered = os.path.realpath(folder), [""], [], set()
     while waiting or links:
         # Links last, and by name: the order of a directory's entries differs from copy to copy.
@@ -220,10 +252,9 @@ def is_inside(real: str, root: str) -> bool:
     return f"{real}{os.sep}".startswith(f"{root.rstrip(os.sep)}{os.sep}")
 
 
-def _stamp(entry: os.DirEntry) -> tuple[int, int]:
+def _stamp(entry: os.DirEntry) -> Stamp:
     try:
-        found = entry.stat()
+        return file_stamp(entry.stat())
     except OSError:
         # A link to nothing, or to itself.
-        found = entry.stat(follow_symlinks=False)
-    return found.st_size, found.st_mtime_ns
+        return file_stamp(entry.stat(follow_symlinks=False))

@@ -1,32 +1,38 @@
 """Prepared copies: what tells one prepared TFDS dataset from another, without an import of TFDS (the sources' aid).
 
-A dataset that is prepared anew, or by hand, can have the name, version and counts of the one before and other bytes.
-Reading it all would take seconds at every start; what TFDS wrote about it and the sizes of its files take none.
+A dataset that is prepared anew, or by hand, can have the name, version, counts and sizes of the one before and other
+bytes. Reading it all would take seconds at every start: what was read once is remembered by its stamp.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from pipeline.sources.listing import digests
+
 _DESCRIPTIONS = ("dataset_info.json", "features.json")
 
 
-def prepared_digest(folder: Path) -> str:
-    """Hex sha256 over the descriptions in a prepared dataset's folder and the name and bytes of each TFRecord file.
+def prepared_digest(folder: Path, memory: Path | None = None) -> str:
+    """Hex sha256 over name and content of the descriptions and the TFRecord files in a prepared dataset's folder.
+
+    Args:
+        folder: of the prepared dataset.
+        memory: the source's artefact, where it is remembered which files were digested.
 
     Raises:
-        OSError: there is no such folder, or it cannot be read.
+        OSError: there is no such folder, or a file of it cannot be read.
     """
-    digests = {
-        name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
-        for name in _DESCRIPTIONS
-        if (folder / name).exists()
-    }
-    sizes = {path.name: path.stat().st_size for path in folder.iterdir() if ".tfrecord" in path.name}
-    return hashlib.sha256(json.dumps({**digests, **sizes}, sort_keys=True).encode()).hexdigest()
+    present = {path.name for path in folder.iterdir()}
+    names = sorted(name for name in present if name in _DESCRIPTIONS or ".tfrecord" in name)
+    found = digests(folder, names, memory)
+    if unreadable := [name for name, digest in found.items() if not digest]:
+        raise OSError(errno.EACCES, "cannot be read", str(folder / unreadable[0]))
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
 
 
 def is_prepared(dataset: str, data_dir: str) -> bool:
@@ -50,7 +56,7 @@ def datasets_folder(data_dir: str) -> Path:
     return Path(given).expanduser().absolute()
 
 
-def changed_copy(source: Mapping, data_dir: str) -> Path | None:
+def changed_copy(source: Mapping, data_dir: str, memory: Path | None = None) -> Path | None:
     """The folder of a source's prepared copy where that is no longer what the source was made from, else None.
 
     A copy that is gone has not changed: the records that were made of it are as good as before.
@@ -58,11 +64,12 @@ def changed_copy(source: Mapping, data_dir: str) -> Path | None:
     Args:
         source: the JSON of a SourceInfo.
         data_dir: [Source] tfds_data_dir, "" for TFDS's own default.
+        memory: as in ``prepared_digest``.
     """
     if source["origin"] != "tfds":
         return None
     folder = datasets_folder(data_dir) / source["prepared_as"]
     with contextlib.suppress(OSError):
-        if (folder / _DESCRIPTIONS[0]).exists() and prepared_digest(folder) != source["digest"]:
+        if (folder / _DESCRIPTIONS[0]).exists() and prepared_digest(folder, memory) != source["digest"]:
             return folder
     return None

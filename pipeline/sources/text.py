@@ -43,12 +43,10 @@ def read_text(settings: SourceSettings) -> tuple[dict, Listing, dict[str, np.nda
         texts[split] = "".join(_decoded(path, one, settings) for path, one in zip(paths, contents, strict=True))
         if not texts[split]:
             refuse("Source", "path", words.A_TEXT, settings.path, words.empty_text(split))
-        stamps = [present[path] for path in paths]
         listed[split] = ListedSplit(
             paths=paths,
             labels=[0] * len(paths),
-            sizes=[size for size, _ in stamps],
-            mtimes=[mtime for _, mtime in stamps],
+            stamps=[present[path] for path in paths],
             digests=[hashlib.sha256(one).hexdigest() for one in contents],
             plain=[True] * len(paths),
         )

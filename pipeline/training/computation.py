@@ -14,7 +14,7 @@ from pathlib import Path
 import keras
 
 from pipeline import hardware, machine
-from pipeline.config import TrainSettings
+from pipeline.config import OF_THE_RECIPE, TrainSettings
 from pipeline.hardware import Placement
 from pipeline.networks import PROBABILITIES, find_recipe, make_loss, make_optimizer
 from pipeline.networks.muon import KernelMuon, last_matrices
@@ -76,7 +76,7 @@ def compiled_model(
     Raises:
         SettingsError: the network does not take the records' images.
     """
-    recipe = find_recipe(settings.recipe, **settings.overrides())
+    recipe = find_recipe(settings.recipe, **recipe_overrides(settings))
     loss = make_loss(recipe, outputs)
     if labels_mixed:
         # Not above: what mixes them is TensorFlow's.
@@ -102,6 +102,12 @@ def compiled_model(
     return model
 
 
+def recipe_overrides(settings: TrainSettings) -> dict[str, float]:
+    """Of the learning rate, the weight decay and the label smoothing those that are not the recipe's own."""
+    given = {name: getattr(settings, name) for name in ("learning_rate", "weight_decay", "label_smoothing")}
+    return {name: value for name, value in given.items() if value != OF_THE_RECIPE}
+
+
 def _optimizer(model: keras.Model, recipe: Recipe, settings: TrainSettings, *, total_steps: int) -> keras.Optimizer:
     """The recipe's, built for the network's variables."""
     optimizer = make_optimizer(
@@ -113,7 +119,7 @@ def _optimizer(model: keras.Model, recipe: Recipe, settings: TrainSettings, *, t
     if isinstance(optimizer, KernelMuon):
         optimizer.exclude_from_muon(last_matrices(model))
     # Not those that a decay would only shift: biases, and what a normalisation multiplies by.
-    if "weight_decay" in settings.overrides() and not recipe.decays_vectors:
+    if "weight_decay" in recipe_overrides(settings) and not recipe.decays_vectors:
         vectors = [variable for variable in model.trainable_variables if len(variable.shape) < 2]
         optimizer.exclude_from_weight_decay(vectors)
     # Here and not in the first step: its variables are then called the same in a run that is resumed.

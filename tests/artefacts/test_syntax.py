@@ -139,6 +139,8 @@ def digests(text: str) -> dict[str, str]:
         ("return x", "# Because.\nreturn(  x  )"),
         ('_logger.info("one %s", x)\nreturn x', '_logger.warning("another")\nreturn x'),
         ('_logger.info(f"one {x}")\nreturn x', "return x"),
+        ('_logger.info("one %s", g(x))', '_logger.info("another %s", g(x))'),
+        ('_logger.info(f"one {g(x)}")', '_logger.info(f"another {g(x)}")'),
         ("if x:\n    return 1\nelse:\n    logging.info(x)", "if x:\n    return 1"),
         ('progress.tell("records", 1, x)', "pass"),
         ('raise ValueError(f"expected {x}")', 'raise ValueError("got " "another")'),
@@ -173,6 +175,13 @@ def test_a_reworded_message_does_not_change_a_digest(left, right):
         # An argument with an effect.
         ("_logger.info(y := x)", "_logger.info(y := x + 1)"),
         ("_logger.info((yield x))", "_logger.info((yield x + 1))"),
+        ('_logger.info("%s", unfreeze(x, 3))', '_logger.info("%s", unfreeze(x, 30))'),
+        ('_logger.info("%s", mode("fast"))', '_logger.info("%s", mode("slow"))'),
+        ('_logger.info("%s", unfreeze(x))', "pass"),
+        ('logging.info(f"now {unfreeze(x, 3)}")', 'logging.info(f"now {unfreeze(x, 30)}")'),
+        ('_logger.info("%s", x, extra={"n": unfreeze(x, 3)})', '_logger.info("%s", x, extra={"n": unfreeze(x, 30)})'),
+        ('_logger.info("%d", sum(g(y) for y in x))', '_logger.info("%d", sum(g(y) for y in x[1:]))'),
+        ('raise ValueError(f"now {unfreeze(x, 3)}")', 'raise ValueError(f"now {unfreeze(x, 30)}")'),
         # What is caught by its class, and the values that an error carries.
         ('raise ValueError("one")', 'raise TypeError("one")'),
         ("raise Ours(x)", "raise Ours(x + 1)"),

@@ -10,6 +10,7 @@ from pipeline import sources
 from pipeline.config import SourceSettings
 from pipeline.errors import SettingsError
 from pipeline.records.keys import split_of
+from pipeline.sources import listing
 from pipeline.sources.found import changed_files
 from pipeline.sources.listing import LISTING_NAME, path_key
 
@@ -53,6 +54,25 @@ def test_a_touched_file_has_not_changed_and_a_copy_of_all_neither(listed):
     shutil.copytree(listed.folder, listed.folder.with_name("copy"))
     shutil.rmtree(listed.folder)
     listed.folder.with_name("copy").rename(listed.folder)
+    assert listed.changes() == []
+
+
+def test_another_file_of_the_same_size_and_time_has_changed(listed):
+    # As `cp -p` and `rsync -a` leave it.
+    path = listed.folder / "cats" / "001.png"
+    before = path.stat()
+    other(path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert listed.changes() == ["cats/001.png has changed"]
+
+
+def test_what_was_read_to_compare_is_not_read_again(listed, monkeypatch):
+    for path in listed.folder.rglob("*.*"):
+        os.utime(path, (1, 1))
+    assert listed.changes() == []
+    # Not even by another process, which this stands for.
+    listing._digest_of_stamp.cache_clear()
+    monkeypatch.setattr(listing, "file_digest", lambda path: pytest.fail(f"{path} is read"))
     assert listed.changes() == []
 
 
@@ -110,7 +130,7 @@ def test_files_that_a_table_lists_are_looked_at_and_those_that_were_not_there(tm
     assert changes() == []
     (folder / "b" / "000.png").unlink()
     (folder / "gone.png").write_bytes(plain_file("gone", 0))
-    assert changes() == ["b/000.png was removed", "gone.png has changed"]
+    assert changes() == ["b/000.png was removed", "gone.png was added"]
     table.write_text("path,label\na/000.png,a\n")
     assert "labels.csv has changed" in changes()
     renamed = table.rename(table.with_suffix(".CSV"))

@@ -1,4 +1,5 @@
 import dataclasses
+import os
 import shutil
 import socket
 import socketserver
@@ -19,6 +20,7 @@ from pipeline.errors import (
 )
 from pipeline.records.features import Feature
 from pipeline.records.form import choose_form
+from pipeline.sources import listing
 from pipeline.sources.prepared import changed_copy
 
 
@@ -64,6 +66,27 @@ def test_other_bytes_under_the_same_name_version_and_counts_are_another_source(w
     assert changed_copy(info.to_json(), str(tmp_path)) == tmp_path / "cifar10" / "3.0.2"
     with pytest.raises(DamagedArtefactError, match="has other files by now"):
         list(read(info, tmp_path, "train", 0, 1))
+
+
+def test_labels_rewritten_in_place_are_another_source(tiny_tfds, tmp_path):
+    copy = shutil.copytree(tiny_tfds, tmp_path / "copy")
+    info = sources.resolve(settings(copy))
+    assert changed_copy(info.to_json(), str(copy), tmp_path) is None
+    records = min((copy / "cifar10" / "3.0.2").glob("*train.tfrecord*"))
+    before, content = records.stat(), bytearray(records.read_bytes())
+    content[-1] ^= 1
+    records.write_bytes(content)
+    os.utime(records, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert changed_copy(info.to_json(), str(copy), tmp_path) == records.parent
+    assert sources.resolve(settings(copy)).digest != info.digest
+
+
+def test_a_prepared_copy_is_read_once_as_long_as_it_is_left_alone(tiny_tfds, tmp_path, monkeypatch):
+    info = sources.resolve(settings(tiny_tfds))
+    assert changed_copy(info.to_json(), str(tiny_tfds), tmp_path) is None
+    listing._digest_of_stamp.cache_clear()
+    monkeypatch.setattr(listing, "file_digest", lambda path: pytest.fail(f"{path} is read"))
+    assert changed_copy(info.to_json(), str(tiny_tfds), tmp_path) is None
 
 
 def test_a_copy_of_a_prepared_dataset_is_the_same_source_and_one_that_is_gone_has_not_changed(tiny_tfds, tmp_path):

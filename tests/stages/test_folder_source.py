@@ -74,6 +74,19 @@ def test_many_changes_are_counted(photos):
     assert photos.reasons()["Source"][5:] == ["and 5 more"]
 
 
+def test_a_change_that_only_reading_finds_fails_once_and_the_next_run_goes_on(photos, monkeypatch):
+    arguments = ("tasks", "Records", *photos._source())
+    assert photos.luigi.here("tasks", "Source", *photos._source()).returncode == 0
+    (photos.folder / "cats" / "000.png").write_bytes(plain_file("other", 0))
+    with monkeypatch.context() as patched:
+        # A file system whose stamps do not tell.
+        patched.setattr("tasks.source.changed_files", lambda *_: [])
+        failed = photos.luigi.here(*arguments)
+    assert failed.returncode == 4
+    assert "cats/000.png: it has changed since the images were listed. Run again" in failed.stderr
+    assert photos.luigi.here(*arguments).returncode == 0
+
+
 def test_what_cannot_be_decoded_ends_with_4_or_is_left_out(photos):
     (photos.folder / "cats" / "notes.txt").write_text("no image")
     (photos.folder / "dogs" / "half.png").write_bytes(plain_file("half", 0)[:60])

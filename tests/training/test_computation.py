@@ -9,10 +9,10 @@ from pipeline.hardware import place
 
 
 def setup_module() -> None:
-    global by_rule, compiled_model, keras, step_flops
+    global by_rule, compiled_model, keras, recipe_overrides, step_flops
     import keras
 
-    from pipeline.training.computation import by_rule, compiled_model
+    from pipeline.training.computation import by_rule, compiled_model, recipe_overrides
     from pipeline.training.operations import step_flops
 
 
@@ -72,3 +72,11 @@ def muon_flops(model: "keras.Model") -> float:
             rows, columns = sorted((variable.shape[-1], int(np.prod(variable.shape[:-1]))))
             found += 3 * 2 * (2 * rows * rows * columns + rows**3)
     return found
+
+
+def test_an_override_of_zero_is_an_override():
+    assert recipe_overrides(TrainSettings()) == {}
+    assert recipe_overrides(TrainSettings(weight_decay=0.0, label_smoothing=0.0)) == {
+        "weight_decay": 0.0,
+        "label_smoothing": 0.0,
+    }
