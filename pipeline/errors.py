@@ -106,5 +106,9 @@ class EngineUnavailableError(PipelineError):
     exit_code = 12
 
 
+class IncompleteTrainingError(PipelineError):
+    """The optimizer made another number of updates than the run's settings and data come to."""
+
+
 class WorkerDiedError(PipelineError):
     """A process that worked for this one died: a worker of Beam's, or one that trained on another backend."""

@@ -21,7 +21,7 @@ from pipeline.config import (
     TENSORFLOW,
     Membership,
     TrainSettings,
-    check_keras_backend,
+    check_keras_environment,
     membership,
     own_modules,
     refuse,
@@ -115,7 +115,7 @@ class Train(Stage):
 
     def make_settings(self) -> TrainSettings:
         """The stage's validated settings."""
-        check_keras_backend(os.environ.get("KERAS_BACKEND", ""))
+        check_keras_environment(os.environ)
         settings = TrainSettings(**self.param_kwargs)
         require_backend(settings)
         if settings.processes > 1:

@@ -11,7 +11,7 @@ from pipeline.config import (
     SourceSettings,
     StorageSettings,
     TrainSettings,
-    check_keras_backend,
+    check_keras_environment,
 )
 from pipeline.errors import SettingsError
 
@@ -105,9 +105,15 @@ def test_a_tpu_may_be_given_by_name_by_address_or_as_this_host(address):
 
 
 def test_another_backend_of_keras_is_refused_by_the_variables_name():
-    check_keras_backend("tensorflow")
+    check_keras_environment({"KERAS_BACKEND": "tensorflow"})
     with pytest.raises(SettingsError, match=r"KERAS_BACKEND: expected tensorflow, got 'jax'\..* unset KERAS_BACKEND"):
-        check_keras_backend("jax")
+        check_keras_environment({"KERAS_BACKEND": "jax"})
+
+
+@pytest.mark.parametrize("name", ["KERAS_MAX_EPOCHS", "KERAS_MAX_STEPS_PER_EPOCH"])
+def test_a_limit_of_keras_is_refused_by_the_variables_name(name):
+    with pytest.raises(SettingsError, match=rf"environment variable {name}: expected none, got '1'"):
+        check_keras_environment({"KERAS_BACKEND": "tensorflow", name: "1"})
 
 
 def test_settings_have_no_rules_that_shape_bytes():

@@ -2,7 +2,7 @@
 
 import re
 import urllib.parse
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -166,12 +166,18 @@ def check_learning_rate(section: str, name: str, got: float) -> None:
         refuse(section, name, expected, got)
 
 
-def check_keras_backend(backend: str) -> None:
-    """Refuse a value of the environment variable KERAS_BACKEND under which nothing here trains.
+def check_keras_environment(environment: Mapping[str, str]) -> None:
+    """Refuse environment variables of Keras under which a run is not what its settings say.
 
     Raises:
-        SettingsError: it is another one than "tensorflow".
+        SettingsError: KERAS_BACKEND is another one than "tensorflow", or a KERAS_MAX_… limits epochs or steps.
     """
+    if limits := sorted(name for name in environment if name.startswith("KERAS_MAX_")):
+        raise SettingsError(
+            f"environment variable {limits[0]}: expected none, got {environment[limits[0]]!r}. It ends training early, "
+            "and no run says so: unset it. [Train] epochs sets how long a run trains."
+        )
+    backend = environment.get("KERAS_BACKEND", "")
     if backend != "tensorflow":
         raise SettingsError(
             f"environment variable KERAS_BACKEND: expected tensorflow, got {backend!r}. What trains on JAX is started "

@@ -13,6 +13,7 @@ from pipeline.networks.adapted import adapt_of
 from pipeline.networks.airbench_convnet import airbench_convnet, airbench_convnet_large, airbench_convnet_small
 from pipeline.networks.baseline_cnn import baseline_cnn
 from pipeline.networks.compact_convnet import compact_convnet
+from pipeline.networks.configuration import configure_keras
 from pipeline.networks.fashion_cnn import fashion_cnn
 from pipeline.networks.flowers_convnet import flowers_convnet
 from pipeline.networks.mnist_cnn import mnist_cnn
@@ -70,8 +71,9 @@ def build_network(manifest: Mapping, name: str, precision: str) -> keras.Model:
         precision: "float32", or "bfloat16" for what is computed; variables are float32 in either.
 
     Raises:
-        SettingsError: the network does not take such examples.
+        SettingsError: the network does not take such examples, or Keras limits epochs or steps.
     """
+    configure_keras()
     task = _task(manifest)
     try:
         with _computing_in(precision):

@@ -8,6 +8,7 @@ import numpy as np
 
 from pipeline.errors import DamagedArtefactError
 from pipeline.networks import as_probabilities, is_own, load_function
+from pipeline.networks.configuration import configure_keras
 from pipeline.problems.views import NONE, VIEWS
 from pipeline.runs.metrics import MODEL_NAME
 from pipeline.runs.record import RunRecord, read_record
@@ -47,6 +48,7 @@ def load_trained(run: Path) -> TrainedNetwork:
         DamagedArtefactError: the run was skipped and has no network.
         SettingsError: it is one of the user's own, whose code cannot be imported here.
     """
+    configure_keras()
     record = read_record(run)
     if not (run / MODEL_NAME).exists():
         why = f"the run was {record.status}: train it on a device that is there"

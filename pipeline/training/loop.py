@@ -15,6 +15,7 @@ from typing import Any
 import keras
 
 from pipeline import progress
+from pipeline.errors import IncompleteTrainingError
 from pipeline.stream import InputStream
 from pipeline.training.breakdown import Clock
 from pipeline.training.selection import best_epoch, has_lost_patience
@@ -49,6 +50,9 @@ def run_epochs(
         patience: how many epochs that are no better than one before end the training; 0: none do.
         evaluating: the context that the model is evaluated in.
 
+    Raises:
+        IncompleteTrainingError: the optimizer did not make an update for each step.
+
     Returns:
         The predictions that the figures of the last epoch are made of, by prefix; what is to be known of the trained
         network beyond them need not evaluate it again. Empty where no epoch was left to run, or training ended before.
@@ -66,6 +70,7 @@ def run_epochs(
             break
         clock.enter("training")
         row = _train(model, stream, epoch, epochs)
+        _check_updates(model, (epoch + 1) * stream.steps_per_epoch)
         clock.enter("evaluation")
         started = time.perf_counter()
         with evaluating():
@@ -97,6 +102,21 @@ def _train(model: keras.Model, stream: InputStream, epoch: int, epochs: int) -> 
         "examples_per_second": round(stream.predictions_per_epoch / seconds, 1),
         "learning_rate": float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)),
     }
+
+
+def _check_updates(model: keras.Model, expected: int) -> None:
+    """The record counts steps by the data: read back how many the optimizer made of them."""
+    optimizer = model.optimizer
+    # It leaves out the updates whose gradients are not finite.
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        return
+    expected //= optimizer.gradient_accumulation_steps or 1
+    updates = int(keras.ops.convert_to_numpy(optimizer.iterations))
+    if updates != expected:
+        raise IncompleteTrainingError(
+            f"expected {expected:,} updates of the weights so far, the optimizer counts {updates:,}. The run is not "
+            "published. Look for what ends an epoch early: KERAS_MAX_STEPS_PER_EPOCH, or code of your own."
+        )
 
 
 class _Progress(keras.callbacks.Callback):

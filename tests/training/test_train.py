@@ -8,7 +8,7 @@ import pytest
 import training_runs
 from training_runs import run
 
-from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.errors import DamagedArtefactError, IncompleteTrainingError, SettingsError
 from pipeline.runs.metrics import EVALUATION_NAME, METRICS_NAME, MISTAKES_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
 from pipeline.runs.record import RECORD_NAME
 from pipeline.sources import synthetic
@@ -49,6 +49,42 @@ def test_metrics_have_a_row_for_each_epoch_and_agree_with_the_record(trained):
     assert record["train_seconds"] == pytest.approx(sum(row["train_seconds"] for row in rows))
     # The first, compiling epoch is left out of the throughput.
     assert record["examples_per_second"] == pytest.approx(12 * 32 / rows[1]["train_seconds"], rel=0.01)
+
+
+@pytest.fixture
+def configuration_put_back():
+    yield
+    keras.config.set_floatx("float32")
+    keras.config.set_epsilon(1e-7)
+    keras.config.set_image_data_format("channels_last")
+    keras.config.set_max_steps_per_epoch(None)
+
+
+def test_keras_own_configuration_does_not_shape_a_run(trained, small_records, tmp_path, configuration_put_back):
+    # As keras.json sets it.
+    keras.config.set_floatx("float16")
+    keras.config.set_epsilon(0.1)
+    keras.config.set_image_data_format("channels_first")
+    run(small_records, tmp_path / "run")
+    expected, found = (load_file(folder / WEIGHTS_NAME) for folder in (trained[0], tmp_path / "run"))
+    for name in expected:
+        np.testing.assert_allclose(found[name], expected[name], atol=1e-5)
+
+
+def test_a_limit_of_steps_is_refused(small_records, tmp_path, configuration_put_back):
+    keras.config.set_max_steps_per_epoch(1)
+    with pytest.raises(SettingsError, match="Unset the environment variable KERAS_MAX_STEPS_PER_EPOCH"):
+        run(small_records, tmp_path / "run")
+
+
+def test_fewer_updates_than_steps_are_no_run(small_records, tmp_path, configuration_put_back, monkeypatch):
+    monkeypatch.setattr("pipeline.networks.build.configure_keras", lambda: None)
+    monkeypatch.setattr("pipeline.training.computation.STEPS_PER_EXECUTION", 4)
+    keras.config.set_max_steps_per_epoch(1)
+    with pytest.raises(
+        IncompleteTrainingError, match="expected 12 updates of the weights so far, the optimizer counts"
+    ):
+        run(small_records, tmp_path / "run")
 
 
 def test_the_saved_model_is_the_trained_one(trained):
