@@ -94,7 +94,7 @@ class Train(Stage):
     tpu_address = luigi.Parameter(default="", significant=False, description="Name, grpc://host:port, or local.")
     tpu_zone = luigi.Parameter(default="", significant=False, description="Cloud zone of the named TPU.")
     tpu_project = luigi.Parameter(default="", significant=False, description="Cloud project of the named TPU.")
-    precision = luigi.Parameter(default="auto", description="float32, bfloat16, or auto.")
+    precision = luigi.Parameter(default="auto", description="float32, tf32, bfloat16, or auto.")
     jit_compile = luigi.Parameter(default="auto", description="XLA: true, false, or auto.")
     cache = luigi.Parameter(default="auto", description="Examples in memory: auto (where they fit), memory, none.")
     seed = IntSetting(default=0, description="Seed of weights, dropout and the order in each epoch.")

@@ -33,7 +33,7 @@ SCALE_LEARNING_RATE = ("none", "linear", "sqrt")
 # Of learning_rate, weight_decay and label_smoothing: what the recipe has. 0 is a value of its own for two of them.
 OF_THE_RECIPE = -1.0
 MAX_LEARNING_RATE = 1_000
-PRECISIONS = ("auto", "float32", "bfloat16")
+PRECISIONS = ("auto", "float32", "tf32", "bfloat16")
 KEEP = ("last", "best")
 TEST_TIME_AUGMENTATION = ("none", "flip", "flip_translate")
 DETERMINISTIC = ("false", "true")

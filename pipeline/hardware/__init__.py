@@ -11,6 +11,7 @@ no proof of a TPU, and a strategy that exists is no proof of anything.
     tpu_vm.py       which of the machines that share a TPU this is
     mismatch.py     an exception → cause and remedy in words
     probe.py        how fast a device computes
+    flags.py        environment variables that change how a network is computed
     receipt.py      all of it as plain data, and whether the device is verified
     precision.py    the rules behind precision = auto and jit_compile = auto
 

@@ -28,6 +28,7 @@ from pipeline.errors import HardwareMismatchError
 from pipeline.hardware import words
 from pipeline.hardware.mismatch import explain
 from pipeline.hardware.probe import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, SIZE
+from pipeline.hardware.runtime import TF32, dtype_of
 
 # What JAX calls the platforms.
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
@@ -147,7 +148,7 @@ class Jax:
 
     def computations(self, device: str, side: int, precision: str) -> dict[str, Callable[[], object]]:
         """A matrix product and a convolution; the sum of each keeps the way back short and the work whole."""
-        where, dtype = _local_devices(device)[0], jnp.dtype(precision)
+        where, dtype = _local_devices(device)[0], jnp.dtype(dtype_of(precision))
 
         def normal(seed: int, *shape: int) -> jax.Array:
             return jax.device_put(jax.random.normal(jax.random.key(seed), shape).astype(dtype), where)
@@ -236,6 +237,15 @@ class Jax:
     def threads(self) -> dict[str, int]:
         """XLA takes as many as there are cores."""
         return {}
+
+    def set_matmul_precision(self, precision: str) -> None:
+        """By JAX's default, which is less than float32 on GPUs and TPUs where nobody sets it."""
+        jax.config.update("jax_default_matmul_precision", "tensorfloat32" if precision == TF32 else "highest")
+
+    def matmul_precision(self) -> str:
+        """By the same default."""
+        found = str(jax.config.jax_default_matmul_precision)
+        return TF32 if found == "tensorfloat32" else found
 
     def computes_in_bfloat16(self, device: str) -> bool:
         """Not on a CPU, where XLA converts it to float32 and back."""

@@ -16,8 +16,13 @@ from pipeline.hardware.runtime import Runtime
 
 def runtime_of(settings: TrainSettings) -> Runtime:
     """The runtime of the settings' backend."""
+    return runtime_called(choose_backend(settings))
+
+
+def runtime_called(backend: str) -> Runtime:
+    """The runtime of a backend, by Keras's name for it."""
     # Each brings its library along.
-    if choose_backend(settings) == JAX:
+    if backend == JAX:
         from pipeline.hardware import jax as chosen
     else:
         from pipeline.hardware import tensorflow as chosen

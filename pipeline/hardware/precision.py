@@ -2,10 +2,16 @@
 
 from pipeline.config import JAX, refuse
 from pipeline.hardware.placement import Placement
+from pipeline.hardware.runtime import TF32
 
 
 def choose_precision(requested: str, placement: Placement) -> str:
-    """Either "float32" or "bfloat16"; "auto" takes bfloat16 where the hardware computes in it."""
+    """Either "float32", "tf32" or "bfloat16"; "auto" takes bfloat16 where the hardware computes in it.
+
+    Where nothing computes in TF32, "tf32" is float32.
+    """
+    if requested == TF32:
+        return TF32 if placement.effective_device == "gpu" else "float32"
     if requested != "auto":
         return requested
     return "bfloat16" if placement.runtime.computes_in_bfloat16(placement.effective_device) else "float32"

@@ -18,6 +18,7 @@ from importlib import metadata
 from pipeline import machine
 from pipeline.config import TrainSettings
 from pipeline.hardware import probe, words
+from pipeline.hardware.flags import flags
 from pipeline.hardware.placement import Placement
 from pipeline.hardware.runtime import Runtime
 
@@ -25,12 +26,6 @@ from pipeline.hardware.runtime import Runtime
 # even be slower. So only a ratio near 1 says anything. How near: of 60 probes of a host against itself, on 2 cores
 # under a load of 3 to 10 that comes and goes, the mean over the operations was 0.80 to 1.24.
 _AS_FAST_AS_HOST = 1.5
-# What changes speed or placement without standing in a setting of ours.
-_FLAGS = (
-    *("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA", "OMP_NUM_THREADS", "XLA_FLAGS", "TF_XLA_FLAGS"),
-    *("JAX_PLATFORMS", "JAX_DEFAULT_MATMUL_PRECISION", "XLA_PYTHON_CLIENT_MEM_FRACTION", "JAX_ENABLE_X64"),
-    *("CUDA_VISIBLE_DEVICES", "TF_GPU_ALLOCATOR", "TF_FORCE_GPU_ALLOW_GROWTH", "TPU_NAME", "LIBTPU_INIT_ARGS"),
-)
 _logger = logging.getLogger(__name__)
 
 
@@ -38,6 +33,7 @@ _logger = logging.getLogger(__name__)
 class Receipt:
     """What was asked for, what was had, and what shows it; every value plain JSON data.
 
+    ``matmul_precision`` is how float32 is multiplied, as the backend says it: "highest", or "tf32" on request.
     ``processes`` has what each of several processes saw on its host, see ``seen_here``; of one it is empty.
     """
 
@@ -56,6 +52,7 @@ class Receipt:
     host: dict
     versions: dict
     flags: dict
+    matmul_precision: str
     threads: dict
     effective_device: str
     device_name: str
@@ -75,6 +72,7 @@ def write_receipt(settings: TrainSettings, placement: Placement, precision: str)
     a trillion operations.
     """
     effective, runtime = placement.effective_device, placement.runtime
+    runtime.set_matmul_precision(precision)
     seen = runtime.observe(placement.strategy)
     speeds = probe.measure(runtime, effective, precision)
     doubts = find_doubts(effective, placement.num_replicas, seen, speeds)
@@ -95,7 +93,8 @@ def write_receipt(settings: TrainSettings, placement: Placement, precision: str)
         probe=speeds,
         host=machine.describe(),
         versions=_versions(runtime),
-        flags={name: os.environ[name] for name in _FLAGS if name in os.environ},
+        flags=flags(os.environ),
+        matmul_precision=runtime.matmul_precision(),
         threads=runtime.threads(),
         effective_device=effective,
         device_name=device_name(runtime, effective),

@@ -11,6 +11,14 @@ from typing import Any, Protocol
 
 from pipeline.config import TrainSettings
 
+#: float32 whose products are of 10 bits after the point, by the matrix units of NVIDIA's GPUs since Ampere.
+TF32 = "tf32"
+
+
+def dtype_of(precision: str) -> str:
+    """The type of the numbers that are multiplied."""
+    return "float32" if precision == TF32 else precision
+
 
 class Runtime(Protocol):
     """A backend's devices. Names of devices end in their kind and number, as in "cpu:0" or ".../device:GPU:1"."""
@@ -73,6 +81,12 @@ class Runtime(Protocol):
 
     def threads(self) -> dict[str, int]:
         """How many it was told to use; 0: its own choice."""
+
+    def set_matmul_precision(self, precision: str) -> None:
+        """Compute products and convolutions of float32 with all its bits, or, for "tf32", in TF32."""
+
+    def matmul_precision(self) -> str:
+        """Which of both is in force, "highest" or "tf32"."""
 
     def computes_in_bfloat16(self, device: str) -> bool:
         """Whether the kind of device multiplies bfloat16 faster than float32."""

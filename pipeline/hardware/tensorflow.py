@@ -25,6 +25,7 @@ from pipeline.errors import HardwareMismatchError, SettingsError
 from pipeline.hardware import words
 from pipeline.hardware.mismatch import explain, is_known
 from pipeline.hardware.probe import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, SIZE
+from pipeline.hardware.runtime import TF32, dtype_of
 
 # TensorFlow itself waits for an address that does not answer without end.
 CONNECT_TIMEOUT_SECONDS = 10
@@ -126,7 +127,7 @@ class TensorFlow:
 
     def computations(self, device: str, side: int, precision: str) -> dict[str, Callable[[], object]]:
         """A matrix product and a convolution; the sum of each keeps the way back short and the work whole."""
-        dtype = tf.as_dtype(precision)
+        dtype = tf.as_dtype(dtype_of(precision))
         with tf.device(f"/{device}:0"):
             matrix = tf.cast(tf.random.stateless_normal([side, side], [0, 0]), dtype)
             images = tf.cast(tf.random.stateless_normal([IMAGES, SIZE, SIZE, CHANNELS_IN], [0, 1]), dtype)
@@ -208,6 +209,14 @@ class TensorFlow:
             "inter_op": tf.config.threading.get_inter_op_parallelism_threads(),
             "intra_op": tf.config.threading.get_intra_op_parallelism_threads(),
         }
+
+    def set_matmul_precision(self, precision: str) -> None:
+        """By TensorFlow's own switch, which is on where nobody turns it."""
+        tf.config.experimental.enable_tensor_float_32_execution(precision == TF32)
+
+    def matmul_precision(self) -> str:
+        """By the same switch."""
+        return TF32 if tf.config.experimental.tensor_float_32_execution_enabled() else "highest"
 
     def computes_in_bfloat16(self, device: str) -> bool:
         """On a CPU by its instruction sets, and by oneDNN: without it the same processor is slower than in float32."""

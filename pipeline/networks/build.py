@@ -30,7 +30,7 @@ MIN_IMAGE_SIDE = 8
 
 _logger = logging.getLogger(__name__)
 
-_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+_POLICIES = {"float32": "float32", "tf32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
 NETWORKS: dict[str, Callable[[tuple[int, ...], int], keras.Model]] = {
@@ -68,7 +68,7 @@ def build_network(manifest: Mapping, name: str, precision: str) -> keras.Model:
     Args:
         manifest: that of the records.
         name: as in the settings.
-        precision: "float32", or "bfloat16" for what is computed; variables are float32 in either.
+        precision: "float32", "tf32", or "bfloat16" for what is computed; variables are float32 in either.
 
     Raises:
         SettingsError: the network does not take such examples, or Keras limits epochs or steps.

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from pipeline.hardware.flags import computation_flags
 from pipeline.runs.untrusted import Count, Figure, Object, Untrusted, checked, read_text
 
 RECORD_NAME = "run.json"
@@ -25,7 +26,8 @@ RECORD_NAME = "run.json"
 #: 3: `augment`, `keep`, `kept_epoch`, what overrides a recipe, networks that give logits, initial weights, and what
 #: else is marked. 4: `records`, `experiment`, `problem`. 5: `requested_backend`, `backend`. 6: `processes`.
 #: 7: `test_time_augmentation` and its figures, `adapted_examples`. 8: `deterministic`. 9: `input_shape`. 10: `tokens`.
-SCHEMA_VERSION = 10
+#: 11: `computation_flags`.
+SCHEMA_VERSION = 11
 
 FINISHED, SKIPPED = "finished", "skipped"
 
@@ -255,6 +257,9 @@ class RunRecord(Untrusted):
     # What the network gives; figures are those of probabilities in either case.
     outputs: Annotated[Literal["probabilities", "logits"], About(part="computation", since=3)] = "probabilities"
     input_in_memory: Annotated[bool | None, _COMPUTATION] = None
+    # Environment variables that change what is computed or how fast. Of an earlier version they are those of the receipt;
+    # lines of the history, which have none, count as without.
+    computation_flags: Annotated[dict[str, str], About(part="computation", compared=True, since=11)] = {}
 
     device_verified: Annotated[bool, About(part="evidence")]
     device_reason: Annotated[str | None, About(part="evidence", repeated=True, since=2)] = None
@@ -289,9 +294,11 @@ class RunRecord(Untrusted):
     def _from_earlier_versions(cls, values: Any) -> Any:
         """Fill from the receipt what earlier versions recorded nowhere else."""
         receipt = values.get("receipt") if isinstance(values, dict) else None
-        if not isinstance(receipt, dict) or values.get("schema_version", 1) != 1:
+        if not isinstance(receipt, dict):
             return values
-        return {**seen_in(receipt), **values}
+        if isinstance(flags := receipt.get("flags"), dict) and values.get("schema_version", 1) < 11:
+            values = {"computation_flags": computation_flags(flags), **values}
+        return {**seen_in(receipt), **values} if values.get("schema_version", 1) == 1 else values
 
     @model_validator(mode="after")
     def _a_skipped_run_has_no_figures(self) -> "RunRecord":

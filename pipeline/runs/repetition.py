@@ -22,7 +22,7 @@ REPETITION_NAME = "repetition.json"
 # computed, among how many threads a sum was divided, and in which order examples came (see used_by in recorded.py).
 _SAME = (
     *("status", "effective_device", "device_name", "granted_cores", "num_replicas"),
-    *("backend", "precision", "jit_compile", "input_in_memory"),
+    *("backend", "precision", "jit_compile", "input_in_memory", "computation_flags"),
 )
 
 

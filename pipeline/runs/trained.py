@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from pipeline.errors import DamagedArtefactError
+from pipeline.hardware.placement import runtime_called
 from pipeline.networks import as_probabilities, is_own, load_function
 from pipeline.networks.configuration import configure_keras
 from pipeline.problems.views import NONE, VIEWS
@@ -56,4 +57,5 @@ def load_trained(run: Path) -> TrainedNetwork:
     if is_own(record.model):
         # Its classes are known to Keras once they are imported.
         load_function("model", record.model)
+    runtime_called(keras.backend.backend()).set_matmul_precision(record.precision)
     return TrainedNetwork(keras.saving.load_model(run / MODEL_NAME, safe_mode=True), record)

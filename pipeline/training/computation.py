@@ -85,6 +85,7 @@ def compiled_model(
         loss = MixedLoss(loss)
     # Not inside: it clears away the distribution of JAX as well.
     keras.utils.clear_session()
+    placement.runtime.set_matmul_precision(computation.precision)
     with placement.scope():
         model = seeded_network(manifest, settings, computation.precision)
         if drawn:

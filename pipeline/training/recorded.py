@@ -1,5 +1,6 @@
 """Recorded: what a training has to say of itself, as fields of the run's record (training's aid)."""
 
+import os
 import socket
 from collections.abc import Mapping
 
@@ -7,6 +8,7 @@ import keras
 
 from pipeline import hardware
 from pipeline.config import TrainSettings
+from pipeline.hardware.flags import computation_flags
 from pipeline.networks import LOGITS, PROBABILITIES, trained_by_logits
 from pipeline.problems.problem import Problem
 from pipeline.runs import throughput
@@ -66,6 +68,7 @@ def used_by(receipt: hardware.Receipt, computation: Computation, stream: InputSt
         "jit_compile": computation.jit_compile,
         # From memory and from disk an epoch has another order.
         "input_in_memory": stream.in_memory,
+        "computation_flags": computation_flags(os.environ),
     }
 
 

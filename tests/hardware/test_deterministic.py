@@ -30,6 +30,47 @@ def test_tensorflow_refuses_random_operations_only_when_determinism_is_requested
         config.disable_op_determinism()
 
 
+@pytest.mark.parametrize(("precision", "expected"), [("float32", "highest"), ("tf32", "tf32"), ("bfloat16", "highest")])
+def test_float32_is_of_all_its_bits_unless_tf32_is_requested(precision, expected):
+    from pipeline.hardware.tensorflow import RUNTIME
+
+    try:
+        RUNTIME.set_matmul_precision(precision)
+        assert tf.config.experimental.tensor_float_32_execution_enabled() is (precision == "tf32")
+        assert RUNTIME.matmul_precision() == expected
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(False)
+
+
+@pytest.mark.parametrize(
+    ("precision", "expected", "compiled"),
+    [("float32", "highest", "[HIGHEST, HIGHEST]"), ("tf32", "tf32", "[HIGH, HIGH]")],
+)
+def test_jax_compiles_products_of_all_bits_unless_tf32_is_requested(precision, expected, compiled):
+    jax = pytest.importorskip("jax", reason="make setup EXTRA=jax")
+    from pipeline.hardware.jax import RUNTIME
+
+    before = jax.config.jax_default_matmul_precision
+    try:
+        RUNTIME.set_matmul_precision(precision)
+        assert RUNTIME.matmul_precision() == expected
+        product = jax.jit(lambda one, other: one @ other).lower(*[jax.ShapeDtypeStruct((8, 8), "float32")] * 2)
+        assert compiled in product.as_text()
+    finally:
+        jax.config.update("jax_default_matmul_precision", before)
+
+
+@pytest.mark.parametrize(("device", "expected"), [("gpu", "tf32"), ("cpu", "float32"), ("tpu", "float32")])
+def test_only_a_gpu_computes_in_tf32(device, expected):
+    from pipeline.hardware import Placement, choose_precision
+    from pipeline.hardware.tensorflow import RUNTIME
+
+    placement = Placement(
+        runtime=RUNTIME, strategy=None, num_replicas=1, requested_device=device, effective_device=device
+    )
+    assert choose_precision("tf32", placement) == expected
+
+
 @pytest.mark.parametrize(("asked", "flags"), [("true", " --xla_gpu_deterministic_ops=true"), ("false", "")])
 def test_xla_gets_its_flag_beside_those_of_the_environment_only_when_determinism_is_requested(
     monkeypatch, asked, flags

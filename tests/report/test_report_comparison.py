@@ -28,6 +28,7 @@ CPU = {"content_digests": DIGESTS, "steps_per_epoch": 100, "examples_per_second"
 GPU = CPU | {"effective_device": "gpu", "device_name": "H200", "hostname": "other", "examples_per_second": 9000.0}
 
 OTHERWISE = {
+    "computation_flags": {"OMP_NUM_THREADS": "1"},
     "experiment": "another",
     "content_digests": DIGESTS | {"test": "3" * 64},
     "model": "resnet",

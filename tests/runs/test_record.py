@@ -112,6 +112,26 @@ def test_a_record_of_the_first_version_is_filled_from_its_receipt(make_run):
     assert (found.scale_learning_rate, found.cache, found.segments) == ("none", "auto", ())
 
 
+def test_flags_of_computation_of_earlier_versions_are_those_of_their_receipts(make_run):
+    flags = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "0"}
+
+    assert RunRecord(**RUN, receipt={"flags": flags}).computation_flags == {"OMP_NUM_THREADS": "1"}
+    assert RunRecord(**RUN).computation_flags == {}
+
+
+def test_flags_of_computation_tell_rows_and_history_groups_apart(make_run):
+    from pipeline.report import build_report
+
+    shared = {"content_digests": {"train": "1"}, "schema_version": 11}
+    folders = [
+        write_origin(make_run(f"run {at}", fingerprint=f"{at}", computation_flags=flags, **shared))
+        for at, flags in enumerate([{}, {}, {"OMP_NUM_THREADS": "1"}])
+    ]
+    report = build_report(folders, current=[])
+    assert sorted(len(row["fingerprints"]) for row in report["scenarios"]) == [1, 2]
+    assert len(report["history"]) == 2
+
+
 @pytest.mark.parametrize("receipt", [{"host": 3, "probe": []}, {"host": {"granted_memory_bytes": "much"}}])
 def test_a_receipt_that_says_nothing_of_the_host_leaves_it_unknown(make_run, receipt):
     found = read_record(make_run(receipt=receipt))

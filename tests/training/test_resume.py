@@ -129,6 +129,16 @@ def test_a_checkpoint_of_another_computation_is_refused_and_said_so(small_record
 
 
 @pytest.mark.slow
+def test_a_checkpoint_of_other_flags_of_computation_is_refused_and_said_so(
+    small_records, tmp_path, checkpoints, monkeypatch, caplog
+):
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")
+    again = run(small_records, tmp_path / "again", checkpoints=checkpoints)
+    assert (again["epochs_restored"], again["computation_flags"]) == (0, {"TF_NUM_INTRAOP_THREADS": "1"})
+    assert "training starts over: computation_flags was {}, is {'TF_NUM_INTRAOP_THREADS': '1'}" in caplog.text
+
+
+@pytest.mark.slow
 def test_a_checkpoint_of_another_device_is_refused_and_said_so(
     small_records, tmp_path, checkpoints, monkeypatch, caplog
 ):

@@ -8,14 +8,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# Dense FLOP/s of a chip or card by precision, as their makers publish them: NVIDIA's data sheets (float32: the
-# matrix units in TF32, where there are any), Google Cloud's pages of TPU versions. A name is that of the whole device:
+# Dense FLOP/s of a chip or card by precision, as their makers publish them: NVIDIA's data sheets (float32:
+# without the matrix units), Google Cloud's pages of TPU versions. A name is that of the whole device:
 # an "L40S" is no "L4", and cards of one generation for PCIe are slower than the modules (SXM, HBM3).
 _PUBLISHED = {
-    r"NVIDIA H200": {"bfloat16": 989e12, "float32": 494e12},
-    r"NVIDIA H100 (80GB HBM3|SXM.*)": {"bfloat16": 989e12, "float32": 494e12},
-    r"(NVIDIA )?A100[- ].*": {"bfloat16": 312e12, "float32": 156e12},
-    r"NVIDIA L4": {"bfloat16": 121e12, "float32": 60e12},
+    r"NVIDIA H200": {"bfloat16": 989e12, "tf32": 494e12, "float32": 67e12},
+    r"NVIDIA H100 (80GB HBM3|SXM.*)": {"bfloat16": 989e12, "tf32": 494e12, "float32": 67e12},
+    r"(NVIDIA )?A100[- ].*": {"bfloat16": 312e12, "tf32": 156e12, "float32": 19.5e12},
+    r"NVIDIA L4": {"bfloat16": 121e12, "tf32": 60e12, "float32": 30.3e12},
     r"(Tesla|NVIDIA) T4": {"float32": 8.1e12},
     r"TPU v6 lite": {"bfloat16": 918e12},
     r"TPU v5 lite": {"bfloat16": 197e12},

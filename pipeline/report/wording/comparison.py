@@ -8,6 +8,7 @@ from pipeline.report.wording.formats import hosts, plain
 
 # Fields whose names are not their words.
 _WORDS = {
+    "computation_flags": "environment variables of computation",
     "content_digests": "dataset content",
     "global_batch_size": "global batch",
     "replicas": "requested replicas",
