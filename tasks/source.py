@@ -13,6 +13,7 @@ from pipeline.sources import Location
 from pipeline.sources.found import changed_files, dataset_name, files_folder
 from pipeline.sources.listing import LISTING_NAME
 from pipeline.sources.prepared import changed_copy, datasets_folder, is_prepared
+from tasks.experiment import Experiment
 from tasks.settings import FloatSetting, time_limit_setting
 from tasks.stage import Stage
 from tasks.target import ArtefactTarget, Condition
@@ -63,6 +64,10 @@ class Source(Stage):
     def label(self) -> str:
         """The dataset asked for."""
         return self.requested().replace("/", "-")
+
+    def belongs_to(self) -> str:
+        """As of all stages; the settings name it, or the dataset."""
+        return Experiment().name or self.requested()
 
     def location(self) -> Location:
         """Where the dataset lies on this machine."""

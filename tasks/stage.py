@@ -124,7 +124,12 @@ class Stage(luigi.Task):
     def output(self) -> ArtefactTarget:
         """The artefact of the present identity."""
         identity = self.identity()
-        return ArtefactTarget(root_folder() / self.kind / f"{self.label()}-{fingerprint(identity)[:12]}", identity)
+        folder = root_folder() / self.kind / f"{self.label()}-{fingerprint(identity)[:12]}"
+        return ArtefactTarget(folder, identity, experiment=self.belongs_to())
+
+    def belongs_to(self) -> str:
+        """The experiment: by default it is called as the dataset asked for is."""
+        return self.below[0].belongs_to()
 
     def folders(self) -> list[Path]:
         """Every folder under the storage root that belongs to the present settings."""
@@ -293,7 +298,13 @@ class Stage(luigi.Task):
         with self.publishing(target.folder, bytes_needed=self.bytes_needed()) as temporary:
             details = self.make(temporary)
             seconds = round(time.perf_counter() - started, 3)
-            details = {**details, "run_id": RUN_ID, "host": socket.gethostname(), "seconds": seconds}
+            details = {
+                **details,
+                "experiment": target.experiment,
+                "run_id": RUN_ID,
+                "host": socket.gethostname(),
+                "seconds": seconds,
+            }
             write_manifest(temporary, stage=self.task_family, identity=target.identity, details=details)
         _logger.info("%s: %s", self.task_family, self.outcome(time.perf_counter() - started))
 

@@ -17,7 +17,8 @@ from pipeline.errors import DamagedArtefactError, UnreadableArtefactError
 class Condition:
     """How an artefact stands to what is asked for: fresh, or why not.
 
-    States are fresh, remote (the remote has it, this machine not), stale, missing, damaged, unreadable and pending.
+    States are fresh, remote (the remote has it, this machine not), stale, new (nothing that was made before compares
+    with it), interrupted, damaged, unreadable and pending.
 
     Each reason is one line, whatever it names: a file may be called as nobody would call it.
     """
@@ -29,15 +30,16 @@ class Condition:
         object.__setattr__(self, "reasons", tuple(map(printable, self.reasons)))
 
     def __str__(self) -> str:
-        return ": ".join([self.state, "; ".join(self.reasons)] if self.reasons else [self.state])
+        reasons = "; ".join(self.reasons)
+        return reasons if reasons.startswith(self.state) else ": ".join(filter(None, (self.state, reasons)))
 
 
 class ArtefactTarget(luigi.Target):
     """A folder with a valid manifest whose fingerprint is that of the identity asked for."""
 
-    def __init__(self, folder: Path, identity: Mapping, *, shared: bool = False) -> None:
-        """``shared``: other files may lie beside the artefact's own."""
-        self.folder = folder
+    def __init__(self, folder: Path, identity: Mapping, *, experiment: str = "", shared: bool = False) -> None:
+        """``experiment``: what the artefact belongs to; ``shared``: other files may lie beside the artefact's own."""
+        self.folder, self.experiment = folder, experiment
         self.identity = identity
         self.expected = fingerprint(identity)
         self.shared = shared
@@ -47,10 +49,10 @@ class ArtefactTarget(luigi.Target):
         return self.condition().state == "fresh"
 
     def condition(self) -> Condition:
-        """How the artefact stands; a missing one is compared with the newest of its kind, to say what changed."""
+        """How the artefact stands; a missing one is compared with the nearest of its experiment."""
         try:
             if not self.folder.is_dir():
-                return self._against_newest()
+                return self._against_nearest()
             manifest = read_manifest(self.folder)
             check_files(self.folder, manifest, shared=self.shared)
         except (UnreadableArtefactError, PermissionError) as error:
@@ -62,15 +64,19 @@ class ArtefactTarget(luigi.Target):
             return Condition("stale", tuple(differences(manifest["identity"], self.identity)))
         return Condition("fresh")
 
-    def _against_newest(self) -> Condition:
+    def _against_nearest(self) -> Condition:
+        """Compare with what differs least, and of several with the newest."""
         others = []
         for path in self.folder.parent.glob(f"[!.]*/{MANIFEST_NAME}"):
             with contextlib.suppress(DamagedArtefactError):
-                others.append(read_manifest(path.parent))
+                manifest = read_manifest(path.parent)
+                # One of an earlier version does not say what it belongs to.
+                if manifest.get("experiment", self.experiment) == self.experiment:
+                    others.append((manifest["created_at"], differences(manifest["identity"], self.identity)))
         if not others:
-            return Condition("missing")
-        newest = max(others, key=lambda manifest: manifest["created_at"])
-        return Condition("stale", tuple(differences(newest["identity"], self.identity)))
+            return Condition("new")
+        others.sort(key=lambda other: other[0], reverse=True)
+        return Condition("stale", tuple(min((found for _, found in others), key=len)))
 
     def manifest(self) -> dict:
         """The artefact's manifest."""

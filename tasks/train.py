@@ -32,17 +32,19 @@ from pipeline.hardware import tpu_vm
 from pipeline.hardware.backend import choose_backend, require_backend
 from pipeline.problems.find import problem_of
 from tasks import device, sharing
-from tasks.experiment import Experiment
 from tasks.process import company, console
 from tasks.records import Records
 from tasks.settings import AugmentSetting, FloatSetting, IntSetting, time_limit_setting
 from tasks.stage import Force, Stage
 from tasks.storage import root_folder
-from tasks.target import ArtefactTarget
+from tasks.target import ArtefactTarget, Condition
 
 if TYPE_CHECKING:
     from pipeline.runs.initial import InitialWeights
     from pipeline.runs.record import RunRecord
+
+# What the manifest of a run says of its evaluation.
+_VIEWS = "test_time_augmentation"
 
 _logger = logging.getLogger(__name__)
 
@@ -71,8 +73,11 @@ class Train(Stage):
     augment = AugmentSetting(default="", description="Changes of the images trained on, as in: flip, crop:4.")
     keep = luigi.Parameter(default="last", description="The weights of which epoch: last, or best on validation.")
     patience = IntSetting(default=0, description="Epochs without a better one before training ends; 0: none.")
+    # It evaluates the same weights otherwise: see evaluates_again.
     test_time_augmentation = luigi.Parameter(
-        default="none", description="Views of a test image that one answer is the mean of: none, flip, flip_translate."
+        default="none",
+        significant=False,
+        description="Views of a test image that one answer is the mean of: none, flip, flip_translate.",
     )
     deterministic = luigi.Parameter(default="false", description="Kernels that give the same bits each time: true.")
     learning_rate = FloatSetting(default=-1.0, description="The recipe's, instead of its own; -1: its own.")
@@ -98,9 +103,13 @@ class Train(Stage):
     jit_compile = luigi.Parameter(default="auto", description="XLA: true, false, or auto.")
     cache = luigi.Parameter(default="auto", description="Examples in memory: auto (where they fit), memory, none.")
     seed = IntSetting(default=0, description="Seed of weights, dropout and the order in each epoch.")
-    profile_steps = IntSetting(default=0, description="Steps the profiler traces after training; 0: none.")
+    # It leaves a trace beside the run, and changes nothing of it.
+    profile_steps = IntSetting(
+        default=0, significant=False, description="Steps the profiler traces after training; 0: none."
+    )
     time_limit_seconds = time_limit_setting()
 
+    is_skipped = is_evaluated_again = False
     #: Of a sweep (see sweep.py), None by itself.
     place = None
 
@@ -120,7 +129,6 @@ class Train(Stage):
         require_backend(settings)
         if settings.processes > 1:
             _refuse_with_several()
-        self.experiment = Experiment().name
         self.initial = _find(settings.initial_weights) if settings.initial_weights else None
         return settings
 
@@ -175,10 +183,6 @@ class Train(Stage):
         # What copies files to other machines takes what precedes a colon for a host.
         return self.model.replace(":", ".")
 
-    def belongs_to(self) -> str:
-        """The experiment that the run's record will name."""
-        return self.experiment or self.requires().requires().requested()
-
     def bytes_needed(self) -> int:
         """Measured on the baseline CNN: 2 MB of weights in two files and logs, two checkpoints of 3 MB at a time.
 
@@ -196,17 +200,41 @@ class Train(Stage):
                 settings = fingerprint({stage.task_family: dict(stage.shaping_settings()) for stage in stages})
                 company.meet(self.membership, settings=settings, timeout_seconds=self.join_timeout_seconds)
         # A part of what several processes train on cannot be asked for by itself.
-        needs_device = alone and self.device in ("gpu", "tpu") and self.on_mismatch == "fail"
+        needs_device = alone and self.device in ("gpu", "tpu") and self.on_mismatch == "fail" and not self._is_trained()
         if needs_device and self.condition().state not in ("fresh", "remote"):
             device.require(self.settings)
         return False
 
+    def local_condition(self) -> Condition:
+        """As any stage's; a training that was interrupted goes on from its checkpoint."""
+        condition = super().local_condition()
+        if condition.state in ("new", "stale") and not self.is_forced() and (epoch := self._epochs_done()):
+            reason = f"interrupted after epoch {epoch} of {self.epochs}, resumes from the checkpoint"
+            return Condition("interrupted", (reason,))
+        return condition
+
+    def _epochs_done(self) -> int:
+        """Those of the newest checkpoint of this run; 0 where there is none."""
+        for folder in sorted(self.checkpoints().glob("epoch-*"), reverse=True):
+            with contextlib.suppress(DamagedArtefactError, KeyError, TypeError):
+                identity = read_manifest(folder)["identity"]
+                if identity["run"] == self.output().expected:
+                    return int(identity["epoch"])
+        return 0
+
     def may_be_fetched(self) -> bool:
-        """Not where several processes train: each of them would have to be told the same."""
-        return super().may_be_fetched() and self.processes == 1
+        """Not where several processes train, each of which would have to be told the same, nor what is here."""
+        return super().may_be_fetched() and self.processes == 1 and not self._is_trained()
 
     def why_again(self, manifest: Mapping) -> str:
         """A run on another device than requested is kept only where that is asked for, and the device still absent."""
+        reason = self._why_train_again(manifest)
+        views = manifest.get(_VIEWS, self.test_time_augmentation)
+        if not reason and views != self.test_time_augmentation:
+            return f"{_VIEWS}: {views} → {self.test_time_augmentation}, evaluated again"
+        return reason
+
+    def _why_train_again(self, manifest: Mapping) -> str:
         reason, fallback = super().why_again(manifest), manifest.get("fallback")
         if reason or not fallback:
             return reason
@@ -246,15 +274,35 @@ class Train(Stage):
         super().follow()
 
     def make(self, folder: Path) -> Mapping:
-        """Train; everything there is to say stands in the run's record."""
+        """Train, or evaluate anew what is trained; everything there is to say stands in the run's record."""
+        self.is_evaluated_again = self._is_trained()
+        if self.is_evaluated_again:
+            return self._evaluate_again(folder)
         record = self.train_into(folder, self.checkpoints())
         self.is_skipped = record.status == "skipped"
+        about = {_VIEWS: self.test_time_augmentation}
         if self.is_skipped:
             self._refuse_to_replace_a_run(record)
             return {"provisional": f"{self.device} was not there: it is tried again"}
         if record.mismatch:
-            return {"fallback": f"trained on {record.effective_device}, {record.mismatch.device} was not there"}
-        return {}
+            about["fallback"] = f"trained on {record.effective_device}, {record.mismatch.device} was not there"
+        return about
+
+    def _is_trained(self) -> bool:
+        """Whether the published run has the weights asked for, so that nothing but its evaluation can be missing."""
+        target = self.output()
+        if self.is_forced() or target.condition().state != "fresh":
+            return False
+        return not self._why_train_again(target.manifest())
+
+    def _evaluate_again(self, folder: Path) -> Mapping:
+        with console.quiet_imports():
+            from pipeline.training.reevaluation import evaluate_again
+
+        target = self.output()
+        evaluate_again(target.folder, self.requires().output().folder, self.test_time_augmentation, folder)
+        kept = {name: value for name, value in target.manifest().items() if name == "fallback"}
+        return {_VIEWS: self.test_time_augmentation, **kept}
 
     def train_into(self, folder: Path, checkpoints: Path) -> "RunRecord":
         """Train into an empty folder, from the checkpoint where there is one."""
@@ -291,6 +339,8 @@ class Train(Stage):
 
     def outcome(self, seconds: float) -> str:
         """As any stage's; a run that was skipped was not done."""
+        if self.is_evaluated_again:
+            return f"evaluated again in {seconds:.1f} s"
         return "skipped" if self.is_skipped else super().outcome(seconds)
 
     def checkpoints(self) -> Path:
@@ -308,7 +358,8 @@ class Train(Stage):
         """As any stage; the checkpoints have then done their duty."""
         super().publish(target)
         discard(self.checkpoints())
-        if tracking_uri := os.environ.get("MLFLOW_TRACKING_URI"):
+        tracking_uri = os.environ.get("MLFLOW_TRACKING_URI")
+        if tracking_uri and not self.is_evaluated_again:
             _track(target.folder, tracking_uri)
 
 

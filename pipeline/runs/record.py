@@ -257,8 +257,8 @@ class RunRecord(Untrusted):
     # What the network gives; figures are those of probabilities in either case.
     outputs: Annotated[Literal["probabilities", "logits"], About(part="computation", since=3)] = "probabilities"
     input_in_memory: Annotated[bool | None, _COMPUTATION] = None
-    # Environment variables that change what is computed or how fast. Of an earlier version they are those of the receipt;
-    # lines of the history, which have none, count as without.
+    # Environment variables that change what is computed or how fast. Of an earlier version they are those of the
+    # receipt; lines of the history, which have none, count as without.
     computation_flags: Annotated[dict[str, str], About(part="computation", compared=True, since=11)] = {}
 
     device_verified: Annotated[bool, About(part="evidence")]

@@ -65,11 +65,16 @@ def open_streams(
     if placement.runtime.backend == JAX and train.layout is not None and in_memory and augmentation is None:
         columns = ColumnStream(folder, manifest, "train", **how)
     stream = InputStream(train, in_memory=in_memory, augmentation=augmentation, columns=columns, **how)
-    task = train.problem.task(manifest)
-    held_out = {prefix: name for prefix, name in EVALUATED_SPLITS.items() if name in manifest["splits"]}
-    return stream, {
-        prefix: _evaluation_stream(Split.of_manifest(folder, manifest, name), task, replicas, settings.seed)
-        for prefix, name in held_out.items()
+    return stream, evaluation_streams(folder, manifest, replicas=replicas, seed=settings.seed)
+
+
+def evaluation_streams(folder: Path, manifest: Mapping, *, replicas: int, seed: int) -> dict[str, InputStream]:
+    """By the prefix of their figures the streams of the splits to evaluate on, those that the records have."""
+    return {
+        prefix: _evaluation_stream(split, split.problem.task(manifest), replicas, seed)
+        for prefix, name in EVALUATED_SPLITS.items()
+        if name in manifest["splits"]
+        for split in (Split.of_manifest(folder, manifest, name),)
     }
 
 

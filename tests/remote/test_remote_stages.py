@@ -140,7 +140,7 @@ def test_a_store_that_is_gone_ends_nothing_and_has_it_later(machine, store, url)
     done = run(office)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("the remote is left out") == 1
-    assert laptop.status(*FAST)["Source"]["state"] == "missing"
+    assert laptop.status(*FAST)["Source"]["state"] == "new"
     office.write_config(store.settings(url))
     again = run(office)
     assert "Nothing to do: every stage is fresh." in again.stderr

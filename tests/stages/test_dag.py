@@ -3,6 +3,7 @@
 import fcntl
 import functools
 import json
+import re
 import signal
 import sys
 from pathlib import Path
@@ -374,8 +375,11 @@ def test_a_killed_training_goes_on_where_it_was(luigi, tmp_path):
     assert any("epoch 3/" in line for line in process.stderr), "training never began"
     process.kill()
     process.communicate(timeout=300)
+    interrupted = r"interrupted after epoch \d+ of 12, resumes from the checkpoint"
+    assert re.fullmatch(interrupted, killed.status(*arguments)["Train"]["reasons"][0])
     done = killed(*arguments)
     assert done.returncode == 0, done.stderr
+    assert re.search(f"Train: {interrupted}, making", done.stderr)
     assert "resuming after epoch" in done.stderr
     assert undisturbed(*arguments).returncode == 0
     weights = [

@@ -15,7 +15,7 @@ import time_machine
 from luigi_process import FAST, PROJECT, TINY
 
 from pipeline.artefacts import fingerprint
-from pipeline.artefacts.manifest import write_manifest
+from pipeline.artefacts.manifest import read_manifest, write_manifest
 from pipeline.artefacts.staleness import differences
 from tasks.target import ArtefactTarget, Condition
 
@@ -71,15 +71,26 @@ def test_a_reason_is_one_line_whatever_file_it_names():
     )
 
 
-def test_what_is_missing_is_compared_with_the_newest_of_its_kind(tmp_path):
-    for epochs, created_at in ((3, "2026-01-03"), (1, "2026-01-01"), (2, "2026-01-02")):
-        (tmp_path / f"run-{epochs}").mkdir()
+@pytest.mark.parametrize(
+    ("experiment", "expected"),
+    # Of those that differ in one setting the newest, and none of another experiment.
+    [("cifar10", "stale: epochs: 3 → 4"), ("mnist", "stale: epochs: 9 → 4; seed: 9 → 0"), ("text", "new")],
+)
+def test_what_is_missing_is_compared_with_the_nearest_of_its_experiment(tmp_path, experiment, expected):
+    for place, (epochs, seed, of, created_at) in enumerate(
+        (
+            (3, 0, "cifar10", "2026-01-03"),
+            (1, 0, "cifar10", "2026-01-01"),
+            (7, 7, "cifar10", "2026-01-07"),
+            (9, 9, "mnist", "2026-01-09"),
+        )
+    ):
+        folder, identity = tmp_path / f"run-{place}", {"settings": {"epochs": epochs, "seed": seed}}
+        folder.mkdir()
         with time_machine.travel(created_at, tick=False):
-            write_manifest(
-                tmp_path / f"run-{epochs}", stage="Train", identity={"settings": {"epochs": epochs}}, details={}
-            )
-    missing = ArtefactTarget(tmp_path / "run-4", {"settings": {"epochs": 4}})
-    assert str(missing.condition()) == "stale: epochs: 3 → 4"
+            write_manifest(folder, stage="Train", identity=identity, details={"experiment": of})
+    missing = ArtefactTarget(tmp_path / "run-4", {"settings": {"epochs": 4, "seed": 0}}, experiment=experiment)
+    assert str(missing.condition()) == expected
 
 
 def flip_bit(path: Path) -> None:
@@ -166,6 +177,7 @@ def test_a_setting_makes_stale_what_depends_on_it(first_run):
         (["--Records-seed", "1"], ["Records", "Train", "Report"], "seed: 0 → 1"),
         (["--Records-runner-options=--direct_num_workers=2", "--Records-runner", "DirectRunner"], [], ""),
         (["--Source-tfds-data-dir", "/elsewhere"], [], ""),
+        (["--Train-profile-steps", "3"], [], ""),
         # The device was there.
         (["--Train-on-mismatch", "skip"], [], ""),
         (["--Train-on-mismatch", "fallback"], [], ""),
@@ -173,6 +185,45 @@ def test_a_setting_makes_stale_what_depends_on_it(first_run):
         stale = stale_stages(first_run.status(*FAST, *args))
         assert list(stale) == stages, args
         assert not stages or reason in stale[stages[0]]
+
+
+def test_an_evaluation_setting_evaluates_the_published_weights(first_run, tmp_path):
+    luigi = first_run.copy(tmp_path)
+    (run,) = (luigi.root / "runs").iterdir()
+    before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    flipped = [*FAST, "--Train-test-time-augmentation", "flip"]
+    assert luigi.status(*flipped)["Train"] == {
+        "state": "stale",
+        "reasons": ["test_time_augmentation: none → flip, evaluated again"],
+    }
+    done = luigi(*flipped)
+    assert done.returncode == 0, done.stderr
+    assert "Train: evaluated again in" in done.stderr
+    assert "epoch 1/1" not in done.stderr
+    after = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {"run.json", "manifest.json"}
+    record = json.loads(after["run.json"])
+    assert (record["test_time_augmentation"], record["val_tta_accuracy"] is None) == ("flip", False)
+    assert luigi.report()["runs"][0]["val_tta_accuracy"] == record["val_tta_accuracy"]
+    assert stale_stages(luigi.status(*flipped)) == {}
+    assert luigi(*FAST).returncode == 0
+    assert json.loads((run / "run.json").read_text()) == json.loads(before["run.json"])
+
+
+def test_an_interrupted_training_says_so_and_resumes(first_run, tmp_path):
+    luigi = first_run.copy(tmp_path)
+    # The checkpoint that epoch 3 of 5 leaves, by what is read of it before any work.
+    five = ["--Train-epochs", "5", *FAST[2:]]
+    manifest = read_manifest(next((luigi.root / "runs").iterdir()))
+    identity = {**manifest["identity"], "settings": manifest["identity"]["settings"] | {"epochs": 5}}
+    run = fingerprint.fingerprint(identity)
+    folder = luigi.root / "checkpoints" / f"baseline_cnn-{run[:12]}" / "epoch-000003"
+    folder.mkdir(parents=True)
+    write_manifest(folder, stage="checkpoint", identity={"run": run, "epoch": 3}, details={})
+    said = "interrupted after epoch 3 of 5, resumes from the checkpoint"
+    assert luigi.status(*five)["Train"] == {"state": "interrupted", "reasons": [said]}
+    assert luigi.status("--Train-epochs", "6", *FAST[2:])["Train"]["reasons"] == ["epochs: 1 → 6"]
 
 
 def test_an_edit_makes_stale_the_stages_that_run_it(project):

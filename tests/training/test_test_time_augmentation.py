@@ -1,21 +1,24 @@
 """Test-time augmentation: a figure of its own, which the plain one and the weights know nothing of."""
 
+import shutil
+
 import numpy as np
 import pytest
 from PIL import Image
 from training_runs import run
 
-from pipeline.artefacts.manifest import read_manifest
+from pipeline.artefacts.manifest import read_manifest, write_manifest
 from pipeline.predict.plan import Job
 from pipeline.runs.metrics import WEIGHTS_NAME
 
 
 def setup_module() -> None:
-    global InputStream, Split, as_probabilities, load_trained, rows_of
+    global InputStream, Split, as_probabilities, evaluate_again, load_trained, rows_of
     from pipeline.networks import as_probabilities
     from pipeline.predict.images import rows_of
     from pipeline.runs.trained import load_trained
     from pipeline.stream import InputStream, Split
+    from pipeline.training.reevaluation import evaluate_again
 
 
 pytestmark = pytest.mark.slow
@@ -39,6 +42,18 @@ def test_all_else_is_as_without(runs):
         assert record["test_time_augmentation"] == how
         assert record["val_accuracy"] == plain["val_accuracy"]
         assert (other / WEIGHTS_NAME).read_bytes() == (folder / WEIGHTS_NAME).read_bytes()
+
+
+@pytest.mark.parametrize(("run", "how"), [("none", "flip"), ("flip_translate", "none")])
+def test_evaluated_again_it_is_the_run_that_was_trained_so(runs, small_records, tmp_path, run, how):
+    folder, _ = runs[run]
+    write_manifest(shutil.copytree(folder, tmp_path / "run"), stage="Train", identity={}, details={})
+    (tmp_path / "again").mkdir()
+    found = evaluate_again(tmp_path / "run", small_records, how, tmp_path / "again").model_dump()
+    expected = runs[how][1]
+    for name in ("test_time_augmentation", "val_tta_accuracy", "validation_tta_accuracy", "val_accuracy"):
+        assert found[name] == expected[name], name
+    assert (tmp_path / "again" / WEIGHTS_NAME).read_bytes() == (folder / WEIGHTS_NAME).read_bytes()
 
 
 @pytest.mark.parametrize("how", ["flip", "flip_translate"])
