@@ -8,8 +8,8 @@ import signal
 import sys
 from collections.abc import Callable
 
-from pipeline.errors import PipelineError
 from tasks.process import console
+from tasks.process.logs import for_the_user
 from tasks.storage import log_format_of
 
 
@@ -18,11 +18,15 @@ def run(main: Callable[[list[str]], int]) -> None:
     try:
         code = main(sys.argv[1:])
         sys.stdout.flush()
-    except PipelineError as error:
-        console.show(error, log_format=log_format_of(sys.argv[1:]))
-        sys.exit(error.exit_code)
     except BrokenPipeError:
         # Who reads has seen enough, as head has. Python would write the rest when it ends, and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 128 + signal.SIGPIPE
+    except Exception as error:
+        # Luigi raises some errors of its own around ours.
+        known = for_the_user(error)
+        if known is None:
+            raise
+        console.show(known, log_format=log_format_of(sys.argv[1:]))
+        code = known.exit_code
     sys.exit(code)

@@ -80,6 +80,21 @@ def test_what_is_renewed_takes_its_place(remote, make_artefact, expected, tmp_pa
     assert files_of(fetch(remote, expected, tmp_path / "fetched")) == files_of(other)
 
 
+@pytest.mark.parametrize(("grace", "written_again"), [(timedelta(days=1), False), (timedelta(days=-1), True)])
+def test_an_object_that_may_be_cleared_away_is_written_again_before_a_manifest_names_it(
+    remote, make_artefact, expected, monkeypatch, grace, written_again
+):
+    made = make_artefact()
+    remote.push(KIND, made)
+    # As a push leaves it that was cut before its manifest.
+    remote.objects.delete(f"{KIND}/{expected}/{MANIFEST_NAME}")
+    monkeypatch.setattr(artefacts, "GRACE", grace)
+    put, written = remote.objects.put, []
+    monkeypatch.setattr(remote.objects, "put", lambda key, content: (written.append(key), put(key, content)))
+    assert remote.push(KIND, made) is Pushed.NEW
+    assert bool(written) is written_again
+
+
 def test_what_was_made_earlier_renews_nothing(remote, make_artefact, expected):
     with time_machine.travel(datetime.now(UTC) - timedelta(minutes=1)):
         earlier = make_artefact("earlier")
