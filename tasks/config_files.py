@@ -19,7 +19,11 @@ _refused: list[SettingsError] = []
 def own_file() -> Path | None:
     """The file that the environment names, if it can be read; else Luigi is kept from it."""
     given = os.environ.get(OWN_FILE)
-    if given and _can_be_read(Path(given)):
+    if given and not Path(given).exists():
+        _refused.append(
+            SettingsError(f"environment variable {OWN_FILE}: expected a settings file, found none: {given}")
+        )
+    elif given and _can_be_read(Path(given)):
         return Path(given)
     os.environ.pop(OWN_FILE, None)
     return None

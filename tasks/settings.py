@@ -1,7 +1,10 @@
 """From config.ini and the command line to settings: what Luigi only warns about is refused here."""
 
 import json
+import re
+import sys
 from functools import cache
+from pathlib import Path
 
 import luigi
 import luigi.interface
@@ -13,7 +16,10 @@ from luigi.task_register import Register
 from pipeline.config import closest, refuse, spelled
 from pipeline.errors import SettingsError
 from tasks import experiment
-from tasks.process import console
+from tasks.process import command_line, console
+
+# As JSON writes it.
+_NUMBER = r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?"
 
 
 class _Named:
@@ -72,7 +78,7 @@ class AugmentSetting(luigi.Parameter):
 
 
 class ListSetting(_Named, luigi.ListParameter):
-    """A list as JSON writes it; Luigi takes any JSON and turns the letters of a bare word into a list."""
+    """A list as JSON or people write it; Luigi takes any JSON and turns the letters of a bare word into a list."""
 
     def __init__(self, example: str, **kwargs: object) -> None:
         super().__init__(default=(), **kwargs)
@@ -88,10 +94,22 @@ class ListSetting(_Named, luigi.ListParameter):
             values = json.loads(x)
         # RecursionError: brackets nested without end.
         except (ValueError, RecursionError):
-            values = None
+            values = _listed(x)
+        values = [values] if isinstance(values, int | float) else values
         if not isinstance(values, list):
-            self._refuse(f"a JSON list such as '{self._example}'", x)
+            self._refuse(f"a list such as '{self._example}'", x)
         return self.normalize(values)
+
+
+def _listed(text: str) -> list | None:
+    """The items of a list as people write it, ``cpu,gpu`` or ``[cpu, gpu]``; None where it is none."""
+    content = text.strip()
+    if content[:1] == "[" and content[-1:] == "]":
+        content = content[1:-1]
+    items = [item.strip() for item in content.split(",")]
+    if not all(re.fullmatch(r"[\w.:+-]+", item) for item in items):
+        return None
+    return [json.loads(item) if re.fullmatch(_NUMBER, item) else item for item in items]
 
 
 def time_limit_setting() -> IntSetting:
@@ -107,6 +125,9 @@ def check_config_file() -> None:
         SettingsError: the experiment is not there; or names the first unknown section or setting, and the nearest.
     """
     experiment.check()
+    # Luigi's own command has parsed its command line by now, the beginning of a flag for the whole.
+    if Path(sys.argv[0]).stem == "luigi":
+        command_line.check(sys.argv[1:])
     known = _known_settings()
     parser = get_config()
     for section in parser.sections():

@@ -46,7 +46,9 @@ def parse_augment(text: str) -> tuple[tuple[str, float | None], ...]:
     for item in re.split(r"[,\s]+", text.strip(", \t\n")) if text.strip(", \t\n") else ():
         name, colon, written = item.partition(":")
         if name not in OPERATIONS:
-            refuse("Train", "augment", f"operations among {', '.join(OPERATIONS)}", text, closest(name, [*OPERATIONS]))
+            meant = item.replace("=", ":")
+            hint = f" Did you mean {meant!r}?" if meant != item else closest(name, [*OPERATIONS])
+            refuse("Train", "augment", f"operations among {', '.join(OPERATIONS)}", text, hint)
         if name in found:
             refuse("Train", "augment", f"each operation once, not {name} again", text)
         found[name] = _number(name, written, text) if colon else getattr(OPERATIONS[name], "default", None)

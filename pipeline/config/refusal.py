@@ -18,8 +18,13 @@ def refuse(section: str, name: str, expected: str, got: object, hint: str = "") 
     )
 
 
+# What people call it elsewhere.
+_SYNONYMS = {"cuda": "gpu", "nvidia": "gpu", "fp32": "float32", "bf16": "bfloat16", "mixed_bfloat16": "bfloat16"}
+
+
 def closest(name: str, known: Sequence[str]) -> str:
     """' Did you mean …?' for the known name nearest to ``name``, or an empty string."""
+    name = _SYNONYMS.get(name, name)
     matches = difflib.get_close_matches(name, known, n=1)
     return f" Did you mean {matches[0]!r}?" if matches else ""
 

@@ -101,7 +101,7 @@ def _heard_to_the_end(backend: str, job: dict, stderr: IO[str] | None) -> tuple[
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "pipeline.training"],
+        [sys.executable, "-P", "-m", "pipeline.training"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=stderr,

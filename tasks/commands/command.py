@@ -6,8 +6,7 @@ all) would be that of the settings file, whatever root was asked for.
 
 import argparse
 import contextlib
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from pipeline.artefacts import layout
@@ -16,27 +15,34 @@ from tasks import program
 from tasks.dag import from_below
 from tasks.process import command_line
 from tasks.stage import Stage
-from tasks.storage import log_format_of, root_folder
+from tasks.storage import root_folder
 
 
 @contextlib.contextmanager
-def stages_of(overrides: Sequence[str]) -> Iterator[list[Stage]]:
-    """The stages, from the source to the report, under settings such as ``--Train-epochs 1``."""
-    with command_line.in_force(["--module", "tasks", "Report", *overrides]) as parser:
+def stages_of(overrides: Sequence[str], flags: Collection[str] = ()) -> Iterator[list[Stage]]:
+    """The stages, from the source to the report, under settings such as ``--Train-epochs 1``.
+
+    ``flags``: the command's own, to be proposed where one is unknown.
+    """
+    with command_line.in_force(["--module", "tasks", "Report", *overrides], flags) as parser:
         yield from_below(parser.get_task_obj())
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """A parser of a command's own flags."""
+
     def error(self, message: str) -> None:
-        """Show the usage, as argparse does; in one line where the log is of JSON."""
-        if log_format_of(sys.argv[1:]) == "json":
-            raise SettingsError(f"command line: {message}. {' '.join(self.format_usage().split())}")
-        super().error(message)
+        """Raise an error of one line, as all are."""
+        raise SettingsError(f"command line: {message}. {' '.join(self.format_usage().split())}")
+
+    def flags(self) -> list[str]:
+        """The command's own flags."""
+        return [flag for action in self._actions for flag in action.option_strings]
 
 
-def parser(name: str, description: str, **more: str) -> argparse.ArgumentParser:
+def parser(name: str, description: str, **more: str) -> Parser:
     """A parser for a command's own flags; what it does not know is an override for Luigi."""
-    return _Parser(
+    return Parser(
         prog=f"make {name}",
         description=description,
         epilog=f'Settings as for the pipeline: make {name} ARGS="--Train-epochs 1".',
@@ -46,12 +52,12 @@ def parser(name: str, description: str, **more: str) -> argparse.ArgumentParser:
     )
 
 
-def run(body: Callable[[argparse.Namespace, list[Stage]], int], own: argparse.ArgumentParser) -> None:
+def run(body: Callable[[argparse.Namespace, list[Stage]], int], own: Parser) -> None:
     """Run a command to its exit code: all of it under the overrides that follow its own flags."""
 
     def main(argv: list[str]) -> int:
         arguments, overrides = own.parse_known_args(argv)
-        with stages_of(overrides) as stages:
+        with stages_of(overrides, own.flags()) as stages:
             return body(arguments, stages)
 
     program.run(main)

@@ -3,7 +3,6 @@
 It asks nobody for a dataset that would be downloaded, and reads no more than names of files.
 """
 
-import argparse
 import logging
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from pipeline.config import OF_FILES, description, experiment_files, settings_in
 from pipeline.errors import SettingsError
 from pipeline.sources.prepared import is_prepared
 from tasks import experiment, program
+from tasks.commands import command
 from tasks.storage import PROJECT_FOLDER
 
 _logger = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ _logger = logging.getLogger(__name__)
 
 def main(argv: list[str]) -> int:
     """Print a line for each."""
-    argparse.ArgumentParser(prog="make experiments", description=__doc__.splitlines()[0]).parse_args(argv)
+    command.Parser(prog="make experiments", description=__doc__.splitlines()[0]).parse_args(argv)
     files = experiment_files(experiment.FOLDER)
     width = max(map(len, files), default=0) + 2
     for name, path in files.items():

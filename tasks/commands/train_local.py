@@ -4,7 +4,6 @@ As on several hosts, where each is started by hand or by a cluster: see docs/har
 what the others say is marked with their number.
 """
 
-import argparse
 import signal
 import socket
 import subprocess
@@ -14,6 +13,7 @@ import time
 from typing import IO
 
 from tasks import program
+from tasks.commands import command
 from tasks.process import interrupt
 from tasks.storage import PROJECT_FOLDER
 
@@ -24,7 +24,7 @@ _ALONE_SECONDS, _GRACE_SECONDS = 5.0, 20.0
 
 def main(argv: list[str]) -> int:
     """Start them, and wait until all have ended; the exit code is that of the first that failed."""
-    own = argparse.ArgumentParser(
+    own = command.Parser(
         prog="make train-local",
         description="The pipeline by several processes of this machine, which train one network together, on JAX.",
         epilog='Settings as for the pipeline: make train-local PROCESSES=2 ARGS="--Train-epochs 1".',
@@ -35,14 +35,14 @@ def main(argv: list[str]) -> int:
     if arguments.processes < 2:
         own.error("--processes: expected 2 or more")
     address = f"127.0.0.1:{free_ports()}"
-    command = [sys.executable, "-m", "tasks", "Report", f"--Train-processes={arguments.processes}"]
+    line = [sys.executable, "-m", "tasks", "Report", f"--Train-processes={arguments.processes}"]
     # Each would take all cards there are.
-    command += [f"--Train-coordinator-address={address}", "--Train-device=cpu", *settings]
+    line += [f"--Train-coordinator-address={address}", "--Train-device=cpu", *settings]
     interrupt.listen()
     processes: list[subprocess.Popen] = []
     try:
         for number in range(arguments.processes):
-            processes.append(_start(number, command))
+            processes.append(_start(number, line))
         return _wait(processes)
     except KeyboardInterrupt:
         # Ctrl-C in a terminal is heard by all processes, another signal by this one.
@@ -65,12 +65,12 @@ def free_ports() -> int:
             return port
 
 
-def _start(number: int, command: list[str]) -> subprocess.Popen:
-    command = [*command, f"--Train-process-id={number}"]
+def _start(number: int, line: list[str]) -> subprocess.Popen:
+    line = [*line, f"--Train-process-id={number}"]
     if number == 0:
-        return subprocess.Popen(command, cwd=PROJECT_FOLDER)
+        return subprocess.Popen(line, cwd=PROJECT_FOLDER)
     how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
-    process = subprocess.Popen(command, cwd=PROJECT_FOLDER, **how)
+    process = subprocess.Popen(line, cwd=PROJECT_FOLDER, **how)
     threading.Thread(target=_mark, args=(number, process.stdout), daemon=True).start()
     return process
 

@@ -1,35 +1,112 @@
 """Command line: Luigi's overrides such as ``--Train-epochs 1``, in force for as long as a block lasts.
 
-Luigi's own parser would show the usage of all settings there are where one is unknown: here that is an error for the
-user, of one line.
+Luigi's own parser takes the beginning of a flag for the whole flag, shows the usage of all settings where one is
+unknown, and a traceback where a value is wrong. Here each of these is an error for the user, of one line.
 """
 
 import contextlib
+import difflib
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
+import luigi
 from luigi.cmdline_parser import CmdlineParser
+from luigi.task_register import Register
 
-from pipeline.errors import SettingsError
+from pipeline.errors import PipelineError, SettingsError
+
+_TASKS = ("Source", "Records", "Train", "Report", "Nightly", "Export", "Repetition")
+_HELP = "python -m tasks Report --help-all lists the settings."
 
 
 @contextlib.contextmanager
-def in_force(argv: Sequence[str]) -> Iterator[CmdlineParser]:
+def in_force(argv: Sequence[str], others: Collection[str] = ()) -> Iterator[CmdlineParser]:
     """The block under the overrides of a command line.
 
+    Args:
+        argv: the command line, from ``--module`` on.
+        others: flags that are no settings, to be proposed where one is unknown.
+
     Raises:
-        SettingsError: the command line has what nobody knows.
+        SettingsError: a flag or task is unknown, a word belongs to no flag, or a value is wrong.
     """
     said = io.StringIO()
     with contextlib.ExitStack() as stack:
+        check(argv, others)
         try:
             with contextlib.redirect_stderr(said):
                 parser = stack.enter_context(CmdlineParser.global_instance(list(argv)))
         except SystemExit as end:
             if end.code != 2:
                 raise
-            wrong = said.getvalue().strip().rpartition("error: ")[2]
-            raise SettingsError(
-                f"command line: {wrong}. python -m tasks Report --help-all lists what there is."
-            ) from None
+            raise SettingsError(f"command line: {said.getvalue().strip().rpartition('error: ')[2]}. {_HELP}") from None
         yield parser
+
+
+def check(argv: Sequence[str], others: Collection[str] = ()) -> None:
+    """Refuse what nothing reads under exactly this name, and values that cannot be, before Luigi looks at them.
+
+    Raises:
+        SettingsError: names the flag, the value or the word, and the nearest that there is.
+    """
+    words, flags = _taken_apart(argv)
+    if words[1:]:
+        raise SettingsError(f"command line: expected a flag before {words[1]!r}, as in --Train-epochs 1. {_HELP}")
+    if words and words[0] not in Register.task_names():
+        raise SettingsError(
+            f"command line: expected a task of {', '.join(_TASKS)}, got {words[0]!r}.{_nearest(words[0], _TASKS)}"
+        )
+    known = _known_flags(words[0] if words else "")
+    # Asked for alone, it is shown by Luigi.
+    if not words and not flags.keys() & {"--help", "--help-all"}:
+        raise SettingsError("command line: expected a task, as in: python -m tasks Report.")
+    for flag, value in flags.items():
+        if flag not in known:
+            raise SettingsError(
+                f"command line: unrecognized argument {flag}.{_nearest(flag, [*known, *others])} {_HELP}"
+            )
+        if value is not None:
+            _check_value(flag, value, known[flag])
+
+
+def _taken_apart(argv: Sequence[str]) -> tuple[list[str], dict[str, str | None]]:
+    """The words that belong to no flag, and flag → value, None where there is none."""
+    words, flags, waiting = [], {}, ""
+    for word in argv:
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            flags[name], waiting = (value, "") if equals else (None, name)
+        elif waiting:
+            flags[waiting], waiting = word, ""
+        else:
+            words.append(word)
+    return words, flags
+
+
+def _known_flags(task: str) -> dict[str, luigi.Parameter]:
+    """As Luigi names them: the section's and the setting's name; of the task that is asked for the setting's alone."""
+    known = {}
+    for section, is_without_section, name, parameter in Register.get_all_params():
+        known[f"--{name if is_without_section else f'{section}_{name}'}".replace("_", "-")] = parameter
+        if section == task:
+            known[f"--{name.replace('_', '-')}"] = parameter
+    return known
+
+
+def _check_value(flag: str, value: str, parameter: luigi.Parameter) -> None:
+    try:
+        parameter.parse(value)
+    except PipelineError:
+        raise
+    # Luigi's parameters raise what they come across.
+    except Exception as error:
+        raise SettingsError(f"command line: {flag}: cannot be {value!r}: {error}.") from error
+
+
+def _nearest(name: str, known: Collection[str]) -> str:
+    """' Did you mean …?', of the same section where it has a flag that is near."""
+    section = name.rpartition("-")[0] if name.count("-") < 3 else "-".join(name.split("-")[:3])
+    for choices in ([one for one in known if one.startswith(f"{section}-")], known):
+        if matches := difflib.get_close_matches(name, choices, n=1):
+            return f" Did you mean {matches[0]}?"
+    return ""

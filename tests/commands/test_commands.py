@@ -11,7 +11,9 @@ import pytest
 from luigi_process import FAST, Luigi
 
 from pipeline.artefacts.manifest import read_manifest, seal, write_manifest
+from pipeline.errors import SettingsError
 from tasks.operations.dated_reports import publish_dated_report
+from tasks.settings import ListSetting, check_config_file
 
 
 @pytest.fixture
@@ -120,13 +122,84 @@ def test_a_command_takes_the_beginning_of_its_own_flag_for_a_setting(name):
     assert overrides == ["--j", "--dry", "--Train-epochs", "1", "--po=1"]
 
 
+COMMANDS = ["clean_stale", "doctor", "experiments_table", "predict", "pull", "push", "reached", "report_diff", "status"]
+COMMANDS += ["tensorboard", "verify"]
+WRONG = {
+    ("--Train-epochs", "0"): "[Train] epochs: expected an integer from 1 to 100000, got 0",
+    ("--Train-epochs", "x"): "[Train] epochs: expected an integer, got 'x'",
+    ("--Report-seeds", "0,,1"): "[Report] seeds: expected a list such as '[0,1,2]', got '0,,1'",
+    ("--Train-device", "cuda"): "[Train] device: expected one of auto, cpu, gpu, tpu, got 'cuda'. Did you mean 'gpu'?",
+    ("--Train-epoch", "3"): "unrecognized argument --Train-epoch. Did you mean --Train-epochs?",
+    ("--Train-batch-size", "3"): "unrecognized argument --Train-batch-size. Did you mean --Train-global-batch-size?",
+    ("[cpu,gpu]",): "expected a flag before '[cpu,gpu]'",
+}
+
+
+def test_every_command_is_among_those_whose_exit_codes_are_tested():
+    folder = Path(importlib.import_module("tasks.commands").__file__).parent
+    others = {"__init__", "command", "experiments", "train_local"}
+    assert sorted({path.stem for path in folder.glob("*.py")} - others) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("module", ["tasks Report", "tasks Nightly", *(f"tasks.commands.{name}" for name in COMMANDS)])
+def test_a_wrong_command_line_ends_with_2_and_one_line(first_run, module):
+    name, *task = module.split()
+    given = ["A", "B"] if name.endswith(("report_diff", "predict")) else []
+    for wrong, expected in WRONG.items():
+        if name.startswith("tasks.commands") and wrong == ("[cpu,gpu]",):
+            continue
+        done = first_run.here(name, *task, *given, *wrong)
+        (line,) = done.stderr.splitlines()
+        assert (done.returncode, done.stdout) == (2, ""), (wrong, line)
+        assert "ERROR SettingsError: " in line
+        assert expected in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["Reprt"], "expected a task of Source, Records, Train, Report, Nightly, Export, Repetition, got 'Reprt'"),
+        ([], "expected a task, as in: python -m tasks Report"),
+        (["Nightly", "--date", "2026-13-01"], "--date: cannot be '2026-13-01'"),
+        (["RangeDaily", "--of", "Nightly", "--start", "today"], "--start: cannot be 'today'"),
+        (["Report", "--workers", "two"], "--workers: cannot be 'two'"),
+    ],
+)
+def test_a_task_or_value_that_cannot_be_ends_with_2_and_one_line(first_run, arguments, expected):
+    done = first_run.here("tasks", *arguments)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2, line
+    assert line.startswith("ERROR SettingsError: command line: ")
+    assert expected in line
+
+
+def test_luigis_own_command_takes_no_beginning_of_a_flag_for_the_flag(first_run, monkeypatch):
+    environment = first_run.environment({})
+    arguments = ("luigi", "--module", "tasks", "Report", "--Train-epoch", "3")
+    with in_process.started(*arguments, env=environment), pytest.raises(SettingsError, match="--Train-epochs"):
+        check_config_file()
+
+
+def test_a_settings_file_that_is_not_there_ends_with_2_before_any_work(first_run, tmp_path):
+    done = first_run.here("tasks", "Report", LUIGI_CONFIG_PATH="/no/such.ini")
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2
+    assert "environment variable LUIGI_CONFIG_PATH: expected a settings file, found none: /no/such.ini" in line
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("0,1", (0, 1)), ("[0, 1]", (0, 1)), ("7", (7,)), ("[]", ())])
+def test_a_list_may_be_written_without_brackets_and_quotes(text, seeds):
+    assert ListSetting("[0,1,2]").parse(text) == seeds
+    assert ListSetting('["cpu"]').parse("[cpu,gpu]") == ListSetting('["cpu"]').parse("cpu, gpu") == ("cpu", "gpu")
+
+
 @pytest.mark.parametrize("name", ["status", "doctor", "verify", "clean_stale", "report_diff", "tensorboard"])
 def test_an_unknown_flag_is_one_line_in_the_logs_format(luigi, name):
     given = [*(["A", "B"] if name == "report_diff" else []), "--Train-nonsense", "1"]
     text = luigi.command(name, *given)
     assert (text.returncode, text.stdout) == (2, "")
     (line,) = text.stderr.splitlines()
-    assert line.startswith("ERROR SettingsError: command line: unrecognized arguments: --Train-nonsense 1. ")
+    assert line.startswith("ERROR SettingsError: command line: unrecognized argument --Train-nonsense. ")
     luigi.write_config("log_format = json")
     for flag in ([], ["--Storage-log-format", "json"]):
         done = luigi.command(name, *given, *flag)

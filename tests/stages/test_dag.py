@@ -141,8 +141,8 @@ def test_a_bad_setting_is_refused_before_any_work(tmp_path, tiny_tfds):
         ([], "[Train]\nepoch = 3", "[Train] has no setting 'epoch'. Did you mean 'epochs'?"),
         ([], "[Train]\ntune = measure", "[Train] has no setting 'tune'"),
         ([], "[Trian]\nepochs = 3", "section [Trian]. Did you mean 'Train'?"),
-        (["--seeds", "3"], "", "[Report] seeds: expected a JSON list such as '[0,1,2]', got '3'"),
-        (["--devices", "cpu"], "", "--Report-devices"),
+        (["--seeds", "0;1"], "", "[Report] seeds: expected a list such as '[0,1,2]', got '0;1'"),
+        (["--devices", "cpu;gpu"], "", "--Report-devices"),
         (
             ["--devices", '["cpu","gqu"]'],
             "",
@@ -150,7 +150,7 @@ def test_a_bad_setting_is_refused_before_any_work(tmp_path, tiny_tfds):
         ),
         (["--global-batch-sizes", "[256,0]"], "", "[Report] global_batch_sizes: expected an integer from 1 to 1000000"),
         (["--seeds", "[true]"], "", "[Report] seeds: expected an integer from 0"),
-        ([], "[Report]\nprecisions = [[]]", "[Report] precisions: expected one of auto, float32, bfloat16, got ()"),
+        ([], "[Report]\nprecisions = [[]]", "[Report] precisions: expected one of auto, float32, tf32, bfloat16, got ()"),
         (["--Source-dataset", "cifar1O"], "", "[Source] dataset"),
         # Known only to TFDS.
         (["--Source-dataset", "cifar11"], "", "Did you mean 'cifar10"),
@@ -263,7 +263,7 @@ def test_a_misspelt_flag_is_refused_in_the_logs_format(luigi):
     done = luigi.here("tasks", "Report", "--Train-nonsense", "1")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith("ERROR SettingsError: command line: unrecognized arguments: --Train-nonsense 1.")
+    assert line.startswith("ERROR SettingsError: command line: unrecognized argument --Train-nonsense.")
     done = luigi.here("tasks", "Report", "--Train-nonsense", "1", "--Storage-log-format", "json")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
