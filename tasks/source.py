@@ -7,7 +7,7 @@ import luigi
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.fetched import read_fetched
-from pipeline.config import SourceSettings
+from pipeline.config import PLACEHOLDER, SourceSettings
 from pipeline.errors import SettingsError
 from pipeline.sources import Location
 from pipeline.sources.found import changed_files, dataset_name, files_folder
@@ -42,7 +42,7 @@ class Source(Stage):
     split_column = luigi.Parameter(default="", description="Of a table: the column of the splits; empty: none.")
     on_bad_example = luigi.Parameter(default="fail", description="An image cannot be decoded: fail, or skip.")
     max_bad_share = FloatSetting(default=0.01, description="Of all images, the share that may be skipped.")
-    origin = luigi.Parameter(default="auto", description="tfds, synthetic, or auto.")
+    origin = luigi.Parameter(default="auto", description="tfds, placeholder, or auto.")
     test_share = FloatSetting(default=0.2, description="Share of train for test, where the dataset has no test split.")
     # Not what shapes the artefact: a copy elsewhere is the same dataset.
     tfds_data_dir = luigi.Parameter(
@@ -59,7 +59,7 @@ class Source(Stage):
 
     def upstream(self) -> object:
         """Nothing of ours; of single files the name of their folder or table, which the dataset is called by."""
-        return {"name": self.requested()} if self.settings.has_path and self.origin != "synthetic" else {}
+        return {"name": self.requested()} if self.settings.has_path and self.origin != PLACEHOLDER else {}
 
     def label(self) -> str:
         """The dataset asked for."""
@@ -77,7 +77,7 @@ class Source(Stage):
 
     def is_of_files(self) -> bool:
         """Whether the examples are single files."""
-        return self.settings.of_files and self.origin != "synthetic"
+        return self.settings.of_files and self.origin != PLACEHOLDER
 
     def requested(self) -> str:
         """What is asked for, by the name that its info has."""
@@ -107,7 +107,7 @@ class Source(Stage):
 
     def is_at_hand(self) -> bool:
         """Whether the dataset lies on this machine."""
-        if self.origin == "synthetic":
+        if self.origin == PLACEHOLDER:
             return True
         if self.settings.has_path:
             return Path(self.settings.path).expanduser().exists()
@@ -151,6 +151,6 @@ class Source(Stage):
         from pipeline import sources
 
         source = sources.resolve(self.settings, folder).to_json()
-        is_stand_in = self.origin == "auto" and source["origin"] == "synthetic"
+        is_stand_in = self.settings.may_be_replaced and source["origin"] == "synthetic"
         again = f"a stand-in was taken for {self.dataset}: the real source is tried again"
         return {"source": source, "provisional": again} if is_stand_in else {"source": source}

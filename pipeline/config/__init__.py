@@ -17,7 +17,7 @@ TensorFlow to be imported; a test holds each list against its implementation.
 """
 
 from pipeline.config.augment import parse_augment, spelled
-from pipeline.config.data import OF_FILES, ORIGINS, RUNNERS, TEXT, TEXTS, RecordsSettings, SourceSettings
+from pipeline.config.data import OF_FILES, ORIGINS, PLACEHOLDER, RUNNERS, TEXT, TEXTS, RecordsSettings, SourceSettings
 from pipeline.config.experiment import (
     ExperimentSettings,
     description,
@@ -56,6 +56,7 @@ __all__ = [
     "OF_FILES",
     "OF_THE_RECIPE",
     "ORIGINS",
+    "PLACEHOLDER",
     "RECIPES",
     "RUNNERS",
     "STAGES",

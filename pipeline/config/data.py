@@ -9,7 +9,10 @@ from pipeline.config.refusal import closest, in_range, one_of, refuse
 from pipeline.config.stage import MAX_SEED, StageSettings
 from pipeline.installed import find_module, has_name
 
-ORIGINS = ("auto", "tfds", "synthetic")
+PLACEHOLDER = "placeholder"
+ORIGINS = ("auto", "tfds", PLACEHOLDER)
+# The data set as shipped, which alone the placeholder may replace unasked.
+SHIPPED = "cifar10"
 # Names that no TFDS dataset has: of images that are single files, and of a text.
 OF_FILES = ("folder", "table")
 TEXT = "text"
@@ -46,7 +49,7 @@ class SourceSettings(StageSettings):
 
     section: ClassVar[str] = "Source"
 
-    dataset: str = "cifar10"
+    dataset: str = SHIPPED
     origin: str = "auto"
     path: str = ""
     path_column: str = "path"
@@ -70,9 +73,14 @@ class SourceSettings(StageSettings):
             refuse("Source", "max_bad_share", "a number from 0 to 1", self.max_bad_share)
         if self.path and not self.has_path:
             refuse("Source", "path", f"nothing, unless dataset is one of {', '.join((*OF_FILES, TEXT))}", self.path)
-        if not self.path and self.has_path and self.origin != "synthetic":
+        if not self.path and self.has_path and self.origin != PLACEHOLDER:
             what = "a text, a file or a folder of them" if self.dataset == TEXT else f"the {self.dataset} of images"
             refuse("Source", "path", f"the path of {what}", self.path)
+
+    @property
+    def may_be_replaced(self) -> bool:
+        """Whether the placeholder takes the place of the data set where that is unavailable."""
+        return self.origin == "auto" and self.dataset == SHIPPED
 
     @property
     def of_files(self) -> bool:

@@ -19,7 +19,7 @@ def refuse(section: str, name: str, expected: str, got: object, hint: str = "") 
 
 
 # What people call it elsewhere.
-_SYNONYMS = {"cuda": "gpu", "nvidia": "gpu", "fp32": "float32", "bf16": "bfloat16", "mixed_bfloat16": "bfloat16"}
+_SYNONYMS = {"cuda": "gpu", "nvidia": "gpu", "fp32": "float32", "bf16": "bfloat16", "synthetic": "placeholder"}
 
 
 def closest(name: str, known: Sequence[str]) -> str:

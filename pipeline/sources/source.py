@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pipeline.config import TEXT, TEXTS, SourceSettings, refuse
+from pipeline.config import PLACEHOLDER, TEXT, TEXTS, SourceSettings, refuse
 from pipeline.errors import DatasetUnavailableError
 from pipeline.records.features import TOKENS, FeatureSpec, image_spec, spec_from_json, spec_to_json, text_spec
 from pipeline.records.keys import index_key
@@ -138,12 +138,12 @@ def resolve(settings: SourceSettings, folder: Path | None = None) -> SourceInfo:
         folder: where the listing of a source of files goes, and a text.
 
     Raises:
-        DatasetUnavailableError: ``origin = tfds`` and the dataset is unavailable.
+        DatasetUnavailableError: the dataset is unavailable, and the placeholder may not replace it.
         SettingsError, UnsupportedDatasetError: the dataset is unknown, or not image classification.
         DamagedArtefactError: a download's digest is not the expected one, or images cannot be decoded.
     """
     # Here, where it is needed: whether a source is fresh can be asked without the import.
-    if settings.origin == "synthetic":
+    if settings.origin == PLACEHOLDER:
         return _stand_in(settings, folder)
     if settings.of_files:
         from pipeline.sources import files
@@ -165,7 +165,7 @@ def resolve(settings: SourceSettings, folder: Path | None = None) -> SourceInfo:
     try:
         return SourceInfo(origin="tfds", **tfds.prepare(settings, folder))
     except DatasetUnavailableError as error:
-        if settings.origin == "tfds":
+        if not settings.may_be_replaced:
             raise
         _logger.warning(
             "%s is unavailable: %s\nGoing on with the STAND-IN dataset: generated, not %s. "
@@ -181,7 +181,7 @@ def availability(settings: SourceSettings) -> str:
     Raises:
         The same as ``resolve``, but for what only a download shows.
     """
-    if settings.origin == "synthetic":
+    if settings.origin == PLACEHOLDER:
         return words.STAND_IN_REQUESTED
     if settings.dataset == TEXT:
         return words.found_text(settings.path, len(find(settings)[1]))
@@ -192,7 +192,7 @@ def availability(settings: SourceSettings) -> str:
     try:
         return tfds.availability(settings.dataset, settings.tfds_data_dir)
     except DatasetUnavailableError as error:
-        if settings.origin == "tfds":
+        if not settings.may_be_replaced:
             raise
         return words.only_stand_in(error)
 

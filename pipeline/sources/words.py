@@ -8,7 +8,7 @@ STAND_IN_REQUESTED = "the stand-in, as asked for"
 
 def only_stand_in(reason: Exception) -> str:
     """Only the stand-in is available."""
-    return f"only a STAND-IN, generated: {reason}"
+    return f"unavailable, a run takes the placeholder: {reason}"
 
 
 def prepared(dataset: str, folder: Path) -> str:

@@ -200,7 +200,7 @@ def test_a_worker_that_is_killed_on_the_way_doubles_and_loses_nothing(engine, sm
 def test_an_interrupt_cancels_the_job_on_the_cluster(engine, tmp_path):
     root = tmp_path / "root"
     with clusters.running(engine, tmp_path, 1) as cluster:
-        settings = ("--Storage-root", root, "--Source-origin", "synthetic", "--Records-runner", cluster.runner)
+        settings = ("--Storage-root", root, "--Source-origin", "placeholder", "--Records-runner", cluster.runner)
         command = [sys.executable, "-m", "tasks", "Records", *settings, f"--Records-runner-options={cluster.options}"]
         run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
         cluster.wait_for(lambda: "RUNNING" in cluster.jobs().values())

@@ -121,6 +121,20 @@ def test_auto_goes_on_with_the_stand_in_and_says_so(tmp_path, no_network, caplog
     assert "not reachable" in caplog.text
 
 
+@pytest.mark.parametrize("dataset", ["mnist", "tiny_shakespeare"])
+def test_a_dataset_that_was_named_is_not_replaced(tmp_path, no_network, dataset):
+    for ask in (sources.resolve, sources.availability):
+        with pytest.raises(DatasetUnavailableError, match="not reachable"):
+            ask(settings(tmp_path, dataset=dataset, origin="auto"))
+    assert sources.resolve(settings(tmp_path, dataset=dataset, origin="placeholder"), tmp_path).origin == "synthetic"
+
+
+def test_that_the_dataset_is_unavailable_is_said_where_the_placeholder_may_replace_it(tmp_path, no_network):
+    assert sources.availability(settings(tmp_path, origin="auto")).startswith(
+        "unavailable, a run takes the placeholder"
+    )
+
+
 def test_tfds_alone_fails_where_the_dataset_cannot_be_had(tmp_path, no_network):
     with pytest.raises(DatasetUnavailableError, match=r"not reachable.*tfds_data_dir"):
         sources.resolve(settings(tmp_path))
@@ -206,13 +220,11 @@ def broken_off_at(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("how", ["http", "ftp", "refused"])
-def test_a_download_that_breaks_off_is_the_networks_fault_and_auto_goes_on(broken_off_at, tmp_path, how, caplog):
+def test_a_download_that_breaks_off_is_the_networks_fault(broken_off_at, tmp_path, how):
     broken_off_at(how)
-    with pytest.raises(DatasetUnavailableError, match="the download of faraway failed"):
-        sources.resolve(settings(tmp_path, dataset="faraway"))
-    info = sources.resolve(settings(tmp_path, dataset="faraway", origin="auto"))
-    assert info.origin == "synthetic"
-    assert "the download of faraway failed" in caplog.text
+    for origin in ("tfds", "auto"):
+        with pytest.raises(DatasetUnavailableError, match="the download of faraway failed"):
+            sources.resolve(settings(tmp_path, dataset="faraway", origin=origin))
 
 
 def test_a_data_dir_that_cannot_be_written_is_the_storages_fault_even_under_auto(broken_off_at, tmp_path):

@@ -173,7 +173,7 @@ def test_an_artefact_that_has_another_text_is_damaged(write, tmp_path):
 
 
 def test_the_stand_in_of_a_text_is_a_text(tmp_path):
-    info = resolved(SourceSettings(dataset="tiny_shakespeare", origin="synthetic"), tmp_path / "source")
+    info = resolved(SourceSettings(dataset="tiny_shakespeare", origin="placeholder"), tmp_path / "source")
     assert (info.origin, info.num_examples) == ("synthetic", {"train": 200_000, "test": 20_000})
     tokens = np.fromfile(tmp_path / "source" / "test.tokens", np.uint8)
     text = Vocabulary(info.label_names).decode(tokens)

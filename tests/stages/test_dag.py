@@ -150,7 +150,11 @@ def test_a_bad_setting_is_refused_before_any_work(tmp_path, tiny_tfds):
         ),
         (["--global-batch-sizes", "[256,0]"], "", "[Report] global_batch_sizes: expected an integer from 1 to 1000000"),
         (["--seeds", "[true]"], "", "[Report] seeds: expected an integer from 0"),
-        ([], "[Report]\nprecisions = [[]]", "[Report] precisions: expected one of auto, float32, tf32, bfloat16, got ()"),
+        (
+            [],
+            "[Report]\nprecisions = [[]]",
+            "[Report] precisions: expected one of auto, float32, tf32, bfloat16, got ()",
+        ),
         (["--Source-dataset", "cifar1O"], "", "[Source] dataset"),
         # Known only to TFDS.
         (["--Source-dataset", "cifar11"], "", "Did you mean 'cifar10"),
