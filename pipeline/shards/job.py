@@ -36,6 +36,7 @@ from pipeline.artefacts.space import require_space
 from pipeline.config import RecordsSettings
 from pipeline.errors import RemoteError
 from pipeline.records.features import IMAGE, LABEL, TOKENS, spec_to_json
+from pipeline.records.reference import CONTENT_DIGESTS
 from pipeline.remote.artefacts import receive
 from pipeline.shards import presence, shuffled, words, worker_logs
 from pipeline.shards.blocks import read_block
@@ -49,7 +50,7 @@ from pipeline.shards.shared import SharedFolder, SharedObjects, Store, left_clea
 from pipeline.shards.skipped import write_skipped
 from pipeline.shards.splits import split_sizes
 from pipeline.shards.tfds_metadata import write_tfds_metadata
-from pipeline.sources import CONTENT_DIGESTS, Location, SourceInfo, example_names
+from pipeline.sources import Location, SourceInfo, example_names
 from pipeline.sources.text_blocks import text_digest
 
 # Examples in one Beam element. Large, because TFDS's files can only be read from their beginning: a block's first

@@ -18,7 +18,6 @@ is unavailable, and every later stage knows: ``SourceInfo.origin`` is part of th
 """
 
 from pipeline.sources.source import (
-    CONTENT_DIGESTS,
     Location,
     SourceInfo,
     availability,
@@ -27,4 +26,4 @@ from pipeline.sources.source import (
     resolve,
 )
 
-__all__ = ["CONTENT_DIGESTS", "Location", "SourceInfo", "availability", "example_keys", "example_names", "resolve"]
+__all__ = ["Location", "SourceInfo", "availability", "example_keys", "example_names", "resolve"]

@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pytest
 from report_runs import RUN, SKIPPED, render, write_evaluation
 
@@ -65,6 +66,52 @@ def test_no_text_of_a_run_ends_the_front_matter_or_becomes_markup(make_run, tmp_
         assert "x" not in found.data.to_dict()
         assert "<script" not in found.text
         assert not re.search(r"(?<!\\)\]\(", found.text)
+
+
+@pytest.mark.parametrize("name", ["model-card.md", "dataset-card.md"])
+def test_no_markup_stands_in_the_front_matter(make_run, tmp_path, name):
+    render([write_evaluation(make_run(model=HOSTILE), labels=(HOSTILE, "dog", "ship"))], tmp_path / "out")
+    assert not re.search("[<>]", (tmp_path / "out" / name).read_text(encoding="utf-8").split("\n---\n")[0])
+
+
+@pytest.mark.parametrize(
+    ("encoding", "said"),
+    [("raw", "raw uint8 pixels, row by row"), ("jpeg", "a JPEG file"), ("image", "a JPEG or PNG file")],
+)
+def test_the_dataset_card_says_how_images_are_stored_and_the_model_card_what_size_it_takes(
+    make_run, tmp_path, encoding, said
+):
+    records = {"encoding": encoding, "image_size": 64, "resize": "pad", "num_examples": 9, "total_bytes": 9}
+    run = make_run(records=records, input_shape=[64, 64, 3], dataset="photos", dataset_verified=False)
+    render([write_evaluation(run)], tmp_path / "out")
+    dataset, model = ((tmp_path / "out" / name).read_text() for name in ("dataset-card.md", "model-card.md"))
+    assert f"An example holds `image` ({said}), `label` and `key`." in dataset
+    assert "No reference checksum exists for this data set" in dataset
+    assert "It takes images of 64 × 64 × 3 (height, width, channels)." in model
+    assert "resized so that their longer side fits and padded with black" in model
+
+
+def instructions(card) -> str:
+    """The Python of a card."""
+    return re.search(r"```python\n(.*?)```", card.read_text(encoding="utf-8"), re.DOTALL)[1]
+
+
+def test_the_model_cards_instructions_give_probabilities(first_run, monkeypatch):
+    card = first_run.root / "report" / "model-card.md"
+    height, width, channels = map(int, re.search(r"images of (\d+) × (\d+) × (\d+)", card.read_text()).groups())
+    monkeypatch.chdir(next((first_run.root / "runs").iterdir()))
+    given = {"images": np.zeros((2, height, width, channels), np.uint8)}
+    exec(instructions(card), given)
+    np.testing.assert_allclose(np.sum(given["probabilities"], axis=1), 1, rtol=1e-5)
+
+
+def test_the_dataset_cards_instructions_read_the_train_split(first_run, monkeypatch):
+    monkeypatch.chdir(first_run.root)
+    given = {}
+    exec(instructions(first_run.root / "report" / "dataset-card.md"), given)
+    images = [image for image, _ in given["dataset"].as_numpy_iterator()]
+    assert len(images) == 403
+    assert images[0].shape == (32, 32, 3)
 
 
 def test_a_run_that_diverged_or_was_made_before_there_were_evaluations_has_a_card(make_run, tmp_path):

@@ -264,3 +264,15 @@ def test_a_report_about_no_run_in_particular_renders(make_run, tmp_path):
     files = render([make_run()], tmp_path / "out", current=[])
     assert "about no run in particular" in files["report.html"]
     assert 'class="tag">this run' not in files["report.html"]
+
+
+def test_own_data_has_no_banner_that_nothing_could_clear(make_run, tmp_path):
+    digests = {"train": "1" * 64, "test": "2" * 64}
+    own = {"dataset": "photos", "requested_dataset": "photos", "dataset_verified": False, "content_digests": digests}
+    files = render([make_run(**own)], tmp_path / "own")
+    for name in ("report.html", "report.md"):
+        assert "Data not verified" not in files[name]
+        assert "no reference checksum exists for this data set" in files[name]
+        assert f"sha256 of train {'1' * 64}" in files[name]
+    files = render([make_run("altered", dataset_verified=False, content_digests=digests)], tmp_path / "altered")
+    assert "Their content digest is not that of the original CIFAR-10." in files["report.html"]

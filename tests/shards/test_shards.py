@@ -17,8 +17,9 @@ from pipeline.config import RecordsSettings, SourceSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.records.features import image_spec
 from pipeline.records.keys import index_key, split_of
+from pipeline.records.reference import CONTENT_DIGESTS
 from pipeline.shards.shared import SharedFolder
-from pipeline.sources import CONTENT_DIGESTS, Location, SourceInfo, synthetic
+from pipeline.sources import Location, SourceInfo, synthetic
 
 
 def setup_module() -> None:

@@ -8,8 +8,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from pipeline.artefacts import layout
 from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN, units_of_run
 from pipeline.report.facts.scoreboard import current_runs
+from pipeline.report.wording.devices import data_verified
 from pipeline.report.wording.evaluation import class_rows, confusion_lines
 from pipeline.report.wording.formats import dataset_name, number, percent, plain, plural
 from pipeline.report.wording.text import is_text, text_rows
@@ -25,6 +27,13 @@ _SIZES = (
 )
 _LARGEST = "n>10M"
 _MOST_CONFUSIONS = 5
+
+# What [Records] resize did to images of another size.
+_RESIZED = {
+    "crop": "cut to their middle square and resized to it",
+    "pad": "resized so that their longer side fits and padded with black",
+    "stretch": "stretched to it",
+}
 
 
 def carded_run(report: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -92,6 +101,19 @@ def _features(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def _image(run: Mapping[str, Any]) -> str:
+    """What an example's image is in the records."""
+    encoding = (run["records"] or {}).get("encoding", "raw")
+    kinds = {"raw": "raw uint8 pixels, row by row", "jpeg": "a JPEG file", "png": "a PNG file"}
+    return kinds.get(encoding, "a JPEG or PNG file")
+
+
+def _resize(run: Mapping[str, Any]) -> str:
+    """How an image of another size becomes one that the network takes; "" where all had that size."""
+    records = run["records"] or {}
+    return _RESIZED.get(records.get("resize", ""), "") if records.get("image_size") else ""
+
+
 def card_facts(run: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
     """What the cards' templates place, all of it still to be escaped."""
     facts, validation = run["evaluation"] or {}, run.get("validation_accuracy")
@@ -103,11 +125,14 @@ def card_facts(run: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, A
         "name": f"{plain(run['model'])} on {dataset_name(run['dataset'])}",
         "dataset": dataset_name(run["dataset"]),
         "stand_in_for": dataset_name(run["requested_dataset"]) if is_stand_in(run) else "",
-        "verified": run["dataset_verified"],
+        "verified": data_verified(run),
+        "image": _image(run),
+        "input_shape": " × ".join(map(number, run["input_shape"] or ())),
         "accuracy": percent(run["val_accuracy"], 2),
         "validation_accuracy": percent(validation, 2) if validation is not None else "",
         "tta_accuracy": percent(several, 2) if several is not None else "",
         "outputs": run["outputs"],
+        "resize": _resize(run),
         "error": percent(facts.get("expected_calibration_error")),
         "epochs": plural(run["epochs"], "epoch"),
         "labels": [plain(name) for name in facts.get("label_names", ())],
@@ -118,7 +143,7 @@ def card_facts(run: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, A
         "token": units_of_run(run).one,
         "tokens": units_of_run(run).many,
         "digests": [(plain(split), plain(digest)) for split, digest in (run["content_digests"] or {}).items()],
-        "records": plain(records["artefact"]) if records else "",
+        "records": f"{layout.RECORDS}/{plain(records['artefact'])}" if records else "",
         "classes": class_rows(facts) if "classes" in facts else [],
         "confusions": confusion_lines(facts)[:_MOST_CONFUSIONS] if "classes" in facts else [],
     }
@@ -126,4 +151,7 @@ def card_facts(run: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, A
 
 def _front_matter(data: Mapping[str, Any]) -> str:
     text = json.dumps(data, indent=1, ensure_ascii=True, allow_nan=False)
+    # As JSON and YAML read them they are the same: some viewers show the front matter as HTML.
+    for letter in "<>&":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
     return f"---\n{text}\n---\n"

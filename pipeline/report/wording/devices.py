@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pipeline.records.reference import CONTENT_DIGESTS
 from pipeline.report.facts.reading import verified_as
 from pipeline.report.wording.formats import dataset_name, number, plain, yes_no
 from pipeline.runs.record import is_stand_in
@@ -35,9 +36,16 @@ def device_phrase(run: Mapping[str, Any]) -> str:
 
 def data_phrase(run: Mapping[str, Any]) -> str:
     """A run's data within a sentence."""
-    verified = "verified" if run["dataset_verified"] else "unverified"
+    verified = {"yes": "verified ", "no": "unverified "}.get(data_verified(run), "")
     stand_in = f" data (a stand-in for {dataset_name(run['requested_dataset'])})" if is_stand_in(run) else ""
-    return f"{verified} {plain(run['dataset'])}{stand_in}"
+    return f"{verified}{plain(run['dataset'])}{stand_in}"
+
+
+def data_verified(run: Mapping[str, Any]) -> str:
+    """Whether a run's data are those of the original files: "yes", "no", or "no reference" where nothing says."""
+    if not run["dataset_verified"] and run["dataset"] not in CONTENT_DIGESTS and not is_stand_in(run):
+        return "no reference"
+    return yes_no(run["dataset_verified"])
 
 
 def computed_in(run: Mapping[str, Any]) -> str:

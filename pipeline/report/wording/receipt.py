@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipeline.report.wording.devices import device_note, device_verified
+from pipeline.report.wording.devices import data_verified, device_note, device_verified
 from pipeline.report.wording.formats import NO_FIGURE, plain, yes_no
 from pipeline.runs.record import is_stand_in
 
@@ -15,9 +15,13 @@ def receipt(run: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     """What a run asked for and what it got: (what, requested, effective, verified)."""
     device = f"{plain(run['effective_device'])}, {device_note(run)}".removesuffix(", ")
     data = f"{plain(run['dataset'])}, a stand-in" if is_stand_in(run) else plain(run["dataset"])
+    if (verified := data_verified(run)) == "no reference":
+        verified = "no reference checksum exists for this data set"
+        digests = (f"{plain(split)} {plain(digest)}" for split, digest in (run["content_digests"] or {}).items())
+        data = "; ".join([data, *(f"sha256 of {digest}" for digest in digests)])
     return [
         ("Device", plain(run["requested_device"]), device, device_verified(run)),
-        ("Data", plain(run["requested_dataset"]), data, yes_no(run["dataset_verified"])),
+        ("Data", plain(run["requested_dataset"]), data, verified),
         ("Backend", plain(run["requested_backend"]), plain(run["backend"]), "not measured"),
         ("Precision", plain(run["requested_precision"]), plain(run["precision"]), "not measured"),
         ("XLA", _switch(run["requested_jit_compile"]), _switch(run["jit_compile"]), "not measured"),

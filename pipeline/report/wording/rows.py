@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.problems.judged import judged
 from pipeline.problems.units import units_of_run
-from pipeline.report.wording.devices import computed_in, device_note, device_verified
+from pipeline.report.wording.devices import computed_in, data_verified, device_note, device_verified
 from pipeline.report.wording.formats import (
     NO_FIGURE,
     as_published,
@@ -18,7 +18,6 @@ from pipeline.report.wording.formats import (
     number,
     plain,
     plural,
-    yes_no,
 )
 from pipeline.report.wording.runs import inputs, mark, network_and_recipe, remarks
 from pipeline.runs.record import is_stand_in
@@ -85,7 +84,7 @@ def scenario_row(scenario: Mapping[str, Any], current: Sequence[str]) -> Row:
         host=hosts(run["hostnames"]) if any(run["hostnames"]) else "",
         device_verified=device_verified(run),
         dataset=plain(run["dataset"]),
-        dataset_verified=yes_no(run["dataset_verified"]),
+        dataset_verified=data_verified(run),
         requested_precision=plain(run["requested_precision"]),
         precision=computed_in(run),
         global_batch_size=number(run["global_batch_size"]),

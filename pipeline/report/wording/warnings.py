@@ -6,6 +6,7 @@ from typing import Any
 from pipeline.problems.units import units_of_run
 from pipeline.report.facts.reading import is_fallback
 from pipeline.report.facts.scoreboard import current_runs
+from pipeline.report.wording.devices import data_verified
 from pipeline.report.wording.encodings import skipped_sentence
 from pipeline.report.wording.formats import dataset_name, moment, number, percent, plain, sentence
 from pipeline.runs.record import SKIPPED, is_stand_in
@@ -49,8 +50,10 @@ def _data_warnings(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         found.append((f"Stand-in data, not {asked}", reason))
     elif run["dataset"] != run["requested_dataset"]:
         found.append(("Not the requested data", f"{asked} was requested, {used} was used."))
-    if not run["dataset_verified"]:
-        found.append(("Data not verified", f"No measurement shows which {units_of_run(run).many} these are."))
+    # Of data without a reference nobody could clear it.
+    elif data_verified(run) == "no":
+        reason = f"Their content digest is not that of the original {used}. Prepare the data set anew."
+        found.append(("Data not verified", reason))
     if left_out := skipped_sentence((run["records"] or {}).get("skipped", {})):
         found.append(("Images left out", left_out))
     return found + _findings(run["evaluation"] or {})
