@@ -91,8 +91,8 @@ doctor: setup ## whether a run would work here, and on what hardware (ARGS="--Tr
 verify: setup ## read every artefact to the last byte
 	@$(BIN)/python -m tasks.commands.verify $(ARGS)
 
-clean-stale: setup ## remove artefacts the present settings do not reach (DRY=1 only lists them; REMOTE=1: garbage on the remote)
-	@$(BIN)/python -m tasks.commands.clean_stale $(if $(DRY),--dry-run) $(if $(REMOTE),--remote) $(ARGS)
+clean-stale: setup ## list artefacts the present settings do not reach (YES=1 removes them; REMOTE=1: garbage on the remote)
+	@$(BIN)/python -m tasks.commands.clean_stale $(if $(YES),--yes) $(if $(REMOTE),--remote) $(ARGS)
 
 push: setup ## give [Storage] remote what the present settings reach here
 	@$(BIN)/python -m tasks.commands.push $(ARGS)

@@ -153,6 +153,13 @@ def push(kind: str, target: ArtefactTarget, *, replace: bool = False, keep: bool
         fetch(kind, target)
 
 
+def unpushed() -> set[Path]:
+    """The folders of artefacts that an earlier run was to push and could not."""
+    markers = (root_folder() / layout.UNPUSHED).glob("*/*")
+    folders = {root_folder() / marker.parent.name / marker.name for marker in markers}
+    return {folder for folder in folders if folder.is_dir()}
+
+
 def push_pending() -> None:
     """Push what earlier runs could not; what is no longer there is forgotten, and nothing here is replaced."""
     for marker in sorted((root_folder() / layout.UNPUSHED).glob("*/*")):

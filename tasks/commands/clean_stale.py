@@ -1,4 +1,6 @@
-"""``make clean-stale``: removes the artefacts that the present settings do not reach (see operations/unreached.py).
+"""``make clean-stale``: lists the artefacts that the present settings do not reach (see operations/unreached.py).
+
+With ``--yes`` it removes them. What waits to be pushed to the remote stays.
 
 What belongs to other experiments under the root stays (see operations/other_experiments.py), and is said to.
 """
@@ -16,11 +18,13 @@ from tasks.process import lock
 from tasks.stage import Stage
 from tasks.storage import Storage, root_folder
 
+_NOT_REMOVED = "none removed: make clean-stale YES=1 removes them"
+
 
 def parser() -> argparse.ArgumentParser:
     """The command's own flags."""
-    own = command.parser("clean-stale", "Remove artefacts that the present settings do not reach.")
-    own.add_argument("--dry-run", action="store_true", help="only list them (make clean-stale DRY=1)")
+    own = command.parser("clean-stale", "List, or remove, artefacts that the present settings do not reach.")
+    own.add_argument("--yes", action="store_true", help="remove them (make clean-stale YES=1)")
     own.add_argument(
         "--remote",
         action="store_true",
@@ -30,9 +34,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """List what is not reached, with sizes, and remove it unless ``--dry-run``."""
+    """List what is not reached, with sizes, and remove it with ``--yes``."""
     if arguments.remote:
-        return _of_the_remote(dry_run=arguments.dry_run)
+        return _of_the_remote(remove=arguments.yes)
     if not all(stage.is_known() for stage in stages):
         raise SettingsError("what the present settings reach is not known before the source is: run make pipeline")
     lock.hold(root_folder(), on_busy=Storage().on_busy)
@@ -40,29 +44,52 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     stale = unreached(stages, others)
     for folder, size in stale.items():
         print(f"{size / 1e6:10.1f} MB  {folder}")
-    print(f"{sum(stale.values()) / 1e6:10.1f} MB in {len(stale)} artefacts{' (not removed)' * arguments.dry_run}")
+    removed = [folder for folder in stale if arguments.yes and remove_artefact(folder)]
+    outcome = f"{len(removed)} removed" if arguments.yes else _NOT_REMOVED
+    print(f"{sum(stale.values()) / 1e6:10.1f} MB in {len(stale)} artefacts, {outcome}")
+    if waiting := len(sharing.unpushed()):
+        print(f"{waiting} artefacts that wait to be pushed to the remote stay: make push.")
     if experiments:
         print(
             f"What belongs to other experiments stays: {', '.join(experiments)}. What is stale of one goes with: "
             "make clean-stale EXPERIMENT=..."
         )
-    if not arguments.dry_run:
-        for folder in stale:
-            remove_artefact(folder)
+    if arguments.yes:
         # Nobody is fetching: the root is ours.
         discard(root_folder() / layout.FETCHING)
     return 0
 
 
-def _of_the_remote(*, dry_run: bool) -> int:
+def _of_the_remote(*, remove: bool) -> int:
     remote = sharing.required()
     from pipeline.remote.garbage import find_garbage, remove_garbage
 
     count = total = 0
-    for one in find_garbage(remote) if dry_run else remove_garbage(remote):
+    for one in remove_garbage(remote) if remove else find_garbage(remote):
         print(f"{one.num_bytes / 1e6:10.1f} MB  {remote.url}/{one.key}", flush=True)
         count, total = count + 1, total + one.num_bytes
-    print(f"{total / 1e6:10.1f} MB in {count:,} objects that no manifest names{' (not removed)' * dry_run}")
+    outcome = "removed" if remove else _NOT_REMOVED
+    print(f"{total / 1e6:10.1f} MB in {count:,} objects that no manifest names, {outcome}")
+    return _of_cut_uploads(remove=remove)
+
+
+def _of_cut_uploads(*, remove: bool) -> int:
+    if not Storage().remote.startswith("s3://"):
+        return 0
+    from pipeline.remote.uploads import Uploads
+
+    try:
+        uploads = Uploads(Storage().remote, endpoint=Storage().remote_endpoint)
+    except ModuleNotFoundError as error:
+        print(f"Uploads that were cut are not looked for: {error.name} is not installed; pip install '.[s3]'")
+        return 0
+    count = 0
+    for upload in uploads.old():
+        print(f"{'upload':>13}  {upload.key}, begun {upload.begun_at:%Y-%m-%d %H:%M} UTC", flush=True)
+        if remove:
+            uploads.abort(upload)
+        count += 1
+    print(f"{count:>10,} uploads that were cut, {'removed' if remove else _NOT_REMOVED}")
     return 0
 
 

@@ -1,5 +1,7 @@
 """Unreached: the artefacts under the storage root that the present settings do not reach, and that nothing refers to.
 
+What waits to be pushed to the remote stays: the log has promised it.
+
 What a dated report was asked for stays: such a run's times cannot be measured again. Records can be written again.
 """
 
@@ -9,6 +11,7 @@ from pathlib import Path
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.artefacts.space import used_bytes
 from pipeline.errors import DamagedArtefactError
+from tasks import sharing
 from tasks.beside import beside
 from tasks.operations.dated_reports import referred_runs
 from tasks.report import dated_reports_folder
@@ -23,7 +26,7 @@ def unreached(stages: list[Stage], others: Collection[Path] = ()) -> dict[Path, 
     """Folder → bytes of every artefact and checkpoint that none of the stages would take up, but for the ``others``."""
     asked_for = beside()
     reached = {folder for stage in [*stages, *asked_for] for folder in stage.folders()}
-    kept = {*reached, *others}
+    kept = {*reached, *others, *sharing.unpushed()}
     kinds = {folder.parent for folder in reached} - {root_folder()}
     kinds |= {root_folder() / kind for kind in (*PAST_KINDS, *(stage.kind for stage in asked_for))}
     folders = sorted(folder for kind in kinds for folder in kind.glob("[!.]*") if _is_ours(folder))

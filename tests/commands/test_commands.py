@@ -103,7 +103,7 @@ def test_every_command_looks_at_the_root_that_was_asked_for(luigi, tmp_path):
     assert json.loads(doctor.stdout)["checks"]["storage"]["says"].startswith(f"{luigi.root}, ")
     other = ["--Storage-root", str(luigi.root), *FAST[2:], "--Train-epochs", "2"]
     run = next(luigi.root.glob("runs/*"))
-    assert str(run) in empty.command("clean_stale", "--dry-run", *other).stdout
+    assert str(run) in empty.command("clean_stale", *other).stdout
     digits = run.name.rpartition("-")[2]
     diff = empty.command("report_diff", digits, digits, "--Storage-root", str(luigi.root))
     assert diff.stdout == "The two runs do not differ.\n", diff.stderr
@@ -118,8 +118,8 @@ def test_a_command_takes_the_beginning_of_its_own_flag_for_a_setting(name):
     """All else that is not its own is handed to Luigi, which refuses what it does not know."""
     command = importlib.import_module(f"tasks.commands.{name}")
     given = ["A", "B"] if name == "report_diff" else []
-    _, overrides = command.parser().parse_known_args([*given, "--j", "--dry", "--Train-epochs", "1", "--po=1"])
-    assert overrides == ["--j", "--dry", "--Train-epochs", "1", "--po=1"]
+    _, overrides = command.parser().parse_known_args([*given, "--j", "--ye", "--Train-epochs", "1", "--po=1"])
+    assert overrides == ["--j", "--ye", "--Train-epochs", "1", "--po=1"]
 
 
 COMMANDS = ["clean_stale", "doctor", "experiments_table", "predict", "pull", "push", "reached", "report_diff", "status"]
@@ -226,7 +226,7 @@ def test_a_commands_own_flag_given_wrongly_is_one_line_where_the_log_is_json(lui
 
 def test_commands_warn_of_nothing_that_is_not_the_users(luigi, nothing_reached_by_others):
     run = next(luigi.root.glob("runs/*")).name
-    for command in (("status",), ("clean_stale", "--dry-run"), ("report_diff", run, run)):
+    for command in (("status",), ("clean_stale",), ("report_diff", run, run)):
         done = luigi.command(*command, *FAST)
         assert (done.returncode, done.stderr) == (0, "")
 
@@ -283,24 +283,35 @@ def test_clean_stale_lists_and_removes_only_what_is_not_reached(luigi, nothing_r
     tuning = plant(luigi, "tuning", {})
     (luigi.root / "runs" / "mine").mkdir()
     (luigi.root / "runs" / "mine" / "notes.txt").write_text("not the pipeline's")
-    dry = luigi.command("clean_stale", "--dry-run", *FAST)
+    dry = luigi.command("clean_stale", *FAST)
     assert dry.returncode == 0, dry.stderr
-    assert "in 2 artefacts (not removed)" in dry.stdout
+    assert "in 2 artefacts, none removed: make clean-stale YES=1 removes them" in dry.stdout
     assert export.is_dir()
     assert tuning.is_dir()
-    done = luigi.command("clean_stale", *FAST)
+    done = luigi.command("clean_stale", "--yes", *FAST)
     assert done.returncode == 0, done.stderr
-    assert "in 2 artefacts\n" in done.stdout
+    assert "in 2 artefacts, 2 removed\n" in done.stdout
     assert run.is_dir()
     assert not export.exists()
     assert not tuning.exists()
     # What the experiments on the same dataset reach stays.
     assert "cifar10" in nothing_reached_by_others
-    other = luigi.command("clean_stale", *FAST[2:], "--Train-epochs", "2")
+    other = luigi.command("clean_stale", "--yes", *FAST[2:], "--Train-epochs", "2")
     assert f"{run}\n" in other.stdout
     assert not run.exists()
     assert (luigi.root / "runs" / "mine" / "notes.txt").is_file()
     assert len(luigi.artefacts("records")) == 1
+
+
+def test_what_waits_to_be_pushed_stays(luigi, nothing_reached_by_others):
+    (run,) = luigi.root.glob("runs/*")
+    marker = luigi.root / ".unpushed" / "runs" / run.name
+    marker.parent.mkdir(parents=True)
+    marker.write_text("")
+    done = luigi.command("clean_stale", "--yes", *FAST[2:], "--Train-epochs", "2")
+    assert done.returncode == 0, done.stderr
+    assert run.is_dir()
+    assert "1 artefacts that wait to be pushed to the remote stay: make push." in done.stdout
 
 
 def test_what_is_reached_is_told_as_folders(luigi):
@@ -316,7 +327,7 @@ def test_clean_stale_keeps_what_the_settings_files_reach(luigi):
     """Each is asked in a process of its own."""
     assert luigi.here("tasks", "Records").returncode == 0
     assert len(luigi.artefacts("records")) == 2
-    done = luigi.command("clean_stale", *FAST)
+    done = luigi.command("clean_stale", "--yes", *FAST)
     assert done.returncode == 0, done.stderr
     assert len(luigi.artefacts("records")) == 2, "those of config.ini, too"
 

@@ -246,10 +246,10 @@ def test_the_commands_know_the_dated_copies(backfilled, tmp_path):
     assert sum("report/history" in line and line.startswith("valid") for line in lines) == 5
     # The one run is not what these settings ask for, but dated reports are about it.
     settings = [*FAST[2:], "--Train-epochs", "2"]
-    assert other.command("clean_stale", *settings).returncode == 0
+    assert other.command("clean_stale", "--yes", *settings).returncode == 0
     assert len(other.artefacts("runs")) == 1
     shutil.rmtree(other.root / "report" / "history")
-    assert other.command("clean_stale", *settings).returncode == 0
+    assert other.command("clean_stale", "--yes", *settings).returncode == 0
     assert len(other.artefacts("runs")) == 0
 
 

@@ -174,6 +174,9 @@ def test_a_scheduled_run_removes_what_is_beyond_the_limits_logs_it_and_reports_w
         plant(luigi, "old", 80),
         plant(luigi, "recent", 2),
     )
+    unpushed = luigi.root / ".unpushed" / "runs" / plant(luigi, "unpushed", 85).name
+    unpushed.parent.mkdir(parents=True)
+    unpushed.write_text("")
     exports = {run: luigi.root / "exports" / f"of-{run.name}" for run in (best, old)}
     for made_of, export in exports.items():
         export.mkdir(parents=True)
@@ -189,6 +192,7 @@ def test_a_scheduled_run_removes_what_is_beyond_the_limits_logs_it_and_reports_w
     assert [folder.is_dir() for folder in (best, old, recent)] == [True, False, True]
     assert [export.is_dir() for export in exports.values()] == [True, False]
     assert not tuning.exists()
+    assert (luigi.root / "runs" / unpushed.name).is_dir(), "it waits to be pushed"
     assert records.is_dir()
     assert not other_records.exists()
     assert sorted(luigi.artefacts("report/history")) == [days_ago(40), days_ago(0)]
