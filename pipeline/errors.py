@@ -7,6 +7,8 @@ any other exception is a defect of ours, keeps its traceback and ends with exit 
 import re
 from collections.abc import Mapping
 
+from pipeline.redaction import without_userinfo
+
 # What TensorFlow's errors, which ours quote, say of its graph: "{{function_node __wrapped__…}}" and "[Op:…] name: ".
 _OF_A_GRAPH = re.compile(r"\{\{\w*node [^}]*\}\}\s*|\s*\[Op:\w+\](\s*name:)?")
 
@@ -17,7 +19,7 @@ class PipelineError(Exception):
     exit_code = 1
 
     def __str__(self) -> str:
-        return _OF_A_GRAPH.sub("", super().__str__()).rstrip()
+        return without_userinfo(_OF_A_GRAPH.sub("", super().__str__()).rstrip())
 
 
 class SettingsError(PipelineError, ValueError):

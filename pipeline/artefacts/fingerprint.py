@@ -38,6 +38,7 @@ BOOKKEEPING = frozenset(
         "errors",
         "installed",
         "progress",
+        "redaction",
         "remote",
         "remote.artefacts",
         "remote.objects",

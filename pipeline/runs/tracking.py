@@ -17,6 +17,7 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 import mlflow
 from mlflow.entities import Metric, Param, RunTag
 
+from pipeline.redaction import without_userinfo
 from pipeline.runs.metrics import EVALUATION_NAME, METRICS_NAME, read_metrics
 from pipeline.runs.record import FINISHED, Part, RunRecord, names, read_record
 
@@ -43,7 +44,7 @@ def log_run(folder: Path, *, tracking_uri: str) -> str | None:
         return _log(mlflow.MlflowClient(tracking_uri), folder)
     # A server has many ways to fail, and none may cost a run that is trained.
     except Exception as error:
-        _logger.warning("not logged to MLflow at %s: %s", tracking_uri, error)
+        _logger.warning("%s", without_userinfo(f"not logged to MLflow at {tracking_uri}: {error}"))
         return None
 
 

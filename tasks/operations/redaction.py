@@ -7,9 +7,9 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 
-_HIDDEN = "***"
+from pipeline.redaction import HIDDEN, without_userinfo
+
 _SECRET_NAME = re.compile(r"passw|secret|token|api_?key|credential|webhook", re.IGNORECASE)
-_SECRET_TEXT = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 # A shorter value would be found in too many words that are none.
 _SHORTEST_SECRET = 6
 
@@ -17,8 +17,8 @@ _SHORTEST_SECRET = 6
 def redact(text: str, secrets: Iterable[str]) -> str:
     """The text without the secrets, and without names and passwords in addresses."""
     for secret in sorted((s for s in secrets if len(s) >= _SHORTEST_SECRET), key=len, reverse=True):
-        text = text.replace(secret, _HIDDEN)
-    return _SECRET_TEXT.sub(_HIDDEN, text)
+        text = text.replace(secret, HIDDEN)
+    return without_userinfo(text)
 
 
 def secrets_of(environment: Mapping[str, str]) -> set[str]:

@@ -10,12 +10,14 @@ import sys
 import uuid
 import warnings
 from collections.abc import Iterator
+from traceback import format_exception
 
 import luigi.interface
 from luigi.parameter import UnconsumedParameterWarning
 
 from pipeline import chatter
 from pipeline.errors import PipelineError
+from pipeline.redaction import without_userinfo
 from tasks.process import events, interrupt
 from tasks.process.exit_code import ExitCode
 from tasks.process.live import LiveHandler
@@ -128,7 +130,7 @@ def _report_uncaught(kind: type[BaseException], error: BaseException, traceback:
     elif _writes_json():
         _logger.critical("%s", error, exc_info=(kind, error, traceback))
     else:
-        sys.__excepthook__(kind, error, traceback)
+        print(without_userinfo("".join(format_exception(kind, error, traceback))), end="", file=sys.stderr)
 
 
 def _writes_json() -> bool:

@@ -12,6 +12,7 @@ import luigi
 from luigi.rpc import RPCError
 
 from pipeline.errors import PipelineError, SchedulerUnavailableError
+from pipeline.redaction import without_userinfo
 
 #: What to do where Luigi's central scheduler does not answer.
 SCHEDULER_REMEDY = "Start it with make scheduler, or run without it: SCHEDULER=local."
@@ -24,10 +25,10 @@ class TextLines(logging.Formatter):
         """The record as text."""
         error = for_the_user(record.exc_info[1]) if record.exc_info else None
         if error is None:
-            return super().format(record)
+            return without_userinfo(super().format(record))
         plain = logging.makeLogRecord({**record.__dict__, "exc_info": None, "exc_text": None, "args": ()})
         plain.msg = f"ERROR {type(error).__name__}: {error}"
-        return super().format(plain)
+        return without_userinfo(super().format(plain))
 
 
 class JsonLines(logging.Formatter):
@@ -60,7 +61,7 @@ class JsonLines(logging.Formatter):
         if error is not None:
             fields |= {"error": type(error).__name__, "exit_code": getattr(error, "exit_code", 1)}
             fields |= {"traceback": self.formatException(record.exc_info)}
-        return json.dumps(fields, ensure_ascii=False)
+        return without_userinfo(json.dumps(fields, ensure_ascii=False))
 
     def _begin(self, task: luigi.Task) -> None:
         self._stage = task.task_family
