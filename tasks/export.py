@@ -84,6 +84,7 @@ class Export(Stage):
             Records().output().folder,
             folder,
             calibration_examples=self.calibration_examples,
+            model=run.model,
         )
         return {}
 

@@ -300,7 +300,8 @@ class Train(Stage):
             from pipeline.training.reevaluation import evaluate_again
 
         target = self.output()
-        evaluate_again(target.folder, self.requires().output().folder, self.test_time_augmentation, folder)
+        records = self.requires().output().folder
+        evaluate_again(target.folder, records, self.test_time_augmentation, folder, model=self.model)
         kept = {name: value for name, value in target.manifest().items() if name == "fallback"}
         return {_VIEWS: self.test_time_augmentation, **kept}
 

@@ -19,7 +19,7 @@ _BATCH = 64
 
 def rows_of(paths: Sequence[str], job: Job) -> Iterator[pa.RecordBatch]:
     """Rows of so many files, a batch at a time."""
-    shape, network = _network(job.run, job.resize, job.views)
+    shape, network = _network(job.run, job.model, job.resize, job.views)
     for first in range(0, len(paths), _BATCH):
         batch = paths[first : first + _BATCH]
         contents, errors = zip(*(_content(Path(job.files) / path, shape) for path in batch), strict=True)
@@ -63,12 +63,14 @@ def _content(path: Path, shape: tuple[int, int, int]) -> tuple[bytes | None, str
 
 
 @cache
-def _network(run: str, resize: str, views: str) -> tuple[tuple[int, int, int], Callable[[list[bytes]], np.ndarray]]:
+def _network(
+    run: str, model: str, resize: str, views: str
+) -> tuple[tuple[int, int, int], Callable[[list[bytes]], np.ndarray]]:
     """The shape of its images, and a function from encoded ones to probabilities float32 (images, labels).
 
     Loaded once in a process.
     """
-    trained = load_trained(Path(run))
+    trained = load_trained(Path(run), model=model)
     shape = trained.input_shape
     form = form_of_any(shape, resize)
     return shape, lambda contents: trained.probabilities(pixels_of(contents, form, shape[2]), views)

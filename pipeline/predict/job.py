@@ -44,6 +44,7 @@ def predict(
     problem: str = IMAGE_CLASSIFICATION,
     resize: str = "crop",
     views: str = NONE,
+    model: str = "",
 ) -> dict[str, int]:
     """Predict a file, or every one below a folder; leaves predictions.parquet and predictions.csv.
 
@@ -57,6 +58,7 @@ def predict(
         resize: crop, pad or stretch, as the records were made that the network was trained on.
         views: of an image, whose mean is the answer: "none", "flip", "flip_translate" as [Train]
             test_time_augmentation has them.
+        model: [Train] model of the present settings, see runs/trained.py.
 
     Returns:
         ``files``, how many there are, and ``errors``, how many of them could not be used.
@@ -70,7 +72,7 @@ def predict(
     with _parts_folder(folder) as parts:
         listing = parts / "paths.json"
         listing.write_text(json.dumps(paths), encoding="utf-8")
-        job = Job(str(run), problem, resize, tuple(label_names), str(files), str(listing), str(parts), views)
+        job = Job(str(run), problem, resize, tuple(label_names), str(files), str(listing), str(parts), views, model)
         blocks = list(range(0, len(paths), _BLOCK_FILES))
         with running(settings) as pipeline:
             (

@@ -23,7 +23,7 @@ _LEAST_PROBABILITY = 1e-37
 
 def rows_of(paths: Sequence[str], job: Job) -> Iterator[pa.RecordBatch]:
     """Rows of so many files, one at a time."""
-    network, vocabulary = _network(job.run), Vocabulary(job.label_names)
+    network, vocabulary = _network(job.run, job.model), Vocabulary(job.label_names)
     for path in paths:
         nats, error = _nats_of(Path(job.files) / path, network, vocabulary)
         mean = float(nats.mean()) if len(nats) else None
@@ -72,5 +72,5 @@ def surprises(network: TrainedNetwork, tokens: np.ndarray) -> np.ndarray:
 
 
 @cache
-def _network(run: str) -> TrainedNetwork:
-    return load_trained(Path(run))
+def _network(run: str, model: str) -> TrainedNetwork:
+    return load_trained(Path(run), model=model)

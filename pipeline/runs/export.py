@@ -35,13 +35,14 @@ _BATCH = 500
 Predict = Callable[[np.ndarray], np.ndarray]
 
 
-def export(run: Path, records: Path, folder: Path, *, calibration_examples: int) -> dict:
+def export(run: Path, records: Path, folder: Path, *, calibration_examples: int, model: str = "") -> dict:
     """Write every form of a run's network into an empty folder, and what each is worth.
 
     Args:
         run: the run's folder.
         records: the folder of the records it was trained on.
         folder: where the forms and export.json go.
+        model: [Train] model of the present settings, see runs/trained.py.
         calibration_examples: images of the train split that set the ranges of the int8 network.
 
     Returns:
@@ -52,12 +53,12 @@ def export(run: Path, records: Path, folder: Path, *, calibration_examples: int)
     Raises:
         DamagedArtefactError: the run was skipped and has no network.
     """
-    manifest, shipped = read_manifest(records), load_trained(run)
-    model = build_network(manifest, shipped.record.model, "float32")
-    model.set_weights(shipped.model.get_weights())
+    manifest, shipped = read_manifest(records), load_trained(run, model=model)
+    network = build_network(manifest, shipped.record.model, "float32")
+    network.set_weights(shipped.model.get_weights())
     train, test = (_stream(records, manifest, name) for name in ("train", "test"))
-    _write_saved_model(model, shipped.record.outputs, manifest["image"], folder / SAVED_MODEL_NAME)
-    _write_litert(model, folder, _first(train, calibration_examples))
+    _write_saved_model(network, shipped.record.outputs, manifest["image"], folder / SAVED_MODEL_NAME)
+    _write_litert(network, folder, _first(train, calibration_examples))
     return _judged(folder, shipped, test)
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from pipeline.errors import DamagedArtefactError
+from pipeline.artefacts.fetched import read_fetched
+from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.hardware.placement import runtime_called
 from pipeline.networks import as_probabilities, is_own, load_function
 from pipeline.networks.configuration import configure_keras
@@ -42,12 +43,17 @@ class TrainedNetwork:
         return self.model.predict_on_batch(images).astype(np.float32)
 
 
-def load_trained(run: Path) -> TrainedNetwork:
+def load_trained(run: Path, *, model: str = "") -> TrainedNetwork:
     """The network of a run's folder.
+
+    Args:
+        run: the run's folder.
+        model: [Train] model of the present settings. Code of the user's own is imported only if it is named there, or
+            the run was made under this root: what a remote's run names may be any module of this machine.
 
     Raises:
         DamagedArtefactError: the run was skipped and has no network.
-        SettingsError: it is one of the user's own, whose code cannot be imported here.
+        SettingsError: it is one of the user's own, whose code cannot, or may not, be imported here.
     """
     configure_keras()
     record = read_record(run)
@@ -55,6 +61,11 @@ def load_trained(run: Path) -> TrainedNetwork:
         why = f"the run was {record.status}: train it on a device that is there"
         raise DamagedArtefactError(f"{run / MODEL_NAME}: expected a network, found none; {why}.")
     if is_own(record.model):
+        if record.model != model and (fetched := read_fetched(run)):
+            raise SettingsError(
+                f"{run.name}: its network is {record.model!r}, code that the run names, and the run came from "
+                f"{fetched['remote']}. To import it all the same pass --Train-model {record.model}."
+            )
         # Its classes are known to Keras once they are imported.
         load_function("model", record.model)
     runtime_called(keras.backend.backend()).set_matmul_precision(record.precision)

@@ -16,7 +16,9 @@ from pipeline.training.inputs import evaluation_streams
 _logger = logging.getLogger(__name__)
 
 
-def evaluate_again(run: Path, records_folder: Path, test_time_augmentation: str, folder: Path) -> RunRecord:
+def evaluate_again(
+    run: Path, records_folder: Path, test_time_augmentation: str, folder: Path, *, model: str = ""
+) -> RunRecord:
     """Copy a run's files into an empty folder, with the figures of another test-time augmentation in its record.
 
     Args:
@@ -24,6 +26,7 @@ def evaluate_again(run: Path, records_folder: Path, test_time_augmentation: str,
         records_folder: the records that it was trained on.
         test_time_augmentation: as [Train] has it.
         folder: where the files go.
+        model: [Train] model of the present settings, see runs/trained.py.
 
     Returns:
         The record as it was written. All but the setting and its figures is as before.
@@ -34,7 +37,7 @@ def evaluate_again(run: Path, records_folder: Path, test_time_augmentation: str,
     for entry in read_manifest(run)["files"]:
         (folder / entry["name"]).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(run / entry["name"], folder / entry["name"])
-    trained, manifest = load_trained(run), read_manifest(records_folder)
+    trained, manifest = load_trained(run, model=model), read_manifest(records_folder)
     figures = {"val_tta_accuracy": None, "validation_tta_accuracy": None}
     if test_time_augmentation != "none":
         problem = problem_of_records(manifest)

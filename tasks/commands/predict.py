@@ -15,6 +15,7 @@ from tasks.process import console
 from tasks.records import Records
 from tasks.stage import Stage
 from tasks.storage import root_folder
+from tasks.train import Train
 
 _logger = logging.getLogger(__name__)
 
@@ -67,6 +68,7 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         label_names=manifest["label_names"],
         views=views,
         settings=records.settings,
+        model=next(stage for stage in stages if isinstance(stage, Train)).model,
     )
     if found["errors"]:
         _logger.warning("%d of %d %s could not be used: see column error", found["errors"], found["files"], units.files)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 from own_package import forget, write_package
 from training_runs import run
 
+from pipeline.artefacts.fetched import write_fetched
 from pipeline.errors import SettingsError
 from pipeline.runs.metrics import EVALUATION_NAME, MODEL_NAME, WEIGHTS_NAME
 from pipeline.sources import synthetic
@@ -107,3 +109,15 @@ def test_the_exported_forms_of_a_network_that_gives_logits_give_probabilities(pa
     found = export.saved_model(folder)(IMAGES)
     np.testing.assert_allclose(found, load_trained(tmp_path / "a").probabilities(IMAGES), atol=1e-5)
     assert facts["forms"]["LiteRT float32"]["largest_difference"] < 1e-4
+
+
+def test_code_that_a_fetched_run_names_is_imported_only_where_the_settings_name_it(trained, tmp_path, monkeypatch):
+    run = shutil.copytree(trained[0], tmp_path / "run")
+    write_fetched(run, remote="s3://bucket/team")
+    assert load_trained(run, model="tests.tiny_model:build").record.model == "tests.tiny_model:build"
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(record | {"model": "evil:build"}))
+    (tmp_path / "evil.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SettingsError, match=r"came from s3://bucket/team\. To import it .* --Train-model evil:build"):
+        load_trained(run, model="tests.tiny_model:build")
