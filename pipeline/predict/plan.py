@@ -15,7 +15,8 @@ class Job:
 
     ``run`` is the folder of a run and ``problem`` its problem; ``resize`` how images reach its network's size;
     ``label_names`` its labels or vocabulary; ``files`` the folder of the files; ``paths`` a JSON file that lists them;
-    ``parts`` a folder that workers share; ``views`` how often an image is seen, see problems/views.py; ``model`` [Train] model of the present settings.
+    ``parts`` a folder that workers share; ``views`` how often an image is seen, see problems/views.py;
+    ``model`` [Train] model of the present settings.
     """
 
     run: str

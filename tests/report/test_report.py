@@ -276,3 +276,22 @@ def test_own_data_has_no_banner_that_nothing_could_clear(make_run, tmp_path):
         assert f"sha256 of train {'1' * 64}" in files[name]
     files = render([make_run("altered", dataset_verified=False, content_digests=digests)], tmp_path / "altered")
     assert "Their content digest is not that of the original CIFAR-10." in files["report.html"]
+
+
+@pytest.mark.parametrize(("step_alone", "share"), [(0.0826, 0.0), (0.05, 0.25)])
+def test_what_a_step_takes_is_at_least_what_its_parts_take(step_alone, share):
+    from pipeline.report.wording.times import time_rows
+    from pipeline.runs.record import TimeBreakdown
+
+    # Timed alone on a machine that has become slower, a step takes longer than in training.
+    parts = dict.fromkeys(TimeBreakdown.model_fields) | {
+        "step_seconds": 0.0754,
+        "step_alone_seconds": step_alone,
+        "input_alone_seconds": 0.02,
+        "input_wait_share": share,
+    }
+    rows = dict(time_rows({"time_breakdown": parts, "receipt": None}))
+    names = ("A step of training", "of it computing", "of it waiting for its input")
+    step, computing, waiting = (float(rows[name].removesuffix(" ms")) for name in names)
+    assert step == 75.4
+    assert computing + waiting == pytest.approx(step, abs=0.02)

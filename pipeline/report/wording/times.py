@@ -8,8 +8,6 @@ from pipeline.report.wording.formats import NO_FIGURE, number, percent, plain
 
 # Field of the record's time_breakdown → (what it is, units of it in a second, their name).
 _TIMES = {
-    "step_seconds": ("A step of training", 1000, "ms"),
-    "step_alone_seconds": ("A step with its input ready", 1000, "ms"),
     "input_alone_seconds": ("The input of a step alone", 1000, "ms"),
     "compilation_seconds": ("Compilation", 1, "s"),
 }
@@ -46,8 +44,23 @@ def time_rows(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     known = {name: what for name, what in _PARTS.items() if parts[name] is not None}
     seconds = [(what, _duration(parts[name], scale, unit)) for name, (what, scale, unit) in {**_TIMES, **known}.items()]
     left_out = [("Not timed alone", plain(parts["not_measured"]))] if parts["not_measured"] else []
-    waiting = ("Share of a step spent waiting", percent(parts["input_wait_share"], 0))
-    return [*seconds, waiting, *_operations(run), *left_out]
+    return [*_step_rows(parts), *seconds, *_operations(run), *left_out]
+
+
+def _step_rows(parts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A step, and what of it was computing and waiting: these add up.
+
+    The step that was timed alone is not shown beside it. The machine may have been slower by then, and a step with its
+    input ready would seem to take longer than one without.
+    """
+    step, share = parts["step_seconds"], parts["input_wait_share"]
+    known = step is not None and share is not None
+    return [
+        ("A step of training", _duration(step, 1000, "ms")),
+        ("of it computing", _duration(step * (1 - share) if known else None, 1000, "ms")),
+        ("of it waiting for its input", _duration(step * share if known else None, 1000, "ms")),
+        ("Share of a step spent waiting", percent(share, 0)),
+    ]
 
 
 def _operations(run: Mapping[str, Any]) -> list[tuple[str, str]]:
