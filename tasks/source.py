@@ -40,6 +40,11 @@ class Source(Stage):
     path_column = luigi.Parameter(default="path", description="Of a table: the column of the images' paths.")
     label_column = luigi.Parameter(default="label", description="Of a table: the column of the labels.")
     split_column = luigi.Parameter(default="", description="Of a table: the column of the splits; empty: none.")
+    path_prefix = luigi.Parameter(default="", description="Of a table: what precedes each path, as in images/.")
+    path_suffix = luigi.Parameter(default="", description="Of a table: what follows each path, as in .jpg.")
+    value_range = luigi.Parameter(
+        default="full", description="Of images of 16 bits, what is black and white: full, data, or low, high."
+    )
     on_bad_example = luigi.Parameter(default="fail", description="An image cannot be decoded: fail, or skip.")
     max_bad_share = FloatSetting(default=0.01, description="Of all images, the share that may be skipped.")
     origin = luigi.Parameter(default="auto", description="tfds, placeholder, or auto.")

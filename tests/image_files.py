@@ -77,9 +77,15 @@ def _first_of(kind: str, **how) -> bytes:
 
 
 def written_png(width: int, height: int, bits: int, pixels: bytes = b"") -> bytes:
-    """A PNG in colour, chunk by chunk, of any size and depth that it claims."""
+    """A PNG in colour, of any size and depth that it claims."""
+    return _png(width, height, bits, 2, pixels, b"")
+
+
+def _png(width: int, height: int, bits: int, kind: int, pixels: bytes, clear: bytes) -> bytes:
+    """A PNG chunk by chunk; ``kind`` is 0 for grey and 2 for colour, ``clear`` the level that shows nothing."""
     chunks = {
-        b"IHDR": struct.pack(">IIBBBBB", width, height, bits, 2, 0, 0, 0),
+        b"IHDR": struct.pack(">IIBBBBB", width, height, bits, kind, 0, 0, 0),
+        **({b"tRNS": clear} if clear else {}),
         b"IDAT": zlib.compress(pixels),
         b"IEND": b"",
     }
@@ -89,10 +95,26 @@ def written_png(width: int, height: int, bits: int, pixels: bytes = b"") -> byte
     )
 
 
-def _colour_of_16_bits() -> bytes:
+def written_grey_png(bits: int, clear: int) -> bytes:
+    """A grey PNG of 2 or 4 bits, in which one level shows nothing: each row counts through the levels."""
+    levels = np.tile(np.arange(SIDE) % 2**bits, (SIDE, 1))
+    per_byte = 8 // bits
+    shifts = np.arange(per_byte)[::-1] * bits
+    rows = (levels.reshape(SIDE, -1, per_byte) << shifts).sum(axis=2).astype(np.uint8)
+    return _png(SIDE, SIDE, bits, 0, b"".join(b"\0" + row.tobytes() for row in rows), struct.pack(">H", clear))
+
+
+def _clear_level(bits: int, clear: int) -> np.ndarray:
+    levels = np.tile(np.arange(SIDE) % 2**bits, (SIDE, 1))
+    grey = np.where(levels == clear, 255, levels * (255 // (2**bits - 1))).astype(np.uint8)
+    return np.repeat(grey[..., None], 3, axis=2)
+
+
+def _colour_of_16_bits(clear: tuple[int, ...] = ()) -> bytes:
     values = COLOUR.astype(">u2") * 257
     # Each row begins with its filter: none.
-    return written_png(SIDE, SIDE, 16, b"".join(b"\0" + row.astype(">u2").tobytes() for row in values))
+    pixels = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
+    return _png(SIDE, SIDE, 16, 2, pixels, struct.pack(f">{len(clear)}H", *(value * 257 for value in clear)))
 
 
 def _clear_corner(picture: np.ndarray) -> np.ndarray:
@@ -138,6 +160,14 @@ ODD_FILES: Mapping[str, tuple[Callable[[], bytes], np.ndarray]] = {
     "grey.gif": (lambda: encoded(GREY, "GIF"), AS_RGB),
     "rgb.webp": (lambda: encoded(COLOUR, "WEBP", lossless=True), COLOUR),
     "clear.webp": (lambda: encoded(_rgba(COLOUR), "WEBP", lossless=True, exact=True), HALF_CLEAR),
+    "rgb.tif": (lambda: encoded(COLOUR, "TIFF"), COLOUR),
+    "16-bits.tif": (lambda: encoded(_16_BITS, "TIFF"), AS_RGB),
+    "pages.tiff": (lambda: _first_of("TIFF"), COLOUR),
+    "turned-6.tif": (lambda: turned(6, "TIFF"), COLOUR),
+    "rgb.avif": (lambda: encoded(COLOUR, "AVIF", quality=100, subsampling="4:4:4"), COLOUR),
+    "clear-2-bits.png": (lambda: written_grey_png(2, 1), _clear_level(2, 1)),
+    "clear-4-bits.png": (lambda: written_grey_png(4, 5), _clear_level(4, 5)),
+    "16-bits-colour-clear.png": (lambda: _colour_of_16_bits(clear=(200, 30, 30)), _clear_corner(COLOUR)),
     "moving.webp": (lambda: _first_of("WEBP", lossless=True), COLOUR),
     "a-jpeg.png": (lambda: encoded(COLOUR, "JPEG"), COLOUR),
     "a-png-called.jpg": (lambda: encoded(COLOUR, "PNG"), COLOUR),

@@ -17,7 +17,18 @@ TensorFlow to be imported; a test holds each list against its implementation.
 """
 
 from pipeline.config.augment import parse_augment, spelled
-from pipeline.config.data import OF_FILES, ORIGINS, PLACEHOLDER, RUNNERS, TEXT, TEXTS, RecordsSettings, SourceSettings
+from pipeline.config.data import (
+    FULL_RANGE,
+    OF_FILES,
+    ORIGINS,
+    PLACEHOLDER,
+    RUNNERS,
+    TEXT,
+    TEXTS,
+    RecordsSettings,
+    SourceSettings,
+    folder_hint,
+)
 from pipeline.config.experiment import (
     ExperimentSettings,
     description,
@@ -51,6 +62,7 @@ from pipeline.config.training import (
 
 __all__ = [
     "DEMANDS",
+    "FULL_RANGE",
     "JAX",
     "MODELS",
     "OF_FILES",
@@ -83,6 +95,7 @@ __all__ = [
     "description",
     "experiment_files",
     "experiment_of",
+    "folder_hint",
     "is_own",
     "membership",
     "names_tpu",

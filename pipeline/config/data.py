@@ -1,5 +1,6 @@
 """Settings of the data: [Source], [Records]."""
 
+import os
 import re
 import shlex
 from dataclasses import dataclass
@@ -39,6 +40,9 @@ WORKERS_SHARE = ("root", "remote")
 RESIZE = ("crop", "pad", "stretch")
 ENCODINGS = ("auto", "raw", "jpeg", "png")
 MAX_SHARDS = 99_999
+# Of an image of 16 bits.
+MAX_VALUE = 65_535
+FULL_RANGE = (0, MAX_VALUE)
 MAX_IMAGE_SIZE = 4_096
 MAX_SEQUENCE_LENGTH = 65_536
 
@@ -55,6 +59,9 @@ class SourceSettings(StageSettings):
     path_column: str = "path"
     label_column: str = "label"
     split_column: str = ""
+    path_prefix: str = ""
+    path_suffix: str = ""
+    value_range: str = "full"
     test_share: float = 0.2
     on_bad_example: str = "fail"
     max_bad_share: float = 0.01
@@ -63,11 +70,17 @@ class SourceSettings(StageSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not re.fullmatch(r"[a-z][a-z0-9_]*(/[A-Za-z0-9_.-]+)?", self.dataset):
-            refuse("Source", "dataset", "a TensorFlow Datasets name such as cifar10 or mnist", self.dataset)
+            expected = "a TensorFlow Datasets name such as cifar10 or mnist"
+            refuse("Source", "dataset", expected, self.dataset, folder_hint(self.dataset))
         one_of("Source", "origin", ORIGINS, self.origin)
         # Not a number compares false with everything.
         if not 0 < self.test_share < 1:
             refuse("Source", "test_share", "a number between 0 and 1", self.test_share)
+        if self.value_range not in ("full", "data"):
+            limits = re.fullmatch(r"(\d{1,5})\s*,\s*(\d{1,5})", self.value_range)
+            if not limits or not int(limits[1]) < int(limits[2]) <= MAX_VALUE:
+                expected = f"full, data, or two values from 0 to {MAX_VALUE} as in 0, 4095"
+                refuse("Source", "value_range", expected, self.value_range)
         one_of("Source", "on_bad_example", ON_BAD_EXAMPLE, self.on_bad_example)
         if not 0 <= self.max_bad_share <= 1:
             refuse("Source", "max_bad_share", "a number from 0 to 1", self.max_bad_share)
@@ -136,6 +149,12 @@ class RecordsSettings(StageSettings):
         if any(not flag.startswith("--") for flag in flags):
             refuse("Records", "runner_options", "Beam flags such as --direct_num_workers=2", self.runner_options)
         return flags
+
+
+def folder_hint(dataset: str) -> str:
+    """' Did you mean …?' where a folder's path stands in the place of a data set's name, or an empty string."""
+    is_folder = os.path.isdir(os.path.expanduser(dataset))
+    return f" Did you mean --Source-dataset folder --Source-path {dataset}?" if is_folder else ""
 
 
 def _check_runner(name: str) -> None:

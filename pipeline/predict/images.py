@@ -22,7 +22,9 @@ def rows_of(paths: Sequence[str], job: Job) -> Iterator[pa.RecordBatch]:
     shape, network = _network(job.run, job.model, job.resize, job.views)
     for first in range(0, len(paths), _BATCH):
         batch = paths[first : first + _BATCH]
-        contents, errors = zip(*(_content(Path(job.files) / path, shape) for path in batch), strict=True)
+        contents, errors = zip(
+            *(_content(Path(job.files) / path, shape, job.value_range) for path in batch), strict=True
+        )
         usable = [row for row, content in enumerate(contents) if content is not None]
         probabilities = np.full((len(batch), len(job.label_names)), np.nan, np.float32)
         if usable:
@@ -46,7 +48,7 @@ def _floats(values: np.ndarray, known: Sequence[bool]) -> pa.Array:
     return pa.array(values, pa.float32(), mask=~np.array(known))
 
 
-def _content(path: Path, shape: tuple[int, int, int]) -> tuple[bytes | None, str | None]:
+def _content(path: Path, shape: tuple[int, int, int], value_range: tuple[int, int]) -> tuple[bytes | None, str | None]:
     """A file's bytes as TensorFlow can decode them, or why there are none."""
     height, width, _ = shape
     try:
@@ -55,7 +57,7 @@ def _content(path: Path, shape: tuple[int, int, int]) -> tuple[bytes | None, str
         if height != width and (picture.height, picture.width) != (height, width):
             found = f"{picture.width} by {picture.height}"
             return None, f"an image of {found} pixels, where the network takes {width} by {height} and no square"
-        return (content if picture.plain else made_plain(content)), None
+        return (content if picture.plain else made_plain(content, value_range=value_range)), None
     except UndecodableError as error:
         return None, str(error)
     except OSError as error:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from pipeline.config import RecordsSettings
+from pipeline.config import FULL_RANGE, RecordsSettings
 from pipeline.errors import BusyError, SettingsError
 from pipeline.predict import images, texts
 from pipeline.predict.plan import Job
@@ -45,6 +45,7 @@ def predict(
     resize: str = "crop",
     views: str = NONE,
     model: str = "",
+    value_range: tuple[int, int] = FULL_RANGE,
 ) -> dict[str, int]:
     """Predict a file, or every one below a folder; leaves predictions.parquet and predictions.csv.
 
@@ -59,6 +60,7 @@ def predict(
         views: of an image, whose mean is the answer: "none", "flip", "flip_translate" as [Train]
             test_time_augmentation has them.
         model: [Train] model of the present settings, see runs/trained.py.
+        value_range: of images of 16 bits, as the source has it that the network was trained on.
 
     Returns:
         ``files``, how many there are, and ``errors``, how many of them could not be used.
@@ -72,7 +74,18 @@ def predict(
     with _parts_folder(folder) as parts:
         listing = parts / "paths.json"
         listing.write_text(json.dumps(paths), encoding="utf-8")
-        job = Job(str(run), problem, resize, tuple(label_names), str(files), str(listing), str(parts), views, model)
+        job = Job(
+            str(run),
+            problem,
+            resize,
+            tuple(label_names),
+            str(files),
+            str(listing),
+            str(parts),
+            views,
+            model,
+            value_range,
+        )
         blocks = list(range(0, len(paths), _BLOCK_FILES))
         with running(settings) as pipeline:
             (

@@ -3,6 +3,8 @@
 import os
 from dataclasses import dataclass
 
+from pipeline.config import FULL_RANGE
+
 
 def shown(path: str) -> str:
     """The path as text: a file may have a name that is none."""
@@ -16,7 +18,7 @@ class Job:
     ``run`` is the folder of a run and ``problem`` its problem; ``resize`` how images reach its network's size;
     ``label_names`` its labels or vocabulary; ``files`` the folder of the files; ``paths`` a JSON file that lists them;
     ``parts`` a folder that workers share; ``views`` how often an image is seen, see problems/views.py;
-    ``model`` [Train] model of the present settings.
+    ``model`` [Train] model of the present settings; ``value_range`` as of the source that the run was trained on.
     """
 
     run: str
@@ -28,3 +30,4 @@ class Job:
     parts: str
     views: str
     model: str = ""
+    value_range: tuple[int, int] = FULL_RANGE

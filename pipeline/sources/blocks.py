@@ -57,7 +57,7 @@ def read_batches(
             yield {IMAGE: fit_batch(images, form), LABEL: labels}
         return
     if location.listing:
-        yield from read_files(location, form, info.features[IMAGE].shape[2], split, start, stop)
+        yield from read_files(info, location, form, split, start, stop)
         return
     builder, take_apart = _opened(info.dataset, info.version, info.digest, location, form)
     found = 0

@@ -22,13 +22,13 @@ from pipeline.records.images import decode
 from pipeline.sources import words
 from pipeline.sources.listing import ListedSplit, read_file, read_listing
 from pipeline.sources.pictures import UndecodableError, made_plain
-from pipeline.sources.source import Location
+from pipeline.sources.source import Location, SourceInfo
 
 _BATCH = 128
 
 
 def read_files(
-    location: Location, form: ImageForm, channels: int, split: str, start: int, stop: int
+    info: SourceInfo, location: Location, form: ImageForm, split: str, start: int, stop: int
 ) -> Iterator[dict[str, np.ndarray | list[bytes]]]:
     """Examples ``start`` to ``stop - 1`` of a listed split, in its order, as ``blocks.read_batches`` gives them.
 
@@ -36,20 +36,23 @@ def read_files(
         ChangedSourceError: a file is gone or has changed since it was listed.
     """
     listed, folder = read_listing(location.listing).splits[split], Path(location.folder)
+    how = form, info.features[IMAGE].shape[2], info.value_range
     batches = [range(first, min(first + _BATCH, stop)) for first in range(start, stop, _BATCH)]
     # What is read ahead is bounded: each worker has one batch at a time, and one more waits.
     workers = machine.granted_cores() + 1
     with ThreadPoolExecutor(workers) as pool:
-        waiting = [pool.submit(_read, folder, listed, batch, form, channels) for batch in batches[:workers]]
+        waiting = [pool.submit(_read, folder, listed, batch, *how) for batch in batches[:workers]]
         for number, batch in enumerate(batches):
             images = waiting.pop(0).result()
             if number + workers < len(batches):
-                waiting.append(pool.submit(_read, folder, listed, batches[number + workers], form, channels))
+                waiting.append(pool.submit(_read, folder, listed, batches[number + workers], *how))
             yield {IMAGE: images, LABEL: np.array(listed.labels[batch.start : batch.stop], np.int64)}
 
 
-def _read(folder: Path, listed: ListedSplit, batch: range, form: ImageForm, channels: int) -> np.ndarray | list[bytes]:
-    contents = [_content(folder, listed, index, form) for index in batch]
+def _read(
+    folder: Path, listed: ListedSplit, batch: range, form: ImageForm, channels: int, value_range: tuple[int, int]
+) -> np.ndarray | list[bytes]:
+    contents = [_content(folder, listed, index, form, value_range) for index in batch]
     return pixels_of(contents, form, channels) if form.encoding == "raw" else contents
 
 
@@ -70,7 +73,7 @@ def _decoded(decoder: Callable[[tf.Tensor], tf.Tensor], content: bytes) -> np.nd
         return decoder(tf.constant([made_plain(content)])).numpy()
 
 
-def _content(folder: Path, listed: ListedSplit, index: int, form: ImageForm) -> bytes:
+def _content(folder: Path, listed: ListedSplit, index: int, form: ImageForm, value_range: tuple[int, int]) -> bytes:
     """The file as it is stored: its own bytes where they are plain and of the encoding wanted."""
     path = os.path.join(folder, listed.paths[index])
     try:
@@ -80,7 +83,7 @@ def _content(folder: Path, listed: ListedSplit, index: int, form: ImageForm) -> 
         own = "jpeg" if content.startswith(b"\xff\xd8\xff") else "png"
         # Pixels are those of the file itself, a picture that was not plain loses nothing on its way to them.
         wanted = {"raw": own if listed.plain[index] else "png", "image": own}.get(form.encoding, form.encoding)
-        return content if listed.plain[index] and wanted == own else made_plain(content, wanted)
+        return content if listed.plain[index] and wanted == own else made_plain(content, wanted, value_range)
     except (OSError, UndecodableError) as error:
         raise ChangedSourceError(words.changed_file(path, str(error))) from error
 

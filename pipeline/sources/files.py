@@ -20,10 +20,11 @@ from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 from pipeline import machine, progress
-from pipeline.config import SourceSettings, refuse
+from pipeline.config import FULL_RANGE, SourceSettings, refuse
 from pipeline.errors import DamagedArtefactError
 from pipeline.records.features import image_spec
 from pipeline.sources import words
+from pipeline.sources.folder import warn_of_empty_folders
 from pipeline.sources.found import beside, dataset_name, files_folder, find
 from pipeline.sources.listing import ListedSplit, Listing, Skipped, Stamp, file_digest, is_inside, read_file
 from pipeline.sources.pictures import Picture, UndecodableError, inspect, quiet
@@ -31,6 +32,8 @@ from pipeline.sources.pictures import Picture, UndecodableError, inspect, quiet
 # Processes start in about a second, in which threads look at some thousand files.
 MANY_FILES = 10_000
 _FILES_AT_ONCE = 100
+# Of the values that 16 bits can be: 10, 12 and 14 bits use a 64th to a quarter of them.
+_LITTLE_OF_THE_RANGE = 0.25
 
 _logger = logging.getLogger(__name__)
 
@@ -50,6 +53,12 @@ def list_files(settings: SourceSettings) -> tuple[dict, Listing]:
     found, present = find(settings)
     wanted = [path for entries in found.examples.values() for path, _ in entries]
     pictures, skipped = _look(folder, wanted, present)
+    if found.taken_for:
+        _logger.info(words.taken_for(found.taken_for))
+    if found.ignored:
+        _logger.info(words.ignored(found.ignored))
+    if settings.dataset == "folder":
+        warn_of_empty_folders(folder, found)
     _judge(settings, skipped, len(wanted))
     splits = {
         split: _listed([entry for entry in entries if entry[0] in pictures], pictures, present, found.label_names)
@@ -74,10 +83,26 @@ def list_files(settings: SourceSettings) -> tuple[dict, Listing]:
         "test_share": 0.0 if "test" in splits else settings.test_share,
         "bytes_per_example": sum(size for listed in splits.values() for size, *_ in listed.stamps) // examples,
         "smallest_side": min(min(picture.width, picture.height) for picture in pictures.values()),
+        "value_range": _value_range(settings, [one.levels for one in pictures.values() if one.levels]),
         "skipped": dict(sorted(Counter(one.reason for one in skipped).items())),
         "digest": listing.digest(),
     }
     return info, listing
+
+
+def _value_range(settings: SourceSettings, levels: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The values of 16 bits that become black and white, by the least and the greatest of each such image."""
+    if not levels:
+        return FULL_RANGE
+    low, high = min(low for low, _ in levels), max(high for _, high in levels)
+    if settings.value_range == "data":
+        return (low, high) if low < high else FULL_RANGE
+    if settings.value_range == "full":
+        if high <= FULL_RANGE[1] * _LITTLE_OF_THE_RANGE:
+            _logger.warning(words.dark(len(levels), low, high, (high - low) / FULL_RANGE[1]))
+        return FULL_RANGE
+    low, high = map(int, settings.value_range.split(","))
+    return low, high
 
 
 def _look(folder: Path, paths: Sequence[str], present: Mapping[str, Stamp]) -> tuple[dict[str, Picture], list[Skipped]]:

@@ -6,6 +6,7 @@ Asked before any work, and by every run to see whether something has changed: ne
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pipeline.config import TEXT, SourceSettings, refuse
@@ -45,9 +46,14 @@ def find(settings: SourceSettings) -> tuple[folders.Found, dict[str, Stamp]]:
     """
     folder = files_folder(settings)
     if settings.dataset == "folder":
-        present = _stamps(folder, settings)
+        there = _stamps(folder, settings)
+        present = {path: stamp for path, stamp in there.items() if folders.may_be_image(path)}
         found = folders.find_examples(folder, present)
-        return found, {path: present[path] for entries in found.examples.values() for path, _ in entries}
+        # Those beside the labels' folders are expected there.
+        ignored = sum("/" in path for path in there.keys() - present.keys())
+        return replace(found, ignored=ignored), {
+            path: present[path] for entries in found.examples.values() for path, _ in entries
+        }
     found = _find_text(folder, settings) if settings.dataset == TEXT else tables.find_examples(settings)
     return found, _stamps_of(folder, [path for entries in found.examples.values() for path, _ in entries])
 
@@ -58,15 +64,30 @@ def _find_text(folder: Path, settings: SourceSettings) -> folders.Found:
         return folders.Found({"train": [(Path(settings.path).name, "")]}, ())
     paths = sorted(_stamps(folder, settings))
     tops = {path.partition("/")[0] if "/" in path else "" for path in paths}
-    if not tops or not tops <= set(SPLITS):
-        examples = {"train": [(path, "") for path in paths]} if paths else {}
-    else:
-        of_each = {split: [(path, "") for path in paths if path.startswith(f"{split}/")] for split in SPLITS}
-        examples = {split: entries for split, entries in of_each.items() if entries}
+    splits = {name: folders.split_called(name) for name in tops}
+    has_splits = bool(tops) and all(splits.values())
+    examples: dict[str, list[tuple[str, str]]] = {}
+    for path in paths:
+        split = splits[path.partition("/")[0]] if has_splits else "train"
+        examples.setdefault(split, []).append((path, ""))
+    if has_splits and (labels := _labels_of(paths)):
+        refuse("Source", "path", words.A_TEXT, settings.path, words.labeled_texts(labels))
     if "train" not in examples:
         expected = words.TEXT_SPLITS if paths else words.A_TEXT
         refuse("Source", "path", expected, settings.path, "" if paths else " It holds no file.")
-    return folders.Found(examples, ())
+    taken_for = {name: split for name, split in splits.items() if has_splits and name != split}
+    return folders.Found({split: examples[split] for split in SPLITS if split in examples}, (), taken_for)
+
+
+def _labels_of(paths: Sequence[str]) -> list[str]:
+    """The folders below those of splits, where they look like labels: several, the same in each split."""
+    below: dict[str, set[str]] = {}
+    for path in paths:
+        split, *rest = path.split("/")
+        below.setdefault(split, set()).add(rest[0] if len(rest) > 1 else "")
+    of_each = list(below.values())
+    is_alike = all(names == of_each[0] for names in of_each)
+    return sorted(of_each[0]) if is_alike and len(of_each[0]) > 1 and "" not in of_each[0] else []
 
 
 def beside(settings: SourceSettings) -> list[str]:
@@ -93,7 +114,8 @@ def changed_files(settings: SourceSettings, listing: str) -> Iterator[str]:
     elif settings.dataset == TEXT:
         _, present = find(settings)
     else:
-        present = _stamps(folder, settings)
+        there = _stamps(folder, settings)
+        present = {path: stamp for path, stamp in there.items() if folders.may_be_image(path)}
         # As long as the same files are there, they are the same examples; those beside the labels' folders are none.
         if {path for path in present if "/" in path} == known.stamps.keys():
             present = {path: present[path] for path in known.stamps}

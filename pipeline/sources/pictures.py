@@ -2,11 +2,12 @@
 
 Formats are told by content, not by name. What TensorFlow decodes as it is meant, JPEGs and PNGs of 8 bits in grey or
 RGB that stand upright, is *plain* and stays as it is. Everything else is made plain by Pillow: orientation by EXIF,
-palettes, CMYK, transparency, 16 bits a channel, BMP, GIF (its first frame) and WebP.
+palettes, CMYK, transparency, 16 bits a channel, BMP, GIF (its first frame), WebP, TIFF (its first page) and AVIF.
 """
 
 import hashlib
 import io
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from pipeline.config import FULL_RANGE
 from pipeline.sources import words
 
 # Of what an image claims to be before it is decoded: a header of a few bytes can claim any size. 100 million pixels are
@@ -23,10 +25,23 @@ MAX_PIXELS = 100_000_000
 
 # By Pillow's names. What it calls MPO is a JPEG with others behind it, as telephones write them: the first counts.
 FORMATS = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png", "BMP": "bmp", "GIF": "gif", "WEBP": "webp"}
+FORMATS |= {"TIFF": "tiff", "AVIF": "avif"}
 _TRIED = [name for name in FORMATS if name != "MPO"]
 _PLAIN = ("jpeg", "png")
 _GREY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B")
 _JPEG_QUALITY = 95
+# How files of other formats begin, after their first bytes or so many of them.
+_OTHERS = (
+    (re.compile(rb"^....ftyp(heic|heix|hevc|mif1|msf1)", re.DOTALL), words.HEIC),
+    (re.compile(rb"^(\0\0\0\x0cjP  |\xff\x4f\xff\x51)"), words.JPEG_2000),
+    (
+        re.compile(rb"^(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*(<!DOCTYPE svg[^>]*>\s*)?<svg", re.S | re.I),
+        words.SVG,
+    ),
+    (re.compile(rb"^(\xef\xbb\xbf)?\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)", re.S | re.I), words.HTML),
+    (re.compile(rb"^%PDF"), words.PDF),
+)
+_LOOKED_AT_BYTES = 2_048
 # How files of these formats begin.
 _SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8")
 
@@ -41,6 +56,8 @@ _TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 _LYING = (5, 6, 7, 8)
+# In its first chunk, after a signature of 8 bytes: length, name, width and height.
+_PNG_DEPTH_AT = 24
 _PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 _ORIENTATION = 0x0112
 
@@ -49,8 +66,9 @@ _ORIENTATION = 0x0112
 class Picture:
     """What a file holds.
 
-    ``encoding`` is jpeg, png, bmp, gif or webp; ``width`` and ``height`` are those of the upright picture; ``grey`` is
-    whether it has no colour, ``plain`` whether it can be decoded as it is.
+    ``encoding`` is jpeg, png, bmp, gif, webp, tiff or avif; ``width`` and ``height`` are those of the upright picture;
+    ``grey`` is whether it has no colour, ``plain`` whether it can be decoded as it is; ``levels`` are the least and the
+    greatest value of one of 16 bits, None of 8.
     """
 
     digest: str
@@ -59,6 +77,7 @@ class Picture:
     height: int
     grey: bool
     plain: bool
+    levels: tuple[int, int] | None = None
 
 
 class UndecodableError(ValueError):
@@ -106,6 +125,7 @@ def inspect(content: bytes) -> Picture:
         height=height,
         grey=mode in _GREY_MODES,
         plain=plain and "transparency" not in image.info,
+        levels=tuple(int(level) for level in image.getextrema()) if mode.startswith("I") else None,
     )
 
 
@@ -124,8 +144,13 @@ def _is_whole(content: bytes, encoding: str) -> bool:
     return True
 
 
-def made_plain(content: bytes, encoding: str = "png") -> bytes:
+def made_plain(content: bytes, encoding: str = "png", value_range: tuple[int, int] = FULL_RANGE) -> bytes:
     """The same picture upright, of 8 bits, in grey or RGB, as a PNG, or as a JPEG of high quality.
+
+    Args:
+        content: of the file.
+        encoding: "png" or "jpeg".
+        value_range: the values of 16 bits that become black and white.
 
     Raises:
         UndecodableError: it cannot be decoded.
@@ -133,13 +158,16 @@ def made_plain(content: bytes, encoding: str = "png") -> bytes:
     image = _opened(content)
     try:
         image.load()
+        if image.format == "PNG" and "transparency" in image.info:
+            image.info["transparency"] = _of_8_bits(image.info["transparency"], image.mode, content[_PNG_DEPTH_AT])
         grey, turn = image.mode in _GREY_MODES, _TURNS.get(orientation_of(image))
         # As it looks on paper: what is transparent shows white.
         if image.mode.startswith("I"):
             # 16 bits a channel; Pillow itself would cut off above 255.
-            values = np.asarray(image).clip(0, 65_535).astype(np.uint32)
+            values, (low, high) = np.asarray(image).astype(np.int64), value_range
             is_clear = values == image.info.get("transparency", -1)
-            image = Image.fromarray(np.where(is_clear, 255, values // 257).astype(np.uint8))
+            scaled = (values.clip(low, high) - low) * 255 // (high - low)
+            image = Image.fromarray(np.where(is_clear, 255, scaled).astype(np.uint8))
         elif "transparency" in image.info or image.mode in ("RGBA", "LA", "PA"):
             image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
         image = image.convert("L" if grey else "RGB")
@@ -153,6 +181,15 @@ def made_plain(content: bytes, encoding: str = "png") -> bytes:
     except Exception as error:
         raise UndecodableError(words.DAMAGED, error) from error
     return plain.getvalue()
+
+
+def _of_8_bits(level: int | tuple[int, ...] | bytes, mode: str, depth: int) -> int | tuple[int, ...] | bytes:
+    """A PNG's transparent level in the values that Pillow has: it scales the pixels and leaves this as it stands."""
+    if mode == "L" and depth in (2, 4):
+        return level * (255 // (2**depth - 1))
+    if mode == "RGB" and depth == 16:
+        return tuple(value >> 8 for value in level)
+    return level
 
 
 def orientation_of(image: Image.Image) -> int:
@@ -186,10 +223,15 @@ def _opened(content: bytes) -> Image.Image:
     except Image.DecompressionBombError as error:
         raise UndecodableError(words.TOO_LARGE, f"more than {MAX_PIXELS:,}") from error
     except UnidentifiedImageError as error:
-        reason = words.DAMAGED if content.startswith(_SIGNATURES) else words.NO_IMAGE
-        raise UndecodableError(reason) from error
+        if content.startswith(_SIGNATURES):
+            raise UndecodableError(words.DAMAGED) from error
+        begin = content[:_LOOKED_AT_BYTES]
+        what = next((name for pattern, name in _OTHERS if pattern.match(begin)), "")
+        raise UndecodableError(words.NO_IMAGE, what) from error
     except Exception as error:
         raise UndecodableError(words.DAMAGED, error) from error
+    if image.mode == "F":
+        raise UndecodableError(words.NO_WHOLE_NUMBERS)
     width, height = image.size
     if width * height > MAX_PIXELS:
         raise UndecodableError(words.TOO_LARGE, f"{width} × {height}, more than {MAX_PIXELS:,}")

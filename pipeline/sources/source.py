@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pipeline.config import PLACEHOLDER, TEXT, TEXTS, SourceSettings, refuse
+from pipeline.config import FULL_RANGE, PLACEHOLDER, TEXT, TEXTS, SourceSettings, refuse
 from pipeline.errors import DatasetUnavailableError
 from pipeline.records.features import TOKENS, FeatureSpec, image_spec, spec_from_json, spec_to_json, text_spec
 from pipeline.records.keys import index_key
@@ -25,9 +25,9 @@ class SourceInfo:
     predicted, labels or tokens (records/vocabulary.py); ``test_share`` is the share of train that becomes the test
     split, where the source has none; ``bytes_per_example`` is about what one takes as it lies there; ``smallest_side``
     the least number of pixels of any image's side, 0 where it is not known; ``skipped`` counts the files that are left
-    out as they cannot be used, by reason. Of a prepared dataset ``prepared_as`` is its folder below the one of all
-    datasets. ``digest`` tells a source's content from that of another with the same name and version; "" for the
-    stand-in.
+    out as they cannot be used, by reason; ``value_range`` are the values of 16 bits that become black and white. Of a
+    prepared dataset ``prepared_as`` is its folder below the one of all datasets. ``digest`` tells a
+    source's content from that of another with the same name and version; "" for the stand-in.
     """
 
     dataset: str
@@ -40,6 +40,7 @@ class SourceInfo:
     bytes_per_example: int = 0
     smallest_side: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
+    value_range: tuple[int, int] = FULL_RANGE
     prepared_as: str = ""
     digest: str = ""
 
@@ -47,11 +48,13 @@ class SourceInfo:
     def from_json(cls, stored: Mapping) -> "SourceInfo":
         """The info that ``to_json`` wrote."""
         features, names = spec_from_json(stored["features"]), tuple(stored["label_names"])
-        return cls(**{**stored, "features": features, "label_names": names})
+        limits = tuple(stored["value_range"])
+        return cls(**{**stored, "features": features, "label_names": names, "value_range": limits})
 
     def to_json(self) -> dict:
         """Plain JSON data, equal for equal infos."""
-        return {**vars(self), "features": spec_to_json(self.features), "label_names": list(self.label_names)}
+        lists = {"label_names": list(self.label_names), "value_range": list(self.value_range)}
+        return {**vars(self), "features": spec_to_json(self.features), **lists}
 
     def cut(self, sequence_length: int) -> "SourceInfo":
         """The source as its records see it: a text in examples of ``sequence_length`` + 1 tokens, others as they are.

@@ -3,6 +3,8 @@
 CSV, TSV or Parquet, a row for each image; paths are relative to the table. Another column may name the split.
 """
 
+import os
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
@@ -10,9 +12,16 @@ from pathlib import Path, PurePosixPath
 from pipeline.config import SourceSettings, closest, refuse
 from pipeline.records.keys import SPLITS
 from pipeline.sources import words
-from pipeline.sources.folder import Found, checked_labels
+from pipeline.sources.encodings import other_encoding
+from pipeline.sources.folder import Found, checked_labels, natural, split_called
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
+_IMAGE_ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".avif"}
+# What programs write into a cell without a value.
+_MISSING = {"nan", "na", "n/a", "<na>", "none", "null"}
+# Of fewer rows nothing can be told from how many values differ.
+_FEW_ROWS, _MANY_DIFFERENT = 20, 0.9
 _MAX_ROWS = 5
 
 
@@ -20,27 +29,53 @@ def find_examples(settings: SourceSettings) -> Found:
     """The examples that the table of the settings lists.
 
     Raises:
-        SettingsError: it is no such table, lacks a column, names another split, or leads out of its folder.
+        SettingsError: it is no such table, lacks a column, names another split, leads out of its folder, holds no
+            labels, or none of its images is there.
     """
     table = Path(settings.path).expanduser()
     asked = ["path_column", "label_column", *(["split_column"] if settings.split_column else [])]
     columns = _read(table, settings, asked)
-    paths, labels = columns[0], columns[1]
-    splits = columns[2] if settings.split_column else ["train"] * len(paths)
-    rows = [*zip((str(PurePosixPath(path)) if path else "" for path in paths), labels, splits, strict=True)]
-    _check(rows, settings.path)
+    folder = Path(os.path.abspath(table)).parent
+    paths, labels = [_below(path, folder, settings) for path in columns[0]], columns[1]
+    named = columns[2] if settings.split_column else ["train"] * len(paths)
+    splits = [split_called(name) for name in named]
+    _check([*zip(paths, labels, named, strict=True)], settings)
+    _check_labels(labels, settings)
+    _check_presence(paths, folder, settings)
     examples: dict[str, list[tuple[str, str]]] = {}
-    for path, label, split in rows:
+    for path, label, split in zip(paths, labels, splits, strict=True):
         examples.setdefault(split, []).append((path, label))
     if "train" not in examples:
         refuse("Source", "path", "a table with images of the train split", settings.path)
-    names = checked_labels(sorted(set(labels)), settings.path, "label_column")
-    return Found({split: sorted(examples[split]) for split in SPLITS if split in examples}, names)
+    names = checked_labels(sorted(set(labels), key=natural), settings.path, "label_column")
+    taken_for = {name: split for name, split in zip(named, splits, strict=True) if name != split}
+    return Found({split: sorted(examples[split]) for split in SPLITS if split in examples}, names, taken_for)
 
 
-def _check(rows: Sequence[tuple[str, str, str]], table: str) -> None:
+def _below(path: str, folder: Path, settings: SourceSettings) -> str:
+    """The path of an image below the table's folder, as it is written there; "" where there is none."""
+    if not path:
+        return ""
+    path = f"{settings.path_prefix}{path}{settings.path_suffix}"
+    if "\\" in path and not os.path.lexists(folder / path):
+        path = path.replace("\\", "/")
+    path = str(PurePosixPath(path))
+    return os.path.relpath(path, folder) if PurePosixPath(path).is_relative_to(folder) else path
+
+
+def _check(rows: Sequence[tuple[str, str, str]], settings: SourceSettings) -> None:
     """That each row says of one image below the table what it is."""
-    _refuse_rows(rows, table, words.A_ROW, lambda path, label, split: not path or not label or split not in SPLITS)
+    table = settings.path
+    if rows and all(re.match(r"https?:/", path) for path, _, _ in rows):
+        examples = [path for path, _, _ in rows[:_MAX_ROWS]]
+        hint = words.no_image_there(len(rows), examples, words.ADDRESSES)
+        refuse("Source", "path_column", words.BELOW_THE_TABLE, settings.path_column, hint)
+    _refuse_rows(rows, table, words.A_ROW, lambda path, label, split: not path or not label or not split_called(split))
+    is_missing = [label.strip().lower() in _MISSING for _, label, _ in rows]
+    if any(is_missing):
+        found = [(number, repr(row[1])) for number, row in enumerate(rows, start=1) if is_missing[number - 1]]
+        hint = words.missing_labels(found[:_MAX_ROWS], len(found[_MAX_ROWS:]))
+        refuse("Source", "label_column", words.A_LABEL_EACH, settings.label_column, hint)
     _refuse_rows(
         rows,
         table,
@@ -58,6 +93,54 @@ def _refuse_rows(rows: Sequence[tuple[str, str, str]], table: str, expected: str
         refuse("Source", "path", expected, table, words.rows(found[:_MAX_ROWS], len(found[_MAX_ROWS:])))
 
 
+def _check_labels(labels: Sequence[str], settings: SourceSettings) -> None:
+    """That the column holds labels: neither numbers to predict, nor names, nor several in a cell."""
+    different = set(labels)
+    several = {label: parts for label in different if len(parts := _parts(label)) > 1}
+    times = Counter(part for label in different for part in (several.get(label) or [label]))
+    if fractions := [label for label in labels if re.fullmatch(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", label)]:
+        if all(re.fullmatch(r"[+-]?(\d+\.?|\d*\.\d+)([eE][+-]?\d+)?", label) for label in different):
+            hint = words.decimals(fractions[0])
+            refuse("Source", "label_column", words.LABELS_COLUMN, settings.label_column, hint)
+    # A cell's parts are labels by themselves, or of other cells.
+    elif several and all(times[part] > 1 for parts in several.values() for part in parts):
+        hint = words.several_in_a_cell(min(several))
+        refuse("Source", "label_column", words.LABELS_COLUMN, settings.label_column, hint)
+    elif len(labels) >= _FEW_ROWS and len(different) > _MANY_DIFFERENT * len(labels):
+        hint = words.one_of_a_kind(len(different), len(labels))
+        refuse("Source", "label_column", words.LABELS_COLUMN, settings.label_column, hint)
+
+
+def _parts(label: str) -> list[str]:
+    return [part.strip() for part in re.split(r"[,;|]", label) if part.strip()]
+
+
+def _check_presence(paths: Sequence[str], folder: Path, settings: SourceSettings) -> None:
+    """That an image is there at all: where all are not, one cause is more likely than many."""
+    if not paths or any(os.path.lexists(folder / path) for path in paths):
+        return
+    hint = words.no_image_there(len(paths), paths[:_MAX_ROWS], _why_absent(paths[0], folder))
+    refuse("Source", "path_column", words.BELOW_THE_TABLE, settings.path_column, hint)
+
+
+def _why_absent(path: str, folder: Path) -> str:
+    """The likely cause, by the files that are there and called nearly so."""
+    name, ending = os.path.basename(path), os.path.splitext(path)[1]
+    for top, _, files in os.walk(folder):
+        below = os.path.relpath(top, folder)
+        for file in files:
+            here = "" if below == "." else f"{below}/"
+            if f"{here}{file}".lower() == path.lower():
+                return words.OTHER_CASE.format(found=f"{here}{file}")
+            if not ending and os.path.splitext(file)[0] == name:
+                if here == f"{os.path.dirname(path)}/".lstrip("/"):
+                    return words.with_suffix(os.path.splitext(file)[1])
+                return words.with_prefix(here) + words.with_suffix(os.path.splitext(file)[1])
+            if f"{here}{file}".endswith(f"/{path}"):
+                return words.with_prefix(f"{here}{file}".removesuffix(path))
+    return ""
+
+
 def _read(table: Path, settings: SourceSettings, asked: Sequence[str]) -> list[list[str]]:
     """The columns that settings name, as text: a label 007 is not the number 7."""
     import pyarrow
@@ -69,14 +152,20 @@ def _read(table: Path, settings: SourceSettings, asked: Sequence[str]) -> list[l
         refuse("Source", "path", "a table ending in .csv, .tsv or .parquet", settings.path)
     try:
         if kind == ".parquet":
-            names = pyarrow.parquet.read_schema(table).names
-            wanted = _wanted(names, settings, asked)
+            schema = pyarrow.parquet.read_schema(table)
+            wanted = _wanted(schema.names, settings, asked)
+            for name in wanted:
+                if pyarrow.types.is_nested(schema.field(name).type):
+                    hint = words.column_type(name, schema.field(name).type)
+                    refuse("Source", "path", "columns of texts or numbers", settings.path, hint)
             found = pyarrow.parquet.read_table(table, columns=wanted)
         else:
+            _refuse_other_encodings(table, settings)
             # A quoted value may go on in the next line.
             parsing = pyarrow.csv.ParseOptions(delimiter=_DELIMITERS[kind], newlines_in_values=True)
             with pyarrow.csv.open_csv(table, parse_options=parsing) as opened:
                 names = opened.schema.names
+            _refuse_other_forms(table, names, settings, asked)
             wanted = _wanted(names, settings, asked)
             types = dict.fromkeys(wanted, pyarrow.string())
             reading = pyarrow.csv.ConvertOptions(include_columns=wanted, column_types=types)
@@ -84,6 +173,26 @@ def _read(table: Path, settings: SourceSettings, asked: Sequence[str]) -> list[l
         return [found[name].cast(pyarrow.string()).fill_null("").to_pylist() for name in wanted]
     except (OSError, pyarrow.ArrowException) as error:
         refuse("Source", "path", "a table that can be read", settings.path, f" {str(error).rstrip('.')}.")
+
+
+def _refuse_other_encodings(table: Path, settings: SourceSettings) -> None:
+    if name := other_encoding(table.read_bytes()):
+        refuse("Source", "path", "a table in UTF-8", settings.path, words.encoding(name))
+
+
+def _refuse_other_forms(table: Path, names: Sequence[str], settings: SourceSettings, asked: Sequence[str]) -> None:
+    """Say what is wrong with a header that lacks a column because it is none, or is separated otherwise."""
+    wanted = [getattr(settings, setting) for setting in asked]
+    if set(wanted) <= set(names):
+        return
+    with table.open(encoding="utf-8-sig") as file:
+        first = file.readline().rstrip("\r\n")
+    if len(names) == 1:
+        for mark, said in _OTHER_DELIMITERS.items():
+            if mark in first and mark != _DELIMITERS[table.suffix.lower()]:
+                refuse("Source", "path", "a table that can be read", settings.path, words.delimiter(said, first))
+    if any(os.path.splitext(name)[1].lower() in _IMAGE_ENDINGS for name in names):
+        refuse("Source", "path", "a table with a header", settings.path, words.no_header(first, wanted))
 
 
 def _wanted(names: Sequence[str], settings: SourceSettings, asked: Sequence[str]) -> list[str]:

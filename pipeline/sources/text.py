@@ -8,6 +8,7 @@ text_blocks.py cuts it into examples.
 """
 
 import hashlib
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,8 +20,11 @@ from pipeline.records.features import text_spec
 from pipeline.records.keys import SPLITS
 from pipeline.records.vocabulary import Vocabulary
 from pipeline.sources import words
+from pipeline.sources.encodings import other_encoding
 from pipeline.sources.found import dataset_name, files_folder, find
 from pipeline.sources.listing import ListedSplit, Listing, is_inside, read_file
+
+_logger = logging.getLogger(__name__)
 
 
 def read_text(settings: SourceSettings) -> tuple[dict, Listing, dict[str, np.ndarray]]:
@@ -35,6 +39,8 @@ def read_text(settings: SourceSettings) -> tuple[dict, Listing, dict[str, np.nda
     folder = files_folder(settings)
     found, present = find(settings)
     listed, texts = {}, {}
+    if found.taken_for:
+        _logger.info(words.taken_for(found.taken_for))
     for split, entries in found.examples.items():
         paths = [path for path, _ in entries]
         _refuse_links_out(folder, paths, settings)
@@ -99,7 +105,12 @@ def _content(path: Path, settings: SourceSettings) -> bytes:
 
 
 def _decoded(path: str, content: bytes, settings: SourceSettings) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        refuse("Source", "path", words.A_TEXT, settings.path, words.not_text(path, error))
+    """The text of a file, its lines ended by a line feed alone."""
+    if name := other_encoding(content):
+        refuse("Source", "path", words.A_TEXT, settings.path, f" {words.quoted(path)}:{words.encoding(name)}")
+    if zeros := content.count(0):
+        refuse("Source", "path", words.A_TEXT, settings.path, words.zero_bytes(path, zeros))
+    text = content.decode("utf-8-sig")
+    if carriage_returns := text.count("\r"):
+        _logger.info(words.line_ends(path, carriage_returns))
+    return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -14,7 +14,7 @@ import numpy as np
 import requests
 import tensorflow_datasets as tfds
 
-from pipeline.config import SourceSettings, closest, refuse
+from pipeline.config import SourceSettings, closest, folder_hint, refuse
 from pipeline.errors import (
     DamagedArtefactError,
     DatasetUnavailableError,
@@ -152,7 +152,7 @@ def _builder(dataset: str, data_dir: str) -> DatasetBuilder:
     try:
         return tfds.builder(dataset, data_dir=str(Path(data_dir).expanduser()) if data_dir else None)
     except tfds.core.DatasetNotFoundError:
-        hint = closest(dataset, tfds.list_builders(with_community_datasets=False))
+        hint = folder_hint(dataset) or closest(dataset, tfds.list_builders(with_community_datasets=False))
         refuse("Source", "dataset", "a dataset that TensorFlow Datasets knows", dataset, hint)
     except ImportError as error:
         raise UnsupportedDatasetError(

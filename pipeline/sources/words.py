@@ -68,6 +68,14 @@ def too_many_bad(count: int, total: int, share: float, path: str, listed: str) -
     )
 
 
+def dark(images: int, low: int, high: int, share: float) -> str:
+    """Images of 16 bits hold values of fewer."""
+    return (
+        f"{images:,} images of 16 bits hold values from {low:,} to {high:,}, {100 * share:.1f} % of the range. They "
+        "come out dark. [Source] value_range = data makes these values black and white; or name two, as in 0, 4095."
+    )
+
+
 def found(path: str, count: int) -> str:
     """Images are there."""
     return f"{count:,} images in {path}"
@@ -85,7 +93,14 @@ def changed_file(path: str, problem: str) -> str:
 
 # Why a file cannot be used; what is counted.
 EMPTY = "empty"
-NO_IMAGE = "not a JPEG, PNG, BMP, GIF or WebP image"
+NO_IMAGE = "not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image"
+NO_WHOLE_NUMBERS = "its pixels are fractions, not whole numbers"
+# What else it is.
+HEIC = "a HEIC image, convert it to JPEG"
+JPEG_2000 = "a JPEG 2000 image, convert it to PNG"
+SVG = "an SVG drawing, convert it to PNG"
+HTML = "an HTML page, the download probably failed"
+PDF = "a PDF document"
 DAMAGED = "damaged or cut off"
 TOO_LARGE = "claims too many pixels"
 LEADS_OUT = "a link that leads out of the folder"
@@ -97,6 +112,8 @@ BELOW_THE_TABLE = "paths below the table's folder"
 ONE_ROW_EACH = "each image in one row"
 A_TABLE = "a table of images: a CSV, TSV or Parquet file"
 A_ROW = "in each row a path, a label and a split of train, validation, test"
+A_LABEL_EACH = "a label in each row"
+LABELS_COLUMN = "a column of labels"
 A_FOLDER = "a folder of images, <label>/<image> or train/<label>/<image>"
 A_TEXT = "a text in UTF-8, a file or a folder of them"
 A_TEXT_TO_LEARN = "a text of at least two different characters"
@@ -104,7 +121,7 @@ TEXT_SPLITS = "files of train where there are others of validation or test"
 A_LABEL = "labels of printable characters without /, at least one each"
 LABELS_APART = "labels that differ in more than how their accents are encoded"
 A_SPLIT = "no other folders beside train than validation and test"
-NOT_THERE = " There is nothing of that name."
+NOT_THERE = " It does not exist."
 IS_A_FILE = " It is a file: a table of images is dataset = table."
 IS_A_FOLDER = " It is a folder: a folder of images is dataset = folder."
 NOT_READABLE = " It cannot be read: change its permissions, or run as a user who may."
@@ -142,7 +159,39 @@ def not_text(path: str, reason: Exception) -> str:
 
 def labels(names: Sequence[str]) -> str:
     """Labels that cannot be."""
-    return f" Rename {', '.join(map(ascii, names))}."
+    spaces = any(name != name.strip() for name in names)
+    space = " A space at the beginning or the end counts as a part of the label." if spaces else ""
+    return f" Rename {', '.join(map(ascii, names))}.{space}"
+
+
+def no_label_folders(files: int) -> str:
+    """A folder has no folders of labels."""
+    if not files:
+        return " It holds no image."
+    return f" Found {files:,} image{'' if files == 1 else 's'} but no label folders."
+
+
+def empty_folder(path: str) -> str:
+    """A folder may be meant as a label."""
+    return f"{quoted(path)} holds no image: it is no label"
+
+
+def ignored(files: int) -> str:
+    """Files among images are none."""
+    return f"{files:,} files whose names are never those of images are ignored, such as .txt, .csv and Thumbs.db"
+
+
+def taken_for(names: Mapping[str, str]) -> str:
+    """Splits are called otherwise than here."""
+    return "; ".join(f"{quoted(name)} is taken for the {split} split" for name, split in sorted(names.items()))
+
+
+def labeled_texts(labels: Sequence[str]) -> str:
+    """Folders of texts are those of labels."""
+    return (
+        f" Its splits hold the folders {', '.join(map(quoted, labels[:5]))}: these look like labeled texts. One long "
+        "text is learned here. Name one of these folders, if its texts are to be joined."
+    )
 
 
 def folders(names: Sequence[str]) -> str:
@@ -184,3 +233,84 @@ def a_line_each(name: str) -> str:
 def shorter_than(characters: int, split: str) -> str:
     """What a sequence's length has to be in a short text."""
     return f"less than the {characters:,} characters of the {split} split"
+
+
+def missing_labels(found: Sequence[tuple[int, str]], more: int) -> str:
+    """Cells that say that there is no label."""
+    return f"{rows(found, more)} Label these rows or remove them. A label that is really called so must be renamed."
+
+
+def decimals(example: str) -> str:
+    """A column of decimal numbers."""
+    return (
+        f" It holds decimals such as {example!r} and looks like numbers to predict (regression), which is not "
+        "supported. Name a column of labels with [Source] label_column."
+    )
+
+
+def one_of_a_kind(labels: int, images: int) -> str:
+    """A column in which nearly every value is another."""
+    return (
+        f" Its {images:,} rows hold {labels:,} different values: it looks like a column of names or measurements. "
+        "Name a column of labels with [Source] label_column."
+    )
+
+
+def several_in_a_cell(example: str) -> str:
+    """A column whose cells hold several labels."""
+    return (
+        f" It holds cells such as {example!r} and looks like several labels for an image (multi-label), which is not "
+        "supported. Name a column with one label each with [Source] label_column."
+    )
+
+
+def no_image_there(rows_: int, examples: Sequence[str], cause: str) -> str:
+    """All images of a table are not there, for one reason."""
+    return f" None of the {rows_:,} images is there, such as {', '.join(map(quoted, examples))}.{cause}"
+
+
+ADDRESSES = " The column holds addresses: download the images, and name the files."
+OTHER_CASE = " There are files whose names differ in capitals alone, such as {found}."
+BACKSLASHES = " The paths have \\ between folders: write / instead."
+
+
+def with_suffix(suffix: str) -> str:
+    """The names in the table lack an ending."""
+    return f" There are files of these names with {suffix}: set [Source] path_suffix = {suffix}."
+
+
+def with_prefix(prefix: str) -> str:
+    """The files lie in another folder."""
+    return f" There are files of these names in {quoted(prefix)}: set [Source] path_prefix = {prefix}."
+
+
+def encoding(name: str) -> str:
+    """A file is in another encoding than it should be."""
+    return f" It is in {name}: save it in UTF-8."
+
+
+def delimiter(name: str, first: str) -> str:
+    """A table's cells are separated by something else than its ending says."""
+    return f" Its cells seem to be separated by {name}, as in {first!r:.80}: save it with commas (.csv) or tabs (.tsv)."
+
+
+def no_header(first: str, names: Sequence[str]) -> str:
+    """A table's first line is no header."""
+    return (
+        f" Its first line is {first!r:.80} and seems to be a row: write a header before it, such as {','.join(names)}."
+    )
+
+
+def column_type(name: str, kind: object) -> str:
+    """A column holds no text or numbers."""
+    return f" The column {name} holds values of the type {kind}: write one text or number in each cell."
+
+
+def zero_bytes(path: str, count: int) -> str:
+    """A file holds what no text does."""
+    return f" {quoted(path)} holds {count:,} zero bytes, which no text does: it is a file of another kind, or damaged."
+
+
+def line_ends(path: str, count: int) -> str:
+    """A file's lines end as on Windows."""
+    return f"{quoted(path)}: {count:,} carriage returns are read as line ends"

@@ -49,6 +49,9 @@ from pipeline.training.saved import save_network
 from pipeline.training.selection import best_epoch, ended, kept_epoch
 from pipeline.training.summaries import Summaries, profile
 
+# Labels that the log lists.
+_MOST_LABELS = 20
+
 _logger = logging.getLogger(__name__)
 
 
@@ -100,6 +103,9 @@ def train(
     problem = problem_of_records(manifest)
     problem.check(settings)
     check_contents(records_folder, manifest)
+    if manifest.get("image"):
+        counts = manifest["splits"]["train"]["label_counts"]
+        _logger.info(words.numbered_labels([*counts], [*counts.values()], _MOST_LABELS))
     clock.enter("startup")
     about = {
         "schema_version": SCHEMA_VERSION,

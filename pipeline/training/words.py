@@ -3,7 +3,7 @@
 No artefact's identity covers this module: rewording retrains nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 # What several processes have to share.
 THE_CHECKPOINT = "the checkpoint they resume from, on one storage root"
@@ -124,3 +124,10 @@ def differs(what: str, values: list[object]) -> str:
 def elsewhere(number: int, what: str, there: object) -> str:
     """A process that does something else."""
     return f"[Train] processes: process {number} is at {there!r}, this one at {what!r}; the log of that one says why."
+
+
+def numbered_labels(names: Sequence[str], counts: Sequence[int], most: int) -> str:
+    """Which label has which number, and of how many examples of train it is."""
+    shown = [f"{at} {name} ({count:,})" for at, (name, count) in enumerate(zip(names, counts, strict=True))]
+    more = f", and {len(shown) - most:,} more" if len(shown) > most else ""
+    return f"labels, with their examples in train: {', '.join(shown[:most])}{more}"

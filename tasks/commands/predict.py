@@ -67,6 +67,7 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         resize=manifest.get("image", {}).get("resize", ""),
         label_names=manifest["label_names"],
         views=views,
+        value_range=tuple(manifest["source"]["value_range"]),
         settings=records.settings,
         model=next(stage for stage in stages if isinstance(stage, Train)).model,
     )

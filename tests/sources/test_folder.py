@@ -8,6 +8,7 @@ from image_files import plain_file, write_folder, written_png
 from pipeline import sources
 from pipeline.config import SourceSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.sources.folder import natural
 from pipeline.sources.listing import LISTING_NAME, read_listing
 
 
@@ -121,13 +122,7 @@ def one_label(tmp_path):
 
 
 def a_split_by_another_name(tmp_path):
-    for split in ("train", "val"):
-        write_folder(tmp_path / "images" / split, a=1, b=1)
-    return tmp_path / "images"
-
-
-def splits_with_capitals(tmp_path):
-    for split in ("Train", "Test"):
+    for split in ("train", "eval"):
         write_folder(tmp_path / "images" / split, a=1, b=1)
     return tmp_path / "images"
 
@@ -162,13 +157,12 @@ def a_linked_folder(tmp_path):
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda tmp_path: tmp_path / "nowhere", "There is nothing of that name. Change it"),
+        (lambda tmp_path: tmp_path / "nowhere", "It does not exist. Change it"),
         (lambda tmp_path: write_folder(tmp_path, a=1) / "a" / "000.png", "It is a file: a table of images is dataset"),
-        (empty, "expected a folder of images, <label>/<image>"),
-        (no_labels, "expected a folder of images, <label>/<image>"),
+        (empty, "It holds no image."),
+        (no_labels, "Found 1 image but no label folders."),
         (one_label, "expected at least two labels, got '{}'. Found: cats."),
-        (a_split_by_another_name, "Found 'val': rename what is meant to be a split"),
-        (splits_with_capitals, "rename what is meant to be a split"),
+        (a_split_by_another_name, "Found 'eval': rename what is meant to be a split"),
         (
             labels_txt_lacks_one,
             "a line for each folder of images, got '{}'. Missing: 'cats'",
@@ -189,7 +183,7 @@ def test_a_folder_that_cannot_be_a_source(make, said, tmp_path):
 
 def with_bad_ones(tmp_path, **labels):
     """Twelve images, and four that are none."""
-    bad = {"notes.txt": b"", "b.jpg": b"no image", "bomb.png": written_png(60_000, 60_000, 8)}
+    bad = {"notes": b"", "b.jpg": b"no image", "bomb.png": written_png(60_000, 60_000, 8)}
     folder = write_folder(tmp_path / "images", cats=6, dogs=6, bad=bad, **labels)
     (folder / "cats" / "out.png").symlink_to("/etc/hostname")
     (folder / "cats" / "gone.png").symlink_to("nothing")
@@ -201,9 +195,9 @@ def test_all_that_cannot_be_decoded_are_listed(tmp_path):
     assert "5 of 17 images cannot be used" in message
     assert "[Source] on_bad_example = skip" in message
     assert message.splitlines()[1:] == [
-        "  bad/b.jpg: not a JPEG, PNG, BMP, GIF or WebP image",
+        "  bad/b.jpg: not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image",
         "  bad/bomb.png: claims too many pixels: more than 100,000,000",
-        "  bad/notes.txt: empty",
+        "  bad/notes: empty",
         "  cats/gone.png: not there",
         "  cats/out.png: a link that leads out of the folder",
     ]
@@ -218,7 +212,7 @@ def test_they_are_left_out_where_that_is_asked_for(tmp_path, caplog):
         "a link that leads out of the folder": 1,
         "claims too many pixels": 1,
         "empty": 1,
-        "not a JPEG, PNG, BMP, GIF or WebP image": 1,
+        "not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image": 1,
         "not there": 1,
     }
     assert "5 of 17 images are left out" in caplog.text
@@ -228,9 +222,59 @@ def test_they_are_left_out_where_that_is_asked_for(tmp_path, caplog):
 def test_more_than_a_share_are_not_left_out(tmp_path):
     message = refused(with_bad_ones(tmp_path), DamagedArtefactError, on_bad_example="skip", max_bad_share=0.2)
     assert "5 of 17 images cannot be used, more than [Source] max_bad_share = 0.2" in message
-    assert "bad/notes.txt: empty" in message
+    assert "bad/notes: empty" in message
 
 
 def test_nothing_is_left(tmp_path):
     folder = write_folder(tmp_path / "images", a={"1": b"no"}, b={"1": b"no"})
     assert "that can be decoded" in refused(folder, on_bad_example="skip", max_bad_share=1)
+
+
+def test_splits_may_be_called_otherwise_and_the_log_says_so(tmp_path, caplog):
+    caplog.set_level("INFO")
+    for split in ("TRAIN", "val", "dev", "Test"):
+        write_folder(tmp_path / "images" / split, a=1, b=1)
+    info = sources.resolve(SourceSettings(dataset="folder", path=str(tmp_path / "images")))
+    assert info.num_examples == {"train": 2, "validation": 4, "test": 2}
+    assert info.label_names == ("a", "b")
+    assert "TRAIN is taken for the train split" in caplog.text
+    assert "val is taken for the validation split" in caplog.text
+
+
+def test_labels_are_in_their_natural_order(tmp_path):
+    labels = {f"class_{number}": 1 for number in (10, 2, 1, 12, 11)}
+    info = sources.resolve(SourceSettings(dataset="folder", path=str(write_folder(tmp_path / "images", **labels))))
+    assert info.label_names == ("class_1", "class_2", "class_10", "class_11", "class_12")
+    assert sorted(["10", "-2", "b", "2", "a10", "a9", "007"], key=natural) == ["-2", "2", "007", "10", "a9", "a10", "b"]
+
+
+def test_what_is_never_an_image_by_its_name_is_ignored_and_counted(tmp_path, caplog):
+    caplog.set_level("INFO")
+    others = {
+        "Thumbs.db": b"x",
+        "desktop.ini": b"x",
+        ".DS_Store": b"x",
+        "a.xml": b"<a/>",
+        "b.json": b"{}",
+        "c.CSV": b"x",
+    }
+    folder = write_folder(tmp_path / "images", cats={**others, "1.png": plain_file("a", 1)}, dogs=2)
+    info = sources.resolve(SourceSettings(dataset="folder", path=str(folder)))
+    assert (info.num_examples, info.skipped) == ({"train": 3}, {})
+    # Hidden files are none of the folder's.
+    assert "5 files whose names are never those of images are ignored" in caplog.text
+
+
+def test_an_empty_folder_beside_those_of_labels_is_warned_of(tmp_path, caplog):
+    folder = write_folder(tmp_path / "images", cats=1, dogs=1, birds={})
+    assert sources.resolve(SourceSettings(dataset="folder", path=str(folder))).label_names == ("cats", "dogs")
+    assert f"{folder / 'birds'} holds no image: it is no label" in caplog.text
+
+
+def test_a_folder_given_as_the_dataset_is_told_how_to_be_given(tmp_path, monkeypatch):
+    with pytest.raises(SettingsError, match=f"Did you mean --Source-dataset folder --Source-path {tmp_path}"):
+        SourceSettings(dataset=str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(SettingsError, match="Did you mean --Source-dataset folder --Source-path photos"):
+        sources.resolve(SourceSettings(dataset="photos", tfds_data_dir=str(tmp_path)))

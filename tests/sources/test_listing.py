@@ -110,7 +110,7 @@ def test_what_says_the_labels_is_named_once_and_by_its_name(listed, tmp_path):
 
 def test_a_folder_that_is_no_source_any_more_says_why(listed):
     shutil.rmtree(listed.folder)
-    with pytest.raises(SettingsError, match="There is nothing of that name"):
+    with pytest.raises(SettingsError, match="It does not exist"):
         listed.changes()
 
 

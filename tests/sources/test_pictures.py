@@ -7,6 +7,8 @@ import pytest
 from image_files import COLOUR, GREY, ODD_FILES, SIDE, encoded, turned, write_folder, written_png
 from PIL import Image
 
+from pipeline.config import SourceSettings
+from pipeline.errors import SettingsError
 from pipeline.sources.pictures import MAX_PIXELS, UndecodableError, inspect, made_plain, quiet
 
 
@@ -96,8 +98,13 @@ def test_a_folder_of_grey_pictures_has_one_channel(write_records_of, tmp_path):
 
 BAD = {
     "empty": (b"", "empty"),
-    "text": (b"not an image at all", "not a JPEG, PNG, BMP, GIF or WebP"),
-    "TIFF": (encoded(COLOUR, "TIFF"), "not a JPEG, PNG, BMP, GIF or WebP"),
+    "text": (b"not an image at all", "not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image$"),
+    "HEIC": (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "a HEIC image, convert it to JPEG"),
+    "JPEG 2000": (encoded(COLOUR, "JPEG2000"), "a JPEG 2000 image, convert it to PNG"),
+    "SVG": (b'<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg"/>', "an SVG drawing"),
+    "HTML": (b"\n<!DOCTYPE html>\n<html><title>404</title>", "an HTML page, the download probably failed"),
+    "PDF": (b"%PDF-1.7\n", "a PDF document"),
+    "fractions": (encoded(np.ones((4, 4), np.float32), "TIFF"), "its pixels are fractions, not whole numbers"),
     "half a JPEG": (encoded(COLOUR, "JPEG")[:400], "damaged or cut off"),
     "half a PNG": (encoded(COLOUR, "PNG")[:70], "damaged or cut off"),
     "half a GIF": (encoded(COLOUR, "GIF")[:40], "damaged or cut off"),
@@ -157,3 +164,32 @@ def test_every_flipped_bit_of_an_image_is_refused_or_leaves_what_tensorflow_deco
             decoded += 1
         assert decoded
         assert refused
+
+
+def of_12_bits(number: int) -> bytes:
+    """A grey picture of 16 bits whose values are those of 12."""
+    return encoded(np.roll(GREY, number, axis=0).astype(np.uint16) * 16, "PNG")
+
+
+@pytest.mark.parametrize(
+    ("value_range", "low", "high"), [("data", 20 * 16, 240 * 16), ("0, 4095", 0, 4095), ("full", 0, 65_535)]
+)
+def test_values_of_12_bits_in_16_are_scaled_as_asked_and_warned_of(
+    write_records_of, tmp_path, caplog, value_range, low, high
+):
+    files = {f"{number}.png": of_12_bits(number) for number in range(4)}
+    folder = write_folder(tmp_path / "scans", a=files, b=files)
+    written = write_records_of(folder, image_size=SIDE, source={"value_range": value_range})
+    expected = (GREY.astype(np.int64) * 16 - low) * 255 // (high - low)
+    assert written.examples()["a/0.png"][1]["image"] == expected.astype(np.uint8).tobytes()
+    assert written.info.value_range == (low, high)
+    said = "8 images of 16 bits hold values from 320 to 3,840, 5.4 % of the range."
+    assert (said in caplog.text) == (value_range == "full")
+
+
+@pytest.mark.parametrize("value_range", ["5", "9, 3", "0, 70000", "auto"])
+def test_a_value_range_that_is_none_is_refused(value_range):
+    with pytest.raises(
+        SettingsError, match=r"\[Source\] value_range: expected full, data, or two values"
+    ):
+        SourceSettings(value_range=value_range)

@@ -39,7 +39,7 @@ def write(folder, kind="csv", rows=ROWS, name="labels"):
 
 def listed(table, tmp_path, **settings):
     target = tmp_path / "listed"
-    target.mkdir()
+    target.mkdir(parents=True)
     info = sources.resolve(SourceSettings(dataset="table", path=str(table), **settings), target)
     splits = read_listing(str(target / LISTING_NAME)).splits
     return info, {
@@ -100,7 +100,11 @@ def test_a_column_that_nobody_asks_for_may_hold_anything(images, tmp_path):
         ({"label": ["caf\u00e9", "cafe\u0301", "b", "b"]}, "how their accents are encoded"),
         ({"path": [*ROWS["path"][:3], "cats//000.png"]}, "each image in one row"),
         ({"path": [None] * 4}, "row 4"),
-        ({"split": ["train", "val", "Test", "test"]}, "row 2: 'cats/001.png', 'no', 'val'; row 3"),
+        ({"split": ["train", "eval", "2", "test"]}, "row 2: 'cats/001.png', 'no', 'eval'; row 3"),
+        ({"label": ["NA", "b", "none", "b"]}, "Found row 1: 'NA'; row 3: 'none'. Label these rows or remove them."),
+        ({"label": ["0.5", "1", "2.25", "1"]}, "decimals such as '0.5' and looks like numbers to predict (regression)"),
+        ({"label": ["cat,dog", "cat", "dog", "dog"]}, "'cat,dog' and looks like several labels for an image"),
+        ({"label": ["cat;dog", "dog;cat", "cat", "cat"]}, "several labels for an image (multi-label)"),
         ({"split": ["test"] * 4}, "images of the train split"),
     ],
 )
@@ -131,7 +135,22 @@ def test_a_missing_column_is_named_with_those_that_are_there(images, kind):
     [
         ("labels.csv", b"", "expected a table that can be read"),
         ("labels.csv", b"path,label\na,b,c\n", "expected a table that can be read"),
-        ("labels.csv", b"path,label\n\xff\xfe,a\nb,c\n", "expected a table that can be read"),
+        ("labels.csv", b"path,label\n\xff\xfe,a\nb,c\n", "another encoding than UTF-8, such as Latin-1"),
+        (
+            "labels.csv",
+            "path,label\na.jpg,caf\u00e9\n".encode("latin-1"),
+            "such as Latin-1 or Windows-1252: save it in UTF-8",
+        ),
+        ("labels.csv", "path,label\na.jpg,b\n".encode("utf-16"), "It is in UTF-16: save it in UTF-8."),
+        ("labels.csv", "path,label\na.jpg,b\n".encode("utf-16-le"), "It is in UTF-16: save it in UTF-8."),
+        ("labels.csv", b"path;label\na.jpg;b\n", "separated by semicolons, as in 'path;label': save it with commas"),
+        ("labels.csv", b"path\tlabel\na.jpg\tb\n", "separated by tabs"),
+        ("labels.tsv", b"path,label\na.jpg,b\n", "separated by commas"),
+        (
+            "labels.csv",
+            b"a.jpg,cat\nb.jpg,dog\n",
+            "Its first line is 'a.jpg,cat' and seems to be a row: write a header",
+        ),
         ("labels.parquet", b"no parquet", "expected a table that can be read"),
         ("labels.xlsx", b"", "ending in .csv, .tsv or .parquet"),
         ("labels.csv", b"path,label\n", "images of the train split"),
@@ -145,7 +164,7 @@ def test_a_file_that_is_no_table(images, name, content, said):
 
 def test_a_path_that_is_no_table(images):
     assert "It is a folder: a folder of images is dataset = folder." in refused(images)
-    assert "There is nothing of that name." in refused(images / "labels.csv")
+    assert "It does not exist." in refused(images / "labels.csv")
 
 
 def test_images_that_are_not_there_are_all_listed(images):
@@ -160,3 +179,62 @@ def test_a_link_out_of_the_tables_folder_is_not_followed(images, tmp_path):
     rows = {**ROWS, "path": [*ROWS["path"][:3], "linked/birds/000.png"]}
     message = refused(write(images, rows=rows), DamagedArtefactError)
     assert message.splitlines()[1:] == ["  linked/birds/000.png: a link that leads out of the folder"]
+
+
+def test_a_space_beside_a_label_is_named(images):
+    message = refused(write(images, rows=ROWS | {"label": ["a ", "b", "a ", "b"]}), split_column="split")
+    assert "Rename 'a '. A space at the beginning or the end counts as a part of the label." in message
+
+
+def test_a_column_of_lists_is_named_with_its_type(images):
+    rows = {**ROWS, "label": [["a"], ["b"], ["a"], ["b"]]}
+    message = refused(write(images, "parquet", rows))
+    assert "The column label holds values of the type list<" in message
+
+
+def test_a_column_of_which_each_value_is_another_is_refused_and_labels_that_repeat_are_not(tmp_path):
+    folder = write_folder(tmp_path / "images", a=30)
+    rows = {"path": [f"a/{number:03d}.png" for number in range(30)]}
+    message = refused(write(folder, rows=rows | {"label": [f"id{number}" for number in range(30)]}))
+    assert "Its 30 rows hold 30 different values: it looks like a column of names or measurements." in message
+    info, _ = listed(write(folder, rows=rows | {"label": [str(number % 12) for number in range(30)]}), tmp_path)
+    assert info.label_names == tuple(map(str, range(12)))
+
+
+def test_splits_in_a_table_may_be_called_otherwise(images, tmp_path, caplog):
+    caplog.set_level("INFO")
+    rows = ROWS | {"split": ["TRAIN", "Train", "val", "Test"]}
+    info, _ = listed(write(images, rows=rows), tmp_path, split_column="split")
+    assert info.num_examples == {"train": 2, "validation": 1, "test": 1}
+    assert "TRAIN is taken for the train split" in caplog.text
+
+
+def test_paths_may_be_absolute_or_ids_or_have_backslashes(images, tmp_path):
+    rows = ROWS | {"path": [str(images / path) for path in ROWS["path"]]}
+    _, expected = listed(write(images, rows=rows), tmp_path / "a")
+    rows = ROWS | {"path": ["000", "001", "000", "001"], "label": ["a", "b", "a", "b"]}
+    (images / "cats").rename(images / "all")
+    rows = {name: values[:2] for name, values in rows.items()}
+    ids, _ = listed(write(images, rows=rows), tmp_path / "b", path_prefix="all/", path_suffix=".png")
+    assert ids.num_examples == {"train": 2}
+    back = {"path": ["all\\000.png", "dogs\\000.png"], "label": ["a", "b"]}
+    _, splits = listed(write(images, rows=back), tmp_path / "c")
+    assert [path for path, _ in splits["train"]] == ["all/000.png", "dogs/000.png"]
+    assert {path for path, _ in expected["train"]} == {"cats/000.png", "cats/001.png", "dogs/000.png", "dogs/001.png"}
+
+
+@pytest.mark.parametrize(
+    ("paths", "cause"),
+    [
+        (["http://host/a.jpg", "https://host/b.jpg"], "The column holds addresses: download the images"),
+        (["cats/000", "dogs/000"], "set [Source] path_suffix = .png."),
+        (["000", "001"], "set [Source] path_suffix = .png."),
+        (["000.png", "001.png"], "set [Source] path_prefix = "),
+        (["cats/000.PNG", "cats/001.PNG"], "differ in capitals alone, such as cats/00"),
+        (["x.png", "y.png"], "None of the 2 images is there, such as x.png, y.png."),
+    ],
+)
+def test_where_no_image_is_there_the_likely_cause_is_named_once(images, paths, cause):
+    message = refused(write(images, rows={"path": paths, "label": ["a", "b"]}))
+    assert cause in message
+    assert "\n" not in message

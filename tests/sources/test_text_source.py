@@ -108,9 +108,16 @@ def test_a_vocabulary_gives_back_what_it_took():
         characters.encode("aé€")
 
 
-def test_a_mark_of_the_byte_order_and_line_ends_stay_as_they_are_but_the_mark(write, tmp_path):
-    info = resolved(write(a_txt=b"\xef\xbb\xbfab\r\n"), tmp_path / "source")
-    assert info.label_names == ("\n", "\r", "a", "b")
+def test_a_mark_of_the_byte_order_is_left_out_and_line_ends_are_those_of_unix(write, tmp_path, caplog):
+    caplog.set_level("INFO")
+    info = resolved(write(a_txt=b"\xef\xbb\xbfab\r\nb\r"), tmp_path / "source")
+    assert (info.label_names, info.num_examples) == (("\n", "a", "b"), {"train": 5})
+    assert "a.txt: 2 carriage returns are read as line ends" in caplog.text
+
+
+def test_splits_of_a_text_may_be_called_otherwise(write, tmp_path):
+    info = resolved(write(Train__a_txt=TEXT, val__a_txt=TEXT), tmp_path / "source")
+    assert set(info.num_examples) == {"train", "validation"}
 
 
 def test_a_changed_file_is_named(write, tmp_path):
@@ -125,7 +132,14 @@ def test_a_changed_file_is_named(write, tmp_path):
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({"a_txt": b"\xff\xfe\x00"}, "a.txt is no text in UTF-8"),
+        ({"a_txt": TEXT.encode("utf-16")}, "a.txt: It is in UTF-16: save it in UTF-8"),
+        ({"a_txt": TEXT.encode("utf-16-be")}, "a.txt: It is in UTF-16"),
+        ({"a_txt": "caf\u00e9 au lait".encode("latin-1")}, "than UTF-8, such as Latin-1 or Windows-1252"),
+        ({"a_txt": "a text\0 with a zero"}, "a.txt holds 1 zero bytes, which no text does"),
+        (
+            {f"train__{label}__{name}_txt": TEXT for label in ("pos", "neg") for name in "ab"},
+            "Its splits hold the folders neg, pos: these look like labeled texts",
+        ),
         ({"a_txt": ""}, "The train split is empty"),
         ({"a_txt": "a" * 5000}, "at least two different characters.* It has 'a' alone"),
         ({"test__a_txt": "a"}, "files of train where there are others"),
@@ -150,7 +164,7 @@ def test_a_link_out_of_the_folder_is_refused_and_one_inside_is_read(write, tmp_p
 
 def test_a_path_without_a_text_is_said(tmp_path):
     (tmp_path / "empty").mkdir()
-    for path, words in ((tmp_path / "empty", "It holds no file"), (tmp_path / "none", "There is nothing of that name")):
+    for path, words in ((tmp_path / "empty", "It holds no file"), (tmp_path / "none", "It does not exist")):
         with pytest.raises(SettingsError, match=words):
             sources.resolve(asked(path))
     with pytest.raises(SettingsError, match="the path of a text"):

@@ -88,18 +88,18 @@ def test_a_change_that_only_reading_finds_fails_once_and_the_next_run_goes_on(ph
 
 
 def test_what_cannot_be_decoded_ends_with_4_or_is_left_out(photos):
-    (photos.folder / "cats" / "notes.txt").write_text("no image")
+    (photos.folder / "cats" / "notes").write_text("no image")
     (photos.folder / "dogs" / "half.png").write_bytes(plain_file("half", 0)[:60])
     done = photos()
     assert done.returncode == 4
     assert "2 of 26 images cannot be used" in done.stderr
-    assert "cats/notes.txt: not a JPEG, PNG, BMP, GIF or WebP image" in done.stderr
+    assert "cats/notes: not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image" in done.stderr
     assert "dogs/half.png: damaged or cut off" in done.stderr
     assert "Traceback" not in done.stderr
     skip = ("--Source-on-bad-example", "skip", "--Source-max-bad-share")
     assert photos("Records", *skip, "0.05").returncode == 4
     assert photos("Records", *skip, "0.1").returncode == 0
-    expected = {"damaged or cut off": 1, "not a JPEG, PNG, BMP, GIF or WebP image": 1}
+    expected = {"damaged or cut off": 1, "not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image": 1}
     assert photos.manifest("source")["source"]["skipped"] == expected
     manifest = photos.manifest("records")
     assert manifest["source"]["skipped"] == expected
@@ -108,7 +108,7 @@ def test_what_cannot_be_decoded_ends_with_4_or_is_left_out(photos):
     with listed.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [(row["path"], row["reason"]) for row in rows] == [
-        ("cats/notes.txt", "not a JPEG, PNG, BMP, GIF or WebP image"),
+        ("cats/notes", "not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image"),
         ("dogs/half.png", "damaged or cut off"),
     ]
 
@@ -137,5 +137,5 @@ def without_privileges(photos):
 def test_a_folder_that_cannot_be_a_source_ends_with_2(photos, tmp_path):
     done = photos("Source", "--Source-path", str(tmp_path / "nowhere"))
     assert done.returncode == 2
-    assert "There is nothing of that name" in done.stderr
+    assert "It does not exist" in done.stderr
     assert "Traceback" not in done.stderr
