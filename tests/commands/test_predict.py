@@ -69,7 +69,7 @@ def test_each_image_has_its_label_and_probabilities_in_order_of_its_path(run, im
     assert [row["path"] for row in rows] == sorted(row["path"] for row in rows)
     for row in rows:
         if row["path"] == "notes.txt":
-            assert row["error"] == "not a JPEG, PNG, BMP, GIF or WebP image"
+            assert row["error"] == "not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image"
             assert row["label"] is row["probability"] is row["probability of dark"] is None
             continue
         dark = row["path"] != "grey.png" and int(row["path"][-7:-4]) % 2
