@@ -44,6 +44,12 @@ $(BIN)/.installed-dev: $(BIN)/.installed-$(EXTRA) requirements-dev.lock
 	@$(INSTALL) --require-hashes -r requirements-dev.lock
 	@touch $@
 
+# What exports, the profiler of TensorBoard and cut uploads need; the packages of tests have them too.
+$(BIN)/.installed-optional: $(BIN)/.installed-$(EXTRA) requirements-optional.lock
+	@echo "setup: adding the packages of requirements-optional.lock"
+	@$(INSTALL) --require-hashes -r requirements-optional.lock
+	@touch $@
+
 empty :=
 space := $(empty) $(empty)
 
@@ -115,10 +121,10 @@ predict: setup ## labels of a folder of images, or nats of texts (MODEL=<run> IM
 verify-determinism: setup ## train a run again and compare the weights bit by bit (RUN=<name>; empty: that of [Train])
 	@$(BIN)/python -m tasks Repetition $(if $(RUN),--Repetition-of "$(RUN)") $(ARGS)
 
-export: setup-dev ## the run as SavedModel and LiteRT, each compared with Keras (ARGS as for pipeline)
+export: $(BIN)/.installed-optional ## the run as SavedModel and LiteRT, each compared with Keras (ARGS as for pipeline)
 	@$(BIN)/python -m tasks Export $(ARGS)
 
-tensorboard: setup-dev ## show all runs in TensorBoard, on this machine only (ARGS="--port 6007")
+tensorboard: $(BIN)/.installed-optional ## show all runs in TensorBoard, on this machine only (ARGS="--port 6007")
 	@$(BIN)/python -m tasks.commands.tensorboard $(ARGS)
 
 test: setup-dev ## run the fast tests (ARGS="-k stream")
@@ -196,6 +202,7 @@ lock: setup ## pin the newest versions pyproject.toml allows (KEEP=1: only what 
 	@for extra in jax-gpu jax-tpu; do \
 	  $(COMPILE) --extra $$extra -c requirements-jax.lock pyproject.toml -o requirements-$$extra.lock || exit 1; done
 	@$(COMPILE) --extra dask -c requirements-cpu.lock pyproject.toml -o requirements-dask.lock
+	@$(COMPILE) --group optional -c requirements-jax.lock -c requirements-gpu.lock -o requirements-optional.lock
 	@$(COMPILE) --group dev -c requirements-jax.lock -c requirements-gpu.lock -o requirements-dev.lock
 	@$(COMPILE) --group uv -o requirements-uv.lock
 

@@ -1,34 +1,31 @@
 """The work itself, stage by stage; knows nothing of Luigi.
 
-The data's way, one module (or package) for each step:
+The data's way, one module or package for each step:
 
-    sources → records → shards → stream → training → metrics → report
+    sources → records → shards → stream → training → runs → report
 
-    sources/        where examples come from: TensorFlow Datasets, or the generated stand-in
-    records.py      one tf.train.Example ⇄ bytes; the feature spec writer and reader share
-    shards.py       the Beam job: blocks of examples → sharded TFRecord files
-    stream.py       shards → batched tf.data.Dataset
-    problems/       what is learned: what of the records is input and label, what is evaluated, what is shown
-    hardware/       requested device → tf.distribute strategy and what is known of it
-    networks/       Keras networks
-    training/       recipe, computation, fit, evaluation: what makes a run
-    metrics.py      a run's record and per-epoch metrics
+    sources/        where examples come from: TensorFlow Datasets, images, tables, texts, the placeholder
+    records/        what an example holds, and how it becomes bytes
+    shards/         the Beam job: blocks of examples → sharded TFRecord files
+    stream.py       shards → batched tf.data.Dataset; columns.py: the same for NumPy
+    augmentation/   changes of the images that are trained on
+    problems/       what is learned: inputs, labels, evaluation
+    hardware/       requested device → placement, and the receipt of what was used
+    networks/       Keras networks, optimizers and kernels
+    training/       compile, fit, evaluate: what makes a run
+    runs/           a run's record and metrics, its exports, its repetition
     report/         runs → scoreboard → JSON, Markdown, HTML
-
-What else becomes of a run:
-
-    export.py       a trained network in the forms that serve it elsewhere
-    predict/        what it says of files that it was not trained on
-    tracking.py     a published run in MLflow, where one is named
+    predict/        what a run says of files that it was not trained on
 
 Beside the way:
 
-    config.py       every setting, validated
-    errors.py       what users are told when something is wrong
-    progress.py     how far a stage is, told to whoever listens
-    machine.py      cores and memory that this process was granted
+    config/         every setting, validated
     artefacts/      fingerprint, manifest, publishing, disk space, staleness
-    workers.py      Beam's worker processes: one that dies ends the job
-    verify.py       an artefact read to the last byte
-    unattended/     dated reports, retention, who is told, figures for monitoring
+    remote/         artefacts shared through an object store
+    errors.py       what users are told when something is wrong
+    redaction.py    addresses without their names and passwords
+    progress.py     how far a stage is, told to whoever listens
+    machine.py      cores, memory and devices of this machine
+    chatter.py      log lines of native libraries, held back
+    installed.py    whether a module is there, without importing it
 """

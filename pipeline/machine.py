@@ -6,6 +6,7 @@ Beside the data's way. From Linux's own files: asking does not cost an import of
 import math
 import os
 import platform
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,6 +70,12 @@ def accelerators() -> list[str]:
     """NVIDIA cards by their driver's word, TPU chips by their PCI ids; that they compute is not said."""
     cards = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
     return [*(_value(_read(card), "Model") for card in cards), *tpu_chips()]
+
+
+def has_gpu_driver() -> bool:
+    """Whether a driver of a GPU is loaded: NVIDIA's, AMD's, or that of Windows; anywhere but on Linux nobody knows."""
+    devices = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+    return not sys.platform.startswith("linux") or any(Path(device).exists() for device in devices)
 
 
 def nvidia_driver() -> str:

@@ -10,9 +10,11 @@ import subprocess
 import sys
 from functools import cache
 
+from pipeline import machine
 from pipeline.config import TrainSettings
 from pipeline.errors import HardwareMismatchError
 from pipeline.hardware.backend import choose_backend
+from pipeline.hardware.mismatch import explain
 from tasks.storage import PROJECT_FOLDER
 
 # A TPU is initialised in well under a minute.
@@ -47,6 +49,9 @@ def is_there(settings: TrainSettings) -> bool:
 
 
 def _ask_for(settings: TrainSettings) -> tuple[int, str]:
+    if settings.device == "gpu" and not machine.has_gpu_driver():
+        # TensorFlow takes ten seconds to say the same.
+        return _ABSENT, f"{HardwareMismatchError.__name__}: {explain('gpu', RuntimeError('no driver'))}"
     return _ask(
         choose_backend(settings), settings.device, settings.tpu_address, settings.tpu_zone, settings.tpu_project
     )

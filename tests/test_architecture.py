@@ -108,7 +108,7 @@ def pinned_versions(lock: str) -> dict[str, set[str]]:
 
 def test_the_locks_have_hashes_and_name_no_index():
     locks = {path.name: path.read_text() for path in PROJECT.glob("requirements-*.lock")}
-    names = ("cpu", "gpu", "jax", "jax-gpu", "jax-tpu", "dask", "dev", "uv")
+    names = ("cpu", "gpu", "jax", "jax-gpu", "jax-tpu", "dask", "dev", "optional", "uv")
     assert locks.keys() == {f"requirements-{name}.lock" for name in names}
     for lock, text in locks.items():
         # With a hash for one package, pip and uv require a hash for each package.
@@ -134,3 +134,27 @@ def test_the_locks_of_a_run_contain_no_development_packages_and_agree_with_the_d
         assert not (requested - required - {"jax"}) & production.keys(), extra
         different = {name for name in production.keys() & development if development[name] - production[name]}
         assert not different, extra
+
+
+def test_no_command_of_users_installs_what_only_tests_need():
+    needs = {}
+    for line in (PROJECT / "Makefile").read_text().splitlines():
+        if found := re.match(r"([a-z-]+): ([^#]*)## ", line):
+            needs[found[1]] = found[2].split()
+    ours = {"test", "test-slow", "test-faults", "mutation-test", "cluster-test", "soak", "lint", "format"}
+    assert {name for name, required in needs.items() if "setup-dev" in required} <= ours
+    wanted = pinned_versions("requirements-optional.lock")
+    assert {"ai-edge-litert", "tensorboard-plugin-profile", "boto3"} <= wanted.keys()
+    assert not {"pytest", "selenium", "ruff"} & wanted.keys()
+
+
+def test_the_map_of_the_package_names_what_there_is():
+    import pipeline
+
+    named = set(re.findall(r"(?m)(?:^    |; )([a-z_]+(?:\.py|/))[ :]", pipeline.__doc__))
+        re.findall(r"; ([a-z_]+\.py):", pipeline.__doc__)
+    )
+    folder = PROJECT / "pipeline"
+    there = {f"{path.name}/" for path in folder.iterdir() if (path / "__init__.py").exists()}
+    there |= {path.name for path in folder.glob("*.py") if path.name != "__init__.py"}
+    assert named == there

@@ -327,7 +327,7 @@ def _on_gpu(settings: TrainSettings) -> dict:
         if not gpus:
             if not tf.test.is_built_with_cuda():
                 raise RuntimeError("TensorFlow is built without CUDA")
-            raise RuntimeError("TensorFlow sees none" if Path("/dev/nvidiactl").exists() else "no driver")
+            raise RuntimeError("TensorFlow sees none" if machine.has_gpu_driver() else "no driver")
         if len(gpus) == 1:
             return {"strategy": tf.distribute.OneDeviceStrategy("/gpu:0")}
         return {"strategy": tf.distribute.MirroredStrategy([gpu.name for gpu in gpus])}

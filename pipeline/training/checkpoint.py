@@ -19,7 +19,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from pipeline.artefacts.manifest import check_contents, discard, publishing, read_manifest, write_manifest
 from pipeline.artefacts.space import used_bytes
@@ -68,9 +68,9 @@ def save_checkpoint(
     epoch = len(history.rows)
     final = folder / f"epoch-{epoch:06d}"
     with publishing(final) as temporary:
-        save_file(_values(_variables(model)), temporary / _STATE_NAME)
+        (temporary / _STATE_NAME).write_bytes(save(_values(_variables(model))))
         if history.best:
-            save_file(history.best, temporary / _BEST_NAME)
+            (temporary / _BEST_NAME).write_bytes(save(history.best))
         (temporary / _HISTORY_NAME).write_text(_to_json(history), encoding="utf-8")
         identity = {"run": fingerprint, "epoch": epoch, "used": dict(used)}
         write_manifest(temporary, stage="checkpoint", identity=identity, details={"belongs_to": dict(belongs_to)})

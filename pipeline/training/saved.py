@@ -5,7 +5,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from pipeline.config import TrainSettings, is_own
 from pipeline.networks import build_network, named_variables, untrained_copy
@@ -15,7 +15,8 @@ from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME
 
 def save_network(model: keras.Model, manifest: Mapping, settings: TrainSettings, precision: str, folder: Path) -> None:
     """Leave the weights, and the network with them, in a run's folder."""
-    save_file(named_weights(model), folder / WEIGHTS_NAME)
+    # Not by save_file, whose file only its owner may read.
+    (folder / WEIGHTS_NAME).write_bytes(save(named_weights(model)))
     # Saved without its optimizer: the file loads in any Keras without this project's classes, and holds no schedule.
     if is_own(settings.model):
         # Not built anew: layers without a name of their own would be called otherwise than those that were trained.

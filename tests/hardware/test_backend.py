@@ -7,7 +7,7 @@ import pytest
 
 from pipeline import machine
 from pipeline.config import TrainSettings
-from pipeline.errors import SettingsError
+from pipeline.errors import HardwareMismatchError, SettingsError
 from pipeline.hardware import backend
 
 
@@ -65,3 +65,15 @@ def test_the_choice_imports_neither_of_them():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_that_there_is_no_driver_is_said_without_asking_a_library(monkeypatch, caplog):
+    from tasks import device
+
+    monkeypatch.setattr("pipeline.machine.has_gpu_driver", lambda: False)
+    monkeypatch.setattr(device, "_ask", lambda *_: pytest.fail("a process is started"))
+    assert not device.is_there(TrainSettings(device="gpu"))
+    with pytest.raises(SystemExit) as ended:
+        device.require(TrainSettings(device="gpu"))
+    assert ended.value.code == HardwareMismatchError.exit_code
+    assert "This machine shows no NVIDIA driver, and so no GPU." in caplog.text

@@ -189,7 +189,5 @@ def test_values_of_12_bits_in_16_are_scaled_as_asked_and_warned_of(
 
 @pytest.mark.parametrize("value_range", ["5", "9, 3", "0, 70000", "auto"])
 def test_a_value_range_that_is_none_is_refused(value_range):
-    with pytest.raises(
-        SettingsError, match=r"\[Source\] value_range: expected full, data, or two values"
-    ):
+    with pytest.raises(SettingsError, match=r"\[Source\] value_range: expected full, data, or two values"):
         SourceSettings(value_range=value_range)

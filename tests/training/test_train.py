@@ -87,6 +87,11 @@ def test_fewer_updates_than_steps_are_no_run(small_records, tmp_path, configurat
         run(small_records, tmp_path / "run")
 
 
+def test_whoever_may_read_a_file_of_a_run_may_read_all(trained):
+    modes = {path.name: oct(path.stat().st_mode) for path in trained[0].iterdir() if path.is_file()}
+    assert len(set(modes.values())) == 1, modes
+
+
 def test_the_saved_model_is_the_trained_one(trained):
     folder, record = trained
     model = keras.saving.load_model(folder / MODEL_NAME, safe_mode=True)
