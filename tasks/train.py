@@ -290,8 +290,10 @@ class Train(Stage):
 
     def _is_trained(self) -> bool:
         """Whether the published run has the weights asked for, so that nothing but its evaluation can be missing."""
+        if self.is_forced() or not all(task.is_known() for task in self.below):
+            return False
         target = self.output()
-        if self.is_forced() or target.condition().state != "fresh":
+        if target.condition().state != "fresh":
             return False
         return not self._why_train_again(target.manifest())
 

@@ -6,6 +6,7 @@ there is no network.
 """
 
 import errno
+import os
 import socket
 import urllib.error
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import requests
 import tensorflow_datasets as tfds
 
+from pipeline import chatter
 from pipeline.config import SourceSettings, closest, folder_hint, refuse
 from pipeline.errors import (
     DamagedArtefactError,
@@ -114,7 +116,11 @@ def _of_text(builder: DatasetBuilder, settings: SourceSettings, key: str, folder
 
 def _texts(builder: DatasetBuilder, key: str, split: str) -> bytes:
     """All texts of a split, joined in their order."""
-    return b"".join(example[key] for example in builder.as_dataset(split=split).as_numpy_iterator())
+    # Reading imports TensorFlow.
+    with chatter.held_back() as said:
+        texts = b"".join(example[key] for example in builder.as_dataset(split=split).as_numpy_iterator())
+    os.write(2, b"".join(said))
+    return texts
 
 
 def availability(dataset: str, data_dir: str) -> str:

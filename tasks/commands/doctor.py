@@ -112,7 +112,7 @@ def check_dataset(source: Source) -> str:
     with console.quiet_imports():
         from pipeline import sources
 
-    return sources.availability(source.settings)
+        return sources.availability(source.settings)
 
 
 def check_runner(records: Records) -> str:
@@ -137,7 +137,8 @@ def check_device(train: Train, receipt: dict) -> str:
     with console.quiet_imports():
         from pipeline import hardware
 
-    placement = hardware.place(train.settings)
+        # Which imports the backend.
+        placement = hardware.place(train.settings)
     precision = hardware.choose_precision(train.precision, placement)
     found = hardware.write_receipt(train.settings, placement, precision)
     receipt |= found.to_json()

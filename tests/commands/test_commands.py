@@ -2,7 +2,10 @@
 
 import importlib
 import json
+import re
 import shutil
+import subprocess
+import sys
 from datetime import date
 from pathlib import Path
 
@@ -349,6 +352,17 @@ def test_doctor_says_what_a_run_would_use_and_that_it_would_work(luigi):
     assert "is prepared in" in answer["checks"]["dataset"]["says"]
     assert answer["receipt"]["effective_device"] == "cpu"
     assert answer["receipt"]["device_verified"] is True
+
+
+@pytest.mark.slow
+def test_no_line_of_a_native_library_reaches_the_terminal(luigi, tmp_path, real_cifar10):
+    first = Luigi(tmp_path / "first", real_cifar10)
+    doctor = ("-m", "tasks.commands.doctor", "--Train-device", "cpu")
+    text = ("-m", "tasks", "Records", "--Source-dataset", "tiny_shakespeare")
+    for command, environment in ((doctor, luigi.environment({})), (text, first.environment({}))):
+        done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert not re.search(r"^[IWE]\d{4} |absl", done.stderr, re.MULTILINE), done.stderr
 
 
 def test_doctor_names_each_thing_that_would_fail_with_its_remedy(luigi, tmp_path):

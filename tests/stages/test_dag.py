@@ -296,6 +296,16 @@ def test_a_missing_device_fails_before_any_data_is_prepared(tmp_path, tiny_tfds)
     assert not list(luigi.root.glob("*/*"))
 
 
+def test_a_missing_driver_fails_at_once_and_before_any_data_is_prepared(tmp_path, tiny_tfds, monkeypatch):
+    luigi = Luigi(tmp_path, tiny_tfds)
+    monkeypatch.setattr("pipeline.machine.has_gpu_driver", lambda: False)
+    monkeypatch.setattr("tasks.device._ask", lambda *_: pytest.fail("a process is started"))
+    done = luigi.here("tasks", "Report", *FAST, "--Train-device", "gpu")
+    assert done.returncode == 7, done.stderr
+    assert "This machine shows no NVIDIA driver, and so no GPU." in done.stderr
+    assert not list(luigi.root.glob("*/*"))
+
+
 @pytest.mark.slow
 def test_a_missing_device_is_skipped_and_tried_again(luigi, tmp_path):
     other = luigi.copy(tmp_path)
