@@ -63,7 +63,7 @@ for name in sys.argv[1:]:
         import tasks
 
         below = tasks.Report().below
-        print(json.dumps([name, len(below), below[0].experiment, tasks.Train().settings.model]), flush=True)
+        print(json.dumps([name, len(below), below[0].belongs_to(), tasks.Train().settings.model]), flush=True)
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0, name
 """

@@ -44,23 +44,32 @@ def definition_digests(module: ast.Module) -> dict[str, str]:
     return {"<module>": _digest(_canonical(rest)), **digests}
 
 
-def _canonical(node: object, *, in_message: bool = False) -> object:
-    """A part of a syntax tree as plain JSON data, without the text of string literals if it is ``in_message``."""
+def _canonical(node: object, *, in_message: bool = False, in_log: bool = False) -> object:
+    """A part of a syntax tree as plain JSON data, without the text of string literals in a message or a log statement.
+
+    In a log statement what a call is given decides what it does, and its texts count.
+    """
     if isinstance(node, list):
-        return [_canonical(item, in_message=in_message) for item in node if not _has_no_effect(item)]
+        return [_canonical(item, in_message=in_message, in_log=in_log) for item in node if not _has_no_effect(item)]
     if not isinstance(node, ast.AST):
         return [type(node).__name__, ascii(node)]
-    if in_message and (isinstance(node, ast.JoinedStr) or _is_text(node)):
-        return ["text", *map(_canonical, _acting(node))]
+    if (in_message or in_log) and (isinstance(node, ast.JoinedStr) or _is_text(node)):
+        values = [piece.value for piece in getattr(node, "values", ()) if isinstance(piece, ast.FormattedValue)]
+        return ["text", *(_canonical(value, in_message=in_message, in_log=in_log) for value in values if _acts(value))]
     if isinstance(node, ast.Expr) and _takes_messages(node.value):
-        return ["Log", *map(_canonical, _acting(node.value))]
+        arguments = [*node.value.args, *(keyword.value for keyword in node.value.keywords)]
+        return ["Log", *(_canonical(argument, in_log=True) for argument in arguments if _acts(argument))]
     if isinstance(node, ast.Constant):
         return ["Constant", type(node.value).__name__, ascii(node.value)]
     fields = {name: value for name, value in ast.iter_fields(node) if name not in _IGNORED and not _is_empty(value)}
     if isinstance(node, ast.JoinedStr):
         fields["values"] = _joined(node.values)
     message_fields = _message_fields(node)
-    plain = {name: _canonical(value, in_message=in_message or name in message_fields) for name, value in fields.items()}
+    in_log = in_log and not isinstance(node, ast.Call)
+    plain = {
+        name: _canonical(value, in_message=in_message or name in message_fields, in_log=in_log)
+        for name, value in fields.items()
+    }
     return [type(node).__name__, {name: value for name, value in plain.items() if value != []}]
 
 
@@ -70,7 +79,9 @@ def _has_no_effect(node: object) -> bool:
         return True
     if not isinstance(node, ast.Expr):
         return False
-    return _is_text(node.value) or (_takes_messages(node.value) and not _acting(node.value))
+    return _is_text(node.value) or (
+        _takes_messages(node.value) and not any(map(_acts, ast.iter_child_nodes(node.value)))
+    )
 
 
 def _takes_messages(call: ast.expr) -> bool:
@@ -81,16 +92,10 @@ def _takes_messages(call: ast.expr) -> bool:
     return (owner in _LOGGERS and name in _LEVELS) or (owner, name) == ("progress", "tell")
 
 
-def _acting(node: ast.expr) -> list[ast.expr]:
-    """The largest expressions within one that may have an effect, which text, names and f-strings have not."""
+def _acts(node: ast.AST) -> bool:
+    """Whether evaluating an expression may do more than give its value."""
     acting = ast.Call | ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom
-    found = []
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.JoinedStr | ast.FormattedValue | ast.keyword):
-            found += _acting(child)
-        elif any(isinstance(part, acting) for part in ast.walk(child)):
-            found.append(child)
-    return found
+    return any(isinstance(part, acting) for part in ast.walk(node))
 
 
 def _message_fields(node: ast.AST) -> frozenset[str]:

@@ -1,5 +1,7 @@
 """Encodings: what a file of text is in, where it is not UTF-8 (the sources' aid)."""
 
+from pipeline.sources import words
+
 _MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
@@ -13,5 +15,5 @@ def other_encoding(content: bytes) -> str:
     try:
         content.decode()
     except UnicodeDecodeError:
-        return "another encoding than UTF-8, such as Latin-1 or Windows-1252"
+        return words.OTHER_ENCODING
     return ""

@@ -31,7 +31,7 @@ def prepared_digest(folder: Path, memory: Path | None = None) -> str:
     names = sorted(name for name in present if name in _DESCRIPTIONS or ".tfrecord" in name)
     found = digests(folder, names, memory)
     if unreadable := [name for name, digest in found.items() if not digest]:
-        raise OSError(errno.EACCES, "cannot be read", str(folder / unreadable[0]))
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(folder / unreadable[0]))
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
 
 

@@ -69,7 +69,7 @@ def _check(rows: Sequence[tuple[str, str, str]], settings: SourceSettings) -> No
     if rows and all(re.match(r"https?:/", path) for path, _, _ in rows):
         examples = [path for path, _, _ in rows[:_MAX_ROWS]]
         hint = words.no_image_there(len(rows), examples, words.ADDRESSES)
-        refuse("Source", "path_column", words.BELOW_THE_TABLE, settings.path_column, hint)
+        refuse("Source", "path_column", words.PATHS_THERE, settings.path_column, hint)
     _refuse_rows(rows, table, words.A_ROW, lambda path, label, split: not path or not label or not split_called(split))
     is_missing = [label.strip().lower() in _MISSING for _, label, _ in rows]
     if any(is_missing):
@@ -120,7 +120,7 @@ def _check_presence(paths: Sequence[str], folder: Path, settings: SourceSettings
     if not paths or any(os.path.lexists(folder / path) for path in paths):
         return
     hint = words.no_image_there(len(paths), paths[:_MAX_ROWS], _why_absent(paths[0], folder))
-    refuse("Source", "path_column", words.BELOW_THE_TABLE, settings.path_column, hint)
+    refuse("Source", "path_column", words.PATHS_THERE, settings.path_column, hint)
 
 
 def _why_absent(path: str, folder: Path) -> str:

@@ -108,6 +108,7 @@ MISSING = "not there"
 UNREADABLE = "cannot be read"
 NO_FILE = "no regular file"
 
+PATHS_THERE = "paths of images that are there"
 BELOW_THE_TABLE = "paths below the table's folder"
 ONE_ROW_EACH = "each image in one row"
 A_TABLE = "a table of images: a CSV, TSV or Parquet file"
@@ -269,6 +270,7 @@ def no_image_there(rows_: int, examples: Sequence[str], cause: str) -> str:
     return f" None of the {rows_:,} images is there, such as {', '.join(map(quoted, examples))}.{cause}"
 
 
+OTHER_ENCODING = "another encoding than UTF-8, such as Latin-1 or Windows-1252"
 ADDRESSES = " The column holds addresses: download the images, and name the files."
 OTHER_CASE = " There are files whose names differ in capitals alone, such as {found}."
 BACKSLASHES = " The paths have \\ between folders: write / instead."

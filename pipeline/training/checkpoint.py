@@ -25,6 +25,7 @@ from pipeline.artefacts.manifest import check_contents, discard, publishing, rea
 from pipeline.artefacts.space import used_bytes
 from pipeline.errors import DamagedArtefactError
 from pipeline.runs.record import Segment
+from pipeline.training import words
 
 _STATE_NAME = "state.safetensors"
 _HISTORY_NAME = "history.json"
@@ -109,7 +110,7 @@ def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, us
             _logger.warning(
                 "checkpoint %s left out, training starts over: %s",
                 candidate.name,
-                "; ".join(f"{name} was {before!r}, is {now!r}" for name, (before, now) in differing.items()),
+                words.differences(differing),
             )
             continue
         state, variables = load_file(candidate / _STATE_NAME), _variables(model)

@@ -131,3 +131,8 @@ def numbered_labels(names: Sequence[str], counts: Sequence[int], most: int) -> s
     shown = [f"{at} {name} ({count:,})" for at, (name, count) in enumerate(zip(names, counts, strict=True))]
     more = f", and {len(shown) - most:,} more" if len(shown) > most else ""
     return f"labels, with their examples in train: {', '.join(shown[:most])}{more}"
+
+
+def differences(differing: Mapping[str, tuple[object, object]]) -> str:
+    """What a checkpoint was made with, and this process has not."""
+    return "; ".join(f"{name} was {before!r}, is {now!r}" for name, (before, now) in differing.items())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipeline.artefacts import fingerprint as subject
 from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_versions, read_module
-from pipeline.artefacts.syntax import MATCHED_BY_TEXT, _has_no_effect, _is_text, _message_fields
+from pipeline.artefacts.syntax import MATCHED_BY_TEXT, _canonical
 
 
 def setup_module() -> None:
@@ -149,7 +149,9 @@ def messages(tree: ast.AST) -> list[ast.expr]:
             is_message = function not in MATCHED_BY_TEXT
         else:
             is_message = function.startswith("_logger.") or function == "refuse"
-        texts = [one for one in call.args if isinstance(one, ast.JoinedStr) or type(getattr(one, "value", None)) is str]
+        # What an f-string calls counts: it may do more than give a text.
+        plain = [one for one in call.args if not any(isinstance(part, ast.Call) for part in ast.walk(one))]
+        texts = [one for one in plain if isinstance(one, ast.JoinedStr) or type(getattr(one, "value", None)) is str]
         found += texts[:1] if is_message else []
     return found
 
@@ -212,15 +214,20 @@ NAMES_AND_PATTERNS = {
 }
 
 
+def texts_in(canonical: object) -> set[str]:
+    """The string literals in the plain data that a digest is taken of."""
+    if isinstance(canonical, dict):
+        return set().union(*map(texts_in, canonical.values()))
+    if isinstance(canonical, list):
+        if canonical[:2] == ["Constant", "str"]:
+            return {ast.literal_eval(canonical[2])}
+        return set().union(*map(texts_in, canonical))
+    return set()
+
+
 def sentences(module: str) -> set[str]:
     """Texts of three words or more that the digest of ``module`` covers, regular expressions left out."""
-    tree = ast.parse(subject._module_path(module).read_text(encoding="utf-8"))
-    unseen = {id(part) for statement in ast.walk(tree) if _has_no_effect(statement) for part in ast.walk(statement)}
-    for node in ast.walk(tree):
-        for name in _message_fields(node):
-            found = getattr(node, name)
-            unseen |= {id(part) for one in (found if isinstance(found, list) else [found]) for part in ast.walk(one)}
-    texts = {node.value for node in ast.walk(tree) if _is_text(node) and id(node) not in unseen}
+    texts = texts_in(_canonical(ast.parse(subject._module_path(module).read_text(encoding="utf-8"))))
     return {text for text in texts if text.count(" ") >= 2 and "|" not in text}
 
 

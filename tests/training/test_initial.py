@@ -1,5 +1,6 @@
 """Fine-tuning: the layers that fit take the weights of a run or a file, the others are named, frozen ones stay."""
 
+import re
 import zipfile
 
 import numpy as np
@@ -98,7 +99,9 @@ def test_a_backbone_inside_a_network_of_ones_own_is_frozen_by_its_name(tmp_path,
     monkeypatch.syspath_prepend(tmp_path)
     write_package(tmp_path)
     forget()
-    assert beginning(tmp_path, "my_package.networks:sure", freeze="inner").frozen == ("inner/conv2d",)
+    (frozen,) = beginning(tmp_path, "my_package.networks:sure", freeze="inner").frozen
+    # Keras counts the layers of the session.
+    assert re.fullmatch(r"inner/conv2d(_\d+)?", frozen)
     forget()
 
 
