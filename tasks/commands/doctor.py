@@ -10,7 +10,7 @@ from importlib import metadata
 from packaging.requirements import Requirement
 
 from pipeline.artefacts.space import free_bytes, require_space
-from pipeline.errors import PipelineError, SettingsError
+from pipeline.errors import DatasetUnavailableError, PipelineError, SettingsError
 from tasks import sharing
 from tasks.commands import command
 from tasks.process import console, lock
@@ -112,7 +112,10 @@ def check_dataset(source: Source) -> str:
     with console.quiet_imports():
         from pipeline import sources
 
-        return sources.availability(source.settings)
+        try:
+            return sources.availability(source.settings)
+        except DatasetUnavailableError as error:
+            raise DatasetUnavailableError(f"{source.dataset} is unavailable: {error}") from error
 
 
 def check_runner(records: Records) -> str:

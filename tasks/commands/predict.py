@@ -50,7 +50,10 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     record, records = read_record(run), next(stage for stage in stages if isinstance(stage, Records))
     units = units_of(record.problem)
     if not (files.is_dir() or (files.is_file() and record.problem == NEXT_TOKEN)):
-        raise SettingsError(f"{units.files.upper()}: expected a folder of {units.files}, got {arguments.files!r}")
+        hint = "" if files.exists() else " It does not exist."
+        raise SettingsError(
+            f"{units.files.upper()}: expected a folder of {units.files}, got {arguments.files!r}.{hint}"
+        )
     if not (run / MODEL_NAME).is_file():
         raise SettingsError(f"MODEL: {run} holds no {MODEL_NAME}: its status is {record.status!r}")
     if (asked := arguments.test_time_augmentation) and record.problem == NEXT_TOKEN:
