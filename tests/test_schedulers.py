@@ -192,7 +192,7 @@ def test_airflow_runs_the_dag_on_empty_roots_and_makes_nothing_twice(tmp_path, t
 
     first = airflow.dag()
     assert {name: codes(said) for name, said in first.items()} == {"records": ["0"], "train": ["0"], "report": ["0"]}
-    assert "Records: missing, making" in first["records"]
+    assert "Records: new, making" in first["records"]
     assert first["records"].count("pushed ") == 2
     assert "Records: fetching" in first["train"]
     assert "training baseline_cnn" in first["train"]

@@ -76,7 +76,7 @@ def test_where_one_is_killed_before_training_the_other_stops_and_says_so(tmp_pat
     said = ""
     for line in processes[0].stderr:
         said += line
-        if "Source: missing, making" in line:
+        if "Source: new, making" in line:
             break
     processes[killed].kill()
     seen = {number: process.communicate(timeout=300)[1] for number, process in enumerate(processes)}
