@@ -162,6 +162,10 @@ ODD_FILES: Mapping[str, tuple[Callable[[], bytes], np.ndarray]] = {
     "clear.webp": (lambda: encoded(_rgba(COLOUR), "WEBP", lossless=True, exact=True), HALF_CLEAR),
     "rgb.tif": (lambda: encoded(COLOUR, "TIFF"), COLOUR),
     "16-bits.tif": (lambda: encoded(_16_BITS, "TIFF"), AS_RGB),
+    "16-bits-big-endian.tif": (
+        lambda: encoded(Image.frombytes("I;16B", (SIDE, SIDE), _16_BITS.astype(">u2").tobytes()), "TIFF"),
+        AS_RGB,
+    ),
     "pages.tiff": (lambda: _first_of("TIFF"), COLOUR),
     "turned-6.tif": (lambda: turned(6, "TIFF"), COLOUR),
     "rgb.avif": (lambda: encoded(COLOUR, "AVIF", quality=100, subsampling="4:4:4"), COLOUR),

@@ -77,9 +77,9 @@ class SourceSettings(StageSettings):
         if not 0 < self.test_share < 1:
             refuse("Source", "test_share", "a number between 0 and 1", self.test_share)
         if self.value_range not in ("full", "data"):
-            limits = re.fullmatch(r"(\d{1,5})\s*,\s*(\d{1,5})", self.value_range)
+            limits = re.fullmatch(r"(-?\d{1,5})\s*,\s*(-?\d{1,5})", self.value_range)
             if not limits or not int(limits[1]) < int(limits[2]) <= MAX_VALUE:
-                expected = f"full, data, or two values from 0 to {MAX_VALUE} as in 0, 4095"
+                expected = f"full, data, or two values up to {MAX_VALUE} as in 0, 4095"
                 refuse("Source", "value_range", expected, self.value_range)
         one_of("Source", "on_bad_example", ON_BAD_EXAMPLE, self.on_bad_example)
         if not 0 <= self.max_bad_share <= 1:

@@ -98,7 +98,7 @@ def _value_range(settings: SourceSettings, levels: Sequence[tuple[int, int]]) ->
     if settings.value_range == "data":
         return (low, high) if low < high else FULL_RANGE
     if settings.value_range == "full":
-        if high <= FULL_RANGE[1] * _LITTLE_OF_THE_RANGE:
+        if high - low <= FULL_RANGE[1] * _LITTLE_OF_THE_RANGE:
             _logger.warning(words.dark(len(levels), low, high, (high - low) / FULL_RANGE[1]))
         return FULL_RANGE
     low, high = map(int, settings.value_range.split(","))

@@ -81,6 +81,9 @@ def find_examples(folder: Path, paths: Iterable[str]) -> Found:
     is_deep = any(len(one) > 2 for one in parts.values())
     splits = {name: split_called(name) for name in first}
     has_splits = bool(first) and all(splits.values()) and is_deep
+    if first and all(splits.values()) and "train" in splits.values() and not is_deep:
+        # Else a network would learn to tell the splits apart.
+        refuse("Source", "path", words.A_FOLDER, str(folder), words.no_label_folders(len(parts)))
     other = {name for name in first if not splits[name]}
     like_splits = {name for name in first if name.lower() in _LIKE_SPLITS} | {name for name in first if splits[name]}
     if is_deep and not has_splits and "train" in splits.values() and len(like_splits) > 1:
@@ -93,7 +96,8 @@ def find_examples(folder: Path, paths: Iterable[str]) -> Found:
         if len(rest) > 1:
             examples.setdefault(split, []).append((path, rest[0]))
     if "train" not in examples:
-        refuse("Source", "path", words.A_FOLDER, str(folder), words.no_label_folders(len(parts)))
+        hint = words.NO_TRAIN if examples else words.no_label_folders(len(parts))
+        refuse("Source", "path", words.A_FOLDER, str(folder), hint)
     found = sorted({label for listed in examples.values() for _, label in listed}, key=natural)
     taken_for = {name: split for name, split in splits.items() if has_splits and name != split}
     in_order = {split: examples[split] for split in SPLITS if split in examples}

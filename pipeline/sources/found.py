@@ -5,6 +5,7 @@ Asked before any work, and by every run to see whether something has changed: ne
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -63,13 +64,15 @@ def _find_text(folder: Path, settings: SourceSettings) -> folders.Found:
     if os.path.isfile(Path(settings.path).expanduser()):
         return folders.Found({"train": [(Path(settings.path).name, "")]}, ())
     paths = sorted(_stamps(folder, settings))
-    tops = {path.partition("/")[0] if "/" in path else "" for path in paths}
+    tops = {path.partition("/")[0] for path in paths if "/" in path}
     splits = {name: folders.split_called(name) for name in tops}
     has_splits = bool(tops) and all(splits.values())
     examples: dict[str, list[tuple[str, str]]] = {}
     for path in paths:
-        split = splits[path.partition("/")[0]] if has_splits else "train"
-        examples.setdefault(split, []).append((path, ""))
+        # Beside folders of splits a file is a note.
+        if not has_splits or "/" in path:
+            split = splits[path.partition("/")[0]] if has_splits else "train"
+            examples.setdefault(split, []).append((path, ""))
     if has_splits and (labels := _labels_of(paths)):
         refuse("Source", "path", words.A_TEXT, settings.path, words.labeled_texts(labels))
     if "train" not in examples:
@@ -80,14 +83,15 @@ def _find_text(folder: Path, settings: SourceSettings) -> folders.Found:
 
 
 def _labels_of(paths: Sequence[str]) -> list[str]:
-    """The folders below those of splits, where they look like labels: several, the same in each split."""
-    below: dict[str, set[str]] = {}
+    """The folders below those of splits, where they look like labels: several in each split, of several files each."""
+    below: dict[str, Counter[str]] = {}
     for path in paths:
         split, *rest = path.split("/")
-        below.setdefault(split, set()).add(rest[0] if len(rest) > 1 else "")
-    of_each = list(below.values())
-    is_alike = all(names == of_each[0] for names in of_each)
-    return sorted(of_each[0]) if is_alike and len(of_each[0]) > 1 and "" not in of_each[0] else []
+        if rest:
+            below.setdefault(split, Counter()).update(rest[:1] if len(rest) > 1 else [])
+    in_all = set.intersection(*map(set, below.values())) if below else set()
+    labels = sorted(name for name in in_all if all(files[name] > 1 for files in below.values()))
+    return labels if len(labels) > 1 else []
 
 
 def beside(settings: SourceSettings) -> list[str]:

@@ -125,8 +125,13 @@ def inspect(content: bytes) -> Picture:
         height=height,
         grey=mode in _GREY_MODES,
         plain=plain and "transparency" not in image.info,
-        levels=tuple(int(level) for level in image.getextrema()) if mode.startswith("I") else None,
+        levels=_levels(image) if mode.startswith("I") else None,
     )
+
+
+def _levels(image: Image.Image) -> tuple[int, int]:
+    values = np.asarray(image)
+    return int(values.min()), int(values.max())
 
 
 def _is_whole(content: bytes, encoding: str) -> bool:

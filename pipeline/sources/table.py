@@ -3,10 +3,11 @@
 CSV, TSV or Parquet, a row for each image; paths are relative to the table. Another column may name the split.
 """
 
+import csv
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path, PurePosixPath
 
 from pipeline.config import SourceSettings, closest, refuse
@@ -18,6 +19,9 @@ from pipeline.sources.folder import Found, checked_labels, natural, split_called
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 _IMAGE_ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".avif"}
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
+# As programs write one, in some languages with a comma.
+_NUMBER = re.compile(r"[+-]?(\d+[.,]?|\d*[.,]\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 # What programs write into a cell without a value.
 _MISSING = {"nan", "na", "n/a", "<na>", "none", "null"}
 # Of fewer rows nothing can be told from how many values differ.
@@ -54,19 +58,26 @@ def find_examples(settings: SourceSettings) -> Found:
 
 def _below(path: str, folder: Path, settings: SourceSettings) -> str:
     """The path of an image below the table's folder, as it is written there; "" where there is none."""
-    if not path:
-        return ""
+    if not path or _ADDRESS.match(path):
+        return path
     path = f"{settings.path_prefix}{path}{settings.path_suffix}"
     if "\\" in path and not os.path.lexists(folder / path):
         path = path.replace("\\", "/")
     path = str(PurePosixPath(path))
-    return os.path.relpath(path, folder) if PurePosixPath(path).is_relative_to(folder) else path
+    if not path.startswith("/"):
+        return path
+    # By the names that folders have without links, too.
+    real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    for one, top in ((path, str(folder)), (real, os.path.realpath(folder))):
+        if PurePosixPath(one).is_relative_to(top):
+            return os.path.relpath(one, top)
+    return path
 
 
 def _check(rows: Sequence[tuple[str, str, str]], settings: SourceSettings) -> None:
     """That each row says of one image below the table what it is."""
     table = settings.path
-    if rows and all(re.match(r"https?:/", path) for path, _, _ in rows):
+    if rows and all(_ADDRESS.match(path) for path, _, _ in rows):
         examples = [path for path, _, _ in rows[:_MAX_ROWS]]
         hint = words.no_image_there(len(rows), examples, words.ADDRESSES)
         refuse("Source", "path_column", words.PATHS_THERE, settings.path_column, hint)
@@ -96,35 +107,56 @@ def _refuse_rows(rows: Sequence[tuple[str, str, str]], table: str, expected: str
 def _check_labels(labels: Sequence[str], settings: SourceSettings) -> None:
     """That the column holds labels: neither numbers to predict, nor names, nor several in a cell."""
     different = set(labels)
-    several = {label: parts for label in different if len(parts := _parts(label)) > 1}
-    times = Counter(part for label in different for part in (several.get(label) or [label]))
-    if fractions := [label for label in labels if re.fullmatch(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", label)]:
-        if all(re.fullmatch(r"[+-]?(\d+\.?|\d*\.\d+)([eE][+-]?\d+)?", label) for label in different):
-            hint = words.decimals(fractions[0])
-            refuse("Source", "label_column", words.LABELS_COLUMN, settings.label_column, hint)
-    # A cell's parts are labels by themselves, or of other cells.
-    elif several and all(times[part] > 1 for parts in several.values() for part in parts):
-        hint = words.several_in_a_cell(min(several))
-        refuse("Source", "label_column", words.LABELS_COLUMN, settings.label_column, hint)
+    fractions = sorted(label for label in different if not re.fullmatch(r"[+-]?\d+", label))
+    hint = ""
+    if fractions and all(map(_NUMBER.fullmatch, different)):
+        hint = words.decimals(fractions[0])
+    elif several := _several(different):
+        hint = words.several_in_a_cell(several)
     elif len(labels) >= _FEW_ROWS and len(different) > _MANY_DIFFERENT * len(labels):
         hint = words.one_of_a_kind(len(different), len(labels))
+    if hint:
         refuse("Source", "label_column", words.LABELS_COLUMN, settings.label_column, hint)
 
 
-def _parts(label: str) -> list[str]:
-    return [part.strip() for part in re.split(r"[,;|]", label) if part.strip()]
+def _several(labels: Collection[str]) -> str:
+    """A cell that holds several labels, "" where each holds one.
+
+    Half of the parts, or more, are cells by themselves, or two cells differ in the order of their parts alone. Of
+    words that is so of all parts, of two cells at least: a label may be two words.
+    """
+    if lists := [label for label in labels if re.fullmatch(r"\[.*\]", label)]:
+        return min(lists) if len(lists) == len(labels) else ""
+    for pattern, share, least in ((r"[,;|]", 0.5, 1), (r"\s", 1.0, 2)):
+        cells = {label: [part.strip() for part in re.split(pattern, label) if part.strip()] for label in labels}
+        cells = {label: parts for label, parts in cells.items() if len(parts) > 1}
+        parts = {part for of_it in cells.values() for part in of_it}
+        is_permuted = pattern != r"\s" and len({frozenset(of_it) for of_it in cells.values()}) < len(cells)
+        if len(cells) >= least and (is_permuted or len(parts & set(labels)) >= share * len(parts)):
+            return min(cells)
+    return ""
 
 
 def _check_presence(paths: Sequence[str], folder: Path, settings: SourceSettings) -> None:
     """That an image is there at all: where all are not, one cause is more likely than many."""
     if not paths or any(os.path.lexists(folder / path) for path in paths):
         return
-    hint = words.no_image_there(len(paths), paths[:_MAX_ROWS], _why_absent(paths[0], folder))
+    hint = words.no_image_there(len(paths), paths[:_MAX_ROWS], _why_absent(paths[0], folder, settings))
     refuse("Source", "path_column", words.PATHS_THERE, settings.path_column, hint)
 
 
-def _why_absent(path: str, folder: Path) -> str:
+def _why_absent(path: str, folder: Path, settings: SourceSettings) -> str:
     """The likely cause, by the files that are there and called nearly so."""
+    if re.match(r"[A-Za-z]:[/\\]", path):
+        return words.WINDOWS
+    prefix, suffix = settings.path_prefix, settings.path_suffix
+    for other, cause in (
+        (path.strip(), words.SPACES),
+        (f"{prefix}/{path.removeprefix(prefix)}", words.A_SLASH),
+        (f"{path.removesuffix(suffix)}.{suffix}", words.A_POINT),
+    ):
+        if other != path and os.path.isfile(folder / other):
+            return cause
     name, ending = os.path.basename(path), os.path.splitext(path)[1]
     for top, _, files in os.walk(folder):
         below = os.path.relpath(top, folder)
@@ -163,9 +195,9 @@ def _read(table: Path, settings: SourceSettings, asked: Sequence[str]) -> list[l
             _refuse_other_encodings(table, settings)
             # A quoted value may go on in the next line.
             parsing = pyarrow.csv.ParseOptions(delimiter=_DELIMITERS[kind], newlines_in_values=True)
+            _refuse_other_forms(table, settings, asked)
             with pyarrow.csv.open_csv(table, parse_options=parsing) as opened:
                 names = opened.schema.names
-            _refuse_other_forms(table, names, settings, asked)
             wanted = _wanted(names, settings, asked)
             types = dict.fromkeys(wanted, pyarrow.string())
             reading = pyarrow.csv.ConvertOptions(include_columns=wanted, column_types=types)
@@ -180,19 +212,26 @@ def _refuse_other_encodings(table: Path, settings: SourceSettings) -> None:
         refuse("Source", "path", "a table in UTF-8", settings.path, words.encoding(name))
 
 
-def _refuse_other_forms(table: Path, names: Sequence[str], settings: SourceSettings, asked: Sequence[str]) -> None:
+def _refuse_other_forms(table: Path, settings: SourceSettings, asked: Sequence[str]) -> None:
     """Say what is wrong with a header that lacks a column because it is none, or is separated otherwise."""
-    wanted = [getattr(settings, setting) for setting in asked]
+    wanted, delimiter = [getattr(settings, setting) for setting in asked], _DELIMITERS[table.suffix.lower()]
+    with table.open(encoding="utf-8-sig", newline="") as file:
+        first = file.readline().rstrip("\r\n")
+    names = next(csv.reader([first], delimiter=delimiter), [])
     if set(wanted) <= set(names):
         return
-    with table.open(encoding="utf-8-sig") as file:
-        first = file.readline().rstrip("\r\n")
-    if len(names) == 1:
-        for mark, said in _OTHER_DELIMITERS.items():
-            if mark in first and mark != _DELIMITERS[table.suffix.lower()]:
-                refuse("Source", "path", "a table that can be read", settings.path, words.delimiter(said, first))
-    if any(os.path.splitext(name)[1].lower() in _IMAGE_ENDINGS for name in names):
+    for mark, said in _OTHER_DELIMITERS.items():
+        others = next(csv.reader([first], delimiter=mark), [])
+        if mark != delimiter and (set(wanted) <= set(others) or (len(names) == 1 and len(others) > 1)):
+            refuse("Source", "path", "a table that can be read", settings.path, words.delimiter(said, first))
+    folder = Path(os.path.abspath(table)).parent
+    if any(name.isdigit() or _is_image(name, folder, settings) for name in names) and not set(wanted) & set(names):
         refuse("Source", "path", "a table with a header", settings.path, words.no_header(first, wanted))
+
+
+def _is_image(name: str, folder: Path, settings: SourceSettings) -> bool:
+    has_ending = os.path.splitext(name)[1].lower() in _IMAGE_ENDINGS
+    return has_ending or os.path.isfile(folder / f"{settings.path_prefix}{name}{settings.path_suffix}")
 
 
 def _wanted(names: Sequence[str], settings: SourceSettings, asked: Sequence[str]) -> list[str]:

@@ -72,7 +72,7 @@ def dark(images: int, low: int, high: int, share: float) -> str:
     """Images of 16 bits hold values of fewer."""
     return (
         f"{images:,} images of 16 bits hold values from {low:,} to {high:,}, {100 * share:.1f} % of the range. They "
-        "come out dark. [Source] value_range = data makes these values black and white; or name two, as in 0, 4095."
+        "come out dark or flat. Set [Source] value_range = data, or two values that become black and white: 0, 4095."
     )
 
 
@@ -245,7 +245,7 @@ def decimals(example: str) -> str:
     """A column of decimal numbers."""
     return (
         f" It holds decimals such as {example!r} and looks like numbers to predict (regression), which is not "
-        "supported. Name a column of labels with [Source] label_column."
+        "supported. Name a column of labels with [Source] label_column, or write whole numbers without a point."
     )
 
 
@@ -267,9 +267,15 @@ def several_in_a_cell(example: str) -> str:
 
 def no_image_there(rows_: int, examples: Sequence[str], cause: str) -> str:
     """All images of a table are not there, for one reason."""
-    return f" None of the {rows_:,} images is there, such as {', '.join(map(quoted, examples))}.{cause}"
+    listed = ", ".join(repr(path) if path != path.strip() else quoted(path) for path in examples)
+    return f" None of the {rows_:,} images is there, such as {listed}.{cause}"
 
 
+NO_TRAIN = " It has no train split."
+WINDOWS = " These are paths of Windows: write them relative to the table."
+SPACES = " There are files of these names without the space at their beginning or end."
+A_SLASH = " There are files of these names with a slash after [Source] path_prefix."
+A_POINT = " There are files of these names with a point before [Source] path_suffix."
 OTHER_ENCODING = "another encoding than UTF-8, such as Latin-1 or Windows-1252"
 ADDRESSES = " The column holds addresses: download the images, and name the files."
 OTHER_CASE = " There are files whose names differ in capitals alone, such as {found}."

@@ -49,7 +49,8 @@ def check(argv: Sequence[str], others: Collection[str] = ()) -> None:
     Raises:
         SettingsError: names the flag, the value or the word, and the nearest that there is.
     """
-    words, flags = _taken_apart(argv)
+    switches = {flag for flag, parameter in _known_flags("").items() if isinstance(parameter, luigi.BoolParameter)}
+    words, flags = _taken_apart(argv, switches)
     if words[1:]:
         raise SettingsError(f"command line: expected a flag before {words[1]!r}, as in --Train-epochs 1. {_HELP}")
     if words and words[0] not in Register.task_names():
@@ -69,13 +70,13 @@ def check(argv: Sequence[str], others: Collection[str] = ()) -> None:
             _check_value(flag, value, known[flag])
 
 
-def _taken_apart(argv: Sequence[str]) -> tuple[list[str], dict[str, str | None]]:
-    """The words that belong to no flag, and flag → value, None where there is none."""
+def _taken_apart(argv: Sequence[str], switches: Collection[str]) -> tuple[list[str], dict[str, str | None]]:
+    """The words that belong to no flag, and flag → value, None where there is none; ``switches`` take none."""
     words, flags, waiting = [], {}, ""
     for word in argv:
         if word.startswith("--"):
             name, equals, value = word.partition("=")
-            flags[name], waiting = (value, "") if equals else (None, name)
+            flags[name], waiting = (value, "") if equals else (None, "" if name in switches else name)
         elif waiting:
             flags[waiting], waiting = word, ""
         else:

@@ -176,6 +176,11 @@ def test_a_task_or_value_that_cannot_be_ends_with_2_and_one_line(first_run, argu
     assert expected in line
 
 
+def test_switches_of_luigi_may_stand_before_the_task(first_run):
+    done = first_run.here("tasks", "--local-scheduler", "Report", *FAST)
+    assert done.returncode == 0, done.stderr
+
+
 def test_luigis_own_command_takes_no_beginning_of_a_flag_for_the_flag(first_run, monkeypatch):
     environment = first_run.environment({})
     arguments = ("luigi", "--module", "tasks", "Report", "--Train-epoch", "3")

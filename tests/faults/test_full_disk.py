@@ -74,7 +74,7 @@ def test_what_there_was_space_to_begin_has_space_to_resume(first_run, disk):
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("line", ["writing cifar10", "training baseline_cnn", "epoch 1/", "Report: missing"])
+@pytest.mark.parametrize("line", ["writing cifar10", "training baseline_cnn", "epoch 1/", "Report: new"])
 def test_a_disk_that_fills_up_while_it_works(first_run, disk, count, line):
     luigi = Luigi(disk(40), first_run.data_dir)
     process = luigi.start(*FAST)

@@ -278,3 +278,10 @@ def test_a_folder_given_as_the_dataset_is_told_how_to_be_given(tmp_path, monkeyp
     (tmp_path / "photos").mkdir()
     with pytest.raises(SettingsError, match="Did you mean --Source-dataset folder --Source-path photos"):
         sources.resolve(SourceSettings(dataset="photos", tfds_data_dir=str(tmp_path)))
+
+
+def test_images_beside_each_other_in_splits_have_no_labels(tmp_path):
+    folder = write_folder(tmp_path / "images", train=3, test=2)
+    assert "Found 5 images but no label folders." in refused(folder)
+    write_folder(tmp_path / "other" / "test", a=1, b=1)
+    assert "It has no train split." in refused(tmp_path / "other")

@@ -104,7 +104,12 @@ def test_a_column_that_nobody_asks_for_may_hold_anything(images, tmp_path):
         ({"label": ["NA", "b", "none", "b"]}, "Found row 1: 'NA'; row 3: 'none'. Label these rows or remove them."),
         ({"label": ["0.5", "1", "2.25", "1"]}, "decimals such as '0.5' and looks like numbers to predict (regression)"),
         ({"label": ["cat,dog", "cat", "dog", "dog"]}, "'cat,dog' and looks like several labels for an image"),
-        ({"label": ["cat;dog", "dog;cat", "cat", "cat"]}, "several labels for an image (multi-label)"),
+        ({"label": ["cat;dog", "dog;cat", "x", "x"]}, "several labels for an image (multi-label)"),
+        ({"label": ["cat,dog", "cat", "bird", "bird"]}, "several labels for an image (multi-label)"),
+        ({"label": ["cat dog", "dog cat", "cat", "dog"]}, "(multi-label)"),
+        ({"label": ["['a']", "['a', 'b']", "['b']", "['a']"]}, "(multi-label)"),
+        ({"label": ["0,5", "1,25", "2", "1"]}, "looks like numbers to predict (regression)"),
+        ({"label": ["1e-3", "2e5", "2", "inf"]}, "looks like numbers to predict (regression)"),
         ({"split": ["test"] * 4}, "images of the train split"),
     ],
 )
@@ -145,6 +150,8 @@ def test_a_missing_column_is_named_with_those_that_are_there(images, kind):
         ("labels.csv", "path,label\na.jpg,b\n".encode("utf-16-le"), "It is in UTF-16: save it in UTF-8."),
         ("labels.csv", b"path;label\na.jpg;b\n", "separated by semicolons, as in 'path;label': save it with commas"),
         ("labels.csv", b"path\tlabel\na.jpg\tb\n", "separated by tabs"),
+        ("labels.csv", b"path;label;score\na.jpg;b;0,5\n", "separated by semicolons"),
+        ("labels.csv", b"0,a\n1,b\n", "Its first line is '0,a' and seems to be a row"),
         ("labels.tsv", b"path,label\na.jpg,b\n", "separated by commas"),
         (
             "labels.csv",
@@ -231,6 +238,15 @@ def test_paths_may_be_absolute_or_ids_or_have_backslashes(images, tmp_path):
         (["000", "001"], "set [Source] path_suffix = .png."),
         (["000.png", "001.png"], "set [Source] path_prefix = "),
         (["cats/000.PNG", "cats/001.PNG"], "differ in capitals alone, such as cats/00"),
+        (
+            ["s3://bucket/a.png", "HTTPS://host/b.png"],
+            "such as s3://bucket/a.png, HTTPS://host/b.png. The column holds",
+        ),
+        (
+            ["cats/000.png ", "cats/001.png "],
+            "such as 'cats/000.png ', 'cats/001.png '. There are files of these names without",
+        ),
+        ([r"C:\a\0.png", r"C:\a\1.png"], "These are paths of Windows"),
         (["x.png", "y.png"], "None of the 2 images is there, such as x.png, y.png."),
     ],
 )
@@ -238,3 +254,32 @@ def test_where_no_image_is_there_the_likely_cause_is_named_once(images, paths, c
     message = refused(write(images, rows={"path": paths, "label": ["a", "b"]}))
     assert cause in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["Portland, OR", "Portland, ME", "Salem, OR", "Salem, ME"],
+        ["red fox", "fox", "red", "red panda"],
+        ["2019", "2020", "2019", "2021"],
+    ],
+)
+def test_labels_that_are_no_combinations_are_taken(images, tmp_path, labels):
+    info, _ = listed(write(images, rows={"path": ROWS["path"], "label": labels}), tmp_path)
+    assert set(info.label_names) == set(labels)
+
+
+def test_absolute_paths_by_a_link_are_those_of_the_folder(images, tmp_path):
+    (tmp_path / "link").symlink_to(images)
+    rows = ROWS | {"path": [str(tmp_path / "link" / path) for path in ROWS["path"]]}
+    info, _ = listed(write(images, rows=rows), tmp_path)
+    assert info.num_examples == {"train": 4}
+
+
+@pytest.mark.parametrize(
+    ("prefix", "suffix", "cause"),
+    [("cats", ".png", "a slash after [Source] path_prefix"), ("cats/", "png", "a point before")],
+)
+def test_what_a_prefix_or_suffix_lacks_is_named(images, prefix, suffix, cause):
+    table = write(images, rows={"path": ["000", "001"], "label": ["a", "b"]})
+    assert cause in refused(table, path_prefix=prefix, path_suffix=suffix)

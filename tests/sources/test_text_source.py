@@ -134,6 +134,10 @@ def test_a_changed_file_is_named(write, tmp_path):
     [
         ({"a_txt": TEXT.encode("utf-16")}, "a.txt: It is in UTF-16: save it in UTF-8"),
         ({"a_txt": TEXT.encode("utf-16-be")}, "a.txt: It is in UTF-16"),
+        (
+            {"a_txt": "\u0431\u044b\u0442\u044c \u0438\u043b\u0438 \u043d\u0435\n".encode("utf-16-le") * 9},
+            "It is in UTF-16",
+        ),
         ({"a_txt": "caf\u00e9 au lait".encode("latin-1")}, "than UTF-8, such as Latin-1 or Windows-1252"),
         ({"a_txt": "a text\0 with a zero"}, "a.txt holds 1 zero bytes, which no text does"),
         (
