@@ -46,7 +46,7 @@ class DamagedArtefactError(PipelineError):
 
 
 class ChangedSourceError(DamagedArtefactError):
-    """A file of the source is not what the source's artefact says, which therefore must be made again."""
+    """A file of the source is not what the source's artefact says, so that the artefact must be rebuilt."""
 
 
 class UnreadableArtefactError(DamagedArtefactError):

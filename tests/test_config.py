@@ -117,7 +117,7 @@ def test_a_limit_of_keras_is_refused_by_the_variables_name(name):
 
 
 def test_settings_have_no_rules_that_shape_bytes():
-    # The digest of the code leaves settings out: a rule in them could change without anything being made again.
+    # The digest of the code leaves settings out: a rule in them could change without a rebuild of what it shapes.
     reviewed = {SourceSettings: {"of_files", "has_path", "may_be_replaced"}, RecordsSettings: {"beam_flags"}}
     for settings in (SourceSettings, RecordsSettings, TrainSettings, ExportSettings, RepetitionSettings):
         members = {name for name, value in vars(settings).items() if callable(value) or isinstance(value, property)}

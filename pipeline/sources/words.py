@@ -125,7 +125,6 @@ A_SPLIT = "no other folders beside train than validation and test"
 NOT_THERE = " It does not exist."
 IS_A_FILE = " It is a file: a table of images is dataset = table."
 IS_A_FOLDER = " It is a folder: a folder of images is dataset = folder."
-NOT_READABLE = " It cannot be read: change its permissions, or run as a user who may."
 
 
 def leads_out(link: str, to: str) -> str:
@@ -265,10 +264,10 @@ def several_in_a_cell(example: str) -> str:
     )
 
 
-def no_image_there(rows_: int, examples: Sequence[str], cause: str) -> str:
+def no_image_there(images: int, examples: Sequence[str], cause: str) -> str:
     """All images of a table are not there, for one reason."""
     listed = ", ".join(repr(path) if path != path.strip() else quoted(path) for path in examples)
-    return f" None of the {rows_:,} images is there, such as {listed}.{cause}"
+    return f" None of the {images:,} images is there, such as {listed}.{cause}"
 
 
 NO_TRAIN = " It has no train split."
@@ -279,7 +278,6 @@ A_POINT = " There are files of these names with a point before [Source] path_suf
 OTHER_ENCODING = "another encoding than UTF-8, such as Latin-1 or Windows-1252"
 ADDRESSES = " The column holds addresses: download the images, and name the files."
 OTHER_CASE = " There are files whose names differ in capitals alone, such as {found}."
-BACKSLASHES = " The paths have \\ between folders: write / instead."
 
 
 def with_suffix(suffix: str) -> str:
