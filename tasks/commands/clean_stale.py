@@ -6,6 +6,7 @@ What belongs to other experiments under the root stays (see operations/other_exp
 """
 
 import argparse
+from typing import TYPE_CHECKING
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import discard, remove_artefact
@@ -17,6 +18,9 @@ from tasks.operations.unreached import unreached
 from tasks.process import lock
 from tasks.stage import Stage
 from tasks.storage import Storage, root_folder
+
+if TYPE_CHECKING:
+    from pipeline.remote.artefacts import Remote
 
 _NOT_REMOVED = "none removed: make clean-stale YES=1 removes them"
 
@@ -70,10 +74,10 @@ def _of_the_remote(*, remove: bool) -> int:
         count, total = count + 1, total + one.num_bytes
     outcome = "removed" if remove else _NOT_REMOVED
     print(f"{total / 1e6:10.1f} MB in {count:,} objects that no manifest names, {outcome}")
-    return _of_cut_uploads(remove=remove)
+    return _of_cut_uploads(remote, remove=remove)
 
 
-def _of_cut_uploads(*, remove: bool) -> int:
+def _of_cut_uploads(remote: "Remote", *, remove: bool) -> int:
     if not Storage().remote.startswith("s3://"):
         return 0
     from pipeline.remote.uploads import Uploads
@@ -84,7 +88,7 @@ def _of_cut_uploads(*, remove: bool) -> int:
         print(f"Uploads that were cut are not looked for: {error.name} is not installed; pip install '.[s3]'")
         return 0
     count = 0
-    for upload in uploads.old():
+    for upload in uploads.old(remote.objects.now()):
         print(f"{'upload':>13}  {upload.key}, begun {upload.begun_at:%Y-%m-%d %H:%M} UTC", flush=True)
         if remove:
             uploads.abort(upload)
