@@ -5,12 +5,24 @@ any other exception is a defect of ours, keeps its traceback and ends with exit 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import ParamSpec
 
 from pipeline.redaction import without_userinfo
 
 # What TensorFlow's errors, which ours quote, say of its graph: "{{function_node __wrapped__…}}" and "[Op:…] name: ".
 _OF_A_GRAPH = re.compile(r"\{\{\w*node [^}]*\}\}\s*|\s*\[Op:\w+\](\s*name:)?")
+
+
+_P = ParamSpec("_P")
+
+
+def message(build: Callable[_P, str]) -> Callable[_P, str]:
+    """Mark a function that only builds a message for people.
+
+    The code digest leaves the function out (``artefacts/syntax.py``). Rewording a message keeps every artefact fresh.
+    """
+    return build
 
 
 class PipelineError(Exception):

@@ -11,6 +11,7 @@ Messages to people are left out as well, so that rewording one leaves every arte
 - statements that call a logger (``_logger.info(…)``, ``logging.warning(…)``) or ``progress.tell(…)``. They return
   nothing, and what they write goes to a terminal, a log or the scheduler. Arguments that call, assign (``:=``), await
   or yield may have effects and count;
+- functions decorated with ``@message`` (``pipeline.errors``). They only build text;
 - string literals in the arguments of an exception that is raised or returned, and of ``refuse(…)`` and ``_refusal(…)``,
   which raise or make one: whoever catches it decides by its class. Other values in the arguments count, and so does
   text that an earlier statement assembled. All arguments of a ``RuntimeError``, ``ConnectionError`` or ``OSError``
@@ -36,12 +37,21 @@ def definition_digests(module: ast.Module) -> dict[str, str]:
     """Top-level function or class → digest; all other statements are digested together under ``"<module>"``."""
     digests, rest = {}, []
     for node in module.body:
+        if is_message(node):
+            continue
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             # Of two definitions under one name both shape what the module does.
             digests[node.name] = _digest([digests.get(node.name), _canonical(node)])
         else:
             rest.append(node)
     return {"<module>": _digest(_canonical(rest)), **digests}
+
+
+def is_message(node: object) -> bool:
+    """Whether a node of a syntax tree defines a function that is decorated with ``@message``."""
+    return isinstance(node, ast.FunctionDef) and any(
+        isinstance(decorator, ast.Name) and decorator.id == "message" for decorator in node.decorator_list
+    )
 
 
 def _canonical(node: object, *, in_message: bool = False, in_log: bool = False) -> object:
@@ -75,7 +85,7 @@ def _canonical(node: object, *, in_message: bool = False, in_log: bool = False) 
 
 def _has_no_effect(node: object) -> bool:
     """Whether a statement is one that nothing computed can depend on."""
-    if isinstance(node, ast.Pass):
+    if isinstance(node, ast.Pass) or is_message(node):
         return True
     if not isinstance(node, ast.Expr):
         return False

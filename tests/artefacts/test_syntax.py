@@ -148,6 +148,7 @@ def digests(text: str) -> dict[str, str]:
         ('refuse("Train", "seed", f"at most {x}", x)', 'refuse("Train", "seed", "no more", x)'),
         ('return f"a" f"b{x}"', 'return "ab" f"{x}"'),
         ('return f"{x:}"', 'return f"{x}"'),
+        ('@message\ndef said(y) -> str:\n    return f"one {y}"\nreturn x', "return x"),
     ],
 )
 def test_a_reworded_message_does_not_change_a_digest(left, right):
@@ -194,3 +195,20 @@ def test_a_reworded_message_does_not_change_a_digest(left, right):
 )
 def test_what_the_code_does_changes_a_digest(left, right):
     assert digests(left) != digests(right)
+
+
+ACTING = ast.Global | ast.Nonlocal | ast.Yield | ast.YieldFrom | ast.Await | ast.Delete | ast.With | ast.Raise
+
+
+def test_functions_marked_as_messages_only_build_text():
+    for path in sorted((PROJECT / "pipeline").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for function in filter(syntax.is_message, ast.walk(tree)):
+            where = f"{path.name}: {function.name}"
+            assert getattr(function.returns, "id", None) == "str", where
+            for node in ast.walk(function):
+                assert not isinstance(node, ACTING), f"{where}: {type(node).__name__}"
+                stored = isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store)
+                assert not stored, f"{where}: changes {ast.unparse(node)}"
+                called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else "str"
+                assert called not in {"open", "print", "exec", "eval", "setattr", "delattr"}, f"{where}: {called}"
