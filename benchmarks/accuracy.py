@@ -11,7 +11,7 @@ from benchmarks.baselines import tutorial
 from benchmarks.baselines.record_writer import arrays
 from benchmarks.comparison import Comparison
 from benchmarks.data import Bench
-from pipeline.config import TrainSettings
+from pipeline.config.training import TrainSettings
 from pipeline.runs.record import RunRecord
 from pipeline.training.train import train
 

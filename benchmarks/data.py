@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.artefacts.manifest import read_manifest, write_manifest
-from pipeline.config import RecordsSettings, SourceSettings
+from pipeline.config.data import RecordsSettings, SourceSettings
 from pipeline.shards.job import write_records
 from pipeline.sources import Location, SourceInfo, resolve
 from pipeline.stream import Split

@@ -13,7 +13,7 @@ from benchmarks.baselines.torch_process import TorchProcess
 from benchmarks.comparison import Comparison, interleaved, ratios, seconds_of
 from benchmarks.data import Bench
 from pipeline import hardware
-from pipeline.config import TrainSettings
+from pipeline.config.training import TrainSettings
 from pipeline.stream import InputStream
 from pipeline.training.computation import STEPS_PER_EXECUTION, by_rule, compiled_model
 

@@ -25,7 +25,7 @@ from rich.table import Table
 from pipeline import hardware
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.columns import ColumnStream
-from pipeline.config import TrainSettings
+from pipeline.config.training import TrainSettings
 from pipeline.errors import PipelineError
 from pipeline.hardware import Placement
 from pipeline.hardware.jax import Jax

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.comparison import seconds_of
 from pipeline.artefacts.manifest import write_manifest
-from pipeline.config import RecordsSettings, SourceSettings
+from pipeline.config.data import RecordsSettings, SourceSettings
 from pipeline.sources import Location, SourceInfo, resolve
 from pipeline.sources.listing import LISTING_NAME
 

@@ -12,7 +12,7 @@ from benchmarks.data import Bench
 from benchmarks.of_files import write
 from benchmarks.stream import rate
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.config import RecordsSettings, SourceSettings
+from pipeline.config.data import RecordsSettings, SourceSettings
 from pipeline.errors import SettingsError
 from pipeline.sources import resolve
 from pipeline.stream import InputStream, Split

@@ -13,7 +13,7 @@ from benchmarks import scale
 from benchmarks.baselines import record_writer, tfds_prepare
 from benchmarks.comparison import Comparison, interleaved, ratios, seconds_of
 from benchmarks.data import SPLITS, Bench, write_to
-from pipeline.config import RecordsSettings
+from pipeline.config.data import RecordsSettings
 from pipeline.records.features import IMAGE
 from pipeline.records.form import choose_form
 from pipeline.shards.engine import make_runner

@@ -15,7 +15,8 @@ from pathlib import Path
 from benchmarks.comparison import seconds_of
 from benchmarks.data import Bench, write_to
 from pipeline.artefacts.verify import verify_artefact
-from pipeline.config import SourceSettings, TrainSettings
+from pipeline.config.data import SourceSettings
+from pipeline.config.training import TrainSettings
 from pipeline.sources import resolve
 from pipeline.stream import InputStream
 from pipeline.training.breakdown import peak_host_bytes

@@ -7,7 +7,7 @@ task is made.
 import os
 from pathlib import Path
 
-from pipeline.config import settings_in
+from pipeline.config.experiment import settings_in
 from pipeline.errors import SettingsError
 
 # Luigi's own: it reads the file when it is imported.

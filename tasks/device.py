@@ -11,7 +11,7 @@ import sys
 from functools import cache
 
 from pipeline import machine
-from pipeline.config import TrainSettings
+from pipeline.config.training import TrainSettings
 from pipeline.errors import HardwareMismatchError
 from pipeline.hardware.backend import choose_backend
 from pipeline.hardware.mismatch import explain

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import luigi
 
-from pipeline.config import ExperimentSettings, experiment_files, require_experiment
+from pipeline.config.experiment import ExperimentSettings, experiment_files, require_experiment
 from tasks import config_files
 
 #: Set by make; empty: config.ini alone.

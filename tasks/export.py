@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.artefacts import layout
-from pipeline.config import ExportSettings
+from pipeline.config.training import ExportSettings
 from pipeline.errors import SettingsError
 from pipeline.problems import words
 from pipeline.problems.find import problem_of

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import luigi
 
-from pipeline.config import refuse
+from pipeline.config.refusal import refuse
 from pipeline.errors import DamagedArtefactError
 from tasks.dag import from_below
 from tasks.operations.dated_reports import (

@@ -9,7 +9,8 @@ import luigi
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import remove_artefact
-from pipeline.config import RecordsSettings, refuse
+from pipeline.config.data import RecordsSettings
+from pipeline.config.refusal import refuse
 from pipeline.errors import ChangedSourceError
 from pipeline.records.features import TOKENS, content_name
 from pipeline.records.form import stored_form, stored_spec

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import luigi
 
 from pipeline.artefacts import layout
-from pipeline.config import RepetitionSettings, refuse
+from pipeline.config.refusal import refuse
+from pipeline.config.training import RepetitionSettings
 from pipeline.errors import DamagedArtefactError, GateError, SettingsError
 from tasks.report import Report
 from tasks.settings import time_limit_setting

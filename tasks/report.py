@@ -9,7 +9,8 @@ import luigi
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import check_files, publishing_in_place, read_manifest, sha256_of
-from pipeline.config import DEMANDS, SWEPT, ReportSettings, published_files
+from pipeline.config.experiment import published_files
+from pipeline.config.report import DEMANDS, SWEPT, ReportSettings
 from pipeline.errors import DamagedArtefactError, GateError
 from tasks import experiment, sweep
 from tasks.settings import FloatSetting, ListSetting, time_limit_setting

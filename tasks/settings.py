@@ -13,7 +13,8 @@ import luigi.retcodes
 from luigi.configuration import get_config
 from luigi.task_register import Register
 
-from pipeline.config import closest, refuse, spelled
+from pipeline.config.augment import spelled
+from pipeline.config.refusal import closest, refuse
 from pipeline.errors import SettingsError
 from tasks import experiment
 from tasks.process import command_line, console

@@ -21,7 +21,7 @@ from pipeline.artefacts import layout
 from pipeline.artefacts.fetched import read_fetched
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.artefacts.staleness import printable
-from pipeline.config import refuse
+from pipeline.config.refusal import refuse
 from pipeline.errors import BusyError, DamagedArtefactError, RemoteError, StorageError, UnreadableArtefactError
 from tasks.storage import Storage, root_folder
 from tasks.target import ArtefactTarget

@@ -7,7 +7,7 @@ import luigi
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.fetched import read_fetched
-from pipeline.config import PLACEHOLDER, SourceSettings
+from pipeline.config.data import PLACEHOLDER, SourceSettings
 from pipeline.errors import SettingsError
 from pipeline.sources import Location
 from pipeline.sources.found import changed_files, dataset_name, files_folder

@@ -19,7 +19,7 @@ from luigi.rpc import RPCError
 from pipeline import progress
 from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_versions
 from pipeline.artefacts.manifest import publishing, write_manifest
-from pipeline.config import ForceSettings
+from pipeline.config.storage import ForceSettings
 from pipeline.errors import UnreadableArtefactError
 from tasks import sharing
 from tasks.process import company, console, lock

@@ -12,7 +12,7 @@ import luigi
 import luigi.configuration
 from luigi.cmdline_parser import CmdlineParser
 
-from pipeline.config import StorageSettings
+from pipeline.config.storage import StorageSettings
 from pipeline.errors import StorageError
 from tasks.settings import IntSetting
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import luigi
 from luigi.parameter import ParameterVisibility
 
-from pipeline.config import MetricsSettings, NotifySettings
+from pipeline.config.storage import MetricsSettings, NotifySettings
 from tasks.settings import IntSetting
 from tasks.storage import root_folder
 

@@ -16,17 +16,10 @@ import luigi.interface
 from pipeline.artefacts import layout
 from pipeline.artefacts.fingerprint import fingerprint
 from pipeline.artefacts.manifest import discard, read_manifest
-from pipeline.config import (
-    JAX,
-    TENSORFLOW,
-    Membership,
-    TrainSettings,
-    check_keras_environment,
-    membership,
-    own_modules,
-    refuse,
-    refuse_without_validation,
-)
+from pipeline.config.membership import Membership, membership
+from pipeline.config.own_code import own_modules
+from pipeline.config.refusal import refuse
+from pipeline.config.training import JAX, TENSORFLOW, TrainSettings, check_keras_environment, refuse_without_validation
 from pipeline.errors import DamagedArtefactError, HardwareMismatchError, SettingsError
 from pipeline.hardware import tpu_vm
 from pipeline.hardware.backend import choose_backend, require_backend

@@ -24,7 +24,7 @@ from report_runs import write_run
 from required import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401
 
 from pipeline.artefacts.manifest import write_manifest
-from pipeline.config import RecordsSettings
+from pipeline.config.data import RecordsSettings
 from pipeline.records.features import image_spec
 from pipeline.sources import Location, SourceInfo, synthetic
 

@@ -8,7 +8,7 @@ from tfrecord import parse_example, read_records
 
 from pipeline import sources
 from pipeline.artefacts.manifest import read_manifest, write_manifest
-from pipeline.config import RecordsSettings, SourceSettings
+from pipeline.config.data import RecordsSettings, SourceSettings
 from pipeline.sources import Location
 from pipeline.sources.listing import LISTING_NAME, path_key, read_listing
 

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from pipeline.artefacts.manifest import write_manifest
-from pipeline.config import published_files
+from pipeline.config.experiment import published_files
 from pipeline.runs.metrics import AUGMENTED_NAME, EXAMPLES_NAME, MISTAKES_NAME
 
 PROJECT = Path(__file__).resolve().parent.parent

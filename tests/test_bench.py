@@ -3,7 +3,7 @@
 import pytest
 from report_runs import report_of
 
-from pipeline.config import experiment_files, experiment_of
+from pipeline.config.experiment import experiment_files, experiment_of
 from pipeline.errors import SettingsError
 from tasks.experiment import FOLDER
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from text_records import write_text_records
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.config import TrainSettings
+from pipeline.config.training import TrainSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.records.rows import Rows
 from pipeline.training.meeting import Meeting

@@ -1,15 +1,13 @@
 import pytest
 
-from pipeline.config import (
+from pipeline.config.data import RUNNERS, RecordsSettings, SourceSettings
+from pipeline.config.report import ReportSettings
+from pipeline.config.storage import StorageSettings
+from pipeline.config.training import (
     MODELS,
     RECIPES,
-    RUNNERS,
     ExportSettings,
-    RecordsSettings,
     RepetitionSettings,
-    ReportSettings,
-    SourceSettings,
-    StorageSettings,
     TrainSettings,
     check_keras_environment,
 )

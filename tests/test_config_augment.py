@@ -1,6 +1,7 @@
 import pytest
 
-from pipeline.config import TrainSettings, parse_augment, spelled
+from pipeline.config.augment import parse_augment, spelled
+from pipeline.config.training import TrainSettings
 from pipeline.errors import SettingsError
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.config import RecordsSettings
+from pipeline.config.data import RecordsSettings
 from pipeline.records.features import image_spec
 from pipeline.sources import Location, SourceInfo, synthetic
 

@@ -11,7 +11,8 @@ import pytest
 from luigi_process import FAST, PROJECT
 from scheduled import Unattended
 
-from pipeline.config import TrainSettings, membership
+from pipeline.config.membership import membership
+from pipeline.config.training import TrainSettings
 from tasks.operations.on_failure import outcome_of
 
 DEPLOY = PROJECT / "deploy"

@@ -10,13 +10,8 @@ import in_process
 import pytest
 from luigi_process import PROJECT
 
-from pipeline.config import (
-    MODELS,
-    RECIPES,
-    RecordsSettings,
-    ReportSettings,
-    SourceSettings,
-    TrainSettings,
+from pipeline.config.data import RecordsSettings, SourceSettings
+from pipeline.config.experiment import (
     description,
     experiment_files,
     experiment_of,
@@ -24,6 +19,8 @@ from pipeline.config import (
     require_experiment,
     settings_in,
 )
+from pipeline.config.report import ReportSettings
+from pipeline.config.training import MODELS, RECIPES, TrainSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
 
 
@@ -205,7 +202,7 @@ def test_the_list_says_what_each_is_and_whether_its_data_are_at_hand(tmp_path):
 
 
 def test_a_label_is_a_name():
-    from pipeline.config import ExperimentSettings
+    from pipeline.config.experiment import ExperimentSettings
 
     assert ExperimentSettings(name="flowers-2").name == "flowers-2"
     for name in ("a/b", "-x", "x" * 65, "two words"):

@@ -2,7 +2,8 @@
 
 import pytest
 
-from pipeline.config import Membership, TrainSettings, membership
+from pipeline.config.membership import Membership, membership
+from pipeline.config.training import TrainSettings
 from pipeline.errors import SettingsError
 from pipeline.hardware.backend import choose_backend
 

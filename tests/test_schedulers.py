@@ -16,7 +16,8 @@ import pytest
 from luigi_process import PROJECT
 from moto_server import ENVIRONMENT, Store
 
-from pipeline.config import STAGES, StorageSettings, TrainSettings
+from pipeline.config.storage import STAGES, StorageSettings
+from pipeline.config.training import TrainSettings
 from pipeline.errors import SettingsError
 
 DAG = PROJECT / "deploy" / "airflow" / "tensorcraft_dag.py"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pipeline import sources
 from pipeline.artefacts.manifest import write_manifest
-from pipeline.config import RecordsSettings, SourceSettings
+from pipeline.config.data import RecordsSettings, SourceSettings
 from pipeline.sources import Location
 
 LENGTH = 20

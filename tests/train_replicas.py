@@ -9,7 +9,7 @@ from pathlib import Path
 import keras
 
 from pipeline import networks
-from pipeline.config import TrainSettings
+from pipeline.config.training import TrainSettings
 from pipeline.training.train import train
 
 

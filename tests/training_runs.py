@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from pipeline.config import TrainSettings
+from pipeline.config.training import TrainSettings
 
 SETTINGS = {
     "model": "tests.tiny_model:build",

@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from pipeline.augmentation import mixing, pixels
 from pipeline.augmentation.draws import Draws
-from pipeline.config import parse_augment, refuse
+from pipeline.config.augment import parse_augment
+from pipeline.config.refusal import refuse
 
 _MIXUP = "mixup"
 _WINDOWS: dict[str, Callable] = {

@@ -9,7 +9,7 @@ be given back.
 import json
 import sys
 
-from pipeline.config import TrainSettings
+from pipeline.config.training import TrainSettings
 from pipeline.errors import PipelineError
 from pipeline.hardware.placement import place
 

@@ -8,7 +8,8 @@ from importlib import metadata
 from pathlib import Path
 
 from pipeline import machine
-from pipeline.config import JAX, TENSORFLOW, TrainSettings, refuse
+from pipeline.config.refusal import refuse
+from pipeline.config.training import JAX, TENSORFLOW, TrainSettings
 
 # Distributions with which JAX computes on NVIDIA cards, one for each CUDA.
 _CUDA_PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")

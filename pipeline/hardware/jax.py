@@ -23,7 +23,9 @@ import numpy as np
 from jax import numpy as jnp
 
 from pipeline import machine
-from pipeline.config import JAX, Membership, TrainSettings, refuse, refuse_replicas
+from pipeline.config.membership import Membership
+from pipeline.config.refusal import refuse
+from pipeline.config.training import JAX, TrainSettings, refuse_replicas
 from pipeline.errors import HardwareMismatchError
 from pipeline.hardware import words
 from pipeline.hardware.mismatch import explain

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.config import JAX, TrainSettings
+from pipeline.config.training import JAX, TrainSettings
 from pipeline.errors import HardwareMismatchError
 from pipeline.hardware import words
 from pipeline.hardware.backend import choose_backend

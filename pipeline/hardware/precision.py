@@ -1,6 +1,7 @@
 """The rules behind ``precision = auto`` and ``jit_compile = auto``."""
 
-from pipeline.config import JAX, refuse
+from pipeline.config.refusal import refuse
+from pipeline.config.training import JAX
 from pipeline.hardware.placement import Placement
 from pipeline.hardware.runtime import TF32
 

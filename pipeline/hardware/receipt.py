@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 
 from pipeline import machine
-from pipeline.config import TrainSettings
+from pipeline.config.training import TrainSettings
 from pipeline.hardware import probe, words
 from pipeline.hardware.flags import flags
 from pipeline.hardware.placement import Placement

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipeline.config import TrainSettings
+from pipeline.config.training import TrainSettings
 
 #: float32 whose products are of 10 bits after the point, by the matrix units of NVIDIA's GPUs since Ampere.
 TF32 = "tf32"

@@ -20,7 +20,8 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from pipeline import machine
-from pipeline.config import TENSORFLOW, TPU_ADDRESS, TrainSettings, names_tpu, refuse, refuse_replicas
+from pipeline.config.refusal import refuse
+from pipeline.config.training import TENSORFLOW, TPU_ADDRESS, TrainSettings, names_tpu, refuse_replicas
 from pipeline.errors import HardwareMismatchError, SettingsError
 from pipeline.hardware import words
 from pipeline.hardware.mismatch import explain, is_known

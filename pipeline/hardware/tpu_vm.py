@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from pipeline import machine
-from pipeline.config import TrainSettings
+from pipeline.config.training import TrainSettings
 
 _WORKER_ID, _WORKER_HOSTNAMES = "TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES"
 _SECONDS, _MOST_BYTES = 5, 2**20

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from pipeline.config import FULL_RANGE, RecordsSettings
+from pipeline.config.data import FULL_RANGE, RecordsSettings
 from pipeline.errors import BusyError, SettingsError
 from pipeline.predict import images, texts
 from pipeline.predict.plan import Job

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 
-from pipeline.config import FULL_RANGE
+from pipeline.config.data import FULL_RANGE
 
 
 def shown(path: str) -> str:

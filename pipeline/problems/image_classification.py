@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config import TEXT_MODELS, TrainSettings, refuse
+from pipeline.config.refusal import refuse
+from pipeline.config.training import TEXT_MODELS, TrainSettings
 from pipeline.problems import words
 from pipeline.problems.problem import Problem, Shown, Stream, Task
 from pipeline.problems.units import IMAGE_CLASSIFICATION

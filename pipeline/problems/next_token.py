@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config import TEXT_MODELS, TrainSettings, is_own, refuse
+from pipeline.config.own_code import is_own
+from pipeline.config.refusal import refuse
+from pipeline.config.training import TEXT_MODELS, TrainSettings
 from pipeline.problems import words
 from pipeline.problems.problem import Problem, Shown, Stream, Task
 from pipeline.problems.units import NEXT_TOKEN

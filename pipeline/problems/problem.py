@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from pipeline.config import TrainSettings
+from pipeline.config.training import TrainSettings
 from pipeline.problems.units import Units, units_of
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ input stream decodes them.
 
 from dataclasses import dataclass
 
-from pipeline.config import RecordsSettings, refuse
+from pipeline.config.data import RecordsSettings
+from pipeline.config.refusal import refuse
 from pipeline.records.features import IMAGE, Feature, FeatureSpec
 
 # Up to this side auto stores pixels: an encoded image this small saves little and costs a decoding in each epoch.

@@ -27,7 +27,8 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner, create_ru
 from apache_beam.utils.subprocess_server import SubprocessServer
 
 from pipeline import errors
-from pipeline.config import RecordsSettings, closest, refuse
+from pipeline.config.data import RecordsSettings
+from pipeline.config.refusal import closest, refuse
 from pipeline.errors import EngineUnavailableError, PipelineError
 from pipeline.shards.notebook import as_in_a_script
 from pipeline.shards.workers import watching_workers

@@ -33,7 +33,7 @@ import numpy as np
 
 from pipeline import progress
 from pipeline.artefacts.space import require_space
-from pipeline.config import RecordsSettings
+from pipeline.config.data import RecordsSettings
 from pipeline.errors import RemoteError
 from pipeline.records.features import IMAGE, LABEL, TOKENS, spec_to_json
 from pipeline.records.reference import CONTENT_DIGESTS

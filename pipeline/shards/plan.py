@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from pipeline.config import RecordsSettings
+from pipeline.config.data import RecordsSettings
 from pipeline.errors import DamagedArtefactError
 from pipeline.records.features import FeatureSpec, is_fixed
 from pipeline.records.fixed import FixedLayout

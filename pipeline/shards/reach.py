@@ -5,7 +5,7 @@ from pathlib import Path
 
 import apache_beam as beam
 
-from pipeline.config import RecordsSettings
+from pipeline.config.data import RecordsSettings
 from pipeline.errors import EngineUnavailableError, PipelineError
 from pipeline.shards import presence
 from pipeline.shards.engine import last_line, make_runner, require_engine, running

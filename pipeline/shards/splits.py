@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from pipeline.config import refuse
+from pipeline.config.refusal import refuse
 from pipeline.records.features import TOKENS
 from pipeline.records.keys import SPLITS, split_of, splits_by_place
 from pipeline.sources.source import Location, SourceInfo, example_keys

@@ -20,7 +20,8 @@ from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 from pipeline import machine, progress
-from pipeline.config import FULL_RANGE, SourceSettings, refuse
+from pipeline.config.data import FULL_RANGE, SourceSettings
+from pipeline.config.refusal import refuse
 from pipeline.errors import DamagedArtefactError
 from pipeline.records.features import image_spec
 from pipeline.sources import words

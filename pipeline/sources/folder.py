@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline.config import refuse
+from pipeline.config.refusal import refuse
 from pipeline.records.keys import SPLITS
 from pipeline.sources import words
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.config import TEXT, SourceSettings, refuse
+from pipeline.config.data import TEXT, SourceSettings
+from pipeline.config.refusal import refuse
 from pipeline.records.keys import SPLITS
 from pipeline.sources import folder as folders
 from pipeline.sources import table as tables

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from pipeline.config import FULL_RANGE
+from pipeline.config.data import FULL_RANGE
 from pipeline.sources import words
 
 # Of what an image claims to be before it is decoded: a header of a few bytes can claim any size. 100 million pixels are

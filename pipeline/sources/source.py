@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pipeline.config import FULL_RANGE, PLACEHOLDER, TEXT, TEXTS, SourceSettings, refuse
+from pipeline.config.data import FULL_RANGE, PLACEHOLDER, TEXT, TEXTS, SourceSettings
+from pipeline.config.refusal import refuse
 from pipeline.errors import DatasetUnavailableError
 from pipeline.records.features import TOKENS, FeatureSpec, image_spec, spec_from_json, spec_to_json, text_spec
 from pipeline.records.keys import index_key

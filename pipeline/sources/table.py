@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path, PurePosixPath
 
-from pipeline.config import SourceSettings, closest, refuse
+from pipeline.config.data import SourceSettings
+from pipeline.config.refusal import closest, refuse
 from pipeline.records.keys import SPLITS
 from pipeline.sources import words
 from pipeline.sources.encodings import other_encoding

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.config import SourceSettings, refuse
+from pipeline.config.data import SourceSettings
+from pipeline.config.refusal import refuse
 from pipeline.records.features import text_spec
 from pipeline.records.keys import SPLITS
 from pipeline.records.vocabulary import Vocabulary

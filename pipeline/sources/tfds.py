@@ -16,7 +16,8 @@ import requests
 import tensorflow_datasets as tfds
 
 from pipeline import chatter
-from pipeline.config import SourceSettings, closest, folder_hint, refuse
+from pipeline.config.data import SourceSettings, folder_hint
+from pipeline.config.refusal import closest, refuse
 from pipeline.errors import (
     DamagedArtefactError,
     DatasetUnavailableError,

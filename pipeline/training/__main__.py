@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 from pipeline import chatter, progress
-from pipeline.config import Membership, TrainSettings
+from pipeline.config.membership import Membership
+from pipeline.config.training import TrainSettings
 from pipeline.errors import PipelineError, WorkerDiedError
 
 # What libraries print must not come between the lines of ours.

@@ -14,7 +14,7 @@ from pathlib import Path
 import keras
 
 from pipeline import hardware, machine
-from pipeline.config import OF_THE_RECIPE, TrainSettings
+from pipeline.config.training import OF_THE_RECIPE, TrainSettings
 from pipeline.hardware import Placement
 from pipeline.networks import PROBABILITIES, find_recipe, make_loss, make_optimizer
 from pipeline.networks.muon import KernelMuon, last_matrices

@@ -7,7 +7,7 @@ import keras
 from safetensors.numpy import load_file, save_file
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.config import TrainSettings
+from pipeline.config.training import TrainSettings
 from pipeline.networks import build_network, named_variables
 
 

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 from safetensors.numpy import load_file
 
-from pipeline.config import TrainSettings
+from pipeline.config.training import TrainSettings
 from pipeline.errors import SettingsError
 from pipeline.networks import ADAPTED_EXAMPLES, adapt_model, named_layers, named_variables, takes_from_data
 from pipeline.problems.problem import Stream

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from pipeline.augmentation import Augmentation
 from pipeline.columns import ColumnStream
-from pipeline.config import JAX, TrainSettings, refuse, refuse_without_validation
+from pipeline.config.refusal import refuse
+from pipeline.config.training import JAX, TrainSettings, refuse_without_validation
 from pipeline.hardware import Placement
 from pipeline.problems.problem import Task
 from pipeline.stream import InputStream, Split, fits_in_memory

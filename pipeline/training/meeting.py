@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pipeline.config import Membership
+from pipeline.config.membership import Membership
 from pipeline.errors import PipelineError, SettingsError, WorkerDiedError
 from pipeline.training import words
 

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import IO
 
 from pipeline import errors, progress
-from pipeline.config import TrainSettings, membership
+from pipeline.config.membership import membership
+from pipeline.config.training import TrainSettings
 from pipeline.errors import PipelineError, WorkerDiedError
 from pipeline.hardware import tpu_vm
 from pipeline.runs.initial import InitialWeights

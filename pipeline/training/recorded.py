@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import keras
 
 from pipeline import hardware
-from pipeline.config import TrainSettings
+from pipeline.config.training import TrainSettings
 from pipeline.hardware.flags import computation_flags
 from pipeline.networks import LOGITS, PROBABILITIES, trained_by_logits
 from pipeline.problems.problem import Problem

@@ -7,7 +7,8 @@ import keras
 import numpy as np
 from safetensors.numpy import save
 
-from pipeline.config import TrainSettings, is_own
+from pipeline.config.own_code import is_own
+from pipeline.config.training import TrainSettings
 from pipeline.networks import build_network, named_variables, untrained_copy
 from pipeline.problems.find import problem_of_records
 from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME

@@ -15,7 +15,7 @@ import keras
 from pipeline import hardware
 from pipeline.artefacts.manifest import check_contents, read_manifest
 from pipeline.artefacts.space import require_space
-from pipeline.config import TrainSettings
+from pipeline.config.training import TrainSettings
 from pipeline.errors import HardwareMismatchError
 from pipeline.networks import kind_of_outputs
 from pipeline.networks.quick import as_keras

@@ -6,7 +6,8 @@ It asks nobody for a dataset that would be downloaded, and reads no more than na
 import logging
 from pathlib import Path
 
-from pipeline.config import OF_FILES, description, experiment_files, settings_in
+from pipeline.config.data import OF_FILES
+from pipeline.config.experiment import description, experiment_files, settings_in
 from pipeline.errors import SettingsError
 from pipeline.sources.prepared import is_prepared
 from tasks import experiment, program

@@ -16,7 +16,7 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.config import SWEPT
+from pipeline.config.report import SWEPT
 from pipeline.errors import DamagedArtefactError
 from pipeline.problems.judged import merit
 from pipeline.problems.units import IMAGE_CLASSIFICATION

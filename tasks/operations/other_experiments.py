@@ -16,7 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pipeline.artefacts import layout
-from pipeline.config import OF_FILES, experiment_files, settings_in
+from pipeline.config.data import OF_FILES
+from pipeline.config.experiment import experiment_files, settings_in
 from pipeline.errors import StorageError
 from tasks import experiment
 from tasks.operations.belongings import belongings, trainings

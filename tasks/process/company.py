@@ -9,7 +9,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pipeline.config import Membership
+from pipeline.config.membership import Membership
 from pipeline.errors import WorkerDiedError
 from tasks.process import interrupt
 

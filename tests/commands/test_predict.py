@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from report_runs import write_run
 
-from pipeline.config import RecordsSettings
+from pipeline.config.data import RecordsSettings
 from pipeline.errors import BusyError, SettingsError
 
 

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from pipeline import sources
-from pipeline.config import RecordsSettings, SourceSettings
+from pipeline.config.data import RecordsSettings, SourceSettings
 from pipeline.errors import EngineUnavailableError
 from pipeline.shards.shared import Store
 from pipeline.sources import Location, SourceInfo

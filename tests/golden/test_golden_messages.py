@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from pipeline.config import RecordsSettings, ReportSettings, SourceSettings, StorageSettings, TrainSettings
+from pipeline.config.data import RecordsSettings, SourceSettings
+from pipeline.config.report import ReportSettings
+from pipeline.config.storage import StorageSettings
+from pipeline.config.training import TrainSettings
 from pipeline.errors import PipelineError
 
 DATA = Path(__file__).parent / "data"

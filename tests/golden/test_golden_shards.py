@@ -48,7 +48,7 @@ def write_shards(folder: Path, source: dict, **settings) -> Path:
     """Write and publish the records of a source below ``folder``. Return their folder."""
     from pipeline import sources
     from pipeline.artefacts.manifest import write_manifest
-    from pipeline.config import RecordsSettings, SourceSettings
+    from pipeline.config.data import RecordsSettings, SourceSettings
     from pipeline.shards.job import write_records
     from pipeline.sources import Location
     from pipeline.sources.listing import LISTING_NAME

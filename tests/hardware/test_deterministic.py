@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from pipeline.config import TrainSettings
+from pipeline.config.training import TrainSettings
 
 
 def setup_module() -> None:

@@ -10,7 +10,7 @@ import types
 import pytest
 
 from pipeline import hardware, machine
-from pipeline.config import TrainSettings
+from pipeline.config.training import TrainSettings
 from pipeline.hardware.receipt import find_doubts
 
 
@@ -194,7 +194,7 @@ def test_a_host_that_poses_is_found_out_while_other_work_comes_and_goes(monkeypa
 def test_every_replica_is_seen_on_a_device_of_its_own():
     # In a process of its own: logical devices are laid out once.
     code = (
-        "from pipeline.config import TrainSettings\n"
+        "from pipeline.config.training import TrainSettings\n"
         "from pipeline import hardware\n"
         "settings = TrainSettings(device='cpu', replicas=3, global_batch_size=129)\n"
         "receipt = hardware.write_receipt(settings, hardware.place(settings), 'float32')\n"

@@ -12,7 +12,7 @@ PLACED = """
 import json, os
 os.environ["KERAS_BACKEND"] = "jax"
 from pipeline import hardware
-from pipeline.config import TrainSettings
+from pipeline.config.training import TrainSettings
 from pipeline.hardware import jax, probe
 settings = TrainSettings(
     backend="jax", device="cpu", replicas={replicas}, global_batch_size=128, deterministic="true"

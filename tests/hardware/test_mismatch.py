@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.config import TrainSettings
+from pipeline.config.training import TrainSettings
 from pipeline.errors import HardwareMismatchError, SettingsError
 from pipeline.hardware.mismatch import explain
 

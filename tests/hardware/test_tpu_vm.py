@@ -6,7 +6,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from pipeline import machine
-from pipeline.config import Membership, TrainSettings, membership
+from pipeline.config.membership import Membership, membership
+from pipeline.config.training import TrainSettings
 from pipeline.errors import SettingsError
 from pipeline.hardware import tpu_vm
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.config import TrainSettings
+from pipeline.config.training import TrainSettings
 from pipeline.hardware import place
 
 

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from pipeline.config import MODELS, TEXT_MODELS
+from pipeline.config.training import MODELS, TEXT_MODELS
 
 
 def setup_module() -> None:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from own_package import forget, write_package
 
-from pipeline.config import ReportSettings, TrainSettings
+from pipeline.config.report import ReportSettings
+from pipeline.config.training import TrainSettings
 from pipeline.errors import SettingsError
 
 

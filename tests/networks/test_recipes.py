@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pipeline.config import RECIPES
+from pipeline.config.training import RECIPES
 from pipeline.errors import SettingsError
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.config import MetricsSettings, NotifySettings
+from pipeline.config.storage import MetricsSettings, NotifySettings
 from pipeline.errors import SettingsError
 from tasks.operations import messages, redaction
 from tasks.operations import webhook as channel

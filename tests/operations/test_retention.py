@@ -10,7 +10,7 @@ from luigi_process import FAST
 from scheduled import days_ago, nightly
 
 from pipeline.artefacts.manifest import read_manifest, write_manifest
-from pipeline.config import SWEPT
+from pipeline.config.report import SWEPT
 from tasks.operations.dated_reports import DatedReport
 from tasks.operations.limits import Run, read_runs, superfluous_reports, superfluous_runs
 

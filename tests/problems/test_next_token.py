@@ -9,7 +9,8 @@ from text_records import LENGTH, LINE, write_text_records
 from training_runs import run
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.config import RecordsSettings, TrainSettings
+from pipeline.config.data import RecordsSettings
+from pipeline.config.training import TrainSettings
 from pipeline.errors import SettingsError
 from pipeline.problems.find import problem_of_records
 from pipeline.records.vocabulary import BYTES, Vocabulary

@@ -17,7 +17,7 @@ from image_files import write_folder
 from moto_server import Store as Server
 
 from pipeline import sources
-from pipeline.config import RecordsSettings, SourceSettings
+from pipeline.config.data import RecordsSettings, SourceSettings
 from pipeline.errors import PipelineError, RemoteError
 from pipeline.remote.garbage import remove_garbage
 from pipeline.shards.shared import EXCHANGE, Store, shared_by_workers

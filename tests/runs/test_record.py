@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from report_runs import RUN, write_origin
 
-from pipeline.config import TrainSettings
+from pipeline.config.training import TrainSettings
 from pipeline.runs import record
 from pipeline.runs.record import About, RunRecord, read_record, write_record
 

@@ -15,7 +15,7 @@ from tfrecord import parse_example, read_records
 
 from pipeline import sources
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.config import RecordsSettings, SourceSettings
+from pipeline.config.data import RecordsSettings, SourceSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.records.features import Feature
 from pipeline.records.form import choose_form

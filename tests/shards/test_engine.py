@@ -9,7 +9,8 @@ import pytest
 from luigi_process import PROJECT
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.config import RecordsSettings, settings_in
+from pipeline.config.data import RecordsSettings
+from pipeline.config.experiment import settings_in
 from pipeline.errors import DamagedArtefactError, EngineUnavailableError, SettingsError, WorkerDiedError
 from pipeline.shards.shared import SharedFolder
 

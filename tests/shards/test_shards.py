@@ -13,7 +13,7 @@ from tfrecord import crc32c, parse_example, read_records
 
 from pipeline import sources
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.config import RecordsSettings, SourceSettings
+from pipeline.config.data import RecordsSettings, SourceSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.records.features import image_spec
 from pipeline.records.keys import index_key, split_of
@@ -112,7 +112,7 @@ def test_more_shards_than_a_process_may_open_are_written(tmp_path):
 import resource, sys
 from pathlib import Path
 from pipeline.shards.job import write_records
-from pipeline.config import RecordsSettings
+from pipeline.config.data import RecordsSettings
 from pipeline.records.features import image_spec
 from pipeline.sources import SourceInfo, synthetic
 # Beam, TensorFlow and what they import have their own files open by now.

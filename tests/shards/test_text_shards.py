@@ -11,7 +11,7 @@ from text_records import LENGTH, LINE, write_text_records
 from tfrecord import parse_example, read_records
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.config import RecordsSettings
+from pipeline.config.data import RecordsSettings
 from pipeline.errors import SettingsError
 from pipeline.records.vocabulary import Vocabulary
 

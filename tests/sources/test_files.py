@@ -8,13 +8,13 @@ import psutil
 import pytest
 from image_files import write_folder, written_png
 
-from pipeline.config import SourceSettings
+from pipeline.config.data import SourceSettings
 from pipeline.sources import files
 
 _LOOKS_AND_DIES = """
 import os, sys
 from pipeline import progress
-from pipeline.config import SourceSettings
+from pipeline.config.data import SourceSettings
 from pipeline.sources import files
 
 files.MANY_FILES = 0

@@ -6,7 +6,7 @@ import pytest
 from image_files import plain_file, write_folder, written_png
 
 from pipeline import sources
-from pipeline.config import SourceSettings
+from pipeline.config.data import SourceSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.sources.folder import natural
 from pipeline.sources.listing import LISTING_NAME, read_listing

@@ -7,7 +7,7 @@ import pytest
 from image_files import plain_file, write_folder
 
 from pipeline import sources
-from pipeline.config import SourceSettings
+from pipeline.config.data import SourceSettings
 from pipeline.errors import SettingsError
 from pipeline.records.keys import split_of
 from pipeline.sources import listing

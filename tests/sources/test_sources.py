@@ -10,7 +10,7 @@ import pytest
 
 from pipeline import sources
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.config import RecordsSettings, SourceSettings
+from pipeline.config.data import RecordsSettings, SourceSettings
 from pipeline.errors import (
     DamagedArtefactError,
     DatasetUnavailableError,

@@ -4,7 +4,7 @@ import pytest
 from image_files import write_folder
 
 from pipeline import sources
-from pipeline.config import SourceSettings
+from pipeline.config.data import SourceSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.sources.listing import LISTING_NAME, read_listing
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pipeline import sources
-from pipeline.config import SourceSettings
+from pipeline.config.data import SourceSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.records.vocabulary import BYTES, UnknownCharacterError, Vocabulary
 from pipeline.shards.splits import split_sizes

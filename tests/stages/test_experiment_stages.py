@@ -12,7 +12,9 @@ from luigi_process import FAST, PROJECT, TINY, Luigi
 from scheduled import nightly
 
 from pipeline.artefacts.manifest import read_manifest, write_manifest
-from pipeline.config import OF_FILES, TrainSettings, experiment_files, experiment_of, settings_in
+from pipeline.config.data import OF_FILES
+from pipeline.config.experiment import experiment_files, experiment_of, settings_in
+from pipeline.config.training import TrainSettings
 from pipeline.sources.prepared import is_prepared
 from tasks.operations import other_experiments
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pipeline.config import TrainSettings
+from pipeline.config.training import TrainSettings
 from pipeline.hardware import place
 
 

@@ -9,7 +9,7 @@ from own_package import forget, write_package
 from training_runs import SETTINGS
 
 from pipeline.artefacts.manifest import write_manifest
-from pipeline.config import TrainSettings
+from pipeline.config.training import TrainSettings
 from pipeline.errors import SettingsError
 from pipeline.runs.initial import find_initial_weights
 from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME

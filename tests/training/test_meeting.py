@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from pipeline.config import Membership
+from pipeline.config.membership import Membership
 from pipeline.errors import SettingsError, WorkerDiedError
 from pipeline.training.meeting import Meeting, agree, join
 from tasks.commands.train_local import free_ports
@@ -197,7 +197,7 @@ def test_a_process_that_died_before_all_were_there_may_come_again(address):
 
 _JOINS = """
 import json, sys, time
-from pipeline.config import Membership
+from pipeline.config.membership import Membership
 from pipeline.training.meeting import join
 member = Membership(3, int(sys.argv[1]), "127.0.0.1", int(sys.argv[2]))
 meeting = join(member, run="a run", timeout_seconds=20, on_gone=lambda message: print(json.dumps(message), flush=True))

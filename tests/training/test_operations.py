@@ -16,7 +16,7 @@ def count_operations(backend: str) -> list[float | None]:
     import keras
     import numpy as np
 
-    from pipeline.config import TrainSettings
+    from pipeline.config.training import TrainSettings
     from pipeline.hardware.placement import runtime_of
     from pipeline.training.operations import step_flops
 
