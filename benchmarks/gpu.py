@@ -29,7 +29,8 @@ from pipeline.config.training import TrainSettings
 from pipeline.errors import PipelineError
 from pipeline.hardware import Placement
 from pipeline.hardware.jax import Jax
-from pipeline.networks import NETWORKS, TEXT_NETWORKS, build_model
+from pipeline.networks.build import NETWORKS, build_model
+from pipeline.networks.char_lstm import TEXT_NETWORKS
 from pipeline.problems.find import problem_of_records
 from pipeline.training.computation import by_rule, compiled_model
 

@@ -124,10 +124,11 @@ def test_settings_have_no_rules_that_shape_bytes():
 
 
 def test_listed_choices_are_the_implemented_ones():
-    from pipeline import networks
+    from pipeline.networks import recipes
+    from pipeline.networks.build import NETWORKS
 
-    assert set(MODELS) == set(networks.NETWORKS)
-    assert set(RECIPES) == set(networks.RECIPES)
+    assert set(MODELS) == set(NETWORKS)
+    assert set(RECIPES) == set(recipes.RECIPES)
 
 
 def test_listed_runners_are_beams():

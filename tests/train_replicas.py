@@ -8,8 +8,8 @@ from pathlib import Path
 
 import keras
 
-from pipeline import networks
 from pipeline.config.training import TrainSettings
+from pipeline.networks.build import NETWORKS
 from pipeline.training.train import train
 
 
@@ -19,7 +19,7 @@ def without_dropout(image_shape: tuple[int, int, int], num_labels: int) -> keras
         [
             keras.Input(image_shape, dtype="uint8"),
             layers.Rescaling(1 / 64, offset=-2),
-            # What is computed by quick.py: the gradients of a convolution and a pooling, GELU.
+            # What is computed by cpu_kernels.py: the gradients of a convolution and a pooling, GELU.
             layers.Conv2D(8, 3, padding="same"),
             layers.MaxPooling2D(2),
             layers.Activation("gelu"),
@@ -32,7 +32,7 @@ def without_dropout(image_shape: tuple[int, int, int], num_labels: int) -> keras
 
 if __name__ == "__main__":
     records, top, replicas, *recipes = sys.argv[1:]
-    networks.NETWORKS["baseline_cnn"] = without_dropout
+    NETWORKS["baseline_cnn"] = without_dropout
     settings = {"device": "cpu", "precision": "float32", "epochs": 1, "global_batch_size": 64}
     for recipe in recipes:
         folder = Path(top) / recipe

@@ -1,4 +1,4 @@
-"""The baseline CNN: the network of the tutorials this project grew from (… → stream → training → …)."""
+"""The baseline CNN of the tutorials."""
 
 import keras
 

@@ -1,4 +1,4 @@
-"""Networks and recipes by the name the settings call them (… → stream → training → …)."""
+"""Models and recipes by their names in the settings."""
 
 import contextlib
 import logging
@@ -9,23 +9,21 @@ import numpy as np
 
 from pipeline.errors import SettingsError
 from pipeline.networks import own
-from pipeline.networks.adapted import adapt_of
 from pipeline.networks.airbench_convnet import airbench_convnet, airbench_convnet_large, airbench_convnet_small
 from pipeline.networks.baseline_cnn import baseline_cnn
+from pipeline.networks.char_lstm import TEXT_NETWORKS
 from pipeline.networks.compact_convnet import compact_convnet
-from pipeline.networks.configuration import configure_keras
 from pipeline.networks.fashion_cnn import fashion_cnn
 from pipeline.networks.flowers_convnet import flowers_convnet
 from pipeline.networks.mnist_cnn import mnist_cnn
 from pipeline.networks.mnist_dense import mnist_dense
-from pipeline.networks.outputs import LOGITS, PROBABILITIES
+from pipeline.networks.model import LOGITS, PROBABILITIES, configure_keras
 from pipeline.networks.recipes import RECIPES, Recipe, overridden
 from pipeline.networks.small_convnet import small_convnet
-from pipeline.networks.text import TEXT_NETWORKS
 from pipeline.problems.find import problem_of_records
 from pipeline.problems.problem import Task
 
-# What three poolings leave a pixel of; below it no network here has anything to look at.
+# Three poolings leave one pixel of it.
 MIN_IMAGE_SIDE = 8
 
 _logger = logging.getLogger(__name__)
@@ -46,7 +44,7 @@ NETWORKS: dict[str, Callable[[tuple[int, ...], int], keras.Model]] = {
     "flowers_convnet": flowers_convnet,
     **TEXT_NETWORKS,
 }
-# Of these, those that give logits; the others give probabilities.
+# The others give probabilities.
 _GIVE_LOGITS = (
     *("mnist_dense", "airbench_convnet", "airbench_convnet_small", "airbench_convnet_large"),
     *TEXT_NETWORKS,
@@ -54,24 +52,24 @@ _GIVE_LOGITS = (
 
 
 def find_recipe(name: str, **overrides: float) -> Recipe:
-    """The recipe that the settings call by this name, with what they override; see ``overridden``.
+    """The recipe of this name, with the settings that override it; see ``overridden``.
 
     Raises:
-        SettingsError: it is one of the user's own, and not what it has to be.
+        SettingsError: user code is no recipe.
     """
     return overridden(own.load_recipe(name) if own.is_own(name) else RECIPES[name], **overrides)
 
 
 def build_network(manifest: Mapping, name: str, precision: str) -> keras.Model:
-    """``build_model`` for what the records hold.
+    """``build_model`` for the examples of records.
 
     Args:
         manifest: that of the records.
         name: as in the settings.
-        precision: "float32", "tf32", or "bfloat16" for what is computed; variables are float32 in either.
+        precision: of the computation, "float32", "tf32" or "bfloat16". Variables are always float32.
 
     Raises:
-        SettingsError: the network does not take such examples, or Keras limits epochs or steps.
+        SettingsError: the model does not take such examples, or Keras limits epochs or steps.
     """
     configure_keras()
     task = _task(manifest)
@@ -95,10 +93,10 @@ def _computing_in(precision: str) -> Iterator[None]:
 
 
 def kind_of_outputs(manifest: Mapping, name: str, precision: str) -> str:
-    """What a network gives, "logits" or "probabilities"; one of the user's own is built and looked at for it.
+    """Whether a model gives "logits" or "probabilities". A model of user code is built and examined.
 
     Raises:
-        SettingsError: a network of the user's own is not what it has to be.
+        SettingsError: the examination of user code failed.
     """
     if not own.is_own(name):
         return LOGITS if name in _GIVE_LOGITS else PROBABILITIES
@@ -108,21 +106,21 @@ def kind_of_outputs(manifest: Mapping, name: str, precision: str) -> str:
 
 
 def takes_from_data(name: str) -> bool:
-    """Whether a network of this name is adapted to examples before it is trained; see ``adapted.py``.
+    """Whether a model of this name is adapted to examples before it is trained; see ``adapted_by``.
 
     Raises:
-        SettingsError: it is one of the user's own that cannot be imported.
+        SettingsError: user code cannot be imported.
     """
-    return adapt_of(_function(name)) is not None
+    return hasattr(_function(name), "adapt")
 
 
 def adapt_model(name: str, model: keras.Model, inputs: np.ndarray) -> None:
-    """Give a network what it takes from examples of train, uint8 (examples, *input_shape).
+    """Adapt a model to examples of train, uint8 (examples, *input_shape).
 
     Raises:
-        SettingsError: it is one of the user's own, and what adapts it failed.
+        SettingsError: user code failed.
     """
-    adapt = adapt_of(_function(name))
+    adapt = _function(name).adapt
     if own.is_own(name):
         own.adapt_own(name, adapt, model, inputs)
     else:
@@ -138,13 +136,13 @@ def _task(manifest: Mapping) -> Task:
 
 
 def build_model(name: str, input_shape: tuple[int, ...], num_labels: int) -> keras.Model:
-    """A new network for examples of this shape.
+    """A new model for examples of this shape.
 
-    Of images, uint8 (batch, height, width, channels) → float32 (batch, num_labels); of a text, uint8 (batch, length) →
-    float32 (batch, length, num_labels). Logits or probabilities, see ``kind_of_outputs``.
+    For images: uint8 (batch, height, width, channels) → float32 (batch, num_labels). For a text: uint8 (batch, length)
+    → float32 (batch, length, num_labels). Outputs are logits or probabilities, see ``kind_of_outputs``.
 
     Raises:
-        ValueError: the images are smaller than the networks are made for.
+        ValueError: the images are smaller than the models allow.
     """
     if own.is_own(name):
         return own.build_own(name, input_shape, num_labels)

@@ -1,29 +1,30 @@
-"""Character LSTMs: networks for a text, each next token from those before it (… → stream → training → …).
+"""LSTMs for text, which predict each next token from those before it. They give logits.
 
-Built with a ``batch_size`` they take one token at a time and remember what came before: the same variables, under the
-same names, write text (problems/writing.py).
+Built with a ``batch_size`` they take one token at a time and keep their state, with the same variable names. The
+pipeline writes text with that form (problems/writing.py).
 """
+
+from collections.abc import Callable
 
 import keras
 
 
 def char_lstm(input_shape: tuple[int], num_labels: int, *, batch_size: int | None = None) -> keras.Model:
-    """One layer of 256: on two cores five times the characters a second of 2 × 512, and a lower loss for it.
+    """One layer of 256 units: on two cores five times the characters per second of 2 × 512.
 
-    Its embedding begins with a standard deviation of 1. With Keras's own, uniform up to 0.05, the layer hardly tells
-    characters apart at first: after 120 steps of 128 sequences the test loss was 2.450 nats instead of 2.076.
-    A fifth of its outputs dropped keeps it from learning a text of a million characters by heart.
+    The embedding starts with a standard deviation of 1. With Keras's default, uniform up to 0.05, the test loss after
+    120 steps of 128 sequences was 2.450 nats instead of 2.076. Dropout keeps it from memorizing a million characters.
     """
     return _one_layer("char_lstm", input_shape, num_labels, units=256, dropout=0.2, batch_size=batch_size)
 
 
 def char_lstm_large(input_shape: tuple[int], num_labels: int, *, batch_size: int | None = None) -> keras.Model:
-    """One layer of 512, of whose outputs half are dropped: a lower loss for 3.5 times the operations."""
+    """One layer of 512 units with half of its outputs dropped: a lower loss for 3.5 times the operations."""
     return _one_layer("char_lstm_large", input_shape, num_labels, units=512, dropout=0.5, batch_size=batch_size)
 
 
 def shakespeare_lstm(input_shape: tuple[int], num_labels: int, *, batch_size: int | None = None) -> keras.Model:
-    """As published (tensorflow/tpu's notebook of Shakespeare's plays): embedding of 512, two layers of 512."""
+    """As published in tensorflow/tpu's notebook of Shakespeare's plays: embedding of 512, two layers of 512."""
     return _stack("shakespeare_lstm", input_shape, num_labels, embedding=512, units=(512, 512), batch_size=batch_size)
 
 
@@ -63,8 +64,23 @@ def _stack(
                 for place, size in enumerate(units, start=1)
             ),
             *([layers.Dropout(dropout, name="dropout")] if dropout else []),
-            # Logits, which are exact where a probability would round to 0, and float32: bfloat16 has three digits.
+            # Logits in float32, because bfloat16 has three digits.
             layers.Dense(num_labels, dtype="float32", name="logits"),
         ],
         name=name,
     )
+
+
+TEXT_NETWORKS: dict[str, Callable[..., keras.Model]] = {
+    "char_lstm": char_lstm,
+    "char_lstm_large": char_lstm_large,
+    "shakespeare_lstm": shakespeare_lstm,
+}
+
+
+def one_step_network(name: str, num_labels: int, *, batch_size: int) -> keras.Model | None:
+    """The model of this name for one token at a time: uint8 (batch_size, 1) → (batch_size, 1, num_labels).
+
+    Its variables have the names of the trained model. None for a name without such a form, as that of user code.
+    """
+    return TEXT_NETWORKS[name]((1,), num_labels, batch_size=batch_size) if name in TEXT_NETWORKS else None

@@ -1,4 +1,4 @@
-"""The compact convnet: for images of 28 to 32 pixels a side, such as digits and clothes (… → stream → training → …)."""
+"""A compact convnet for images of 28 to 32 pixels a side, such as digits and clothes."""
 
 import keras
 

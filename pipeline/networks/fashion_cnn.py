@@ -1,4 +1,4 @@
-"""The Fashion-MNIST CNN of tensorflow/tpu, fashion_mnist.ipynb (… → stream → training → …)."""
+"""The Fashion-MNIST CNN of tensorflow/tpu, fashion_mnist.ipynb."""
 
 import keras
 

@@ -1,4 +1,4 @@
-"""The flowers convnet of Google's "Fast and lean data science", for 192×192 photographs (… → stream → training → …)."""
+"""The flowers convnet of Google's "Fast and lean data science", for 192×192 photographs."""
 
 import keras
 

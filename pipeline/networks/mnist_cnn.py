@@ -1,4 +1,4 @@
-"""The MNIST CNN of the tutorials, whose times by batch they published (… → stream → training → …)."""
+"""The MNIST CNN of the tutorials."""
 
 import keras
 

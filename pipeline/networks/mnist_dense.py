@@ -1,4 +1,4 @@
-"""The dense MNIST network of the tutorials: one hidden layer over all pixels (… → stream → training → …)."""
+"""The dense MNIST model of the tutorials: one hidden layer over all pixels."""
 
 import keras
 

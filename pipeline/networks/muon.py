@@ -1,9 +1,8 @@
-"""Muon: momentum made orthogonal, for the kernels of convolutions too (training's aid).
+"""Muon, also for the kernels of convolutions.
 
 Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks": the update of a matrix is its momentum
-with all singular values brought near 1, by a few Newton–Schulz iterations, which are products of matrices alone. A
-kernel of a convolution is a matrix of (height · width · inputs, filters). keras.optimizers.Muon takes matrices of two
-dimensions only and gives such kernels to AdamW.
+with all singular values brought near 1 by a few Newton–Schulz iterations. A convolution's kernel is a matrix
+(height · width · inputs, filters). keras.optimizers.Muon gives such kernels to AdamW.
 """
 
 import re
@@ -11,9 +10,9 @@ from collections.abc import Sequence
 
 import keras
 
-from pipeline.networks.weights import named_layers
+from pipeline.networks.model import named_layers
 
-# Of the iteration a·x + b·x³ + c·x⁵ on singular values: five bring those above 0.001 to between 0.7 and 1.2.
+# Coefficients of a·x + b·x³ + c·x⁵ on singular values. Five iterations bring those above 0.001 to 0.7 … 1.2.
 _A, _B, _C = 3.4445, -4.7750, 2.0315
 _TINY = 1e-7
 
@@ -21,7 +20,7 @@ _TINY = 1e-7
 def orthogonal(matrix: keras.KerasTensor, iterations: int) -> keras.KerasTensor:
     """The matrix with its singular values brought near 1; float32 of the same shape (rows, columns)."""
     is_tall = matrix.shape[0] > matrix.shape[1]
-    # Of the two products of a matrix with itself the smaller.
+    # The smaller one of the two products of a matrix with itself.
     found = keras.ops.transpose(matrix) if is_tall else matrix
     found = found / (keras.ops.norm(found) + _TINY)
     for _ in range(iterations):
@@ -32,11 +31,10 @@ def orthogonal(matrix: keras.KerasTensor, iterations: int) -> keras.KerasTensor:
 
 @keras.saving.register_keras_serializable(package="tensorcraft")
 class KernelMuon(keras.optimizers.Optimizer):
-    """Muon for variables of two dimensions and more, as matrices; SGD with Nesterov's momentum for all others.
+    """Muon for variables of two and more dimensions, SGD with Nesterov's momentum for all others.
 
-    A matrix is scaled, before it is updated, to the norm it would have with columns of norm 1: in front of a
-    normalisation only its direction counts, and an update of ``learning_rate`` turns it by as much at every step. So
-    what no normalisation follows is to be excluded, as a network's last layer: see ``exclude_from_muon``.
+    Before an update, a matrix is scaled to the norm of a matrix with columns of norm 1. In front of a normalization
+    only its direction counts. Exclude layers that no normalization follows, such as the last: ``exclude_from_muon``.
     """
 
     def __init__(
@@ -51,17 +49,17 @@ class KernelMuon(keras.optimizers.Optimizer):
         name: str = "kernel_muon",
         **options: object,
     ) -> None:
-        """Of Muon and of SGD; ``options`` are those of every optimizer of Keras.
+        """``options`` are those of every Keras optimizer.
 
-        ``sgd_ratio``: SGD's learning rate to Muon's. ``exclude``: regular expressions; a variable in whose path one is
-        found is SGD's whatever its shape.
+        ``sgd_ratio``: SGD's learning rate divided by Muon's. ``exclude``: regular expressions of the paths of
+        variables that SGD updates whatever their shape.
         """
         super().__init__(learning_rate=learning_rate, name=name, **options)
         self.momentum, self.iterations_of_newton_schulz = momentum, iterations_of_newton_schulz
         self.sgd_ratio, self.sgd_momentum, self.exclude = sgd_ratio, sgd_momentum, tuple(exclude)
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Make a momentum for each variable, and tell matrices from others by their paths."""
+        """Make a momentum for each variable."""
         if self.built:
             return
         super().build(variables)
@@ -69,7 +67,7 @@ class KernelMuon(keras.optimizers.Optimizer):
         self.are_matrices = [self._is_matrix(variable) for variable in variables]
 
     def exclude_from_muon(self, variables: Sequence[keras.Variable]) -> None:
-        """Leave these to SGD as well; to be called before it is built, as what excludes from weight decay is."""
+        """Let SGD update these too. Call it before the optimizer is built."""
         self.exclude += tuple(f"^{re.escape(variable.path)}$" for variable in variables)
 
     def _is_matrix(self, variable: keras.Variable) -> bool:
@@ -79,7 +77,7 @@ class KernelMuon(keras.optimizers.Optimizer):
         self, gradient: keras.KerasTensor, variable: keras.Variable, learning_rate: keras.KerasTensor
     ) -> None:
         """Update one variable."""
-        # By its place, as Keras's documentation of own optimizers does: the backend's variable has no path.
+        # By index, because the backend's variable has no path.
         place = self._get_variable_index(variable)
         rate, gradient = keras.ops.cast(learning_rate, variable.dtype), keras.ops.cast(gradient, variable.dtype)
         is_matrix = self.are_matrices[place]
@@ -106,7 +104,7 @@ class KernelMuon(keras.optimizers.Optimizer):
 
 
 def last_matrices(model: keras.Model) -> list[keras.Variable]:
-    """Those of the last layer that has any, also inside of a network inside: what the outputs are made by."""
+    """Matrices of the last layer that has any, also inside a nested model."""
     layers = [layer for _, layer in named_layers(model)]
     found = ([weight for weight in layer.weights if len(weight.shape) > 1] for layer in reversed(layers))
     return next(filter(None, found), [])

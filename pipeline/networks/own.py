@@ -1,7 +1,6 @@
-"""Own networks and recipes: functions that the settings name instead of one of ours (… → stream → training → …).
+"""User code: functions that the settings name instead of a model or a recipe of the pipeline.
 
-A function of one's own is asked for more than ours need be, for nobody has tested it here: what it makes is looked at
-before the first step (``examined``), and each thing that is wrong with it is said in a sentence that names the setting.
+The model that a function builds is checked before the first step (``examined``).
 """
 
 import importlib
@@ -15,25 +14,24 @@ from typing import Any
 import keras
 import numpy as np
 
-from pipeline.errors import SettingsError
+from pipeline.errors import SettingsError, message
 from pipeline.installed import is_local
-from pipeline.networks import words
-from pipeline.networks.outputs import LOGITS, PROBABILITIES
+from pipeline.networks.model import LOGITS, PROBABILITIES
 from pipeline.networks.recipes import Recipe
 from pipeline.problems.problem import Task
 
-_LOOKED_AT = 4
-# Of probabilities in bfloat16, which have three digits.
+_EXAMINED_EXAMPLES = 4
+# Sums of probabilities in bfloat16, which have three digits.
 _TOLERANCE = 0.02
 
 
 def is_own(name: str) -> bool:
-    """Whether a name is that of a function of one's own: ``module:function``."""
+    """Whether a name is that of user code: ``module:function``."""
     return ":" in name
 
 
 def load_function(setting: str, name: str) -> Any:
-    """What ``module:function`` names, imported.
+    """Import ``module:function``.
 
     Raises:
         SettingsError: the module cannot be imported, or has no such name.
@@ -41,7 +39,7 @@ def load_function(setting: str, name: str) -> Any:
     module, _, function = name.partition(":")
     try:
         return getattr(importlib.import_module(module), function)
-    # Whatever code that is not ours raises.
+    # User code may raise anything.
     except Exception as error:
         raise _refusal(setting, name, f"importing it raised {_brief(error)}") from error
 
@@ -50,53 +48,52 @@ def load_recipe(name: str) -> Recipe:
     """The recipe that ``module:function`` names.
 
     Raises:
-        SettingsError: it is none, or makes no optimizer.
+        SettingsError: it is no recipe, or makes no optimizer.
     """
     found = load_function("recipe", name)
     recipe = found if isinstance(found, Recipe) else Recipe(found)
     if not callable(recipe.optimizer):
-        raise _refusal("recipe", name, f"it is {words.kind(recipe.optimizer)}")
+        raise _refusal("recipe", name, f"it is {_kind(recipe.optimizer)}")
 
     def optimizer(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
-        made = _called("recipe", name, recipe.optimizer, total_steps, scale)
+        made = _call("recipe", name, recipe.optimizer, total_steps, scale)
         if not isinstance(made, keras.optimizers.Optimizer):
-            raise _refusal("recipe", name, f"it made {words.kind(made)}, no Keras optimizer")
+            raise _refusal("recipe", name, f"it made {_kind(made)}, no Keras optimizer")
         return made
 
     return replace(recipe, optimizer=optimizer)
 
 
 def build_own(name: str, input_shape: tuple[int, ...], num_labels: int) -> keras.Model:
-    """What ``build(image_shape, num_labels)`` returns, with its weights made.
+    """The model that ``build(input_shape, num_labels)`` returns, built.
 
     Raises:
         SettingsError: it returns no Keras model, or one that does not take such examples.
     """
     build = load_function("model", name)
     if not callable(build):
-        raise _refusal("model", name, f"it is {words.kind(build)}")
-    model = _called("model", name, build, input_shape, num_labels)
+        raise _refusal("model", name, f"it is {_kind(build)}")
+    model = _call("model", name, build, input_shape, num_labels)
     if not isinstance(model, keras.Model):
-        raise _refusal("model", name, f"it returned {words.kind(model)}, no keras.Model")
+        raise _refusal("model", name, f"it returned {_kind(model)}, no keras.Model")
     if not model.built:
         _outputs(name, model, np.zeros((1, *input_shape), np.uint8))
     return model
 
 
 def adapt_own(name: str, adapt: Callable, model: keras.Model, inputs: np.ndarray) -> None:
-    """Call the ``adapt(model, inputs)`` of a network's function.
+    """Call the ``adapt(model, inputs)`` of a model builder.
 
     Raises:
         SettingsError: it is no function, or raised an error.
     """
     if not callable(adapt):
-        raise _refusal("model", name, f"its attribute adapt is {words.kind(adapt)}")
-    call = f"adapt(model, {words.examples_like(str(inputs.dtype), inputs.shape)})"
-    _called("model", name, adapt, model, inputs, call=call)
+        raise _refusal("model", name, f"its attribute adapt is {_kind(adapt)}")
+    _call("model", name, adapt, model, inputs, call=f"adapt(model, {inputs.dtype} {inputs.shape})")
 
 
 def untrained_copy(model: keras.Model, input_shape: tuple[int, ...]) -> keras.Model:
-    """The same network by its own description, not compiled, its layers under the names they have."""
+    """A copy from the model's configuration, not compiled, with the same layer names."""
     copy = type(model).from_config(model.get_config())
     if not copy.built:
         copy(np.zeros((1, *input_shape), np.uint8))
@@ -104,21 +101,26 @@ def untrained_copy(model: keras.Model, input_shape: tuple[int, ...]) -> keras.Mo
 
 
 def examined(name: str, model: keras.Model, task: Task) -> str:
-    """What a network of one's own gives, "logits" or "probabilities", as its outputs for a few examples tell.
+    """Whether a user's model gives "logits" or "probabilities", found with a few random examples.
 
     Raises:
-        SettingsError: its outputs are none of the task's labels, or neither; it cannot be saved and loaded.
+        SettingsError: the outputs do not fit the task, or the model cannot be saved and loaded.
     """
-    inputs = np.random.default_rng(0).integers(0, task.inputs, (_LOOKED_AT, *task.input_shape), np.uint8)
+    inputs = np.random.default_rng(0).integers(0, task.inputs, (_EXAMINED_EXAMPLES, *task.input_shape), np.uint8)
     outputs = _outputs(name, model, inputs, task.examples)
-    expected = (_LOOKED_AT, *task.output_shape)
+    expected = (_EXAMINED_EXAMPLES, *task.output_shape)
     if outputs.shape != expected:
-        raise _refusal("model", name, words.wrong_shape(expected, outputs.shape, task.examples))
+        raise _refusal(
+            "model",
+            name,
+            f"for {expected[0]} {task.examples} its outputs should have the shape {expected}, one figure for each of "
+            f"{expected[-1]} labels; they have {outputs.shape}",
+        )
     if task.label_shape:
         _check_order(name, model, inputs, outputs, task)
     _check_saving(name, model, inputs, outputs)
     activation = getattr(model.layers[-1], "activation", None) if model.layers else None
-    # First: of a few examples they may add up to 1 by chance.
+    # Before the sums, because those of a few examples may be 1 by chance.
     if getattr(activation, "__name__", "") == "sigmoid":
         raise _refusal(
             "model",
@@ -132,26 +134,31 @@ def examined(name: str, model: keras.Model, task: Task) -> str:
 
 
 def _outputs(name: str, model: keras.Model, inputs: np.ndarray, examples: str = "examples") -> np.ndarray:
-    call = words.network_on(str(inputs.dtype), inputs.shape, examples)
-    found = _called("model", name, lambda batch: model(batch, training=False), inputs, call=call)
+    call = f"its network, on {inputs.dtype} {examples} of the shape {inputs.shape},"
+    found = _call("model", name, lambda batch: model(batch, training=False), inputs, call=call)
     if isinstance(found, dict | list | tuple):
         raise _refusal("model", name, f"its network has {len(found)} outputs")
     return keras.ops.convert_to_numpy(keras.ops.cast(found, "float32"))
 
 
 def _check_order(name: str, model: keras.Model, inputs: np.ndarray, outputs: np.ndarray, task: Task) -> None:
-    """That no output depends on what comes after its place, which it is to predict."""
+    """Refuse a model whose outputs depend on the tokens that they predict."""
     length = inputs.shape[1]
-    # More than one: what looks ahead in blocks does not look across each place.
+    # Several cuts, because a model that looks ahead in blocks does not look across each place.
     for cut in sorted({1, length // 3, length // 2, length // 2 + 1, length - 1} - {0, length}):
         other = inputs.copy()
         other[:, cut:] = (other[:, cut:] + 1) % task.inputs
         if not np.allclose(_outputs(name, model, other)[:, :cut], outputs[:, :cut], rtol=0.01, atol=0.01):
-            raise _refusal("model", name, words.SEES_WHAT_COMES)
+            raise _refusal(
+                "model",
+                name,
+                "its outputs depend on characters that come after their place, which they are to predict. Leave out "
+                'Bidirectional, make convolutions padding="causal" and attention use_causal_mask=True',
+            )
 
 
 def _check_saving(name: str, model: keras.Model, inputs: np.ndarray, outputs: np.ndarray) -> None:
-    """That the network can be used where this project is not."""
+    """Refuse a model that cannot be loaded without this project."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.keras"
         try:
@@ -160,28 +167,40 @@ def _check_saving(name: str, model: keras.Model, inputs: np.ndarray, outputs: np
             found = keras.ops.convert_to_numpy(keras.ops.cast(loaded(inputs, training=False), "float32"))
         except Exception as error:
             raise _refusal(
-                "model", name, f"its network cannot be saved and loaded: {_brief(error)}. {words.REGISTER}"
+                "model",
+                name,
+                f"its network cannot be saved and loaded: {_brief(error)}. Classes and functions of your own need "
+                "@keras.saving.register_keras_serializable(), and no Lambda",
             ) from error
     if not np.allclose(found, outputs, rtol=0.01, atol=0.01, equal_nan=True):
         raise _refusal("model", name, "its network gives other outputs once it is saved and loaded")
 
 
-def _called(setting: str, name: str, function: Callable, *arguments: Any, call: str = "") -> Any:
+def _call(setting: str, name: str, function: Callable, *arguments: Any, call: str = "") -> Any:
     try:
         return function(*arguments)
     except SettingsError:
         raise
     except Exception as error:
         call = call or f"{name.partition(':')[2]}({', '.join(map(repr, arguments))})"
-        raise _refusal(setting, name, words.raised(call, _brief(error))) from error
+        raise _refusal(setting, name, f"{call} raised {_brief(error)}") from error
 
 
 def _refusal(setting: str, name: str, problem: str) -> SettingsError:
-    return SettingsError(words.refusal(setting, name, problem))
+    expected = "build(input_shape, num_labels) → keras.Model"
+    if setting == "recipe":
+        expected = "recipe(total_steps, scale) → optimizer, or a pipeline.networks.recipes.Recipe"
+    return SettingsError(f"[Train] {setting}: expected {expected}, got {name!r}: {problem}.")
 
 
+@message
+def _kind(found: object) -> str:
+    return "None" if found is None else f"an object of the class {type(found).__name__}"
+
+
+@message
 def _brief(error: Exception) -> str:
-    """An error in one line, with the last place in the user's code that it passed."""
+    """An error in one line, with the last place in user code that it passed."""
     ours = Path(__file__).resolve().parents[1]
     places = [
         (frame.filename, frame.lineno)
@@ -190,4 +209,5 @@ def _brief(error: Exception) -> str:
         and is_local(Path(frame.filename))
         and not Path(frame.filename).resolve().is_relative_to(ours)
     ]
-    return words.error_at(error, places[-1] if places else None)
+    text = f"{type(error).__name__}: {' '.join(str(error).split())[:400].rstrip('.')}"
+    return f"{text} ({places[-1][0]}, line {places[-1][1]})" if places else text

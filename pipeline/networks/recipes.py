@@ -1,15 +1,15 @@
-"""Recipes: optimizer, learning rate and loss by the name the settings call them (training's aid)."""
+"""Recipes: optimizer, learning rate schedule and loss by their names in the settings."""
 
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import keras
 
 from pipeline.errors import SettingsError
-from pipeline.networks.groups import at_rates
+from pipeline.networks.model import LOGITS, PROBABILITIES, LogitsCrossentropy, one_hot_as
 from pipeline.networks.muon import KernelMuon
-from pipeline.networks.outputs import LOGITS, PROBABILITIES, LogitsCrossentropy, one_hot_as
 
 #: (labels, outputs) → the loss of each prediction.
 Loss = Callable[[keras.KerasTensor, keras.KerasTensor], keras.KerasTensor]
@@ -20,16 +20,15 @@ _MUON_RATE, _MUON_SGD_RATE = 0.24, 5.2
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is trained.
+    """How a model is trained.
 
     Attributes:
-        optimizer: a function of the number of updates and the factor on its learning rate.
-        label_smoothing: the share of each label that is spread over all labels (Szegedy et al. 2016).
-        learning_rate: the highest that the optimizer reaches at a factor of 1; None: the optimizer has one rate
-            throughout, which is it.
+        optimizer: (number of updates, factor on the learning rate) → optimizer.
+        label_smoothing: share of each label that is spread over all labels (Szegedy et al. 2016).
+        learning_rate: peak rate at a factor of 1. None: the optimizer's constant rate.
         rates: factors on the learning rate of some variables, by regular expressions of their paths; see ``at_rates``.
-        reference_batch_size: the global batch that its rates were chosen for.
-        decays_vectors: whether a decay of weights is that of biases too, and of what a normalisation multiplies by.
+        reference_batch_size: global batch size that the rates were chosen for.
+        decays_vectors: whether weight decay includes biases and the scales of normalizations.
     """
 
     optimizer: Callable[[int, float], keras.optimizers.Optimizer]
@@ -47,7 +46,7 @@ def overridden(
     weight_decay: float | None = None,
     label_smoothing: float | None = None,
 ) -> Recipe:
-    """The recipe with other figures than its own; None: its own."""
+    """The recipe with some of its numbers replaced. None keeps the recipe's own."""
     if learning_rate is not None:
         recipe = replace(recipe, optimizer=_at_rate(recipe, learning_rate), learning_rate=learning_rate)
     if weight_decay is not None:
@@ -66,12 +65,39 @@ def make_optimizer(
     "sqrt" by its square root (Krizhevsky 2014, for LAMB You et al. 2020), "none" leaves it.
 
     Raises:
-        SettingsError: another learning rate is asked for, and nobody knows what the recipe's own is.
+        SettingsError: another learning rate is set, and the recipe does not state its own.
     """
     ratio = global_batch_size / recipe.reference_batch_size
     scale = {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[scale_learning_rate]
     optimizer = recipe.optimizer(total_steps, scale)
     return at_rates(optimizer, recipe.rates) if recipe.rates else optimizer
+
+
+def at_rates(optimizer: keras.optimizers.Optimizer, rates: Mapping[str, float]) -> keras.optimizers.Optimizer:
+    """Multiply the learning rate of some variables. Weight decay keeps its own rate.
+
+    Args:
+        optimizer: not built yet. It keeps its class and configuration.
+        rates: regular expression → factor. The first one found in a variable's path counts.
+    """
+    build, update_step, factors = optimizer.build, optimizer.update_step, []
+
+    def build_in_groups(variables: Sequence[keras.Variable]) -> None:
+        factors[:] = [_factor(variable.path, rates) for variable in variables]
+        build(variables)
+
+    def update_in_groups(
+        gradient: keras.KerasTensor, variable: keras.Variable, learning_rate: keras.KerasTensor
+    ) -> None:
+        # By index, because the backend's variable has no path.
+        update_step(gradient, variable, learning_rate * factors[optimizer._get_variable_index(variable)])
+
+    optimizer.build, optimizer.update_step = build_in_groups, update_in_groups
+    return optimizer
+
+
+def _factor(path: str, rates: Mapping[str, float]) -> float:
+    return next((factor for pattern, factor in rates.items() if re.search(pattern, path)), 1.0)
 
 
 def make_loss(recipe: Recipe, kind: str = PROBABILITIES) -> Loss:
@@ -90,7 +116,7 @@ def make_loss(recipe: Recipe, kind: str = PROBABILITIES) -> Loss:
 
 
 def _at_rate(recipe: Recipe, learning_rate: float) -> Callable[[int, float], keras.optimizers.Optimizer]:
-    """Its optimizer, scaled so that another learning rate is the highest: the schedule keeps its form."""
+    """Scale the schedule to another peak rate."""
 
     def optimizer(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
         own = recipe.learning_rate or _constant_rate(recipe.optimizer(total_steps, 1.0))
@@ -113,7 +139,7 @@ def _decaying(
 ) -> Callable[[int, float], keras.optimizers.Optimizer]:
     def optimizer(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
         made = make(total_steps, scale)
-        # Every optimizer of Keras takes it, decoupled from the gradient (Loshchilov and Hutter 2019).
+        # Every Keras optimizer takes it, decoupled from the gradient (Loshchilov and Hutter 2019).
         made.weight_decay = weight_decay or None
         return made
 
@@ -126,44 +152,37 @@ def _baseline(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
 
 
 def _onecycle(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
-    """Nadam; the rate climbs linearly to 5e-3 over the first fifth of all steps and falls linearly to zero.
-
-    With a few thousand steps in all, a second moment over the last hundred (beta_2 0.99) follows the gradients, and one
-    over the last thousand does not; docs/LOG.md has what else was tried.
-    """
+    """Nadam; the rate rises linearly to 5e-3 over the first fifth of all steps and falls linearly to zero."""
+    # In a few thousand steps, a second moment over the last hundred (beta_2 0.99) follows the gradients (docs/LOG.md).
     return keras.optimizers.Nadam(WarmUpLinearDecay(_ONECYCLE_RATE * scale, total_steps, warm_up=0.2), beta_2=0.99)
 
 
 def _adam(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
-    """Adam at Keras's own rate throughout, as most tutorials train."""
+    """Adam at Keras's default rate, as most tutorials train."""
     return keras.optimizers.Adam(_ADAM_RATE * scale)
 
 
 def _lamb(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
-    """LAMB (You et al. 2020), which adapts the step to each layer's weights: for batches of thousands."""
+    """LAMB (You et al. 2020), for batches of thousands."""
     return keras.optimizers.Lamb(WarmUpLinearDecay(_LAMB_RATE * scale, total_steps, warm_up=0.2))
 
 
 def _adam_cosine(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
-    """Adam; the rate climbs linearly to 4e-3 over the first 2 % of all steps and falls to zero by a half cosine.
-
-    For recurrent networks: gradients are cut to a norm of 1, which those of long sequences pass at the beginning.
-    """
+    """Adam for recurrent models; the rate rises to 4e-3 over 2% of all steps and falls to zero by a half cosine."""
+    # Gradients of long sequences exceed a norm of 1 at the beginning.
     schedule = WarmUpCosineDecay(_COSINE_RATE * scale, total_steps, warm_up=0.02)
     return keras.optimizers.Adam(schedule, beta_2=0.99, global_clipnorm=1.0)
 
 
 def _muon(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
-    """Muon for matrices but the last, Nesterov's SGD for all else; the rate falls linearly from 0.24 to zero.
-
-    As Jordan trains airbench94_muon, whose loss is the sum over a batch of 2,000: for the mean loss of Keras SGD's rate
-    is 2,000 times its 0.67 for the last layer, times 1 / 256 for logits that the network scales by 1 / 16 instead.
-    """
+    """Muon for matrices but the last, Nesterov's SGD for all else; the rate falls linearly from 0.24 to zero."""
+    # As in airbench94_muon, whose loss is the sum over a batch of 2,000. With the mean loss of Keras, SGD's rate is
+    # 2,000 times its 0.67 for the last layer, times 1 / 256 because the model scales its logits by 1 / 16.
     schedule = keras.optimizers.schedules.PolynomialDecay(_MUON_RATE * scale, total_steps, end_learning_rate=0.0)
     return KernelMuon(
         schedule,
         sgd_ratio=_MUON_SGD_RATE / _MUON_RATE,
-        # Of Muon's rate, and through SGD's momentum of 0.85, as there 4e-3 a step.
+        # Relative to Muon's rate and with SGD's momentum of 0.85, this is the published 4e-3 per step.
         weight_decay=0.11,
         exclude=(r"(^|/)embedding[^/]*/",),
     )
@@ -175,7 +194,7 @@ RECIPES = {
     "adam": Recipe(_adam, learning_rate=_ADAM_RATE),
     "lamb": Recipe(_lamb, learning_rate=_LAMB_RATE),
     "adam_cosine": Recipe(_adam_cosine, learning_rate=_COSINE_RATE),
-    # Biases, those of normalisations among them, at 0.053 · 2,000.
+    # All biases at 0.053 · 2,000.
     "muon": Recipe(
         _muon,
         label_smoothing=0.2,
@@ -188,15 +207,15 @@ RECIPES = {
 
 
 class WarmUpLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """A learning rate that climbs linearly from zero to its peak and falls linearly back to zero."""
+    """A learning rate that rises linearly from zero to its peak and falls linearly back to zero."""
 
     def __init__(self, peak: float, total_steps: int, *, warm_up: float) -> None:
-        """``warm_up`` is the share of ``total_steps`` on the way up, more than 0 and less than 1."""
+        """``warm_up``: share of ``total_steps`` before the peak, more than 0 and less than 1."""
         self.peak, self.total_steps, self.warm_up = peak, total_steps, warm_up
 
     def __call__(self, step: keras.KerasTensor) -> keras.KerasTensor:
         """The learning rate of the ``step``-th update, counted from 0."""
-        # The n-th update uses the rate at its end: the first is not wasted on a rate of zero.
+        # The n-th update uses the rate at its end, so the first one has a rate above zero.
         progress = (keras.ops.cast(step, "float32") + 1.0) / (self.total_steps + 1.0)
         return self.peak * keras.ops.minimum(progress / self.warm_up, (1.0 - progress) / (1.0 - self.warm_up))
 
@@ -206,7 +225,7 @@ class WarmUpLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class WarmUpCosineDecay(WarmUpLinearDecay):
-    """A learning rate that climbs linearly from zero to its peak and falls to zero by a half cosine."""
+    """A learning rate that rises linearly from zero to its peak and falls to zero by a half cosine."""
 
     def __call__(self, step: keras.KerasTensor) -> keras.KerasTensor:
         """The learning rate of the ``step``-th update, counted from 0."""

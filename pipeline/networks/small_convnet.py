@@ -1,4 +1,4 @@
-"""The small convnet: for photographs of 96 to 192 pixels a side, such as flowers (… → stream → training → …)."""
+"""A small convnet for photographs of 96 to 192 pixels a side, such as flowers."""
 
 import keras
 

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from pipeline.networks.outputs import LOGITS, PROBABILITIES, as_probabilities, trained_by_logits
+from pipeline.networks.model import LOGITS, PROBABILITIES, as_probabilities, trained_by_logits
 from pipeline.problems.problem import Stream
 from pipeline.problems.views import NONE, VIEWS, View
 from pipeline.runs.metrics import EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME

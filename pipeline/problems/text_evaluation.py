@@ -15,7 +15,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from pipeline.networks.outputs import trained_by_logits
+from pipeline.networks.model import trained_by_logits
 from pipeline.problems.problem import Stream
 from pipeline.problems.units import NEXT_TOKEN
 from pipeline.problems.writing import PROMPT_TOKENS, write_text

@@ -10,9 +10,8 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
-from pipeline.networks.outputs import trained_by_logits
-from pipeline.networks.text import one_step_network
-from pipeline.networks.weights import named_variables
+from pipeline.networks.char_lstm import one_step_network
+from pipeline.networks.model import named_variables, trained_by_logits
 from pipeline.records.vocabulary import Vocabulary
 
 #: Logits are divided by it: below 1 likely tokens become likelier, at 1 all is as the network says.

@@ -17,7 +17,8 @@ from ai_edge_litert.interpreter import Interpreter
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.artefacts.space import used_bytes
-from pipeline.networks import LOGITS, build_network
+from pipeline.networks.build import build_network
+from pipeline.networks.model import LOGITS
 from pipeline.records.form import form_of_any
 from pipeline.records.images import fit
 from pipeline.runs.metrics import EXPORT_NAME

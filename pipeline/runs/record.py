@@ -134,7 +134,7 @@ class Segment(Untrusted):
 class Beginning(Untrusted):
     """What training began with: the layers that took initial weights, those that did not with why, the frozen ones.
 
-    ``adapted_examples``: of train, from which the network took what it does not learn, see networks/adapted.py.
+    ``adapted_examples``: of train, from which the network took what it does not learn, see ``adapted_by``.
     """
 
     taken: Annotated[tuple[str, ...], Field(strict=False)] = ()

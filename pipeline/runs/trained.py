@@ -9,8 +9,8 @@ import numpy as np
 from pipeline.artefacts.fetched import read_fetched
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.hardware.placement import runtime_called
-from pipeline.networks import as_probabilities, is_own, load_function
-from pipeline.networks.configuration import configure_keras
+from pipeline.networks.model import as_probabilities, configure_keras
+from pipeline.networks.own import is_own, load_function
 from pipeline.problems.views import NONE, VIEWS
 from pipeline.runs.metrics import MODEL_NAME
 from pipeline.runs.record import RunRecord, read_record

@@ -16,10 +16,11 @@ import keras
 from pipeline import hardware, machine
 from pipeline.config.training import OF_THE_RECIPE, TrainSettings
 from pipeline.hardware import Placement
-from pipeline.networks import PROBABILITIES, find_recipe, make_loss, make_optimizer
+from pipeline.networks.build import find_recipe
+from pipeline.networks.cpu_kernels import quicken
+from pipeline.networks.model import PROBABILITIES
 from pipeline.networks.muon import KernelMuon, last_matrices
-from pipeline.networks.quick import quicken
-from pipeline.networks.recipes import Recipe
+from pipeline.networks.recipes import Recipe, make_loss, make_optimizer
 from pipeline.training.drawn import seeded_network, take_drawn
 
 # Large enough that the cost of calling an execution vanishes, small enough that Ctrl-C is answered in a second.

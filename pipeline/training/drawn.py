@@ -8,7 +8,8 @@ from safetensors.numpy import load_file, save_file
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.training import TrainSettings
-from pipeline.networks import build_network, named_variables
+from pipeline.networks.build import build_network
+from pipeline.networks.model import named_variables
 
 
 def seeded_network(manifest: Mapping, settings: TrainSettings, precision: str) -> keras.Model:

@@ -1,6 +1,6 @@
 """Initial: the weights a run starts from, and the layers that keep theirs (training's aid).
 
-What a network takes from the data (networks/adapted.py) comes first: a layer that takes initial weights keeps nothing
+What a network takes from the data (``adapted_by``) comes first: a layer that takes initial weights keeps nothing
 of it, for the layers after it were trained with those.
 
 A layer takes its weights where all of them are there under its name and in its shapes: a network may differ from the
@@ -17,7 +17,8 @@ from safetensors.numpy import load_file
 
 from pipeline.config.training import TrainSettings
 from pipeline.errors import SettingsError
-from pipeline.networks import ADAPTED_EXAMPLES, adapt_model, named_layers, named_variables, takes_from_data
+from pipeline.networks.build import adapt_model, takes_from_data
+from pipeline.networks.model import ADAPTED_EXAMPLES, named_layers, named_variables
 from pipeline.problems.problem import Stream
 from pipeline.runs.initial import InitialWeights, digest_of
 from pipeline.runs.record import Beginning

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from pipeline.hardware import Runtime
-from pipeline.networks.quick import as_keras
+from pipeline.networks.cpu_kernels import as_keras
 
 # Of one token some gradients are left out.
 _SHORT, _LONG = 2, 3

@@ -9,7 +9,7 @@ import keras
 from pipeline import hardware
 from pipeline.config.training import TrainSettings
 from pipeline.hardware.flags import computation_flags
-from pipeline.networks import LOGITS, PROBABILITIES, trained_by_logits
+from pipeline.networks.model import LOGITS, PROBABILITIES, trained_by_logits
 from pipeline.problems.problem import Problem
 from pipeline.runs import throughput
 from pipeline.runs.record import FINISHED, SKIPPED, Segment, StoredRecords, names, seen_in

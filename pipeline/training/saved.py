@@ -9,7 +9,9 @@ from safetensors.numpy import save
 
 from pipeline.config.own_code import is_own
 from pipeline.config.training import TrainSettings
-from pipeline.networks import build_network, named_variables, untrained_copy
+from pipeline.networks.build import build_network
+from pipeline.networks.model import named_variables
+from pipeline.networks.own import untrained_copy
 from pipeline.problems.find import problem_of_records
 from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME
 

@@ -17,8 +17,8 @@ from pipeline.artefacts.manifest import check_contents, read_manifest
 from pipeline.artefacts.space import require_space
 from pipeline.config.training import TrainSettings
 from pipeline.errors import HardwareMismatchError
-from pipeline.networks import kind_of_outputs
-from pipeline.networks.quick import as_keras
+from pipeline.networks.build import kind_of_outputs
+from pipeline.networks.cpu_kernels import as_keras
 from pipeline.problems.find import problem_of_records
 from pipeline.problems.problem import Shown
 from pipeline.runs.initial import InitialWeights

@@ -12,7 +12,7 @@ def setup_module() -> None:
     import tensorflow as tf
     from scipy import special, stats
 
-    from pipeline.networks.quick import as_keras, quicken
+    from pipeline.networks.cpu_kernels import as_keras, quicken
 
 
 def is_quick(layer: "keras.layers.Layer") -> bool:

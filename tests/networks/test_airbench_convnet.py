@@ -8,7 +8,9 @@ def setup_module() -> None:
     global adapt_model, build_model, find_recipe, keras, make_loss, recipes, takes_from_data
     import keras
 
-    from pipeline.networks import adapt_model, build_model, find_recipe, make_loss, recipes, takes_from_data
+    from pipeline.networks import recipes
+    from pipeline.networks.build import adapt_model, build_model, find_recipe, takes_from_data
+    from pipeline.networks.recipes import make_loss
 
 
 NAMES = ("airbench_convnet", "airbench_convnet_small", "airbench_convnet_large")

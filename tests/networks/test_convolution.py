@@ -11,7 +11,7 @@ def setup_module() -> None:
     import keras
     import tensorflow as tf
 
-    from pipeline.networks.quick import quicken
+    from pipeline.networks.cpu_kernels import quicken
 
 
 _SIDES = st.integers(1, 7)

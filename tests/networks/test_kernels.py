@@ -7,12 +7,12 @@ import pytest
 
 
 def setup_module() -> None:
-    global keras, quick_layers, quicken, tf
+    global keras, cpu_kernels, quicken, tf
     import keras
     import tensorflow as tf
 
-    from pipeline.networks import quick as quick_layers
-    from pipeline.networks.quick import quicken
+    from pipeline.networks import cpu_kernels
+    from pipeline.networks.cpu_kernels import quicken
 
 
 LAYERS = {
@@ -62,5 +62,5 @@ def check_kernel(kind, settings, input_shape, folder) -> None:
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_kernel_meets_the_contract(name, tmp_path, monkeypatch):
     # With oneDNN, Keras's own pooling is the faster one.
-    monkeypatch.setattr(quick_layers, "_has_one_dnn", lambda: False)
+    monkeypatch.setattr(cpu_kernels, "_has_one_dnn", lambda: False)
     check_kernel(*LAYERS[name], (8, 8, 3), tmp_path)

@@ -28,9 +28,8 @@ def setup_module() -> None:
     import keras
 
     from pipeline.networks.airbench_convnet import airbench_convnet_small
-    from pipeline.networks.groups import at_rates
     from pipeline.networks.muon import KernelMuon, last_matrices, orthogonal
-    from pipeline.networks.recipes import RECIPES, make_optimizer
+    from pipeline.networks.recipes import RECIPES, at_rates, make_optimizer
     from pipeline.training.computation import by_rule, compiled_model
 
 

@@ -10,7 +10,7 @@ def setup_module() -> None:
     global build_model, keras, kind_of_outputs
     import keras
 
-    from pipeline.networks import build_model, kind_of_outputs
+    from pipeline.networks.build import build_model, kind_of_outputs
 
 
 def test_baseline_cnn_is_the_published_network():

@@ -11,7 +11,7 @@ def setup_module() -> None:
     import keras
     import tensorflow as tf
 
-    from pipeline.networks.quick import as_keras, quicken
+    from pipeline.networks.cpu_kernels import as_keras, quicken
 
 
 def is_quick(layer: "keras.layers.Layer") -> bool:

@@ -10,10 +10,26 @@ from pipeline.errors import SettingsError
 
 
 def setup_module() -> None:
-    global keras, networks
+    global \
+        keras, \
+        NETWORKS, \
+        Recipe, \
+        TEXT_NETWORKS, \
+        as_probabilities, \
+        build_model, \
+        find_recipe, \
+        kind_of_outputs, \
+        make_loss, \
+        make_optimizer, \
+        named_variables, \
+        untrained_copy
     import keras
 
-    from pipeline import networks
+    from pipeline.networks.build import NETWORKS, build_model, find_recipe, kind_of_outputs
+    from pipeline.networks.char_lstm import TEXT_NETWORKS
+    from pipeline.networks.model import as_probabilities, named_variables
+    from pipeline.networks.own import untrained_copy
+    from pipeline.networks.recipes import Recipe, make_loss, make_optimizer
 
 
 SHAPE, LABELS = (32, 32, 3), 5
@@ -41,13 +57,13 @@ def package(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("function", "kind"), [("build", "logits"), ("sure", "probabilities")])
 def test_what_a_network_gives_is_found_out(package, function, kind, precision):
     package()
-    assert networks.kind_of_outputs(MANIFEST, f"my_package.networks:{function}", precision) == kind
+    assert kind_of_outputs(MANIFEST, f"my_package.networks:{function}", precision) == kind
 
 
 def test_what_ours_give_is_known_and_they_are_not_built_for_it():
-    kinds = {name: networks.kind_of_outputs({}, name, "float32") for name in networks.NETWORKS}
+    kinds = {name: kind_of_outputs({}, name, "float32") for name in NETWORKS}
     airbench = {"airbench_convnet", "airbench_convnet_small", "airbench_convnet_large"}
-    logits = {"mnist_dense", *airbench, *networks.TEXT_NETWORKS}
+    logits = {"mnist_dense", *airbench, *TEXT_NETWORKS}
     assert {name for name, kind in kinds.items() if kind == "logits"} == logits
 
 
@@ -55,11 +71,11 @@ def test_what_ours_give_is_known_and_they_are_not_built_for_it():
 def test_logits_have_the_loss_of_their_probabilities(smoothing):
     rng = np.random.default_rng(0)
     logits, labels = rng.normal(size=(7, LABELS)).astype(np.float32), np.arange(7) % LABELS
-    recipe = networks.recipes.Recipe(None, label_smoothing=smoothing)
-    probabilities = networks.as_probabilities(logits, "logits")
+    recipe = Recipe(None, label_smoothing=smoothing)
+    probabilities = as_probabilities(logits, "logits")
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-6)
     losses = [
-        networks.make_loss(recipe, kind)(labels, keras.ops.convert_to_tensor(outputs))
+        make_loss(recipe, kind)(labels, keras.ops.convert_to_tensor(outputs))
         for kind, outputs in (("logits", logits), ("probabilities", probabilities))
     ]
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
@@ -68,11 +84,11 @@ def test_logits_have_the_loss_of_their_probabilities(smoothing):
 def test_weights_of_models_in_models_have_names_of_their_own(package):
     package()
     keras.utils.clear_session()
-    model = networks.build_model("my_package.networks:sure", SHAPE, LABELS)
-    assert [name for name in networks.named_variables(model) if name.startswith("inner/")] == [
+    model = build_model("my_package.networks:sure", SHAPE, LABELS)
+    assert [name for name in named_variables(model) if name.startswith("inner/")] == [
         "inner/conv2d/kernel", "inner/conv2d/bias"]  # fmt: skip
-    copy = networks.untrained_copy(model, SHAPE)
-    assert networks.named_variables(copy).keys() == networks.named_variables(model).keys()
+    copy = untrained_copy(model, SHAPE)
+    assert named_variables(copy).keys() == named_variables(model).keys()
 
 
 @pytest.mark.parametrize(
@@ -112,7 +128,7 @@ def test_weights_of_models_in_models_have_names_of_their_own(package):
 def test_what_is_wrong_with_a_network_is_said_with_what_was_expected(package, text, words):
     package(other=START + text)
     with pytest.raises(SettingsError) as refusal:
-        networks.kind_of_outputs(MANIFEST, "my_package.other:build", "float32")
+        kind_of_outputs(MANIFEST, "my_package.other:build", "float32")
     for word in [
         "[Train] model: expected build(input_shape, num_labels) → keras.Model",
         "my_package.other:build",
@@ -123,11 +139,11 @@ def test_what_is_wrong_with_a_network_is_said_with_what_was_expected(package, te
 
 def test_a_recipe_is_a_function_or_a_recipe(package):
     package()
-    plain, smoothed = (networks.find_recipe(f"my_package.recipes:{name}") for name in ("recipe", "smoothed"))
+    plain, smoothed = (find_recipe(f"my_package.recipes:{name}") for name in ("recipe", "smoothed"))
     assert (plain.label_smoothing, smoothed.label_smoothing) == (0.0, 0.2)
-    optimizer = networks.make_optimizer(smoothed, total_steps=10, global_batch_size=256, scale_learning_rate="linear")
+    optimizer = make_optimizer(smoothed, total_steps=10, global_batch_size=256, scale_learning_rate="linear")
     assert float(optimizer.learning_rate) == pytest.approx(0.2)
-    slower = networks.find_recipe("my_package.recipes:recipe", learning_rate=0.03)
+    slower = find_recipe("my_package.recipes:recipe", learning_rate=0.03)
     assert float(slower.optimizer(10, 1.0).learning_rate) == pytest.approx(0.03)
 
 
@@ -145,7 +161,7 @@ def test_a_recipe_is_a_function_or_a_recipe(package):
 def test_what_is_wrong_with_a_recipe_is_said(package, text, words):
     package(other=text)
     with pytest.raises(SettingsError) as refusal:
-        networks.find_recipe("my_package.other:recipe").optimizer(10, 1.0)
+        find_recipe("my_package.other:recipe").optimizer(10, 1.0)
     assert "[Train] recipe: expected recipe(total_steps, scale) → optimizer" in str(refusal.value)
     assert words in str(refusal.value)
 

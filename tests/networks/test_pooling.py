@@ -7,18 +7,17 @@ from hypothesis import strategies as st
 
 
 def setup_module() -> None:
-    global _pooled, keras, quick_layers, quicken, tf
+    global _pooled, keras, cpu_kernels, quicken, tf
     import keras
     import tensorflow as tf
 
-    from pipeline.networks import quick as quick_layers
-    from pipeline.networks.pooling import _pooled
-    from pipeline.networks.quick import quicken
+    from pipeline.networks import cpu_kernels
+    from pipeline.networks.cpu_kernels import _pooled, quicken
 
 
 @pytest.fixture(autouse=True)
 def without_one_dnn(monkeypatch):
-    monkeypatch.setattr(quick_layers, "_has_one_dnn", lambda: False)
+    monkeypatch.setattr(cpu_kernels, "_has_one_dnn", lambda: False)
 
 
 @settings(deadline=None, max_examples=8)
@@ -101,7 +100,7 @@ def test_other_poolings_are_left_alone(kind, settings):
 
 
 def test_with_one_dnn_all_are_left_alone(monkeypatch):
-    monkeypatch.setattr(quick_layers, "_has_one_dnn", lambda: True)
+    monkeypatch.setattr(cpu_kernels, "_has_one_dnn", lambda: True)
     model = network(keras.layers.MaxPooling2D(2))
     quicken(model)
     assert not is_quick(model.layers[1])

@@ -9,7 +9,7 @@ def setup_module() -> None:
     global build_network, keras
     import keras
 
-    from pipeline.networks import build_network
+    from pipeline.networks.build import build_network
 
 
 def test_a_model_in_bfloat16_leaves_the_policy_of_the_process_alone():

@@ -9,7 +9,8 @@ def setup_module() -> None:
     global find_recipe, keras, recipes
     import keras
 
-    from pipeline.networks import find_recipe, recipes
+    from pipeline.networks import recipes
+    from pipeline.networks.build import find_recipe
 
 
 @pytest.mark.parametrize(("how", "factor"), [("none", 1), ("linear", 4), ("sqrt", 2)])

@@ -5,9 +5,9 @@ import pytest
 
 
 def setup_module() -> None:
-    global whitening, whitening_filters
-    from pipeline.networks import whitening
-    from pipeline.networks.whitening import whitening_filters
+    global airbench_convnet, whitening_filters
+    from pipeline.networks import airbench_convnet
+    from pipeline.networks.airbench_convnet import whitening_filters
 
 
 SCALE, OFFSET = 1 / 64, -2
@@ -52,7 +52,7 @@ def test_the_second_half_are_the_negatives_of_the_first(rng):
 def test_the_order_of_images_and_how_many_are_counted_at_a_time_change_no_bit(rng, monkeypatch):
     images = smooth_images(rng, 50, 3)
     expected = whitening_filters(images, 2, scale=SCALE, offset=OFFSET)
-    monkeypatch.setattr(whitening, "_AT_A_TIME", 7 * 20 * 18)
+    monkeypatch.setattr(airbench_convnet, "_PIXELS_AT_A_TIME", 7 * 20 * 18)
     for array, other in zip(
         expected, whitening_filters(images[rng.permutation(50)], 2, scale=SCALE, offset=OFFSET), strict=True
     ):
@@ -67,8 +67,15 @@ def test_images_of_one_colour_have_filters_too():
 
 def test_as_much_memory_is_taken_for_few_large_images_as_for_many_small_ones(monkeypatch):
     seen = []
-    plain = whitening._patches
-    monkeypatch.setattr(whitening, "_patches", lambda images, side: seen.append(images.size) or plain(images, side))
+    plain = airbench_convnet._patches
+
+    def counted(images, side):
+        seen.append(images.size)
+        return plain(images, side)
+
+    monkeypatch.setattr(
+        airbench_convnet, "_patches", lambda images, side: seen.append(images.size) or plain(images, side)
+    )
     for shape in ((1_600, 32, 32, 3), (100, 128, 128, 3), (2, 1_000, 1_000, 3)):
         whitening_filters(np.zeros(shape, np.uint8), 2, scale=SCALE, offset=OFFSET)
     assert max(seen) <= max(800 * 32 * 32, 1_000 * 1_000) * 3

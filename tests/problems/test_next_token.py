@@ -24,7 +24,11 @@ def setup_module() -> None:
         data_facts, \
         keras, \
         load_trained, \
-        networks, \
+        build_network, \
+        find_recipe, \
+        kind_of_outputs, \
+        make_loss, \
+        named_variables, \
         one_step_network, \
         passage, \
         predict, \
@@ -32,8 +36,10 @@ def setup_module() -> None:
         write_text
     import keras
 
-    from pipeline import networks
-    from pipeline.networks.text import one_step_network
+    from pipeline.networks.build import build_network, find_recipe, kind_of_outputs
+    from pipeline.networks.char_lstm import one_step_network
+    from pipeline.networks.model import named_variables
+    from pipeline.networks.recipes import make_loss
     from pipeline.predict.job import predict
     from pipeline.predict.texts import surprises
     from pipeline.problems.text_evaluation import passage
@@ -159,8 +165,8 @@ def test_the_network_that_writes_has_the_trained_weights(records, trained):
     folder, _ = trained
     model = load_trained(folder).model
     stateful = one_step_network("char_lstm", model.output_shape[-1], batch_size=2)
-    for name, variable in networks.named_variables(model).items():
-        networks.named_variables(stateful)[name].assign(variable)
+    for name, variable in named_variables(model).items():
+        named_variables(stateful)[name].assign(variable)
     tokens = np.tile(np.arange(LENGTH, dtype=np.uint8) % 20, (2, 1))
     step_by_step = [stateful(tokens[:, place : place + 1], training=False)[:, 0] for place in range(LENGTH)]
     np.testing.assert_allclose(np.stack(step_by_step, axis=1), model(tokens, training=False), atol=1e-4)
@@ -170,7 +176,7 @@ def test_what_is_written_follows_from_the_seed(trained):
     folder, _ = trained
     facts = json.loads((folder / "evaluation.json").read_text())
     model = load_trained(folder).model
-    model.compile(loss=networks.make_loss(networks.find_recipe("adam_cosine"), "logits"))
+    model.compile(loss=make_loss(find_recipe("adam_cosine"), "logits"))
     vocabulary = Vocabulary(tuple(facts["vocabulary"]))
     first = facts["written"][0]
     prompt = vocabulary.encode(first["prompt"])
@@ -201,11 +207,11 @@ def test_a_network_that_is_a_class_of_its_own_trains_writes_and_is_asked_for_tex
 
 def test_a_saved_network_that_is_a_class_of_its_own_writes_and_is_asked_for_texts(package, records, trained, tmp_path):
     manifest, name = read_manifest(records), "text_networks:a_class"
-    networks.build_network(manifest, name, "float32").save(tmp_path / MODEL_NAME)
+    build_network(manifest, name, "float32").save(tmp_path / MODEL_NAME)
     (tmp_path / "run.json").write_text(json.dumps(trained[1] | {"model": name}))
     loaded, tokens = load_trained(tmp_path), np.zeros(3 * LENGTH + 2, np.uint8)
     assert len(surprises(loaded, tokens)) == 3 * LENGTH + 1
-    loaded.model.compile(loss=networks.make_loss(networks.find_recipe("onecycle"), "logits"))
+    loaded.model.compile(loss=make_loss(find_recipe("onecycle"), "logits"))
     vocabulary = Vocabulary(tuple(manifest["label_names"]))
     written = write_text(loaded.model, vocabulary, name, tokens[:3], length=LENGTH, seed=0, tokens=2 * LENGTH)
     assert [len(one["text"]) for one in written] == [2 * LENGTH] * 3
@@ -234,7 +240,7 @@ def test_label_smoothing_leaves_the_loss_that_is_evaluated_in_nats(trained, reco
 )
 def test_a_network_of_ones_own_that_cannot_be_is_refused(package, records, function, words):
     with pytest.raises(SettingsError) as refused:
-        networks.kind_of_outputs(read_manifest(records), f"text_networks:{function}", "float32")
+        kind_of_outputs(read_manifest(records), f"text_networks:{function}", "float32")
     assert words in str(refused.value)
 
 
@@ -294,6 +300,6 @@ def test_a_passage_of_bytes_is_shown_by_characters():
 
 def test_shapes_are_static(records):
     task = problem_of_records(read_manifest(records)).task(read_manifest(records))
-    model = networks.build_network(read_manifest(records), "char_lstm", "float32")
+    model = build_network(read_manifest(records), "char_lstm", "float32")
     assert model.output_shape == (None, *task.output_shape)
     assert isinstance(model, keras.Model)

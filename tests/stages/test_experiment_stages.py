@@ -25,7 +25,7 @@ def setup_module() -> None:
     import tensorflow as tf
 
     from pipeline.hardware import place
-    from pipeline.networks import kind_of_outputs
+    from pipeline.networks.build import kind_of_outputs
     from pipeline.training.computation import by_rule, compiled_model
 
 

@@ -16,7 +16,7 @@ def setup_module() -> None:
     import keras
     from safetensors.numpy import load_file
 
-    from pipeline.networks.whitening import whitening_filters
+    from pipeline.networks.airbench_convnet import whitening_filters
     from pipeline.stream import InputStream, Split
 
 

@@ -16,11 +16,11 @@ from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME
 
 
 def setup_module() -> None:
-    global begin, keras, load_file, networks, save_file, training
+    global begin, keras, load_file, build_model, save_file, training
     import keras
     from safetensors.numpy import load_file, save_file
 
-    from pipeline import networks
+    from pipeline.networks.build import build_model
     from pipeline.training import train as training
     from pipeline.training.initial import begin
 
@@ -58,7 +58,7 @@ def beginning(folder, model="tests.tiny_model:build", **settings):
     options = TrainSettings(**{**SETTINGS, "model": model, **settings})
     given = options.initial_weights
     initial = find_initial_weights(given, folder) if given else None
-    return begin(networks.build_model(model, (32, 32, 3), 10), options, initial, None)
+    return begin(build_model(model, (32, 32, 3), 10), options, initial, None)
 
 
 def test_a_run_begins_with_the_weights_of_another_and_keeps_the_frozen_ones(first, small_records, tmp_path):
@@ -112,7 +112,7 @@ def test_content_counts_and_not_its_place(first, tmp_path):
         path.write_bytes((first / WEIGHTS_NAME).read_bytes())
         digests.add(find_initial_weights(str(path), tmp_path).digest)
     assert digests == {find_initial_weights("first", first.parent).digest}
-    model = networks.build_model("baseline_cnn", (32, 32, 3), 10)
+    model = build_model("baseline_cnn", (32, 32, 3), 10)
     saved = []
     for name in ("a.keras", "b.keras"):
         model.save(tmp_path / name)
@@ -151,7 +151,7 @@ def test_a_file_that_changed_since_its_digest_was_taken_is_refused(first, tmp_pa
     save_file({"dense/kernel": np.zeros(3, np.float32)}, path)
     options = TrainSettings(**SETTINGS, initial_weights=str(path))
     with pytest.raises(SettingsError, match="has changed"):
-        begin(networks.build_model(options.model, (32, 32, 3), 10), options, initial, None)
+        begin(build_model(options.model, (32, 32, 3), 10), options, initial, None)
 
 
 def test_a_keras_file_is_an_archive_whose_metadata_do_not_count(tmp_path):

@@ -11,7 +11,8 @@ def setup_module() -> None:
     global MixedAccuracy, MixedLoss, RECIPES, build_model, keras, make_loss
     import keras
 
-    from pipeline.networks import RECIPES, build_model, make_loss
+    from pipeline.networks.build import build_model
+    from pipeline.networks.recipes import RECIPES, make_loss
     from pipeline.training.mixed_labels import MixedAccuracy, MixedLoss
 
 

@@ -18,11 +18,11 @@ from pipeline.sources import synthetic
 
 
 def setup_module() -> None:
-    global keras, load_file, load_trained, networks
+    global keras, load_file, load_trained, named_variables
     import keras
     from safetensors.numpy import load_file
 
-    from pipeline import networks
+    from pipeline.networks.model import named_variables
     from pipeline.runs.trained import load_trained
 
 
@@ -73,7 +73,7 @@ def test_a_network_of_ones_own_trains_and_its_figures_are_of_probabilities(run_o
     facts = json.loads((folder / EVALUATION_NAME).read_text())
     assert facts["accuracy"] == pytest.approx(record["val_accuracy"], abs=1e-6)
     assert all(0 <= one["confidence"] <= 1 for one in facts["mistakes"])
-    saved, loaded = load_file(folder / WEIGHTS_NAME), networks.named_variables(trained.model)
+    saved, loaded = load_file(folder / WEIGHTS_NAME), named_variables(trained.model)
     assert len(saved) == len(trained.model.weights)
     # Under the names that they have in the model.
     for name, weights in saved.items():

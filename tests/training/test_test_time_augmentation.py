@@ -14,7 +14,7 @@ from pipeline.runs.metrics import WEIGHTS_NAME
 
 def setup_module() -> None:
     global InputStream, Split, as_probabilities, evaluate_again, load_trained, rows_of
-    from pipeline.networks import as_probabilities
+    from pipeline.networks.model import as_probabilities
     from pipeline.predict.images import rows_of
     from pipeline.runs.trained import load_trained
     from pipeline.stream import InputStream, Split

@@ -1,0 +1,131 @@
+"""Outputs, variable names and adaptation of a Keras model, and Keras's own configuration.
+
+Models take the uint8 images or tokens of the records and return float32 probabilities or logits in every precision.
+Training on logits is exact where a probability would round to 0.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import keras
+import numpy as np
+
+from pipeline.errors import SettingsError
+
+LOGITS, PROBABILITIES = "logits", "probabilities"
+
+#: (model, inputs uint8 (examples, *input_shape)) → None: assigns variables of the model.
+Adapt = Callable[[keras.Model, np.ndarray], None]
+Build = Callable[[tuple[int, ...], int], keras.Model]
+
+#: Greatest number of examples that a model is adapted to.
+ADAPTED_EXAMPLES = 5_000
+
+
+def configure_keras() -> None:
+    """Set Keras's documented defaults: floatx "float32", epsilon 1e-7 and "channels_last".
+
+    Called before a model is built or loaded, because keras.json and the environment are outside every identity.
+
+    Raises:
+        SettingsError: the number of epochs or steps is limited, as by the environment variables KERAS_MAX_EPOCHS and
+            KERAS_MAX_STEPS_PER_EPOCH.
+    """
+    keras.config.set_floatx("float32")
+    keras.config.set_epsilon(1e-7)
+    keras.config.set_image_data_format("channels_last")
+    limits = {"epochs": keras.config.max_epochs(), "steps_per_epoch": keras.config.max_steps_per_epoch()}
+    for name, limit in limits.items():
+        if limit is not None:
+            raise SettingsError(
+                f"keras.config.max_{name}: expected no limit, got {limit}. Unset the environment variable "
+                f"KERAS_MAX_{name.upper()}; [Train] epochs sets how long a run trains."
+            )
+
+
+def adapted_by(adapt: Adapt) -> Callable[[Build], Build]:
+    """Decorate a model builder with a function that sets variables from the data before training.
+
+    Keras's preprocessing layers have such a method, for example the mean and variance of a Normalization:
+
+        def standardize(model, inputs):
+            model.get_layer("normalization").adapt(inputs)
+
+        @adapted_by(standardize)
+        def build(input_shape, num_labels): ...
+
+    It is called once, with the first ``ADAPTED_EXAMPLES`` examples of the train split in their stored order.
+    """
+
+    def decorate(build: Build) -> Build:
+        build.adapt = adapt
+        return build
+
+    return decorate
+
+
+@dataclass(frozen=True)
+class LogitsCrossentropy:
+    """(int labels (batch, …), logits (batch, …, num_labels)) → float32 (batch, …)."""
+
+    label_smoothing: float = 0.0
+
+    def __call__(self, labels: keras.KerasTensor, logits: keras.KerasTensor) -> keras.KerasTensor:
+        """The loss of each prediction."""
+        if not self.label_smoothing:
+            return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+        one_hot = one_hot_as(labels, logits)
+        smoothing = self.label_smoothing
+        return keras.losses.categorical_crossentropy(one_hot, logits, from_logits=True, label_smoothing=smoothing)
+
+
+def one_hot_as(labels: keras.KerasTensor, outputs: keras.KerasTensor) -> keras.KerasTensor:
+    """Int labels (batch, …) in one-hot form, in the shape of the outputs (batch, …, num_labels)."""
+    # Keras may have added a last dimension of 1 to the labels.
+    return keras.ops.one_hot(keras.ops.reshape(labels, keras.ops.shape(outputs)[:-1]), outputs.shape[-1])
+
+
+def trained_by_logits(model: keras.Model) -> bool:
+    """Whether the outputs of a compiled model are logits."""
+    # A model that learns from mixed labels has its loss for plain labels in ``of_plain``.
+    return isinstance(getattr(model.loss, "of_plain", model.loss), LogitsCrossentropy)
+
+
+def as_probabilities(outputs: np.ndarray, kind: str) -> np.ndarray:
+    """Outputs of a model (examples, …, num_labels) of this kind, as float32 probabilities of the same shape.
+
+    Computed by NumPy, so that the result does not depend on the batch.
+    """
+    outputs = outputs.astype(np.float32)
+    if kind == PROBABILITIES:
+        return outputs
+    powers = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
+    """Variables by the names of weight files: "dense/kernel", or "backbone/conv_1/kernel" for a layer inside a layer.
+
+    The names are the same in a model that was saved and loaded.
+    """
+    found: dict[str, keras.Variable] = {}
+    for layer_name, layer in named_layers(model):
+        for variable in layer.weights:
+            # In a layer that contains layers, several variables have one name. Their paths differ.
+            below = f"/{variable.path}".partition(f"/{layer.name}/")[2] or variable.name
+            name, number = f"{layer_name}/{below}", 2
+            while name in found:
+                name, number = f"{layer_name}/{below}_{number}", number + 1
+            found[name] = variable
+    # A subclassed model may have variables outside its layers.
+    known = {id(variable) for variable in found.values()}
+    return found | {variable.path: variable for variable in model.weights if id(variable) not in known}
+
+
+def named_layers(model: keras.Model) -> Iterator[tuple[str, keras.Layer]]:
+    """Names and layers. A model inside the model is replaced by its layers, with its name as their prefix."""
+    for layer in model.layers:
+        if isinstance(layer, keras.Model):
+            yield from ((f"{layer.name}/{name}", inner) for name, inner in named_layers(layer))
+        else:
+            yield layer.name, layer
