@@ -134,7 +134,7 @@ def examined(name: str, model: keras.Model, task: Task) -> str:
 
 
 def _outputs(name: str, model: keras.Model, inputs: np.ndarray, examples: str = "examples") -> np.ndarray:
-    call = f"its network, on {inputs.dtype} {examples} of the shape {inputs.shape},"
+    call = _call_on(inputs, examples)
     found = _call("model", name, lambda batch: model(batch, training=False), inputs, call=call)
     if isinstance(found, dict | list | tuple):
         raise _refusal("model", name, f"its network has {len(found)} outputs")
@@ -187,10 +187,19 @@ def _call(setting: str, name: str, function: Callable, *arguments: Any, call: st
 
 
 def _refusal(setting: str, name: str, problem: str) -> SettingsError:
-    expected = "build(input_shape, num_labels) → keras.Model"
+    return SettingsError(f"[Train] {setting}: expected {_signature(setting)}, got {name!r}: {problem}.")
+
+
+@message
+def _signature(setting: str) -> str:
     if setting == "recipe":
-        expected = "recipe(total_steps, scale) → optimizer, or a pipeline.networks.recipes.Recipe"
-    return SettingsError(f"[Train] {setting}: expected {expected}, got {name!r}: {problem}.")
+        return "recipe(total_steps, scale) → optimizer, or a pipeline.networks.recipes.Recipe"
+    return "build(input_shape, num_labels) → keras.Model"
+
+
+@message
+def _call_on(inputs: np.ndarray, examples: str) -> str:
+    return f"its network, on {inputs.dtype} {examples} of the shape {inputs.shape},"
 
 
 @message
