@@ -8,8 +8,7 @@ root goes with the machine there is no later one.
 import contextlib
 import logging
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context, parent_process
 from pathlib import Path
@@ -22,15 +21,12 @@ from pipeline.artefacts.fetched import read_fetched
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.artefacts.staleness import printable
 from pipeline.config.refusal import refuse
-from pipeline.errors import BusyError, DamagedArtefactError, RemoteError, StorageError, UnreadableArtefactError
+from pipeline.errors import DamagedArtefactError, RemoteError, StorageError, UnreadableArtefactError
 from tasks.storage import Storage, root_folder
 from tasks.target import ArtefactTarget
 
 if TYPE_CHECKING:
     from pipeline.remote.artefacts import Held, Pushed, Remote
-
-# How often it is looked whether another machine is done.
-_POLL_SECONDS = 5.0
 
 _Answer = TypeVar("_Answer")
 _logger = logging.getLogger(__name__)
@@ -91,11 +87,6 @@ def fetch(kind: str, target: ArtefactTarget) -> bool:
     return bool(_asked(lambda: have(connect(), kind, target), about=(kind, target.expected)))
 
 
-def _fetch_anew(kind: str, target: ArtefactTarget) -> bool:
-    _known.pop((kind, target.expected), None)
-    return fetch(kind, target)
-
-
 def have(remote: "Remote", kind: str, target: ArtefactTarget) -> bool:
     """Fetch what the remote was found to have of an artefact; false: it had nothing.
 
@@ -109,7 +100,7 @@ def have(remote: "Remote", kind: str, target: ArtefactTarget) -> bool:
 
 
 def give(remote: "Remote", kind: str, target: ArtefactTarget, *, replace: bool) -> "Pushed":
-    """Push an artefact, whose lease is ours; how that ended.
+    """Push an artefact; how that ended.
 
     Raises:
         RemoteError: the remote does not answer, or refuses.
@@ -172,58 +163,7 @@ def push_pending() -> None:
         except DamagedArtefactError:
             marker.unlink(missing_ok=True)
             continue
-        try:
-            with making(kind, target):
-                push(kind, target, replace=marker.read_text(encoding="utf-8") == "replace", keep=True)
-        except BusyError as error:
-            _logger.info("pushed by a later run: %s", error)
-
-
-@contextlib.contextmanager
-def making(
-    kind: str, target: ArtefactTarget, *, may_be_fetched: bool = False, is_to_be_pushed: bool | None = None
-) -> Iterator[bool]:
-    """The right to make or push an artefact, as long as the block lasts; true: another machine has made it meanwhile.
-
-    Args:
-        kind: of artefact.
-        target: the artefact.
-        may_be_fetched: whether what another machine has made would do.
-        is_to_be_pushed: else nobody's work is saved by it, and nothing is written there; None: as [Storage] push.
-
-    Raises:
-        BusyError: another machine is making it, and ``[Storage] on_busy`` is ``leave``.
-    """
-    is_to_be_pushed = Storage().push == "always" if is_to_be_pushed is None else is_to_be_pushed
-    if not is_on() or not is_to_be_pushed:
-        yield False
-        return
-    from pipeline.remote.lease import Lease
-
-    def lease_of() -> Lease:
-        return Lease(connect().objects, f"{kind}/{target.expected}", seconds=Storage().lease_seconds)
-
-    lease, waits = _asked(lease_of), False
-    while lease and (holder := _asked(lease.take)):
-        if Storage().on_busy == "leave":
-            raise BusyError(
-                f"{target.folder.name}: {holder.name} is making it, and shares it through {Storage().remote}. Wait "
-                "until it is done, or let runs wait by themselves with [Storage] on_busy = wait or "
-                "--Storage-on-busy wait."
-            )
-        if not waits:
-            _logger.info("%s: %s is making it, waiting", target.folder.name, holder.name)
-            waits = True
-        time.sleep(min(_POLL_SECONDS, holder.seconds_left + 1))
-        if may_be_fetched and _fetch_anew(kind, target):
-            yield True
-            return
-    if not lease or not is_on():
-        yield False
-        return
-    with lease.renewed():
-        # Between the question and the lease another may have ended.
-        yield may_be_fetched and _fetch_anew(kind, target)
+        push(kind, target, replace=marker.read_text(encoding="utf-8") == "replace", keep=True)
 
 
 def made(manifest: dict) -> str:

@@ -273,14 +273,9 @@ class Stage(luigi.Task):
     def _make(self, target: ArtefactTarget) -> None:
         self.have_below()
         _logger.info("%s: %s, making %s", self.task_family, self.local_condition(), target)
-        if not self.is_shared:
-            self.publish(target)
-            return
-        with sharing.making(self.kind, target, may_be_fetched=self.may_be_fetched()) as is_here:
-            if not is_here:
-                self.publish(target)
-                if not self.stands_in():
-                    sharing.push(self.kind, target, replace=self.is_renewed, keep=self.is_forced())
+        self.publish(target)
+        if self.is_shared and not self.stands_in():
+            sharing.push(self.kind, target, replace=self.is_renewed, keep=self.is_forced())
 
     def stands_in(self) -> bool:
         """Whether the artefact here, or what it is made from, stands in for what was asked for: that is not shared."""

@@ -32,7 +32,6 @@ class Storage(luigi.Config):
     remote_endpoint = luigi.Parameter(default="", description="Of a server that is compatible with S3; empty: AWS.")
     push = luigi.Parameter(default="always", description="What is made here to the remote: always, or never.")
     on_remote_error = luigi.Parameter(default="continue", description="It does not answer: continue, or fail.")
-    lease_seconds = IntSetting(default=60, description="After which another machine makes what this one was making.")
     keep_runs = IntSetting(default=0, description="Newest runs that Nightly keeps; see config.ini.")
     keep_days = IntSetting(default=0, description="Days that it keeps what was made; see config.ini.")
 

@@ -66,11 +66,10 @@ with DAG(
     schedule=CronTriggerTimetable("30 2 * * *", timezone="UTC"),
     start_date=datetime(2026, 11, 1, tzinfo=UTC),
     catchup=False,
-    # Two runs at once would only wait for each other's artefacts.
+    # Two runs at once would do the same work twice.
     max_active_runs=1,
     default_args={
         "retries": 5,
-        # Longer than [Storage] lease_seconds: what a worker held that died is free by then.
         "retry_delay": timedelta(minutes=2),
         "retry_exponential_backoff": True,
         "max_retry_delay": timedelta(minutes=30),

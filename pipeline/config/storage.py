@@ -10,8 +10,6 @@ ON_BUSY = ("leave", "wait")
 LOG_FORMATS = ("text", "json")
 PUSH = ("always", "never")
 ON_REMOTE_ERROR = ("continue", "fail")
-# A machine that died in the middle keeps others waiting for so long.
-MAX_LEASE_SECONDS = 3_600
 _REMOTE = re.compile(r"(s3|gs|az)://[a-zA-Z0-9][a-zA-Z0-9._-]+(/[a-zA-Z0-9._=-]+)*/?")
 # Runs, or days: nearly three hundred years.
 MAX_KEPT = 100_000
@@ -30,7 +28,6 @@ class StorageSettings:
     remote_endpoint: str = ""
     push: str = "always"
     on_remote_error: str = "continue"
-    lease_seconds: int = 60
     keep_runs: int = 0
     keep_days: int = 0
 
@@ -42,7 +39,6 @@ class StorageSettings:
         one_of("Storage", "log_format", LOG_FORMATS, self.log_format)
         one_of("Storage", "push", PUSH, self.push)
         one_of("Storage", "on_remote_error", ON_REMOTE_ERROR, self.on_remote_error)
-        in_range("Storage", "lease_seconds", self.lease_seconds, 1, MAX_LEASE_SECONDS)
         # A password in it is not quoted.
         if self.remote and not _REMOTE.fullmatch(self.remote):
             given = self.remote if "@" not in self.remote else "something else"

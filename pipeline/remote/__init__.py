@@ -2,7 +2,6 @@
 
 objects.py     the few operations on objects that are needed, on S3, Google Cloud Storage or Azure
 artefacts.py   an artefact ⇄ objects: files by their digests first, its manifest last by a create-only write
-lease.py       who is making an artefact now, so that no two machines make the same
 garbage.py     what no manifest names
 
 A key is ``<kind>/<fingerprint>/…`` under the remote's prefix; what the workers of a cluster note of a job, as long as

@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from threading import Event, Lock
@@ -33,7 +33,8 @@ _AT_A_TIME = 8
 _RANGE_BYTES = 2**20
 _MANIFEST_BYTES = 64 * 2**20
 _MOST_BYTES = 2**50
-# An object that lies there for so long, and is named by no manifest, may be cleared away as garbage.
+# An object of this age that no manifest names may be removed. The machine's clock is good enough, as stores refuse the
+# requests of a machine whose clock differs from theirs by a quarter of an hour.
 GRACE = timedelta(days=1)
 _PROGRESS_SECONDS = 0.5
 
@@ -86,7 +87,7 @@ class Remote:
         return Held(manifest, content, stored.tag)
 
     def push(self, kind: str, folder: Path, *, replace: bool = False, mend: bool = False) -> Pushed:
-        """Share the artefact in a folder; whoever calls has its lease.
+        """Share the artefact in a folder.
 
         Args:
             kind: of artefact, the name of its folder under the storage root.
@@ -113,7 +114,7 @@ class Remote:
             there = held
         sources = {entry["sha256"]: folder / entry["name"] for entry in manifest["files"]}
         sizes = {entry["sha256"]: entry["bytes"] for entry in manifest["files"]}
-        now = self.objects.now()
+        now = datetime.now(UTC)
 
         def put(digest: str, told: Callable[[int], None]) -> None:
             found = None if mend else self.objects.find(f"{place}/files/{digest}")

@@ -1,45 +1,40 @@
-"""Garbage: objects that no manifest names, left by pushes that were cut (the remote's aid).
+"""Removes objects that no manifest names, as interrupted uploads leave them.
 
-A listing only proposes. What is removed has lain there for the grace time, by the store's clock, is as it was listed,
-and is named by no manifest that is read once the artefact's lease is ours: whoever pushes holds that lease.
+An object is removed if it is older than the grace time, unchanged since it was listed, and not named by the artifact's
+manifest, which is read again before the removal. An upload writes such old objects again before it publishes.
 """
 
 import itertools
 import logging
 import re
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import MANIFEST_NAME
 from pipeline.errors import DamagedArtefactError
 from pipeline.remote.artefacts import GRACE, Remote
-from pipeline.remote.lease import LEASE_NAME, Lease
-from pipeline.remote.objects import CLOCKS, EXCHANGE, Stored
+from pipeline.remote.objects import EXCHANGE, Stored
 
 _KINDS = "|".join((layout.SOURCE, layout.RECORDS, layout.RUNS, layout.EXPORTS))
 _KEY = re.compile(rf"(?P<kind>{_KINDS})/(?P<fingerprint>[0-9a-f]{{64}})/(?P<rest>.+)")
-_LEASE_SECONDS = 60.0
-# What nobody needs once it is old.
-_PASSING = (CLOCKS, EXCHANGE)
 
 _logger = logging.getLogger(__name__)
 
 
 def find_garbage(remote: Remote, *, grace: timedelta = GRACE) -> Iterator[Stored]:
-    """Objects that may be cleared away; nothing is changed, but for one small object that tells the time.
+    """List the objects that may be removed.
 
     Raises:
         RemoteError: the store does not answer, or refuses.
     """
-    now = remote.objects.now()
-    yield from (one for one in remote.objects.list(CLOCKS) if now - one.written_at > grace)
-    # By what a job wrote last: it may take longer than that.
+    now = datetime.now(UTC)
+    # The newest object of a job counts: a job may take longer than the grace time.
     for _, group in itertools.groupby(remote.objects.list(EXCHANGE), lambda one: _folder_of(one.key)):
         left = list(group)
         if now - max(one.written_at for one in left) > grace:
             yield from left
-    # A store lists in the order of keys, so that those of an artefact follow one another.
+    # Stores list keys in order, so that the objects of an artifact follow one another.
     listed = ((match, one) for one in remote.objects.list() if (match := _KEY.fullmatch(one.key)))
     for (kind, fingerprint), group in itertools.groupby(listed, lambda pair: (pair[0]["kind"], pair[0]["fingerprint"])):
         old = [one for _, one in group if now - one.written_at > grace and not one.key.endswith(f"/{MANIFEST_NAME}")]
@@ -48,27 +43,17 @@ def find_garbage(remote: Remote, *, grace: timedelta = GRACE) -> Iterator[Stored
 
 
 def remove_garbage(remote: Remote, *, grace: timedelta = GRACE) -> Iterator[Stored]:
-    """Remove what ``find_garbage`` finds, and give what was removed; an artefact that is being made is left alone.
+    """Remove what ``find_garbage`` lists, and yield what was removed.
 
     Raises:
         RemoteError: the store does not answer, or refuses.
     """
     for folder, group in itertools.groupby(find_garbage(remote, grace=grace), lambda one: _folder_of(one.key)):
         found = list(group)
-        if folder.partition("/")[0] in _PASSING:
-            yield from (one for one in found if _removed(remote, one))
-            continue
-        lease = Lease(remote.objects, folder, seconds=_LEASE_SECONDS)
-        if holder := lease.take():
-            _logger.info("%s/%s: left alone, %s is making it", remote.url, folder, holder.name)
-            continue
-        with lease.renewed():
-            named = _named(remote, *folder.split("/"))
-            for one in found:
-                # The lease is ours by now.
-                is_named = named is None or one.key in named or one.key.endswith(f"/{LEASE_NAME}")
-                if not is_named and _removed(remote, one):
-                    yield one
+        # A manifest may have come since the listing.
+        named = set() if folder.startswith(f"{EXCHANGE}/") else _named(remote, *folder.split("/"))
+        if named is not None:
+            yield from (one for one in found if one.key not in named and _removed(remote, one))
 
 
 def _removed(remote: Remote, listed: Stored) -> bool:

@@ -18,8 +18,6 @@ from pipeline.errors import RemoteError
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-#: Where objects lie that were written to read the time off them; each for a moment.
-CLOCKS = "clocks"
 #: Where a cluster's workers leave what they found out, each job's under a name of its own, as long as it runs.
 EXCHANGE = "exchange"
 
@@ -159,25 +157,13 @@ class Objects:
                 return
             yield from map(_stored, page)
 
-    def now(self) -> datetime:
-        """The time by the store's clock, which all machines share: that of an object written for it."""
-        key = f"{CLOCKS}/{uuid.uuid4().hex}"
-        self.create(key, b"")
-        try:
-            found = self.find(key)
-            if found is None:
-                raise RemoteError(f"{self.url}/{key}: expected what was just written, found nothing.")
-            return found.written_at
-        finally:
-            self.delete(key)
-
     def try_out(self) -> None:
         """Find out whether conditional writes are what they are on this store.
 
         Raises:
             RemoteError: also, a second write that was to create succeeds, or one that replaces a version does not.
         """
-        key = f"{CLOCKS}/{uuid.uuid4().hex}"
+        key = f"{EXCHANGE}/{uuid.uuid4().hex}/trial"
         first = self.create(key, b"first")
         try:
             second = self.create(key, b"second")

@@ -6,7 +6,7 @@ Other stores clear such parts away by themselves after a week. boto3 has what ob
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 
 from pipeline.errors import RemoteError
@@ -44,8 +44,8 @@ class Uploads:
         region = boto3.session.Session().region_name or _DEFAULT_REGION
         self._client = boto3.client("s3", endpoint_url=endpoint or None, region_name=region)
 
-    def old(self, now: datetime, *, grace: timedelta = GRACE) -> Iterator[Upload]:
-        """Those that were begun before the grace time; ``now`` is by the store's clock, see objects.py.
+    def old(self, *, grace: timedelta = GRACE) -> Iterator[Upload]:
+        """Those that were begun before the grace time.
 
         Raises:
             RemoteError: here and below, the store does not answer, or refuses.
@@ -56,7 +56,7 @@ class Uploads:
             for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
                 for found in page.get("Uploads", ()):
                     upload = Upload(found["Key"], found["UploadId"], found["Initiated"])
-                    if now - upload.begun_at > grace:
+                    if datetime.now(UTC) - upload.begun_at > grace:
                         yield upload
 
     def abort(self, upload: Upload) -> None:

@@ -88,7 +88,7 @@ def _of_cut_uploads(remote: "Remote", *, remove: bool) -> int:
         print(f"Uploads that were cut are not looked for: {error.name} is not installed; pip install '.[s3]'")
         return 0
     count = 0
-    for upload in uploads.old(remote.objects.now()):
+    for upload in uploads.old():
         print(f"{'upload':>13}  {upload.key}, begun {upload.begun_at:%Y-%m-%d %H:%M} UTC", flush=True)
         if remove:
             uploads.abort(upload)

@@ -22,8 +22,7 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
             reason = condition if condition.state != "fresh" else "not final, or not made here"
             print(f"{name}: not pushed, {reason}", flush=True)
             continue
-        with sharing.making(stage.kind, stage.output(), is_to_be_pushed=True):
-            print(f"{name}: {sharing.give(remote, stage.kind, stage.output(), replace=stage.is_renewed)}", flush=True)
+        print(f"{name}: {sharing.give(remote, stage.kind, stage.output(), replace=stage.is_renewed)}", flush=True)
     return 0
 
 

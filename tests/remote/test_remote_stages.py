@@ -197,34 +197,18 @@ def test_a_remote_that_has_to_answer_ends_the_run_before_the_work_or_after_it(ma
     proxy.stop()
 
 
-def test_of_two_at_once_one_trains_and_the_other_has_it(machine):
-    machines = [machine(name, on_busy="wait") for name in ("one", "two")]
+def test_of_two_at_once_both_train_and_the_first_manifest_counts(machine):
+    machines = [machine(name) for name in ("one", "two")]
     started = [luigi.start(*FAST, "--Train-epochs", "3") for luigi in machines]
     logs = [process.communicate(timeout=300)[1] for process in started]
     assert [process.returncode for process in started] == [0, 0], logs
-    assert sorted(TRAINS in log for log in logs) == [False, True], logs
+    assert any(TRAINS in log for log in logs), logs
     one, two = (files_of(run_of(luigi)) for luigi in machines)
     assert one == two
 
 
-def test_who_does_not_wait_leaves_and_says_who_is_at_it_and_who_waits_does_so_within_the_limit(machine, office):
-    first, longer = machine("first"), ("--Train-epochs", "5000")
-    process = first.start(*FAST, *longer)
-    try:
-        first.wait_for("checkpoints/*/*", process)
-        done = run(office, *longer)
-        assert done.returncode == 5, done.stderr
-        assert re.search(r"process \d+ on \S+ is making it.*--Storage-on-busy wait", done.stderr)
-        # In a process of its own: an alarm ends the limit.
-        done = office(*FAST, *longer, "--Storage-on-busy", "wait", "--Train-time-limit-seconds", "1")
-        assert done.returncode == 8, done.stderr
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=300)
-
-
 def test_what_a_killed_machine_was_training_another_trains(machine):
-    first, second = machine("first", lease_seconds=3), machine("second", lease_seconds=3, on_busy="wait")
+    first, second = machine("first"), machine("second")
     process = first.start(*FAST, "--Train-epochs", "10")
     first.wait_for("checkpoints/*/*", process)
     process.send_signal(signal.SIGKILL)
@@ -340,7 +324,7 @@ def test_a_stand_in_is_loud_and_never_final_and_what_is_made_from_it_is_not_shar
     pushed = alone.command("push", *FAST, *large)
     assert pushed.returncode == 0, pushed.stderr
     assert all("not pushed" in line for line in pushed.stdout.splitlines()), pushed.stdout
-    assert not [one.key for one in remote.objects.list() if not one.key.endswith("lease.json")]
+    assert not list(remote.objects.list())
     alone.data_dir = tiny_tfds
     assert run(alone).returncode == 0
     assert {one["dataset"] for one in alone.report()["runs"]} == {"synthetic", "cifar10"}

@@ -1,13 +1,11 @@
 """Uploads in parts that a killed push leaves, on a real server of S3's kind."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from luigi_process import FAST
 
 from pipeline.errors import RemoteError
-
-NOW = datetime.now(UTC)
 
 
 def setup_module() -> None:
@@ -32,13 +30,13 @@ def cut(url, client) -> str:
 
 
 def keys(uploads, **how) -> list[str]:
-    return [upload.key for upload in uploads.old(NOW, **how)]
+    return [upload.key for upload in uploads.old(**how)]
 
 
 def test_cut_uploads_below_the_prefix_are_found_once_they_are_old_and_aborted(store, url, cut):
     uploads = Uploads(url if url.count("/") > 2 else f"{url}/runs", endpoint=store.endpoint)
     assert keys(uploads, grace=timedelta(days=100_000)) == []
-    (upload,) = uploads.old(NOW, grace=timedelta(days=-1))
+    (upload,) = uploads.old(grace=timedelta(days=-1))
     assert upload.key == cut
     uploads.abort(upload)
     assert keys(uploads, grace=timedelta(days=-1)) == []
