@@ -6,7 +6,6 @@ from pathlib import Path
 from pipeline.artefacts import layout
 from pipeline.config.training import ExportSettings
 from pipeline.errors import SettingsError
-from pipeline.problems import words
 from pipeline.problems.find import problem_of
 from pipeline.problems.units import IMAGE_CLASSIFICATION
 from tasks.process import console
@@ -50,7 +49,10 @@ class Export(Stage):
     def check(self) -> None:
         """That the run is one of those that can be served as images are."""
         if (source := Records().source()) and (problem := problem_of(source.features)).name != IMAGE_CLASSIFICATION:
-            raise SettingsError(words.not_made_for("Export", problem.name))
+            raise SettingsError(
+                f"Export: expected a run that classifies images, got one of the problem {problem.name}. The forms it "
+                "writes take pixels; model.keras, in the run's folder, takes the tokens of a text in any Keras."
+            )
         super().check()
 
     def folders(self) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Find: the problem that records pose (the problems' aid)."""
+"""The problem of records, by their features."""
 
 from collections.abc import Container, Mapping, Sequence
 
@@ -10,10 +10,10 @@ from pipeline.records.features import TOKENS
 
 
 def problem_of(features: Container[str], label_names: Sequence[str] = ()) -> Problem:
-    """The problem of examples with these features, and these names of what is predicted, where they are known."""
+    """The problem of examples with these features and, if known, these label names."""
     if TOKENS not in features:
         return ImageClassification()
-    # Not above: it takes NumPy, which the tasks are imported without.
+    # NumPy, which Luigi's process does not import.
     from pipeline.records.vocabulary import Vocabulary
 
     return NextToken(units.BYTES if Vocabulary(tuple(label_names)).is_bytes else "")

@@ -1,4 +1,4 @@
-"""Image classification: an image → its label (a problem; … → stream → **problem** → training → …)."""
+"""Image classification: the problem of predicting the label of an image."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config.refusal import refuse
 from pipeline.config.training import TEXT_MODELS, TrainSettings
-from pipeline.problems import words
+from pipeline.errors import message
 from pipeline.problems.problem import Problem, Shown, Stream, Task
 from pipeline.problems.units import IMAGE_CLASSIFICATION
 from pipeline.records.features import IMAGE, LABEL
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ImageClassification(Problem):
-    """A network gives each image a probability for each label."""
+    """The model gives each image a probability for each label."""
 
     name = IMAGE_CLASSIFICATION
     columns = (IMAGE, LABEL)
@@ -32,13 +32,19 @@ class ImageClassification(Problem):
         return Task(self.content_shape(manifest), 256, (), len(manifest["label_names"]), self.units.many)
 
     def examples(self, columns: Mapping[str, "tf.Tensor"]) -> tuple["tf.Tensor", "tf.Tensor"]:
-        """As they lie in the records."""
+        """As stored in the records."""
         return columns[IMAGE], columns[LABEL]
 
     def check(self, settings: TrainSettings) -> None:
         """Refuse a network for texts."""
         if settings.model in TEXT_MODELS:
-            refuse("Train", "model", words.A_NETWORK_FOR_IMAGES, settings.model, words.TAKES_TEXT)
+            refuse(
+                "Train",
+                "model",
+                "a network for images, as the records are",
+                settings.model,
+                " It takes a text. Choose another network or another dataset.",
+            )
 
     def predict(self, model: "keras.Model", held_out: Stream, test_time_augmentation: str = "none") -> Any:
         """See image_evaluation.Predictions."""
@@ -47,13 +53,13 @@ class ImageClassification(Problem):
         return predict(model, held_out, test_time_augmentation)
 
     def figures(self, model: "keras.Model", predictions: Any) -> dict[str, float]:
-        """As Keras's evaluate has them."""
+        """As Keras's evaluate returns them."""
         from pipeline.problems.image_evaluation import figures_of
 
         return figures_of(model, predictions)
 
     def quick_figures(self, model: "keras.Model", held_out: Stream) -> dict[str, float]:
-        """By Keras's evaluate, which keeps no outputs."""
+        """By Keras's evaluate, which stores no outputs."""
         found = model.evaluate(held_out.evaluation(), verbose=0, return_dict=True)
         return {name: found[name] for name in ("loss", "accuracy")}
 
@@ -67,16 +73,18 @@ class ImageClassification(Problem):
         manifest: Mapping,
         folder: Path,
     ) -> Shown:
-        """Confusions, calibration, the most confident mistakes, a few examples."""
-        from pipeline.problems.augmented import picture_augmented
-        from pipeline.problems.image_evaluation import evaluate
+        """See image_evaluation.evaluate."""
+        from pipeline.problems.image_evaluation import evaluate, picture_augmented
 
         augmented = picture_augmented(streams["train"], folder)
         facts, tiles = evaluate(predictions, streams["test"], manifest, folder, augmented)
         names = facts["label_names"]
-        lines = [
-            words.mistake(names[one["label"]], names[one["predicted"]], one["confidence"]) for one in facts["mistakes"]
-        ]
-        if not lines:
+        if not facts["mistakes"]:
             return Shown(facts, {}, {})
-        return Shown(facts, {"mistakes_in_words": "\n".join(f"1. {line}" for line in lines)}, {"mistakes": tiles})
+        lines = [_mistake(names[one["label"]], names[one["predicted"]], one["confidence"]) for one in facts["mistakes"]]
+        return Shown(facts, {"mistakes_in_words": "\n".join(lines)}, {"mistakes": tiles})
+
+
+@message
+def _mistake(label: str, predicted: str, confidence: float) -> str:
+    return f"1. {label} taken for {predicted}, {confidence:.3f}"

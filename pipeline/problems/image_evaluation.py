@@ -1,9 +1,7 @@
-"""Image evaluation: what a trained network gets right and wrong on the test split (image_classification's aid).
+"""Evaluation of an image classifier on the test split, from the predictions of the last epoch.
 
-Made once, of the predictions that the last epoch's figures come from: one more pass over the labels, one for the images
-that are shown. The figures go to evaluation.json. The most confident mistakes and a few examples of each label go to
-two PNG files, tiles of one size row by row, so that the run's folder says all there is to say without the records it
-was made from.
+Figures go to evaluation.json. The most confident mistakes, a few examples of each label and augmented examples go to
+PNG files of equal tiles, so that the report needs no records.
 """
 
 import json
@@ -19,23 +17,24 @@ import tensorflow as tf
 from pipeline.networks.model import LOGITS, PROBABILITIES, as_probabilities, trained_by_logits
 from pipeline.problems.problem import Stream
 from pipeline.problems.views import NONE, VIEWS, View
-from pipeline.runs.metrics import EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME
+from pipeline.runs.metrics import AUGMENTED_NAME, EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME
 
 CALIBRATION_BINS = 15
 MAX_MISTAKES = 24
 EXAMPLES_PER_LABEL = 3
 MAX_EXAMPLE_LABELS = 10
-# Larger images are scaled down to it: the tiles are there to be recognised, the records hold the pixels.
+MAX_AUGMENTED = 4
+# Larger images are scaled down to it.
 MAX_TILE_SIDE = 64
 TILES_PER_ROW = 8
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a network says of a split, in its stored order.
+    """Predictions for a split, in its stored order.
 
-    ``labels``: int32 (examples,), the true ones. ``outputs``: float32 (examples, num_labels), of the ``kind`` that the
-    network gives, "logits" or "probabilities"; NaN where it diverged.
+    ``labels``: int32 (examples,), the true ones. ``outputs``: float32 (examples, num_labels), "logits" or
+    "probabilities" as ``kind`` says, NaN if the model diverged.
     """
 
     labels: np.ndarray
@@ -49,9 +48,9 @@ class Predictions:
 
 
 def predict(model: keras.Model, held_out: Stream, test_time_augmentation: str = NONE) -> Predictions:
-    """A pass of a compiled network (uint8 images → logits or probabilities) over a split for each view of its images.
+    """Predictions of a compiled model (uint8 images → logits or probabilities), one pass per view of the images.
 
-    Outputs are the weighted mean of the views', see views.py.
+    Outputs are the weighted mean over the views, see views.py.
     """
     outputs = 0
     for view in VIEWS[test_time_augmentation]:
@@ -71,7 +70,7 @@ def _seen(held_out: Stream, view: View) -> tf.data.Dataset:
 
 
 def figures_of(model: keras.Model, predictions: Predictions) -> dict[str, float]:
-    """The mean ``loss``, of the kind the model was compiled with, and the ``accuracy``: those of Keras's evaluate."""
+    """The mean ``loss`` that the model was compiled with, and the ``accuracy``, as Keras's evaluate returns them."""
     losses = keras.losses.get(model.loss)(predictions.labels, keras.ops.convert_to_tensor(predictions.outputs))
     right = predictions.outputs.argmax(axis=1) == predictions.labels
     return {"loss": float(keras.ops.mean(losses)), "accuracy": float(right.mean())}
@@ -84,19 +83,19 @@ def evaluate(
     folder: Path,
     augmented: Sequence[Mapping[str, int]] = (),
 ) -> tuple[dict, np.ndarray]:
-    """Look closely at the predictions; leaves evaluation.json, mistakes.png and examples.png in ``folder``.
+    """Write evaluation.json, mistakes.png and examples.png into ``folder``.
 
     Args:
         predictions: those for the test split.
         test: its input stream.
         manifest: that of the records.
         folder: the run's folder.
-        augmented: the tiles of augmented.png, as augmented.py gives them.
+        augmented: the tiles of augmented.png, see ``picture_augmented``.
 
     Returns:
         The facts as written, see ``judge``, and the tiles of the mistakes, uint8 (mistakes, height, width, channels).
     """
-    # A diverged network gives no probabilities: it is then sure of nothing.
+    # A diverged model has no confidence.
     probabilities = np.nan_to_num(predictions.probabilities, nan=0.0)
     predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1).clip(0, 1)
     labels, names = predictions.labels, manifest["label_names"]
@@ -134,18 +133,18 @@ def evaluate(
 
 
 def judge(labels: np.ndarray, predicted: np.ndarray, confidence: np.ndarray, *, num_labels: int) -> dict:
-    """The figures of one pass of predictions, as plain JSON data.
+    """Figures of predictions, as plain JSON data.
 
     Args:
         labels: int (examples,), from 0.
-        predicted: int (examples,), the label given.
-        confidence: float (examples,) from 0 to 1, the probability of the label given.
-        num_labels: how many labels there are.
+        predicted: int (examples,), the predicted label.
+        confidence: float (examples,) from 0 to 1, the probability of the predicted label.
+        num_labels: number of labels.
 
     Returns:
         ``num_examples``, ``accuracy``; ``confusion_matrix``, counts by true label (row) and predicted label (column);
-        ``classes``, for each label ``examples``, ``precision``, ``recall`` and ``f1``, null where nothing was there
-        to divide by; ``expected_calibration_error`` and the ``calibration`` bins it is the mean of.
+        ``classes``, for each label ``examples``, ``precision``, ``recall`` and ``f1``, null for a division by zero;
+        ``expected_calibration_error`` and the ``calibration`` bins.
     """
     confusion = np.zeros((num_labels, num_labels), np.int64)
     np.add.at(confusion, (labels, predicted), 1)
@@ -162,15 +161,14 @@ def judge(labels: np.ndarray, predicted: np.ndarray, confidence: np.ndarray, *, 
 
 
 def calibration(right: np.ndarray, confidence: np.ndarray) -> list[dict]:
-    """Bins of equal width by confidence: how sure the network was there, and how often right.
+    """Bins of equal width by confidence.
 
     Args:
         right: bool (examples,).
         confidence: float (examples,) from 0 to 1; 1 falls into the last bin.
 
     Returns:
-        For each bin ``low``, ``high``, ``examples``, and the mean ``confidence`` and ``accuracy``, null where it is
-        empty.
+        For each bin ``low``, ``high``, ``examples``, and the mean ``confidence`` and ``accuracy``, null if empty.
     """
     place = np.minimum((confidence * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
     counts, sure, correct = (
@@ -202,7 +200,7 @@ def _classes(confusion: np.ndarray) -> list[dict]:
             "examples": int(there[label]),
             "precision": _share(right[label], given[label]),
             "recall": _share(right[label], there[label]),
-            # Of precision and recall the harmonic mean, which is this where both exist.
+            # The harmonic mean of precision and recall where both exist.
             "f1": _share(2 * right[label], given[label] + there[label]),
         }
         for label in range(len(confusion))
@@ -214,7 +212,7 @@ def _share(part: np.integer, whole: np.integer) -> float | None:
 
 
 def _without(duplicates: Sequence[int], right: np.ndarray) -> dict | None:
-    """The accuracy on the test examples that the train split does not hold too; None where it holds none."""
+    """The accuracy without test examples that are in the train split too. None if there are none."""
     if not duplicates:
         return None
     kept = np.delete(right, duplicates)
@@ -222,23 +220,21 @@ def _without(duplicates: Sequence[int], right: np.ndarray) -> dict | None:
 
 
 def _labels(test: Stream) -> np.ndarray:
-    """Every label of the split, int32 (examples,)."""
     return np.concatenate([labels for _, labels in test.evaluation().as_numpy_iterator()])
 
 
 def _most_confident_mistakes(labels: np.ndarray, predicted: np.ndarray, confidence: np.ndarray) -> np.ndarray:
-    """Indices of the mistakes to show, the most confident first; of two that are as sure the first."""
+    """Indices of the mistakes to show, the most confident first. The order of equal ones is stable."""
     wrong = np.flatnonzero(labels != predicted)
     return wrong[np.argsort(-confidence[wrong], kind="stable")][:MAX_MISTAKES]
 
 
 def _first_of_each_label(labels: np.ndarray) -> np.ndarray:
-    """Indices of the examples to show, label by label."""
     return np.concatenate([np.flatnonzero(labels == label)[:EXAMPLES_PER_LABEL] for label in range(MAX_EXAMPLE_LABELS)])
 
 
 def _images(test: Stream, indices: np.ndarray) -> np.ndarray:
-    """The images of the split at these indices, uint8 (indices, height, width, channels); one pass over it."""
+    """Images of the split at these indices, uint8 (indices, height, width, channels), in one pass."""
     found = np.empty((len(indices), *test.split.content_shape), np.uint8)
     start = 0
     for images, _ in test.evaluation().as_numpy_iterator():
@@ -248,8 +244,42 @@ def _images(test: Stream, indices: np.ndarray) -> np.ndarray:
     return found
 
 
+def picture_augmented(train: Stream, folder: Path) -> list[dict[str, int]]:
+    """Write augmented.png into ``folder``: a row per example of train, as stored and then as in the first epochs.
+
+    Mixup mixes each image with the one above it, by the share of that epoch. In training it mixes an example with the
+    one before it in the epoch's order.
+
+    Returns:
+        For each tile its ``index`` in the stored order of train, its ``label``, and its ``epoch``, from 1, or 0 for the
+        example as it is stored. Empty without augmentation.
+    """
+    if not train.augmentation:
+        return []
+    images, labels = next(train.evaluation().take(1).as_numpy_iterator())
+    # The first of each label, because alike images would show less.
+    places = np.sort(np.unique(labels, return_index=True)[1])[:MAX_AUGMENTED]
+    epochs = range(1, TILES_PER_ROW)
+    # A GPU has no kernels for some of it.
+    with tf.device("/CPU:0"):
+        columns = [images[places], *(_in_epoch(train, images[places], places, epoch - 1) for epoch in epochs)]
+    tiles = as_tiles(np.stack(columns, axis=1).reshape(-1, *images.shape[1:]))
+    (folder / AUGMENTED_NAME).write_bytes(tf.io.encode_png(as_sheet(tiles)).numpy())
+    return [
+        {"index": int(place), "label": int(labels[place]), "epoch": epoch} for place in places for epoch in (0, *epochs)
+    ]
+
+
+def _in_epoch(train: Stream, images: np.ndarray, places: np.ndarray, epoch: int) -> np.ndarray:
+    places = tf.constant(places)
+    found = train.augmentation.images(tf.constant(images), places, epoch)
+    if train.augmentation.mixes:
+        found = train.augmentation.mixed_in_turn(found, places, epoch)
+    return found.numpy()
+
+
 def as_tiles(images: np.ndarray) -> np.ndarray:
-    """The images, scaled down where they are large: uint8 (images, height, width, channels)."""
+    """The images, large ones scaled down: uint8 (images, height, width, channels)."""
     height, width = images.shape[1:3]
     scale = min(1.0, MAX_TILE_SIDE / max(height, width))
     size = max(1, round(height * scale)), max(1, round(width * scale))
@@ -259,7 +289,7 @@ def as_tiles(images: np.ndarray) -> np.ndarray:
 
 
 def as_sheet(tiles: np.ndarray) -> np.ndarray:
-    """One image of all tiles, row by row, the rest of the last row black."""
+    """One image of all tiles, row by row. The rest of the last row is black."""
     count, height, width, channels = tiles.shape
     rows = -(-count // TILES_PER_ROW)
     whole = np.zeros((rows * TILES_PER_ROW, height, width, channels), np.uint8)

@@ -1,7 +1,6 @@
-"""Judged: by which of their figures runs of a problem are better or worse, and how much their predictions say.
+"""The figure that ranks runs of a problem. Depends on the standard library alone.
 
-The problems' aid; the standard library alone. Whoever chooses the best of several runs asks here. It is apart from
-units.py, which training reaches: another way to judge runs trains none of them again.
+Training does not import this module, so another ranking makes no run stale.
 """
 
 import math
@@ -13,14 +12,11 @@ from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN
 
 @dataclass(frozen=True)
 class Judged:
-    """``figure``: its name in a run's record. ``predictions_per_draw``: of which one alone is independent.
+    """``figure``: its name in a run's record. ``predictions_per_draw``: that count as one independent prediction.
 
-    The characters of a text hang together: who mistakes the first of a word mistakes the next as well. On Tiny
-    Shakespeare's test split the sampling error of a network's accuracy, by blocks of 500 to 5,000 characters, is 1.3 to
-    1.6 times that of as many independent ones; of the commonest character after each four, 2.1 times by blocks of 500,
-    and ever more by longer ones, for whole plays differ. There is no one number, so no standard error is printed of a
-    text. Where one must be assumed, a word of five characters counts as one: 2.2 times. Assuming too much calls a small
-    change noise, assuming too little calls noise a change; a collapse is seen either way.
+    The characters of a text depend on each other. On Tiny Shakespeare's test split, the sampling error of the accuracy
+    over blocks of 500 to 5,000 characters is 1.3 to 1.6 times that of independent characters, and 2.1 times and more
+    for a model of the last four characters. Where a standard error must be assumed, five characters count as one.
     """
 
     figure: str
@@ -32,21 +28,19 @@ _JUDGED = {
     IMAGE_CLASSIFICATION: Judged("val_accuracy", True, 1),
     NEXT_TOKEN: Judged("val_loss", False, 5),
 }
-# Of a record of another version nothing is known: as cautious as of a text.
+# Nothing is known about a record of another version, so it is as cautious as for a text.
 _UNKNOWN = Judged("val_accuracy", True, 5)
 
 
 def judged(problem: str) -> Judged:
-    """How runs of a problem, by its name, are judged."""
+    """How runs of a problem are ranked, by its name."""
     return _JUDGED.get(problem, _UNKNOWN)
 
 
 def merit(problem: str, figures: Mapping[str, float | None]) -> float:
-    """A number that is greater the better a run is; −∞ where its figure is not known.
+    """A number that is greater for a better run, −∞ if its figure is not known. Compare runs of one problem only.
 
-    Args:
-        problem: its name; only runs of one problem are to be compared.
-        figures: of the test split, by their names in a record.
+    ``figures``: of the test split, by their names in a record.
     """
     by = judged(problem)
     figure = figures[by.figure]

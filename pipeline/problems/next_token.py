@@ -1,12 +1,13 @@
-"""Next token: a text → each next character, or byte (a problem; … → stream → **problem** → training → …).
+"""Next-token prediction: the problem of predicting each next character, or byte, of a text.
 
-An example holds a token more than it predicts: its inputs are all but the last, its labels all but the first. A network
-starts each example without memory, so that the loss of an early token is greater than of a late one; shapes are static.
+The inputs of an example are all of its tokens but the last, its labels all but the first. A model starts each example
+without state, so the loss of an early token is greater than that of a late one.
 
-Figures are those of plain labels: ``loss`` is the mean surprise in nats, −ln of the probability that a token which came
-was given, also where training smooths labels. Bits a character are that over ln 2, perplexity is its exponential.
+``loss`` is the mean surprise in nats, −ln of the probability given to the token, without label smoothing. Bits per
+character are that over ln 2, and perplexity is its exponential.
 """
 
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.config.own_code import is_own
 from pipeline.config.refusal import refuse
 from pipeline.config.training import TEXT_MODELS, TrainSettings
-from pipeline.problems import words
+from pipeline.errors import message
 from pipeline.problems.problem import Problem, Shown, Stream, Task
 from pipeline.problems.units import NEXT_TOKEN
 from pipeline.records.features import TOKENS
@@ -25,22 +26,22 @@ if TYPE_CHECKING:
 
 
 class NextToken(Problem):
-    """A network gives each token that may come next a probability, at each place of a sequence."""
+    """The model gives a probability to each possible next token, at each place of a sequence."""
 
     name = NEXT_TOKEN
     columns = (TOKENS,)
     chosen_by = "loss"
 
     def __init__(self, tokens: str = "") -> None:
-        """``tokens``: units.BYTES of a text that is predicted byte by byte."""
+        """``tokens``: units.BYTES for a text that is predicted byte by byte."""
         self.tokens = tokens
 
     def content_shape(self, manifest: Mapping) -> tuple[int, ...]:
-        """One token more than is predicted."""
+        """One token more than predicted."""
         return tuple(manifest["feature_spec"][TOKENS]["shape"])
 
     def task(self, manifest: Mapping) -> Task:
-        """A label for each token of a sequence: the one after it."""
+        """The label of a token is the one after it."""
         (size,) = self.content_shape(manifest)
         num_tokens = len(manifest["label_names"])
         return Task((size - 1,), num_tokens, (size - 1,), num_tokens, self.units.examples)
@@ -49,7 +50,7 @@ class NextToken(Problem):
         """Tokens, and those one place later."""
         tokens = columns[TOKENS]
         inputs, labels = tokens[:, :-1], tokens[:, 1:]
-        # Of NumPy's arrays alone.
+        # Only NumPy arrays have it.
         if hasattr(labels, "astype"):
             return inputs, labels.astype("int32")
         import tensorflow as tf
@@ -59,11 +60,17 @@ class NextToken(Problem):
     def check(self, settings: TrainSettings) -> None:
         """Refuse a network for images, and changes of them."""
         if settings.model not in TEXT_MODELS and not is_own(settings.model):
-            refuse("Train", "model", words.A_NETWORK_FOR_TEXT, settings.model, words.TAKES_IMAGES)
+            refuse(
+                "Train",
+                "model",
+                "a network for text, as the records are",
+                settings.model,
+                " It takes images. Choose another network, such as char_lstm, or another dataset.",
+            )
         if settings.augment:
-            refuse("Train", "augment", words.NOTHING_TO_AUGMENT, settings.augment)
-        if settings.test_time_augmentation != "none":
-            refuse("Train", "test_time_augmentation", words.NO_VIEWS, settings.test_time_augmentation)
+            refuse("Train", "augment", "nothing, as the records are a text", settings.augment)
+        if (views := settings.test_time_augmentation) != "none":
+            refuse("Train", "test_time_augmentation", "none, as the records are a text", views)
 
     def predict(self, model: "keras.Model", held_out: Stream, test_time_augmentation: str = "none") -> Any:
         """See text_evaluation.Surprises."""
@@ -89,7 +96,7 @@ class NextToken(Problem):
         manifest: Mapping,
         folder: Path,
     ) -> Shown:
-        """Loss by place, the most surprising passages, and text that the network writes."""
+        """See text_evaluation.evaluate."""
         from pipeline.problems.text_evaluation import evaluate
 
         facts = evaluate(
@@ -101,7 +108,12 @@ class NextToken(Problem):
             manifest=manifest,
             folder=folder,
         )
-        # As Markdown shows what is written as it is.
-        shown = {words.written_at(one["temperature"]): one["text"] for one in facts["written"]}
-        shown[words.SURPRISING] = "\n\n".join("".join(one["pieces"]) for one in facts["passages"])
-        return Shown(facts, {name: words.as_code(text) for name, text in shown.items()}, {})
+        return Shown(facts, _shown(facts), {})
+
+
+@message
+def _shown(facts: Mapping) -> dict[str, str]:
+    """Texts for TensorBoard, indented as code in Markdown."""
+    shown = {f"written at temperature {one['temperature']:g}": one["text"] for one in facts["written"]}
+    shown["most surprising passages"] = "\n\n".join("".join(one["pieces"]) for one in facts["passages"])
+    return {name: textwrap.indent(text, "    ", lambda line: True) for name, text in shown.items()}

@@ -1,7 +1,6 @@
-"""Problem: what is asked of a thing that can be learned (the problems' protocol; light).
+"""The interface of learning problems. Importing it needs no numerical library.
 
-A problem holds nothing and can be asked at any time. ``columns`` are those of a batch of records, by feature, without
-their keys; ``manifest`` is that of the records.
+``columns`` are those of a batch of records, by feature, without their keys; ``manifest`` is that of the records.
 """
 
 import abc
@@ -22,14 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Task:
-    """What a network is to do.
+    """Shapes and ranges that a model needs.
 
     Attributes:
         input_shape: of one example, uint8.
-        inputs: the inputs are numbers below this.
+        inputs: upper bound of the inputs.
         label_shape: of one example's labels, int32; () for one label.
-        num_labels: the labels are numbers below this.
-        examples: what the inputs are, in one word.
+        num_labels: upper bound of the labels.
+        examples: the inputs in one word.
     """
 
     input_shape: tuple[int, ...]
@@ -40,18 +39,18 @@ class Task:
 
     @property
     def output_shape(self) -> tuple[int, ...]:
-        """Of one example's outputs: a figure for each label of each prediction."""
+        """Of one example: a number for each label of each prediction."""
         return (*self.label_shape, self.num_labels)
 
     @property
     def predictions_per_example(self) -> int:
-        """How many labels an example has."""
+        """Number of labels of an example."""
         return math.prod(self.label_shape)
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What evaluation.json says, and what TensorBoard is to show of it: ``text`` by name, and ``images``."""
+    """The contents of evaluation.json, and ``text`` and ``images`` by name for TensorBoard."""
 
     facts: dict
     text: Mapping[str, str]
@@ -59,52 +58,49 @@ class Shown:
 
 
 class Stream(Protocol):
-    """What a problem asks of an input stream, which itself asks the problem what to give."""
+    """The part of an input stream that a problem uses."""
 
     split: Any
     augmentation: Any
 
     def evaluation(self) -> "tf.data.Dataset":
-        """One pass over the split in its stored order, to the last example."""
+        """One pass over the split in its stored order."""
 
 
 class Problem(abc.ABC):
-    """One thing that can be learned."""
+    """A learning problem: inputs, targets, figures and evaluation."""
 
-    #: As records and runs name it.
+    #: Name in records and runs.
     name: ClassVar[str]
-    #: Features of the records that the stream reads, the first of which is what is learned from.
+    #: Features of the records that the stream reads, the content first.
     columns: ClassVar[tuple[str, ...]]
-    #: Whether [Train] augment has anything to change.
+    #: Whether [Train] augment applies.
     can_augment: ClassVar[bool] = False
-    #: units.BYTES of a text that is predicted byte by byte.
+    #: units.BYTES for a text that is predicted byte by byte.
     tokens: str = ""
-    #: By which figure of the validation split an epoch is chosen: the greatest "accuracy", or the least "loss".
+    #: Figure of the validation split that selects an epoch: the greatest "accuracy", or the least "loss".
     chosen_by: ClassVar[str] = "accuracy"
 
     @property
     def units(self) -> Units:
-        """What it counts."""
+        """Names of what the problem counts."""
         return units_of(self.name, self.tokens)
 
     @abc.abstractmethod
     def content_shape(self, manifest: Mapping) -> tuple[int, ...]:
-        """The shape of an example's content, uint8, as it lies in memory."""
+        """The shape of an example's content in memory, uint8."""
 
     @abc.abstractmethod
     def task(self, manifest: Mapping) -> Task:
-        """What a network of these records is to do."""
+        """Shapes and ranges for a model of these records."""
 
     @abc.abstractmethod
     def examples(self, columns: Mapping[str, "tf.Tensor"]) -> tuple["tf.Tensor", "tf.Tensor"]:
-        """Inputs uint8 (batch, *input_shape) and labels int32 (batch, *label_shape) of a batch of records.
-
-        NumPy arrays where the columns are.
-        """
+        """Inputs uint8 (batch, *input_shape) and labels int32 (batch, *label_shape), as NumPy if columns are."""
 
     @abc.abstractmethod
     def check(self, settings: TrainSettings) -> None:
-        """Refuse settings of [Train] that are made for another problem.
+        """Refuse settings of [Train] for another problem.
 
         Raises:
             SettingsError: names the setting.
@@ -112,10 +108,7 @@ class Problem(abc.ABC):
 
     @abc.abstractmethod
     def predict(self, model: "keras.Model", held_out: Stream, test_time_augmentation: str = "none") -> Any:
-        """What a compiled network says of a split, by its input stream, in its stored order.
-
-        ``test_time_augmentation``: as [Train] has it; ``check`` refuses what a problem has no views for.
-        """
+        """Predictions of a compiled model for a split, in its stored order."""
 
     @abc.abstractmethod
     def figures(self, model: "keras.Model", predictions: Any) -> dict[str, float]:
@@ -123,7 +116,7 @@ class Problem(abc.ABC):
 
     @abc.abstractmethod
     def quick_figures(self, model: "keras.Model", held_out: Stream) -> dict[str, float]:
-        """The same of an epoch of which no more is wanted."""
+        """The same figures for an epoch whose predictions are not used further."""
 
     @abc.abstractmethod
     def evaluate(
@@ -136,7 +129,4 @@ class Problem(abc.ABC):
         manifest: Mapping,
         folder: Path,
     ) -> Shown:
-        """Look closely at the predictions for the test split, and leave evaluation.json in the run's folder.
-
-        ``streams``: of the splits "train" and "test".
-        """
+        """Write evaluation.json of the test split into the run's folder. ``streams``: "train" and "test"."""

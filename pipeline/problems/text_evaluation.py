@@ -1,13 +1,13 @@
-"""Text evaluation: where a trained network is surprised by the test split (next_token's aid).
+"""Evaluation of a text model on the test split, and text that it writes.
 
-Of each prediction the surprise and whether the likeliest token came are kept, no probabilities: as many as the
-vocabulary has would not fit in memory for a long text.
+A model of the pipeline writes in its one-step form with its own state, so a token costs one step. User code predicts
+from the last tokens as a sequence. All temperatures are written as one batch, and the seed determines every draw.
 """
 
 import contextlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,24 +15,32 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from pipeline.networks.model import trained_by_logits
+from pipeline.networks.char_lstm import one_step_network
+from pipeline.networks.model import named_variables, trained_by_logits
 from pipeline.problems.problem import Stream
 from pipeline.problems.units import NEXT_TOKEN
-from pipeline.problems.writing import PROMPT_TOKENS, write_text
 from pipeline.records.vocabulary import Vocabulary
 from pipeline.runs.metrics import EVALUATION_NAME
 
 MAX_PASSAGES = 8
-# Least probability that a surprise is computed of: float32 has none below, and a loss of infinity says less.
+#: Divisors of the logits. Likely tokens become likelier below 1.
+TEMPERATURES = (0.5, 0.8, 1.0)
+PROMPT_TOKENS = 40
+WRITTEN_TOKENS = 400
+# The surprise of a smaller probability would be infinite in float32.
 _LEAST_PROBABILITY = 1e-37
+
+
+#: Tokens uint8 (batch,) → logarithms of probabilities float32 (batch, vocabulary) of the next.
+Step = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Surprises:
-    """What a network makes of a split, in its stored order.
+    """Predictions for a split, in its stored order, without the probabilities, which may not fit in memory.
 
-    ``nats``: float32 (examples, length), −ln of the probability given to the token that came; NaN where the network
-    diverged. ``right``: bool (examples, length), whether no other was given more.
+    ``nats``: float32 (examples, length), −ln of the probability given to the true token, NaN if the model diverged.
+    ``right``: bool (examples, length), whether no other token got more.
     """
 
     nats: np.ndarray
@@ -57,8 +65,8 @@ class Surprise(keras.layers.Layer):
 
 @lru_cache(maxsize=1)
 def _surprised(model: keras.Model, shape: tuple[int, ...]) -> keras.Model:
-    """The network with what is computed of its outputs; kept from epoch to epoch, for tracing takes a second."""
-    # JAX lays a model out over its devices by itself.
+    """The model with ``Surprise`` behind it, cached because tracing takes a second."""
+    # JAX distributes a model over its devices by itself.
     strategy = getattr(model, "distribute_strategy", None)
     with strategy.scope() if strategy else contextlib.nullcontext():
         tokens, labels = keras.Input(shape, dtype="uint8"), keras.Input(shape, dtype="int32")
@@ -67,7 +75,7 @@ def _surprised(model: keras.Model, shape: tuple[int, ...]) -> keras.Model:
 
 
 def predict(model: keras.Model, held_out: Stream) -> Surprises:
-    """One pass of a compiled network (uint8 tokens → logits or probabilities) over a split."""
+    """One pass of a compiled model (uint8 tokens → logits or probabilities) over a split."""
     (size,) = held_out.split.content_shape
     pairs = held_out.evaluation().map(lambda tokens, labels: ((tokens, labels),))
     found = _surprised(model, (size - 1,)).predict(pairs, verbose=0)
@@ -84,24 +92,20 @@ def evaluate(
     manifest: Mapping,
     folder: Path,
 ) -> dict:
-    """Look closely at the surprises, let the network write, and leave evaluation.json in ``folder``.
+    """Write evaluation.json into ``folder`` and return its contents.
 
     Args:
         found: of the test split.
-        model: the trained network.
+        model: the trained model.
         network: its name in the settings.
-        seed: of what is written.
+        seed: of the written text.
         test: the input stream of the test split.
         manifest: that of the records.
         folder: the run's folder.
-
-    Returns:
-        The facts as written.
     """
     vocabulary = Vocabulary(tuple(manifest["label_names"]))
     nats = np.nan_to_num(found.nats, nan=-math.log(_LEAST_PROBABILITY))
     means = nats.mean(axis=1)
-    # Of two that surprise alike the first.
     places = np.argsort(-means, kind="stable")[:MAX_PASSAGES]
     prompt_from = int(np.random.default_rng(seed).integers(len(nats)))
     sequences = _sequences(test, [*places.tolist(), prompt_from])
@@ -132,16 +136,15 @@ def evaluate(
 
 
 def passage(vocabulary: Vocabulary, sequence: np.ndarray, nats: np.ndarray) -> dict:
-    """A sequence as text, character by character, with the surprise of each.
+    """A sequence as text with the surprise of each character.
 
     Args:
         vocabulary: of the tokens.
-        sequence: (length + 1,) tokens, the first of which is not predicted.
+        sequence: (length + 1,) tokens. The first one is not predicted.
         nats: (length,) of the others.
 
     Returns:
-        ``loss``, the mean; ``pieces`` of text, and as many ``nats``, of a character of several bytes their sum, of the
-        first null.
+        ``loss``, the mean; ``pieces`` of text, and as many ``nats``: summed over the bytes of a character, first null.
     """
     pieces, sums, waiting = [], [], 0.0
     for text, one in zip(vocabulary.pieces(sequence), [math.nan, *nats.tolist()], strict=True):
@@ -154,7 +157,7 @@ def passage(vocabulary: Vocabulary, sequence: np.ndarray, nats: np.ndarray) -> d
 
 
 def _sequences(test: Stream, places: list[int]) -> np.ndarray:
-    """The sequences of the split at these places, uint8 (places, length + 1); one pass over it."""
+    """Sequences of the split at these places, uint8 (places, length + 1), in one pass."""
     wanted, start = np.array(places), 0
     found = np.empty((len(wanted), *test.split.content_shape), np.uint8)
     for tokens, labels in test.evaluation().as_numpy_iterator():
@@ -163,3 +166,90 @@ def _sequences(test: Stream, places: list[int]) -> np.ndarray:
         found[here, -1] = labels[wanted[here] - start, -1]
         start += len(tokens)
     return found
+
+
+def write_text(
+    model: keras.Model,
+    vocabulary: Vocabulary,
+    network: str,
+    prompt: np.ndarray,
+    *,
+    length: int,
+    seed: int,
+    tokens: int = WRITTEN_TOKENS,
+) -> list[dict]:
+    """Let a trained model continue a prompt.
+
+    Args:
+        model: compiled and trained.
+        vocabulary: of its tokens.
+        network: its name in the settings.
+        prompt: uint8 (tokens,), at least one.
+        length: of the sequences that it was trained on.
+        seed: of the draws.
+        tokens: number of tokens to write.
+
+    Returns:
+        For each temperature ``temperature``, ``prompt`` and ``text``, without the prompt.
+    """
+    step = _stateful(model, network, len(vocabulary.names)) or _by_sequences(model, length)
+    rng, temperatures = np.random.default_rng(seed), np.array(TEMPERATURES)[:, None]
+    logs = np.empty(0)
+    for token in prompt:
+        logs = step(np.full(len(TEMPERATURES), token, np.uint8))
+    written = np.empty((len(TEMPERATURES), tokens), np.uint8)
+    for place in range(tokens):
+        # The maximum of logarithms with Gumbel noise is a draw (Gumbel 1954). A diverged model draws the first token.
+        noise = rng.gumbel(size=logs.shape)
+        written[:, place] = np.nan_to_num(logs / temperatures + noise, nan=-np.inf).argmax(axis=1)
+        if place + 1 < tokens:
+            logs = step(written[:, place])
+    return [
+        {"temperature": temperature, "prompt": vocabulary.decode(prompt), "text": vocabulary.decode(row)}
+        for temperature, row in zip(TEMPERATURES, written, strict=True)
+    ]
+
+
+def _stateful(model: keras.Model, network: str, num_tokens: int) -> Step | None:
+    one_step = one_step_network(network, num_tokens, batch_size=len(TEMPERATURES))
+    if one_step is None:
+        return None
+    variables = named_variables(one_step)
+    for name, trained in named_variables(model).items():
+        variables[name].assign(keras.ops.convert_to_numpy(trained))
+    logarithms, call = _logarithms(model), _called(one_step)
+    return lambda tokens: logarithms(call(tokens[:, None])[:, 0])
+
+
+def _by_sequences(model: keras.Model, length: int) -> Step:
+    """Predict from the last tokens as a sequence."""
+    # The places behind the last token are ignored. networks/own.py refuses a model that looks ahead.
+    sequences, logarithms, known = np.zeros((len(TEMPERATURES), length), np.uint8), _logarithms(model), 0
+    call = _called(model)
+
+    def step(tokens: np.ndarray) -> np.ndarray:
+        nonlocal known
+        if known == length:
+            sequences[:, :-1] = sequences[:, 1:].copy()
+        known = min(known + 1, length)
+        sequences[:, known - 1] = tokens
+        return logarithms(call(sequences)[:, known - 1])
+
+    return step
+
+
+def _called(network: keras.Model) -> Callable[[np.ndarray], np.ndarray]:
+    """The model as a function of arrays, with its state."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        traced = tf.function(lambda tokens: network(tokens, training=False))
+        return lambda tokens: traced(tf.constant(tokens)).numpy()
+    # Compiled once. A plain call would run operation by operation.
+    return network.predict_on_batch
+
+
+def _logarithms(model: keras.Model) -> Callable[[np.ndarray], np.ndarray]:
+    if trained_by_logits(model):
+        return lambda outputs: outputs.astype(np.float64)
+    return lambda outputs: np.log(outputs.astype(np.float64) + _LEAST_PROBABILITY)

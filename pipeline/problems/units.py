@@ -1,4 +1,4 @@
-"""Units: what a problem counts, in the words of a report or a log (the problems' aid; the standard library alone)."""
+"""Names of the things that a problem counts, for reports and logs. Depends on the standard library alone."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,10 +11,7 @@ BYTES = "bytes"
 
 @dataclass(frozen=True)
 class Units:
-    """``one`` and ``many`` of what is predicted; ``rate``, how many a second.
-
-    ``examples``: what a batch is made of; ``files``: what holds them where anyone's are predicted.
-    """
+    """``one`` and ``many`` predictions; their ``rate``; ``examples`` of a batch; ``files`` for predictions."""
 
     one: str
     many: str
@@ -31,9 +28,9 @@ _BYTES = Units("byte", "bytes", "bytes/s", "sequences", "texts")
 
 
 def units_of(problem: str, tokens: str = "") -> Units:
-    """The units of a problem by its name; of one that is not known, a record's of another version, neutral ones.
+    """The units of a problem by its name, neutral ones for an unknown name.
 
-    ``tokens``: BYTES of a text that is predicted byte by byte; anything else is a text of characters.
+    ``tokens``: BYTES for a text that is predicted byte by byte.
     """
     if (problem, tokens) == (NEXT_TOKEN, BYTES):
         return _BYTES
@@ -41,11 +38,11 @@ def units_of(problem: str, tokens: str = "") -> Units:
 
 
 def units_of_run(run: Mapping[str, Any]) -> Units:
-    """The units of a run, or of what stands for several, by its ``problem`` and ``tokens``."""
+    """The units of a run, or of a group of runs, by ``problem`` and ``tokens``."""
     return units_of(run["problem"], run["tokens"])
 
 
 def units_of_all(runs: Iterable[Mapping[str, Any]]) -> Units:
-    """The units of all runs where they count the same, else neutral ones."""
+    """The units of all runs if they are the same, else neutral ones."""
     different = {units_of_run(run) for run in runs}
     return different.pop() if len(different) == 1 else units_of("")

@@ -42,8 +42,7 @@ def setup_module() -> None:
     from pipeline.networks.recipes import make_loss
     from pipeline.predict.job import predict
     from pipeline.predict.texts import surprises
-    from pipeline.problems.text_evaluation import passage
-    from pipeline.problems.writing import write_text
+    from pipeline.problems.text_evaluation import passage, write_text
     from pipeline.runs.trained import load_trained
     from pipeline.stream import InputStream, Split
     from pipeline.training.recorded import data_facts

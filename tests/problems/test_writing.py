@@ -6,14 +6,14 @@ from pipeline.records.vocabulary import Vocabulary
 
 
 def setup_module() -> None:
-    global writing
-    from pipeline.problems import writing
+    global text_evaluation
+    from pipeline.problems import text_evaluation
 
 
 def test_a_lower_temperature_draws_the_most_probable_token_more_often(monkeypatch):
-    logarithms = np.log(np.tile([0.5, 0.3, 0.2], (len(writing.TEMPERATURES), 1)))
-    monkeypatch.setattr(writing, "_stateful", lambda *_: lambda tokens: logarithms)
-    texts = writing.write_text(
+    logarithms = np.log(np.tile([0.5, 0.3, 0.2], (len(text_evaluation.TEMPERATURES), 1)))
+    monkeypatch.setattr(text_evaluation, "_stateful", lambda *_: lambda tokens: logarithms)
+    texts = text_evaluation.write_text(
         None, Vocabulary.of(["abc"]), "model", np.zeros(1, np.uint8), length=4, seed=0, tokens=2_000
     )
     share = {one["temperature"]: one["text"].count("a") / 2_000 for one in texts}
