@@ -108,12 +108,12 @@ class NextToken(Problem):
             manifest=manifest,
             folder=folder,
         )
-        return Shown(facts, _shown(facts), {})
+        shown = {_title(one["temperature"]): one["text"] for one in facts["written"]}
+        shown[_title(None)] = "\n\n".join("".join(one["pieces"]) for one in facts["passages"])
+        # Indented, so that Markdown shows it as code.
+        return Shown(facts, {name: textwrap.indent(text, "    ", lambda _: True) for name, text in shown.items()}, {})
 
 
 @message
-def _shown(facts: Mapping) -> dict[str, str]:
-    """Texts for TensorBoard, indented as code in Markdown."""
-    shown = {f"written at temperature {one['temperature']:g}": one["text"] for one in facts["written"]}
-    shown["most surprising passages"] = "\n\n".join("".join(one["pieces"]) for one in facts["passages"])
-    return {name: textwrap.indent(text, "    ", lambda line: True) for name, text in shown.items()}
+def _title(temperature: float | None) -> str:
+    return "most surprising passages" if temperature is None else f"written at temperature {temperature:g}"
