@@ -111,7 +111,7 @@ class NextToken(Problem):
         shown = {_title(one["temperature"]): one["text"] for one in facts["written"]}
         shown[_title(None)] = "\n\n".join("".join(one["pieces"]) for one in facts["passages"])
         # Indented, so that Markdown shows it as code.
-        return Shown(facts, {name: textwrap.indent(text, "    ", lambda _: True) for name, text in shown.items()}, {})
+        return Shown(facts, {name: textwrap.indent(text, " " * 4, lambda _: True) for name, text in shown.items()}, {})
 
 
 @message
