@@ -1,9 +1,8 @@
-"""Export: a trained run in the forms that serve it elsewhere (… → training → export).
+"""Export of a run's model as a SavedModel for servers, and as LiteRT in float32 and int8 for devices.
 
-A TensorFlow SavedModel for servers, with a signature for uint8 batches and one for encoded images (PNG or JPEG), and
-LiteRT for devices, in float32 and quantised to int8. The network is built anew in float32 with the trained weights:
-LiteRT does not compute in bfloat16, and a server may not. Each form then classifies the test split, and is compared
-with the run's own ``model.keras`` in the precision that it is shipped in.
+The SavedModel has a signature for uint8 batches and one for encoded images (PNG or JPEG). The model is rebuilt in
+float32 with the trained weights, because LiteRT does not compute in bfloat16. Each form classifies the test split and
+is compared with the run's ``model.keras``.
 """
 
 import json
@@ -37,22 +36,22 @@ Predict = Callable[[np.ndarray], np.ndarray]
 
 
 def export(run: Path, records: Path, folder: Path, *, calibration_examples: int, model: str = "") -> dict:
-    """Write every form of a run's network into an empty folder, and what each is worth.
+    """Write every form of a run's model, and export.json, into an empty folder.
 
     Args:
         run: the run's folder.
         records: the folder of the records it was trained on.
-        folder: where the forms and export.json go.
-        model: [Train] model of the present settings, see runs/trained.py.
-        calibration_examples: images of the train split that set the ranges of the int8 network.
+        folder: the folder to write.
+        model: [Train] model of the present settings, see ``load_trained``.
+        calibration_examples: images of the train split that set the ranges of the int8 model.
 
     Returns:
-        What export.json holds: the test split's ``num_examples`` and, for each form, its ``bytes``, ``accuracy``,
-        ``agreement`` (the share of test images given the label that the run's ``model.keras`` gives them) and
-        ``largest_difference`` of a probability from that model's.
+        The contents of export.json: ``num_examples`` of the test split and, for each form, its ``bytes``, ``accuracy``,
+        ``agreement`` (share of test images with the same label as by ``model.keras``) and ``largest_difference`` of a
+        probability from that model's.
 
     Raises:
-        DamagedArtefactError: the run was skipped and has no network.
+        DamagedArtefactError: the run was skipped and has no model.
     """
     manifest, shipped = read_manifest(records), load_trained(run, model=model)
     network = build_network(manifest, shipped.record.model, "float32")
@@ -65,7 +64,7 @@ def export(run: Path, records: Path, folder: Path, *, calibration_examples: int,
 
 def saved_model(folder: Path) -> Predict:
     """The exported SavedModel by its signature for uint8 batches."""
-    # Kept whole: a signature does not outlive what it was loaded with.
+    # A signature needs the loaded object.
     loaded = tf.saved_model.load(str(folder / SAVED_MODEL_NAME))
 
     def predict(images: np.ndarray) -> np.ndarray:
@@ -104,7 +103,7 @@ def _write_saved_model(model: keras.Model, outputs: str, image: Mapping, folder:
 
 
 def _decode(shape: tuple[int, int, int], resize: str) -> Callable[[tf.Tensor], tf.Tensor]:
-    """An encoded image → uint8 of the network's shape, as in the records; where that is no square it has to have it."""
+    """An encoded image → uint8 of the model's shape, as in the records."""
     form = form_of_any(shape, resize)
 
     def decode(encoded: tf.Tensor) -> tf.Tensor:

@@ -1,8 +1,4 @@
-"""Initial weights: which file a run starts from, and what is in it (run → **training** → run).
-
-A run is named by its folder, or a file is: what ``training/initial.py`` takes of it is decided there, for it needs the
-network. A file counts by its content and not by its place. What says when a ``.keras`` file was saved is no part of it.
-"""
+"""The file of a run's initial weights, identified by its content."""
 
 import hashlib
 import zipfile
@@ -11,24 +7,16 @@ from pathlib import Path
 
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.errors import DamagedArtefactError, SettingsError
-from pipeline.runs import words
 from pipeline.runs.metrics import WEIGHTS_NAME
 
 SUFFIXES = (".keras", ".safetensors")
-# Of a .keras file: dates, and the version of Keras.
-_NO_CONTENT = "metadata.json"
+# The part of a .keras file with dates and the version of Keras.
+_METADATA = "metadata.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class InitialWeights:
-    """Where weights come from.
-
-    Attributes:
-        file: a ``.keras`` or ``.safetensors`` file.
-        digest: sha256 of its content.
-        run: fingerprint of the run that left it; None where that is not known.
-        run_folder: that run's folder.
-    """
+    """A ``.keras`` or ``.safetensors`` file, the sha256 of its content, and the run that wrote it, if known."""
 
     file: Path
     digest: str
@@ -37,7 +25,7 @@ class InitialWeights:
 
 
 def find_initial_weights(given: str, runs: Path) -> InitialWeights:
-    """The weights that the settings name, as a run's folder in ``runs``, or as the path of a run or a file.
+    """The weights that the settings name: the name of a run in ``runs``, or the path of a run or a file.
 
     Raises:
         SettingsError: there are none.
@@ -61,18 +49,14 @@ def find_initial_weights(given: str, runs: Path) -> InitialWeights:
 
 
 def digest_of(file: Path, given: str) -> str:
-    """Sha256 of the weights in a file, as 64 hex digits.
-
-    Raises:
-        SettingsError: it cannot be read.
-    """
+    """Sha256 of the weights in a file, as 64 hex digits. Raises SettingsError if it cannot be read."""
     digest = hashlib.sha256()
     try:
         if file.suffix != ".keras":
             digest.update(file.read_bytes())
             return digest.hexdigest()
         with zipfile.ZipFile(file) as archive:
-            for name in sorted(set(archive.namelist()) - {_NO_CONTENT}):
+            for name in sorted(set(archive.namelist()) - {_METADATA}):
                 digest.update(f"{name}\0{archive.getinfo(name).file_size}\0".encode() + archive.read(name))
     except (OSError, zipfile.BadZipFile) as error:
         raise _refusal(given, f"{file} cannot be read: {error}") from error
@@ -80,4 +64,7 @@ def digest_of(file: Path, given: str) -> str:
 
 
 def _refusal(given: str, problem: str) -> SettingsError:
-    return SettingsError(words.no_weights(given, SUFFIXES, problem))
+    return SettingsError(
+        "[Train] initial_weights: expected the folder of a run with weights, or a file that ends in "
+        f"{' or '.join(SUFFIXES)}, got {given!r}: {problem}."
+    )

@@ -1,6 +1,10 @@
-"""Metrics: what a run leaves by epoch, and the names of its files (… → training → **run** → report)."""
+"""Metrics of a run by epoch, its throughput, and the names of its files.
 
-from collections.abc import Mapping
+Throughput leaves out the epochs that compiled, wherever there are others.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +15,22 @@ WEIGHTS_NAME = "weights.safetensors"
 MODEL_NAME = "model.keras"
 METRICS_NAME = "metrics.jsonl"
 EXPORT_NAME = "export.json"
-# What evaluation.py writes, and the report reads.
 EVALUATION_NAME = "evaluation.json"
 MISTAKES_NAME = "mistakes.png"
 EXAMPLES_NAME = "examples.png"
 AUGMENTED_NAME = "augmented.png"
 
+#: One row of metrics.jsonl with ``epoch``, from 1, and ``train_seconds``.
+Row = Mapping[str, Any]
+
 
 def weights_digest(manifest: Mapping[str, Any]) -> str | None:
-    """The sha256 of the weights that a run ended with, by its manifest; None where it has none, for it was skipped."""
+    """The sha256 of a run's weights, by its manifest. None for a skipped run."""
     return next((entry["sha256"] for entry in manifest["files"] if entry["name"] == WEIGHTS_NAME), None)
 
 
 class EpochMetrics(Untrusted):
-    """One finished epoch; seconds are wall-clock. The splits are called as in RunRecord."""
+    """One finished epoch. Seconds are wall-clock, splits are named as in RunRecord."""
 
     epoch: Count
     loss: Figure
@@ -40,19 +46,51 @@ class EpochMetrics(Untrusted):
 
 
 def append_metrics(path: Path, row: Mapping[str, float]) -> None:
-    """Add one epoch's row to the file; a row is written by a single call, so a kill never leaves half of one behind."""
+    """Add one epoch's row to the file in a single write, so that a kill leaves no partial row."""
     with path.open("a", encoding="utf-8") as file:
         file.write(EpochMetrics(**row).model_dump_json(exclude_unset=True) + "\n")
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a metrics file, one for each finished epoch, by epoch.
+    """The rows of a metrics file, sorted by epoch.
 
     Raises:
-        DamagedArtefactError: the file is missing or empty, or a line is not a row; names file, line and field.
+        DamagedArtefactError: the file is missing or empty, or a line is not a row. Names file, line and field.
     """
     lines = [(number, line) for number, line in enumerate(read_text(path).split("\n"), start=1) if line.strip()]
     if not lines:
         raise DamagedArtefactError(message(path, "expected one JSON object per epoch, found none"))
     rows = [checked(EpochMetrics, line, path, place=f"line {number}").model_dump() for number, line in lines]
     return sorted(rows, key=lambda row: row["epoch"])
+
+
+def compiling_epochs(run: Mapping[str, Any]) -> frozenset[int]:
+    """The epochs of a run, from 1, that compiled: the first one of each process that trained it."""
+    # An older record without segments contains the last resumption only.
+    if segments := run.get("segments"):
+        return frozenset(segment["first_epoch"] for segment in segments)
+    return frozenset((1, run["epochs_restored"] + 1))
+
+
+def epoch_seconds(rows: Sequence[Row], compiling: Collection[int]) -> float | None:
+    """Mean seconds of an epoch that did not compile. None if all did, or if one is unknown or infinite."""
+    seconds = [row["train_seconds"] for row in rows if row["epoch"] not in compiling]
+    if not seconds or None in seconds:
+        return None
+    mean = sum(seconds) / len(seconds)
+    return mean if math.isfinite(mean) else None
+
+
+def examples_per_second(rows: Sequence[Row], compiling: Collection[int], *, examples_per_epoch: int) -> float:
+    """Training examples per second, without the epochs that compiled unless all did."""
+    seconds = epoch_seconds(rows, compiling) or epoch_seconds(rows, ())
+    return examples_per_epoch / seconds
+
+
+def compilation_seconds(rows: Sequence[Row], compiling: Collection[int]) -> float | None:
+    """Extra seconds of the epochs that compiled. None without other epochs, or if they were no slower."""
+    steady = epoch_seconds(rows, compiling)
+    if steady is None:
+        return None
+    longer = sum(row["train_seconds"] - steady for row in rows if row["epoch"] in compiling)
+    return longer if longer > 0 else None

@@ -1,12 +1,8 @@
-"""Record: the one schema of a run, ``run.json`` (… → training → **run** → report).
+"""The schema of a run, ``run.json``.
 
-Training writes it; report, history, diff, MLflow, TensorBoard and Prometheus read it. What a field is stands beside it,
-in its annotation: to which part of a run it belongs, whether two runs must share it to be compared, since which version
-of the schema there is such a field. Who reads asks ``names`` for the fields of some parts and keeps no list of its own,
-so that a setting added here is recorded, compared, tracked and shown without another edit.
-
-A record may come from another machine or an earlier version: it is untrusted data. A field that an earlier version did
-not have has a default, which is what that version did.
+The annotation of a field states its part of a run, whether comparable runs must share it, and its first schema version.
+Report, history, diff, MLflow, TensorBoard and Prometheus select fields by ``names`` and keep no list of their own. A
+record is untrusted data. The default of a later field is the behavior of earlier versions.
 """
 
 from collections.abc import Mapping
@@ -22,30 +18,24 @@ from pipeline.runs.untrusted import Count, Figure, Object, Untrusted, checked, r
 
 RECORD_NAME = "run.json"
 
-#: 1: records without the field. 2: `segments`, `cache`, `replicas` and what else is marked; figures are never NaN.
-#: 3: `augment`, `keep`, `kept_epoch`, what overrides a recipe, networks that give logits, initial weights, and what
-#: else is marked. 4: `records`, `experiment`, `problem`. 5: `requested_backend`, `backend`. 6: `processes`.
-#: 7: `test_time_augmentation` and its figures, `adapted_examples`. 8: `deterministic`. 9: `input_shape`. 10: `tokens`.
-#: 11: `computation_flags`.
+#: 1: records without this field. 2: figures are never NaN. Later versions added the fields with that ``since``.
 SCHEMA_VERSION = 11
 
 FINISHED, SKIPPED = "finished", "skipped"
 
-#: identity: which run it is; setting: what was asked for; data: what it was trained on; hardware: what it was trained
-#: with; computation: how, where the settings leave it open; evidence: what shows that this is so; measured: what came
-#: of it.
+#: computation: choices that the settings leave open. evidence: proof of data and hardware. measured: results.
 Part = Literal["identity", "setting", "data", "hardware", "computation", "evidence", "measured"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """What a field of the record is.
+    """Properties of a field of the record.
 
     Attributes:
         part: of a run.
-        compared: runs that differ in it are not compared: its figures answer another question.
-        repeated: it differs between runs that repeat one another, which are shown as one row.
-        since: the version of the schema that brought it.
+        compared: runs that differ in it are not compared.
+        repeated: it may differ between runs that repeat one another and are shown as one row.
+        since: first version of the schema with the field.
     """
 
     part: Part
@@ -75,7 +65,7 @@ def _in_utc(value: str) -> str:
 
 
 def _called_as_the_dataset(fields: Mapping[str, Any]) -> str:
-    # The first lines of the history left out what was requested.
+    # The first lines of the history lack the requested dataset.
     return fields["requested_dataset"] or fields["dataset"]
 
 
@@ -88,23 +78,21 @@ class Mismatch(Untrusted):
     error: str
 
 
-#: The parts of the stage's time, each ``…_seconds`` in the breakdown: imports, devices, receipt and network; checking
-#: and reading the records; fit, compilation included; evaluation; saving and restoring checkpoints; saving the rest;
-#: timing a step alone; the profiler.
+#: The parts of the stage's time, each ``…_seconds`` in the breakdown.
 STAGE_PARTS = ("startup", "loading", "training", "evaluation", "checkpoint", "saving", "measuring", "profiling")
 
 
 class TimeBreakdown(Untrusted):
-    """Where the time went, in seconds; see training/breakdown.py.
+    """Seconds of a step and of the parts of the stage, see training/breakdown.py.
 
-    Those of the stage's parts, from ``startup_seconds`` on, add up to its wall time, over all processes that trained
-    the run; records of version 1 have two of them.
+    ``startup_seconds``: imports, devices, receipt and model. ``training_seconds``: with compilation. The parts add up
+    to the stage's wall time, over all processes that trained the run.
     """
 
     step_seconds: Figure
-    # Floating-point operations of it, by the graph that computes it; None where that is not known.
+    # Floating-point operations, counted in the graph.
     step_flops: Figure = None
-    # Of memory that it reads and writes, as XLA compiled it for one device.
+    # Memory traffic, as XLA compiled it for one device.
     step_bytes: Figure = None
     step_alone_seconds: Figure
     input_alone_seconds: Figure
@@ -122,7 +110,7 @@ class TimeBreakdown(Untrusted):
 
 
 class Segment(Untrusted):
-    """The epochs, counted from 1, that one process trained of a run, and the evidence of what it trained them on."""
+    """The epochs, from 1, that one process trained, and the evidence of its device."""
 
     first_epoch: Count
     last_epoch: Count
@@ -132,10 +120,7 @@ class Segment(Untrusted):
 
 
 class Beginning(Untrusted):
-    """What training began with: the layers that took initial weights, those that did not with why, the frozen ones.
-
-    ``adapted_examples``: of train, from which the network took what it does not learn, see ``adapted_by``.
-    """
+    """Layers that took initial weights, others with the reason, frozen layers, and examples for ``adapted_by``."""
 
     taken: Annotated[tuple[str, ...], Field(strict=False)] = ()
     left: dict[str, str] = {}
@@ -144,10 +129,7 @@ class Beginning(Untrusted):
 
 
 class StoredRecords(Untrusted):
-    """The records it was trained on: how they hold images, see records/form.py, and the bytes of all splits on disk.
-
-    ``skipped``: files of the source that are left out, by reason.
-    """
+    """The image format of the records, and their size. ``skipped``: omitted files of the source by reason."""
 
     encoding: str
     image_size: Count
@@ -158,7 +140,7 @@ class StoredRecords(Untrusted):
 
     @classmethod
     def of_manifest(cls, manifest: Mapping[str, Any]) -> "StoredRecords | None":
-        """As the records' manifest has it; None of a text, which is stored in one way."""
+        """From the manifest of the records. None for a text."""
         if not (image := manifest.get("image")):
             return None
         return cls(
@@ -172,27 +154,24 @@ class StoredRecords(Untrusted):
 
 
 class RunRecord(Untrusted):
-    """One run; seconds are wall-clock, accuracies are fractions from 0 to 1, losses of texts nats a prediction.
+    """One run. Seconds are wall-clock, accuracies are from 0 to 1, losses of texts are nats per prediction.
 
-    Examples, of rates and of the test split, are what the problem counts: images, or the characters of a text.
-
-    ``val_accuracy`` and ``val_loss`` are those of the test split, under Keras's names for them, which records have had
-    from the first. ``validation_accuracy`` and ``validation_loss`` are those of the validation split, a part of train
-    that was held out, where the records have one.
+    Examples are units of the problem: images, or the characters of a text. ``val_accuracy`` and ``val_loss`` are those
+    of the test split, ``validation_accuracy`` and ``validation_loss`` those of the validation split.
     """
 
     schema_version: Annotated[Count, About(part="identity", since=2)] = 1
     fingerprint: Annotated[str, _IDENTITY]
     status: Annotated[Literal["finished", "skipped"], About(part="identity")] = FINISHED
     finished_at: Annotated[str, AfterValidator(_in_utc), _IDENTITY]
-    # Of the last process that trained it, as are the receipt and what was seen of the hardware.
+    # Of the last process that trained it, like the receipt and the hardware.
     hostname: Annotated[str | None, _IDENTITY]
-    # Where no epoch was left to train: who evaluated and saved it.
+    # The host that evaluated and saved it, if no epoch was left to train.
     finished_on: Annotated[str | None, About(part="identity", repeated=True, since=2)] = None
 
     model: Annotated[str, _COMPARED_SETTING]
     recipe: Annotated[str, _COMPARED_SETTING]
-    # As it was given; what lies there is compared by its digest.
+    # Path from the settings. Runs are compared by the digest of the weights.
     initial_weights: Annotated[str, About(part="setting", repeated=True, since=3)] = ""
     freeze: Annotated[str, _SETTING_OF_3] = ""
     epochs: Annotated[Count, _COMPARED_SETTING]
@@ -201,7 +180,6 @@ class RunRecord(Untrusted):
     augment: Annotated[str, About(part="setting", compared=True, since=3)] = ""
     keep: Annotated[str, About(part="setting", compared=True, since=3)] = "last"
     patience: Annotated[Count, About(part="setting", compared=True, since=3)] = 0
-    # Its figure stands beside the plain one, which it does not change.
     test_time_augmentation: Annotated[str, About(part="setting", since=7)] = "none"
     deterministic: Annotated[str, About(part="setting", since=8)] = "false"
     # -1: the recipe's own.
@@ -211,7 +189,6 @@ class RunRecord(Untrusted):
     seed: Annotated[Count, About(part="setting", repeated=True)]
     requested_backend: Annotated[str, About(part="setting", since=5)] = "auto"
     requested_device: Annotated[str, _SETTING]
-    # Once the device was there it has changed nothing.
     on_mismatch: Annotated[str, About(part="setting", repeated=True)] = "fail"
     replicas: Annotated[Count, _COMPARED_SETTING] = 1
     processes: Annotated[Count, About(part="setting", since=6)] = 1
@@ -219,46 +196,40 @@ class RunRecord(Untrusted):
     requested_jit_compile: Annotated[bool | str | None, _COMPARED_SETTING]
     cache: Annotated[str, About(part="setting", compared=True, since=2)] = "auto"
 
-    # What was learned, by the name of the problem.
     problem: Annotated[str, About(part="data", compared=True, since=4)] = "image_classification"
-    # BYTES of a text of more characters than fit: a byte has fewer nats than a character.
+    # BYTES for a text of too many characters. A byte has fewer nats than a character.
     tokens: Annotated[Literal["", "bytes"], About(part="data", compared=True, since=10)] = ""
     requested_dataset: Annotated[str, _DATA]
     dataset: Annotated[str, _DATA]
     dataset_verified: Annotated[bool, _DATA]
-    # What it belongs to: a label that is in no fingerprint, but figures of two experiments answer two questions.
+    # A label outside every fingerprint.
     experiment: Annotated[
         str, Field(default_factory=_called_as_the_dataset), About(part="identity", compared=True, since=4)
     ]
     content_digests: Annotated[dict[str, str] | None, About(part="data", compared=True)] = None
     records_fingerprint: Annotated[str | None, _DATA] = None
     records: Annotated[StoredRecords | None, About(part="data", since=4)] = None
-    # Of one example: height, width and channels of an image, or the characters of a sequence.
+    # Height, width and channels of an image, or the characters of a sequence.
     input_shape: Annotated[tuple[Count, ...] | None, Field(strict=False), About(part="data", since=9)] = None
     initial_weights_digest: Annotated[str, About(part="data", compared=True, since=3)] = ""
-    # Fingerprint of the run that left them, where that is known.
     initial_run: Annotated[str | None, About(part="data", since=3)] = None
-    # The fewer there are, the less an accuracy says.
     test_examples: Annotated[Count | None, About(part="data", since=2)] = None
 
-    # What computes: the same on other hardware, to the rounding of sums.
     backend: Annotated[str, About(part="hardware", since=5)] = "tensorflow"
     effective_device: Annotated[str, _HARDWARE]
     device_name: Annotated[str | None, _HARDWARE]
     num_replicas: Annotated[Count, _HARDWARE]
     granted_cores: Annotated[Count | None, About(part="hardware", since=2)] = None
-    # Rounded: what the kernel keeps for itself differs from start to start of one machine.
+    # Rounded, because the kernel's own share differs from boot to boot.
     granted_memory_gib: Annotated[Count | None, About(part="hardware", since=2)] = None
 
     precision: Annotated[str, About(part="computation", compared=True)]
     jit_compile: Annotated[bool, _COMPUTATION]
     steps_per_epoch: Annotated[Count | None, _COMPUTATION] = None
     steps_per_execution: Annotated[Count | None, _COMPUTATION] = None
-    # What the network gives; figures are those of probabilities in either case.
     outputs: Annotated[Literal["probabilities", "logits"], About(part="computation", since=3)] = "probabilities"
     input_in_memory: Annotated[bool | None, _COMPUTATION] = None
-    # Environment variables that change what is computed or how fast. Of an earlier version they are those of the
-    # receipt; lines of the history, which have none, count as without.
+    # Environment variables that change the computation or its speed.
     computation_flags: Annotated[dict[str, str], About(part="computation", compared=True, since=11)] = {}
 
     device_verified: Annotated[bool, About(part="evidence")]
@@ -277,10 +248,10 @@ class RunRecord(Untrusted):
     val_loss: Annotated[Figure, _MEASURED]
     validation_accuracy: Annotated[Figure, About(part="measured", repeated=True, since=2)] = None
     validation_loss: Annotated[Figure, About(part="measured", repeated=True, since=2)] = None
-    # The same of the mean over several views of each image, where test_time_augmentation asks for them.
+    # With test_time_augmentation.
     val_tta_accuracy: Annotated[Figure, About(part="measured", repeated=True, since=7)] = None
     validation_tta_accuracy: Annotated[Figure, About(part="measured", repeated=True, since=7)] = None
-    # The epoch, from 1, whose weights and figures these are, and why training ended: see training/selection.py.
+    # The epoch, from 1, whose weights were kept, and why training ended.
     kept_epoch: Annotated[Count | None, About(part="measured", repeated=True, since=3)] = None
     ended: Annotated[Literal["epochs", "patience"] | None, About(part="measured", repeated=True, since=3)] = None
     epochs_restored: Annotated[Count, _MEASURED] = 0
@@ -292,7 +263,7 @@ class RunRecord(Untrusted):
     @model_validator(mode="before")
     @classmethod
     def _from_earlier_versions(cls, values: Any) -> Any:
-        """Fill from the receipt what earlier versions recorded nowhere else."""
+        """Fill fields of earlier versions from the receipt."""
         receipt = values.get("receipt") if isinstance(values, dict) else None
         if not isinstance(receipt, dict):
             return values
@@ -312,19 +283,18 @@ class RunRecord(Untrusted):
         return self
 
 
-# What is recorded of a setting under another name: it was requested, beside what was effective.
+# Settings with an effective value beside the requested one.
 _REQUESTED = {name: f"requested_{name}" for name in ("backend", "device", "precision", "jit_compile")}
 
 
 def recorded_settings(settings: object) -> dict[str, Any]:
     """The fields of the record that repeat a run's settings, from an object with an attribute for each."""
-    recorded = names("setting")
-    asked_for = {recorded_name: name for name, recorded_name in _REQUESTED.items()}
-    return {name: getattr(settings, asked_for.get(name, name)) for name in recorded}
+    setting_of = {recorded_name: name for name, recorded_name in _REQUESTED.items()}
+    return {name: getattr(settings, setting_of.get(name, name)) for name in names("setting")}
 
 
 def names(*parts: Part, compared: bool | None = None, repeated: bool | None = None) -> tuple[str, ...]:
-    """Names of the record's fields, in its order, of these parts (all if none is named) and with these properties."""
+    """Names of the record's fields of these parts (default: all) with these properties, in its order."""
     return tuple(
         name
         for name, about in _abouts().items()
@@ -335,44 +305,39 @@ def names(*parts: Part, compared: bool | None = None, repeated: bool | None = No
 
 
 def about(name: str) -> About:
-    """What a field of the record is."""
+    """Properties of a field of the record."""
     return _abouts()[name]
 
 
 def is_stand_in(run: Mapping[str, Any]) -> bool:
-    """Whether generated examples took the place of the dataset asked for, which the oldest records do not say."""
+    """Whether placeholder examples replaced the requested dataset."""
     return run.get("dataset") == "synthetic" and run.get("requested_dataset", "synthetic") != "synthetic"
 
 
 def seen_in(receipt: Mapping[str, Any]) -> dict[str, Any]:
-    """What a receipt says of the host: cores and memory granted, and its speed by the probe; what it lacks is None."""
+    """Granted cores and memory, and the speed by the probe, from a receipt. Missing values are None."""
     host, probe = (part if isinstance(part := receipt.get(name), Mapping) else {} for name in ("host", "probe"))
     memory = host.get("granted_memory_bytes")
     return {
         "granted_cores": host.get("granted_cores"),
         "granted_memory_gib": round(memory / 2**30) if isinstance(memory, int) and 0 <= memory < 2**63 else None,
-        # Of the two operations the one that is most of the work of a convolutional network.
+        # Convolutions are most of the work of an image model.
         "reference_flops_per_second": probe.get("convolution_flops_per_second"),
     }
 
 
 def read_record(folder: Path) -> RunRecord:
-    """The record of a run's folder, of this version of the schema or an earlier one.
-
-    Raises:
-        DamagedArtefactError: it is missing or not a record; names file and field.
-    """
+    """The record of a run's folder, of any version. Raises DamagedArtefactError if missing or not a record."""
     path = folder / RECORD_NAME
     return checked(RunRecord, read_text(path), path)
 
 
 def write_record(folder: Path, record: RunRecord) -> None:
-    """Write the record into a run's folder, one JSON object without NaN or infinities."""
+    """Write the record into a run's folder, as JSON without NaN or infinities."""
     (folder / RECORD_NAME).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
 
 def _abouts() -> dict[str, About]:
-    # Asked of the class at each call: a schema with a field more is then seen by all who ask.
     return {
         name: next(one for one in field.metadata if isinstance(one, About))
         for name, field in RunRecord.model_fields.items()

@@ -12,7 +12,6 @@ from pydantic import Field
 
 from pipeline.artefacts.manifest import sha256_of
 from pipeline.errors import SettingsError
-from pipeline.runs import words
 from pipeline.runs.metrics import WEIGHTS_NAME
 from pipeline.runs.record import FINISHED, RunRecord, read_record
 from pipeline.runs.untrusted import Untrusted, checked, read_text
@@ -65,7 +64,7 @@ def compare(run: Path, again: Path, folder: Path, before: Repetition | None = No
         values = [getattr(record, what) for record in (first, second)]
         expected = FINISHED if what == "status" else values[0]
         if values != [expected, expected]:
-            raise SettingsError(words.cannot_be_compared(run.name, what, *values))
+            raise _refusal(run.name, what, *values)
     found = Repetition(run=first.fingerprint, first=_training(run, first), again=(_training(again, second),))
     if before and (before.run, before.first.weights_sha256) == (found.run, found.first.weights_sha256):
         found = found.model_copy(update={"again": (*before.again, *found.again)})
@@ -88,7 +87,7 @@ def check_machine(run: Path, here: Mapping[str, Any]) -> None:
     host = (record.receipt or {}).get("host")
     for what in ("cpu_model", "granted_cores") if record.effective_device == "cpu" and isinstance(host, dict) else ():
         if what in host and host[what] != here[what]:
-            raise SettingsError(words.cannot_be_compared(run.name, what, host[what], here[what]))
+            raise _refusal(run.name, what, host[what], here[what])
 
 
 def read_repetition(folder: Path) -> Repetition:
@@ -99,6 +98,14 @@ def read_repetition(folder: Path) -> Repetition:
     """
     path = folder / REPETITION_NAME
     return checked(Repetition, read_text(path), path)
+
+
+def _refusal(run: str, what: str, first: object, second: object) -> SettingsError:
+    return SettingsError(
+        f"Repetition: {run} was trained with {what} {first}, here it is {second}: that would say nothing of its "
+        "kernels. Repeat it on a machine like that which it was trained on, with the same [Train] device, backend, "
+        "precision and cache."
+    )
 
 
 def _training(folder: Path, record: RunRecord) -> Training:

@@ -1,8 +1,4 @@
-"""Tracking: a published run in MLflow, where a team keeps its runs there (… → metrics → tracking).
-
-Only where ``MLFLOW_TRACKING_URI`` is set. What is logged is read from the run's folder: nothing of a run depends on
-whether it is tracked.
-"""
+"""Logging of a published run to MLflow, if ``MLFLOW_TRACKING_URI`` is set. A run does not depend on it."""
 
 import json
 import logging
@@ -11,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-# Nobody asked it to tell its makers of its use; whoever wants that sets the variable.
+# Telemetry is opt-in here.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 import mlflow
@@ -23,26 +19,25 @@ from pipeline.runs.record import FINISHED, Part, RunRecord, names, read_record
 
 EXPERIMENT = "tensorcraft"
 
-# What problems find beyond the figures of each epoch.
 _OF_AN_EVALUATION = ("expected_calibration_error", "bits", "perplexity")
-# The longest a value may be in MLflow's own stores.
+# Limit of MLflow's own stores.
 _LONGEST = 500
 _logger = logging.getLogger(__name__)
 
 
 def log_run(folder: Path, *, tracking_uri: str) -> str | None:
-    """Log a run's settings, metrics by epoch, figures and files to MLflow, once.
+    """Log a run's settings, metrics, figures and files to MLflow, once.
 
     Args:
         folder: the run's folder.
         tracking_uri: a server's address, or ``file:`` with a path.
 
     Returns:
-        MLflow's id of the run; None where MLflow cannot be reached or refuses: the log says why, the run is as good.
+        MLflow's id of the run, or None after an error, which is logged.
     """
     try:
         return _log(mlflow.MlflowClient(tracking_uri), folder)
-    # A server has many ways to fail, and none may cost a run that is trained.
+    # An error of the server must not lose a trained run.
     except Exception as error:
         _logger.warning("%s", without_userinfo(f"not logged to MLflow at {tracking_uri}: {error}"))
         return None
@@ -67,7 +62,7 @@ def _log(client: mlflow.MlflowClient, folder: Path) -> str:
 
 
 def _texts(record: RunRecord, *parts: Part) -> Iterator[tuple[str, str]]:
-    """Name and value of what the record says in one word; the rest stands in its file, which is logged too."""
+    """Names and values of scalar fields. The file of the record is logged too."""
     for name in names(*parts):
         value = getattr(record, name)
         if isinstance(value, str | int | float | bool):

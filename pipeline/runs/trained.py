@@ -1,4 +1,4 @@
-"""Trained: a run's network, ready to be asked (… → run → export, predictions)."""
+"""The trained model of a run, for exports and predictions."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,23 +18,20 @@ from pipeline.runs.record import RunRecord, read_record
 
 @dataclass(frozen=True)
 class TrainedNetwork:
-    """The network as ``model.keras`` has it, and the record of its run, which says what it gives."""
+    """The model in ``model.keras``, and the record of its run."""
 
     model: keras.Model
     record: RunRecord
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Of one example: (height, width, channels), or (length,) of a text."""
-        # A network that is a class of its own knows none; else it is believed rather than its record.
+        """Of one example: (height, width, channels), or (length,) for a text."""
+        # A subclassed model has none.
         known = getattr(self.model, "input_shape", None)
         return known[1:] if known else self.record.input_shape
 
     def probabilities(self, images: np.ndarray, test_time_augmentation: str = NONE) -> np.ndarray:
-        """Uint8 images (batch, height, width, channels) → float32 probabilities (batch, num_labels).
-
-        ``test_time_augmentation``: as [Train] has it, see problems/views.py.
-        """
+        """Uint8 images (batch, height, width, channels) → float32 probabilities (batch, num_labels)."""
         views = VIEWS[test_time_augmentation]
         outputs = sum(np.float32(view.weight) * self._outputs(view.of(images)) for view in views)
         return as_probabilities(outputs, self.record.outputs)
@@ -44,16 +41,16 @@ class TrainedNetwork:
 
 
 def load_trained(run: Path, *, model: str = "") -> TrainedNetwork:
-    """The network of a run's folder.
+    """Load the model of a run's folder.
 
     Args:
         run: the run's folder.
-        model: [Train] model of the present settings. Code of the user's own is imported only if it is named there, or
-            the run was made under this root: what a remote's run names may be any module of this machine.
+        model: [Train] model of the present settings. User code is imported only if it is named there, or if the run
+            was trained under this root, because a remote's run may name any module of this machine.
 
     Raises:
-        DamagedArtefactError: the run was skipped and has no network.
-        SettingsError: it is one of the user's own, whose code cannot, or may not, be imported here.
+        DamagedArtefactError: the run was skipped and has no model.
+        SettingsError: its user code cannot, or may not, be imported here.
     """
     configure_keras()
     record = read_record(run)
@@ -66,7 +63,7 @@ def load_trained(run: Path, *, model: str = "") -> TrainedNetwork:
                 f"{run.name}: its network is {record.model!r}, code that the run names, and the run came from "
                 f"{fetched['remote']}. To import it all the same pass --Train-model {record.model}."
             )
-        # Its classes are known to Keras once they are imported.
+        # The import registers its classes with Keras.
         load_function("model", record.model)
     runtime_called(keras.backend.backend()).set_matmul_precision(record.precision)
     return TrainedNetwork(keras.saving.load_model(run / MODEL_NAME, safe_mode=True), record)

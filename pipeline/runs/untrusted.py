@@ -1,7 +1,4 @@
-"""Untrusted files: JSON that may come from anywhere becomes a checked object, or an error that names file and field.
-
-Once, at the border: everything behind it relies on names and types.
-"""
+"""Validation of JSON files from anywhere: a checked object, or an error with file and field."""
 
 import math
 from pathlib import Path
@@ -11,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from pipeline.errors import DamagedArtefactError
 
-# Far more than any record of ours has, far less than Python's recursion takes.
+# Far more than any record has, far less than Python's recursion limit.
 MOST_LEVELS = 16
 _REMEDY = "Remove the run's folder and train it again."
 # The longest quotation of a refused value.
@@ -21,7 +18,7 @@ _Checked = TypeVar("_Checked", bound="Untrusted")
 
 
 def _null_where_not_finite(value: Any) -> Any:
-    # JSON's whole numbers know no limit, floats do: a larger one could not be shown.
+    # A larger integer of JSON does not fit a float.
     if isinstance(value, int) and abs(value) >= 2**63:
         raise ValueError("expected a number below 2**63")
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -35,25 +32,21 @@ def _not_deep(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-#: A measured number; null where it was not finite, which JSON cannot say.
+#: A measured number, null if it was not finite.
 Figure = Annotated[float | None, BeforeValidator(_null_where_not_finite)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-#: An object whose fields are its writer's own.
+#: An object with any fields.
 Object = Annotated[dict[str, Any], BeforeValidator(_not_deep)]
 
 
 class Untrusted(BaseModel):
-    """Base of what is read from files: frozen, no conversion between types; unknown fields are left out."""
+    """Base of classes that are read from files: frozen, without type conversion, unknown fields ignored."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", protected_namespaces=())
 
 
 def read_text(path: Path) -> str:
-    """The text of a file.
-
-    Raises:
-        DamagedArtefactError: it is missing or not UTF-8.
-    """
+    """The text of a file. Raises DamagedArtefactError if it is missing or not UTF-8."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -63,11 +56,10 @@ def read_text(path: Path) -> str:
 def checked(
     kind: type[_Checked], text: str, path: Path, *, place: str | None = None, remedy: str = _REMEDY
 ) -> _Checked:
-    """The object of ``kind`` that a JSON text holds; ``place`` names it in the message, the file's name by default.
+    """The object of ``kind`` in a JSON text. ``place`` names it in the message, by default the file's name.
 
     Raises:
-        DamagedArtefactError: it is not JSON, not an object, or a field is missing or of another type or value; names
-            file, place and field.
+        DamagedArtefactError: it is not JSON, not an object, or a field is missing or of another type or value.
     """
     try:
         return kind.model_validate_json(text)
@@ -76,7 +68,7 @@ def checked(
 
 
 def message(path: Path, problem: str, remedy: str = _REMEDY) -> str:
-    """What is wrong with a file of a run, and what to do."""
+    """An error in a file of a run, with the remedy."""
     return f"{path}: {problem}. {remedy}".rstrip()
 
 
@@ -92,13 +84,9 @@ def _in_words(error: ValidationError, place: str) -> str:
     if first["type"] == "model_type":
         return f"{where}: expected a JSON object, found {type(first['input']).__name__}"
     if not parts:
-        # A validator of the whole object names field and value itself.
+        # The message of a validator of the whole object contains field and value.
         return f"{where}, {problem}"
-    return f"{where}: {problem.replace('Input should be', 'expected')}, found {_quoted(first['input'])}"
-
-
-def _quoted(value: Any) -> str:
-    return f"{value!r:.{_QUOTED}}"
+    return f"{where}: {problem.replace('Input should be', 'expected')}, found {first['input']!r:.{_QUOTED}}"
 
 
 def _has_huge(value: Any) -> bool:

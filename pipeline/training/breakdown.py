@@ -17,7 +17,7 @@ from pathlib import Path
 import keras
 
 from pipeline.hardware import Runtime
-from pipeline.runs import throughput
+from pipeline.runs.metrics import compilation_seconds, epoch_seconds
 from pipeline.runs.record import STAGE_PARTS
 from pipeline.stream import InputStream
 from pipeline.training import words
@@ -85,7 +85,7 @@ def measure(
         ``input_alone_seconds``, and ``input_wait_share`` from 0 to 1; the last four None where ``not_measured`` says
         why, the share also where ``step_seconds`` is. Of the run ``compilation_seconds``, None where it cannot be told.
     """
-    seconds = throughput.epoch_seconds(rows, compiling)
+    seconds = epoch_seconds(rows, compiling)
     step = None if seconds is None else seconds / stream.steps_per_epoch
     found = {
         "step_seconds": step,
@@ -95,7 +95,7 @@ def measure(
         "input_alone_seconds": None,
         "input_wait_share": None,
         "not_measured": None,
-        "compilation_seconds": throughput.compilation_seconds(rows, compiling),
+        "compilation_seconds": compilation_seconds(rows, compiling),
     }
     if trained and processes > 1:
         plan, found["not_measured"] = None, words.several_processes(processes)
@@ -128,7 +128,7 @@ def _plan(
     """The calls of step_alone_seconds, and why there are none; ``step`` None where each epoch compiled."""
     if step is None:
         # No step takes longer than with the compilation; where even that fits, one is tried.
-        longest = throughput.epoch_seconds(rows, ()) / stream.steps_per_epoch
+        longest = epoch_seconds(rows, ()) / stream.steps_per_epoch
         if longest > STEP_BUDGET_SECONDS:
             return None, words.too_long_compiling(longest)
         step = step_alone_seconds(model, stream, runtime, calls=0, steps=1)

@@ -11,7 +11,7 @@ from pipeline.config.training import TrainSettings
 from pipeline.hardware.flags import computation_flags
 from pipeline.networks.model import LOGITS, PROBABILITIES, trained_by_logits
 from pipeline.problems.problem import Problem
-from pipeline.runs import throughput
+from pipeline.runs.metrics import examples_per_second
 from pipeline.runs.record import FINISHED, SKIPPED, Segment, StoredRecords, names, seen_in
 from pipeline.stream import InputStream
 from pipeline.training import breakdown
@@ -93,7 +93,7 @@ def outcome_of(
 ) -> dict:
     """What came of a run that finished, and the evidence of all processes that trained it."""
     rows, predictions = history.rows, stream.predictions_per_epoch
-    rate = throughput.examples_per_second(rows, history.compiling(), examples_per_epoch=predictions)
+    rate = examples_per_second(rows, history.compiling(), examples_per_epoch=predictions)
     # Not this process, where no epoch was left to it: what it saw of its own machine trained nothing.
     last = history.segments[-1]
     return {

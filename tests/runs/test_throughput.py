@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.runs.throughput import compilation_seconds, compiling_epochs, epoch_seconds, examples_per_second
+from pipeline.runs.metrics import compilation_seconds, compiling_epochs, epoch_seconds, examples_per_second
 
 
 def rows(*seconds):

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.runs import throughput
+from pipeline.runs.metrics import compiling_epochs, epoch_seconds
 from pipeline.runs.record import names
 
 # What comes of a seed, whatever the machine.
@@ -75,7 +75,7 @@ def mean_and_deviation(values: Sequence[float | None]) -> dict[str, float | None
 
 
 def _epoch_seconds(run: Mapping[str, Any]) -> float | None:
-    return throughput.epoch_seconds(run["curves"], throughput.compiling_epochs(run))
+    return epoch_seconds(run["curves"], compiling_epochs(run))
 
 
 def _step_seconds(run: Mapping[str, Any]) -> float | None:
