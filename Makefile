@@ -10,7 +10,7 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev engine cluster-test pipeline train-local nightly scheduler status doctor verify clean-stale push pull experiments experiments-table report-diff predict verify-determinism tensorboard export test test-slow test-faults mutation-test soak bench lint format lock clean
+.PHONY: help setup setup-dev engine cluster-test pipeline train-local nightly scheduler status config doctor verify clean-stale push pull experiments experiments-table report-diff predict verify-determinism tensorboard export test test-slow test-faults mutation-test soak bench lint format lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -87,6 +87,9 @@ scheduler: setup ## Luigi's central scheduler and visualiser, for SCHEDULER=cent
 	@echo "scheduler: http://127.0.0.1:$(SCHEDULER_PORT), state in $(SCHEDULER_STATE)"
 	@umask 077; LUIGI_CONFIG_PARSER=ini LUIGI_CONFIG_PATH="$${LUIGI_CONFIG_PATH:-central.ini}" \
 	  exec $(BIN)/luigid --address 127.0.0.1 --port $(SCHEDULER_PORT) --state-path "$(SCHEDULER_STATE)/luigid.pickle"
+
+config: setup ## write config.ini and docs/settings.md from the settings that pipeline/config declares
+	@$(BIN)/python -m pipeline.config.reference
 
 status: setup ## what is fresh, stale, missing or damaged, and why (ARGS="--json")
 	@$(BIN)/python -m tasks.commands.status $(ARGS)

@@ -12,7 +12,6 @@ import contextlib
 import os
 import sys
 import warnings
-from pathlib import Path
 
 from tasks.process import interrupt
 
@@ -29,37 +28,23 @@ os.environ.setdefault("TENSORCRAFT_SCHEDULER_PORT", "8082")
 
 from tasks import config_files  # noqa: E402
 
-own_file = config_files.own_file()
-
-from tasks import experiment  # noqa: E402
-
 # Luigi's own RangeDaily and its settings for mail have parameters whose defaults are not of their type.
 warnings.filterwarnings("ignore", message='Parameter ".+" with value "None" is not of type string')
 
-PROJECT_FOLDER = Path(__file__).resolve().parent.parent
-
 with contextlib.suppress(FileNotFoundError):
     sys.path.append(os.getcwd())
-sys.path.append(str(PROJECT_FOLDER))
+sys.path.append(str(config_files.PROJECT_FOLDER))
 
-config_files.add(PROJECT_FOLDER / "config.ini")
-if os.environ.get("TENSORCRAFT_SCHEDULER") == "central":
-    config_files.add(PROJECT_FOLDER / "central.ini")
-if experiment_file := experiment.settings_file():
-    config_files.add(experiment_file)
-if own_file:
-    config_files.add(own_file)
+config_files.load()
 
-from tasks.experiment import Experiment  # noqa: E402
 from tasks.export import Export  # noqa: E402
 from tasks.nightly import Nightly  # noqa: E402
 from tasks.records import Records  # noqa: E402
 from tasks.repetition import Repetition  # noqa: E402
 from tasks.report import Report  # noqa: E402
+from tasks.sections import Experiment, Force, Metrics, Notify  # noqa: E402
 from tasks.source import Source  # noqa: E402
-from tasks.stage import Force  # noqa: E402
 from tasks.storage import Storage  # noqa: E402
-from tasks.subscriptions import Metrics, Notify  # noqa: E402
 from tasks.train import Train  # noqa: E402
 
 __all__ = [

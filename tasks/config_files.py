@@ -1,50 +1,71 @@
-"""Config files: what Luigi reads its settings from, each looked at before Luigi does, which has no message for people.
+"""The files that Luigi reads settings from. Each is read here first, because Luigi has no message for users.
 
-Importing this package is no place for an error either: what cannot be read is left out then, and refused when the first
-task is made.
+config.ini, central.ini, the file of the experiment and the file in ``LUIGI_CONFIG_PATH`` override each other in this
+order. An invalid file is left out while the package is imported, and refused when the first task is made.
 """
 
 import os
 from pathlib import Path
 
-from pipeline.config.experiment import settings_in
+from pipeline.config.experiment import experiment_files, require_experiment, settings_in
 from pipeline.errors import SettingsError
 
-# Luigi's own: it reads the file when it is imported.
-OWN_FILE = "LUIGI_CONFIG_PATH"
+PROJECT_FOLDER = Path(__file__).resolve().parent.parent
+EXPERIMENTS_FOLDER = PROJECT_FOLDER / "experiments"
+#: The name of the experiment. make sets it from EXPERIMENT.
+EXPERIMENT_VARIABLE = "TENSORCRAFT_EXPERIMENT"
+# Luigi's own variable. Luigi reads the file when it is imported.
+_OWN_FILE = "LUIGI_CONFIG_PATH"
 
 _refused: list[SettingsError] = []
 
 
-def own_file() -> Path | None:
-    """The file that the environment names, if it can be read; else Luigi is kept from it."""
-    given = os.environ.get(OWN_FILE)
+def load() -> None:
+    """Let Luigi read the settings files. Call this before Luigi is imported."""
+    own_file = _own_file()
+    _add(PROJECT_FOLDER / "config.ini")
+    if os.environ.get("TENSORCRAFT_SCHEDULER") == "central":
+        _add(PROJECT_FOLDER / "central.ini")
+    if experiment := experiment_files(EXPERIMENTS_FOLDER).get(requested_experiment()):
+        _add(experiment)
+    if own_file:
+        _add(own_file)
+
+
+def check() -> None:
+    """Refuse settings files that cannot be read, and an experiment without a file.
+
+    Raises:
+        SettingsError: names the file or the experiment.
+    """
+    if _refused:
+        raise _refused[0]
+    if name := requested_experiment():
+        require_experiment(EXPERIMENTS_FOLDER, name)
+
+
+def requested_experiment() -> str:
+    """The name of the settings file that the environment requests. Empty means none."""
+    return os.environ.get(EXPERIMENT_VARIABLE, "").strip()
+
+
+def _own_file() -> Path | None:
+    given = os.environ.get(_OWN_FILE)
     if given and not Path(given).exists():
         _refused.append(
-            SettingsError(f"environment variable {OWN_FILE}: expected a settings file, found none: {given}")
+            SettingsError(f"environment variable {_OWN_FILE}: expected a settings file, found none: {given}")
         )
     elif given and _can_be_read(Path(given)):
         return Path(given)
-    os.environ.pop(OWN_FILE, None)
+    os.environ.pop(_OWN_FILE, None)
     return None
 
 
-def add(path: Path) -> None:
-    """Let Luigi read a file after those before it."""
+def _add(path: Path) -> None:
     if _can_be_read(path):
         import luigi.configuration
 
         luigi.configuration.add_config_path(str(path))
-
-
-def check() -> None:
-    """Refuse a file that could not be read.
-
-    Raises:
-        SettingsError: names it.
-    """
-    if _refused:
-        raise _refused[0]
 
 
 def _can_be_read(path: Path) -> bool:

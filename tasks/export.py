@@ -10,29 +10,21 @@ from pipeline.problems.find import problem_of
 from pipeline.problems.units import IMAGE_CLASSIFICATION
 from tasks.process import console
 from tasks.records import Records
-from tasks.settings import IntSetting, time_limit_setting
 from tasks.stage import Stage
 from tasks.target import ArtefactTarget
 from tasks.train import Train
 
 
-class Export(Stage):
+class Export(Stage, parameters=ExportSettings):
     """Section [Export]; the artefact is a SavedModel and two LiteRT networks, each compared with model.keras."""
 
     kind = layout.EXPORTS
     entry = "pipeline.runs.export"
     packages = ("ai-edge-litert", "keras", "numpy", "tensorflow")
 
-    calibration_examples = IntSetting(default=500, description="Images that set the ranges of the int8 network.")
-    time_limit_seconds = time_limit_setting()
-
     def requires(self) -> Train:
         """The run to export."""
         return Train()
-
-    def make_settings(self) -> ExportSettings:
-        """The stage's validated settings."""
-        return ExportSettings(**self.param_kwargs)
 
     def upstream(self) -> object:
         """The run, and the weights that it ended with."""

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import luigi
-
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import remove_artefact
 from pipeline.config.data import RecordsSettings
@@ -18,7 +16,6 @@ from pipeline.shards import presence
 from pipeline.shards.splits import split_sizes
 from pipeline.sources import SourceInfo
 from tasks.process import console
-from tasks.settings import FloatSetting, IntSetting, time_limit_setting
 from tasks.source import Source
 from tasks.stage import Stage
 from tasks.storage import Storage
@@ -27,29 +24,12 @@ if TYPE_CHECKING:
     from pipeline.shards.shared import Store
 
 
-class Records(Stage):
+class Records(Stage, parameters=RecordsSettings):
     """Section [Records]; the artefact is a folder that TensorFlow Datasets can read."""
 
     kind = layout.RECORDS
     entry = presence.ENTRY
     packages = presence.PACKAGES
-
-    train_shards = IntSetting(default=16, description="TFRecord files of the train split.")
-    test_shards = IntSetting(default=4, description="TFRecord files of the test split.")
-    validation_share = FloatSetting(default=0.0, description="Share of train held out as the validation split.")
-    sequence_length = IntSetting(default=100, description="Of a text: characters that each example predicts.")
-    image_size = IntSetting(default=0, description="Pixels a side of the images; 0: as they come.")
-    resize = luigi.Parameter(default="crop", description="How image_size is reached: crop, pad or stretch.")
-    encoding = luigi.Parameter(default="auto", description="Of the images: raw, jpeg, png, or auto.")
-    seed = IntSetting(default=0, description="Seed of the order within and across shards.")
-    # Not what shapes the artefact: any runner with any number of workers writes the same bytes.
-    runner = luigi.Parameter(default="FnApiRunner", significant=False, description="Beam runner.")
-    runner_options = luigi.Parameter(default="", significant=False, description="Flags passed on to Beam.")
-    # Nor is it how the bytes come from those who make them.
-    workers_share = luigi.Parameter(
-        default="root", significant=False, description="Of a cluster's workers: root, or remote alone."
-    )
-    time_limit_seconds = time_limit_setting()
 
     def requires(self) -> Source:
         """The source to serialize."""
@@ -57,7 +37,7 @@ class Records(Stage):
 
     def make_settings(self) -> RecordsSettings:
         """The stage's validated settings."""
-        settings = RecordsSettings(**self.param_kwargs)
+        settings = super().make_settings()
         if settings.workers_share == "remote" and not Storage().remote:
             refuse("Records", "workers_share", "root, as there is no [Storage] remote", settings.workers_share)
         return settings

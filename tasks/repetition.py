@@ -14,7 +14,6 @@ from pipeline.config.refusal import refuse
 from pipeline.config.training import RepetitionSettings
 from pipeline.errors import DamagedArtefactError, GateError, SettingsError
 from tasks.report import Report
-from tasks.settings import time_limit_setting
 from tasks.stage import Stage
 from tasks.train import Train
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from pipeline.runs.repetition import Repetition as Found
 
 
-class Repetition(Stage):
+class Repetition(Stage, parameters=RepetitionSettings):
     """Section [Repetition]; the artefact says with which weights a run ended, and with which it ended again."""
 
     kind = layout.REPETITIONS
@@ -32,9 +31,6 @@ class Repetition(Stage):
     is_shared = False
     # It trains.
     resources = Train.resources
-
-    of = luigi.Parameter(default="", significant=False, description="Name of the run; empty: that of [Train].")
-    time_limit_seconds = time_limit_setting()
 
     def requires(self) -> Train:
         """The run to train again."""
@@ -58,7 +54,7 @@ class Repetition(Stage):
         """The stage's validated settings."""
         if (processes := Train().processes) > 1:
             refuse("Train", "processes", "1, to train a run again", processes)
-        return RepetitionSettings(**self.param_kwargs)
+        return super().make_settings()
 
     def upstream(self) -> object:
         """The run, and the weights that it ended with."""

@@ -10,10 +10,10 @@ import luigi
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import check_files, publishing_in_place, read_manifest, sha256_of
 from pipeline.config.experiment import published_files
-from pipeline.config.report import DEMANDS, SWEPT, ReportSettings
+from pipeline.config.report import DEMANDS, ReportSettings
 from pipeline.errors import DamagedArtefactError, GateError
-from tasks import experiment, sweep
-from tasks.settings import FloatSetting, ListSetting, time_limit_setting
+from tasks import config_files, sweep
+from tasks.sections import schedule_name
 from tasks.stage import Stage
 from tasks.storage import root_folder
 from tasks.target import ArtefactTarget
@@ -22,11 +22,7 @@ from tasks.train import Train
 _logger = logging.getLogger(__name__)
 
 
-def _swept(name: str, example: str) -> ListSetting:
-    return ListSetting(example, significant=False, description=f"Runs for each of these; empty: [Train] {SWEPT[name]}.")
-
-
-class Report(Stage):
+class Report(Stage, parameters=ReportSettings):
     """The artefact is always at the same path: ``report/`` under the storage root."""
 
     kind = layout.REPORT
@@ -36,29 +32,12 @@ class Report(Stage):
     # Of the runs that are here.
     is_shared = False
 
-    # Not what shapes the artefact: that is which runs they come to, and they stand in what is upstream.
-    backends = _swept("backends", '["tensorflow","jax"]')
-    devices = _swept("devices", '["cpu","gpu"]')
-    global_batch_sizes = _swept("global_batch_sizes", "[256,512]")
-    seeds = _swept("seeds", "[0,1,2]")
-    precisions = _swept("precisions", '["float32","bfloat16"]')
-    recipes = _swept("recipes", '["baseline","onecycle"]')
-    learning_rates = _swept("learning_rates", "[0.001,0.005]")
-    min_val_accuracy = FloatSetting(default=0.0, description="Demanded of the runs asked for, from 0 to 1; 0: none.")
-    max_val_loss = FloatSetting(default=0.0, description="Demanded of the runs asked for, at the most; 0: any.")
-    max_regression_sigma = FloatSetting(default=0.0, description="Fall of accuracy allowed, in deviations; 0: any.")
-    time_limit_seconds = time_limit_setting()
-
     def requires(self) -> list[Train]:
         """The runs this report is asked for; all others under the root are reported with them."""
         combinations = self.settings.combinations()
         runs = [Train(**combination) for combination in combinations]
         sweep.number(runs, combinations)
         return runs
-
-    def make_settings(self) -> ReportSettings:
-        """The stage's validated settings."""
-        return ReportSettings(**self.param_kwargs)
 
     def upstream(self) -> object:
         """The runs asked for, and every whole run under the root by the digests of its record and metrics.
@@ -143,7 +122,7 @@ class Report(Stage):
 
 def history_folder() -> Path:
     """Where the dated copies of the report lie (see nightly.py), in a folder of its own for each experiment."""
-    return dated_reports_folder() / experiment.schedule_name()
+    return dated_reports_folder() / schedule_name()
 
 
 def dated_reports_folder() -> Path:
@@ -168,7 +147,7 @@ def _manifest_digests(kind: Path) -> dict[str, str]:
 
 
 def _published_digests() -> dict[str, str]:
-    return {name: sha256_of(path) for name, path in published_files(experiment.FOLDER).items()}
+    return {name: sha256_of(path) for name, path in published_files(config_files.EXPERIMENTS_FOLDER).items()}
 
 
 def published_rows() -> list[dict]:
@@ -176,7 +155,7 @@ def published_rows() -> list[dict]:
     from pipeline.report import read_published
 
     rows = []
-    for name, path in published_files(experiment.FOLDER).items():
+    for name, path in published_files(config_files.EXPERIMENTS_FOLDER).items():
         try:
             rows += read_published(path, name)
         except DamagedArtefactError as error:

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-import luigi
-
 from pipeline.artefacts import layout
 from pipeline.artefacts.fetched import read_fetched
 from pipeline.config.data import PLACEHOLDER, SourceSettings
@@ -13,8 +11,7 @@ from pipeline.sources import Location
 from pipeline.sources.found import changed_files, dataset_name, files_folder
 from pipeline.sources.listing import LISTING_NAME
 from pipeline.sources.prepared import changed_copy, datasets_folder, is_prepared
-from tasks.experiment import Experiment
-from tasks.settings import FloatSetting, time_limit_setting
+from tasks.sections import Experiment
 from tasks.stage import Stage
 from tasks.target import ArtefactTarget, Condition
 
@@ -22,7 +19,7 @@ from tasks.target import ArtefactTarget, Condition
 MAX_REASONS = 5
 
 
-class Source(Stage):
+class Source(Stage, parameters=SourceSettings):
     """Section [Source]; the artefact is a manifest that says what the source holds."""
 
     kind = layout.SOURCE
@@ -32,35 +29,7 @@ class Source(Stage):
     # The newest look at the dataset counts: its files may have changed since another was shared.
     is_renewed = True
 
-    dataset = luigi.Parameter(default="cifar10", description="TensorFlow Datasets name, or folder, table, text.")
-    # Not what shapes the artefact: the same images elsewhere are the same dataset. Their content is in the listing.
-    path = luigi.Parameter(
-        default="", significant=False, description="Of the folder of images, the table, or the text."
-    )
-    path_column = luigi.Parameter(default="path", description="Of a table: the column of the images' paths.")
-    label_column = luigi.Parameter(default="label", description="Of a table: the column of the labels.")
-    split_column = luigi.Parameter(default="", description="Of a table: the column of the splits; empty: none.")
-    path_prefix = luigi.Parameter(default="", description="Of a table: what precedes each path, as in images/.")
-    path_suffix = luigi.Parameter(default="", description="Of a table: what follows each path, as in .jpg.")
-    value_range = luigi.Parameter(
-        default="full", description="Of images of 16 bits, what is black and white: full, data, or low, high."
-    )
-    on_bad_example = luigi.Parameter(default="fail", description="An image cannot be decoded: fail, or skip.")
-    max_bad_share = FloatSetting(default=0.01, description="Of all images, the share that may be skipped.")
-    origin = luigi.Parameter(default="auto", description="tfds, placeholder, or auto.")
-    test_share = FloatSetting(default=0.2, description="Share of train for test, where the dataset has no test split.")
-    # Not what shapes the artefact: a copy elsewhere is the same dataset.
-    tfds_data_dir = luigi.Parameter(
-        default="", significant=False, description="Prepared TFDS datasets; empty for TFDS_DATA_DIR or TFDS's default."
-    )
-
-    time_limit_seconds = time_limit_setting()
-
     _known_changes: Mapping[tuple[str, str], tuple[str, ...]] = {}
-
-    def make_settings(self) -> SourceSettings:
-        """The stage's validated settings."""
-        return SourceSettings(**self.param_kwargs)
 
     def upstream(self) -> object:
         """Nothing of ours; of single files the name of their folder or table, which the dataset is called by."""

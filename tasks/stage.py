@@ -19,34 +19,22 @@ from luigi.rpc import RPCError
 from pipeline import progress
 from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_versions
 from pipeline.artefacts.manifest import publishing, write_manifest
-from pipeline.config.storage import ForceSettings
+from pipeline.config.stage import StageSettings
 from pipeline.errors import UnreadableArtefactError
 from tasks import sharing
+from tasks.parameters import add_parameters, check_config_file
 from tasks.process import company, console, lock
 from tasks.process.console import RUN_ID
 from tasks.process.interrupt import time_limit
 from tasks.process.visualiser import Visualiser
-from tasks.settings import check_config_file
+from tasks.sections import Force, report_url
 from tasks.storage import Storage, of_this_root, root_folder
-from tasks.subscriptions import report_url
 from tasks.target import ArtefactTarget, Condition
 
 # How often it is looked whether another process has published an artefact.
 _POLL_SECONDS = 1.0
 
 _logger = logging.getLogger(__name__)
-
-
-class Force(luigi.Config):
-    """Section [Force]."""
-
-    stage = luigi.Parameter(
-        default="", description="Make this stage and all after it again: Source, Records, Train, Report."
-    )
-
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        super().__init__(*args, **kwargs)
-        ForceSettings(**self.param_kwargs)
 
 
 class Stage(luigi.Task):
@@ -58,14 +46,19 @@ class Stage(luigi.Task):
     entry: str
     #: Distributions that shape the artefact's bytes.
     packages: tuple[str, ...]
-    #: Each stage's own setting, as it stands in a section of its own.
-    time_limit_seconds: int
+    #: The settings of the stage, which are its parameters.
+    parameters: type[StageSettings]
     #: Whether it is had from the remote, and given to it.
     is_shared = True
     #: Whether what is made here takes the place of what the remote has.
     is_renewed = False
     #: How a finished folder takes its place.
     publishing = staticmethod(publishing)
+
+    def __init_subclass__(cls, *, parameters: type[StageSettings], **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.parameters = parameters
+        add_parameters(cls, parameters)
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         console.configure()
@@ -81,9 +74,9 @@ class Stage(luigi.Task):
         for task in self.below:
             task.above.append(self)
 
-    @abc.abstractmethod
-    def make_settings(self) -> object:
+    def make_settings(self) -> StageSettings:
         """The stage's validated settings."""
+        return self.parameters(**self.param_kwargs)
 
     @abc.abstractmethod
     def upstream(self) -> object:

@@ -14,7 +14,7 @@ from luigi.cmdline_parser import CmdlineParser
 
 from pipeline.config.storage import StorageSettings
 from pipeline.errors import StorageError
-from tasks.settings import IntSetting
+from tasks.parameters import Section
 
 # Kind, artefact, the name it has until it is published, and a file in it.
 _LONGEST_BELOW_ROOT = 250
@@ -22,18 +22,8 @@ _LONGEST_BELOW_ROOT = 250
 PROJECT_FOLDER = Path(__file__).resolve().parent.parent
 
 
-class Storage(luigi.Config):
+class Storage(Section, parameters=StorageSettings):
     """Section [Storage]."""
-
-    root = luigi.Parameter(default="data", description="Folder for everything the pipeline writes.")
-    on_busy = luigi.Parameter(default="leave", description="Another run is at work there: leave, or wait.")
-    log_format = luigi.Parameter(default="text", description="Of the log on stderr: text, or json.")
-    remote = luigi.Parameter(default="", description="Object store to share artefacts through: s3://bucket/prefix.")
-    remote_endpoint = luigi.Parameter(default="", description="Of a server that is compatible with S3; empty: AWS.")
-    push = luigi.Parameter(default="always", description="What is made here to the remote: always, or never.")
-    on_remote_error = luigi.Parameter(default="continue", description="It does not answer: continue, or fail.")
-    keep_runs = IntSetting(default=0, description="Newest runs that Nightly keeps; see config.ini.")
-    keep_days = IntSetting(default=0, description="Days that it keeps what was made; see config.ini.")
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)

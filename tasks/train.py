@@ -27,8 +27,8 @@ from pipeline.problems.find import problem_of
 from tasks import device, sharing
 from tasks.process import company, console
 from tasks.records import Records
-from tasks.settings import AugmentSetting, FloatSetting, IntSetting, time_limit_setting
-from tasks.stage import Force, Stage
+from tasks.sections import Force
+from tasks.stage import Stage
 from tasks.storage import root_folder
 from tasks.target import ArtefactTarget, Condition
 
@@ -42,65 +42,13 @@ _VIEWS = "test_time_augmentation"
 _logger = logging.getLogger(__name__)
 
 
-class Train(Stage):
+class Train(Stage, parameters=TrainSettings):
     """Section [Train]; the artefact is a run: its record, metrics, weights, model and TensorBoard logs."""
 
     kind = layout.RUNS
     entry = "pipeline.training.train"
     # Of which there is one, if nothing says otherwise: no two runs train at once and spoil each other's times.
     resources = {"accelerator": 1}
-
-    # What was requested is part of a run, beside what was effective.
-    model = luigi.Parameter(default="baseline_cnn", description="Network: a name, or module:function of your own.")
-    recipe = luigi.Parameter(
-        default="onecycle", description="Optimizer and schedule: a name, or module:function of your own."
-    )
-    # What lies there counts, not where: it stands in what is upstream.
-    initial_weights = luigi.Parameter(
-        default="", significant=False, description="To start from: a run, or a .keras or .safetensors file."
-    )
-    freeze = luigi.Parameter(default="", description="Regular expression of the layers that are not trained.")
-    epochs = IntSetting(default=5, description="Passes over the train split.")
-    global_batch_size = IntSetting(default=128, description="Examples per step over all replicas.")
-    scale_learning_rate = luigi.Parameter(default="none", description="With the global batch: none, linear or sqrt.")
-    augment = AugmentSetting(default="", description="Changes of the images trained on, as in: flip, crop:4.")
-    keep = luigi.Parameter(default="last", description="The weights of which epoch: last, or best on validation.")
-    patience = IntSetting(default=0, description="Epochs without a better one before training ends; 0: none.")
-    # It evaluates the same weights otherwise: see evaluates_again.
-    test_time_augmentation = luigi.Parameter(
-        default="none",
-        significant=False,
-        description="Views of a test image that one answer is the mean of: none, flip, flip_translate.",
-    )
-    deterministic = luigi.Parameter(default="false", description="Kernels that give the same bits each time: true.")
-    learning_rate = FloatSetting(default=-1.0, description="The recipe's, instead of its own; -1: its own.")
-    weight_decay = FloatSetting(default=-1.0, description="The same.")
-    label_smoothing = FloatSetting(default=-1.0, description="The same.")
-    backend = luigi.Parameter(default="auto", description="tensorflow, jax, or auto.")
-    device = luigi.Parameter(default="auto", description="cpu, gpu, tpu, or auto.")
-    # Once the device was there it has changed nothing, and where it was not the manifest says so (see why_again).
-    on_mismatch = luigi.Parameter(
-        default="fail", significant=False, description="The device is not there: fail, fallback or skip."
-    )
-    replicas = IntSetting(default=1, description="Logical devices the CPU is split into.")
-    processes = IntSetting(default=1, description="Processes that train together, on hosts of one storage root.")
-    # Which of them this is, and where they meet: it changes nothing that is learned.
-    coordinator_address = luigi.Parameter(default="", significant=False, description="host:port of process 0.")
-    process_id = IntSetting(default=-1, significant=False, description="Of this one; -1: as the environment says.")
-    join_timeout_seconds = IntSetting(default=300, significant=False, description="For all of them to be there.")
-    # Where the TPU is, not what it is.
-    tpu_address = luigi.Parameter(default="", significant=False, description="Name, grpc://host:port, or local.")
-    tpu_zone = luigi.Parameter(default="", significant=False, description="Cloud zone of the named TPU.")
-    tpu_project = luigi.Parameter(default="", significant=False, description="Cloud project of the named TPU.")
-    precision = luigi.Parameter(default="auto", description="float32, tf32, bfloat16, or auto.")
-    jit_compile = luigi.Parameter(default="auto", description="XLA: true, false, or auto.")
-    cache = luigi.Parameter(default="auto", description="Examples in memory: auto (where they fit), memory, none.")
-    seed = IntSetting(default=0, description="Seed of weights, dropout and the order in each epoch.")
-    # It leaves a trace beside the run, and changes nothing of it.
-    profile_steps = IntSetting(
-        default=0, significant=False, description="Steps the profiler traces after training; 0: none."
-    )
-    time_limit_seconds = time_limit_setting()
 
     is_skipped = is_evaluated_again = False
     #: Of a sweep (see sweep.py), None by itself.
@@ -118,7 +66,7 @@ class Train(Stage):
     def make_settings(self) -> TrainSettings:
         """The stage's validated settings."""
         check_keras_environment(os.environ)
-        settings = TrainSettings(**self.param_kwargs)
+        settings = super().make_settings()
         require_backend(settings)
         if settings.processes > 1:
             _refuse_with_several()

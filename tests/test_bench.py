@@ -5,7 +5,7 @@ from report_runs import report_of
 
 from pipeline.config.experiment import experiment_files, experiment_of
 from pipeline.errors import SettingsError
-from tasks.experiment import FOLDER
+from tasks.config_files import EXPERIMENTS_FOLDER as FOLDER
 
 
 def setup_module() -> None:

@@ -1,46 +1,31 @@
 """The setting [Train] augment: a list of named operations, each with at most one number, as in "flip, crop:4".
 
-Read here, without TensorFlow, into pairs of name and number; ``pipeline.augmentation`` does what they say.
+This module parses it without TensorFlow. ``pipeline.augmentation`` has the operations.
 """
 
 import re
-from dataclasses import dataclass
 
 from pipeline.config.refusal import closest, refuse
+from pipeline.config.schema import Rule, integer, number
 
-
-@dataclass(frozen=True, kw_only=True)
-class Argument:
-    """The number an operation takes: from ``low`` to ``high``; ``default`` where it is left out."""
-
-    default: float
-    low: float
-    high: float
-    whole: bool = False
-
-    def expected(self) -> str:
-        """What may be given."""
-        return f"{'an integer' if self.whole else 'a number'} from {self.low:g} to {self.high:g}"
-
-
-# None: the operation takes no number.
-OPERATIONS: dict[str, Argument | None] = {
+# Operation → its default number and the valid ones. None if it takes no number.
+OPERATIONS: dict[str, tuple[float, Rule] | None] = {
     "flip": None,
     "alternating_flip": None,
-    "crop": Argument(default=4, low=1, high=512, whole=True),
-    "translate": Argument(default=0.1, low=0.01, high=0.9),
-    "random_resized_crop": Argument(default=0.35, low=0.05, high=1.0),
-    "color": Argument(default=0.2, low=0.01, high=0.9),
-    "cutout": Argument(default=8, low=1, high=512, whole=True),
-    "mixup": Argument(default=0.2, low=0.01, high=10.0),
+    "crop": (4, integer(1, 512)),
+    "translate": (0.1, number(0.01, 0.9)),
+    "random_resized_crop": (0.35, number(0.05, 1.0)),
+    "color": (0.2, number(0.01, 0.9)),
+    "cutout": (8, integer(1, 512)),
+    "mixup": (0.2, number(0.01, 10.0)),
 }
 
 
 def parse_augment(text: str) -> tuple[tuple[str, float | None], ...]:
-    """The operations of the setting and their numbers, in the order given; () for an empty one.
+    """The operations of the setting and their numbers, in the order given.
 
     Raises:
-        SettingsError: an operation is unknown or there twice, or its number is not one it takes.
+        SettingsError: an operation is unknown or occurs twice, or its number is invalid.
     """
     found: dict[str, float | None] = {}
     for item in re.split(r"[,\s]+", text.strip(", \t\n")) if text.strip(", \t\n") else ():
@@ -51,25 +36,23 @@ def parse_augment(text: str) -> tuple[tuple[str, float | None], ...]:
             refuse("Train", "augment", f"operations among {', '.join(OPERATIONS)}", text, hint)
         if name in found:
             refuse("Train", "augment", f"each operation once, not {name} again", text)
-        found[name] = _number(name, written, text) if colon else getattr(OPERATIONS[name], "default", None)
+        if (takes := OPERATIONS[name]) is None and colon:
+            refuse("Train", "augment", f"{name} without a number", text)
+        found[name] = _number(name, written, takes[1], text) if colon else takes and takes[0]
     return tuple(found.items())
 
 
 def spelled(text: str) -> str:
-    """The setting as every spelling of the same operations is written."""
+    """The setting in the one form of all texts with the same operations."""
     items = parse_augment(text)
     return ", ".join(name if number is None else f"{name}:{number:g}" for name, number in items)
 
 
-def _number(name: str, written: str, text: str) -> float:
-    argument = OPERATIONS[name]
-    if argument is None:
-        refuse("Train", "augment", f"{name} without a number", text)
+def _number(name: str, written: str, rule: Rule, text: str) -> float:
     try:
-        number = int(written) if argument.whole else float(written)
+        value = int(written) if rule.expected.startswith("an integer") else float(written)
     except ValueError:
-        number = float("nan")
-    # Not a number compares false with everything.
-    if not argument.low <= number <= argument.high:
-        refuse("Train", "augment", f"{argument.expected()} after {name}:", text)
-    return number
+        value = float("nan")
+    if rule.problem(value) is not None:
+        refuse("Train", "augment", f"{rule.expected} after {name}:", text)
+    return value

@@ -3,23 +3,21 @@
 import os
 import re
 import shlex
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated
 
-from pipeline.config.refusal import closest, in_range, one_of, refuse
-from pipeline.config.stage import MAX_SEED, StageSettings
+from pipeline.config.refusal import closest, refuse
+from pipeline.config.schema import MAX_SEED, NOT_IN_IDENTITY, Rule, config_section, integer, number, one_of
+from pipeline.config.stage import StageSettings
 from pipeline.installed import find_module, has_name
 
 PLACEHOLDER = "placeholder"
-ORIGINS = ("auto", "tfds", PLACEHOLDER)
-# The data set as shipped, which alone the placeholder may replace unasked.
+# The dataset as shipped. The placeholder replaces no other unless requested.
 SHIPPED = "cifar10"
 # Names that no TFDS dataset has: of images that are single files, and of a text.
 OF_FILES = ("folder", "table")
 TEXT = "text"
-# Whose stand-in is a text; that of all others are images.
+# Datasets whose placeholder is a text.
 TEXTS = (TEXT, "tiny_shakespeare")
-ON_BAD_EXAMPLE = ("fail", "skip")
 RUNNERS = (
     "DataflowRunner",
     "BundleBasedDirectRunner",
@@ -35,10 +33,7 @@ RUNNERS = (
     "TestDirectRunner",
     "TestDataflowRunner",
 )
-# What the workers of a cluster share: the storage root, or [Storage] remote alone.
-WORKERS_SHARE = ("root", "remote")
-RESIZE = ("crop", "pad", "stretch")
-ENCODINGS = ("auto", "raw", "jpeg", "png")
+# The names of TFDS's files have five digits for the shard.
 MAX_SHARDS = 99_999
 # Of an image of 16 bits.
 MAX_VALUE = 65_535
@@ -47,43 +42,96 @@ MAX_IMAGE_SIZE = 4_096
 MAX_SEQUENCE_LENGTH = 65_536
 
 
-@dataclass(frozen=True, kw_only=True)
+def folder_hint(dataset: str) -> str:
+    """' Did you mean …?' if the name of a dataset is the path of a folder, else an empty string."""
+    is_folder = os.path.isdir(os.path.expanduser(dataset))
+    return f" Did you mean --Source-dataset folder --Source-path {dataset}?" if is_folder else ""
+
+
+def _dataset_problem(name: str) -> str | None:
+    return None if re.fullmatch(r"[a-z][a-z0-9_]*(/[A-Za-z0-9_.-]+)?", name) else folder_hint(name)
+
+
+def _value_range_problem(text: str) -> str | None:
+    limits = re.fullmatch(r"(-?\d{1,5})\s*,\s*(-?\d{1,5})", text)
+    is_range = limits and int(limits[1]) < int(limits[2]) <= MAX_VALUE
+    return None if text in ("full", "data") or is_range else ""
+
+
+def _runner_problem(name: str) -> str | None:
+    if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", name):
+        module, _, runner = name.rpartition(".")
+        if find_module(module) is None:
+            return ""
+        return None if has_name(module, runner) else f" {module} has no {runner}."
+    # Beam ignores case and takes the name without "Runner".
+    is_known = {name.lower(), f"{name.lower()}runner"} & {known.lower() for known in RUNNERS}
+    return None if is_known else closest(name, RUNNERS)
+
+
+def _split_flags(options: str) -> list[str]:
+    try:
+        return shlex.split(options)
+    except ValueError:
+        return ["unbalanced quotes"]
+
+
+def _flags_problem(options: str) -> str | None:
+    return None if all(flag.startswith("--") for flag in _split_flags(options)) else ""
+
+
+@config_section("Source")
 class SourceSettings(StageSettings):
-    """Where examples come from; section [Source]."""
+    """The dataset."""
 
-    section: ClassVar[str] = "Source"
+    dataset: Annotated[
+        str,
+        Rule("a TensorFlow Datasets name such as cifar10 or mnist", _dataset_problem),
+        """Name of a TensorFlow Datasets dataset, or the kind of your own data. See docs/own-data.md.
+        - folder: path is a folder of images, <path>/<label>/<image> or <path>/{train,test,validation}/<label>/<image>.
+        - table: path is a CSV, TSV or Parquet file with a row for each image.
+        - text, or tiny_shakespeare of TensorFlow Datasets: each next character is learned. path is a file in UTF-8 or
+          a folder of them, <path>/<file> or <path>/{train,test,validation}/<file>, joined in the order of names.""",
+    ] = SHIPPED
+    # The contents of the files are part of the identity, their place is not.
+    path: Annotated[str, "Path of the folder, table or text.", NOT_IN_IDENTITY] = ""
+    path_column: Annotated[str, "Column of a table with the paths of the images, relative to the table."] = "path"
+    label_column: Annotated[str, "Column of a table with the labels."] = "label"
+    split_column: Annotated[str, "Column of a table with the splits train, test, validation. Empty means none."] = ""
+    path_prefix: Annotated[str, "Text before each path of a table, such as images/."] = ""
+    path_suffix: Annotated[str, "Text after each path of a table, such as .jpg."] = ""
+    value_range: Annotated[
+        str,
+        Rule(f"full, data, or two values up to {MAX_VALUE} as in 0, 4095", _value_range_problem),
+        f"Values of 16-bit images that become black and white. full means 0 and {MAX_VALUE}. data means the lowest and "
+        "the highest value in the images. With full the log warns if a quarter of the range or less is used.",
+    ] = "full"
+    on_bad_example: Annotated[
+        str,
+        one_of("fail", "skip"),
+        "What to do about images that cannot be decoded. fail lists them and ends with exit code 4. skip leaves them "
+        "out, up to the share max_bad_share.",
+    ] = "fail"
+    max_bad_share: Annotated[float, number(0, 1), "Largest share of all images that may be skipped."] = 0.01
+    origin: Annotated[
+        str,
+        one_of("auto", "tfds", PLACEHOLDER),
+        "Origin of the examples. tfds is the dataset itself, and without it the run ends with exit code 3. placeholder "
+        f"generates images or text. auto is tfds, and the placeholder if {SHIPPED} is unavailable. Reports state it.",
+    ] = "auto"
+    test_share: Annotated[
+        float,
+        number(0, 1, "()"),
+        "Share of train that becomes the test split if the dataset has none. A hash of each example's key decides, so "
+        "new examples move no others. The end of a text becomes its test split.",
+    ] = 0.2
+    # A copy elsewhere is the same dataset.
+    tfds_data_dir: Annotated[
+        str, "Folder of prepared TFDS datasets. Empty means TFDS_DATA_DIR, else the default of TFDS.", NOT_IN_IDENTITY
+    ] = ""
 
-    dataset: str = SHIPPED
-    origin: str = "auto"
-    path: str = ""
-    path_column: str = "path"
-    label_column: str = "label"
-    split_column: str = ""
-    path_prefix: str = ""
-    path_suffix: str = ""
-    value_range: str = "full"
-    test_share: float = 0.2
-    on_bad_example: str = "fail"
-    max_bad_share: float = 0.01
-    tfds_data_dir: str = ""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not re.fullmatch(r"[a-z][a-z0-9_]*(/[A-Za-z0-9_.-]+)?", self.dataset):
-            expected = "a TensorFlow Datasets name such as cifar10 or mnist"
-            refuse("Source", "dataset", expected, self.dataset, folder_hint(self.dataset))
-        one_of("Source", "origin", ORIGINS, self.origin)
-        # Not a number compares false with everything.
-        if not 0 < self.test_share < 1:
-            refuse("Source", "test_share", "a number between 0 and 1", self.test_share)
-        if self.value_range not in ("full", "data"):
-            limits = re.fullmatch(r"(-?\d{1,5})\s*,\s*(-?\d{1,5})", self.value_range)
-            if not limits or not int(limits[1]) < int(limits[2]) <= MAX_VALUE:
-                expected = f"full, data, or two values up to {MAX_VALUE} as in 0, 4095"
-                refuse("Source", "value_range", expected, self.value_range)
-        one_of("Source", "on_bad_example", ON_BAD_EXAMPLE, self.on_bad_example)
-        if not 0 <= self.max_bad_share <= 1:
-            refuse("Source", "max_bad_share", "a number from 0 to 1", self.max_bad_share)
+    def check(self) -> None:
+        """Refuse a path without need, and the lack of one."""
         if self.path and not self.has_path:
             refuse("Source", "path", f"nothing, unless dataset is one of {', '.join((*OF_FILES, TEXT))}", self.path)
         if not self.path and self.has_path and self.origin != PLACEHOLDER:
@@ -92,79 +140,75 @@ class SourceSettings(StageSettings):
 
     @property
     def may_be_replaced(self) -> bool:
-        """Whether the placeholder takes the place of the data set where that is unavailable."""
+        """Whether the placeholder replaces the dataset if that is unavailable."""
         return self.origin == "auto" and self.dataset == SHIPPED
 
     @property
     def of_files(self) -> bool:
-        """Whether the examples are single files, whose folder or table ``path`` names."""
+        """Whether the examples are single files, in the folder or the table at ``path``."""
         return self.dataset in OF_FILES
 
     @property
     def has_path(self) -> bool:
-        """Whether what there is lies at ``path``."""
+        """Whether the data are at ``path``."""
         return self.dataset in (*OF_FILES, TEXT)
 
 
-@dataclass(frozen=True, kw_only=True)
+@config_section("Records")
 class RecordsSettings(StageSettings):
-    """How examples are laid out in shards; section [Records]."""
+    """The TFRecord files that the examples are written to."""
 
-    section: ClassVar[str] = "Records"
-
-    train_shards: int = 16
-    test_shards: int = 4
-    validation_share: float = 0.0
-    sequence_length: int = 100
-    image_size: int = 0
-    resize: str = "crop"
-    encoding: str = "auto"
-    seed: int = 0
-    runner: str = "FnApiRunner"
-    runner_options: str = ""
-    workers_share: str = "root"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        in_range("Records", "train_shards", self.train_shards, 1, MAX_SHARDS)
-        in_range("Records", "test_shards", self.test_shards, 1, MAX_SHARDS)
-        # Not a number compares false with everything.
-        if not 0 <= self.validation_share < 1:
-            refuse("Records", "validation_share", "a number from 0 up to but not including 1", self.validation_share)
-        in_range("Records", "sequence_length", self.sequence_length, 1, MAX_SEQUENCE_LENGTH)
-        in_range("Records", "image_size", self.image_size, 0, MAX_IMAGE_SIZE)
-        one_of("Records", "resize", RESIZE, self.resize)
-        one_of("Records", "encoding", ENCODINGS, self.encoding)
-        in_range("Records", "seed", self.seed, 0, MAX_SEED)
-        one_of("Records", "workers_share", WORKERS_SHARE, self.workers_share)
-        _check_runner(self.runner)
-        self.beam_flags()
+    train_shards: Annotated[int, integer(1, MAX_SHARDS), "Number of TFRecord files of the train split."] = 16
+    test_shards: Annotated[int, integer(1, MAX_SHARDS), "Number of TFRecord files of the test split."] = 4
+    validation_share: Annotated[
+        float,
+        number(0, 1, "[)"),
+        "Share of train that becomes a third split, validation, in as many files as test. Use it to choose settings. A "
+        "hash of each example's key decides, not the seed. The end of a text's train split becomes validation.",
+    ] = 0.0
+    sequence_length: Annotated[
+        int,
+        integer(1, MAX_SEQUENCE_LENGTH),
+        "Characters of a text that an example predicts. Each is predicted from those before it in the example. An "
+        "example contains one character more, the first of the next example.",
+    ] = 100
+    image_size: Annotated[
+        int, integer(0, MAX_IMAGE_SIZE), "Pixels a side of the images. 0 means unchanged, if all have one size."
+    ] = 0
+    resize: Annotated[
+        str,
+        one_of("crop", "pad", "stretch"),
+        "How image_size is reached. crop takes the middle of the longer side. pad adds black.",
+    ] = "crop"
+    encoding: Annotated[
+        str,
+        one_of("auto", "raw", "jpeg", "png"),
+        "How images are stored. raw decodes them once and reads fast. jpeg and png take less space and are decoded "
+        "while training. auto means raw up to 64 pixels a side, else as the dataset has them.",
+    ] = "auto"
+    seed: Annotated[int, integer(0, MAX_SEED), "Seed of the order of the examples within and across shards."] = 0
+    # Every runner with any number of workers writes the same bytes.
+    runner: Annotated[
+        str,
+        Rule("the name of a Beam runner, or the dotted class of one in an installed module", _runner_problem),
+        "Beam runner. It does not change the records. See docs/clusters.md.",
+        NOT_IN_IDENTITY,
+    ] = "FnApiRunner"
+    runner_options: Annotated[
+        str,
+        Rule("Beam flags such as --direct_num_workers=2", _flags_problem),
+        "Flags for Beam, such as --direct_running_mode=multi_processing --direct_num_workers=2. The command line needs "
+        'an equals sign: --Records-runner-options="--direct_num_workers=2".',
+        NOT_IN_IDENTITY,
+    ] = ""
+    workers_share: Annotated[
+        str,
+        one_of("root", "remote"),
+        "What the workers of a cluster share. root is the storage root, at the same path on all machines. remote is "
+        "only [Storage] remote. Then a worker writes each shard as an object (docs/clusters.md).",
+        NOT_IN_IDENTITY,
+    ] = "root"
 
     def beam_flags(self) -> list[str]:
         """``runner_options`` as a list of Beam flags, split as a shell splits words."""
-        try:
-            flags = shlex.split(self.runner_options)
-        except ValueError:
-            flags = ["unbalanced quotes"]
-        if any(not flag.startswith("--") for flag in flags):
-            refuse("Records", "runner_options", "Beam flags such as --direct_num_workers=2", self.runner_options)
-        return flags
-
-
-def folder_hint(dataset: str) -> str:
-    """' Did you mean …?' where a folder's path stands in the place of a data set's name, or an empty string."""
-    is_folder = os.path.isdir(os.path.expanduser(dataset))
-    return f" Did you mean --Source-dataset folder --Source-path {dataset}?" if is_folder else ""
-
-
-def _check_runner(name: str) -> None:
-    expected = "the name of a Beam runner, or the dotted class of one in an installed module"
-    if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", name):
-        module, _, runner = name.rpartition(".")
-        if find_module(module) is None:
-            refuse("Records", "runner", expected, name)
-        if not has_name(module, runner):
-            refuse("Records", "runner", expected, name, f" {module} has no {runner}.")
-    # As Beam takes them: in any case, and without what they all end in.
-    elif not {name.lower(), f"{name.lower()}runner"} & {known.lower() for known in RUNNERS}:
-        refuse("Records", "runner", expected, name, closest(name, RUNNERS))
+        return _split_flags(self.runner_options)

@@ -1,46 +1,48 @@
-"""Experiments: settings files by name, each a variation on config.ini; [Experiment].
+"""Experiments: settings files by name, each a variation of config.ini; [Experiment].
 
-A file's first line is a comment that says what it is. Its section [Experiment] names the experiment that its runs
-belong to: several files may share one, such as a network as it was published and ours.
+The first line of a file is a comment that describes it. Its section [Experiment] names the experiment of its runs.
+Several files may share one.
 """
 
 import configparser
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from pipeline.config.refusal import closest, refuse
+from pipeline.config.refusal import closest
+from pipeline.config.schema import Settings, config_section, text
 from pipeline.errors import SettingsError
 
-#: What ends the name of the file beside an experiment that has the figures published elsewhere.
+#: End of the name of the file with the published numbers of an experiment.
 PUBLISHED_SUFFIX = ".published.json"
 
 # The dated reports of an experiment lie in a folder of its name, beside others that are named by a date.
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
+_NAME = r"[A-Za-z][A-Za-z0-9_-]{0,63}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExperimentSettings:
-    """Which experiment the runs belong to; section [Experiment]. Empty: the one that is called as their dataset is."""
+@config_section("Experiment")
+class ExperimentSettings(Settings):
+    """The experiment that the runs belong to. It is a label, and nothing is rebuilt when it changes."""
 
-    name: str = ""
-
-    def __post_init__(self) -> None:
-        if self.name and not _NAME.fullmatch(self.name):
-            refuse("Experiment", "name", "up to 64 letters, digits, _ and -, a letter first", self.name)
+    name: Annotated[
+        str,
+        text("up to 64 letters, digits, _ and -, a letter first", _NAME),
+        "Name of the experiment. Each has its own scoreboard, and nothing is compared beyond it. Empty means the name "
+        "of the dataset. The files in experiments/ set it (make pipeline EXPERIMENT=flowers).",
+    ] = ""
 
 
 def experiment_files(folder: Path) -> dict[str, Path]:
-    """The settings files in a folder by the names they are asked for by."""
-    return {path.stem: path for path in sorted(folder.glob("*.ini")) if _NAME.fullmatch(path.stem)}
+    """Name → settings file, for all in a folder."""
+    return {path.stem: path for path in sorted(folder.glob("*.ini")) if re.fullmatch(_NAME, path.stem)}
 
 
 def require_experiment(folder: Path, name: str) -> Path:
-    """The settings file that is asked for by a name.
+    """The settings file of a name.
 
     Raises:
-        SettingsError: there is none; names the nearest, and all there are.
+        SettingsError: there is none. The message has the nearest name and all others.
     """
     files = experiment_files(folder)
     if name not in files:
@@ -52,21 +54,21 @@ def require_experiment(folder: Path, name: str) -> Path:
 
 
 def description(path: Path) -> str:
-    """What a settings file says of itself: its first line, a comment; empty where there is none."""
+    """The comment in the first line of a settings file. Empty if there is none."""
     first = path.read_text(encoding="utf-8").partition("\n")[0]
     return first.lstrip("#").strip() if first.startswith("#") else ""
 
 
 def experiment_of(path: Path) -> str:
-    """The experiment that the runs of a settings file belong to, "" where it leaves that to the dataset."""
+    """The experiment that the runs of a settings file belong to. Empty means the name of the dataset."""
     return settings_in([path]).get("Experiment", {}).get("name", "")
 
 
 def settings_in(paths: Sequence[Path]) -> Mapping[str, Mapping[str, str]]:
-    """Section → settings of files of which each overrides those before it, as Luigi reads them.
+    """Section → settings of several files. A file overrides those before it, as in Luigi.
 
     Raises:
-        SettingsError: one is no settings file.
+        SettingsError: one is not a settings file.
     """
     parser = configparser.ConfigParser(interpolation=None)
     try:
@@ -86,6 +88,6 @@ def _refuse_lone_percents(parser: configparser.ConfigParser, path: Path) -> None
 
 
 def published_files(folder: Path) -> dict[str, Path]:
-    """Experiment → the file beside it that has the figures published elsewhere."""
+    """Experiment → file with the numbers that others published."""
     files = sorted(folder.glob(f"*{PUBLISHED_SUFFIX}"))
     return {path.name.removesuffix(PUBLISHED_SUFFIX): path for path in files}

@@ -1,22 +1,16 @@
 """Settings that every stage has."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated
 
-from pipeline.config.refusal import in_range
+from pipeline.config.schema import NOT_IN_IDENTITY, Settings, config_section, integer
 
-# tf.random and Beam's options take 32-bit seeds; five digits of shard are what TFDS's file names hold.
-MAX_SEED = 2**31 - 1
-# A year, below what an alarm of the operating system takes.
+# A year. The alarm of an operating system takes no more.
 MAX_TIME_LIMIT_SECONDS = 366 * 24 * 3600
+_HELP = "Seconds the stage may take. Then it is stopped with exit code 8. 0 means no limit."
 
 
-@dataclass(frozen=True, kw_only=True)
-class StageSettings:
-    """What every stage has."""
+@config_section("")
+class StageSettings(Settings):
+    """Settings that every stage has."""
 
-    section: ClassVar[str]
-    time_limit_seconds: int = 0
-
-    def __post_init__(self) -> None:
-        in_range(self.section, "time_limit_seconds", self.time_limit_seconds, 0, MAX_TIME_LIMIT_SECONDS)
+    time_limit_seconds: Annotated[int, integer(0, MAX_TIME_LIMIT_SECONDS), _HELP, NOT_IN_IDENTITY] = 0

@@ -1,94 +1,124 @@
-"""Settings of what lies beside the stages: [Storage], [Notify], [Metrics], [Force]."""
+"""Settings of storage and operation: [Storage], [Notify], [Metrics], [Force]."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
+from typing import Annotated
 
-from pipeline.config.refusal import in_range, one_of, refuse
+from pipeline.config.refusal import refuse
+from pipeline.config.schema import NOT_IN_IDENTITY, SECRET, Rule, Settings, config_section, integer, one_of, text
 
 STAGES = ("Source", "Records", "Train", "Report")
-ON_BUSY = ("leave", "wait")
-LOG_FORMATS = ("text", "json")
-PUSH = ("always", "never")
-ON_REMOTE_ERROR = ("continue", "fail")
-_REMOTE = re.compile(r"(s3|gs|az)://[a-zA-Z0-9][a-zA-Z0-9._-]+(/[a-zA-Z0-9._=-]+)*/?")
-# Runs, or days: nearly three hundred years.
+# Runs or days.
 MAX_KEPT = 100_000
-# What a chat service or a mail still shows.
+# Chat services and mail programs show no more.
 MAX_LOG_LINES = 200
 
+_WEB_ADDRESS = text("an address that begins with https:// or http://", r"https?://[^/\s]+(/\S*)?")
+# Credentials come from the environment, so the address contains no password.
+_ENDPOINT = text(_WEB_ADDRESS.expected, r"https?://[^/\s@]+(/[^\s@]*)?")
+_REMOTE = r"(s3|gs|az)://[a-zA-Z0-9][a-zA-Z0-9._-]+(/[a-zA-Z0-9._=-]+)*/?"
 
-@dataclass(frozen=True, kw_only=True)
-class StorageSettings:
-    """Where artefacts go, how long they are kept, and what if another process works there; section [Storage]."""
 
-    root: str = "data"
-    on_busy: str = "leave"
-    log_format: str = "text"
-    remote: str = ""
-    remote_endpoint: str = ""
-    push: str = "always"
-    on_remote_error: str = "continue"
-    keep_runs: int = 0
-    keep_days: int = 0
+def _folder_problem(root: str) -> str | None:
+    # As a path gs://bucket is the folder "gs:".
+    return "" if not root.strip() or re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:/", root) else None
 
-    def __post_init__(self) -> None:
-        # As a path gs://bucket is the folder "gs:", and nothing is that of the project.
-        if not self.root.strip() or re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:/", self.root):
-            refuse("Storage", "root", "a folder on this machine", self.root)
-        one_of("Storage", "on_busy", ON_BUSY, self.on_busy)
-        one_of("Storage", "log_format", LOG_FORMATS, self.log_format)
-        one_of("Storage", "push", PUSH, self.push)
-        one_of("Storage", "on_remote_error", ON_REMOTE_ERROR, self.on_remote_error)
-        # A password in it is not quoted.
-        if self.remote and not _REMOTE.fullmatch(self.remote):
-            given = self.remote if "@" not in self.remote else "something else"
-            refuse("Storage", "remote", "s3://bucket/prefix, gs://bucket/prefix or az://container/prefix", given)
-        if self.remote_endpoint and (not _is_web_address(self.remote_endpoint) or "@" in self.remote_endpoint):
-            refuse("Storage", "remote_endpoint", "an address that begins with https:// or http://", "something else")
+
+@config_section("Storage")
+class StorageSettings(Settings):
+    """The folder and the object store for everything the pipeline writes."""
+
+    root: Annotated[
+        str,
+        Rule("a folder on this machine", _folder_problem),
+        "Folder for everything the pipeline writes. A relative path starts at the folder of config.ini.",
+    ] = "data"
+    on_busy: Annotated[
+        str,
+        one_of("leave", "wait"),
+        "What to do if another run uses the same root. leave ends with exit code 5. wait continues when it is done.",
+    ] = "leave"
+    log_format: Annotated[
+        str,
+        one_of("text", "json"),
+        "Format of the log on stderr. text is for people and shows a live line at a terminal. json writes one object "
+        "per line, with run id and stage.",
+    ] = "text"
+    remote: Annotated[
+        str,
+        text("s3://bucket/prefix, gs://bucket/prefix or az://container/prefix", _REMOTE),
+        "Object store through which a team shares artifacts. Empty means none. Runs fetch artifacts from it and push "
+        "new ones to it. The root stays a folder of this machine. Credentials come from the environment, as for the "
+        "tools of the cloud (AWS_ACCESS_KEY_ID and others). See docs/team.md.",
+    ] = ""
+    remote_endpoint: Annotated[
+        str, _ENDPOINT, "Address of a server that is compatible with S3. Empty means AWS.", SECRET
+    ] = ""
+    push: Annotated[str, one_of("always", "never"), "Whether new artifacts are pushed to the remote."] = "always"
+    on_remote_error: Annotated[
+        str,
+        one_of("continue", "fail"),
+        "What to do if the remote does not answer or refuses. continue works without it, and a later run pushes. "
+        "fail ends with exit code 11. Use fail if a scheduler removes the root afterwards (docs/schedulers.md).",
+    ] = "continue"
+    keep_runs: Annotated[
+        int,
+        integer(0, MAX_KEPT),
+        "Newest runs of each row that make nightly keeps. A row has the runs of one model that agree in backend, "
+        "device, batch, precision, recipe and learning rate. A run is removed only if it is beyond both keep_runs and "
+        "keep_days. 0 means no limit, and if both are 0 nothing is removed. Some runs always stay: the best and the "
+        "newest finished run of each experiment, runs in a report, runs that the present settings reach, and runs of "
+        "other experiments. Their records stay too.",
+    ] = 0
+    keep_days: Annotated[
+        int, integer(0, MAX_KEPT), "Days that make nightly keeps runs and dated reports. 0 means no limit."
+    ] = 0
+
+    def check(self) -> None:
+        """Refuse an endpoint without a remote on S3."""
         if self.remote_endpoint and not self.remote.startswith("s3://"):
             refuse("Storage", "remote_endpoint", "nothing, as remote is not of S3", self.remote_endpoint)
-        in_range("Storage", "keep_runs", self.keep_runs, 0, MAX_KEPT)
-        in_range("Storage", "keep_days", self.keep_days, 0, MAX_KEPT)
 
 
-@dataclass(frozen=True, kw_only=True)
-class NotifySettings:
-    """Whom to tell of an unattended run that failed or works again; section [Notify]."""
+@config_section("Notify")
+class NotifySettings(Settings):
+    """Notifications of scheduled runs such as make nightly. Addresses for e-mail are in section [email] below."""
 
-    webhook_url: str = field(default="", repr=False)
-    report_url: str = ""
-    log_lines: int = 20
-
-    def __post_init__(self) -> None:
-        # Who knows the address can write to it: it is not quoted.
-        if self.webhook_url and not _is_web_address(self.webhook_url):
-            refuse("Notify", "webhook_url", "an address that begins with https:// or http://", "something else")
-        if self.report_url and not _is_web_address(self.report_url):
-            refuse("Notify", "report_url", "an address that begins with https:// or http://", self.report_url)
-        in_range("Notify", "log_lines", self.log_lines, 0, MAX_LOG_LINES)
-
-
-@dataclass(frozen=True, kw_only=True)
-class MetricsSettings:
-    """Where the figures of an unattended run are left for monitoring; section [Metrics]."""
-
-    prometheus_file: str = ""
-
-    def __post_init__(self) -> None:
-        # The collector takes no others.
-        if self.prometheus_file and not self.prometheus_file.endswith(".prom"):
-            refuse("Metrics", "prometheus_file", "a path that ends in .prom", self.prometheus_file)
+    webhook_url: Annotated[
+        str,
+        _WEB_ADDRESS,
+        "Address that receives a message as JSON when a scheduled run fails and when it works again. Each cause is "
+        "reported once. The address is a secret. Keep it in a file of your own, or set it to "
+        "${TENSORCRAFT_WEBHOOK_URL} and export that variable. Empty means no message. See docs/unattended.md.",
+        NOT_IN_IDENTITY,
+        SECRET,
+    ] = field(default="", repr=False)
+    report_url: Annotated[
+        str,
+        _WEB_ADDRESS,
+        "Address at which people find the folder of the report. Empty means its path on this machine.",
+    ] = ""
+    log_lines: Annotated[int, integer(0, MAX_LOG_LINES), "Number of log lines to include in a message."] = 20
 
 
-@dataclass(frozen=True, kw_only=True)
-class ForceSettings:
-    """What is rebuilt although nothing has changed; section [Force]."""
+@config_section("Metrics")
+class MetricsSettings(Settings):
+    """Metrics of scheduled runs for monitoring."""
 
-    stage: str = ""
+    prometheus_file: Annotated[
+        str,
+        text("a path that ends in .prom", r"(?s).*\.prom"),
+        "Text file for Prometheus's node exporter, in its textfile directory. Empty means none. Each scheduled run "
+        "writes times, exit code, number of records, images/s and test accuracy.",
+    ] = ""
 
-    def __post_init__(self) -> None:
-        one_of("Force", "stage", (*STAGES, ""), self.stage)
 
+@config_section("Force")
+class ForceSettings(Settings):
+    """Stages to rebuild although nothing has changed."""
 
-def _is_web_address(text: str) -> bool:
-    return re.fullmatch(r"https?://[^/\s]+(/\S*)?", text) is not None
+    stage: Annotated[
+        str,
+        one_of(*STAGES, ""),
+        "Stage to rebuild, with all stages after it. Meant for one run: make pipeline FORCE=Train, or FORCE=1 for all.",
+    ] = ""

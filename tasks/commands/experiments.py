@@ -10,7 +10,7 @@ from pipeline.config.data import OF_FILES
 from pipeline.config.experiment import description, experiment_files, settings_in
 from pipeline.errors import SettingsError
 from pipeline.sources.prepared import is_prepared
-from tasks import experiment, program
+from tasks import config_files, program
 from tasks.commands import command
 from tasks.storage import PROJECT_FOLDER
 
@@ -20,7 +20,7 @@ _logger = logging.getLogger(__name__)
 def main(argv: list[str]) -> int:
     """Print a line for each."""
     command.Parser(prog="make experiments", description=__doc__.splitlines()[0]).parse_args(argv)
-    files = experiment_files(experiment.FOLDER)
+    files = experiment_files(config_files.EXPERIMENTS_FOLDER)
     width = max(map(len, files), default=0) + 2
     for name, path in files.items():
         print(f"{name:{width}}{data_at_hand(path):16}{description(path)}")

@@ -15,7 +15,7 @@ from pipeline.errors import PipelineError
 from tasks.operations import incidents, messages, redaction, webhook
 from tasks.operations.incidents import Outcome
 from tasks.operations.state_file import read_state, write_state
-from tasks.subscriptions import Notify, report_path
+from tasks.sections import Notify, report_path
 
 
 def notify_and_remember(path: Path | None, outcome: Outcome) -> None:

@@ -19,7 +19,7 @@ from pipeline.artefacts import layout
 from pipeline.config.data import OF_FILES
 from pipeline.config.experiment import experiment_files, settings_in
 from pipeline.errors import StorageError
-from tasks import experiment
+from tasks import config_files
 from tasks.operations.belongings import belongings, trainings
 from tasks.stage import Stage
 from tasks.storage import PROJECT_FOLDER, root_folder
@@ -40,8 +40,8 @@ def of_other_experiments(stages: Sequence[Stage]) -> tuple[set[Path], list[str]]
 
 
 def _reached_by_files() -> set[Path]:
-    files = {"": _CONFIG, **experiment_files(experiment.FOLDER)}
-    names = [name for name, path in files.items() if name != experiment.asked_for() and _may_reach(path)]
+    files = {"": _CONFIG, **experiment_files(config_files.EXPERIMENTS_FOLDER)}
+    names = [name for name, path in files.items() if name != config_files.requested_experiment() and _may_reach(path)]
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         return set().union(*pool.map(_reached_by_file, names))
 
@@ -55,9 +55,9 @@ def _may_reach(path: Path) -> bool:
 
 def _reached_by_file(name: str) -> set[Path]:
     command = [sys.executable, "-m", "tasks.commands.reached", f"--Storage-root={root_folder()}"]
-    environment = {**os.environ, experiment.VARIABLE: name}
+    environment = {**os.environ, config_files.EXPERIMENT_VARIABLE: name}
     # One of them, named so instead of by make, would override the one that is asked.
-    if Path(environment.get("LUIGI_CONFIG_PATH", "")).resolve().parent == experiment.FOLDER:
+    if Path(environment.get("LUIGI_CONFIG_PATH", "")).resolve().parent == config_files.EXPERIMENTS_FOLDER:
         del environment["LUIGI_CONFIG_PATH"]
     done = subprocess.run(command, env=environment, cwd=PROJECT_FOLDER, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -26,15 +26,15 @@ import luigi.task_register
 from luigi.cmdline_parser import CmdlineParser
 
 from pipeline.errors import PipelineError
-from tasks import experiment
+from tasks import config_files
 from tasks.operations.incidents import Outcome
 from tasks.operations.notify import known_secrets, notify_and_remember
 from tasks.operations.redaction import redact
 from tasks.operations.state_file import reserve, state_name
 from tasks.process import console, events
 from tasks.report import Report
+from tasks.sections import Metrics, Notify, schedule_name
 from tasks.storage import PROJECT_FOLDER, Storage, flags_in, root_folder
-from tasks.subscriptions import Metrics, Notify
 
 _MODULE = ("--module", "tasks")
 
@@ -89,7 +89,7 @@ def _root_of(argv: Sequence[str]) -> list[str]:
 def state_path() -> Path | None:
     """Where it is remembered what becomes of runs; None where the storage root is refused or cannot be used."""
     with contextlib.suppress(PipelineError):
-        return root_folder() / state_name(experiment.schedule_name())
+        return root_folder() / state_name(schedule_name())
     return None
 
 
@@ -168,7 +168,7 @@ def _task_name(argv: Sequence[str]) -> str:
     """What was asked for, for people: the task, and the date if it is of one."""
     words = [word for argument in argv for word in argument.split("=", 1)]
     dates = [date for flag, date in itertools.pairwise(words) if flag == "--date"]
-    of = [f"of {name}"] if (name := experiment.asked_for()) else []
+    of = [f"of {name}"] if (name := config_files.requested_experiment()) else []
     return " ".join([words[0] if words else "", *dates, *of])
 
 

@@ -16,7 +16,8 @@ from luigi_process import FAST, Luigi
 from pipeline.artefacts.manifest import read_manifest, seal, write_manifest
 from pipeline.errors import SettingsError
 from tasks.operations.dated_reports import publish_dated_report
-from tasks.settings import ListSetting, check_config_file
+from tasks.parameters import check_config_file
+from tasks.report import Report
 
 
 @pytest.fixture
@@ -197,8 +198,9 @@ def test_a_settings_file_that_is_not_there_ends_with_2_before_any_work(first_run
 
 @pytest.mark.parametrize(("text", "seeds"), [("0,1", (0, 1)), ("[0, 1]", (0, 1)), ("7", (7,)), ("[]", ())])
 def test_a_list_may_be_written_without_brackets_and_quotes(text, seeds):
-    assert ListSetting("[0,1,2]").parse(text) == seeds
-    assert ListSetting('["cpu"]').parse("[cpu,gpu]") == ListSetting('["cpu"]').parse("cpu, gpu") == ("cpu", "gpu")
+    parameters = dict(Report.get_params())
+    assert parameters["seeds"].parse(text) == seeds
+    assert parameters["devices"].parse("[cpu,gpu]") == parameters["devices"].parse("cpu, gpu") == ("cpu", "gpu")
 
 
 @pytest.mark.parametrize("name", ["status", "doctor", "verify", "clean_stale", "report_diff", "tensorboard"])
