@@ -14,6 +14,7 @@ from luigi.configuration import get_config
 from luigi.parameter import ParameterVisibility
 from luigi.task_register import Register
 
+from pipeline.config import removed
 from pipeline.config.refusal import closest
 from pipeline.config.schema import Mark, Setting, Settings, settings_of
 from pipeline.errors import SettingsError
@@ -97,7 +98,8 @@ def check_config_file() -> None:
             raise SettingsError(f"config: no task or tool reads section [{section}].{closest(section, [*known])}")
         for name in parser[section]:
             if name not in known[section]:
-                hint = closest(name, [*known[section]])
+                flag = f"--{section}-{name.replace('_', '-')}"
+                hint = removed.remedy(flag) or closest(name, [*known[section]])
                 raise SettingsError(f"config: [{section}] has no setting {name!r}.{hint}")
 
 

@@ -52,7 +52,7 @@ def _meaning(setting: Setting) -> str:
 
 
 def _markdown(text: str) -> str:
-    linked = re.sub(r"docs/(\w+\.md)", r"[\1](\1)", re.sub(r"\n +", " ", text))
+    linked = re.sub(r"docs/([\w-]+\.md)", r"[\1](\1)", re.sub(r"\n +", " ", text))
     return re.sub(r"<(\w+)>", r"&lt;\1&gt;", linked.replace("|", r"\|").replace("*", r"\*"))
 
 

@@ -23,6 +23,7 @@ MODELS = (
 )
 RECIPES = ("baseline", "onecycle", "adam", "lamb", "adam_cosine", "muon")
 TENSORFLOW, JAX = "tensorflow", "jax"
+TEST_TIME_AUGMENTATION = ("none", "flip", "flip_translate")
 # The learning rate, weight decay or label smoothing of the recipe. 0 is a value of its own for two of them.
 OF_THE_RECIPE = -1.0
 # Of [Train] tpu_address, and of the environment variable TPU_NAME.
@@ -114,7 +115,7 @@ class TrainSettings(StageSettings):
     # Another value evaluates the same weights again.
     test_time_augmentation: Annotated[
         str,
-        one_of("none", "flip", "flip_translate"),
+        one_of(*TEST_TIME_AUGMENTATION),
         "Views of a test image whose mean is one answer, in make predict too. flip adds the mirror image. "
         "flip_translate adds both, moved by a pixel to the lower right and to the upper left. The accuracy is a metric "
         "beside the plain one. Another value evaluates the published weights again.",

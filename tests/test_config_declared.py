@@ -1,0 +1,140 @@
+"""One declaration per setting: the Luigi parameter, the help text, config.ini, the docs and the identity follow."""
+
+import configparser
+from typing import Annotated
+
+import luigi
+import pytest
+from luigi.cmdline_parser import CmdlineParser
+
+from pipeline.config import reference
+from pipeline.config.own_code import one_of_or_own
+from pipeline.config.schema import (
+    NOT_IN_IDENTITY,
+    SECRET,
+    Settings,
+    config_section,
+    integer,
+    number,
+    one_of,
+    settings_of,
+    text,
+)
+from pipeline.config.stage import StageSettings
+from pipeline.errors import SettingsError
+
+
+@config_section("Toy")
+class ToySettings(StageSettings):
+    """A section of a test."""
+
+    petals: Annotated[int, integer(1, 8), "Number of petals. See docs/own-data.md."] = 5
+    color: Annotated[str, one_of("red", "blue"), "Color of the petals, in 100% of them.", NOT_IN_IDENTITY] = "red"
+    sizes: Annotated[tuple[float, ...], number(0, 1, "(]"), "Sizes to draw."] = ()
+    address: Annotated[str, text("an address", r"https?://\S+"), "Secret address.", SECRET] = ""
+    note: Annotated[str, "Any text."] = ""
+
+    def check(self) -> None:
+        if self.color == "blue" and self.petals > 6:
+            raise SettingsError("no blue flower has more than 6 petals")
+
+
+@pytest.fixture
+def toy_task(monkeypatch):
+    from luigi.task_register import Register
+
+    from tasks.parameters import Section
+
+    monkeypatch.setattr(Register, "_reg", [*Register._reg])
+
+    class Toy(Section, parameters=ToySettings):
+        """Section [Toy]."""
+
+    Toy.clear_instance_cache()
+    yield Toy
+    Toy.clear_instance_cache()
+
+
+def test_a_setting_becomes_a_parameter_with_its_help_text(toy_task, capsys):
+    with CmdlineParser.global_instance(["Toy", "--Toy-petals", "3", "--sizes", "1,0.5"]) as parser:
+        toy = toy_task(sizes=parser.get_task_obj().sizes)
+        assert (toy.petals, toy.color, toy.sizes, toy.time_limit_seconds) == (3, "red", (1.0, 0.5), 0)
+        assert [type(size) for size in toy.sizes] == [float, float]
+    with pytest.raises(SystemExit), CmdlineParser.global_instance(["Toy", "--help"]):
+        pass
+    shown = capsys.readouterr().out
+    assert "Number of petals." in shown
+    assert "own-data" not in shown
+    assert "in 100% of them." in shown
+
+
+def test_the_identity_leaves_out_what_is_marked(toy_task):
+    significant = {name for name, parameter in toy_task.get_params() if parameter.significant}
+    assert significant == {"petals", "sizes", "address", "note"}
+    hidden = {
+        name for name, one in toy_task.get_params() if one.visibility == luigi.parameter.ParameterVisibility.PRIVATE
+    }
+    assert hidden == {"address"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"petals": 9}, "[Toy] petals: expected an integer from 1 to 8, got 9. Change it in config.ini or pass --Toy-"),
+        ({"color": "rad"}, "[Toy] color: expected one of red, blue, got 'rad'. Did you mean 'red'?"),
+        ({"sizes": (0.5, 0)}, "[Toy] sizes: expected a number above 0 and up to 1, got 0."),
+        ({"address": "ftp://me:word@host"}, "[Toy] address: expected an address, got 'something else'."),
+        ({"color": "blue", "petals": 7}, "no blue flower has more than 6 petals"),
+    ],
+)
+def test_a_setting_is_refused_by_its_rule(wrong, message):
+    with pytest.raises(SettingsError) as refusal:
+        ToySettings(**wrong)
+    assert str(refusal.value).startswith(message)
+
+
+def test_a_setting_is_a_line_of_the_settings_file_and_a_row_of_the_docs():
+    written = "\n".join(reference.config_lines((ToySettings,)))
+    parser = configparser.ConfigParser()
+    parser.read_string(written)
+    defaults = {setting.name: setting.parse(parser["Toy"][setting.name]) for setting in settings_of(ToySettings)}
+    assert ToySettings(**defaults) == ToySettings()
+    assert "\n# Number of petals. See docs/own-data.md.\n# Expected: an integer from 1 to 8.\npetals = 5\n" in written
+    rows = "\n".join(reference.table_lines((ToySettings,))).splitlines()
+    petals = "| `petals` | `5` | an integer from 1 to 8 | Number of petals. See [own-data.md](own-data.md). |"
+    assert petals in rows
+    assert "| `note` |  |  | Any text. |" in rows
+
+
+@pytest.mark.parametrize("path", reference.FILES, ids=lambda path: path.name)
+def test_the_written_files_are_as_make_config_writes_them(path):
+    assert path.read_text(encoding="utf-8") == reference.written(path)
+
+
+def test_every_section_of_a_task_is_written():
+    import tasks
+
+    declared = {name: getattr(tasks, name).parameters for name in tasks.__all__ if name != "Nightly"}
+    assert declared == {section.section: section for section in reference.SECTIONS}
+
+
+def test_a_removed_setting_is_refused_with_the_remedy():
+    from tasks.process import command_line
+
+    with pytest.raises(SettingsError, match=r"--Storage-lease-seconds\. Leases were removed, so remove the setting\."):
+        command_line.check(["Report", "--Storage-lease-seconds", "5"])
+
+
+def test_every_default_and_example_is_valid():
+    for section in reference.SECTIONS:
+        section()
+        for setting in settings_of(section):
+            assert setting.help.endswith("."), f"[{setting.section}] {setting.name}"
+            if setting.type is tuple:
+                assert setting.checked(setting.parse(setting.rule.example))
+    assert one_of_or_own(("a",), "x.y:z").problem(3) == ""
+
+
+def test_a_section_needs_no_rules():
+    assert [setting.name for setting in settings_of(ToySettings)][-1] == "time_limit_seconds"
+    assert issubclass(ToySettings, Settings)
