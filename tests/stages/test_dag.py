@@ -153,7 +153,7 @@ def test_a_bad_setting_is_refused_before_any_work(tmp_path, tiny_tfds):
         (
             [],
             "[Report]\nprecisions = [[]]",
-            "[Report] precisions: expected one of auto, float32, tf32, bfloat16, got ()",
+            "[Report] precisions: expected one of auto, float32, tf32, bfloat16, got []",
         ),
         (["--Source-dataset", "cifar1O"], "", "[Source] dataset"),
         # Known only to TFDS.
