@@ -12,8 +12,8 @@ from benchmarks.baselines.record_writer import arrays
 from benchmarks.baselines.torch_process import TorchProcess
 from benchmarks.comparison import Comparison, interleaved, ratios, seconds_of
 from benchmarks.data import Bench
-from pipeline import hardware
 from pipeline.config.training import TrainSettings
+from pipeline.hardware.placement import place
 from pipeline.stream import InputStream
 from pipeline.training.computation import STEPS_PER_EXECUTION, by_rule, compiled_model
 
@@ -94,7 +94,7 @@ def _row(number: str, what: str, against: str, values: dict, baseline: str, goal
 
 
 def _model(bench: Bench, settings: TrainSettings, stream: InputStream) -> keras.Model:
-    placement = hardware.place(settings)
+    placement = place(settings)
     how = by_rule(settings, placement)
     return compiled_model(bench.manifest, settings, placement, how, stream.steps_per_epoch)
 

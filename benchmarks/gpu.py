@@ -22,13 +22,13 @@ from jax import numpy as jnp
 from rich.console import Console
 from rich.table import Table
 
-from pipeline import hardware
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.columns import ColumnStream
 from pipeline.config.training import TrainSettings
 from pipeline.errors import PipelineError
-from pipeline.hardware import Placement
 from pipeline.hardware.jax import Jax
+from pipeline.hardware.placement import Placement, place
+from pipeline.hardware.receipt import write_receipt
 from pipeline.networks.build import NETWORKS, build_model
 from pipeline.networks.char_lstm import TEXT_NETWORKS
 from pipeline.problems.find import problem_of_records
@@ -91,10 +91,10 @@ def measure(folder: Path, asked: argparse.Namespace) -> None:
     """All that is asked for, printed and written as it is found: the machine may be taken away before the end."""
     manifest = read_manifest(folder)
     settings = TrainSettings(backend="jax", device=asked.device)
-    placement = hardware.place(settings)
+    placement = place(settings)
     # One device is measured, however many there are.
     placement = replace(placement, strategy=placement.strategy[:1], num_replicas=1)
-    receipts = {name: hardware.write_receipt(settings, placement, name).to_json() for name in asked.precisions}
+    receipts = {name: write_receipt(settings, placement, name).to_json() for name in asked.precisions}
     for name, receipt in receipts.items():
         _say(f"{receipt['device_name']}, {name}: {_verdict(receipt)}")
     found = {
@@ -228,7 +228,7 @@ def _falsified(settings: TrainSettings, placement: Placement) -> dict[str, dict]
         "under its own name": replace(placement, strategy=(jax.devices("cpu")[0],)),
         "under the device's name": replace(placement, runtime=_Posing()),
     }
-    return {how: hardware.write_receipt(settings, one, "float32").to_json() for how, one in placements.items()}
+    return {how: write_receipt(settings, one, "float32").to_json() for how, one in placements.items()}
 
 
 def _verdict(receipt: Mapping) -> str:

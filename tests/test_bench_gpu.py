@@ -50,7 +50,8 @@ import os, time, types
 os.environ["KERAS_BACKEND"] = "jax"
 from benchmarks import gpu
 from pipeline.config.training import TrainSettings
-from pipeline.hardware import Placement, probe
+from pipeline.hardware.placement import Placement
+from pipeline.hardware import probe
 from pipeline.hardware.jax import Jax
 
 probe._SIDE_ON_ACCELERATOR = 1_024

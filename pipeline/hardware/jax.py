@@ -1,9 +1,7 @@
-"""JAX's runtime: the road to today's TPUs and GPUs.
+"""JAX's runtime, with ``keras.distribution.DataParallel`` for several devices.
 
-A process computes on the platform that it is started for, with the CPU beside it as the host to compare with.
-TensorFlow, which makes the batches of most streams, is kept away from the GPU, and may be absent. ``replicas`` splits
-the CPU into devices of its own, as under TensorFlow; several devices train in step by ``keras.distribution``'s
-DataParallel.
+A process computes on one platform, with the CPU as the host to compare with. TensorFlow, which makes the batches of
+most streams, must not use the GPU, and may be absent. ``replicas`` splits the CPU into devices.
 """
 
 import contextlib
@@ -27,16 +25,15 @@ from pipeline.config.membership import Membership
 from pipeline.config.refusal import refuse
 from pipeline.config.training import JAX, TrainSettings, refuse_replicas
 from pipeline.errors import HardwareMismatchError
-from pipeline.hardware import words
 from pipeline.hardware.mismatch import explain
 from pipeline.hardware.probe import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, SIZE
-from pipeline.hardware.runtime import TF32, dtype_of
+from pipeline.hardware.runtime import TF32, dtype_of, found_no_tpu, found_tpu
 
-# What JAX calls the platforms.
+# JAX's names of the platforms.
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 # Until JAX takes a process for gone; training hears of most before, see training/meeting.py.
 _HEARTBEAT_SECONDS = 20
-# The first generation of NVIDIA's with matrix units for it.
+# The first NVIDIA generation with matrix units for it.
 _FIRST_GPU_CAPABILITY_WITH_BFLOAT16 = 8.0
 _DETERMINISTIC_FLAG = "--xla_gpu_deterministic_ops=true"
 
@@ -47,19 +44,18 @@ class Jax:
     backend = JAX
 
     def first_present(self) -> tuple[str, str]:
-        """By the PCI bus and the driver: asking JAX would initialise it."""
+        # A question to JAX would initialize it.
         if chips := machine.tpu_chips():
-            return "tpu", words.auto_tpu(chips=chips)
+            return "tpu", found_tpu(chips=chips)
         cards = machine.accelerators()
-        return "gpu" if cards else "cpu", words.auto_without_tpu(len(cards), "the driver")
+        return "gpu" if cards else "cpu", found_no_tpu(len(cards), "the driver")
 
     def make_deterministic(self) -> None:
-        """By XLA's flag for GPUs, read when the first device is asked for; for CPU and TPU it has no choice to make."""
+        # XLA reads the flag at the first use of a device. CPU and TPU are deterministic without it.
         flags = os.environ.get("XLA_FLAGS", "")
         os.environ["XLA_FLAGS"] = f"{flags} {_DETERMINISTIC_FLAG}".strip()
 
     def place_on(self, device: str, settings: TrainSettings) -> dict:
-        """The devices of a kind, all of this process's, or of all that train together."""
         if device != "cpu":
             refuse_replicas(settings.replicas, device)
         if tf := _tensorflow():
@@ -75,30 +71,25 @@ class Jax:
         return {"strategy": tuple(devices), "num_replicas": len(devices), "topology": topology}
 
     def failed_in_use(self, error: Exception) -> bool:
-        """What XLA's runtime raises."""
         return isinstance(error, jax.errors.JaxRuntimeError)
 
     def strategy_name(self, strategy: tuple[jax.Device, ...]) -> str:
-        """Keras's, where there are several devices."""
         return "DataParallel" if len(strategy) > 1 else "SingleDevice"
 
     def scope(self, strategy: tuple[jax.Device, ...]) -> AbstractContextManager:
-        """The first of the devices; where there are several, Keras's distribution lays variables out over all.
-
-        The distribution stays when the scope ends, for fit asks for it too, until Keras's session is cleared.
-        """
         if len(strategy) == 1:
             return jax.default_device(strategy[0])
+        # The distribution stays after the scope, because fit needs it too, until Keras's session is cleared.
         distribution = keras.distribution.DataParallel(devices=_names(strategy), auto_shard_dataset=False)
         keras.distribution.set_distribution(distribution)
         return contextlib.nullcontext()
 
     @contextlib.contextmanager
     def evaluating(self, strategy: tuple[jax.Device, ...]) -> Iterator[None]:
-        """Without the distribution: it divides each batch evenly, and the last one of a split is what is left."""
         if len(strategy) == 1:
             yield
             return
+        # A distribution divides each batch evenly, and the last batch of a split may be smaller.
         distribution = keras.distribution.distribution()
         keras.distribution.set_distribution(None)
         try:
@@ -107,12 +98,11 @@ class Jax:
             keras.distribution.set_distribution(distribution)
 
     def observe(self, strategy: tuple[jax.Device, ...]) -> dict[str, list[str] | str]:
-        """Devices of an array and of what a compiled computation gives, one a replica."""
         sharding = jax.sharding.NamedSharding(
             jax.make_mesh((len(strategy),), ("batch",), devices=strategy), jax.sharding.PartitionSpec("batch")
         )
         rows = np.ones([8 * len(strategy), 512], np.float32)
-        # Of a device that another process has it makes nothing.
+        # It skips devices of other processes.
         array = jax.make_array_from_callback(rows.shape, sharding, lambda part: rows[part])
         result = jax.jit(lambda rows: rows @ jnp.ones([512, 10]))(array)
         return {
@@ -122,15 +112,10 @@ class Jax:
         }
 
     def observe_training(self, model: Any) -> list[str]:
-        """The devices of the state that the first call of the train function gives: all of a replica's variables.
-
-        The list fills when that call, the first of the coming ``fit``, is done. Nothing is called that training would
-        not call anyway.
-        """
         devices: list[str] = []
         make = model.make_train_function
 
-        # Only fit makes it when the metrics have their variables, whose layout over several devices it must know.
+        # fit makes the function after the metrics have their variables, whose layout it needs.
         def make_observed(*how: Any, **more: Any) -> None:
             make(*how, **more)
             model.make_train_function = make
@@ -149,7 +134,6 @@ class Jax:
         return devices
 
     def computations(self, device: str, side: int, precision: str) -> dict[str, Callable[[], object]]:
-        """A matrix product and a convolution; the sum of each keeps the way back short and the work whole."""
         where, dtype = _local_devices(device)[0], jnp.dtype(dtype_of(precision))
 
         def normal(seed: int, *shape: int) -> jax.Array:
@@ -162,7 +146,7 @@ class Jax:
         )
         layout = ("NHWC", "HWIO", "NHWC")
 
-        # Where the arguments lie it computes.
+        # Runs on the device of the arguments. The sum keeps the transfer short.
         @jax.jit
         def multiply(left: jax.Array) -> jax.Array:
             return (left @ left).astype(jnp.float32).sum()
@@ -178,12 +162,11 @@ class Jax:
         }
 
     def timed_step(self, model: Any, batch: Any, steps: int) -> Callable[[], float]:
-        """Keras's compiled train function, from the model's state to the state after it."""
-        # On the device; not bound to it, for the train function may lay it out over several.
+        # On the device, but not committed to it: the train function may distribute it over several.
         batch = jax.block_until_ready(jax.tree.map(lambda one: jnp.asarray(np.asarray(one)), batch))
 
         def timed() -> float:
-            # Copies: what is handed over to the train function is given up.
+            # Copies, because the train function deletes its arguments.
             state = tuple([jnp.array(one.value) for one in part] for part in _state(model))
             jax.block_until_ready(state)
             started = time.perf_counter()
@@ -194,32 +177,25 @@ class Jax:
         return timed
 
     def step_flops(self, model: Any, batch: Any) -> float | None:
-        """By XLA's cost analysis of the step; None of one with recurrent layers, whose loops it would count once."""
         if _loops(model):
             return None
-        # As the host's CPU would be given it: an accelerator's plugin does not count.
+        # On the CPU, because an accelerator's plugin does not count.
         with jax.default_device(jax.local_devices(backend="cpu")[0]):
             return (_lowered_step(model, batch).cost_analysis() or {}).get("flops")
 
     def step_bytes(self, model: Any, batch: Any) -> float | None:
-        """By XLA's cost analysis of the step compiled for one device; None of several, and of recurrent layers' loops.
-
-        It is compiled again for that: Keras keeps what it compiled to itself. None too where that fails.
-        """
         devices = set().union(*(one.value.devices() for part in _state(model) for one in part))
         if _loops(model) or len(devices) > 1:
             return None
-        # A run that is trained is not lost for it.
+        # Compiled again, because Keras hides its compiled step. An error here must not lose a trained run.
         with jax.default_device(*devices), contextlib.suppress(jax.errors.JaxRuntimeError):
             return (_lowered_step(model, batch).compile().cost_analysis() or {}).get("bytes accessed")
         return None
 
     def logical_devices(self) -> list[str]:
-        """All that this process computes on."""
         return _names(jax.local_devices())
 
     def physical_devices(self) -> list[dict]:
-        """With the kind, as the device calls itself."""
         return [
             {"type": device.platform, "name": device.device_kind, **_gpu(device)}
             for platform in {jax.default_backend(), "cpu"}
@@ -227,7 +203,6 @@ class Jax:
         ]
 
     def versions(self) -> dict[str, str | None]:
-        """Of JAX, XLA and what the device's own library says; TensorFlow makes the batches of most streams."""
         tf = _tensorflow()
         return {
             "jax": jax.__version__,
@@ -237,38 +212,33 @@ class Jax:
         }
 
     def threads(self) -> dict[str, int]:
-        """XLA takes as many as there are cores."""
-        return {}
+        return {}  # XLA takes as many as there are cores.
 
     def set_matmul_precision(self, precision: str) -> None:
-        """By JAX's default, which is less than float32 on GPUs and TPUs where nobody sets it."""
+        # JAX's default is below float32 on GPUs and TPUs.
         jax.config.update("jax_default_matmul_precision", "tensorfloat32" if precision == TF32 else "highest")
 
     def matmul_precision(self) -> str:
-        """By the same default."""
         found = str(jax.config.jax_default_matmul_precision)
         return TF32 if found == "tensorfloat32" else found
 
     def computes_in_bfloat16(self, device: str) -> bool:
-        """Not on a CPU, where XLA converts it to float32 and back."""
         if device == "gpu":
             return all(float(one.compute_capability) >= _FIRST_GPU_CAPABILITY_WITH_BFLOAT16 for one in _devices("gpu"))
+        # On a CPU, XLA converts bfloat16 to float32 and back.
         return device == "tpu"
 
     def compiles(self, device: str) -> bool:
-        """Always."""
         return True
 
     def reset_peak_memory(self) -> None:
-        """JAX has no way to: a training has a process of its own."""
+        """JAX cannot. A training has its own process."""
 
     def peak_device_bytes(self, device: str) -> int | None:
-        """Of the first device, where it counts."""
         found = None if device == "cpu" else _local_devices(device)[0].memory_stats()
         return found and found.get("peak_bytes_in_use")
 
     def profile(self, folder: Path) -> AbstractContextManager:
-        """JAX's profiler."""
         return jax.profiler.trace(str(folder))
 
 
@@ -295,10 +265,10 @@ def join(membership: Membership) -> None:
 
 
 def _tensorflow() -> ModuleType | None:
-    """Where it is installed, and in order: a machine may have JAX alone, see columns.py."""
+    """TensorFlow, if it can be imported. A machine may have JAX alone, see columns.py."""
     try:
         return importlib.import_module("tensorflow")
-    # A broken one raises what the libraries below it do; who needs it imports it, and then says so.
+    # A broken installation may raise anything. Code that needs TensorFlow imports it and reports the error.
     except Exception:
         return None
 
@@ -308,11 +278,7 @@ def _shape_of(array: Any) -> jax.ShapeDtypeStruct:
 
 
 def _devices(device: str) -> list[jax.Device]:
-    """The devices of a kind.
-
-    Raises:
-        HardwareMismatchError: there is none; holds the Mismatch.
-    """
+    """The devices of a kind. Raises HardwareMismatchError if there is none."""
     try:
         if device == "gpu" and not Path("/dev/nvidiactl").exists():
             raise RuntimeError("no driver")
@@ -327,11 +293,7 @@ def _local_devices(device: str) -> list[jax.Device]:
 
 
 def _split_cpu(replicas: int) -> None:
-    """Lay out so many CPU devices, before JAX first computes: it holds for the process.
-
-    Raises:
-        SettingsError: JAX has computed already, on another layout.
-    """
+    """Split the CPU before JAX first computes. Raises SettingsError if it has computed on another layout."""
     try:
         jax.config.update("jax_num_cpu_devices", replicas)
     except RuntimeError:
@@ -350,19 +312,19 @@ def _gpu(device: jax.Device) -> dict:
 
 
 def _loops(model: Any) -> bool:
-    """Whether its step has a loop, whose operations XLA counts once."""
+    """Whether the step has a loop, whose operations XLA would count once."""
     return any(isinstance(layer, keras.layers.RNN) and not layer.unroll for layer in model.layers)
 
 
 def _lowered_step(model: Any, batch: Any) -> jax.stages.Lowered:
-    """Keras's step of training on a batch, of all processes' parts, as XLA is given it."""
+    """Keras's training step on the batch of all processes, lowered for XLA."""
     state = tuple([_shape_of(one.value) for one in part] for part in _state(model))
     whole = jax.tree.map(lambda one: np.concatenate([np.asarray(one)] * jax.process_count()), batch)
     return jax.jit(model.train_step).lower(state, jax.tree.map(_shape_of, whole))
 
 
 def _state(model: Any) -> tuple[list, ...]:
-    """The variables that Keras's train_step on JAX takes and gives, in its order."""
+    """The variables of Keras's train_step on JAX, in its order."""
     return (
         model.trainable_variables,
         model.non_trainable_variables,

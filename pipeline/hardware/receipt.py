@@ -1,8 +1,8 @@
-"""Receipt: the evidence of what hardware a run really used, as plain data for its record and the report.
+"""The receipt: evidence of the hardware that a run used, as plain data.
 
-``device_verified`` is true only where placement and probe agree with the effective device: every replica's variable and
-computation was seen on a device of its own of that kind, and an accelerator is not exactly as fast as its host's CPU.
-``placement["observed"]`` says whose computation: "train_function", the run's own, or "probe", a convolution of ours.
+``device_verified`` requires that each replica's variable and computation was seen on its own device of the effective
+kind, and that an accelerator is not exactly as fast as its host's CPU. ``placement["observed"]`` names the observed
+computation: "train_function" of the run, or "probe".
 """
 
 import logging
@@ -17,24 +17,23 @@ from importlib import metadata
 
 from pipeline import machine
 from pipeline.config.training import TrainSettings
-from pipeline.hardware import probe, words
-from pipeline.hardware.flags import flags
+from pipeline.errors import message
+from pipeline.hardware import probe
+from pipeline.hardware.backend import flags
 from pipeline.hardware.placement import Placement
 from pipeline.hardware.runtime import Runtime
 
-# A host that stands in for an accelerator is as fast as itself; a real one is faster, or, as a T4 beside 64 cores, may
-# even be slower. So only a ratio near 1 says anything. How near: of 60 probes of a host against itself, on 2 cores
-# under a load of 3 to 10 that comes and goes, the mean over the operations was 0.80 to 1.24.
+# Only a ratio near 1 shows that the host replaced an accelerator: a real one may even be slower, such as a T4 beside 64
+# cores. In 60 probes of a host against itself, on 2 cores with a load of 3 to 10, the mean ratio was 0.80 to 1.24.
 _AS_FAST_AS_HOST = 1.5
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """What was asked for, what was had, and what shows it; every value plain JSON data.
+    """Requested and effective hardware with the evidence, as plain JSON data.
 
-    ``matmul_precision`` is how float32 is multiplied, as the backend says it: "highest", or "tf32" on request.
-    ``processes`` has what each of several processes saw on its host, see ``seen_here``; of one it is empty.
+    ``matmul_precision`` of float32 is "highest" or "tf32". ``processes``: ``seen_here`` of each of several processes.
     """
 
     requested: dict
@@ -66,10 +65,9 @@ class Receipt:
 
 
 def write_receipt(settings: TrainSettings, placement: Placement, precision: str) -> Receipt:
-    """Look at the placement, time the device in the run's precision, and write down what was seen.
+    """Observe the placement and time the device in the run's precision.
 
-    Takes about half a second on a CPU, and with an accelerator, whose host is timed too, as long as that host needs for
-    a trillion operations.
+    Takes half a second on a CPU. With an accelerator, the host is timed too, with a trillion operations.
     """
     effective, runtime = placement.effective_device, placement.runtime
     runtime.set_matmul_precision(precision)
@@ -104,7 +102,7 @@ def write_receipt(settings: TrainSettings, placement: Placement, precision: str)
 
 
 def seen_here(receipt: Receipt) -> dict:
-    """What the other processes of a training are told of this one's device."""
+    """The device of this process, for the other processes of the training."""
     return {
         "hostname": socket.gethostname(),
         "device_name": receipt.device_name,
@@ -114,14 +112,14 @@ def seen_here(receipt: Receipt) -> dict:
 
 
 def with_processes(receipt: Receipt, processes: Sequence[Mapping]) -> Receipt:
-    """The receipt of a training by several processes: it is verified where each saw its device verified."""
+    """The receipt of a training by several processes. It is verified if each process verified its device."""
     receipt = replace(receipt, processes=[dict(one) for one in processes])
     doubts = _doubts_of_processes(receipt)
     return replace(receipt, device_verified=not doubts, doubts=doubts)
 
 
 def _doubts_of_processes(receipt: Receipt) -> list[str]:
-    return [words.of_process(number, doubt) for number, one in enumerate(receipt.processes) for doubt in one["doubts"]]
+    return [_of_process(number, doubt) for number, one in enumerate(receipt.processes) for doubt in one["doubts"]]
 
 
 def confirm(receipt: Receipt, train_devices: Sequence[str]) -> Receipt:
@@ -137,23 +135,23 @@ def confirm(receipt: Receipt, train_devices: Sequence[str]) -> Receipt:
 
 
 def find_doubts(effective: str, num_replicas: int, seen: Mapping, speeds: Mapping) -> list[str]:
-    """Each way in which what was seen speaks against the effective device; none where it is verified."""
+    """Failed checks of the effective device. None: it is verified."""
     doubts = []
     for what in ("variable_devices", "computation_devices"):
         kinds = {_kind(device) for device in seen[what]}
         if kinds != {effective}:
-            doubts.append(words.wrong_kind(what, effective, kinds))
+            doubts.append(_wrong_devices(what, effective, ", ".join(sorted(kinds))))
         elif len(set(seen[what])) != num_replicas:
-            doubts.append(words.wrong_number(what, num_replicas, len(set(seen[what]))))
+            doubts.append(_wrong_devices(what, num_replicas, len(set(seen[what]))))
     if effective != "cpu":
         ratio = statistics.geometric_mean(speeds[f"{operation}_times_host"] for operation in probe.OPERATIONS)
         if 1 / _AS_FAST_AS_HOST < ratio < _AS_FAST_AS_HOST:
-            doubts.append(words.as_fast_as_host(effective, ratio))
+            doubts.append(_as_fast_as_host(effective, ratio))
     return doubts
 
 
 def device_name(runtime: Runtime, effective_device: str) -> str:
-    """The device as people know it: the processor and its granted cores, or the accelerators' names."""
+    """The processor with its granted cores, or the names of the accelerators."""
     if effective_device == "cpu":
         return f"{machine.cpu_model()}, {machine.granted_cores()} cores"
     return ", ".join(device["name"] for device in runtime.physical_devices() if device["type"] == effective_device)
@@ -177,6 +175,21 @@ def _installed(name: str) -> str | None:
 
 
 def _kind(device: str) -> str:
-    """Of a name that ends in it: "/job:localhost/replica:0/task:0/device:GPU:0" and "gpu:0" are both "gpu"."""
+    """Kind in a device's name: "/job:localhost/replica:0/task:0/device:GPU:0" and "gpu:0" are both "gpu"."""
     found = re.search(r"(\w+):\d+$", device)
     return found[1].lower() if found else "none"
+
+
+@message
+def _wrong_devices(what: str, expected: str | int, seen: str | int) -> str:
+    return f"{what}: expected {expected}{' devices' if isinstance(expected, int) else ''}, seen {seen}"
+
+
+@message
+def _as_fast_as_host(effective: str, ratio: float) -> str:
+    return f"probe: {effective} computes {ratio:.2f} times as fast as its host's CPU: it may be that CPU"
+
+
+@message
+def _of_process(number: int, doubt: str) -> str:
+    return f"process {number}: {doubt}"

@@ -1,104 +1,118 @@
-"""Runtime: what training asks of the backend that computes.
+"""The interface of a backend. ``tensorflow.py`` and ``jax.py`` implement it; a process has one of them."""
 
-TensorFlow and JAX each have one, in a file of that name. A process has one backend, as Keras has: ``backend.py``
-chooses it.
-"""
-
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
 from pipeline.config.training import TrainSettings
+from pipeline.errors import message
 
-#: float32 whose products are of 10 bits after the point, by the matrix units of NVIDIA's GPUs since Ampere.
+#: float32 with products of 10 bits after the point, on matrix units of NVIDIA GPUs since Ampere.
 TF32 = "tf32"
 
 
 def dtype_of(precision: str) -> str:
-    """The type of the numbers that are multiplied."""
+    """The dtype of the factors of a product."""
     return "float32" if precision == TF32 else precision
 
 
 class Runtime(Protocol):
-    """A backend's devices. Names of devices end in their kind and number, as in "cpu:0" or ".../device:GPU:1"."""
+    """A backend. Names of devices end in kind and number, for example "cpu:0" or ".../device:GPU:1"."""
 
-    #: As Keras calls it.
+    #: Keras's name.
     backend: str
 
     def first_present(self) -> tuple[str, str]:
-        """The first device there is of "tpu", "gpu", "cpu", and the reason in words."""
+        """The first available one of "tpu", "gpu" and "cpu", and the reason in words."""
 
     def make_deterministic(self) -> None:
-        """Let all that is computed from here on give the same bits each time; called before anything is placed."""
+        """Make all later computations deterministic. Call it before the placement."""
 
     def place_on(self, device: str, settings: TrainSettings) -> dict:
-        """Fields of the Placement on a device, ``strategy`` and ``num_replicas`` among them.
+        """Fields of the Placement on a device: ``strategy``, ``num_replicas`` and data of a TPU.
 
         Raises:
-            HardwareMismatchError: it is unavailable; holds the Mismatch.
+            HardwareMismatchError: it is unavailable.
             SettingsError: the settings do not fit the device.
         """
 
     def failed_in_use(self, error: Exception) -> bool:
-        """Whether an exception of the training is the device's: of an operation on it, not of our own code."""
+        """Whether the exception comes from an operation on the device."""
 
     def strategy_name(self, strategy: Any) -> str:
-        """How a strategy is called."""
+        """The name of a strategy."""
 
     def scope(self, strategy: Any) -> AbstractContextManager:
-        """In which variables are made on the devices of a strategy."""
+        """The context that creates variables on the devices of a strategy."""
 
     def evaluating(self, strategy: Any) -> AbstractContextManager:
-        """In which a trained model sees batches of any size."""
+        """The context in which a trained model takes batches of any size."""
 
     def observe(self, strategy: Any) -> dict[str, list[str] | str]:
-        """Devices of a variable's copies, and those that a computation of the probe's own ran on, one a replica."""
+        """Devices of a variable's copies and of a test computation, one per replica."""
 
     def observe_training(self, model: Any) -> list[str]:
-        """A list that fills with the devices that the first call of a compiled model's train function computed on."""
+        """The devices of the first call of a compiled model's train function, one per replica.
+
+        The list is filled during the coming ``fit``. It stays empty if the backend does not list them. Training calls
+        nothing else than without it.
+        """
 
     def computations(self, device: str, side: int, precision: str) -> dict[str, Callable[[], object]]:
-        """What is timed, by name (probe.OPERATIONS); a call returns when the result is there."""
+        """The timed operations of probe.OPERATIONS. A call returns when its result is ready."""
 
     def timed_step(self, model: Any, batch: Any, steps: int) -> Callable[[], float]:
-        """A function that trains a trained model on for some steps of the same batch, and gives the seconds it took."""
+        """A function that trains for some steps on the same batch and returns their seconds."""
 
     def step_flops(self, model: Any, batch: Any) -> float | None:
-        """Floating-point operations of a compiled model's step on a batch; None where they cannot be counted."""
+        """Floating-point operations of a compiled model's step on a batch, if they can be counted."""
 
     def step_bytes(self, model: Any, batch: Any) -> float | None:
-        """Bytes that a step reads from memory and writes to it, as compiled; None where they are not counted."""
+        """Bytes of memory that a compiled step reads and writes, if they are counted."""
 
     def logical_devices(self) -> list[str]:
-        """Names of all devices that the backend computes on here."""
+        """Names of the devices of this process."""
 
     def physical_devices(self) -> list[dict]:
-        """``type`` and ``name`` of each, and what more is known of it."""
+        """``type``, ``name`` and further properties of each device."""
 
     def versions(self) -> dict[str, str | None]:
-        """Of the backend, and of what it computes with."""
+        """Versions of the backend and its libraries."""
 
     def threads(self) -> dict[str, int]:
-        """How many it was told to use; 0: its own choice."""
+        """Configured sizes of its thread pools. 0: its own choice."""
 
     def set_matmul_precision(self, precision: str) -> None:
-        """Compute products and convolutions of float32 with all its bits, or, for "tf32", in TF32."""
+        """Compute products and convolutions of float32 in full precision, or in TF32 for "tf32"."""
 
     def matmul_precision(self) -> str:
-        """Which of both is in force, "highest" or "tf32"."""
+        """The precision in force, "highest" or "tf32"."""
 
     def computes_in_bfloat16(self, device: str) -> bool:
-        """Whether the kind of device multiplies bfloat16 faster than float32."""
+        """Whether the device multiplies bfloat16 faster than float32."""
 
     def compiles(self, device: str) -> bool:
-        """Whether compiling with XLA pays on the kind of device."""
+        """Whether XLA is faster on the device."""
 
     def reset_peak_memory(self) -> None:
-        """Let the devices' peaks count from here, where they can be reset."""
+        """Reset the peak memory of the devices, if possible."""
 
     def peak_device_bytes(self, device: str) -> int | None:
-        """The most memory the first accelerator held; None for a CPU, whose memory is the host's, and where unknown."""
+        """Peak memory of the first accelerator. None for a CPU and if unknown."""
 
     def profile(self, folder: Path) -> AbstractContextManager:
-        """Leaves a trace for TensorBoard of what runs in the block."""
+        """A context that writes a trace for TensorBoard."""
+
+
+@message
+def found_tpu(*, name: str | None = None, chips: Sequence[str] = ()) -> str:
+    """The reason to choose a TPU: the environment names it, or chips were found."""
+    return f"auto: TPU_NAME is {name}" if name else f"auto: on the PCI bus {len(chips)} × {chips[0]}"
+
+
+@message
+def found_no_tpu(num_gpus: int, listed_by: str) -> str:
+    """The reason to choose a GPU or the CPU."""
+    gpus = f"{num_gpus} GPU" if num_gpus else "no GPU"
+    return f"auto: TPU_NAME is not set, no TPU on the PCI bus, {gpus} listed by {listed_by}"

@@ -1,7 +1,6 @@
-"""TensorFlow's runtime: a requested device becomes a tf.distribute strategy, or the reason why not.
+"""TensorFlow's runtime, with a tf.distribute strategy per device.
 
-``replicas`` splits the CPU into logical devices under MirroredStrategy, so that replicated training is the real thing
-on any machine.
+``replicas`` splits the CPU into logical devices under MirroredStrategy, so that any machine can train replicas.
 """
 
 import contextlib
@@ -16,24 +15,23 @@ from typing import Any
 
 import tensorflow as tf
 
-# TensorFlow's only way to what an eagerly called function ran; its own tests use it.
+# The only way to list the operations of an eagerly called function. TensorFlow's tests use it.
 from tensorflow.python.eager import context
 
 from pipeline import machine
 from pipeline.config.refusal import refuse
 from pipeline.config.training import TENSORFLOW, TPU_ADDRESS, TrainSettings, names_tpu, refuse_replicas
 from pipeline.errors import HardwareMismatchError, SettingsError
-from pipeline.hardware import words
 from pipeline.hardware.mismatch import explain, is_known
 from pipeline.hardware.probe import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, SIZE
-from pipeline.hardware.runtime import TF32, dtype_of
+from pipeline.hardware.runtime import TF32, dtype_of, found_no_tpu, found_tpu
 
-# TensorFlow itself waits for an address that does not answer without end.
+# TensorFlow waits forever for an address that does not answer.
 CONNECT_TIMEOUT_SECONDS = 10
 _TPU_PORT = 8470
-# Parts of the names of the operations that do the model's work, whatever library they were rewritten for.
+# Parts of the names of the model's main operations, in every library.
 _COMPUTING = ("Conv2D", "MatMul", "XlaLaunch", "XlaRun", "TPUExecute")
-# oneDNN multiplies bfloat16 natively where the processor has one of these.
+# oneDNN multiplies bfloat16 natively with one of these.
 _BFLOAT16_CPU_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
 _FIRST_GPU_CAPABILITY_WITH_BFLOAT16 = (8, 0)
 
@@ -44,46 +42,34 @@ class TensorFlow:
     backend = TENSORFLOW
 
     def first_present(self) -> tuple[str, str]:
-        """By the environment, the PCI bus and TensorFlow's own list."""
-        # A TPU host announces itself by these; asking the resolver without them only waits for a metadata server.
+        # Without these, the resolver only waits for a metadata server.
         if name := os.environ.get("TPU_NAME"):
-            return "tpu", words.auto_tpu(name=name)
+            return "tpu", found_tpu(name=name)
         if chips := machine.tpu_chips():
-            return "tpu", words.auto_tpu(chips=chips)
+            return "tpu", found_tpu(chips=chips)
         gpus = tf.config.list_physical_devices("GPU")
-        return "gpu" if gpus else "cpu", words.auto_without_tpu(len(gpus), "TensorFlow")
+        return "gpu" if gpus else "cpu", found_no_tpu(len(gpus), "TensorFlow")
 
     def make_deterministic(self) -> None:
-        """By TensorFlow's own switch: an operation that has no deterministic kernel fails, and says so."""
         tf.config.experimental.enable_op_determinism()
 
     def place_on(self, device: str, settings: TrainSettings) -> dict:
-        """A tf.distribute strategy; of a TPU also what its resolver and its topology say."""
         found = _STRATEGIES[device](settings)
         return {**found, "num_replicas": found["strategy"].num_replicas_in_sync}
 
     def failed_in_use(self, error: Exception) -> bool:
-        """What TensorFlow's operations raise."""
         return isinstance(error, tf.errors.OpError)
 
     def strategy_name(self, strategy: tf.distribute.Strategy) -> str:
-        """As TensorFlow calls it."""
         return type(strategy).__name__
 
     def scope(self, strategy: tf.distribute.Strategy) -> AbstractContextManager:
-        """The strategy's."""
         return strategy.scope()
 
     def evaluating(self, strategy: tf.distribute.Strategy) -> AbstractContextManager:
-        """A strategy takes batches of any size."""
         return contextlib.nullcontext()
 
     def observe(self, strategy: tf.distribute.Strategy) -> dict[str, list[str] | str]:
-        """Devices of a variable's copies, and those a traced convolution and matrix product ran on, one a replica.
-
-        Where TensorFlow does not list what it ran (a TPU runs one compiled program) the results' devices stand for it.
-        ``observed`` is "probe": that these operations ran there says nothing yet of the model's.
-        """
         with strategy.scope():
             kernel = tf.Variable(tf.ones([2, 2, 3, 8]))
 
@@ -95,7 +81,8 @@ class TensorFlow:
         def traced() -> tf.Tensor:
             return strategy.run(compute)
 
-        # Results tell less than the list of what ran: those of a second logical CPU are handed back on the first.
+        # The devices of the results are less reliable. Those of a second logical CPU are returned on the first. But a
+        # TPU runs one compiled program, for which TensorFlow lists no operations.
         with _listing() as ran:
             results = strategy.experimental_local_results(traced())
         return {
@@ -105,18 +92,12 @@ class TensorFlow:
         }
 
     def observe_training(self, model: Any) -> list[str]:
-        """The devices that the first call of a compiled Keras model's train function computes on, one a replica.
-
-        The list fills when that call, the first of the coming ``fit``, is done; it stays empty where TensorFlow does
-        not list what it ran. Nothing is called that training would not call anyway: the weights are the same, bit for
-        bit.
-        """
         devices: list[str] = []
         model.make_train_function()
         train_function = model.train_function
 
         def observed(iterator: object) -> object:
-            # Keras looks the function up for each call.
+            # Keras looks up the function at each call.
             model.train_function = train_function
             with _listing() as ran:
                 outputs = train_function(iterator)
@@ -127,14 +108,13 @@ class TensorFlow:
         return devices
 
     def computations(self, device: str, side: int, precision: str) -> dict[str, Callable[[], object]]:
-        """A matrix product and a convolution; the sum of each keeps the way back short and the work whole."""
         dtype = tf.as_dtype(dtype_of(precision))
         with tf.device(f"/{device}:0"):
             matrix = tf.cast(tf.random.stateless_normal([side, side], [0, 0]), dtype)
             images = tf.cast(tf.random.stateless_normal([IMAGES, SIZE, SIZE, CHANNELS_IN], [0, 1]), dtype)
             kernel = tf.cast(tf.random.stateless_normal([KERNEL, KERNEL, CHANNELS_IN, CHANNELS_OUT], [0, 2]), dtype)
 
-        # Each in its own device's scope.
+        # The sum keeps the transfer short.
         @tf.function
         def multiply() -> tf.Tensor:
             with tf.device(f"/{device}:0"):
@@ -149,7 +129,6 @@ class TensorFlow:
         return {"matmul": lambda: multiply().numpy(), "convolution": lambda: convolve().numpy()}
 
     def timed_step(self, model: Any, batch: Any, steps: int) -> Callable[[], float]:
-        """The function that fit calls, without what fit does around it."""
         options = tf.data.Options()
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
         dataset = tf.data.Dataset.from_tensors(batch).repeat(steps).with_options(options)
@@ -158,22 +137,22 @@ class TensorFlow:
         def timed() -> float:
             iterator = iter(batches)
             started = time.perf_counter()
-            # A step is done when its figures can be read.
+            # Reading the loss waits for the step.
             float(model.train_function(iterator)["loss"])
             return time.perf_counter() - started
 
         return timed
 
     def step_flops(self, model: Any, batch: Any) -> float | None:
-        """By TensorFlow's own count of the graph's operations, on one replica; without loops, which it counts once."""
         if model.distribute_strategy.num_replicas_in_sync > 1:
             return None
         spec = tf.nest.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), batch)
         graph = tf.function(model.train_step).get_concrete_function(spec).graph
+        # A loop would be counted once.
         if any("While" in operation.type for operation in graph.get_operations()):
             return None
         options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
-        # It warns that it comes from TensorFlow 1, where it is the only count there is.
+        # It warns about TensorFlow 1, and there is no other count.
         level = tf.get_logger().level
         tf.get_logger().setLevel("ERROR")
         try:
@@ -183,45 +162,39 @@ class TensorFlow:
         return float(counted.total_float_ops) or None
 
     def step_bytes(self, model: Any, batch: Any) -> None:
-        """TensorFlow counts none: what is fused is not known of a graph."""
+        """TensorFlow does not count them."""
 
     def logical_devices(self) -> list[str]:
-        """As TensorFlow names them."""
         return [device.name for device in tf.config.list_logical_devices()]
 
     def physical_devices(self) -> list[dict]:
-        """Of a GPU also its compute capability and driver."""
         return [_describe(device) for device in tf.config.list_physical_devices()]
 
     def versions(self) -> dict[str, str | None]:
-        """Of TensorFlow and what it was built for."""
         build = tf.sysconfig.get_build_info()
         return {
             "tensorflow": tf.__version__,
-            # XLA and oneDNN are built into TensorFlow: its commit is their version.
+            # The version of XLA and oneDNN inside TensorFlow.
             "tensorflow_commit": tf.version.GIT_VERSION,
             "built_for_cuda": build.get("cuda_version"),
             "built_for_cudnn": build.get("cudnn_version"),
         }
 
     def threads(self) -> dict[str, int]:
-        """Of TensorFlow's two pools."""
         return {
             "inter_op": tf.config.threading.get_inter_op_parallelism_threads(),
             "intra_op": tf.config.threading.get_intra_op_parallelism_threads(),
         }
 
     def set_matmul_precision(self, precision: str) -> None:
-        """By TensorFlow's own switch, which is on where nobody turns it."""
         tf.config.experimental.enable_tensor_float_32_execution(precision == TF32)
 
     def matmul_precision(self) -> str:
-        """By the same switch."""
         return TF32 if tf.config.experimental.tensor_float_32_execution_enabled() else "highest"
 
     def computes_in_bfloat16(self, device: str) -> bool:
-        """On a CPU by its instruction sets, and by oneDNN: without it the same processor is slower than in float32."""
         if device == "cpu":
+            # Without oneDNN bfloat16 is slower than float32.
             return os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") != "0" and bool(
                 _BFLOAT16_CPU_FLAGS & machine.cpu_flags()
             )
@@ -231,20 +204,17 @@ class TensorFlow:
         return True
 
     def compiles(self, device: str) -> bool:
-        """Not on a CPU, where XLA made the baseline CNN four times slower."""
+        # On a CPU, XLA made the baseline CNN four times slower.
         return device in ("gpu", "tpu")
 
     def reset_peak_memory(self) -> None:
-        """Of the GPUs."""
         for gpu in tf.config.list_logical_devices("GPU"):
             tf.config.experimental.reset_memory_stats(gpu.name.removeprefix("/device:"))
 
     def peak_device_bytes(self, device: str) -> int | None:
-        """Of the first GPU."""
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"]) if device == "gpu" else None
 
     def profile(self, folder: Path) -> AbstractContextManager:
-        """TensorFlow's profiler."""
         return tf.profiler.experimental.Profile(str(folder))
 
 
@@ -253,7 +223,7 @@ RUNTIME = TensorFlow()
 
 @contextlib.contextmanager
 def _listing() -> Iterator[list[str]]:
-    """The devices of the computing operations that functions called in the block really ran, after all rewriting."""
+    """Devices of the main operations that functions called in the block ran, after all rewriting."""
     devices: list[str] = []
     context.enable_run_metadata()
     try:
@@ -265,7 +235,7 @@ def _listing() -> Iterator[list[str]]:
 
 
 def _computes(node: Any) -> bool:
-    # XLA compiles a whole function: what shows is the one operation that calls it.
+    # A function compiled by XLA is one operation.
     return any(kind in node.op for kind in _COMPUTING) or node.attr["_XlaMustCompile"].b
 
 
@@ -295,13 +265,7 @@ def split_cpu(replicas: int) -> None:
 
 @contextlib.contextmanager
 def _asking(device: str) -> Iterator[None]:
-    """Around calls of the runtime and the resolver alone: what they raise where the device is unavailable.
-
-    Anything else is a bug, or a failure of another kind, and says nothing about the device.
-
-    Raises:
-        HardwareMismatchError: it is unavailable; holds the Mismatch.
-    """
+    """Raise errors of an unavailable device as HardwareMismatchError. Use it around calls of the library alone."""
     try:
         yield
     except (ImportError, ValueError, OSError, RuntimeError, tf.errors.OpError) as error:
@@ -316,7 +280,7 @@ def _on_cpu(settings: TrainSettings) -> dict:
         split_cpu(settings.replicas)
         return {"strategy": tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(settings.replicas)])}
     if not tf.config.list_logical_devices("GPU"):
-        # The device TensorFlow takes by itself; a strategy of our own would copy every batch once more.
+        # TensorFlow's default. Another strategy would copy every batch once more.
         return {"strategy": tf.distribute.get_strategy()}
     return {"strategy": tf.distribute.OneDeviceStrategy("/cpu:0")}
 
@@ -365,11 +329,7 @@ def _on_tpu(settings: TrainSettings) -> dict:
 
 
 def _tpu_address(settings: TrainSettings) -> str | None:
-    """``tpu_address``, TPU_NAME, or this very host where it has TPUs.
-
-    Raises:
-        SettingsError: TPU_NAME can be no TPU's.
-    """
+    """``tpu_address``, TPU_NAME, or "local" on a host with TPUs."""
     if settings.tpu_address:
         return settings.tpu_address
     name = os.environ.get("TPU_NAME")

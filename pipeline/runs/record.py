@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from pipeline.hardware.flags import computation_flags
+from pipeline.hardware.backend import computation_flags
 from pipeline.runs.untrusted import Count, Figure, Object, Untrusted, checked, read_text
 
 RECORD_NAME = "run.json"

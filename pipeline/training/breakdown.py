@@ -16,7 +16,7 @@ from pathlib import Path
 
 import keras
 
-from pipeline.hardware import Runtime
+from pipeline.hardware.runtime import Runtime
 from pipeline.runs.metrics import compilation_seconds, epoch_seconds
 from pipeline.runs.record import STAGE_PARTS
 from pipeline.stream import InputStream

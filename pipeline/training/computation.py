@@ -13,9 +13,9 @@ from pathlib import Path
 
 import keras
 
-from pipeline import hardware, machine
+from pipeline import machine
 from pipeline.config.training import OF_THE_RECIPE, TrainSettings
-from pipeline.hardware import Placement
+from pipeline.hardware.placement import Placement, choose_jit_compile, choose_precision
 from pipeline.networks.build import find_recipe
 from pipeline.networks.cpu_kernels import quicken
 from pipeline.networks.model import PROBABILITIES
@@ -48,8 +48,8 @@ class Computation:
 def by_rule(settings: TrainSettings, placement: Placement) -> Computation:
     """What is known to suit the device, where the settings say "auto"."""
     return Computation(
-        precision=hardware.choose_precision(settings.precision, placement),
-        jit_compile=hardware.choose_jit_compile(settings.jit_compile, placement),
+        precision=choose_precision(settings.precision, placement),
+        jit_compile=choose_jit_compile(settings.jit_compile, placement),
         # Keras runs several steps in one execution on one replica only (keras-team/keras issue 19246).
         steps_per_execution=STEPS_PER_EXECUTION if placement.num_replicas == 1 else 1,
         in_memory=_IN_MEMORY[settings.cache],

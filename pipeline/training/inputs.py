@@ -9,7 +9,7 @@ from pipeline.augmentation import Augmentation
 from pipeline.columns import ColumnStream
 from pipeline.config.refusal import refuse
 from pipeline.config.training import JAX, TrainSettings, refuse_without_validation
-from pipeline.hardware import Placement
+from pipeline.hardware.placement import Placement
 from pipeline.problems.problem import Task
 from pipeline.stream import InputStream, Split, fits_in_memory
 from pipeline.training.computation import Computation

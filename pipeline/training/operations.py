@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from pipeline.hardware import Runtime
+from pipeline.hardware.runtime import Runtime
 from pipeline.networks.cpu_kernels import as_keras
 
 # Of one token some gradients are left out.

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import keras
 
-from pipeline import hardware
 from pipeline.config.training import TrainSettings
-from pipeline.hardware.flags import computation_flags
+from pipeline.hardware.backend import choose_backend, computation_flags
+from pipeline.hardware.receipt import Receipt
 from pipeline.networks.model import LOGITS, PROBABILITIES, trained_by_logits
 from pipeline.problems.problem import Problem
 from pipeline.runs.metrics import examples_per_second
@@ -47,7 +47,7 @@ def nothing_measured(settings: TrainSettings) -> dict:
         **dict.fromkeys(names("measured")),
         "epochs_restored": 0,
         "status": SKIPPED,
-        "backend": hardware.choose_backend(settings),
+        "backend": choose_backend(settings),
         "effective_device": "none",
         "device_verified": False,
         "device_name": None,
@@ -57,7 +57,7 @@ def nothing_measured(settings: TrainSettings) -> dict:
     }
 
 
-def used_by(receipt: hardware.Receipt, computation: Computation, stream: InputStream) -> dict:
+def used_by(receipt: Receipt, computation: Computation, stream: InputStream) -> dict:
     """Hardware and computation: fields of the record, and what a process must share to resume from a checkpoint."""
     return {
         "backend": receipt.backend,
@@ -72,7 +72,7 @@ def used_by(receipt: hardware.Receipt, computation: Computation, stream: InputSt
     }
 
 
-def segment(receipt: hardware.Receipt, first_epoch: int, last_epoch: int) -> Segment:
+def segment(receipt: Receipt, first_epoch: int, last_epoch: int) -> Segment:
     """The epochs that this process trained so far."""
     return Segment(
         first_epoch=first_epoch,
@@ -84,7 +84,7 @@ def segment(receipt: hardware.Receipt, first_epoch: int, last_epoch: int) -> Seg
 
 
 def outcome_of(
-    receipt: hardware.Receipt,
+    receipt: Receipt,
     history: History,
     model: keras.Model,
     stream: InputStream,

@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 from tensorboard.plugins.hparams import api as hparams
 
-from pipeline.hardware import Runtime
+from pipeline.hardware.runtime import Runtime
 from pipeline.problems.problem import Shown
 from pipeline.problems.units import Units
 from pipeline.runs.record import names

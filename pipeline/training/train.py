@@ -12,11 +12,12 @@ from typing import Any
 
 import keras
 
-from pipeline import hardware
 from pipeline.artefacts.manifest import check_contents, read_manifest
 from pipeline.artefacts.space import require_space
 from pipeline.config.training import TrainSettings
 from pipeline.errors import HardwareMismatchError
+from pipeline.hardware.placement import Placement, place
+from pipeline.hardware.receipt import Receipt, confirm, seen_here, with_processes, write_receipt
 from pipeline.networks.build import kind_of_outputs
 from pipeline.networks.cpu_kernels import as_keras
 from pipeline.problems.find import problem_of_records
@@ -118,7 +119,7 @@ def train(
         **({"initial_weights_digest": initial.digest, "initial_run": initial.run} if initial else {}),
     }
     try:
-        placement = hardware.place(settings)
+        placement = place(settings)
     except HardwareMismatchError as error:
         if settings.on_mismatch != "skip":
             raise
@@ -170,9 +171,9 @@ class _Ready:
     manifest: Mapping
     meeting: Meeting
     about: Mapping
-    placement: hardware.Placement
+    placement: Placement
     computation: Computation
-    receipt: hardware.Receipt
+    receipt: Receipt
     stream: InputStream
     evaluated: Mapping[str, InputStream]
     model: keras.Model
@@ -196,7 +197,7 @@ def _make_ready(
     records_folder: Path,
     manifest: Mapping,
     settings: TrainSettings,
-    placement: hardware.Placement,
+    placement: Placement,
     about: dict,
     clock: breakdown.Clock,
     folder: Path,
@@ -210,9 +211,9 @@ def _make_ready(
     clock.enter("loading")
     stream, evaluated = open_streams(records_folder, manifest, settings, placement, computation, meeting)
     clock.enter("startup")
-    receipt = hardware.write_receipt(settings, placement, computation.precision)
+    receipt = write_receipt(settings, placement, computation.precision)
     if meeting.membership.processes > 1:
-        receipt = hardware.with_processes(receipt, meeting.exchange("devices", hardware.seen_here(receipt)))
+        receipt = with_processes(receipt, meeting.exchange("devices", seen_here(receipt)))
         share = f"{len(receipt.logical_devices)} {receipt.effective_device}, {computation.precision}"
         agree(meeting, words.THE_DEVICES, share)
     _announce(settings, receipt, computation)
@@ -253,7 +254,7 @@ def _run_epochs(
     def after_epoch(row: dict[str, float]) -> None:
         # What training is steered by, were it only to end for want of patience, is one for all.
         row.update(ready.meeting.exchange(f"epoch {row['epoch']}", row)[0])
-        ready.receipt = hardware.confirm(ready.receipt, train_devices)
+        ready.receipt = confirm(ready.receipt, train_devices)
         history.segments = [*earlier, segment(ready.receipt, epochs_restored + 1, len(history.rows))]
         history.seconds = clock.seconds()
         if settings.keep == "best" and best_epoch(history.rows, chosen_by) == len(history.rows):
@@ -348,7 +349,7 @@ def _write_row(folder: Path, summaries: Summaries, row: Mapping[str, float]) -> 
     summaries.write_epoch(row)
 
 
-def _announce(settings: TrainSettings, receipt: hardware.Receipt, computation: Computation) -> None:
+def _announce(settings: TrainSettings, receipt: Receipt, computation: Computation) -> None:
     if receipt.mismatch:
         _logger.warning("FALLBACK to %s: %s", receipt.effective_device, receipt.mismatch["cause"])
     _logger.info(

@@ -133,12 +133,13 @@ def check_device(train: Train, receipt: dict) -> str:
         HardwareMismatchError: it is not there, and ``on_mismatch`` is not ``fallback``.
     """
     with console.quiet_imports():
-        from pipeline import hardware
+        from pipeline.hardware.placement import choose_precision, place
+        from pipeline.hardware.receipt import write_receipt
 
         # Which imports the backend.
-        placement = hardware.place(train.settings)
-    precision = hardware.choose_precision(train.precision, placement)
-    found = hardware.write_receipt(train.settings, placement, precision)
+        placement = place(train.settings)
+    precision = choose_precision(train.precision, placement)
+    found = write_receipt(train.settings, placement, precision)
     receipt |= found.to_json()
     verified = "verified" if found.device_verified else f"NOT verified: {'; '.join(found.doubts)}"
     return f"{found.effective_device} (requested {train.device}, {verified}; {found.device_name}), {precision}"

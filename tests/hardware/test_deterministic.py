@@ -12,7 +12,7 @@ def setup_module() -> None:
     import tensorflow as tf
     from tensorflow.python.framework import config
 
-    from pipeline.hardware import place
+    from pipeline.hardware.placement import place
 
 
 @pytest.mark.parametrize("asked", ["true", "false"])
@@ -62,7 +62,7 @@ def test_jax_compiles_products_of_all_bits_unless_tf32_is_requested(precision, e
 
 @pytest.mark.parametrize(("device", "expected"), [("gpu", "tf32"), ("cpu", "float32"), ("tpu", "float32")])
 def test_only_a_gpu_computes_in_tf32(device, expected):
-    from pipeline.hardware import Placement, choose_precision
+    from pipeline.hardware.placement import Placement, choose_precision
     from pipeline.hardware.tensorflow import RUNTIME
 
     placement = Placement(

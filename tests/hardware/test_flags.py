@@ -1,6 +1,6 @@
 """Environment variables of computation, which are part of a run's record."""
 
-from pipeline.hardware.flags import computation_flags, flags
+from pipeline.hardware.backend import computation_flags, flags
 
 
 def test_variables_that_change_what_is_computed_are_told_from_others():

@@ -9,16 +9,18 @@ import types
 
 import pytest
 
-from pipeline import hardware, machine
+from pipeline import machine
 from pipeline.config.training import TrainSettings
-from pipeline.hardware.receipt import find_doubts
+from pipeline.hardware.placement import choose_jit_compile, choose_precision, place
+from pipeline.hardware.receipt import confirm, find_doubts, write_receipt
 
 
 def setup_module() -> None:
     global Placement, probe, tensorflow, tf
     import tensorflow as tf
 
-    from pipeline.hardware import Placement, probe, tensorflow
+    from pipeline.hardware import probe, tensorflow
+    from pipeline.hardware.placement import Placement
 
 
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
@@ -47,8 +49,8 @@ def posing(strategy, device="gpu"):
 @pytest.fixture(scope="module")
 def on_cpu():
     settings = TrainSettings(device="cpu")
-    placement = hardware.place(settings)
-    return placement, hardware.write_receipt(settings, placement, "float32")
+    placement = place(settings)
+    return placement, write_receipt(settings, placement, "float32")
 
 
 def test_cpu_is_seen_to_compute(on_cpu):
@@ -78,17 +80,17 @@ def test_a_strategy_that_computes_elsewhere_is_not_verified(monkeypatch):
     monkeypatch.setattr(probe, "_SECONDS", 0.001)
     # A "GPU" whose strategy computes on the CPU is what the tutorials' TPU runtime was.
     lying = posing(tf.distribute.OneDeviceStrategy("/cpu:0"))
-    receipt = hardware.write_receipt(TrainSettings(device="gpu"), lying, "float32")
+    receipt = write_receipt(TrainSettings(device="gpu"), lying, "float32")
     assert receipt.device_verified is False
     assert "variable_devices: expected gpu, seen cpu" in receipt.doubts
 
 
 def test_a_train_function_that_runs_elsewhere_than_the_probe_is_not_verified(on_cpu):
     receipt = on_cpu[1]
-    assert hardware.confirm(receipt, []) == receipt
-    seen = hardware.confirm(receipt, [CPU])
+    assert confirm(receipt, []) == receipt
+    seen = confirm(receipt, [CPU])
     assert (seen.device_verified, seen.placement["observed"]) == (True, "train_function")
-    elsewhere = hardware.confirm(receipt, [CPU, GPU])
+    elsewhere = confirm(receipt, [CPU, GPU])
     assert elsewhere.device_verified is False
     assert elsewhere.doubts == ["computation_devices: expected cpu, seen cpu, gpu"]
 
@@ -103,7 +105,7 @@ def test_names_that_lie_are_found_out_by_the_time_it_takes(monkeypatch, on_cpu):
     monkeypatch.setattr(probe, "time", types.SimpleNamespace(perf_counter=time.process_time))
     monkeypatch.setattr(probe, "_SIDE_ON_ACCELERATOR", 1_024)
     lying = posing(on_cpu[0].strategy)
-    receipt = hardware.write_receipt(TrainSettings(device="gpu"), lying, "float32")
+    receipt = write_receipt(TrainSettings(device="gpu"), lying, "float32")
     assert receipt.device_verified is False
     assert [doubt.split(":")[0] for doubt in receipt.doubts] == ["probe"]
 
@@ -195,9 +197,10 @@ def test_every_replica_is_seen_on_a_device_of_its_own():
     # In a process of its own: logical devices are laid out once.
     code = (
         "from pipeline.config.training import TrainSettings\n"
-        "from pipeline import hardware\n"
+        "from pipeline.hardware.placement import place\n"
+        "from pipeline.hardware.receipt import write_receipt\n"
         "settings = TrainSettings(device='cpu', replicas=3, global_batch_size=129)\n"
-        "receipt = hardware.write_receipt(settings, hardware.place(settings), 'float32')\n"
+        "receipt = write_receipt(settings, place(settings), 'float32')\n"
         "print(receipt.device_verified, receipt.num_replicas, len(set(receipt.placement['computation_devices'])))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -207,7 +210,7 @@ def test_every_replica_is_seen_on_a_device_of_its_own():
 @pytest.mark.usefixtures("no_gpu")
 def test_auto_takes_the_cpu_where_there_is_nothing_else_and_says_why(monkeypatch):
     monkeypatch.delenv("TPU_NAME", raising=False)
-    placement = hardware.place(TrainSettings())
+    placement = place(TrainSettings())
     assert (placement.requested_device, placement.effective_device) == ("auto", "cpu")
     assert placement.device_reason == ("auto: TPU_NAME is not set, no TPU on the PCI bus, no GPU listed by TensorFlow")
 
@@ -285,7 +288,7 @@ def test_a_tpu_is_known_by_its_pci_ids_wherever_its_device_files_are(computer, d
 def test_what_is_no_tpu_is_not_taken_for_one(computer, devices, files):
     computer(devices, files)
     assert machine.tpu_chips() == []
-    placement = hardware.place(TrainSettings(device="auto"))
+    placement = place(TrainSettings(device="auto"))
     assert (placement.effective_device, placement.mismatch) == ("cpu", None)
     assert "no TPU on the PCI bus" in placement.device_reason
 
@@ -303,14 +306,14 @@ def test_auto_precision_follows_the_processor(monkeypatch, flags, onednn, expect
     monkeypatch.setattr(machine, "cpu_flags", lambda: flags)
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", onednn)
     on_cpu = posing(None, "cpu")
-    assert hardware.choose_precision("auto", on_cpu) == expected
-    assert hardware.choose_precision("float32", on_cpu) == "float32"
+    assert choose_precision("auto", on_cpu) == expected
+    assert choose_precision("float32", on_cpu) == "float32"
 
 
 def test_auto_jit_compile_is_off_on_a_cpu():
-    assert hardware.choose_jit_compile("auto", posing(None, "cpu")) is False
-    assert hardware.choose_jit_compile("auto", posing(None, "gpu")) is True
-    assert hardware.choose_jit_compile("true", posing(None, "cpu")) is True
+    assert choose_jit_compile("auto", posing(None, "cpu")) is False
+    assert choose_jit_compile("auto", posing(None, "gpu")) is True
+    assert choose_jit_compile("true", posing(None, "cpu")) is True
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,15 @@ import pytest
 PLACED = """
 import json, os
 os.environ["KERAS_BACKEND"] = "jax"
-from pipeline import hardware
+from pipeline.hardware.placement import place
+from pipeline.hardware.receipt import write_receipt
 from pipeline.config.training import TrainSettings
 from pipeline.hardware import jax, probe
 settings = TrainSettings(
     backend="jax", device="cpu", replicas={replicas}, global_batch_size=128, deterministic="true"
 )
-placement = hardware.place(settings)
-receipts = [hardware.write_receipt(settings, placement, "float32")]
+placement = place(settings)
+receipts = [write_receipt(settings, placement, "float32")]
 {more}
 print(json.dumps([receipt.to_json() for receipt in receipts]))
 """
@@ -33,7 +34,7 @@ probe.time = types.SimpleNamespace(perf_counter=time.process_time)
 for device in ("gpu", "tpu"):
     posing = dataclasses.replace(placement, effective_device=device)
     for jax._names in (names, lambda devices: [device + ":0"]):
-        receipts.append(hardware.write_receipt(settings, posing, "float32"))
+        receipts.append(write_receipt(settings, posing, "float32"))
 """
 
 

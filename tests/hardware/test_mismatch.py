@@ -15,7 +15,8 @@ def setup_module() -> None:
     global Placement, place, tensorflow, tf
     import tensorflow as tf
 
-    from pipeline.hardware import Placement, place, tensorflow
+    from pipeline.hardware import tensorflow
+    from pipeline.hardware.placement import Placement, place
 
 
 @pytest.fixture

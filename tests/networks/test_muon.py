@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.training import TrainSettings
-from pipeline.hardware import place
+from pipeline.hardware.placement import place
 
 
 def setup_module() -> None:

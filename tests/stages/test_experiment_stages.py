@@ -24,7 +24,7 @@ def setup_module() -> None:
     import numpy as np
     import tensorflow as tf
 
-    from pipeline.hardware import place
+    from pipeline.hardware.placement import place
     from pipeline.networks.build import kind_of_outputs
     from pipeline.training.computation import by_rule, compiled_model
 

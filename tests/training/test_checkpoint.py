@@ -3,7 +3,7 @@
 import numpy as np
 
 from pipeline.config.training import TrainSettings
-from pipeline.hardware import place
+from pipeline.hardware.placement import place
 
 
 def setup_module() -> None:
