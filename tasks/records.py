@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.artefacts import layout
-from pipeline.artefacts.manifest import remove_artefact
+from pipeline.artefacts.publish import remove_artefact
 from pipeline.config.data import RecordsSettings
 from pipeline.config.refusal import refuse
 from pipeline.errors import ChangedSourceError

@@ -8,7 +8,9 @@ from pathlib import Path
 import luigi
 
 from pipeline.artefacts import layout
-from pipeline.artefacts.manifest import check_files, publishing_in_place, read_manifest, sha256_of
+from pipeline.artefacts.manifest import check_files, read_manifest
+from pipeline.artefacts.publish import publishing_in_place
+from pipeline.artefacts.verified import sha256_of
 from pipeline.config.experiment import published_files
 from pipeline.config.report import DEMANDS, ReportSettings
 from pipeline.errors import DamagedArtefactError, GateError
@@ -68,7 +70,7 @@ class Report(Stage, parameters=ReportSettings):
     def whole_runs(self) -> list[tuple[Path, dict]]:
         """Folder and manifest of every run that is what its manifest says; a damaged one is named and left out."""
         found = []
-        for folder in sorted((root_folder() / Train.kind).glob("[!.]*")):
+        for folder in layout.artefact_folders(root_folder() / Train.kind):
             try:
                 manifest = read_manifest(folder)
                 check_files(folder, manifest)
@@ -139,7 +141,7 @@ def say_nothing_to_do(report: Report) -> None:
 
 def _manifest_digests(kind: Path) -> dict[str, str]:
     found = {}
-    for folder in sorted(kind.glob("[!.]*")):
+    for folder in layout.artefact_folders(kind):
         # Of one that is none the report says so.
         with contextlib.suppress(DamagedArtefactError):
             found[folder.name] = read_manifest(folder)["seal"]

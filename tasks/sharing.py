@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, TypeVar
 import luigi.interface
 
 from pipeline.artefacts import layout
-from pipeline.artefacts.fetched import read_fetched
-from pipeline.artefacts.manifest import read_manifest
-from pipeline.artefacts.staleness import printable
+from pipeline.artefacts.fingerprint import printable
+from pipeline.artefacts.manifest import read_fetched, read_manifest
 from pipeline.config.refusal import refuse
 from pipeline.errors import DamagedArtefactError, RemoteError, StorageError, UnreadableArtefactError
 from tasks.storage import Storage, root_folder

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.artefacts import layout
-from pipeline.artefacts.fetched import read_fetched
+from pipeline.artefacts.manifest import read_fetched
 from pipeline.config.data import PLACEHOLDER, SourceSettings
 from pipeline.errors import SettingsError
 from pipeline.sources import Location

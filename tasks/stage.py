@@ -17,8 +17,9 @@ import luigi
 from luigi.rpc import RPCError
 
 from pipeline import progress
-from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_versions
-from pipeline.artefacts.manifest import publishing, write_manifest
+from pipeline.artefacts.fingerprint import IDENTITY_SCHEMA, code_digests, fingerprint, package_versions
+from pipeline.artefacts.manifest import write_manifest
+from pipeline.artefacts.publish import publishing
 from pipeline.config.stage import StageSettings
 from pipeline.errors import UnreadableArtefactError
 from tasks import sharing
@@ -104,6 +105,7 @@ class Stage(luigi.Task):
     def identity(self) -> dict:
         """Everything the artefact is made from."""
         return {
+            "schema": IDENTITY_SCHEMA,
             "settings": dict(self.shaping_settings()),
             "upstream": self.upstream(),
             "code": code_digests(self.entry, self.own_modules()),

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import luigi
 
-from pipeline.artefacts.fingerprint import fingerprint
+from pipeline.artefacts.fingerprint import differences, fingerprint, printable
 from pipeline.artefacts.manifest import MANIFEST_NAME, check_files, read_manifest, unreadable
-from pipeline.artefacts.staleness import differences, printable
 from pipeline.errors import DamagedArtefactError, UnreadableArtefactError
 
 

@@ -15,7 +15,8 @@ import luigi.interface
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.fingerprint import fingerprint
-from pipeline.artefacts.manifest import discard, read_manifest
+from pipeline.artefacts.manifest import read_manifest
+from pipeline.artefacts.publish import discard
 from pipeline.config.membership import Membership, membership
 from pipeline.config.own_code import own_modules
 from pipeline.config.refusal import refuse
@@ -109,7 +110,7 @@ class Train(Stage, parameters=TrainSettings):
     def made_of_it(self, kind: str) -> list[Path]:
         """The folders of a kind that are made of this run, with whatever weights."""
         found, run = [], self.output().expected
-        for folder in sorted((root_folder() / kind).glob("[!.]*")):
+        for folder in layout.artefact_folders(root_folder() / kind):
             with contextlib.suppress(DamagedArtefactError, AttributeError):
                 if read_manifest(folder)["identity"].get("upstream", {}).get("run") == run:
                     found.append(folder)

@@ -159,7 +159,7 @@ def _without_state_of_tasks() -> Iterator[None]:
         Register.clear_instance_cache()
         for cached in (value for module in ours for value in vars(module).values() if hasattr(value, "cache_clear")):
             cached.cache_clear()
-        manifest._warn_of_unexpected.cache_clear()
+        manifest._warn_of_stray.cache_clear()
         own_code.read_own_module.cache_clear()
         for collection in collections:
             collection.clear()

@@ -1,4 +1,4 @@
-"""Publishes an artefact in a process of its own and kills it before the n-th rename, exchange, fsync, unlink or rmdir.
+"""Publishes an artefact in a process of its own and kills it before the n-th rename, fsync, unlink or rmdir.
 
 Usage: python publish_and_die.py SCENARIO ROOT CONTENT N. Prints how many there were when it lives to its end.
 """
@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pipeline.artefacts import manifest
-from pipeline.artefacts.manifest import publishing, publishing_in_place, write_manifest
+from pipeline.artefacts.manifest import write_manifest
+from pipeline.artefacts.publish import publishing, publishing_in_place
 
 DEADLY = ("fsync", "rename", "replace", "unlink", "rmdir")
 FILES = ("a", "b", "logs/c")
@@ -32,17 +32,11 @@ def arm(nth: int) -> list[int]:
 
     for name in DEADLY:
         setattr(os, name, deadly(getattr(os, name)))
-    manifest.exchange = deadly(manifest.exchange)
     return calls
 
 
 def publish(scenario: str, root: Path, content: str) -> None:
-    """What a stage does at its end (``in_place``: the report's), or a training after an epoch.
-
-    ``without_exchange``: as on a file system that cannot exchange two folders.
-    """
-    if scenario == "without_exchange":
-        manifest.exchange = lambda *_: False
+    """What a stage does at its end (``in_place``: the report's), or a training after an epoch."""
     if scenario == "checkpoint":
         save_epoch(root / "checkpoints" / "run", int(content))
         return

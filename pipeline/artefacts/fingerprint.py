@@ -1,58 +1,47 @@
-"""Fingerprints: what an artefact was made from, as one hash.
+"""Identities and fingerprints: what an artifact was made from, as data and as one hash.
 
-An *identity* is a plain dictionary of four parts: the stage's settings, what it reads from upstream, the code that
-computes it and the versions of the libraries that shape its bytes. It is stored whole in the artefact's manifest, so
-that two identities can be compared part by part; its hash, the fingerprint, names the artefact.
+An identity is a plain dictionary: settings, inputs from upstream stages, code, and versions of the libraries that shape
+the bytes. The manifest contains it, so that two identities can be compared. Its hash is the fingerprint.
 
-Code is hashed as syntax, per function, in every module of ``pipeline`` the stage's entry module reaches by imports:
-comments, docstrings, formatting, messages and modification times do not change a fingerprint (``syntax.py`` says
-exactly what counts), nor does a module called ``words``. Modules are read as text and never imported, so that asking
-"is it stale?" does not cost an import of TensorFlow.
+Code is hashed as syntax, per function, in every module of ``pipeline`` that the stage's entry module reaches by imports
+(``syntax.py`` lists what counts). Modules are read as text and never imported, so that no library is loaded.
 """
 
 import hashlib
 import importlib.metadata
 import importlib.util
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 from pipeline.artefacts.modules import Import, read_module_text
 from pipeline.artefacts.own_code import read_own_module
 
-# They check, name and publish artefacts but cannot change a byte of what a stage computes.
-BOOKKEEPING = frozenset(
-    f"pipeline.{name}"
-    for name in (
-        "artefacts",
-        "artefacts.exchange",
-        "artefacts.fingerprint",
-        "artefacts.manifest",
-        "artefacts.modules",
-        "artefacts.own_code",
-        "artefacts.space",
-        "artefacts.staleness",
-        "artefacts.verified",
-        "artefacts.syntax",
-        "errors",
-        "installed",
-        "progress",
-        "redaction",
-        "remote",
-        "remote.artefacts",
-        "remote.objects",
-        "runs.untrusted",
-        "shards.engine",
-        "shards.presence",
-        "shards.shared",
-        "shards.worker_logs",
-    )
+# Part of every identity. Raise it when artifacts of earlier versions must be rebuilt anyway. The reason given is then
+# the version and not a list of modules.
+IDENTITY_SCHEMA = 2
+
+# Packages and modules that check, name and move artifacts, or tell people about them. They cannot change a byte.
+_NOT_COVERED = (
+    "artefacts",
+    "config",
+    "errors",
+    "installed",
+    "progress",
+    "redaction",
+    "remote",
+    "runs.untrusted",
+    "shards.engine",
+    "shards.presence",
+    "shards.shared",
+    "shards.worker_logs",
 )
-# Settings are part of an identity themselves.
-_SETTINGS = "pipeline.config"
-# What a stage says in sentences lies in modules of this name, apart from what shapes bytes.
+# Modules of this name contain sentences only.
 _SPEAKING = "words"
+
+# In phrases: an absent value, and the most characters of a value.
+_ABSENT, _LONGEST = "–", 60
 
 # One library under several names on the package index, the one that is installed counts.
 _ALTERNATIVES = {"tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly")}
@@ -102,7 +91,8 @@ def _read(module: str, packages: frozenset[str]) -> tuple[dict[str, str], tuple[
 
 
 def _counts_not(module: str) -> bool:
-    return module in BOOKKEEPING or module.startswith(_SETTINGS) or module.endswith(f".{_SPEAKING}")
+    name = module.removeprefix("pipeline.")
+    return name.endswith(f".{_SPEAKING}") or any(f"{name}.".startswith(f"{part}.") for part in _NOT_COVERED)
 
 
 # The stages share most of their modules.
@@ -154,3 +144,58 @@ def _template_digests(path: Path) -> dict[str, str]:
     """A package's templates are code too: they shape what it writes."""
     templates = sorted(path.parent.glob("templates/*")) if path.name == "__init__.py" else []
     return {f"templates/{file.name}": hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in templates}
+
+
+def differences(made_from: Mapping, asked_for: Mapping) -> list[str]:
+    """One phrase for each difference between two identities, settings first.
+
+    Settings and packages are given with both values, code by module and function, inputs by their path:
+    ``"epochs: 5 → 1"``, ``"pipeline.networks.baseline_cnn changed"``, ``"keras 3.15.1 → 3.16.0"``. Code and packages of
+    another identity schema are not compared: its version is the reason.
+    """
+    parts = {
+        part: list(_changes(made_from.get(part, {}), asked_for.get(part, {})))
+        for part in ("settings", "upstream", "code", "packages")
+    }
+    settings = [f"{path}: {_show(old)} → {_show(new)}" for path, old, new in parts["settings"]]
+    if (schema := made_from.get("schema", 1)) != asked_for.get("schema", 1):
+        version = "a later" if isinstance(schema, int) and schema > asked_for.get("schema", 1) else "an earlier"
+        return [f"built by {version} version of TensorCraft", *map(printable, settings)]
+    phrases = [
+        *settings,
+        *(f"upstream {path}: {_show(old)} → {_show(new)}" for path, old, new in parts["upstream"]),
+        *(f"{path.removesuffix('.<module>')} {_how(old, new)}" for path, old, new in parts["code"]),
+        *(f"{path} {_show(old)} → {_show(new)}" for path, old, new in parts["packages"]),
+    ]
+    return [printable(phrase) for phrase in phrases]
+
+
+def printable(text: str) -> str:
+    """The text on one line: control characters, marks of direction and invalid UTF-8 as Python escapes them."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def _changes(old: object, new: object, path: str = "") -> Iterator[tuple[str, object, object]]:
+    """(dotted path, old value, new value) of every leaf that differs; a missing one is None."""
+    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
+        if old != new:
+            yield path, old, new
+        return
+    for name in sorted(old.keys() | new.keys()):
+        yield from _changes(old.get(name), new.get(name), f"{path}.{name}" if path else name)
+
+
+def _how(old: object, new: object) -> str:
+    return "is new" if old is None else "is gone" if new is None else "changed"
+
+
+def _show(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "there"
+    if isinstance(value, list):
+        value = ", ".join(map(_show, value))
+    text = _ABSENT if value is None else printable(str(value))
+    # A fingerprint is shown by its beginning, as in the names of folders.
+    if len(text) == 64 and set(text) <= set("0123456789abcdef"):
+        return text[:12]
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

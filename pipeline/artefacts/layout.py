@@ -1,15 +1,11 @@
-"""Layout: the names of the folders under the storage root, in one place.
+"""Names of the folders under the storage root, in one place.
 
-<root>/source/<dataset>-<fingerprint>/      what the source holds
-<root>/records/<dataset>-<fingerprint>/     sharded TFRecords
-<root>/runs/<model>-<fingerprint>/          one trained run
-<root>/checkpoints/<model>-<fingerprint>/   what that run resumes from, until it is published
-<root>/exports/<model>-<fingerprint>/       that run in other forms, where it was asked for
-<root>/repetitions/<model>-<fingerprint>/   whether training it again gave the same weights, where it was asked for
-<root>/report/                              the newest report, always at this path
-<root>/report/history/<date>/               the report of that date, where runs are scheduled
-<root>/report/history/<experiment>/<date>/  the same, of an experiment
+<root>/<kind>/<label>-<fingerprint>/   an artifact of the stage; checkpoints are those of an unfinished run
+<root>/report/                         the newest report, always at this path
+<root>/report/history/<date>/          the dated reports; those of an experiment are in a folder of its own
 """
+
+from pathlib import Path
 
 SOURCE = "source"
 RECORDS = "records"
@@ -18,7 +14,14 @@ CHECKPOINTS = "checkpoints"
 EXPORTS = "exports"
 REPETITIONS = "repetitions"
 REPORT = "report"
-# What is being fetched from the remote, by fingerprint, and a file for each artefact that is still to be pushed there.
+# Partial downloads from the remote by fingerprint, and a file for each artifact that is still to be uploaded.
 FETCHING = ".fetching"
 UNPUSHED = ".unpushed"
 DATED_REPORTS = f"{REPORT}/history"
+# In the name of a replaced artifact that contained files of somebody else.
+KEPT = ".kept-"
+
+
+def artefact_folders(kind: Path) -> list[Path]:
+    """Everything in the folder of a kind that may be an artifact, by name; hidden and kept folders are none."""
+    return sorted(path for path in kind.glob("[!.]*") if KEPT not in path.name)

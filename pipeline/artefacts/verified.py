@@ -1,23 +1,31 @@
-"""Verified stamps: which files of an artefact were digested where it lies now, so that it need not be done again.
+"""Stamps of the files whose content was digested, so that a file that was left alone is not read again.
 
-Beside the data's way; what manifest.check_files uses. A manifest holds the stamps of the files as they were published;
-in a copy of the artefact they are others. Those go into a file beside the manifest, which is part of neither manifest
-nor fingerprint: without it, or where it cannot be read or written, files are digested. An entry counts only where size,
-inode and both times of the file are as it says, and the digest is that of the manifest.
+They are in ``verified.json`` beside the manifest, and no part of the artifact: they differ between machines. If it is
+missing or damaged, files are digested. A stamp counts only for a file of the same size, inode and times.
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 
 VERIFIED_NAME = "verified.json"
 
+Stamp = Mapping[str, int | str]
 
-def stamp_of(status: os.stat_result, sha256: str) -> dict[str, int | str]:
-    """The entry of a file; the time of its last change, unlike that of its content, cannot be set by a program."""
+
+def sha256_of(path: Path) -> str:
+    """Hex sha256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def stamp_of(status: os.stat_result, sha256: str) -> Stamp:
+    """Stamp of a file with this digest; a program can set the time of modification, but not ``ctime_ns``."""
     return {
         "bytes": status.st_size,
         "inode": status.st_ino,
@@ -27,8 +35,25 @@ def stamp_of(status: os.stat_result, sha256: str) -> dict[str, int | str]:
     }
 
 
+def current_stamp(path: Path, known: object, digest: Callable[[Path], str] = sha256_of) -> Stamp:
+    """Stamp of a file as it is now; its content is read only if ``known`` is not that stamp.
+
+    Args:
+        path: of the file.
+        known: its stamp in ``verified.json``, None if there is none.
+        digest: reads the file.
+
+    Raises:
+        OSError: the file is missing or cannot be read.
+    """
+    status = path.stat()
+    if isinstance(known, Mapping) and known == stamp_of(status, str(known.get("sha256"))):
+        return known
+    return stamp_of(status, _digest_once(digest, path, tuple(stamp_of(status, "").items())))
+
+
 def read_verified(folder: Path) -> dict[str, object]:
-    """File → stamp, of the files that were verified in this folder; empty where nothing is known."""
+    """File → stamp of the files that were digested in this folder; empty if nothing is known."""
     try:
         stamps = json.loads((folder / VERIFIED_NAME).read_bytes())
     # RecursionError: brackets nested without end.
@@ -38,7 +63,7 @@ def read_verified(folder: Path) -> dict[str, object]:
 
 
 def write_verified(folder: Path, stamps: Mapping[str, object]) -> None:
-    """Remember the stamps, all at once; on a disk that cannot be written they are not remembered."""
+    """Write the stamps atomically; a disk that cannot be written is no error."""
     temporary = folder / f"{VERIFIED_NAME}.{os.getpid()}.tmp"
     with contextlib.suppress(OSError):
         temporary.write_text(json.dumps(stamps, indent=1) + "\n", encoding="utf-8")
@@ -46,5 +71,10 @@ def write_verified(folder: Path, stamps: Mapping[str, object]) -> None:
 
 
 def is_about_verification(name: str) -> bool:
-    """Whether a file of this name in an artefact's folder is the stamps', finished or not."""
+    """Whether a file of this name in an artifact's folder contains stamps, complete or not."""
     return re.fullmatch(rf"{re.escape(VERIFIED_NAME)}(\.\d+\.tmp)?", name) is not None
+
+
+@cache
+def _digest_once(digest: Callable[[Path], str], path: Path, stamp: tuple) -> str:
+    return digest(path)

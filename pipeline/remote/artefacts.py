@@ -22,10 +22,10 @@ from threading import Event, Lock
 
 from pipeline import progress
 from pipeline.artefacts import layout
-from pipeline.artefacts.fetched import FETCHED_NAME, write_fetched
-from pipeline.artefacts.manifest import MANIFEST_NAME, check_files, parse_manifest, publishing, sha256_of
+from pipeline.artefacts.manifest import FETCHED_NAME, MANIFEST_NAME, check_files, parse_manifest, write_fetched
+from pipeline.artefacts.publish import publishing
 from pipeline.artefacts.space import require_space, storage_error
-from pipeline.artefacts.verified import VERIFIED_NAME, stamp_of, write_verified
+from pipeline.artefacts.verified import VERIFIED_NAME, sha256_of, stamp_of, write_verified
 from pipeline.errors import DamagedArtefactError, RemoteError
 from pipeline.remote.objects import Objects, Tag
 
@@ -157,7 +157,7 @@ class Remote:
             require_space(root, max(0, sum(entry["bytes"] for entry in entries) - here))
             receive(self.objects, f"{_folder(kind, fingerprint)}/files", sizes, received, f"fetch {kind}")
         except OSError as error:
-            raise storage_error(error.strerror or str(error), root, sum(sizes.values())) from error
+            raise storage_error(error, root, sum(sizes.values())) from error
         with publishing(final) as temporary:
             stamps, placed = {}, {}
             for entry in entries:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from pipeline.artefacts.manifest import sha256_of
+from pipeline.artefacts.verified import sha256_of
 from pipeline.errors import SettingsError
 from pipeline.runs.metrics import WEIGHTS_NAME
 from pipeline.runs.record import FINISHED, RunRecord, read_record

@@ -6,7 +6,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from pipeline.artefacts.fetched import read_fetched
+from pipeline.artefacts.manifest import read_fetched
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.hardware.placement import runtime_called
 from pipeline.networks.model import as_probabilities, configure_keras

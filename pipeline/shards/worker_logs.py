@@ -15,7 +15,7 @@ import time
 import uuid
 from logging.handlers import QueueHandler
 
-from pipeline.artefacts.staleness import printable
+from pipeline.artefacts.fingerprint import printable
 from pipeline.errors import RemoteError
 from pipeline.shards.shared import Shared
 

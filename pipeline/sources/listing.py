@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from pipeline.artefacts.verified import read_verified, stamp_of, write_verified
+from pipeline.artefacts.verified import current_stamp, read_verified, write_verified
 from pipeline.sources import words
 
 LISTING_NAME = "examples.json"
@@ -189,17 +189,9 @@ def digests(folder: Path, names: Sequence[str], memory: Path | None) -> dict[str
 def _digested(path: Path, known: object) -> Mapping[str, int | str]:
     """The entry of a file for verified.json, {} where it cannot be read."""
     try:
-        status = path.stat()
-        if isinstance(known, Mapping) and known == stamp_of(status, str(known.get("sha256"))):
-            return known
-        return stamp_of(status, _digest_of_stamp(path, file_stamp(status)))
+        return current_stamp(path, known, file_digest)
     except OSError:
         return {}
-
-
-@lru_cache(maxsize=100_000)
-def _digest_of_stamp(path: Path, stamp: Stamp) -> str:
-    return file_digest(path)
 
 
 def file_stamp(status: os.stat_result) -> Stamp:

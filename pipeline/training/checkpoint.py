@@ -21,7 +21,8 @@ import keras
 import numpy as np
 from safetensors.numpy import load_file, save
 
-from pipeline.artefacts.manifest import check_contents, discard, publishing, read_manifest, write_manifest
+from pipeline.artefacts.manifest import check_contents, read_manifest, write_manifest
+from pipeline.artefacts.publish import discard, publishing
 from pipeline.artefacts.space import used_bytes
 from pipeline.errors import DamagedArtefactError
 from pipeline.runs.record import Segment

@@ -9,7 +9,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from pipeline.artefacts import layout
-from pipeline.artefacts.manifest import discard, remove_artefact
+from pipeline.artefacts.publish import discard, remove_artefact
 from pipeline.errors import SettingsError
 from tasks import sharing
 from tasks.commands import command

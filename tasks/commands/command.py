@@ -84,7 +84,7 @@ def run_folder(argument: str, run: str) -> Path:
         SettingsError: there is no such run, or several.
     """
     place = root_folder() / layout.RUNS
-    runs = [path for path in sorted(place.glob("[!.]*")) if path.is_dir() and path.resolve().parent == place]
+    runs = [path for path in layout.artefact_folders(place) if path.is_dir() and path.resolve().parent == place]
     if Path(run).resolve() in runs:
         return Path(run).resolve()
     found = [folder for folder in runs if folder.name.startswith(run) or folder.name.rpartition("-")[2].startswith(run)]

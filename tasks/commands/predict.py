@@ -95,7 +95,7 @@ def _records_of(fingerprint: str) -> dict:
         SettingsError: they are gone.
     """
     place = root_folder() / layout.RECORDS
-    for folder in place.glob("[!.]*"):
+    for folder in layout.artefact_folders(place):
         with contextlib.suppress(DamagedArtefactError):
             if (manifest := read_manifest(folder))["fingerprint"] == fingerprint:
                 return manifest

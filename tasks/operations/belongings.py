@@ -67,7 +67,7 @@ def belongings(of: Collection[Training]) -> set[Path]:
 
 
 def _artefacts(kind: str) -> list[Path]:
-    return sorted((root_folder() / kind).glob("[!.]*"))
+    return layout.artefact_folders(root_folder() / kind)
 
 
 def _of_run(folder: Path) -> Training | None:

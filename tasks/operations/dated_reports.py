@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 
-from pipeline.artefacts.manifest import MANIFEST_NAME, check_files, publishing, read_manifest, write_manifest
+from pipeline.artefacts.manifest import MANIFEST_NAME, check_files, read_manifest, write_manifest
+from pipeline.artefacts.publish import publishing
 from pipeline.errors import DamagedArtefactError
 
 # Their manifests are a few kilobytes each; a report of hundreds of runs is a few megabytes.

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
 
+from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.report import SWEPT
 from pipeline.errors import DamagedArtefactError
@@ -52,7 +53,7 @@ def read_runs(folder: Path) -> list[Run]:
     A date without a time zone cannot be compared with others: it is no date.
     """
     runs = []
-    for path in sorted(folder.glob("[!.]*")):
+    for path in layout.artefact_folders(folder):
         try:
             record = json.loads((path / RECORD_NAME).read_bytes())
             finished_at = datetime.fromisoformat(record["finished_at"])

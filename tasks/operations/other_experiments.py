@@ -49,7 +49,7 @@ def _reached_by_files() -> set[Path]:
 def _may_reach(path: Path) -> bool:
     """Whether the root has anything of a file's dataset; where that is a folder, its name is not known here."""
     dataset = settings_in([_CONFIG, path])["Source"]["dataset"]
-    names = (folder.name.rpartition("-")[0] for folder in (root_folder() / layout.SOURCE).glob("[!.]*"))
+    names = (folder.name.rpartition("-")[0] for folder in layout.artefact_folders(root_folder() / layout.SOURCE))
     return dataset in OF_FILES or dataset.replace("/", "-") in names
 
 

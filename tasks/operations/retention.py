@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipeline.artefacts import layout
-from pipeline.artefacts.manifest import read_manifest, remove_artefact
+from pipeline.artefacts.manifest import read_manifest
+from pipeline.artefacts.publish import remove_artefact
 from pipeline.artefacts.space import used_bytes
 from pipeline.errors import StorageError
 from tasks.beside import BESIDE

@@ -8,6 +8,7 @@ What a dated report was asked for stays: such a run's times cannot be measured a
 from collections.abc import Collection
 from pathlib import Path
 
+from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.artefacts.space import used_bytes
 from pipeline.errors import DamagedArtefactError
@@ -29,7 +30,7 @@ def unreached(stages: list[Stage], others: Collection[Path] = ()) -> dict[Path, 
     kept = {*reached, *others, *sharing.unpushed()}
     kinds = {folder.parent for folder in reached} - {root_folder()}
     kinds |= {root_folder() / kind for kind in (*PAST_KINDS, *(stage.kind for stage in asked_for))}
-    folders = sorted(folder for kind in kinds for folder in kind.glob("[!.]*") if _is_ours(folder))
+    folders = sorted(folder for kind in kinds for folder in layout.artefact_folders(kind) if _is_ours(folder))
     referred = referred_runs(dated_reports_folder())
     stale = [folder for folder in folders if folder not in kept and made_from(folder) not in referred]
     return {folder: used_bytes(folder) for folder in stale}

@@ -19,6 +19,7 @@ from typing import TextIO
 import psutil
 
 from pipeline.artefacts import layout
+from pipeline.artefacts.publish import retire
 from pipeline.errors import BusyError, StorageError
 
 LOCK_NAME = ".lock"
@@ -107,9 +108,13 @@ def clear_away(root: Path) -> None:
         name = _UNFINISHED.fullmatch(folder.name)
         if not name or not folder.is_dir() or folder.is_symlink():
             continue
-        if name["replaced"] and not (artefact := folder.with_name(name["artefact"])).exists():
+        artefact = folder.with_name(name["artefact"] or folder.name)
+        if name["replaced"] and not artefact.exists():
             _logger.info("putting back %s, set aside by a run that was killed", artefact)
             os.rename(folder, artefact)
+            continue
+        _logger.info("clearing away %s, left by a run that was killed", folder)
+        if name["replaced"]:
+            retire(folder, artefact)
         else:
-            _logger.info("clearing away %s, left by a run that was killed", folder)
             shutil.rmtree(folder)

@@ -15,7 +15,7 @@ from luigi_process import PROJECT
 from pipeline.artefacts import modules
 from pipeline.artefacts.fingerprint import code_digests, read_module
 
-STAGE = "pipeline.remote.garbage"
+STAGE = "pipeline.records.features"
 # Prints how many modules were parsed, and the digests of all that a module reaches.
 DIGESTS = """
 import ast, json, sys

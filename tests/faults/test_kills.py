@@ -19,8 +19,8 @@ from fault_checks import assert_nothing_partial, is_fresh, outcome, sizes
 from luigi_process import FAST, PROJECT, Luigi
 from publish_and_die import FILES, publish
 
-from pipeline.artefacts.exchange import exchange
 from pipeline.artefacts.manifest import MANIFEST_NAME, check_contents, check_files, read_manifest
+from pipeline.artefacts.verified import VERIFIED_NAME
 from pipeline.errors import DamagedArtefactError
 from tasks.process import lock
 
@@ -35,38 +35,36 @@ def kill_at(nth: int, scenario: str, root: Path, content: str) -> int | None:
     return int(done.stdout)
 
 
-def can_exchange(folder: Path) -> bool:
-    (folder / "one" / "here").mkdir(parents=True)
-    (folder / "other").mkdir()
-    return exchange(folder / "one", folder / "other") and (folder / "other" / "here").is_dir()
+def notes(folder: Path) -> list[str]:
+    """Contents of the user's notes in an artifact's folder and in those that were kept."""
+    return [path.read_text() for path in folder.parent.glob(f"{folder.name}*/note.txt")]
 
 
 @pytest.mark.parametrize(
-    ("scenario", "before"),
-    [("publish", "nothing"), ("publish", "valid"), ("publish", "damaged"), ("without_exchange", "valid")],
+    ("before", "has_note"),
+    [("nothing", False), ("valid", False), ("valid", True), ("damaged", False), ("damaged", True)],
 )
-def test_a_publish_killed_at_every_step_leaves_the_old_or_the_new(tmp_path, count, scenario, before):
-    is_exchanged = scenario == "publish" and can_exchange(tmp_path)
+def test_a_publish_killed_at_every_step_leaves_the_old_or_the_new(tmp_path, count, before, has_note):
     for nth in range(1, 1000):
         root = tmp_path / str(nth)
         final = root / "runs" / "a"
         if before != "nothing":
             publish("publish", root, "old")
+        if has_note:
             (final / "note.txt").write_text("mine")
         if before == "damaged":
             (final / "a").write_text("x")
-        calls = kill_at(nth, scenario, root, "new")
-        if is_exchanged and before != "nothing":
-            assert (final / "note.txt").read_text() == "mine", "there is a moment with neither"
+        calls = kill_at(nth, "publish", root, "new")
         if final.exists() and before != "damaged":
             check_contents(final, read_manifest(final))
         lock.clear_away(root)
+        assert before == "nothing" or final.exists(), "an artifact that was set aside is put back"
         publish("publish", root, "new")
         check_contents(final, read_manifest(final))
         assert {name: (final / name).read_text() for name in FILES} == dict.fromkeys(FILES, "new" * 1000)
-        if before != "nothing":
-            assert (final / "note.txt").read_text() == "mine"
-        assert [path.name for path in final.parent.iterdir()] == ["a"]
+        assert notes(final) == ["mine"] * has_note
+        others = [path.name for path in final.parent.iterdir() if path != final]
+        assert len(others) == has_note, others
         if calls is not None:
             assert nth == calls + 1
             count["kills at a rename, fsync or unlink"] += calls
@@ -85,7 +83,7 @@ def test_a_report_killed_at_every_step_keeps_a_valid_file_of_each_name(tmp_path,
             assert len(contents) == 1, "a mixture passed for valid"
         lock.clear_away(root)
         publish("in_place", root, "new")
-        assert sorted(path.name for path in root.rglob("*")) == ["a", "b", MANIFEST_NAME, "report"]
+        assert sorted(path.name for path in root.rglob("*")) == ["a", "b", MANIFEST_NAME, "report", VERIFIED_NAME]
         if calls is not None:
             count["kills at a rename, fsync or unlink"] += calls
             return

@@ -7,7 +7,8 @@ import pytest
 from luigi_process import FAST
 from scheduled import TODAY, days_ago, nightly
 
-from pipeline.artefacts.manifest import publishing_in_place, read_manifest, write_manifest
+from pipeline.artefacts.manifest import read_manifest, write_manifest
+from pipeline.artefacts.publish import publishing_in_place
 from pipeline.errors import DamagedArtefactError
 from tasks.operations.dated_reports import (
     missing_between,

@@ -8,7 +8,8 @@ from faulty_proxy import FaultyProxy
 from moto_server import ENVIRONMENT, Store
 
 from pipeline.artefacts.fingerprint import fingerprint
-from pipeline.artefacts.manifest import publishing, write_manifest
+from pipeline.artefacts.manifest import write_manifest
+from pipeline.artefacts.publish import publishing
 from pipeline.remote.artefacts import Remote
 from pipeline.remote.objects import Objects
 

@@ -19,8 +19,7 @@ import time_machine
 from moto_server import ENVIRONMENT, files_of
 
 from pipeline.artefacts import layout
-from pipeline.artefacts.fetched import read_fetched
-from pipeline.artefacts.manifest import MANIFEST_NAME, check_files, read_manifest, seal, unexpected_files
+from pipeline.artefacts.manifest import MANIFEST_NAME, check_files, read_fetched, read_manifest, seal, stray_files
 from pipeline.errors import DamagedArtefactError, RemoteError, StorageError
 from pipeline.remote import artefacts
 from pipeline.remote.artefacts import Pushed, Remote
@@ -45,7 +44,7 @@ def test_what_was_pushed_is_fetched_byte_for_byte_and_says_that_it_was(remote, m
     assert read_fetched(fetched)["remote"] == remote.url
     assert read_fetched(made) is None
     manifest = read_manifest(fetched)
-    assert unexpected_files(fetched, {entry["name"] for entry in manifest["files"]}) == []
+    assert stray_files(fetched, {entry["name"] for entry in manifest["files"]}) == []
     assert not (fetched.parent / layout.FETCHING / expected).exists()
 
 

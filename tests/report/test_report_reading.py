@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from report_runs import EPOCH, MISMATCH, RUN, SKIPPED
 
-from pipeline.artefacts.manifest import publishing, write_manifest
+from pipeline.artefacts.manifest import write_manifest
+from pipeline.artefacts.publish import publishing
 from pipeline.errors import DamagedArtefactError, UnreadableArtefactError
 
 

@@ -7,6 +7,7 @@ import pytest
 from image_files import plain_file, write_folder
 
 from pipeline import sources
+from pipeline.artefacts import verified
 from pipeline.config.data import SourceSettings
 from pipeline.errors import SettingsError
 from pipeline.records.keys import split_of
@@ -71,7 +72,7 @@ def test_what_was_read_to_compare_is_not_read_again(listed, monkeypatch):
         os.utime(path, (1, 1))
     assert listed.changes() == []
     # Not even by another process, which this stands for.
-    listing._digest_of_stamp.cache_clear()
+    verified._digest_once.cache_clear()
     monkeypatch.setattr(listing, "file_digest", lambda path: pytest.fail(f"{path} is read"))
     assert listed.changes() == []
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline import sources
+from pipeline.artefacts import verified
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.data import RecordsSettings, SourceSettings
 from pipeline.errors import (
@@ -84,7 +85,7 @@ def test_labels_rewritten_in_place_are_another_source(tiny_tfds, tmp_path):
 def test_a_prepared_copy_is_read_once_as_long_as_it_is_left_alone(tiny_tfds, tmp_path, monkeypatch):
     info = sources.resolve(settings(tiny_tfds))
     assert changed_copy(info.to_json(), str(tiny_tfds), tmp_path) is None
-    listing._digest_of_stamp.cache_clear()
+    verified._digest_once.cache_clear()
     monkeypatch.setattr(listing, "file_digest", lambda path: pytest.fail(f"{path} is read"))
     assert changed_copy(info.to_json(), str(tiny_tfds), tmp_path) is None
 

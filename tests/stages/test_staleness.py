@@ -15,8 +15,8 @@ import time_machine
 from luigi_process import FAST, PROJECT, TINY
 
 from pipeline.artefacts import fingerprint
+from pipeline.artefacts.fingerprint import differences
 from pipeline.artefacts.manifest import read_manifest, write_manifest
-from pipeline.artefacts.staleness import differences
 from tasks.target import ArtefactTarget, Condition
 
 STAGES = ["Source", "Records", "Train", "Report"]
@@ -202,7 +202,7 @@ def test_an_evaluation_setting_evaluates_the_published_weights(first_run, tmp_pa
     assert "epoch 1/1" not in done.stderr
     after = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
     changed = {name for name in before if before[name] != after[name]}
-    assert changed == {"run.json", "manifest.json"}
+    assert changed == {"run.json", "manifest.json", "verified.json"}
     record = json.loads(after["run.json"])
     assert (record["test_time_augmentation"], record["val_tta_accuracy"] is None) == ("flip", False)
     assert luigi.report()["runs"][0]["val_tta_accuracy"] == record["val_tta_accuracy"]

@@ -11,7 +11,7 @@ import pytest
 from own_package import forget, write_package
 from training_runs import run
 
-from pipeline.artefacts.fetched import write_fetched
+from pipeline.artefacts.manifest import write_fetched
 from pipeline.errors import SettingsError
 from pipeline.runs.metrics import EVALUATION_NAME, MODEL_NAME, WEIGHTS_NAME
 from pipeline.sources import synthetic

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.artefacts.fetched import read_fetched
 from pipeline.artefacts.fingerprint import fingerprint
-from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
+from pipeline.artefacts.manifest import MANIFEST_NAME, read_fetched, read_manifest
 from pipeline.errors import DamagedArtefactError
 from pipeline.problems.units import BYTES
 from pipeline.report.facts.predictions import read_evaluation

@@ -1,0 +1,152 @@
+"""Publishes an artifact atomically: a temporary folder, flushed to disk, takes the place of the old one by a rename.
+
+A replaced folder that contains files of somebody else is renamed to ``<name>.kept-<time>``, so that nothing is lost. If
+the process is killed between the two renames, the lock's ``clear_away`` puts the old folder back.
+"""
+
+import contextlib
+import logging
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipeline.artefacts.layout import KEPT
+from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest, stray_files
+from pipeline.artefacts.space import is_storage_failure, require_space, storage_error
+from pipeline.artefacts.verified import VERIFIED_NAME, stamp_of, write_verified
+from pipeline.errors import DamagedArtefactError, PipelineError
+
+_logger = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def publishing(final: Path, *, bytes_needed: int = 0) -> Iterator[Path]:
+    """A temporary folder that becomes ``final`` if the block ends well, and is removed otherwise.
+
+    Raises:
+        StorageError: ``bytes_needed`` are not free, or the disk fails; names path, cause and bytes.
+    """
+    with _temporary_folder(final, bytes_needed) as temporary:
+        yield temporary
+        _flush(temporary)
+        aside = temporary.with_name(f"{temporary.name}.old")
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(final, aside)
+        os.rename(temporary, final)
+        _sync(final.parent)
+        retire(aside, final)
+
+
+@contextlib.contextmanager
+def publishing_in_place(final: Path, *, bytes_needed: int = 0) -> Iterator[Path]:
+    """As ``publishing``, for files at a stable path that people may have open or keep others beside.
+
+    Each file replaces its namesake by one rename, the manifest last: there is always a complete file of each name.
+    """
+    with _temporary_folder(final, bytes_needed) as temporary:
+        yield temporary
+        _flush(temporary)
+        final.mkdir(exist_ok=True)
+        (temporary / VERIFIED_NAME).unlink(missing_ok=True)
+        for path in sorted(temporary.iterdir(), key=lambda path: path.name == MANIFEST_NAME):
+            os.replace(path, final / path.name)
+        _sync(final)
+        # A rename changes the stamp of a file.
+        files = read_manifest(final)["files"]
+        write_verified(temporary, {one["name"]: stamp_of((final / one["name"]).stat(), one["sha256"]) for one in files})
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(temporary / VERIFIED_NAME, final / VERIFIED_NAME)
+
+
+def retire(old: Path, final: Path) -> None:
+    """Remove the folder that ``final`` replaced; if it contains files of somebody else, rename it instead."""
+    if not old.is_dir() or not (stray := _files_of_others(old, final)):
+        shutil.rmtree(old, ignore_errors=True)
+        return
+    kept = final.with_name(f"{final.name}{KEPT}{time.strftime('%Y%m%dT%H%M%S')}-{time.time_ns() % 10**9:09d}")
+    os.rename(old, kept)
+    names = ", ".join(path.relative_to(old).as_posix() for path in stray[:5])
+    _logger.warning("%s: rebuilt, its earlier folder contains other files (%s) and is kept: %s", final, names, kept)
+
+
+def discard(folder: Path) -> None:
+    """Remove an artifact, or a folder of them, by one rename: no reader sees a part of it."""
+    aside = _temporary_name(folder)
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(folder, aside)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def remove_artefact(folder: Path) -> bool:
+    """Remove an artifact as ``discard`` does, unless it contains stray files: then it stays, and they are logged.
+
+    Returns:
+        Whether it is gone.
+    """
+    with contextlib.suppress(DamagedArtefactError):
+        if found := stray_files(folder, {entry["name"] for entry in read_manifest(folder)["files"]}):
+            names = ", ".join(str(path.relative_to(folder)) for path in found)
+            _logger.warning(
+                "%s: not removed, it holds unexpected files: %s. Move them elsewhere, or remove the folder yourself.",
+                *(folder, names),
+            )
+            return False
+    discard(folder)
+    return True
+
+
+@contextlib.contextmanager
+def _temporary_folder(final: Path, bytes_needed: int) -> Iterator[Path]:
+    temporary = _temporary_name(final)
+    require_space(final.parent, bytes_needed)
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        yield temporary
+    except PipelineError:
+        raise
+    except Exception as error:
+        if not is_storage_failure(error, final.parent):
+            raise
+        # The message states what is free without the files written so far.
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise storage_error(error, final.parent, bytes_needed) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _temporary_name(final: Path) -> Path:
+    return final.with_name(f".{final.name}.{os.getpid()}.tmp")
+
+
+def _files_of_others(old: Path, final: Path) -> list[Path]:
+    """Stray files of a replaced folder; if its manifest is damaged, those that its successor has no place for."""
+    try:
+        return stray_files(old, {entry["name"] for entry in read_manifest(old)["files"]})
+    except DamagedArtefactError:
+        stray = stray_files(old, {path.relative_to(final).as_posix() for path in final.rglob("*")})
+        folders = {path.name for path in final.iterdir() if path.is_dir()}
+        return [path for path in stray if path.relative_to(old).parts[0] not in folders]
+
+
+def _flush(folder: Path) -> None:
+    """Force every file and folder below ``folder`` to disk: a rename must not outrun the bytes it publishes."""
+    for path in [*sorted(folder.rglob("*")), folder]:
+        # Neither the target of a link nor a pipe, which would block.
+        if stat.S_IFMT(path.lstat().st_mode) in (stat.S_IFREG, stat.S_IFDIR):
+            _sync(path)
+
+
+def _sync(path: Path) -> None:
+    """Force a file, or a folder's list of names, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # By itself it does not say which file it was.
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    finally:
+        os.close(descriptor)
