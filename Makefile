@@ -10,7 +10,7 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev engine cluster-test pipeline train-local nightly scheduler status config doctor verify clean-stale push pull experiments experiments-table report-diff predict verify-determinism tensorboard export test test-slow test-faults mutation-test soak bench lint format lock clean
+.PHONY: help setup setup-dev engine cluster-test pipeline train-local train-worker nightly scheduler status config doctor verify clean-stale push pull experiments experiments-table report-diff predict verify-determinism tensorboard export test test-slow test-faults mutation-test soak bench lint format lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -73,6 +73,9 @@ pipeline: setup ## run what is stale of Source, Records, Train, Report (EXPERIME
 
 train-local: setup ## the pipeline by several processes of this machine that train together, on JAX (PROCESSES=2)
 	@$(BIN)/python -m tasks.commands.train_local --processes $(or $(PROCESSES),2) $(ARGS)
+
+train-worker: setup ## train with process 0 on another host, on the same storage root (ARGS="--Train-processes 2 ...")
+	@$(BIN)/python -m tasks.commands.train_worker $(ARGS)
 
 nightly: setup ## the same without anyone watching, and keep the report of today (UTC) (DATE=2026-11-20)
 	@code=0; for name in $(or $(EXPERIMENT),""); do \

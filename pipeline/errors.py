@@ -126,3 +126,10 @@ class IncompleteTrainingError(PipelineError):
 
 class WorkerDiedError(PipelineError):
     """A process that worked for this one died: a worker of Beam's, or one that trained on another backend."""
+
+
+def error_for_user(error: BaseException | None) -> PipelineError | None:
+    """The error written for the user in a chain of causes: Luigi and Beam wrap the errors that a stage raises."""
+    while error is not None and not isinstance(error, PipelineError):
+        error = error.__cause__ or error.__context__
+    return error

@@ -1,92 +1,75 @@
-"""Device: asks whether a requested accelerator is there, before any stage has work to do.
+"""Check that a requested accelerator is there, before any stage has work to do.
 
-In a process of its own: TensorFlow must not be initialised before Luigi forks its workers, and takes seconds to import.
+A process of its own asks the device, because a TPU that was initialized cannot be given back.
 """
 
-import json
 import logging
-import os
-import subprocess
-import sys
 from functools import cache
 
 from pipeline import machine
 from pipeline.config.training import TrainSettings
-from pipeline.errors import HardwareMismatchError
+from pipeline.errors import HardwareMismatchError, PipelineError, TimeLimitError
 from pipeline.hardware.backend import choose_backend
 from pipeline.hardware.mismatch import explain
-from tasks.storage import PROJECT_FOLDER
+from pipeline.stage_process import in_child
+from tasks.process.interrupt import time_limit
 
-# A TPU is initialised in well under a minute.
+# A TPU is initialized in well under a minute.
 _TIMEOUT_SECONDS = 180
-_ABSENT = HardwareMismatchError.exit_code
+# The settings that choose the device.
+_NAMES = ("backend", "device", "tpu_address", "tpu_zone", "tpu_project")
 
 _logger = logging.getLogger(__name__)
 
 
 def require(settings: TrainSettings) -> None:
-    """Go on only where the device of the settings is there.
+    """Continue only if the device of the settings is there.
 
     Raises:
-        SystemExit: it is not there, with the exit code of HardwareMismatchError, or could not be asked for. Luigi would
-            go on after an exception.
+        SystemExit: it is not there, or cannot be asked for, with the exit code of the error. Luigi would continue after
+            an exception.
     """
-    code, answer = _ask_for(settings)
-    if code != 0:
-        _leave(code, answer)
+    if error := _error(settings):
+        _leave(error)
 
 
 def is_there(settings: TrainSettings) -> bool:
     """Whether the device of the settings is there, whatever ``on_mismatch`` would do about it.
 
     Raises:
-        SystemExit: it could not be asked for; that says nothing about the device.
+        SystemExit: it cannot be asked for. That says nothing about the device.
     """
-    code, answer = _ask_for(settings)
-    if code not in (0, _ABSENT):
-        _leave(code, answer)
-    return code == 0
+    error = _error(settings)
+    if error and not isinstance(error, HardwareMismatchError):
+        _leave(error)
+    return error is None
 
 
-def _ask_for(settings: TrainSettings) -> tuple[int, str]:
+def _error(settings: TrainSettings) -> PipelineError | None:
     if settings.device == "gpu" and not machine.has_gpu_driver():
-        # TensorFlow takes ten seconds to say the same.
-        return _ABSENT, f"{HardwareMismatchError.__name__}: {explain('gpu', RuntimeError('no driver'))}"
-    return _ask(
-        choose_backend(settings), settings.device, settings.tpu_address, settings.tpu_zone, settings.tpu_project
-    )
+        # TensorFlow takes ten seconds to find the same.
+        mismatch = explain("gpu", RuntimeError("no driver"))
+        return HardwareMismatchError(str(mismatch), mismatch.to_json())
+    return _ask(choose_backend(settings), *(getattr(settings, name) for name in _NAMES[1:]))
 
 
 @cache
-def _ask(backend: str, device: str, tpu_address: str, tpu_zone: str, tpu_project: str) -> tuple[int, str]:
-    """Exit code and words of the process that asks; once in a process, which may hold the device itself later on."""
-    _logger.info("Train: is there a %s?", "TPU or GPU" if device == "auto" else device)
-    where = {
-        "backend": backend,
-        "device": device,
-        "tpu_address": tpu_address,
-        "tpu_zone": tpu_zone,
-        "tpu_project": tpu_project,
-    }
+def _ask(*chosen: str) -> PipelineError | None:
+    """The error of the process that asks the device. It asks once, because this process may use the device later."""
+    settings = TrainSettings(**dict(zip(_NAMES, chosen, strict=True)))
+    _logger.info("Train: is there a %s?", "TPU or GPU" if settings.device == "auto" else settings.device)
+    how = {"backend": settings.backend, "is_kept": False, "may_run_here": False}
     try:
-        asked = subprocess.run(
-            [sys.executable, "-m", "pipeline.hardware"],
-            input=json.dumps(where),
-            cwd=PROJECT_FOLDER,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": backend},
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        kind = HardwareMismatchError.__name__
-        return _ABSENT, f"{kind}: [Train] device: {device} did not answer within {_TIMEOUT_SECONDS} s."
-    return asked.returncode, asked.stdout.strip() or asked.stderr.strip()
+        with time_limit("Train", _TIMEOUT_SECONDS):
+            in_child("pipeline.hardware.examination:require_device", {"settings": settings}, **how)
+    except TimeLimitError:
+        message = f"[Train] device: {settings.device} did not answer within {_TIMEOUT_SECONDS} s."
+        return HardwareMismatchError(message, {"device": settings.device, "cause": message, "remedy": ""})
+    except PipelineError as error:
+        return error
+    return None
 
 
-def _leave(code: int, answer: str) -> None:
-    # What asking ends with speaks for itself: a wrong setting or a bug is not called a missing device.
-    _logger.error("ERROR %s", answer)
-    # Killed by a signal, it ends with a negative one.
-    raise SystemExit(code if code > 0 else 1)
+def _leave(error: PipelineError) -> None:
+    _logger.error("ERROR %s: %s", type(error).__name__, error)
+    raise SystemExit(error.exit_code)

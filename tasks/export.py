@@ -1,6 +1,7 @@
 """Export: the run in the forms that serve it elsewhere; asked for by itself, with ``make export``."""
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 from pipeline.artefacts import layout
@@ -8,7 +9,7 @@ from pipeline.config.training import ExportSettings
 from pipeline.errors import SettingsError
 from pipeline.problems.find import problem_of
 from pipeline.problems.units import IMAGE_CLASSIFICATION
-from tasks.process import console
+from pipeline.stage_process import in_child
 from tasks.records import Records
 from tasks.stage import Stage
 from tasks.target import ArtefactTarget
@@ -29,10 +30,6 @@ class Export(Stage, parameters=ExportSettings):
     def upstream(self) -> object:
         """The run, and the weights that it ended with."""
         return self.requires().trained()
-
-    def follows(self) -> bool:
-        """Where a process trains with another, which writes."""
-        return any(run.follows() for run in self.below)
 
     def label(self) -> str:
         """The network."""
@@ -62,24 +59,22 @@ class Export(Stage, parameters=ExportSettings):
         Raises:
             SettingsError: the packages for it are not installed.
         """
-        try:
-            with console.quiet_imports():
-                from pipeline.runs import export
-        except ModuleNotFoundError as error:
+        if not find_spec("ai_edge_litert"):
             raise SettingsError(
-                f"Export: expected the package {error.name}, it is not installed. Install what export needs with: "
+                "Export: expected the package ai_edge_litert, it is not installed. Install what export needs with: "
                 "pip install '.[export]'"
-            ) from error
+            )
         run = self.requires()
         # What it was trained on, to calibrate and to try each form.
         run.have_below()
-        self.facts = export.export(
-            run.output().folder,
-            Records().output().folder,
-            folder,
-            calibration_examples=self.calibration_examples,
-            model=run.model,
-        )
+        job = {
+            "run": run.output().folder,
+            "records": Records().output().folder,
+            "folder": folder,
+            "calibration_examples": self.calibration_examples,
+            "model": run.model,
+        }
+        self.facts = in_child("pipeline.runs.export:export", job)
         return {}
 
     def publish(self, target: ArtefactTarget) -> None:

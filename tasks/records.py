@@ -15,7 +15,7 @@ from pipeline.records.form import stored_form, stored_spec
 from pipeline.shards import presence
 from pipeline.shards.splits import split_sizes
 from pipeline.sources import SourceInfo
-from tasks.process import console
+from pipeline.stage_process import in_child
 from tasks.source import Source
 from tasks.stage import Stage
 from tasks.storage import Storage
@@ -103,24 +103,21 @@ class Records(Stage, parameters=RecordsSettings):
 
     def make(self, folder: Path) -> Mapping:
         """Run the Beam job; what it notes of each block lies beside the records and goes with the job."""
-        with console.quiet_imports():
-            from pipeline.hardware.tensorflow import split_cpu
-            from pipeline.shards.job import write_records
-        # TensorFlow's devices are laid out once in a process, and this stage is the first to compute with it. What
-        # waits for records are runs, all of one [Train] replicas.
-        split_cpu(max((run.replicas for run in self.above), default=1))
         # On a cluster a late attempt may still write there: what it leaves goes with the next run.
         with tempfile.TemporaryDirectory(
             prefix=".notes-", dir=folder.parent, ignore_cleanup_errors=True
         ) as notes_folder:
             try:
-                return write_records(
-                    SourceInfo.from_json(self.upstream()),
-                    self.settings,
-                    folder,
-                    Path(notes_folder),
-                    location=self.requires().location(),
-                    store=self.store(),
+                return in_child(
+                    "pipeline.shards.job:write_records",
+                    {
+                        "source": SourceInfo.from_json(self.upstream()),
+                        "settings": self.settings,
+                        "folder": folder,
+                        "notes_folder": Path(notes_folder),
+                        "location": self.requires().location(),
+                        "store": self.store(),
+                    },
                 )
             except ChangedSourceError:
                 # No look at the files showed the change: what says how they were would be believed again.

@@ -105,10 +105,6 @@ class Report(Stage, parameters=ReportSettings):
         super().publish(target)
         print(self.table)
 
-    def follows(self) -> bool:
-        """Where a process trains with another, which writes."""
-        return any(run.follows() for run in self.below)
-
     def run(self) -> None:
         """Publish the report, then say where it is.
 
@@ -135,6 +131,8 @@ def dated_reports_folder() -> Path:
 @Report.event_handler(luigi.Event.DEPENDENCY_PRESENT)
 def say_nothing_to_do(report: Report) -> None:
     """Luigi found the whole DAG complete."""
+    for run in report.below[:1]:
+        run.tell_nothing_to_do()
     _logger.info("Nothing to do: every stage is fresh.")
     print(f"Report: {root_folder() / report.kind / 'report.html'}")
 

@@ -11,6 +11,7 @@ from pipeline.sources import Location
 from pipeline.sources.found import changed_files, dataset_name, files_folder
 from pipeline.sources.listing import LISTING_NAME
 from pipeline.sources.prepared import changed_copy, datasets_folder, is_prepared
+from pipeline.stage_process import in_child
 from tasks.sections import Experiment
 from tasks.stage import Stage
 from tasks.target import ArtefactTarget, Condition
@@ -89,8 +90,6 @@ class Source(Stage, parameters=SourceSettings):
 
     def _changes(self) -> tuple[str, ...]:
         """What has changed since the artefact was made; looked for once for each artefact, as all stages ask."""
-        if self.follows():
-            return ()
         # Of what lies on another machine nothing can be seen here.
         if read_fetched(self.output().folder) and not self.is_at_hand():
             return ()
@@ -122,9 +121,7 @@ class Source(Stage, parameters=SourceSettings):
 
     def make(self, folder: Path) -> Mapping:
         """Get the dataset; the manifest holds all there is to say."""
-        from pipeline import sources
-
-        source = sources.resolve(self.settings, folder).to_json()
+        source = in_child("pipeline.sources:resolve", {"settings": self.settings, "folder": folder}).to_json()
         is_stand_in = self.settings.may_be_replaced and source["origin"] == "synthetic"
         again = f"a stand-in was taken for {self.dataset}: the real source is tried again"
         return {"source": source, "provisional": again} if is_stand_in else {"source": source}

@@ -24,16 +24,13 @@ from pipeline.config.stage import StageSettings
 from pipeline.errors import UnreadableArtefactError
 from tasks import sharing
 from tasks.parameters import add_parameters, check_config_file
-from tasks.process import company, console, lock
+from tasks.process import console, group, lock
 from tasks.process.console import RUN_ID
 from tasks.process.interrupt import time_limit
 from tasks.process.visualiser import Visualiser
 from tasks.sections import Force, report_url
 from tasks.storage import Storage, of_this_root, root_folder
 from tasks.target import ArtefactTarget, Condition
-
-# How often it is looked whether another process has published an artefact.
-_POLL_SECONDS = 1.0
 
 _logger = logging.getLogger(__name__)
 
@@ -145,8 +142,8 @@ class Stage(luigi.Task):
         """The same of the storage root alone, once what is below is known."""
         target = self.output()
         condition = target.condition()
-        # What this very run has made is final for it, or the process that it waits for.
-        if condition.state != "fresh" or self.follows() or (manifest := target.manifest()).get("run_id") == RUN_ID:
+        # What this very run has made is final for it.
+        if condition.state != "fresh" or (manifest := target.manifest()).get("run_id") == RUN_ID:
             return condition
         if self.is_forced():
             return Condition("stale", (f"asked for by [Force] stage = {self.force.stage}",))
@@ -156,7 +153,7 @@ class Stage(luigi.Task):
 
     def may_be_fetched(self) -> bool:
         """Whether an artefact that another machine made would do."""
-        return self.is_shared and sharing.is_on() and not self.follows() and not self.is_forced()
+        return self.is_shared and sharing.is_on() and not self.is_forced()
 
     def is_wanted(self) -> bool:
         """Whether the artefact is needed here, and not only what is made from it."""
@@ -175,21 +172,6 @@ class Stage(luigi.Task):
     def why_again(self, manifest: Mapping) -> str:
         """Why an artefact of the present identity is not final; "" where it is."""
         return manifest.get("provisional", "")
-
-    def follows(self) -> bool:
-        """Whether the artefact is made by another process, the chief of those that train together."""
-        return any(task.follows() for task in self.above)
-
-    def follow(self) -> None:
-        """Wait until the chief has published the artefact."""
-        if self.condition().state != "fresh":
-            _logger.info("%s: waiting for process 0 to publish it", self.task_family)
-        with time_limit(self.task_family, self.time_limit_seconds):
-            while (condition := self.condition()).state != "fresh":
-                if condition.state == "unreadable":
-                    raise UnreadableArtefactError(*condition.reasons)
-                time.sleep(_POLL_SECONDS)
-        _logger.info("%s: published by process 0, %s", self.task_family, self.output())
 
     def is_forced(self) -> bool:
         """Whether the stage is to be rebuilt in this run though nothing has changed."""
@@ -224,8 +206,7 @@ class Stage(luigi.Task):
             if is_complete and (self.condition().state == "fresh" or self.is_dispensable()):
                 return True
             self.check()
-            if not self.follows():
-                lock.hold(root_folder(), on_busy=Storage().on_busy)
+            lock.hold(root_folder(), on_busy=Storage().on_busy)
         return False
 
     def run(self) -> None:
@@ -234,13 +215,10 @@ class Stage(luigi.Task):
         Raises:
             UnreadableArtefactError: there is one, but this user may not read it.
         """
-        if self.follows():
-            self.follow()
-        else:
-            with time_limit(self.task_family, self.time_limit_seconds):
-                self.make_if_needed()
+        with time_limit(self.task_family, self.time_limit_seconds):
+            self.make_if_needed()
         if not self.above:
-            company.part()
+            group.part()
 
     def make_if_needed(self, *, is_wanted: bool = False) -> None:
         """Make the artefact, or fetch it, unless one of the same identity is there.

@@ -6,7 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Mapping
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,19 +14,24 @@ import luigi
 import luigi.interface
 
 from pipeline.artefacts import layout
-from pipeline.artefacts.fingerprint import fingerprint
+from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_versions
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.artefacts.publish import discard
 from pipeline.config.membership import Membership, membership
 from pipeline.config.own_code import own_modules
 from pipeline.config.refusal import refuse
-from pipeline.config.training import JAX, TENSORFLOW, TrainSettings, check_keras_environment, refuse_without_validation
+from pipeline.config.training import JAX, TrainSettings, check_keras_environment, refuse_without_validation
 from pipeline.errors import DamagedArtefactError, HardwareMismatchError, SettingsError
 from pipeline.hardware import tpu_vm
 from pipeline.hardware.backend import choose_backend, require_backend
 from pipeline.problems.find import problem_of
+from pipeline.stage_process import in_child
+from pipeline.training import launch
+from pipeline.training.presence import Presence, say_done
+from pipeline.training.request import TrainRequest
 from tasks import device, sharing
-from tasks.process import company, console
+from tasks.process import console, group
+from tasks.process.interrupt import time_limit
 from tasks.records import Records
 from tasks.sections import Force
 from tasks.stage import Stage
@@ -85,8 +90,10 @@ class Train(Stage, parameters=TrainSettings):
             refuse_without_validation(self.settings, splits)
         if source := Records().source():
             problem_of(source.features).check(self.settings)
-        # Which process it is has to be known before the storage root is taken.
-        _ = self.membership
+        # The storage root is free until the settings say which process this is.
+        if not self.membership.is_chief:
+            expected = "0, as Luigi runs in process 0 alone. Start the others with: make train-worker"
+            refuse("Train", "process_id", expected, self.membership.process_id)
         super().check()
 
     def upstream(self) -> object:
@@ -138,9 +145,7 @@ class Train(Stage, parameters=TrainSettings):
             return True
         with console.leaving_on_errors():
             if not (alone := self.membership.processes == 1):
-                stages = (self, self.requires(), self.requires().requires())
-                settings = fingerprint({stage.task_family: dict(stage.shaping_settings()) for stage in stages})
-                company.meet(self.membership, settings=settings, timeout_seconds=self.join_timeout_seconds)
+                Train().meet()
         # A part of what several processes train on cannot be asked for by itself.
         needs_device = alone and self.device in ("gpu", "tpu") and self.on_mismatch == "fail" and not self._is_trained()
         if needs_device and self.condition().state not in ("fresh", "remote"):
@@ -197,23 +202,46 @@ class Train(Stage, parameters=TrainSettings):
         """
         return membership(self.settings, tpu_vm.environment(self.settings))
 
-    def follows(self) -> bool:
-        """Whether this is not the process that writes."""
-        try:
-            return not self.membership.is_chief
-        except SettingsError:
-            # Said when it is to train; who asks for its state need be none of them.
-            return False
+    def meet(self) -> Presence:
+        """Announce this process to those that train together; process 0 waits for all.
+
+        Raises:
+            SettingsError: a process was started with other settings or other code.
+            WorkerDiedError: a process is missing.
+        """
+        how = {"settings": self.digest(), "timeout_seconds": self.join_timeout_seconds}
+        return group.meet(root_folder(), self.membership, **how)
+
+    def digest(self) -> str:
+        """A digest of what all processes have to share: the settings, the code and the packages."""
+        stages = (self, self.requires(), self.requires().requires())
+        shared = {stage.task_family: dict(stage.shaping_settings()) for stage in stages}
+        code = code_digests(self.entry, self.own_modules())
+        return fingerprint({"settings": shared, "code": code, "packages": package_versions(self.packages)})
+
+    def tell_nothing_to_do(self) -> None:
+        """Tell the other processes that process 0 has nothing to train."""
+        if self.processes > 1:
+            say_done(root_folder(), settings=Train().digest())
 
     def follow(self) -> None:
-        """Train with the chief, and leave the writing to it."""
-        if self.condition().state != "fresh":
+        """Train with process 0 as often as it asks for it, until it is done.
+
+        Raises:
+            PipelineError: process 0 is missing or gone, or what ``train_in_child`` raises.
+        """
+        presence, last = self.meet(), ""
+        while found := presence.next_request(last, self.join_timeout_seconds):
+            last, content = found
             _logger.info("Train: joining process 0 at %s:%d", self.membership.host, self.membership.port)
-            with tempfile.TemporaryDirectory(prefix="tensorcraft-") as scratch:
-                folder = Path(scratch) / "run"
-                folder.mkdir()
-                self.train_into(folder, self.checkpoints())
-        super().follow()
+            # No one keeps the files of this process.
+            with (
+                tempfile.TemporaryDirectory(prefix="tensorcraft-") as scratch,
+                time_limit("Train", self.time_limit_seconds),
+            ):
+                launch.follow(content, self.membership, Path(scratch), presence)
+        presence.leave(is_done=True)
+        _logger.info("Train: process 0 is done")
 
     def make(self, folder: Path) -> Mapping:
         """Train, or evaluate anew what is trained; everything there is to say stands in the run's record."""
@@ -240,35 +268,33 @@ class Train(Stage, parameters=TrainSettings):
         return not self._why_train_again(target.manifest())
 
     def _evaluate_again(self, folder: Path) -> Mapping:
-        with console.quiet_imports():
-            from pipeline.training.reevaluation import evaluate_again
-
         target = self.output()
-        records = self.requires().output().folder
-        evaluate_again(target.folder, records, self.test_time_augmentation, folder, model=self.model)
+        job = {
+            "run": target.folder,
+            "records_folder": self.requires().output().folder,
+            "test_time_augmentation": self.test_time_augmentation,
+            "folder": folder,
+            "model": self.model,
+        }
+        in_child("pipeline.training.reevaluation:evaluate_again", job)
         kept = {name: value for name, value in target.manifest().items() if name == "fallback"}
         return {_VIEWS: self.test_time_augmentation, **kept}
 
     def train_into(self, folder: Path, checkpoints: Path) -> "RunRecord":
         """Train into an empty folder, from the checkpoint where there is one."""
-        started = time.perf_counter()
-        with console.quiet_imports():
-            from pipeline.training.process import train_on
-            from pipeline.training.train import train
-
-        records, backend = self.requires(), choose_backend(self.settings)
-        train_here = train if backend == TENSORFLOW else partial(train_on, backend)
-        return train_here(
-            records.output().folder,
-            self.settings,
-            folder,
+        records = self.requires()
+        request = TrainRequest(
+            records=records.output().folder,
+            settings=self.settings,
             requested_dataset=records.requires().requested(),
             fingerprint=self.output().expected,
             checkpoints=checkpoints,
-            started=started,
+            started=time.perf_counter(),
             initial=self.initial,
             experiment=self.belongs_to(),
+            membership=self.membership,
         )
+        return launch.train_in_child(request, folder, None if self.processes == 1 else Train().meet())
 
     def _refuse_to_replace_a_run(self, skipped: "RunRecord") -> None:
         """A row without figures is no reason to lose a fallback run: its weights, model and figures.
@@ -318,6 +344,8 @@ def _refuse_with_several() -> None:
             "[core] local_scheduler: expected true where several processes train: a central scheduler gives each task "
             "to one of them. Run without SCHEDULER=central."
         )
+    if (workers := luigi.interface.core().workers) > 1:
+        refuse("core", "workers", "1 where several processes train", workers)
 
 
 def _find(initial_weights: str) -> "InitialWeights":

@@ -151,7 +151,7 @@ def _without_state_of_tasks() -> Iterator[None]:
     from tasks.process import interrupt, lock
 
     Settings = luigi.configuration.LuigiConfigParser
-    collections = [getattr(interrupt, name) for name in ("_received", "_waiting", "_told", "_reasons")]
+    collections = [getattr(interrupt, name) for name in ("_received", "_reasons")]
     collections += [config_files._refused, sharing._known, sharing._given_up, sharing._damaged, progress._listeners]
     ours = [module for name, module in sys.modules.items() if name.partition(".")[0] == "tasks"]
 
@@ -174,7 +174,6 @@ def _without_state_of_tasks() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.multiple(Settings, _config_paths=[], _instance=None))
         stack.enter_context(mock.patch.object(luigi.Task, "_event_callbacks", events))
-        stack.enter_context(mock.patch.object(interrupt, "_hooks_before", [*interrupt._hooks_before]))
         for module in (module for module in ours if hasattr(module, "RUN_ID")):
             stack.enter_context(mock.patch.object(module, "RUN_ID", run_id))
         forget()

@@ -12,10 +12,15 @@ from pathlib import Path
 import in_process
 import warm
 
+from pipeline.stage_process import IN_PROCESS
+
 PROJECT = Path(__file__).resolve().parent.parent
 FAST = ["--Train-epochs", "1", "--Train-global-batch-size", "64", "--Records-train-shards", "3"]
 # A model that is trained in a second, where it does not matter which.
 TINY = ["--Train-model", "tests.tiny_model:build"]
+
+# Lets the stages run in a child process, as users do.
+IN_CHILD = {IN_PROCESS: ""}
 
 # As an ordinary user, for whom permissions hold, but still the owner of what the tests made.
 _CAPABILITIES = "-dac_override,-dac_read_search"
@@ -83,6 +88,8 @@ class Luigi:
             # No test downloads anything, not even where there is a network.
             "HTTP_PROXY": "http://127.0.0.1:9",
             "HTTPS_PROXY": "http://127.0.0.1:9",
+            # The process begins with the libraries imported.
+            IN_PROCESS: "1",
             **more,
         }
 

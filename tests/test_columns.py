@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pipeline.training.meeting import Meeting
 from text_records import write_text_records
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.training import TrainSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.records.rows import Rows
-from pipeline.training.meeting import Meeting
 
 
 def setup_module() -> None:

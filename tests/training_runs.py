@@ -1,10 +1,9 @@
 """Trainings of small records with a tiny model."""
 
-from functools import partial
-
 import pytest
 
 from pipeline.config.training import TrainSettings
+from pipeline.training.request import TrainRequest
 
 SETTINGS = {
     "model": "tests.tiny_model:build",
@@ -41,19 +40,17 @@ def train_until(epochs_done, records, folder, **settings):
 
 
 def run(records, folder, *, checkpoints=None, initial=None, **settings):
-    from pipeline.training import process
-    from pipeline.training import train as training
+    from pipeline.training import launch
+    from pipeline.training.train import train
 
     folder.mkdir()
-    options = TrainSettings(**{**SETTINGS, **settings})
-    train = training.train if options.backend != "jax" else partial(process.train_on, "jax")
-    record = train(
-        records,
-        options,
-        folder,
+    request = TrainRequest(
+        records=records,
+        settings=TrainSettings(**{**SETTINGS, **settings}),
         requested_dataset="cifar10",
         initial=initial,
         fingerprint="f" * 64,
         checkpoints=checkpoints or folder.with_name(f"{folder.name}-checkpoints"),
     )
+    record = (launch.train_in_child if request.settings.backend == "jax" else train)(request, folder)
     return record.model_dump(mode="json")

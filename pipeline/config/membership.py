@@ -1,6 +1,6 @@
 """Membership: which of several processes that train one network this is; from the settings, or what started it.
 
-The coordinator is process 0, at an address that all others reach; it listens on that port and the next two.
+The coordinator is process 0, at an address that all others reach.
 """
 
 import os
@@ -16,10 +16,9 @@ FROM_ENVIRONMENT = -1
 MAX_PROCESSES = 4096
 # What Slurm, GKE for its TPUs (hardware/tpu_vm.py on others) and an indexed job of Kubernetes call a process's number.
 _IDS = ("SLURM_PROCID", "TPU_WORKER_ID", "JOB_COMPLETION_INDEX")
-_PORTS = 3
 # Of TPUs, where nothing else names one; of Slurm the number of the job chooses some of the last that there are, so that
 # two jobs of one node do not meet.
-_TPU_PORT, _FIRST_SLURM_PORT, _SLURM_JOBS = 8476, 61440, 1333
+_TPU_PORT, _FIRST_SLURM_PORT, _SLURM_JOBS = 8476, 61440, 4096
 _MAX_PORT = 65535
 
 
@@ -73,12 +72,12 @@ def split_address(address: str) -> tuple[str, int]:
     """Host and port.
 
     Raises:
-        SettingsError: it is no such address, or there are no two ports after this one.
+        SettingsError: it is no such address.
     """
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdigit() or not 0 < int(port) <= _MAX_PORT - _PORTS + 1:
-        refuse("Train", "coordinator_address", f"host:port, a port from 1 to {_MAX_PORT - _PORTS + 1}", address)
+    if not host or not port.isdigit() or not 0 < int(port) <= _MAX_PORT:
+        refuse("Train", "coordinator_address", f"host:port, a port from 1 to {_MAX_PORT}", address)
     return host, int(port)
 
 
@@ -91,5 +90,5 @@ def _coordinator(environment: Mapping[str, str]) -> str:
     # As in "node[03-07,12],login": the first is node03.
     first = re.match(r"([^,\[]+)(?:\[(\d+))?", nodes)
     if first and job.isdigit():
-        return f"{first[1]}{first[2] or ''}:{_FIRST_SLURM_PORT + _PORTS * (int(job) % _SLURM_JOBS)}"
+        return f"{first[1]}{first[2] or ''}:{_FIRST_SLURM_PORT + int(job) % _SLURM_JOBS}"
     return ""

@@ -21,7 +21,6 @@ import numpy as np
 from jax import numpy as jnp
 
 from pipeline import machine
-from pipeline.config.membership import Membership
 from pipeline.config.refusal import refuse
 from pipeline.config.training import JAX, TrainSettings, refuse_replicas
 from pipeline.errors import HardwareMismatchError
@@ -31,8 +30,6 @@ from pipeline.hardware.runtime import TF32, dtype_of, found_no_tpu, found_tpu
 
 # JAX's names of the platforms.
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
-# Until JAX takes a process for gone; training hears of most before, see training/meeting.py.
-_HEARTBEAT_SECONDS = 20
 # The first NVIDIA generation with matrix units for it.
 _FIRST_GPU_CAPABILITY_WITH_BFLOAT16 = 8.0
 _DETERMINISTIC_FLAG = "--xla_gpu_deterministic_ops=true"
@@ -243,25 +240,6 @@ class Jax:
 
 
 RUNTIME = Jax()
-
-
-def join(membership: Membership) -> None:
-    """Compute together with other processes from now on; called before JAX first computes.
-
-    By JAX's own service, which is process 0's at the port after the coordinator's.
-    """
-    # Under srun it says which cards are this process's; asked anywhere else it may look for the network.
-    is_of_slurm = "SLURM_LOCALID" in os.environ and os.environ.get("SLURM_PROCID") == str(membership.process_id)
-    host = f"[{membership.host}]" if ":" in membership.host else membership.host
-    address = f"{host}:{membership.port + 1}"
-    jax.distributed.initialize(
-        address,
-        membership.processes,
-        membership.process_id,
-        cluster_detection_method="slurm" if is_of_slurm else "deactivate",
-        coordinator_bind_address=address,
-        heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
-    )
 
 
 def _tensorflow() -> ModuleType | None:

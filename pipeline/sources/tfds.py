@@ -6,7 +6,6 @@ there is no network.
 """
 
 import errno
-import os
 import socket
 import urllib.error
 from pathlib import Path
@@ -15,7 +14,6 @@ import numpy as np
 import requests
 import tensorflow_datasets as tfds
 
-from pipeline import chatter
 from pipeline.config.data import SourceSettings, folder_hint
 from pipeline.config.refusal import closest, refuse
 from pipeline.errors import (
@@ -117,11 +115,7 @@ def _of_text(builder: DatasetBuilder, settings: SourceSettings, key: str, folder
 
 def _texts(builder: DatasetBuilder, key: str, split: str) -> bytes:
     """All texts of a split, joined in their order."""
-    # Reading imports TensorFlow.
-    with chatter.held_back() as said:
-        texts = b"".join(example[key] for example in builder.as_dataset(split=split).as_numpy_iterator())
-    os.write(2, b"".join(said))
-    return texts
+    return b"".join(example[key] for example in builder.as_dataset(split=split).as_numpy_iterator())
 
 
 def availability(dataset: str, data_dir: str) -> str:

@@ -13,7 +13,7 @@ from pipeline.hardware.placement import Placement
 from pipeline.problems.problem import Task
 from pipeline.stream import InputStream, Split, fits_in_memory
 from pipeline.training.computation import Computation
-from pipeline.training.meeting import Meeting
+from pipeline.training.process_group import ProcessGroup
 
 EVALUATION_BATCH_SIZE = 1_000
 # In a batch of the evaluation: a sequence has some for each of its tokens.
@@ -31,7 +31,7 @@ def open_streams(
     settings: TrainSettings,
     placement: Placement,
     computation: Computation,
-    meeting: Meeting,
+    group: ProcessGroup,
 ) -> tuple[InputStream, dict[str, InputStream]]:
     """The stream to train on, and by the prefix of their figures those to evaluate on.
 
@@ -54,12 +54,12 @@ def open_streams(
     in_memory = computation.in_memory
     if in_memory is None:
         # From memory and from disk an epoch has another order: it is one for all.
-        in_memory = all(meeting.exchange("memory", fits_in_memory(train)))
+        in_memory = all(group.gather(fits_in_memory(train)))
     augmentation = _augmentation(settings, train)
     how = {
         "global_batch_size": size,
         "seed": settings.seed,
-        "part": (meeting.membership.process_id, meeting.membership.processes),
+        "part": (group.rank, group.processes),
     }
     columns = None
     # The same batches as TensorFlow's from memory, which need nothing of it.

@@ -22,7 +22,6 @@ from pipeline.networks.build import kind_of_outputs
 from pipeline.networks.cpu_kernels import as_keras
 from pipeline.problems.find import problem_of_records
 from pipeline.problems.problem import Shown
-from pipeline.runs.initial import InitialWeights
 from pipeline.runs.metrics import METRICS_NAME, append_metrics
 from pipeline.runs.record import (
     SCHEMA_VERSION,
@@ -44,8 +43,9 @@ from pipeline.training.computation import Computation, by_rule, compiled_model, 
 from pipeline.training.initial import begin
 from pipeline.training.inputs import open_streams
 from pipeline.training.loop import run_epochs
-from pipeline.training.meeting import Meeting, agree
+from pipeline.training.process_group import ProcessGroup, join, leave
 from pipeline.training.recorded import belongs_to, data_facts, nothing_measured, outcome_of, segment, used_by
+from pipeline.training.request import TrainRequest
 from pipeline.training.saved import save_network
 from pipeline.training.selection import best_epoch, ended, kept_epoch
 from pipeline.training.summaries import Summaries, profile
@@ -56,35 +56,13 @@ _MOST_LABELS = 20
 _logger = logging.getLogger(__name__)
 
 
-def train(
-    records_folder: Path,
-    settings: TrainSettings,
-    folder: Path,
-    *,
-    requested_dataset: str,
-    fingerprint: str,
-    checkpoints: Path,
-    started: float | None = None,
-    initial: InitialWeights | None = None,
-    experiment: str = "",
-    drawn: Path | None = None,
-    meeting: Meeting | None = None,
-) -> RunRecord:
+def train(request: TrainRequest, folder: Path) -> RunRecord:
     """Train on published records; leaves record, metrics, evaluation, weights, model and TensorBoard logs.
 
     Args:
-        records_folder: the records artefact; every file's sha256 is checked before the first step.
-        settings: what to train, how and on what.
+        request: what to train. Every file's sha256 of its records is checked before the first step. Its checkpoints
+            outlive a failure, and the caller removes them once the run is published. Only those of process 0 count.
         folder: an empty folder for the run's files.
-        requested_dataset: what the user asked for, where a stand-in may have been taken instead.
-        fingerprint: the run's own, for its record.
-        checkpoints: folder of the run's checkpoints; the run resumes from one that is there. It outlives a failure, and
-            the caller removes it once the run is published.
-        started: when the stage began, by time.perf_counter: the time before this call is then part of the breakdown.
-        initial: the weights that the settings name.
-        experiment: what the run belongs to, for its record; by default it is called as the dataset is.
-        drawn: the seeded weights of a new network, where another backend drew them, see process.py.
-        meeting: with the other processes that train it; only the chief's checkpoints and folder count.
 
     Returns:
         The run's record as it was written. Its status is "skipped", without figures, where the device is not there
@@ -96,8 +74,16 @@ def train(
         StorageError: the disk has not the space that checkpoints and network take.
         SettingsError: the batch does not fit the data or the replicas, the network is for another problem, or the
             processes cannot train together.
-        WorkerDiedError: another process is gone.
     """
+    group = join(request.membership, timeout_seconds=request.settings.join_timeout_seconds)
+    record = _train(request, folder, group)
+    leave(group)
+    return record
+
+
+def _train(request: TrainRequest, folder: Path, group: ProcessGroup) -> RunRecord:
+    records_folder, settings, initial = request.records, request.settings, request.initial
+    fingerprint, checkpoints, started = request.fingerprint, request.checkpoints, request.started
     clock = breakdown.Clock(time.perf_counter() if started is None else started)
     clock.enter("loading")
     manifest = read_manifest(records_folder)
@@ -113,9 +99,9 @@ def train(
         "fingerprint": fingerprint,
         "hostname": socket.gethostname(),
         "problem": problem.name,
-        **data_facts(manifest, requested_dataset, problem),
+        **data_facts(manifest, request.requested_dataset, problem),
         **recorded_settings(settings),
-        "experiment": experiment or requested_dataset,
+        "experiment": request.experiment or request.requested_dataset,
         **({"initial_weights_digest": initial.digest, "initial_run": initial.run} if initial else {}),
     }
     try:
@@ -125,16 +111,15 @@ def train(
             raise
         _logger.warning("SKIPPED: %s", error)
         return _finish(folder, {**nothing_measured(settings), **about, "mismatch": error.mismatch})
-    meeting = meeting or Meeting()
-    ready = _make_ready(records_folder, manifest, settings, placement, about, clock, folder, initial, drawn, meeting)
+    ready = _make_ready(request, manifest, placement, about, clock, folder, group)
     clock.enter("checkpoint")
     with placement.scope():
         history = restore_checkpoint(checkpoints, ready.model, fingerprint=fingerprint, used=ready.used_by_chief())
     epochs_restored = len(history.rows)
-    agree(meeting, words.THE_CHECKPOINT, f"epoch {epochs_restored}")
+    group.check_equal(words.THE_CHECKPOINT, f"epoch {epochs_restored}")
     if epochs_restored:
         clock.add(history.seconds)
-    if meeting.is_chief:
+    if group.is_chief:
         require_space(folder.parent, bytes_needed(ready.model, checkpoints, keep_best=settings.keep == "best"))
     with placement.explaining(), Summaries(folder) as summaries:
         found = _run_epochs(ready, history, clock, checkpoints, summaries)
@@ -169,7 +154,7 @@ class _Ready:
     folder: Path
     settings: TrainSettings
     manifest: Mapping
-    meeting: Meeting
+    group: ProcessGroup
     about: Mapping
     placement: Placement
     computation: Computation
@@ -190,36 +175,34 @@ class _Ready:
 
     def used_by_chief(self) -> dict:
         """The same of the process that writes the checkpoints: the hosts of several need not be alike."""
-        return self.meeting.exchange("hardware", self.used())[0]
+        return self.group.from_chief(self.used())
 
 
 def _make_ready(
-    records_folder: Path,
+    request: TrainRequest,
     manifest: Mapping,
-    settings: TrainSettings,
     placement: Placement,
     about: dict,
     clock: breakdown.Clock,
     folder: Path,
-    initial: InitialWeights | None,
-    drawn: Path | None,
-    meeting: Meeting,
+    group: ProcessGroup,
 ) -> _Ready:
     """Open the streams, write the receipt and compile the network; ``about`` is told what it begins with."""
+    settings = request.settings
     breakdown.reset_peak_memory(placement.runtime)
     computation = by_rule(settings, placement)
     clock.enter("loading")
-    stream, evaluated = open_streams(records_folder, manifest, settings, placement, computation, meeting)
+    stream, evaluated = open_streams(request.records, manifest, settings, placement, computation, group)
     clock.enter("startup")
     receipt = write_receipt(settings, placement, computation.precision)
-    if meeting.membership.processes > 1:
-        receipt = with_processes(receipt, meeting.exchange("devices", seen_here(receipt)))
+    if group.processes > 1:
+        receipt = with_processes(receipt, group.gather(seen_here(receipt)))
         share = f"{len(receipt.logical_devices)} {receipt.effective_device}, {computation.precision}"
-        agree(meeting, words.THE_DEVICES, share)
+        group.check_equal(words.THE_DEVICES, share)
     _announce(settings, receipt, computation)
 
     def begin_with(model: keras.Model) -> None:
-        about["beginning"] = begin(model, settings, initial, stream)
+        about["beginning"] = begin(model, settings, request.initial, stream)
 
     model = compiled_model(
         manifest,
@@ -230,10 +213,10 @@ def _make_ready(
         outputs=kind_of_outputs(manifest, settings.model, computation.precision),
         labels_mixed=bool(stream.augmentation and stream.augmentation.mixes),
         begin=begin_with,
-        drawn=drawn,
+        drawn=request.drawn,
     )
     warn_of_memory(model, settings.global_batch_size, placement)
-    return _Ready(folder, settings, manifest, meeting, about, placement, computation, receipt, stream, evaluated, model)
+    return _Ready(folder, settings, manifest, group, about, placement, computation, receipt, stream, evaluated, model)
 
 
 def _run_epochs(
@@ -253,13 +236,13 @@ def _run_epochs(
 
     def after_epoch(row: dict[str, float]) -> None:
         # What training is steered by, were it only to end for want of patience, is one for all.
-        row.update(ready.meeting.exchange(f"epoch {row['epoch']}", row)[0])
+        row.update(ready.group.from_chief(row))
         ready.receipt = confirm(ready.receipt, train_devices)
         history.segments = [*earlier, segment(ready.receipt, epochs_restored + 1, len(history.rows))]
         history.seconds = clock.seconds()
         if settings.keep == "best" and best_epoch(history.rows, chosen_by) == len(history.rows):
             history.best = copied_variables(model)
-        if ready.meeting.is_chief:
+        if ready.group.is_chief:
             fingerprint, whose = ready.about["fingerprint"], belongs_to(ready.about)
             save_checkpoint(checkpoints, model, history, fingerprint=fingerprint, used=used, belongs_to=whose)
         _write_row(ready.folder, summaries, row)
@@ -328,7 +311,7 @@ def _time_parts(ready: _Ready, history: History, clock: breakdown.Clock, *, trai
         history.compiling(),
         runtime=runtime,
         trained=trained,
-        processes=ready.meeting.membership.processes,
+        processes=ready.group.processes,
     )
     clock.enter("profiling")
     if steps:

@@ -9,10 +9,13 @@ from importlib import metadata
 from packaging.requirements import Requirement
 
 from pipeline.artefacts.space import free_bytes, require_space
+from pipeline.config.training import TENSORFLOW
 from pipeline.errors import DatasetUnavailableError, PipelineError, SettingsError
+from pipeline.hardware.backend import choose_backend
+from pipeline.stage_process import in_child
 from tasks import sharing
 from tasks.commands import command
-from tasks.process import console, lock
+from tasks.process import lock
 from tasks.records import Records
 from tasks.source import Source
 from tasks.stage import Stage
@@ -104,13 +107,10 @@ def check_dataset(source: Source) -> str:
         DatasetUnavailableError: it is unavailable, and no stand-in is allowed.
         SettingsError, UnsupportedDatasetError: it is unknown, or not image classification.
     """
-    with console.quiet_imports():
-        from pipeline import sources
-
-        try:
-            return sources.availability(source.settings)
-        except DatasetUnavailableError as error:
-            raise DatasetUnavailableError(f"{source.dataset} is unavailable: {error}") from error
+    try:
+        return in_child("pipeline.sources:availability", {"settings": source.settings})
+    except DatasetUnavailableError as error:
+        raise DatasetUnavailableError(f"{source.dataset} is unavailable: {error}") from error
 
 
 def check_runner(records: Records) -> str:
@@ -120,10 +120,8 @@ def check_runner(records: Records) -> str:
         SettingsError: it does not, or what the runner needs is missing.
         EngineUnavailableError: the cluster does not answer, or its workers lack what they need.
     """
-    with console.quiet_imports():
-        from pipeline.shards.reach import reach
-
-    return reach(records.settings, root_folder(), records.store())
+    job = {"settings": records.settings, "root": root_folder(), "store": records.store()}
+    return in_child("pipeline.shards.reach:reach", job)
 
 
 def check_device(train: Train, receipt: dict) -> str:
@@ -132,17 +130,12 @@ def check_device(train: Train, receipt: dict) -> str:
     Raises:
         HardwareMismatchError: it is not there, and ``on_mismatch`` is not ``fallback``.
     """
-    with console.quiet_imports():
-        from pipeline.hardware.placement import choose_precision, place
-        from pipeline.hardware.receipt import write_receipt
-
-        # Which imports the backend.
-        placement = place(train.settings)
-    precision = choose_precision(train.precision, placement)
-    found = write_receipt(train.settings, placement, precision)
-    receipt |= found.to_json()
-    verified = "verified" if found.device_verified else f"NOT verified: {'; '.join(found.doubts)}"
-    return f"{found.effective_device} (requested {train.device}, {verified}; {found.device_name}), {precision}"
+    backend = choose_backend(train.settings)
+    how = {"backend": backend, "cpu_devices": train.replicas, "is_kept": backend == TENSORFLOW}
+    found = in_child("pipeline.hardware.examination:examine", {"settings": train.settings}, **how)
+    receipt |= found["receipt"]
+    about = f"requested {train.device}, {found['verified']}; {found['device_name']}"
+    return f"{found['device']} ({about}), {found['precision']}"
 
 
 def _ask(check: Callable[[], str]) -> tuple[int, str]:

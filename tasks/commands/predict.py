@@ -10,8 +10,8 @@ from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.training import TEST_TIME_AUGMENTATION
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.problems.units import NEXT_TOKEN, units_of
+from pipeline.stage_process import in_child
 from tasks.commands import command
-from tasks.process import console
 from tasks.records import Records
 from tasks.stage import Stage
 from tasks.storage import root_folder
@@ -60,20 +60,19 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         raise SettingsError(f"--test-time-augmentation: expected a run of images, got {asked!r} for one of texts")
     views = asked or record.test_time_augmentation
     manifest = _records_of(record.records_fingerprint)
-    with console.quiet_imports():
-        from pipeline.predict.job import predict
-    found = predict(
-        run,
-        files,
-        output,
-        problem=record.problem,
-        resize=manifest.get("image", {}).get("resize", ""),
-        label_names=manifest["label_names"],
-        views=views,
-        value_range=tuple(manifest["source"]["value_range"]),
-        settings=records.settings,
-        model=next(stage for stage in stages if isinstance(stage, Train)).model,
-    )
+    job = {
+        "run": run,
+        "path": files,
+        "folder": output,
+        "problem": record.problem,
+        "resize": manifest.get("image", {}).get("resize", ""),
+        "label_names": manifest["label_names"],
+        "views": views,
+        "value_range": tuple(manifest["source"]["value_range"]),
+        "settings": records.settings,
+        "model": next(stage for stage in stages if isinstance(stage, Train)).model,
+    }
+    found = in_child("pipeline.predict.job:predict", job)
     if found["errors"]:
         _logger.warning("%d of %d %s could not be used: see column error", found["errors"], found["files"], units.files)
     if found["files"] and found["errors"] == found["files"]:

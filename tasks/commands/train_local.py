@@ -1,7 +1,7 @@
 """``make train-local``: the pipeline by several processes of this machine, which train one network together.
 
-As on several hosts, where each is started by hand or by a cluster: see docs/hardware.md. Process 0 has the terminal;
-what the others say is marked with their number.
+Process 0 runs the pipeline and has the terminal. The others run ``make train-worker``, and their number marks each of
+their lines. On several hosts a person or a cluster starts each process (see docs/hardware.md).
 """
 
 import signal
@@ -34,15 +34,14 @@ def main(argv: list[str]) -> int:
     arguments, settings = own.parse_known_args(argv)
     if arguments.processes < 2:
         own.error("--processes: expected 2 or more")
-    address = f"127.0.0.1:{free_ports()}"
-    line = [sys.executable, "-m", "tasks", "Report", f"--Train-processes={arguments.processes}"]
+    flags = [f"--Train-processes={arguments.processes}", f"--Train-coordinator-address=127.0.0.1:{free_port()}"]
     # Each would take all cards there are.
-    line += [f"--Train-coordinator-address={address}", "--Train-device=cpu", *settings]
+    flags += ["--Train-device=cpu", *settings]
     interrupt.listen()
     processes: list[subprocess.Popen] = []
     try:
         for number in range(arguments.processes):
-            processes.append(_start(number, line))
+            processes.append(_start(number, flags))
         return _wait(processes)
     except KeyboardInterrupt:
         # Ctrl-C in a terminal is heard by all processes, another signal by this one.
@@ -50,23 +49,16 @@ def main(argv: list[str]) -> int:
         return 128 + signal.SIGINT
 
 
-def free_ports() -> int:
-    """A port of the loopback that is free, as are the next two."""
-    while True:
-        with socket.socket() as first, socket.socket() as second, socket.socket() as third:
-            first.bind(("127.0.0.1", 0))
-            port = first.getsockname()[1]
-            try:
-                second.bind(("127.0.0.1", port + 1))
-                third.bind(("127.0.0.1", port + 2))
-            # Taken, or beyond the last.
-            except (OSError, OverflowError):
-                continue
-            return port
+def free_port() -> int:
+    """A free port of the loopback."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
 
 
-def _start(number: int, line: list[str]) -> subprocess.Popen:
-    line = [*line, f"--Train-process-id={number}"]
+def _start(number: int, flags: list[str]) -> subprocess.Popen:
+    what = ["tasks", "Report"] if number == 0 else ["tasks.commands.train_worker"]
+    line = [sys.executable, "-m", *what, *flags, f"--Train-process-id={number}"]
     if number == 0:
         return subprocess.Popen(line, cwd=PROJECT_FOLDER)
     how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}

@@ -14,11 +14,11 @@ from pathlib import Path
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest, unreadable
 from pipeline.errors import DamagedArtefactError, SettingsError, UnreadableArtefactError
+from pipeline.stage_process import in_child
 from tasks.beside import BESIDE
 from tasks.commands import command
 from tasks.operations.dated_reports import histories, is_date
 from tasks.operations.unreached import PAST_KINDS
-from tasks.process import console
 from tasks.records import Records
 from tasks.report import Report, dated_reports_folder
 from tasks.source import Source
@@ -44,8 +44,6 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     Raises:
         SettingsError: there is nothing to verify: a mistaken root must not pass for a valid one.
     """
-    with console.quiet_imports():
-        from pipeline.artefacts.verify import verify_artefact
     root = root_folder()
     folders = dict.fromkeys(_artefacts(root))
     if not folders:
@@ -59,7 +57,8 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         try:
             _list(folder)
             # The report's folder may hold what is not ours.
-            verify_artefact(folder, shared=folder == root / Report.kind)
+            job = {"folder": folder, "shared": folder == root / Report.kind}
+            in_child("pipeline.artefacts.verify:verify_artefact", job)
             read_bytes += sum(entry["bytes"] for entry in read_manifest(folder)["files"])
         except UnreadableArtefactError as error:
             state, says = "unreadable", str(error)

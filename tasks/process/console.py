@@ -5,7 +5,6 @@ What a line says and how is in logs.py; here it is set up, once, with all else t
 
 import contextlib
 import logging
-import os
 import sys
 import uuid
 import warnings
@@ -15,9 +14,9 @@ from traceback import format_exception
 import luigi.interface
 from luigi.parameter import UnconsumedParameterWarning
 
-from pipeline import chatter
 from pipeline.errors import PipelineError
 from pipeline.redaction import without_userinfo
+from pipeline.stage_process import set_log_levels
 from tasks.process import events, interrupt
 from tasks.process.exit_code import ExitCode
 from tasks.process.live import LiveHandler
@@ -40,18 +39,11 @@ def configure() -> None:
     handler.addFilter(is_news)
     handler.setFormatter(TextLines("%(asctime)s %(run)s%(message)s", datefmt="%H:%M:%S"))
     logging.getLogger().addHandler(handler)
-    for name in ("pipeline", "tasks"):
-        logging.getLogger(name).setLevel(logging.INFO)
-    # TFDS logs each file it opens, and deprecations of its own, through absl.
-    logging.getLogger("absl").setLevel(logging.ERROR)
-    # MirroredStrategy logs every reduction it traces.
-    logging.getLogger("tensorflow").setLevel(logging.WARNING)
+    set_log_levels()
     logging.getLogger("luigi-interface").setLevel(luigi.interface.core().log_level)
     logging.getLogger("luigi-interface").addHandler(ExitCode())
     # config.py's own check of the file is stricter: it refuses what Luigi only warns about.
     warnings.simplefilter("ignore", UnconsumedParameterWarning)
-    # TensorFlow's own converter uses it; we do not (see pipeline/runs/export.py).
-    warnings.filterwarnings("ignore", message=r"\s*Warning: tf\.lite\.Interpreter is deprecated")
     sys.excepthook = _report_uncaught
     interrupt.listen()
     events.listen()
@@ -88,23 +80,6 @@ def show(error: PipelineError, *, log_format: str = "text") -> None:
 
 
 @contextlib.contextmanager
-def quiet_imports() -> Iterator[None]:
-    """Keep information-level chatter of native libraries off the terminal while the block imports them.
-
-    All else they write to stderr meanwhile is shown when the block ends.
-    """
-    said: list[bytes] = []
-    try:
-        with chatter.held_back() as said:
-            yield
-    finally:
-        if not _writes_json():
-            os.write(2, b"".join(said))
-        for line in said if _writes_json() else ():
-            _logger.warning("%s", line.decode(errors="replace").rstrip())
-
-
-@contextlib.contextmanager
 def leaving_on_errors() -> Iterator[None]:
     """For where Luigi asks what there is to do: it would show a traceback of any exception there, and go on.
 
@@ -124,7 +99,6 @@ def _report_uncaught(kind: type[BaseException], error: BaseException, traceback:
             _logger.warning(interrupt.MESSAGE)
         else:
             print(f"\n{interrupt.MESSAGE}", file=sys.stderr)
-        interrupt.end()
     elif (known := for_the_user(error)) is not None:
         show(known)
     elif _writes_json():

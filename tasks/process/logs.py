@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import luigi
 from luigi.rpc import RPCError
 
+from pipeline import stage_process
 from pipeline.errors import PipelineError, SchedulerUnavailableError
 from pipeline.redaction import without_userinfo
 
@@ -71,14 +72,10 @@ class JsonLines(logging.Formatter):
 
 
 def is_news(record: logging.LogRecord) -> bool:
-    """Not what Beam logs of an error, which leaves the stage anyway, of Google Cloud, and of its job servers."""
+    """Whether to show a record. A record without an exception loses the empty traceback that Luigi asks for."""
     if record.exc_info and record.exc_info[1] is None:
-        # Luigi asks for the traceback of no exception where it calls the scheduler again.
         record.exc_info = None
-    of_an_error = record.name.startswith("apache_beam") and record.exc_info
-    # Their start and end; the progress of the job is reported anyway.
-    of_a_server = record.name == "apache_beam.utils.subprocess_server" and record.levelno < logging.ERROR
-    return not of_an_error and not of_a_server and "apitools not found" not in str(record.msg)
+    return stage_process.is_news(record)
 
 
 def for_the_user(error: BaseException | None) -> PipelineError | None:

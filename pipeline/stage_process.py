@@ -1,0 +1,313 @@
+"""Run functions of the stages in a child process, so that the calling process imports no numerical library.
+
+The parent writes jobs as JSON lines to the child's standard input. The child answers with JSON lines: log records,
+progress, and last a result or an error. Its standard input ends with the parent, and the child ends then too.
+``TENSORCRAFT_IN_PROCESS=1`` calls the functions in the calling process, for debuggers.
+"""
+
+import atexit
+import contextlib
+import faulthandler
+import importlib
+import json
+import logging
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pipeline import machine, progress
+from pipeline.errors import WorkerDiedError
+from pipeline.stage_values import decode, describe_error, encode, find, rebuild_error
+
+#: Call the functions in this process if this variable is 1.
+IN_PROCESS = "TENSORCRAFT_IN_PROCESS"
+#: Time for a terminated child to clean up before it is killed.
+GRACE_SECONDS = 20.0
+_GRACE_SECONDS_OF_SEVERAL = 2.0
+_TENSORFLOW = "tensorflow"
+# Lines that native libraries write when they are imported, and Gloo when it connects.
+_CHATTER = re.compile(r"I\d{4} \d\d:|[\d-]+ [\d:.]+: I |WARNING: All log messages before absl::InitializeLog|\[Gloo\]")
+
+_logger = logging.getLogger(__name__)
+
+
+class _Layout(NamedTuple):
+    """The choices that hold for the life of a process: Keras's backend and the number of logical CPU devices."""
+
+    backend: str
+    cpu_devices: int
+
+
+def in_child(
+    function: str,
+    arguments: Mapping[str, Any],
+    *,
+    backend: str = _TENSORFLOW,
+    cpu_devices: int = 1,
+    is_kept: bool = True,
+    is_one_of_several: bool = False,
+    may_run_here: bool = True,
+) -> Any:
+    """Call ``module:function`` with keyword arguments in the child process of this process.
+
+    Log records and progress of the child appear as if they came from this process. Arguments and the result may
+    contain plain data, paths, dataclasses, named tuples and pydantic models.
+
+    Args:
+        function: the module and the function.
+        arguments: its keyword arguments.
+        backend: the backend that Keras uses in the child.
+        cpu_devices: logical CPU devices that the function asks for. A child with another number is replaced.
+        is_kept: use the child that serves all stages. Otherwise start a child that ends with the call.
+        is_one_of_several: other processes compute together with this one. Each may wait for the others when it is
+            interrupted, so the grace period is short, and what native libraries write of it is not shown.
+
+        may_run_here: obey ``TENSORCRAFT_IN_PROCESS``.
+
+    Raises:
+        PipelineError: the function raised it, or any other error of ``pipeline.errors``.
+        WorkerDiedError: a signal ended the child.
+        OSError, RuntimeError: the function raised another error. Its traceback is a note of the exception.
+    """
+    if may_run_here and os.environ.get(IN_PROCESS) == "1" and _is_possible_here(backend):
+        return find(function)(**arguments)
+    layout = _Layout(backend, cpu_devices)
+    child = _kept_child(layout) if is_kept else _Child(layout, is_one_of_several=is_one_of_several)
+    try:
+        return child.call(function, arguments)
+    finally:
+        if not is_kept:
+            child.close()
+
+
+def is_news(record: logging.LogRecord) -> bool:
+    """Whether to log a record. Beam logs errors that a stage raises anyway, and the start and end of job servers."""
+    of_an_error = record.name.startswith("apache_beam") and record.exc_info
+    of_a_server = record.name == "apache_beam.utils.subprocess_server" and record.levelno < logging.ERROR
+    return not of_an_error and not of_a_server and "apitools not found" not in str(record.msg)
+
+
+def set_log_levels() -> None:
+    """Let our modules log information, and libraries only warnings or errors."""
+    for name in ("pipeline", "tasks"):
+        logging.getLogger(name).setLevel(logging.INFO)
+    # TFDS logs each file that it opens, and its own deprecations.
+    logging.getLogger("absl").setLevel(logging.ERROR)
+    # MirroredStrategy logs every reduction that it traces.
+    logging.getLogger("tensorflow").setLevel(logging.WARNING)
+    # Only TensorFlow's own converter uses it.
+    warnings.filterwarnings("ignore", message=r"\s*Warning: tf\.lite\.Interpreter is deprecated")
+
+
+class _Child:
+    """One child process."""
+
+    def __init__(self, layout: _Layout, *, is_one_of_several: bool = False) -> None:
+        self.layout = layout
+        environment = {
+            **os.environ,
+            "KERAS_BACKEND": layout.backend,
+            # Modules of the user may be in a folder that only this process searches.
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        }
+        if not machine.has_gpu_driver():
+            # TensorFlow reports the missing driver as an error. Level 3 shows only fatal errors.
+            environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "pipeline.stage_process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            # Ctrl-C in a terminal reaches this process alone, which then ends the child and the child's own children.
+            process_group=0,
+        )
+        self._grace_seconds = _GRACE_SECONDS_OF_SEVERAL if is_one_of_several else GRACE_SECONDS
+        self._held_back: list[str] | None = [] if is_one_of_several else None
+        self._noise = threading.Thread(target=self._log_noise, daemon=True)
+        self._noise.start()
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def call(self, function: str, arguments: Mapping[str, Any]) -> Any:
+        try:
+            job = {"function": function, "arguments": encode(arguments)}
+            # A child that is gone does not read.
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.write(json.dumps(job) + "\n")
+                self._process.stdin.flush()
+            kind, value = self._receive()
+        except BaseException:
+            self.end()
+            raise
+        if kind == "error":
+            raise rebuild_error(value)
+        return decode(value)
+
+    def end(self) -> None:
+        """Terminate the child. Kill it if it is still there after the grace period, or at the next signal."""
+        self._process.terminate()
+        try:
+            self._process.wait(self._grace_seconds)
+        except subprocess.TimeoutExpired:
+            if self._held_back is None:
+                _logger.warning("the process of the stage does not react to SIGTERM and is killed. Its threads are at:")
+                self._process.send_signal(signal.SIGUSR1)
+                time.sleep(0.5)
+        finally:
+            self._kill()
+
+    def close(self) -> None:
+        """Let an idle child end by itself."""
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(GRACE_SECONDS)
+        finally:
+            self._kill()
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._noise.join(1.0)
+
+    def _receive(self) -> tuple[str, Any]:
+        """Forward log records and progress, and return the last answer."""
+        for line in self._process.stdout:
+            # A child that is killed may leave a part of a line.
+            if not line.endswith("\n"):
+                break
+            kind, value = json.loads(line)
+            if kind == "progress":
+                progress.tell(*value)
+            elif kind == "log":
+                name, level, message = value
+                logging.getLogger(name).log(level, "%s", message)
+            else:
+                return kind, value
+        code = self._process.wait()
+        self._noise.join(1.0)
+        if code > 0:
+            for line in self._held_back or ():
+                _logger.info("%s", line)
+        if code < 0:
+            raise WorkerDiedError(
+                f"The process of the stage was ended by {signal.Signals(-code).name}. The system does this when memory "
+                "is short. Finished stages and epochs are kept, run again to resume."
+            )
+        raise RuntimeError(f"the process of the stage ended with exit code {code}")
+
+    def _log_noise(self) -> None:
+        for line in self._process.stderr:
+            if not line.strip() or _CHATTER.match(line):
+                continue
+            if self._held_back is None:
+                _logger.info("%s", line.rstrip())
+            else:
+                self._held_back.append(line.rstrip())
+
+
+# By process: a process that Luigi forked does not share a child with its parent.
+_kept: dict[int, _Child] = {}
+
+
+def _kept_child(layout: _Layout) -> _Child:
+    child = _kept.get(os.getpid())
+    if child and (child.layout != layout or not child.is_alive()):
+        close_child()
+        child = None
+    if child is None:
+        atexit.unregister(close_child)
+        atexit.register(close_child)
+        child = _kept[os.getpid()] = _Child(layout)
+    return child
+
+
+def close_child() -> None:
+    """End the child that serves all stages, if there is one."""
+    if child := _kept.pop(os.getpid(), None):
+        child.close()
+
+
+def _is_possible_here(backend: str) -> bool:
+    # Keras keeps one backend for the life of a process.
+    if "keras" in sys.modules:
+        return importlib.import_module("keras").config.backend() == backend
+    return os.environ.get("KERAS_BACKEND", _TENSORFLOW) == backend
+
+
+class _Answers(logging.Handler):
+    """The child's lines to its parent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addFilter(is_news)
+        # A library that prints must not write between the lines.
+        self._file = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
+        os.dup2(2, 1)
+        self.is_closed = False
+
+    def say(self, kind: str, value: object) -> None:
+        if not self.is_closed:
+            with self.lock:
+                self._file.write(json.dumps([kind, value]) + "\n")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.say("log", [record.name, record.levelno, self.format(record)])
+
+
+def _read_jobs(jobs: "queue.SimpleQueue[dict]", is_busy: threading.Event) -> None:
+    for line in os.fdopen(os.dup(0), encoding="utf-8"):
+        is_busy.set()
+        jobs.put(json.loads(line))
+    if is_busy.is_set() and os.getpgrp() == os.getpid():
+        # The parent is gone. No process that this one started may stay either.
+        os.killpg(0, signal.SIGKILL)
+    os._exit(0)
+
+
+def _serve() -> None:
+    answers, jobs, is_busy = _Answers(), queue.SimpleQueue(), threading.Event()
+
+    def interrupt(*_: object) -> None:
+        # The parent does not read any more.
+        answers.is_closed = True
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    faulthandler.register(signal.SIGUSR1)
+    sys.stdout.reconfigure(line_buffering=True)
+    logging.getLogger().addHandler(answers)
+    logging.captureWarnings(True)
+    set_log_levels()
+    progress.listen(lambda *values: answers.say("progress", values))
+    threading.Thread(target=_read_jobs, args=(jobs, is_busy), daemon=True).start()
+    try:
+        while True:
+            job = jobs.get()
+            try:
+                answer = "result", encode(find(job["function"])(**decode(job["arguments"])))
+            except (Exception, SystemExit) as error:
+                answer = "error", describe_error(error)
+            is_busy.clear()
+            answers.say(*answer)
+    except KeyboardInterrupt:
+        os._exit(128 + signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    _serve()

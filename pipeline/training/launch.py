@@ -1,0 +1,93 @@
+"""Start a training in a child process, alone or together with the processes of other hosts."""
+
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.config.membership import Membership
+from pipeline.config.training import JAX, TENSORFLOW
+from pipeline.errors import WorkerDiedError
+from pipeline.hardware.backend import choose_backend
+from pipeline.stage_process import in_child
+from pipeline.stage_values import decode, encode
+from pipeline.training.presence import Presence
+from pipeline.training.request import TrainRequest
+
+if TYPE_CHECKING:
+    from pipeline.runs.record import RunRecord
+
+_TRAIN = "pipeline.training.train:train"
+# Messages of a collective operation and of JAX's service if another process is gone.
+_LOST_CONNECTION = ("Gloo", "oordination service", "onnection closed", "onnection reset", "heartbeat", "UNAVAILABLE")
+# JAX's service ends a process by it.
+_ABORTED = "ended by SIGABRT"
+
+
+def train_in_child(request: TrainRequest, folder: Path, presence: Presence | None = None) -> "RunRecord":
+    """Train in the child process; on JAX in one of its own, because JAX keeps its devices for the life of a process.
+
+    TensorFlow draws the seeded weights, so that the same seed begins with the same weights on either backend.
+
+    Args:
+        request: what to train.
+        folder: an empty folder for the run's files.
+        presence: of this process, if it is process 0 of several.
+
+    Raises:
+        PipelineError: what ``train`` raises.
+        WorkerDiedError: a process is gone. The message names it.
+    """
+    if choose_backend(request.settings) == TENSORFLOW:
+        return in_child(_TRAIN, {"request": request, "folder": folder}, cpu_devices=request.settings.replicas)
+    # The next run removes the folder if this one is killed.
+    with tempfile.TemporaryDirectory(prefix=".drawn-", dir=folder.parent) as scratch:
+        drawn = Path(scratch) / "drawn.safetensors"
+        how = {"records_folder": request.records, "settings": request.settings, "file": drawn}
+        # Keras would keep TensorFlow, and the training could not run in this process.
+        in_child("pipeline.training.drawn:draw_weights", how, may_run_here="keras" in sys.modules)
+        request = replace(request, drawn=drawn)
+        if presence is None:
+            return in_child(_TRAIN, {"request": request, "folder": folder}, backend=JAX, is_kept=False)
+        with presence.requesting(encode(_moved(request, presence.root, Path()))):
+            return _train_together(request, folder, presence)
+
+
+def follow(content: Any, membership: Membership, folder: Path, presence: Presence) -> None:
+    """Train with process 0, as its request asks, into a folder that nobody keeps."""
+    request = replace(_moved(decode(content), Path(), presence.root), membership=membership)
+    _train_together(request, folder, presence)
+
+
+def _moved(request: TrainRequest, root: Path, other: Path) -> TrainRequest:
+    """The request with paths under another root: each host may mount the storage root at another place."""
+
+    def move(path: Path) -> Path:
+        return other / path.relative_to(root) if path.is_relative_to(root) else path
+
+    initial = request.initial and replace(request.initial, file=move(request.initial.file))
+    paths = {name: move(getattr(request, name)) for name in ("records", "checkpoints", "drawn")}
+    return replace(request, initial=initial, **paths)
+
+
+def _train_together(request: TrainRequest, folder: Path, presence: Presence) -> "RunRecord":
+    job = {"request": request, "folder": folder}
+    try:
+        return in_child(_TRAIN, job, backend=JAX, is_kept=False, is_one_of_several=True)
+    except WorkerDiedError as error:
+        if _ABORTED not in str(error):
+            raise
+        raise presence.explain(error) from None
+    except RuntimeError as error:
+        if not _is_lost_connection(error):
+            raise
+        raise presence.explain(error) from None
+
+
+def _is_lost_connection(error: BaseException | None) -> bool:
+    while error is not None:
+        if any(part in str(error) for part in _LOST_CONNECTION):
+            return True
+        error = error.__cause__
+    return False

@@ -1,0 +1,258 @@
+"""Presence files of the processes that train together, under the storage root that they share.
+
+Each process rewrites its file every second. A process is gone if it removed its file, or if the file no longer changes.
+So the others can name it, whatever error the end of its connection caused. Process 0 also leaves its requests to train.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from pipeline import errors
+from pipeline.config.membership import Membership
+from pipeline.errors import PipelineError, SettingsError, WorkerDiedError
+
+FOLDER_NAME = "processes"
+_REQUEST_NAME = "request.json"
+_BEAT_SECONDS = 1.0
+# A file that is as old belongs to a process that is gone.
+_SILENT_SECONDS = 20.0
+# A process that is at work may report a better reason than the end of another.
+_PATIENCE_SECONDS = 10.0
+
+
+class Presence:
+    """The presence of one process, and its view of the others."""
+
+    def __init__(self, root: Path, member: Membership, *, settings: str, on_gone: Callable[[PipelineError], None]):
+        """Announce this process.
+
+        Args:
+            root: the storage root.
+            member: this process.
+            settings: digest of all settings, which have to be the same everywhere.
+            on_gone: called in another thread if a process is gone and this one does not end by itself.
+        """
+        self.root, self._folder, self._member, self._on_gone = root, root / FOLDER_NAME, member, on_gone
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._mine = {
+            "host": socket.gethostname(),
+            "namespace": _namespace(),
+            "pid": os.getpid(),
+            "token": uuid.uuid4().hex,
+            "settings": settings,
+            "beat": 0,
+            # Rank → token: a process knows by it that the file of process 0 is not an old one.
+            "seen": {},
+            "end": None,
+        }
+        # Rank → the file's content, and when it last changed.
+        self._others: dict[int, tuple[dict, float]] = {}
+        self._present: dict[int, dict] = {}
+        self._lock = threading.Lock()
+        self._is_over, self._has_failed = threading.Event(), threading.Event()
+        self.failure: PipelineError | None = None
+        if member.is_chief:
+            self._request_path().unlink(missing_ok=True)
+        self._beat()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def wait_for_all(self, timeout_seconds: float) -> None:
+        """Wait until all processes are present.
+
+        Raises:
+            SettingsError: a process was started with other settings.
+            WorkerDiedError: processes are missing. The message names them.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while len(self._present) < self._member.processes - 1:
+            if self._has_failed.wait(0.1):
+                raise self.failure
+            if time.monotonic() > deadline:
+                everyone = {self._member.process_id: self._mine} | self._present
+                missing = sorted({*range(self._member.processes)} - {*everyone})
+                there = ", ".join(f"{rank} on {about['host']}" for rank, about in sorted(everyone.items()))
+                self.failure = WorkerDiedError(
+                    f"[Train] processes: {self._member.processes} are to train together, and after "
+                    f"{timeout_seconds:.0f} s missing: {', '.join(map(str, missing))} (there: {there}). Start the same "
+                    f"command on its host with --Train-process-id {missing[0]}, or allow more time with "
+                    "--Train-join-timeout-seconds."
+                )
+                raise self.failure
+
+    def next_request(self, last: str, timeout_seconds: float) -> tuple[str, Any] | None:
+        """Wait for a request of process 0 after ``last``: its id and content, or None if process 0 is done.
+
+        Raises:
+            PipelineError: process 0 refused this process, is missing or is gone.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            if self._has_failed.is_set():
+                raise self.failure
+            chief = self._read(0) or {}
+            if 0 in self._present:
+                if chief.get("end") == "done":
+                    return None
+                if (found := _json_of(self._request_path())) and found["id"] != last:
+                    return found["id"], found["request"]
+            elif chief.get("end") == "done" and chief["settings"] == self._mine["settings"]:
+                # It had nothing to do.
+                done, mine = (self._path(rank).stat().st_mtime for rank in (0, self._member.process_id))
+                if done > mine - timeout_seconds:
+                    return None
+            elif time.monotonic() > deadline:
+                raise WorkerDiedError(
+                    f"[Train] processes: process 0 was not there within {timeout_seconds:.0f} s, by {self._path(0)}. "
+                    "Start the same command with --Train-process-id 0, on the same storage root."
+                )
+            self._has_failed.wait(_BEAT_SECONDS / 2)
+
+    @contextlib.contextmanager
+    def requesting(self, request: Any) -> Iterator[None]:
+        """Ask the other processes to train with this one."""
+        _write(self._request_path(), {"id": uuid.uuid4().hex, "request": request})
+        try:
+            yield
+        finally:
+            self._request_path().unlink(missing_ok=True)
+
+    def explain(self, error: Exception) -> Exception:
+        """The error that names the process that is gone, for an error that a lost connection caused."""
+        self._has_failed.wait(_SILENT_SECONDS + 2 * _BEAT_SECONDS)
+        if self.failure is None and self._member.processes == 2:
+            # The connection can only be the one to the other process.
+            other = 1 - self._member.process_id
+            self.failure = self._gone(other)
+        return self.failure or WorkerDiedError(
+            f"[Train] processes: one of the {self._member.processes} processes is gone, so training has stopped in all "
+            f"of them; the log of that one says why ({error}). Finished epochs are kept: start all again to resume."
+        )
+
+    def leave(self, *, is_done: bool) -> None:
+        """End the presence. The others go on only if this process is done."""
+        if self._is_over.is_set():
+            return
+        self._is_over.set()
+        with self._lock:
+            if is_done or self.failure:
+                end = "done" if is_done else [type(self.failure).__name__, str(self.failure)]
+                _write(self._path(self._member.process_id), self._mine | {"end": end})
+            else:
+                self._path(self._member.process_id).unlink(missing_ok=True)
+
+    def _run(self) -> None:
+        failure: PipelineError | None = None
+        while not self._is_over.wait(_BEAT_SECONDS):
+            # A file system may fail for a moment.
+            with contextlib.suppress(OSError):
+                failure = self.failure or self._look()
+                self._beat()
+            if failure and self.failure is None:
+                self.failure = failure
+                self._has_failed.set()
+                if not self._is_over.wait(_PATIENCE_SECONDS):
+                    self._on_gone(failure)
+
+    def _beat(self) -> None:
+        with self._lock:
+            if not self._is_over.is_set():
+                self._mine["beat"] += 1
+                self._mine["seen"] = {str(rank): about["token"] for rank, about in self._present.items()}
+                _write(self._path(self._member.process_id), self._mine)
+
+    def _look(self) -> PipelineError | None:
+        """Look at the files of all processes; the reason to stop, if there is one."""
+        mine = self._read(self._member.process_id)
+        if mine and mine["token"] != self._mine["token"]:
+            return SettingsError(
+                f"[Train] process_id: {self._member.process_id} is there already, on {mine['host']}. Give each of the "
+                f"{self._member.processes} processes its own, from 0 to {self._member.processes - 1}."
+            )
+        for rank in (rank for rank in range(self._member.processes) if rank != self._member.process_id):
+            found, now = self._read(rank), time.monotonic()
+            content, since = self._others.get(rank, (None, now))
+            if found is not None and found != content:
+                is_current = found["seen"].get(str(self._member.process_id)) == self._mine["token"]
+                if is_current or (content is not None and found["token"] == content["token"]):
+                    self._present.setdefault(rank, found)
+                content, since = self._others[rank] = found, now
+            if rank not in self._present:
+                continue
+            if isinstance(content["end"], list):
+                name, message = content["end"]
+                return getattr(errors, name, WorkerDiedError)(message)
+            if content["settings"] != self._mine["settings"]:
+                return self._refused(rank)
+            is_gone = found is None or now - since > _SILENT_SECONDS or _has_ended(content)
+            if is_gone and content["end"] != "done":
+                return self._gone(rank)
+        return None
+
+    def _refused(self, rank: int) -> SettingsError:
+        other, about = (rank, self._present[rank]) if rank else (self._member.process_id, self._mine)
+        return SettingsError(
+            f"[Train] processes: process {other}, on {about['host']}, was started with other settings, other code or "
+            "other records. Start all with the same command, from the same version, on one storage root."
+        )
+
+    def _gone(self, rank: int) -> WorkerDiedError:
+        where = f", on {self._present[rank]['host']}," if rank in self._present else ""
+        return WorkerDiedError(
+            f"[Train] processes: process {rank} of {self._member.processes}{where} is gone, so training has stopped in "
+            "all of them. Finished epochs are kept: start all again to resume."
+        )
+
+    def _read(self, rank: int) -> dict | None:
+        return _json_of(self._path(rank))
+
+    def _path(self, rank: int) -> Path:
+        return self._folder / f"{rank}.json"
+
+    def _request_path(self) -> Path:
+        return self._folder / _REQUEST_NAME
+
+
+def say_done(root: Path, *, settings: str) -> None:
+    """Tell the other processes that process 0 has nothing to do."""
+    (root / FOLDER_NAME).mkdir(parents=True, exist_ok=True)
+    _write(root / FOLDER_NAME / "0.json", {"settings": settings, "end": "done", "seen": {}, "token": ""})
+
+
+def _namespace() -> str:
+    """The namespace of process ids: two containers may have one hostname."""
+    with contextlib.suppress(OSError):
+        return os.readlink("/proc/self/ns/pid")
+    return ""
+
+
+def _has_ended(about: dict) -> bool:
+    """Whether a process of this host has ended."""
+    if (about["host"], about["namespace"]) != (socket.gethostname(), _namespace()):
+        return False
+    try:
+        return psutil.Process(about["pid"]).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _json_of(path: Path) -> dict | None:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _write(path: Path, content: dict) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(content), encoding="utf-8")
+    os.replace(temporary, path)

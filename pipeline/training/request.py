@@ -1,0 +1,37 @@
+"""The request to train: all inputs of one run."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipeline.config.membership import Membership
+from pipeline.config.training import TrainSettings
+from pipeline.runs.initial import InitialWeights
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRequest:
+    """One run to train.
+
+    Attributes:
+        records: the folder of the published records.
+        settings: the model, the recipe and the device.
+        requested_dataset: the dataset that the user asked for. A placeholder may replace it.
+        fingerprint: the fingerprint of the run.
+        checkpoints: the folder of the run's checkpoints. The run resumes from a checkpoint there.
+        started: the value of ``time.perf_counter`` when the stage began. All processes of a machine share this clock.
+        initial: the weights that the settings name.
+        experiment: the experiment of the run. By default it has the name of the dataset.
+        drawn: the file of the seeded weights, if another backend drew them.
+        membership: the place of this process among those that train together.
+    """
+
+    records: Path
+    settings: TrainSettings
+    requested_dataset: str
+    fingerprint: str
+    checkpoints: Path
+    started: float | None = None
+    initial: InitialWeights | None = None
+    experiment: str = ""
+    drawn: Path | None = None
+    membership: Membership = field(default_factory=Membership)
