@@ -26,6 +26,6 @@ Beside the way:
     redaction.py    addresses without their names and passwords
     progress.py     how far a stage is, told to whoever listens
     machine.py      cores, memory and devices of this machine
-    chatter.py      log lines of native libraries, held back
+    stage_process.py  runs stages in a child process; stage_values.py: their values and errors as JSON
     installed.py    whether a module is there, without importing it
 """

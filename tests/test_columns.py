@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pipeline.training.meeting import Meeting
 from text_records import write_text_records
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.training import TrainSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.records.rows import Rows
+from pipeline.training.process_group import ProcessGroup
 
 
 def setup_module() -> None:
@@ -166,5 +166,5 @@ def test_jax_trains_on_them_where_nothing_asks_for_tensorflow(small_records, bac
     runtime = SimpleNamespace(backend=backend)
     placement = SimpleNamespace(runtime=runtime, num_replicas=1, effective_device="cpu")
     computation = Computation(precision="float32", jit_compile=False, in_memory=settings.get("cache") != "none")
-    stream, _ = open_streams(small_records, read_manifest(small_records), asked, placement, computation, Meeting())
+    stream, _ = open_streams(small_records, read_manifest(small_records), asked, placement, computation, ProcessGroup())
     assert isinstance(stream.training(0), Batches) is taken

@@ -27,11 +27,11 @@ def test_settings_count_before_the_environment():
     [
         (
             {"SLURM_PROCID": "2", "SLURM_STEP_NODELIST": "node[03-07,12],login", "SLURM_JOB_ID": "4001"},
-            Membership(4, 2, "node03", 61446),
+            Membership(4, 2, "node03", 65441),
         ),
         (
             {"SLURM_PROCID": "0", "SLURM_STEP_NODELIST": "alpha,beta", "SLURM_JOB_ID": "1332"},
-            Membership(4, 0, "alpha", 65436),
+            Membership(4, 0, "alpha", 62772),
         ),
         ({"TPU_WORKER_ID": "3", "TPU_WORKER_HOSTNAMES": "t-0,t-1,t-2,t-3"}, Membership(4, 3, "t-0", 8476)),
         ({"JOB_COMPLETION_INDEX": "1", "JAX_COORDINATOR_ADDRESS": "job-0.job:9"}, Membership(4, 1, "job-0.job", 9)),
@@ -54,7 +54,7 @@ def test_an_address_of_ipv6_is_in_brackets():
         ({"process_id": 0}, {}, "[Train] coordinator_address: expected host:port of process 0"),
         ({"process_id": 0}, {"JAX_COORDINATOR_ADDRESS": "a"}, "[Train] coordinator_address"),
         ({"process_id": 4}, {}, "[Train] process_id: expected an integer from -1 to 3"),
-        ({"coordinator_address": "a:65535"}, {}, "[Train] coordinator_address"),
+        ({"coordinator_address": "a:65536"}, {}, "[Train] coordinator_address"),
         ({"coordinator_address": "a"}, {}, "[Train] coordinator_address"),
         ({"global_batch_size": 126}, {}, "a multiple of the 4 replicas"),
         ({"global_batch_size": 132, "replicas": 2}, {}, "a multiple of the 8 replicas"),

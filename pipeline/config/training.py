@@ -171,7 +171,7 @@ class TrainSettings(StageSettings):
     # Which process this is changes nothing that is learned.
     coordinator_address: Annotated[
         str,
-        "Address host:port of process 0, which uses the next two ports too. Empty means as Slurm or Kubernetes say.",
+        "Address host:port of process 0. Empty means as Slurm or Kubernetes say.",
         NOT_IN_IDENTITY,
     ] = ""
     process_id: Annotated[

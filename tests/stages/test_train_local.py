@@ -9,7 +9,7 @@ import pytest
 from luigi_process import FAST, PROJECT, TINY, Luigi
 from training_runs import QUICKLY_COMPILED
 
-from tasks.commands.train_local import free_ports
+from tasks.commands.train_local import free_port
 
 PROCESSES = ["--Train-processes", "2", "--Train-device", "cpu"]
 
@@ -71,7 +71,7 @@ def start(luigi, number, port, *more):
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [0, 1])
 def test_where_one_is_killed_before_training_the_other_stops_and_says_so(tmp_path, tiny_tfds, killed):
-    luigi, port = Luigi(tmp_path, tiny_tfds), free_ports()
+    luigi, port = Luigi(tmp_path, tiny_tfds), free_port()
     processes = [start(luigi, number, port) for number in range(2)]
     said = ""
     for line in processes[0].stderr:
@@ -90,7 +90,7 @@ def test_where_one_is_killed_before_training_the_other_stops_and_says_so(tmp_pat
 
 
 def test_processes_with_other_settings_of_any_stage_are_refused_before_any_data_is_prepared(tmp_path, tiny_tfds):
-    luigi, port = Luigi(tmp_path, tiny_tfds), free_ports()
+    luigi, port = Luigi(tmp_path, tiny_tfds), free_port()
     processes = [start(luigi, 0, port), start(luigi, 1, port, "--Records-test-shards", "7")]
     for process in processes:
         _, said = process.communicate(timeout=300)
@@ -102,7 +102,7 @@ def test_processes_with_other_settings_of_any_stage_are_refused_before_any_data_
 
 def test_who_is_missing_is_named_before_any_data_is_prepared(tmp_path, tiny_tfds):
     luigi = Luigi(tmp_path, tiny_tfds)
-    process = start(luigi, 0, free_ports(), "--Train-join-timeout-seconds", "1")
+    process = start(luigi, 0, free_port(), "--Train-join-timeout-seconds", "1")
     _, said = process.communicate(timeout=300)
     assert process.returncode == 1
     assert "missing: 1" in said

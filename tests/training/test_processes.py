@@ -16,7 +16,7 @@ from warm import WarmPopen
 
 from pipeline.runs.metrics import METRICS_NAME, WEIGHTS_NAME, read_metrics
 from pipeline.runs.record import read_record
-from tasks.commands.train_local import free_ports
+from tasks.commands.train_local import free_port
 
 
 def setup_module() -> None:
@@ -35,7 +35,7 @@ class Together:
     def __init__(self, records, folder, processes, checkpoints=None, **settings):
         folder.mkdir(exist_ok=True)
         self.folders = [folder / str(number) for number in range(processes)]
-        address = f"127.0.0.1:{free_ports()}"
+        address = f"127.0.0.1:{free_port()}"
         settings = {**PLAIN, **settings, "processes": processes, "coordinator_address": address}
         self.logs = [folder / f"{number}.log" for number in range(processes)]
         self.jobs = [

@@ -1,0 +1,208 @@
+"""The child process that runs the stages: answers, errors, and its end in every way."""
+
+import errno
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from luigi_process import PROJECT
+
+from pipeline import progress, stage_process
+from pipeline.config.membership import Membership
+from pipeline.errors import HardwareMismatchError, SettingsError, TimeLimitError, WorkerDiedError
+from pipeline.stage_process import in_child
+from pipeline.stage_values import decode, describe_error, encode, rebuild_error
+from tasks.process import interrupt
+
+
+@pytest.fixture(autouse=True)
+def child(monkeypatch, tmp_path):
+    """A real child, which finds the functions below, and is ended after the test."""
+    monkeypatch.setenv(stage_process.IN_PROCESS, "")
+    (tmp_path / "functions_of_a_test.py").write_text(FUNCTIONS)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    stage_process.close_child()
+
+
+FUNCTIONS = """
+import ctypes, logging, os, signal, subprocess, sys, time
+from pipeline import progress
+from pipeline.errors import HardwareMismatchError, SettingsError
+
+def pid(**arguments):
+    return os.getpid(), arguments
+
+def say():
+    logging.getLogger("pipeline.test").info("logged")
+    logging.getLogger("apache_beam.test").info("not logged")
+    progress.tell("epoch 1/1", 1, 2, "images")
+    print("printed")
+    os.write(2, b"I0000 00:00:1 native chatter\\n")
+    os.write(2, b"a native line\\n")
+
+def refuse():
+    try:
+        raise SettingsError("a wrong setting")
+    except SettingsError as error:
+        # As Beam does.
+        raise RuntimeError("wrapped") from error
+
+def mismatch():
+    raise HardwareMismatchError("no device", {"device": "gpu"})
+
+def fail(path):
+    open(path)
+
+def defect():
+    raise KeyError("name")
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def wait(path):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    open(path, "w").write(str(child.pid))
+    time.sleep(600)
+
+def ignore(path):
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    wait(path)
+"""
+
+
+def call(name, **arguments):
+    return in_child(f"functions_of_a_test:{name}", arguments)
+
+
+def has_ended(pid) -> bool:
+    """Whether a process is gone, or at most waits for init to ask how it ended."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_one_child_serves_all_calls_and_keeps_the_types_of_values():
+    given = {"path": Path("a"), "several": (1, [2.5, None]), "member": Membership(2, 1, "a", 3), "map": {"path": "x"}}
+    first, found = call("pid", **given)
+    assert found == given
+    assert [type(one) for one in found.values()] == [type(one) for one in given.values()]
+    assert call("pid")[0] == first != os.getpid()
+
+
+def test_a_child_with_other_devices_or_another_backend_is_another_process():
+    first, _ = call("pid")
+    other, _ = in_child("functions_of_a_test:pid", {}, cpu_devices=2)
+    own, _ = in_child("functions_of_a_test:pid", {}, cpu_devices=2, is_kept=False)
+    assert len({first, other, own, call("pid")[0]}) == 4
+    assert not any(psutil.pid_exists(one) for one in (first, other, own))
+
+
+def test_log_records_progress_and_prints_appear_in_the_parent(caplog):
+    heard = []
+    with progress.heard_by(lambda *values: heard.append(values)), caplog.at_level(logging.INFO):
+        call("say")
+        stage_process.close_child()
+    assert ("pipeline.test", logging.INFO, "logged") in caplog.record_tuples
+    messages = [record.getMessage() for record in caplog.records]
+    assert {"printed", "a native line"} <= set(messages)
+    assert not [message for message in messages if "chatter" in message or "not logged" in message]
+    assert heard == [("epoch 1/1", 1, 2, "images")]
+
+
+def test_errors_for_the_user_are_raised_as_they_were():
+    with pytest.raises(SettingsError, match="a wrong setting"):
+        call("refuse")
+    with pytest.raises(HardwareMismatchError) as raised:
+        call("mismatch")
+    assert raised.value.mismatch == {"device": "gpu"}
+
+
+def test_other_errors_have_the_traceback_of_the_child(tmp_path):
+    with pytest.raises(RuntimeError, match="KeyError: 'name'") as raised:
+        call("defect")
+    assert "in defect" in raised.value.__notes__[0]
+    with pytest.raises(FileNotFoundError) as raised:
+        call("fail", path=str(tmp_path / "absent"))
+    assert (raised.value.errno, raised.value.filename) == (errno.ENOENT, str(tmp_path / "absent"))
+
+
+def test_causes_of_an_error_are_rebuilt():
+    error = ValueError("outer")
+    error.__cause__ = OSError(errno.ENOSPC, "No space left on device", "/a")
+    rebuilt = rebuild_error(describe_error(error))
+    assert str(rebuilt) == "ValueError: outer"
+    assert (rebuilt.__cause__.errno, rebuilt.__cause__.filename) == (errno.ENOSPC, "/a")
+
+
+@pytest.mark.parametrize("value", [None, 1.5, "a", [1, (2,)], {"tuple": [1], "class": "b"}, {"map": {}}])
+def test_a_value_survives_json(value):
+    assert decode(encode(value)) == value
+
+
+def test_a_child_that_dies_is_named_with_its_signal_and_replaced():
+    with pytest.raises(WorkerDiedError, match=r"ended by SIGKILL.* run again to resume"):
+        call("die")
+    assert call("pid")[0]
+
+
+def test_the_flag_calls_the_function_in_this_process(monkeypatch):
+    monkeypatch.setenv(stage_process.IN_PROCESS, "1")
+    assert in_child("os:getpid", {}) == os.getpid()
+
+
+@pytest.mark.parametrize("how", ["wait", "ignore"])
+def test_a_time_limit_terminates_or_kills_the_child_with_all_that_it_started(tmp_path, monkeypatch, caplog, how):
+    monkeypatch.setattr(stage_process, "GRACE_SECONDS", 1.0)
+    # Faster than the start of a child.
+    call("pid")
+    pid_of_its_child, started = tmp_path / "pid", time.monotonic()
+    caplog.set_level(logging.INFO)
+    before = {number: signal.getsignal(number) for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGINT)}
+    interrupt.listen()
+    try:
+        with pytest.raises(TimeLimitError, match=r"\[Train\] time_limit_seconds"), interrupt.time_limit("Train", 1):
+            call(how, path=str(pid_of_its_child))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert time.monotonic() - started < 20
+    assert has_ended(int(pid_of_its_child.read_text()))
+    messages = " ".join(record.getMessage() for record in caplog.records)
+    assert ("functions_of_a_test.py" in messages) == (how == "ignore"), "where it hangs"
+
+
+PARENT = """
+import sys
+from pipeline.stage_process import in_child
+from tasks.process import console
+
+if __name__ == "__main__":
+    console.configure()
+    in_child("functions_of_a_test:wait", {"path": sys.argv[1]})
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
+def test_no_process_outlives_the_parent_however_it_ends(tmp_path, name):
+    (tmp_path / "parent_of_a_test.py").write_text(PARENT)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT), str(tmp_path)])}
+    command = [sys.executable, "-m", "parent_of_a_test", str(tmp_path / "pid")]
+    parent = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        assert parent.poll() is None, parent.stderr.read()
+        time.sleep(0.05)
+    children = psutil.Process(parent.pid).children(recursive=True)
+    assert len(children) == 2
+    parent.send_signal(getattr(signal, name))
+    said = parent.communicate(timeout=60)[1]
+    assert parent.returncode == -(signal.SIGKILL if name == "SIGKILL" else signal.SIGINT)
+    assert not psutil.wait_procs(children, timeout=20)[1]
+    assert "Traceback" not in said
