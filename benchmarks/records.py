@@ -14,9 +14,8 @@ from benchmarks.baselines import record_writer, tfds_prepare
 from benchmarks.comparison import Comparison, interleaved, ratios, seconds_of
 from benchmarks.data import SPLITS, Bench, write_to
 from pipeline.config.data import RecordsSettings
-from pipeline.records.features import IMAGE
-from pipeline.records.form import choose_form
-from pipeline.shards.engine import make_runner
+from pipeline.records.features import IMAGE, choose_form
+from pipeline.shards.readiness import make_runner
 from pipeline.sources import Location
 from pipeline.sources.blocks import read_batches
 

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from pipeline import machine
-from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.errors import DamagedArtefactError
 from pipeline.problems.find import problem_of_records
 from pipeline.records.rows import Rows
 
@@ -60,12 +60,7 @@ class ColumnStream:
         self.num_examples = manifest["splits"][split]["num_examples"]
         self._global_batch_size, self._seed, self._part = global_batch_size, seed, part
         self._problem = problem_of_records(manifest)
-        if "rows" not in manifest["splits"][split]:
-            raise SettingsError(
-                f"{folder}: expected records of one length, with their places in the manifest: these differ in length, "
-                'or an earlier version made them. Run "make pipeline" to make them again.'
-            )
-        self._rows = Rows.of_manifest(manifest, split)
+        self._rows = Rows.of_manifest(folder, manifest, split)
         files = shards_of(manifest, split)
         self._shards = [self._mapped(folder / file["name"], file["num_records"]) for file in files]
         # Of each shard, and where the last ends.

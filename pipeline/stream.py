@@ -23,16 +23,16 @@ import numpy as np
 import tensorflow as tf
 
 from pipeline import machine
-from pipeline.augmentation import Augmentation
+from pipeline.augmentation.augment import Augmentation
 from pipeline.columns import AHEAD_BYTES, Batches, ColumnStream, epoch_order, shards_of
 from pipeline.errors import DamagedArtefactError
 from pipeline.problems.find import problem_of_records
 from pipeline.problems.problem import Problem
 from pipeline.records.example import parse_batch
-from pipeline.records.features import IMAGE, LABEL, FeatureSpec, is_fixed, spec_from_json
-from pipeline.records.fixed import FixedLayout
-from pipeline.records.form import ImageForm
+from pipeline.records.features import IMAGE, LABEL, FeatureSpec, ImageForm, is_fixed, spec_from_json
+from pipeline.records.fixed import decode as decode_rows
 from pipeline.records.images import decode
+from pipeline.records.rows import Rows
 
 # Share of the memory free at the start that a split's pixels may take; the rest is for the model and the runtime.
 MEMORY_SHARE = 0.5
@@ -68,7 +68,7 @@ class Split:
     form: ImageForm | None
     spec: FeatureSpec
     predictions_per_example: int
-    layout: FixedLayout | None
+    layout: Rows | None
     shard_examples: tuple[int, ...] = ()
 
     @classmethod
@@ -87,7 +87,7 @@ class Split:
             form=ImageForm(**{name: image[name] for name in _OF_A_FORM}) if image else None,
             spec=spec,
             predictions_per_example=problem.task(manifest).predictions_per_example,
-            layout=FixedLayout.of_manifest(manifest, split) if is_fixed(spec) else None,
+            layout=Rows.of_manifest(folder, manifest, split) if is_fixed(spec) else None,
             shard_examples=tuple(shard["num_records"] for shard in shards),
         )
 
@@ -107,7 +107,7 @@ class InputStream:
 
     Every dataset yields inputs and labels as the problem has them, of images (uint8 images (batch, height, width,
     channels), int32 labels (batch,)); the labels of an augmentation that mixes examples are float32 (batch, 3), see
-    augmentation/mixing.py.
+    augmentation/augment.py.
     """
 
     def __init__(
@@ -273,7 +273,7 @@ def _unpacked(batch: list[tf.Tensor]) -> tf.Tensor | tuple[tf.Tensor, ...]:
 def _columns_of(split: Split, records: tf.Tensor) -> dict[str, tf.Tensor]:
     """The features of a batch of records, string (batch,) as they are read from disk; images decoded."""
     if split.layout is not None:
-        return split.layout.decode(tf.io.decode_raw(records, tf.uint8, fixed_length=split.layout.frame_bytes))
+        return decode_rows(split.layout, tf.io.decode_raw(records, tf.uint8, fixed_length=split.layout.frame_bytes))
     found = parse_batch(records, split.spec)
     return {**found, IMAGE: decode(found[IMAGE], split.form, split.content_shape)}
 
@@ -294,7 +294,7 @@ def _load(split: Split) -> dict[str, tf.Tensor]:
     return {name: tf.experimental.dlpack.from_dlpack(array.__dlpack__()) for name, array in columns.items()}
 
 
-def _copy_into(split: Split, layout: FixedLayout, columns: Mapping[str, np.ndarray]) -> None:
+def _copy_into(split: Split, layout: Rows, columns: Mapping[str, np.ndarray]) -> None:
     sizes = [Path(file).stat().st_size for file in split.files]
     if sum(sizes) != split.num_examples * layout.frame_bytes or any(size % layout.frame_bytes for size in sizes):
         raise DamagedArtefactError(

@@ -10,8 +10,7 @@ from pipeline.artefacts.publish import remove_artefact
 from pipeline.config.data import RecordsSettings
 from pipeline.config.refusal import refuse
 from pipeline.errors import ChangedSourceError
-from pipeline.records.features import TOKENS, content_name
-from pipeline.records.form import stored_form, stored_spec
+from pipeline.records.features import TOKENS, content_name, stored_form, stored_spec
 from pipeline.shards import presence
 from pipeline.shards.splits import split_sizes
 from pipeline.sources import SourceInfo

@@ -1,7 +1,7 @@
 """Clusters on this machine's loopback: a Flink, Spark or Dask of several processes, as on several machines.
 
-Python workers are processes of their own, started by worker pools as on machines of a cluster (``EXTERNAL``), without
-the environment of the process that submits a job.
+Python workers are processes of their own, started by the engine as on machines of a cluster (``PROCESS``), without the
+environment of the process that submits a job.
 """
 
 import contextlib
@@ -65,8 +65,8 @@ class Cluster:
         """The processes in which blocks are written."""
         below = [psutil.Process(process.pid) for process in self.processes if process.poll() is None]
         found = [child for process in below for child in process.children(recursive=True)]
-        # Of the worker pool, and of Dask's nannies.
-        return [process for process in found if re.search("sdk_worker|spawn_main", " ".join(_command(process)))]
+        # Of the engines, and of Dask's nannies.
+        return [process for process in found if re.search("beam_worker|spawn_main", " ".join(_command(process)))]
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _START_SECONDS
@@ -177,12 +177,9 @@ def _flink(cluster: Cluster) -> None:
     for number in range(cluster.workers):
         entry = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
         cluster.start(f"taskmanager{number}", *run, entry, "--configDir", cluster.folder)
-    pool = _worker_pool(cluster)
     cluster.wait_for(lambda: answer(rest, "/overview")["slots-available"] == cluster.workers)
     cluster.runner = "FlinkRunner"
-    cluster.options = (
-        f"--flink_job_server_jar={jar} --flink_master=127.0.0.1:{rest} --parallelism={cluster.workers} {pool}"
-    )
+    cluster.options = f"--flink_job_server_jar={jar} --flink_master=127.0.0.1:{rest} --parallelism={cluster.workers} {_process_flags(cluster)}"
     cluster.jobs = lambda: {job["jid"]: job["state"] for job in answer(rest, "/jobs/overview")["jobs"]}
 
 
@@ -201,10 +198,11 @@ def _spark(cluster: Cluster) -> None:
         entry = "org.apache.spark.deploy.worker.Worker"
         work = (*host, "--cores", "1", "--memory", "1g", "--work-dir", cluster.folder / f"work{number}")
         cluster.start(f"worker{number}", *run, entry, *work, f"spark://127.0.0.1:{port}", **place)
-    pool = _worker_pool(cluster)
     cluster.wait_for(lambda: answer(page, "/json/")["aliveworkers"] == cluster.workers)
     cluster.runner = "SparkRunner"
-    cluster.options = f"--spark_job_server_jar={jar} --spark_master_url=spark://127.0.0.1:{port} {pool}"
+    cluster.options = (
+        f"--spark_job_server_jar={jar} --spark_master_url=spark://127.0.0.1:{port} {_process_flags(cluster)}"
+    )
 
     def jobs() -> dict[str, str]:
         told = answer(page, "/json/")
@@ -213,12 +211,12 @@ def _spark(cluster: Cluster) -> None:
     cluster.jobs = jobs
 
 
-def _worker_pool(cluster: Cluster) -> str:
-    """Start what starts Python workers, one for each place to work; returns the flags that name it."""
-    port = free_port()
-    cluster.start("pool", sys.executable, "-m", "pipeline.shards.worker_pool", f"--service_port={port}")
-    cluster.wait_for(lambda: is_open(port))
-    return f"--environment_type=EXTERNAL --environment_config=127.0.0.1:{port}"
+def _process_flags(cluster: Cluster) -> str:
+    """The flags that name the command of Python workers: what tensorcraft-worker runs, by this interpreter."""
+    command = cluster.folder / "worker"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pipeline.shards.beam_worker "$@"\n')
+    command.chmod(0o755)
+    return f"--environment_type=PROCESS --environment_option=process_command={command}"
 
 
 def _dask(cluster: Cluster) -> None:

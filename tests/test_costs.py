@@ -3,6 +3,7 @@
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,12 +15,12 @@ from pipeline.sources import Location, SourceInfo, synthetic
 
 
 def setup_module() -> None:
-    global BLOCK_EXAMPLES, FixedLayout, InputStream, Job, Split, tf
+    global BLOCK_EXAMPLES, FixedLayout, InputStream, Job, Split, decode, tf
     import tensorflow as tf
 
-    from pipeline.records.fixed import FixedLayout
-    from pipeline.shards.job import BLOCK_EXAMPLES
+    from pipeline.records.fixed import FixedLayout, decode
     from pipeline.shards.plan import Job
+    from pipeline.shards.writers import BLOCK_EXAMPLES
     from pipeline.stream import InputStream, Split
 
 
@@ -88,11 +89,11 @@ def operation_types(function) -> set[str]:
 
 
 def test_one_call_takes_a_whole_batch_of_records_apart(split):
-    layout = split.layout
+    rows = split.layout
     sizes = []
     for size in (1, 32, 1_000):
-        decode = tf.function(layout.decode).get_concrete_function(tf.TensorSpec([size, layout.frame_bytes], tf.uint8))
-        operations = decode.graph.get_operations()
+        frames = tf.TensorSpec([size, rows.frame_bytes], tf.uint8)
+        operations = tf.function(partial(decode, rows)).get_concrete_function(frames).graph.get_operations()
         assert not {operation.type for operation in operations} & {
             "While",
             "StatelessWhile",

@@ -11,7 +11,7 @@ from pipeline.sources import synthetic
 
 def setup_module() -> None:
     global Augmentation, InputStream, Split
-    from pipeline.augmentation import Augmentation
+    from pipeline.augmentation.augment import Augmentation
     from pipeline.stream import InputStream, Split
 
 

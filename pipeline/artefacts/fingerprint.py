@@ -35,7 +35,6 @@ _NOT_COVERED = (
     "shards.engine",
     "shards.presence",
     "shards.shared",
-    "shards.worker_logs",
 )
 # Modules of this name contain sentences only.
 _SPEAKING = "words"

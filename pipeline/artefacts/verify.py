@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from pipeline.artefacts.manifest import check_contents, read_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.records.content import targets
-from pipeline.records.example import parse_batch
+from pipeline.records.example import parse_batch, targets
 from pipeline.records.features import spec_from_json
 from pipeline.stream import Split
 

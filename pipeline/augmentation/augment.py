@@ -1,13 +1,24 @@
-"""Augment: the operations of [Train] augment, one after the other (… → shards → **stream** → training → …)."""
+"""The operations of [Train] augment, and mixup.
+
+Mixup follows Zhang et al. 2018: a share w of one example and 1 - w of another, w from Beta(alpha, alpha). The other is
+the example before it in the epoch, whose order is random already. So the result does not depend on the batch size. The
+loss is linear in the label. The labels of a mixed batch are therefore (label, other label, w), and no loss has to know
+the number of labels.
+"""
 
 from collections.abc import Callable
 
+import numpy as np
+import scipy.special
 import tensorflow as tf
 
-from pipeline.augmentation import mixing, pixels
+from pipeline.augmentation import pixels
 from pipeline.augmentation.draws import Draws
 from pipeline.config.augment import parse_augment
 from pipeline.config.refusal import refuse
+
+#: Columns of the labels of a mixed batch.
+MIXED_WIDTH = 3
 
 _MIXUP = "mixup"
 _WINDOWS: dict[str, Callable] = {
@@ -22,10 +33,14 @@ _PIXELS: dict[str, Callable] = {
     "cutout": pixels.cutout,
 }
 NAMES = frozenset({*_WINDOWS, *_PIXELS, _MIXUP})
+# A share of an image is a number of 256ths.
+_STEPS = 256
+_TABLE_SIZE = 4_097
+_NO_LABEL = -1
 
 
 class Augmentation:
-    """What a setting asks for, in the order it names it; mixup follows all others."""
+    """The operations of a setting in its order. Mixup is applied last."""
 
     def __init__(self, setting: str, *, seed: int, image_shape: tuple[int, int, int]) -> None:
         """``image_shape``: (height, width, channels) of the images.
@@ -39,15 +54,15 @@ class Augmentation:
             if name in ("crop", "cutout") and number >= side:
                 refuse("Train", "augment", f"less than the images' {side} pixels after {name}:", setting)
         self._seed = seed
-        self._quantiles = mixing.beta_quantiles(numbers.pop(_MIXUP)) if _MIXUP in numbers else None
+        self._quantiles = beta_quantiles(numbers.pop(_MIXUP)) if _MIXUP in numbers else None
         self._operations = tuple(numbers.items())
-        # Traced once, with the epoch as an argument: to trace it anew takes up to a second at the start of each epoch.
+        # Traced once, with the epoch as an argument. Tracing again takes up to a second per epoch.
         self._traced = tf.function(self._changed, autograph=False)
         self._traced_weights = tf.function(self._weights, autograph=False)
 
     @property
     def mixes(self) -> bool:
-        """Whether labels are mixed with the images."""
+        """Whether the batches of an epoch are mixed."""
         return self._quantiles is not None
 
     def images(self, images: tf.Tensor, places: tf.Tensor, epoch: int) -> tf.Tensor:
@@ -70,31 +85,70 @@ class Augmentation:
             if name in _WINDOWS:
                 window = _WINDOWS[name](window or pixels.Window.whole(images), draws, number)
             else:
-                images, window = _seen(images, window), None
+                images, window = (window.of(images) if window else images), None
                 images = _PIXELS[name](images, draws, number)
-        return _seen(images, window)
+        return window.of(images) if window else images
 
     def mixing(self, batches: tf.data.Dataset, epoch: int, workers: int) -> tf.data.Dataset:
-        """(images, labels, places) of an epoch → (images, labels mixed), as mixing.py has them."""
+        """Mix the batches of an epoch.
+
+        Args:
+            batches: (images, int32 labels (batch,), places (batch,)).
+            epoch: which one, from 0.
+            workers: threads.
+
+        Returns:
+            (uint8 images of the same shape, float32 labels (batch, 3)).
+        """
         number = tf.constant(epoch, tf.int64)
 
         def weigh(images: tf.Tensor, labels: tf.Tensor, places: tf.Tensor) -> tuple[tf.Tensor, ...]:
             return images, labels, self._traced_weights(places, number)
 
         weighed = batches.map(weigh, num_parallel_calls=workers)
-        return mixing.with_the_one_before(weighed).map(mixing.mixed, num_parallel_calls=workers)
+        return _with_the_one_before(weighed).map(_mixed, num_parallel_calls=workers)
 
     def mixed_in_turn(self, images: tf.Tensor, places: tf.Tensor, epoch: int) -> tf.Tensor:
-        """Images of one batch, each mixed with the one before it and the first with the last: for a picture."""
+        """Mix each image of one batch with the one before it, the first with the last. For a preview."""
         labels = tf.zeros_like(places, tf.int32)
-        return mixing.mixed(images, labels, self._weights(places, epoch), tf.roll(images, 1, 0), labels)[0]
+        return _mixed(images, labels, self._weights(places, epoch), tf.roll(images, 1, 0), labels)[0]
 
     def _weights(self, places: tf.Tensor, epoch: tf.Tensor | int) -> tf.Tensor:
-        return mixing.weights(self._draws(places, epoch, _MIXUP), self._quantiles)
+        """The 256ths of itself that each example keeps: int32 (batch,)."""
+        place = self._draws(places, epoch, _MIXUP).integer(0, 0, len(self._quantiles) - 1)
+        return tf.cast(tf.round(tf.gather(tf.constant(self._quantiles), place) * _STEPS), tf.int32)
 
     def _draws(self, places: tf.Tensor, epoch: tf.Tensor | int, name: str) -> Draws:
         return Draws(places, seed=self._seed, epoch=epoch, operation=name)
 
 
-def _seen(images: tf.Tensor, window: pixels.Window | None) -> tf.Tensor:
-    return images if window is None else window.of(images)
+def beta_quantiles(alpha: float) -> np.ndarray:
+    """Quantiles of Beta(alpha, alpha) at equal distances from 0 to 1, float32 (4097,)."""
+    return scipy.special.betaincinv(alpha, alpha, np.linspace(0, 1, _TABLE_SIZE)).astype(np.float32)
+
+
+def _with_the_one_before(batches: tf.data.Dataset) -> tf.data.Dataset:
+    """Append the image and label of the example before; the first of all gets a black image and the label -1."""
+    shape = batches.element_spec[0].shape[1:]
+    start = (tf.zeros([1, *shape], tf.uint8), tf.constant([_NO_LABEL], tf.int32))
+
+    def follow(last: tuple[tf.Tensor, ...], batch: tuple[tf.Tensor, ...]) -> tuple:
+        before = tuple(tf.concat([one, many[:-1]], axis=0) for one, many in zip(last, batch[:2], strict=True))
+        return tuple(many[-1:] for many in batch[:2]), (*batch, *before)
+
+    return batches.scan(start, follow)
+
+
+@tf.function(autograph=False, reduce_retracing=True)
+def _mixed(
+    images: tf.Tensor, labels: tf.Tensor, kept: tf.Tensor, other_images: tf.Tensor, other_labels: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Mixed images and their labels."""
+    alone = other_labels == _NO_LABEL
+    kept = tf.where(alone, _STEPS, kept)
+    share = tf.cast(kept, tf.float32)[:, None, None, None] / _STEPS
+    here, there = tf.cast(images, tf.float32), tf.cast(other_images, tf.float32)
+    found = tf.cast(tf.round(there + share * (here - there)), tf.uint8)
+    others = tf.where(alone, labels, other_labels)
+    columns = [tf.cast(labels, tf.float32), tf.cast(others, tf.float32), share[:, 0, 0, 0]]
+    return found, tf.stack(columns, axis=1)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.predict.plan import Job, shown
-from pipeline.records.form import form_of_any
+from pipeline.records.features import form_of_any
 from pipeline.runs.trained import load_trained
 from pipeline.sources.file_blocks import pixels_of
 from pipeline.sources.listing import read_file

@@ -25,7 +25,7 @@ from pipeline.predict.plan import Job
 from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN, units_of
 from pipeline.problems.views import NONE
 from pipeline.shards.engine import running
-from pipeline.shards.whole import replacing
+from pipeline.shards.shared import replacing
 from pipeline.sources.listing import FolderError, stamps
 
 PARQUET_NAME, CSV_NAME = "predictions.parquet", "predictions.csv"

@@ -1,4 +1,4 @@
-"""Examples of any length: ``tf.train.Example`` ⇄ bytes, and TFRecord's frame (the records' codec where sizes vary)."""
+"""Records of any length: ``tf.train.Example`` to bytes and back, and the frame of TFRecord files."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -6,7 +6,7 @@ import google_crc32c
 import numpy as np
 import tensorflow as tf
 
-from pipeline.records.features import KEY, FeatureSpec
+from pipeline.records.features import KEY, LABEL, TOKENS, FeatureSpec
 
 # TFRecord's frame: uint64 length and uint32 masked CRC-32C of it before the record, uint32 masked CRC-32C after it.
 FRAME_HEAD_BYTES = 12
@@ -15,7 +15,7 @@ _MASK_DELTA = 0xA282EAD8
 
 
 def serialize(values: Mapping[str, bytes | int]) -> bytes:
-    """One record as protobuf writes it: bytes as a ``bytes_list``, whole numbers as an ``int64_list``, of one value."""
+    """One record as protobuf writes it: bytes as a ``bytes_list`` of one value, integers as an ``int64_list``."""
     example = tf.train.Example()
     features = example.features.feature
     for name, value in values.items():
@@ -28,7 +28,7 @@ def serialize(values: Mapping[str, bytes | int]) -> bytes:
 
 
 def frame(record: bytes) -> bytes:
-    """A record as it stands in a TFRecord file."""
+    """A record with the frame of a TFRecord file."""
     length = len(record).to_bytes(8, "little")
     head, tail = (masked_checksums([part])[0].tobytes() for part in (length, record))
     return length + head + record + tail
@@ -42,12 +42,12 @@ def masked_checksums(records: Iterable[bytes | np.ndarray]) -> np.ndarray:
 
 
 def parse_batch(serialized: tf.Tensor, spec: FeatureSpec, names: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
-    """Parse a batch as any ``tf.train.Example``; what is encoded stays so.
+    """Parse a batch of any ``tf.train.Example``. Encoded images stay encoded.
 
     Args:
         serialized: string (batch,), one record each.
         spec: the feature spec of the records.
-        names: the features wanted, by default all but the key.
+        names: the requested features, by default all but the key.
 
     Returns:
         By feature, each (batch, …): raw features of fixed shape in their shape and dtype, scalars of int64 as int32,
@@ -69,3 +69,12 @@ def parse_batch(serialized: tf.Tensor, spec: FeatureSpec, names: Sequence[str] |
         else:
             found[name] = values
     return found
+
+
+def targets(columns: Mapping[str, np.ndarray | Sequence[bytes]]) -> np.ndarray:
+    """The labels of a batch: int64 (batch, predictions).
+
+    Of a text these are all tokens but the first, so that over all examples each token counts once.
+    """
+    labels = columns[LABEL][:, None] if LABEL in columns else columns[TOKENS][:, 1:]
+    return np.asarray(labels).astype(np.int64)

@@ -1,29 +1,31 @@
-"""Feature spec: what an Example holds, name by name (the records' aid; pure data).
+"""Feature specs: the names, shapes and encodings of an example's features, and how records store images.
 
-The source says it of its examples, the records' manifest of what was written, the stream of what it gives. Records
-whose features all have one length are arrays of rows (fixed.py), others are parsed (example.py).
+Plain data. The source declares the spec of its examples, the manifest of the records the spec of what was written.
 """
 
 import math
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
+from pipeline.config.data import RecordsSettings
+from pipeline.config.refusal import refuse
+
 IMAGE, LABEL, TOKENS, KEY = "image", "label", "tokens", "key"
 
 _BYTES = {"uint8": 1, "uint16": 2, "int32": 4, "int64": 8, "float32": 4}
-DTYPES = (*_BYTES, "string")
-ENCODINGS = ("raw", "jpeg", "png", "image", "utf8")
 # Of images.
 CHANNELS = (1, 3, 4)
+# Up to this side auto stores pixels: an encoded image this small saves little and costs a decoding in each epoch.
+RAW_SIDE = 64
 
 
 @dataclass(frozen=True)
 class Feature:
     """One feature.
 
-    ``shape``: None where it varies from example to example; () is a scalar. ``dtype`` is that of the decoded values.
+    ``shape``: None in the place of a size that varies; () is a scalar. ``dtype`` is that of the decoded values.
     ``encoding``: "raw" for the values' own bytes (row-major, little-endian; a scalar int64 is an ``int64_list``),
-    "jpeg" or "png" for an encoded image, "image" for one whose format its own content tells, "utf8" for text.
+    "jpeg" or "png" for an encoded image, "image" for one whose format is detected from its content, "utf8" for text.
     """
 
     shape: tuple[int | None, ...]
@@ -63,7 +65,7 @@ def text_spec(length: int | None = None) -> FeatureSpec:
 
 
 def content_name(names: Container[str]) -> str:
-    """Of the features of an example the one that it is about."""
+    """The name of the feature that a model gets as input."""
     return IMAGE if IMAGE in names else TOKENS
 
 
@@ -82,3 +84,72 @@ def spec_from_json(stored: Mapping[str, Mapping]) -> FeatureSpec:
     return {
         name: Feature(tuple(one["shape"]), one["dtype"], one.get("encoding", "raw")) for name, one in stored.items()
     }
+
+
+@dataclass(frozen=True)
+class ImageForm:
+    """How records store images.
+
+    ``size``: pixels per side, 0 to keep each image's own size. ``resize``: crop, pad or stretch. ``encoding``: raw,
+    jpeg, png, or image for mixed formats. ``smallest_side``: the smallest side of any image before it is resized,
+    0 if it is not known.
+    """
+
+    size: int
+    resize: str
+    encoding: str
+    smallest_side: int = 0
+
+    def shape(self, source: Feature) -> tuple[int | None, ...]:
+        """(height, width, channels) of the images in the input stream."""
+        return (self.size, self.size, source.shape[2]) if self.size else source.shape
+
+    def stored(self, source: Feature) -> Feature:
+        """The feature in the records."""
+        shape = self.shape(source) if self.encoding == "raw" else source.shape
+        return Feature(shape, "uint8", self.encoding)
+
+
+def form_of_any(shape: tuple[int, int, int], resize: str) -> ImageForm:
+    """The form that brings encoded images to ``shape`` (height, width, channels), that of a model's input.
+
+    Images are resized to squares only. For another shape they must already have it.
+    """
+    return ImageForm(shape[0] if shape[0] == shape[1] else 0, resize, "image")
+
+
+def choose_form(image: Feature, settings: RecordsSettings, smallest_side: int = 0) -> ImageForm:
+    """The form that the settings choose for the images of a source.
+
+    Raises:
+        SettingsError: they vary in size and no ``image_size`` is given, or are not encoded.
+    """
+    size, encoding = settings.image_size, settings.encoding
+    if not size and None in image.shape:
+        refuse("Records", "image_size", "a number of pixels a side, as the dataset's images vary in size", size)
+    if encoding != "raw" and image.encoding == "raw":
+        if encoding != "auto":
+            refuse("Records", "encoding", "raw or auto, as the dataset's images are not encoded", encoding)
+        encoding = "raw"
+    if encoding == "auto":
+        small = (size or max(image.shape[:2])) <= RAW_SIDE
+        encoding = "raw" if small else image.encoding
+    return ImageForm(size, settings.resize if size else "crop", encoding, smallest_side)
+
+
+def stored_form(features: FeatureSpec, settings: RecordsSettings, smallest_side: int = 0) -> ImageForm | None:
+    """The form of the images of a source with these features; None for a text.
+
+    Raises:
+        SettingsError: as ``choose_form``; or a size is given, and there are no images.
+    """
+    if IMAGE in features:
+        return choose_form(features[IMAGE], settings, smallest_side)
+    if settings.image_size:
+        refuse("Records", "image_size", "0, as the dataset has no images", settings.image_size)
+    return None
+
+
+def stored_spec(features: FeatureSpec, form: ImageForm | None) -> FeatureSpec:
+    """The feature spec of the records of a source with these features."""
+    return {**features, IMAGE: form.stored(features[IMAGE])} if form else features

@@ -1,7 +1,7 @@
-"""Images: how encoded bytes become pixels of one size (the records' and the stream's aid).
+"""Images: encoded bytes to pixels of one size.
 
-The same operations whether they run once, before records are written (``raw``), or in the input stream (``jpeg``,
-``png``): a size is reached by one antialiased resize, after which the shape is static.
+The operations are the same before records are written (``raw``) and in the input stream (``jpeg``, ``png``). One
+antialiased resize gives the size. After it the shape is static.
 """
 
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from pipeline.records.form import ImageForm
+from pipeline.records.features import ImageForm
 
 
 def fingerprints(images: np.ndarray | Sequence[bytes]) -> np.ndarray:
-    """64 bits that tell images, pixels or encoded bytes, from one another: uint64 (batch,); the same on any machine.
+    """A hash of each image, of pixels or encoded bytes: uint64 (batch,), the same on every machine.
 
-    FarmHash, a batch at a time: of 50,000 CIFAR-10 images a tenth of the time of their sha256.
+    FarmHash takes a tenth of the time of sha256 for 50,000 CIFAR-10 images.
     """
     batch = images if isinstance(images, np.ndarray) else tf.constant(list(images), tf.string)
     return tf.fingerprint(batch).numpy().view("<u8")[:, 0]
@@ -25,15 +25,14 @@ def decode(encoded: tf.Tensor, form: ImageForm, shape: tuple[int | None, int | N
     """Pixels of a batch of encoded images.
 
     Args:
-        encoded: string (batch,), each a whole JPEG, PNG, BMP or GIF file; all JPEGs where the form is.
-        form: the size wanted; with 0 all images of the batch must have one.
+        encoded: string (batch,), each a whole JPEG, PNG, BMP or GIF file; only JPEGs if the form says jpeg.
+        form: the requested size; with 0 all images of the batch must have the same size.
         shape: (height, width, channels) of the result.
 
     Returns:
         uint8 (batch, height, width, channels).
     """
-    # Several batches are decoded at once. Of tiny images the loop itself takes as long as decoding; eight in flight
-    # hide some of it.
+    # For tiny images the loop takes as long as decoding. Eight in flight hide some of it.
     images = tf.map_fn(
         lambda content: tf.ensure_shape(_decoded(content, form, shape[2]), shape),
         encoded,
@@ -52,10 +51,9 @@ def _decoded(content: tf.Tensor, form: ImageForm, channels: int) -> tf.Tensor:
 
 
 def _cropped_jpeg(content: tf.Tensor, channels: int) -> tf.Tensor:
-    """The middle square of a JPEG: what is cropped away need not be decoded.
+    """The middle square of a JPEG, without decoding the rest.
 
-    The format offers decoding at a half, a quarter or an eighth for less work. It is not used: an eighth lies up to
-    four pixels off, and other pixels than those of ``raw`` records and of ``predict`` are another dataset.
+    JPEG's scaled decoding is faster, but its pixels differ from those of ``raw`` records and of ``predict``.
     """
     height, width = tf.unstack(tf.io.extract_jpeg_shape(content)[:2])
     side = tf.minimum(height, width)
@@ -64,7 +62,7 @@ def _cropped_jpeg(content: tf.Tensor, channels: int) -> tf.Tensor:
 
 
 def fit_batch(images: np.ndarray, form: ImageForm) -> np.ndarray:
-    """``fit`` of a batch of pixels that were never encoded: uint8 (batch, height, width, channels) before and after."""
+    """Apply ``fit`` to a batch of pixels, uint8 (batch, height, width, channels)."""
     if form.size in (0, *images.shape[1:3]) and images.shape[1] == images.shape[2]:
         return images
     shape = (form.size, form.size, images.shape[3])
@@ -72,7 +70,7 @@ def fit_batch(images: np.ndarray, form: ImageForm) -> np.ndarray:
 
 
 def fit(image: tf.Tensor, form: ImageForm) -> tf.Tensor:
-    """One image, uint8 (height, width, channels), in the size of the form: uint8 (size, size, channels).
+    """Resize one image, uint8 (height, width, channels), to the form's size: uint8 (size, size, channels).
 
     ``crop`` keeps the middle of the longer side, ``pad`` adds black, ``stretch`` changes the proportions.
     """
@@ -84,7 +82,7 @@ def fit(image: tf.Tensor, form: ImageForm) -> tf.Tensor:
         top, left = (height - side) // 2, (width - side) // 2
         image = image[top : top + side, left : left + side]
     elif form.resize == "pad":
-        # The resized longer side is the size; what is added to the shorter is not resized with it.
+        # The longer side becomes the size. The black is added after the resize.
         longer = tf.maximum(height, width)
         target = tf.stack([height, width]) * form.size // longer
         image = _resized(image, form, tf.maximum(target, 1))
@@ -94,10 +92,10 @@ def fit(image: tf.Tensor, form: ImageForm) -> tf.Tensor:
 
 
 def _resized(image: tf.Tensor, form: ImageForm, size: tf.Tensor | tuple[int, int]) -> tf.Tensor:
-    """Antialiased: each pixel of a smaller image is the mean of the area that it covers.
+    """Resize with antialiasing. Each pixel of a smaller image is the mean of the area that it covers.
 
-    ``tf.image.resize(antialias=True)`` takes the mean under a triangle, and four times as long. It is left where one
-    side may grow and the other shrink.
+    ``tf.image.resize(antialias=True)`` takes four times as long. It is used only if one side may grow while the other
+    shrinks.
     """
     size = tf.convert_to_tensor(size)
 
@@ -107,7 +105,7 @@ def _resized(image: tf.Tensor, form: ImageForm, size: tf.Tensor | tuple[int, int
     def larger() -> tf.Tensor:
         return tf.image.resize(image, size, method="bilinear", antialias=form.resize == "stretch")
 
-    # A choice for each image takes 0.4 ms: it is left out where all become smaller.
+    # A choice per image takes 0.4 ms. It is not needed if all images become smaller.
     if form.smallest_side >= form.size:
         resized = smaller()
     else:

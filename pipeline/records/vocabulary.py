@@ -1,7 +1,7 @@
-"""Vocabulary: a text ⇄ tokens, numbers from 0 (the records' aid; NumPy alone).
+"""Vocabularies: text to tokens and back. A token is one byte in the records (NumPy only).
 
-A token is a character where a text has 256 different ones at most, in the order of their code points; else it is a byte
-of the text in UTF-8. Either way it takes one byte.
+A token is a character if the text has at most 256 different ones, in the order of their code points. Otherwise a token
+is a byte of the text in UTF-8.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,18 +10,16 @@ from functools import cached_property
 
 import numpy as np
 
-from pipeline.records import words
-
 MAX_TOKENS = 256
 # As manifests name the bytes: most are no character.
 BYTES = tuple(f"0x{byte:02x}" for byte in range(MAX_TOKENS))
 
 
 class UnknownCharacterError(ValueError):
-    """A text holds what its vocabulary does not; ``characters`` are a few of them."""
+    """A text contains characters that its vocabulary lacks; ``characters`` are a few of them."""
 
     def __init__(self, characters: str) -> None:
-        super().__init__(words.unknown_characters(characters))
+        super().__init__(f"characters that the vocabulary does not have: {', '.join(map(ascii, characters))}")
         self.characters = characters
 
 
@@ -39,7 +37,7 @@ class Vocabulary:
 
     @property
     def is_bytes(self) -> bool:
-        """Whether a token is a byte, and a character is one or more of them."""
+        """Whether a token is a byte, and a character one or more tokens."""
         return self.names == BYTES
 
     def encode(self, text: str) -> np.ndarray:
@@ -59,11 +57,11 @@ class Vocabulary:
         return places[points]
 
     def decode(self, tokens: Sequence[int] | np.ndarray) -> str:
-        """The text of tokens; of bytes that make no character the sign for that."""
+        """The text of tokens. Bytes that are no character become U+FFFD."""
         return "".join(self.pieces(tokens))
 
     def pieces(self, tokens: Sequence[int] | np.ndarray) -> list[str]:
-        """The text of tokens, token by token; a character of several bytes stands at its last, "" at the others."""
+        """The text of each token. A character of several bytes is at its last byte, "" at the others."""
         if not self.is_bytes:
             return [self.names[token] for token in tokens]
         found, waiting = [], b""

@@ -18,7 +18,7 @@ from pipeline.artefacts.manifest import read_manifest
 from pipeline.artefacts.space import used_bytes
 from pipeline.networks.build import build_network
 from pipeline.networks.model import LOGITS
-from pipeline.records.form import form_of_any
+from pipeline.records.features import form_of_any
 from pipeline.records.images import fit
 from pipeline.runs.metrics import EXPORT_NAME
 from pipeline.runs.trained import TrainedNetwork, load_trained

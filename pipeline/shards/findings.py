@@ -1,9 +1,8 @@
-"""Findings: what of a dataset should be known before its figures are believed (the shards' aid).
+"""Findings: properties of a dataset that make its metrics doubtful, and the warnings about them.
 
-Few examples of a label, very unequal labels, labels or characters that only the test split has, the same image under
-two labels, and test images that train holds too. Two images are the same where their stored bytes are; that is told by
-a fingerprint of 64 bits, of which two among a million agree by chance in one of thirty million datasets. Which examples
-are the same is listed beside the shards.
+They are few examples of a label, very unequal labels, labels or characters that only the test split has, an image under
+two labels, and test images in the train split. Images are equal if their 64-bit fingerprints are. Among a million
+images two different ones have equal fingerprints in one of thirty million datasets.
 """
 
 import csv
@@ -13,20 +12,23 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.errors import message
+
 DUPLICATES_NAME = "duplicates.csv"
-# Of a label with fewer neither the network learns much nor the test split says much.
+# With fewer examples of a label a model learns little, and the test split shows little.
 FEW_EXAMPLES = 10
-# The largest label of train has so many times the examples of the smallest.
+# Ratio of the largest to the smallest label of train.
 HEAVY_IMBALANCE = 10
+_MAX_LISTED = 10
+_WHICH = "Which: duplicates.csv beside the records."
 
 
 @dataclass(frozen=True)
 class Noted:
     """The examples of all splits of the records, in the order of splits and of records.
 
-    ``splits``: their names in order; ``split``: int (examples,), the place of each example's split among them;
-    ``place``: int (examples,), its place in its split; ``label``: int (examples,); ``fingerprint``: uint64 (examples,);
-    ``names``: what gives each example's by its index: its path where it is a file, else its key.
+    ``splits``: their names. ``split``, ``place``, ``label``: int (examples,), the number of the split, the place in it,
+    the label. ``fingerprint``: uint64 (examples,). ``names``: the path or the key of each example.
     """
 
     splits: Sequence[str]
@@ -38,16 +40,15 @@ class Noted:
 
 
 def find(noted: Noted, label_names: Sequence[str], folder: Path) -> dict:
-    """The findings as the manifest holds them; leaves duplicates.csv in ``folder`` where there are any.
+    """The findings for the manifest. Writes duplicates.csv into ``folder`` if there are duplicates.
 
     Returns:
-        ``few_examples``: label → examples in all splits, of labels with fewer than ten; ``imbalance``: name and count
-        of train's largest and smallest label, null where they are alike; ``two_labels``: images under more than one
-        label; ``duplicates``: images, beyond the first of each, that are there more than once; ``test_in_train``:
-        places in the test split of examples whose image train holds too. Without ``label_names`` the first three say
-        nothing.
+        ``few_examples``: label → examples in all splits, of labels with fewer than ten. ``imbalance``: name and count
+        of train's largest and smallest label, or null. ``two_labels``: number of images under several labels.
+        ``duplicates``: number of images beyond the first of each. ``test_in_train``: places in the test split of
+        images that train contains too. Without ``label_names`` the first three are empty.
     """
-    # Equal images stand side by side; of equal ones in the order of splits and places.
+    # Equal images become neighbors, in the order of splits and places.
     order = np.argsort(noted.fingerprint, kind="stable")
     starts = np.flatnonzero(np.diff(noted.fingerprint[order], prepend=~noted.fingerprint[order[:1]]))
     sizes = np.diff(starts, append=len(order))
@@ -65,10 +66,9 @@ def find(noted: Noted, label_names: Sequence[str], folder: Path) -> dict:
 
 
 def never_trained_on(label_counts: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    """Labels, or tokens to be predicted, that the test split has and train has not, and how often test has them.
+    """Labels or tokens of the test split that train lacks, with their number.
 
-    Args:
-        label_counts: split → label or token → its number there.
+    ``label_counts``: split → label or token → number.
     """
     train = label_counts["train"]
     return {name: count for name, count in label_counts.get("test", {}).items() if count and not train.get(name)}
@@ -104,7 +104,7 @@ def _test_in_train(groups: Sequence[np.ndarray], noted: Noted) -> list[int]:
 
 
 def _list(groups: Sequence[np.ndarray], noted: Noted, label_names: Sequence[str], folder: Path) -> None:
-    """One row for each example, the same number of ``image`` for those that are the same."""
+    """One row per example. Equal images have the same number."""
     with (folder / DUPLICATES_NAME).open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         rows = csv.writer(file)
         rows.writerow(("image", "split", "place", "label", "name"))
@@ -112,3 +112,44 @@ def _list(groups: Sequence[np.ndarray], noted: Noted, label_names: Sequence[str]
             for at in group.tolist():
                 split, label = noted.splits[noted.split[at]], label_names[noted.label[at]] if label_names else ""
                 rows.writerow((number, split, noted.place[at], label, noted.names[at]))
+
+
+@message
+def warnings(findings: Mapping, num_test: int, *, has_labels: bool = True) -> list[tuple[str, str]]:
+    """(headline, explanation) of each finding. Examples without labels are sequences of a text."""
+    if not has_labels:
+        count = len(findings["test_in_train"])
+        share = f"{count:,} of {num_test:,} test sequences are in the train split too, letter for letter. {_WHICH}"
+        repeated = [("Test sequences in the train split", share)] if count else []
+        return [*_never_trained_on(findings, "Characters"), *repeated]
+    found = _never_trained_on(findings, "Labels")
+    if few := findings["few_examples"]:
+        found.append(("Labels with fewer than ten examples", f"{_listed(few)}: too few to learn from or to judge by."))
+    if unequal := findings["imbalance"]:
+        (large, most), (small, least) = unequal["largest"], unequal["smallest"]
+        reason = f"The train split has {most:,} of {large} and {least:,} of {small}, ten times as many or more"
+        found.append(("Very unequal labels", f"{reason}: accuracy says little of the small ones."))
+    if count := findings["two_labels"]:
+        images = "1 image is" if count == 1 else f"{count:,} images are"
+        found.append(("The same image under two labels", f"{images} listed under more than one label. {_WHICH}"))
+    if count := len(findings["test_in_train"]):
+        share = f"{count:,} of {num_test:,} test images are in the train split too, with the same stored bytes"
+        found.append(
+            ("Test images in the train split", f"{share}. The evaluation gives the accuracy without them. {_WHICH}")
+        )
+    return found
+
+
+@message
+def _never_trained_on(findings: Mapping, what: str) -> list[tuple[str, str]]:
+    if not (counts := findings["never_trained_on"]):
+        return []
+    # Control characters as string literals.
+    listed = _listed({name if name.isprintable() and name.strip() else ascii(name): n for name, n in counts.items()})
+    return [(f"{what} of the test split that train never has", f"{listed}: no network can know them.")]
+
+
+@message
+def _listed(counts: Mapping[str, int]) -> str:
+    listed = ", ".join(f"{name} ({count:,})" for name, count in [*counts.items()][:_MAX_LISTED])
+    return listed + (f" and {len(counts) - _MAX_LISTED:,} more" if len(counts) > _MAX_LISTED else "")

@@ -1,7 +1,11 @@
-"""Plan: which examples of the source go where, known before anything is read (the shards' aid)."""
+"""The plan of a job: its blocks and shards, and the shard and place of each example.
+
+All of it is known before anything is read, because an example's position depends only on the seed and its key.
+"""
 
 import hashlib
 import hmac
+import itertools
 import secrets
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,29 +16,28 @@ import numpy as np
 
 from pipeline.config.data import RecordsSettings
 from pipeline.errors import DamagedArtefactError
-from pipeline.records.features import FeatureSpec, is_fixed
+from pipeline.records.features import FeatureSpec, ImageForm, is_fixed, stored_form, stored_spec
 from pipeline.records.fixed import FixedLayout
-from pipeline.records.form import ImageForm, stored_form, stored_spec
 from pipeline.records.keys import SPLITS
-from pipeline.shards import words
-from pipeline.shards.order import example_places, shard_bounds
-from pipeline.shards.shared import Shared
+from pipeline.shards.shared import THREADS, Shared
 from pipeline.shards.splits import Division, divided
 from pipeline.shards.tfds_metadata import shard_name
 from pipeline.sources import Location, SourceInfo, example_keys
 
-#: Of what blocks noted, and of where their examples go.
+#: A split of the source and the index of the first example.
+Block = tuple[str, int]
+
+#: Folders of the blocks' notes and of the places of their examples.
 NOTES, PLACES = "blocks", "places"
 _SEAL_BYTES = 16
-# A store takes its time.
-_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
 class Job:
-    """What every step of the Beam job needs to know; small, and plain data, so that any runner can ship it.
+    """The arguments of every step of the Beam job. Small plain data, so that any runner can ship it.
 
-    ``num_examples``: split of the records → number of examples.
+    ``num_examples``: split of the records → number of examples. ``shared``: the storage that workers share.
+    ``secret``: a key of the job's own.
     """
 
     source: SourceInfo
@@ -48,7 +51,7 @@ class Job:
 
     @property
     def form(self) -> ImageForm | None:
-        """In what form images are stored; None where the source has none."""
+        """The form of the images in the records; None for a text."""
         return stored_form(self.source.features, self.settings, self.source.smallest_side)
 
     @property
@@ -61,15 +64,15 @@ class Job:
         """Whether all records of a split have one length."""
         return is_fixed(self.spec)
 
-    def blocks(self, *source_splits: str) -> list[tuple[str, int]]:
-        """Split of the source and first example of each block, of all of its splits or of these."""
+    def blocks(self, *source_splits: str) -> list[Block]:
+        """The blocks of these splits of the source, by default of all."""
         return [
             (split, start)
             for split in source_splits or self.source.num_examples
             for start in range(0, self.source.num_examples[split], self.block_examples)
         ]
 
-    def stop(self, block: tuple[str, int]) -> int:
+    def stop(self, block: Block) -> int:
         """One past the last example of a block."""
         split, start = block
         return min(start + self.block_examples, self.source.num_examples[split])
@@ -80,7 +83,7 @@ class Job:
         return tuple(split for split in SPLITS if split in found)
 
     def splits_of(self, source_split: str) -> tuple[str, ...]:
-        """The splits of the records that a split of the source is divided among."""
+        """The splits of the records that a split of the source is divided into."""
         return divided(self.source, self.settings.validation_share)[source_split]
 
     def shards(self, *splits: str) -> list[dict]:
@@ -97,68 +100,122 @@ class Job:
         ]
 
     def num_shards(self, split: str) -> int:
-        """The number of TFRecord files of a split; validation, which is read as test is, has as many."""
+        """The number of TFRecord files of a split. Validation has as many as test."""
         return self.settings.train_shards if split == "train" else self.settings.test_shards
 
     def leave_places(self) -> None:
-        """Compute where each example goes, and leave each block's part where its worker finds it.
+        """Compute the place of each example, and write each block's part for its worker.
 
-        Once, by the process that submits the job: the order of all examples takes memory and time for each of them.
+        Called once, by the process that submits the job, because it takes memory and time for every example.
         """
         for source_split in self.source.num_examples:
             num_shards = {split: self.num_shards(split) for split in self.splits_of(source_split)}
             division = Division.of(self.source, self.location, source_split, self.settings.validation_share)
             places = example_places(division.all_keys(), division.split_of_each(), num_shards, self.settings.seed)
-            with ThreadPoolExecutor(_AT_ONCE) as pool:
-                for _ in pool.map(partial(self._leave_places, places), self.blocks(source_split)):
-                    pass
+            with ThreadPoolExecutor(THREADS) as pool:
+                list(pool.map(partial(self._leave_places, places), self.blocks(source_split)))
 
-    def _leave_places(self, places: np.ndarray, block: tuple[str, int]) -> None:
+    def _leave_places(self, places: np.ndarray, block: Block) -> None:
         content = places[block[1] : self.stop(block)].astype("<i8").tobytes()
         self.shared.write(_places_name(block), self._seal(block, content) + content)
 
-    def places(self, block: tuple[str, int]) -> np.ndarray:
-        """Shard and place of each example of a block, as ``example_places`` gives them: int64 (examples, 2).
+    def places(self, block: Block) -> np.ndarray:
+        """Shard and place of each example of a block, from ``example_places``: int64 (examples, 2).
 
         Raises:
-            DamagedArtefactError: they are not those that this job left.
+            DamagedArtefactError: another process wrote them.
         """
         name = _places_name(block)
         stored = self.shared.read(name)
         seal, content = stored[:_SEAL_BYTES], stored[_SEAL_BYTES:]
         if not hmac.compare_digest(seal, self._seal(block, content)):
-            raise DamagedArtefactError(words.not_our_places(f"{self.shared}/{name}"))
+            raise DamagedArtefactError(
+                f"{self.shared}/{name}: expected the places that this job left, found something else. "
+                "Who else writes there?"
+            )
         return np.frombuffer(content, "<i8").reshape(-1, 2)
 
-    def _seal(self, block: tuple[str, int], content: bytes) -> bytes:
-        """What only who has the job can write: others may write where it leaves its files."""
-        return hashlib.blake2b(_file_name(block).encode() + content, digest_size=_SEAL_BYTES, key=self.secret).digest()
+    def _seal(self, block: Block, content: bytes) -> bytes:
+        # Others may be able to write to the shared storage.
+        return hashlib.blake2b(file_name(block).encode() + content, digest_size=_SEAL_BYTES, key=self.secret).digest()
 
     def keys(self, source_split: str) -> Sequence[str]:
         """The keys of a split of the source, in its order."""
         return example_keys(source_split, self.source.num_examples[source_split], self.location.listing)
 
     def key_bytes(self, source_split: str) -> int:
-        """The length of a key, which all of a split have."""
+        """The length of each key of a split."""
         return len(self.keys(source_split)[0].encode())
 
     def layout(self, source_split: str) -> FixedLayout:
-        """How the records lie in their files where they have one length."""
+        """The layout of records of one length."""
         return FixedLayout(self.spec, len(self.source.label_names), self.key_bytes(source_split))
 
     def frame_bytes(self, source_split: str) -> int:
-        """The length of a framed record where they have one length."""
+        """The length of a framed record, if all have one length."""
         return self.layout(source_split).frame_bytes
 
-    def note_name(self, block: tuple[str, int]) -> str:
-        """Under which a block notes what it found of its examples."""
-        return f"{NOTES}/{_file_name(block)}.json"
+    def note_name(self, block: Block) -> str:
+        """The file of a block's notes."""
+        return f"{NOTES}/{file_name(block)}.json"
 
 
-def _places_name(block: tuple[str, int]) -> str:
-    return f"{PLACES}/{_file_name(block)}.int64"
+def _places_name(block: Block) -> str:
+    return f"{PLACES}/{file_name(block)}.int64"
 
 
-def _file_name(block: tuple[str, int]) -> str:
+def file_name(block: Block) -> str:
+    """The beginning of the names of a block's files."""
     split, start = block
     return f"{split}-{start:012d}"
+
+
+def ranks(keys: Sequence[str], seed: int) -> np.ndarray:
+    """The keyed hash of each key, which defines the order: uint64 (keys,).
+
+    A hash stays the same in every version of NumPy.
+    """
+    hash_key = seed.to_bytes(8, "little")
+    digests = (hashlib.blake2b(key.encode(), digest_size=8, key=hash_key).digest() for key in keys)
+    # One by one: all digests joined would take six times the memory.
+    return np.fromiter((int.from_bytes(digest) for digest in digests), np.uint64, len(keys))
+
+
+def example_order(keys: Sequence[str], seed: int) -> np.ndarray:
+    """The seeded shuffle: int64, the index of the key at each place of a split of the records."""
+    return np.argsort(ranks(keys, seed), kind="stable")
+
+
+def shard_bounds(num_examples: int, num_shards: int) -> list[tuple[int, int]]:
+    """(first, one past last) place of each shard. Sizes differ by at most one."""
+    cuts = [shard * num_examples // num_shards for shard in range(num_shards + 1)]
+    return list(itertools.pairwise(cuts))
+
+
+def example_places(
+    keys: Sequence[str], split_of: Sequence[str], num_shards: Mapping[str, int], seed: int
+) -> np.ndarray:
+    """The position of each example of one of the source's splits.
+
+    Args:
+        keys: of its examples, in the source's order.
+        split_of: the split of the records of each example.
+        num_shards: each of these splits, with its number of shards.
+        seed: of the order.
+
+    Returns:
+        int64 (keys, 2): the shard, counted through all of ``num_shards``, and the place among its records.
+    """
+    order = example_order(keys, seed)
+    # As numbers: the names of a billion splits would take forty gigabytes.
+    numbers = {split: number for number, split in enumerate(num_shards)}
+    splits = np.fromiter(map(numbers.__getitem__, split_of), np.uint8, len(keys))[order]
+    places = np.empty((len(keys), 2), np.int64)
+    shard = 0
+    for split, number in num_shards.items():
+        members = order[splits == numbers[split]]
+        for first, stop in shard_bounds(len(members), number):
+            places[members[first:stop], 0] = shard
+            places[members[first:stop], 1] = np.arange(stop - first)
+            shard += 1
+    return places

@@ -1,7 +1,7 @@
-"""Shared: small files that workers and the submitting process leave for each other (the shards' aid).
+"""Storage that the workers of a job and the process that submitted it share: a folder or a part of an object store.
 
-On a cluster they see nothing else of one another. Where they share a file system that is a folder of it; where they do
-not it is an object store, which then has the shards too (shuffled.py).
+On a cluster they exchange nothing else but the small elements of the Beam job. Both kinds have the same methods. Both
+are plain data, so that any runner can ship them.
 """
 
 import contextlib
@@ -18,18 +18,18 @@ from typing import ClassVar
 
 from pipeline.errors import RemoteError
 from pipeline.remote.objects import EXCHANGE, Objects
-from pipeline.shards.whole import replacing
 
-# Notes of a block: 44 bytes an example, twice that as JSON.
-_MOST_BYTES = 2**30
-_AT_ONCE = 16
+# Notes of a block: 44 bytes per example, twice that as JSON.
+_MAX_BYTES = 2**30
+#: Requests at the same time.
+THREADS = 16
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Store:
-    """An object store that workers hand on shards by: its address, and the key below which the records' files lie."""
+    """The object store of [Storage] remote: its address, and the key prefix of the records' files."""
 
     url: str
     endpoint: str
@@ -38,11 +38,13 @@ class Store:
 
 @dataclass(frozen=True)
 class SharedFolder:
-    """A folder that all of them see at the same path; plain data, so that any runner can ship it."""
+    """A folder that all workers see at the same path."""
 
     folder: str
 
-    #: What to do where a worker cannot read there.
+    #: Seconds between two looks at the progress.
+    poll_seconds: ClassVar[float] = 0.5
+    #: What to do if a worker cannot read here.
     remedy: ClassVar[str] = (
         "[Storage] root has to lie on a file system that all workers share, at the same path; where they share none, "
         "set [Records] workers_share = remote."
@@ -51,35 +53,44 @@ class SharedFolder:
     def __str__(self) -> str:
         return self.folder
 
-    def read(self, name: str, *, at_most: int = _MOST_BYTES) -> bytes:
+    def read(self, name: str, *, at_most: int = _MAX_BYTES) -> bytes:
         """The content of a file.
 
         Raises:
-            OSError: it is not there, or larger than ``at_most``.
+            OSError: it does not exist, or is larger than ``at_most``.
         """
         path = Path(self.folder, name)
         if path.stat().st_size > at_most:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
         return path.read_bytes()
 
+    def read_range(self, name: str, start: int, length: int) -> bytes:
+        """Some bytes of a file."""
+        with Path(self.folder, name).open("rb", buffering=0) as file:
+            file.seek(start)
+            return file.read(length)
+
     def write(self, name: str, content: bytes) -> None:
-        """Leave a file, whole or not at all; one that is there is replaced."""
+        """Write or replace a file atomically."""
         path = Path(self.folder, name)
         path.parent.mkdir(exist_ok=True)
         with replacing(path) as temporary:
             temporary.write_bytes(content)
 
     def names(self, prefix: str) -> Iterator[str]:
-        """The files that are there whose names begin so."""
-        found = Path(self.folder).glob(f"{prefix}*")
-        yield from (path.relative_to(self.folder).as_posix() for path in found if not path.name.startswith("."))
+        """The names of all files that begin with a prefix."""
+        paths = Path(self.folder).glob(f"{prefix}*")
+        yield from (path.relative_to(self.folder).as_posix() for path in paths if not path.name.startswith("."))
+
+    def clear(self) -> None:
+        """Nothing: the caller of the job removes the folder."""
 
 
 @dataclass(frozen=True)
 class SharedObjects:
-    """The same as objects under a key of a store, which may not answer, or refuse (RemoteError).
+    """Objects under a key of a store. All methods may raise RemoteError.
 
-    ``files`` is the key below which the records' files lie, by their sha256.
+    ``files`` is the key prefix of the records' files, which are named by their sha256.
     """
 
     url: str
@@ -87,6 +98,8 @@ class SharedObjects:
     key: str
     files: str
 
+    # Each look is one request or several.
+    poll_seconds: ClassVar[float] = 5.0
     remedy: ClassVar[str] = (
         "Workers have to reach [Storage] remote, by the same remote_endpoint and with credentials in their "
         "environment; or the job has ended, and this is a late attempt at its work."
@@ -97,15 +110,19 @@ class SharedObjects:
 
     @property
     def objects(self) -> Objects:
-        """The store; opened once in a process."""
-        return _opened(self.url, self.endpoint)
+        """The store, opened once per process."""
+        return _open_objects(self.url, self.endpoint)
 
-    def read(self, name: str, *, at_most: int = _MOST_BYTES) -> bytes:
-        """See SharedFolder; RemoteError also where it is larger than ``at_most``."""
+    def read(self, name: str, *, at_most: int = _MAX_BYTES) -> bytes:
+        """See SharedFolder. RemoteError if the object is larger than ``at_most``."""
         found = self.objects.read(f"{self.key}/{name}", at_most=at_most)
         if found is None:
-            raise FileNotFoundError(2, "there is no such object", f"{self}/{name}")
+            raise FileNotFoundError(errno.ENOENT, "there is no such object", f"{self}/{name}")
         return found[0]
+
+    def read_range(self, name: str, start: int, length: int) -> bytes:
+        """See SharedFolder."""
+        return self.objects.read_range(f"{self.key}/{name}", start, length) if length else b""
 
     def write(self, name: str, content: bytes) -> None:
         """See SharedFolder."""
@@ -114,34 +131,29 @@ class SharedObjects:
     def names(self, prefix: str) -> Iterator[str]:
         """See SharedFolder."""
         start = f"{self.key}/"
-        # A store lists by whole folders, or by letters.
-        folder = f"{self.key}/{prefix}".rpartition("/")[0]
-        found = (stored.key.removeprefix(start) for stored in self.objects.list(folder))
-        yield from (name for name in found if name.startswith(prefix))
+        # Some stores list by whole folders, others by letters.
+        folder = f"{start}{prefix}".rpartition("/")[0]
+        names = (stored.key.removeprefix(start) for stored in self.objects.list(folder))
+        yield from (name for name in names if name.startswith(prefix))
 
     def clear(self) -> None:
-        """Remove all that was left under the key.
-
-        Raises:
-            RemoteError: the store does not answer, or refuses.
-        """
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for _ in pool.map(self.objects.delete, [stored.key for stored in self.objects.list(self.key)]):
-                pass
+        """Remove all objects under the key."""
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(self.objects.delete, [stored.key for stored in self.objects.list(self.key)]))
 
 
 Shared = SharedFolder | SharedObjects
 
 
 def read_each(shared: Shared, names: Sequence[str]) -> Iterator[bytes]:
-    """The content of each of these files, in their order; some are read at once, for a store takes its time."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for first in range(0, len(names), _AT_ONCE):
-            yield from pool.map(shared.read, names[first : first + _AT_ONCE])
+    """The content of each file in order. Several are read at the same time, because a store has a high latency."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        for first in range(0, len(names), THREADS):
+            yield from pool.map(shared.read, names[first : first + THREADS])
 
 
 def shared_by_workers(folder: Path, store: Store | None) -> Shared:
-    """The folder, or where there is a store a place of a job's own in it."""
+    """The folder, or with a store a new key in it."""
     if store is None:
         return SharedFolder(str(folder))
     return SharedObjects(store.url, store.endpoint, f"{EXCHANGE}/{uuid.uuid4().hex}", store.files)
@@ -149,17 +161,30 @@ def shared_by_workers(folder: Path, store: Store | None) -> Shared:
 
 @contextlib.contextmanager
 def left_clear(shared: Shared) -> Iterator[None]:
-    """Clear objects away at the end of the block; what cannot be is the store's garbage. A folder is its caller's."""
+    """Remove a job's objects at the end of the block. If that fails they are the store's garbage."""
     try:
         yield
     finally:
-        if isinstance(shared, SharedObjects):
-            try:
-                shared.clear()
-            except RemoteError as error:
-                _logger.warning("left on the remote, for make clean-stale REMOTE=1: %s", error)
+        try:
+            shared.clear()
+        except RemoteError as error:
+            _logger.warning("left on the remote, for make clean-stale REMOTE=1: %s", error)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, within: Path | None = None) -> Iterator[Path]:
+    """A temporary path that replaces ``path`` at the end of the block. An engine may run the same work twice at a time.
+
+    Args:
+        path: the path to replace.
+        within: a folder of the same file system for the temporary file, which stays if the process is killed. The
+            default is the path's own folder.
+    """
+    temporary = (within or path.parent) / f".{path.name}.{uuid.uuid4().hex}"
+    yield temporary
+    os.replace(temporary, path)
 
 
 @cache
-def _opened(url: str, endpoint: str) -> Objects:
+def _open_objects(url: str, endpoint: str) -> Objects:
     return Objects(url, endpoint=endpoint)

@@ -1,7 +1,4 @@
-"""Splits: how the source's splits are divided among those of the records (the shards' aid).
-
-Asked for before any work, to refuse what cannot be: without NumPy and TensorFlow.
-"""
+"""Division of the source's splits into those of the records. Needs neither NumPy nor TensorFlow."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +12,10 @@ from pipeline.sources.source import Location, SourceInfo, example_keys
 
 @dataclass(frozen=True)
 class Division:
-    """A split of the source and what divides it; can be hashed, so that what follows is computed once in a process.
+    """A split of the source and its shares. Hashable, so that the split of each example is computed once per process.
 
-    ``digest`` is the source's: another listing may come to lie at the same path. ``by_place``: it is divided by the
-    places of its examples, not by their keys' hashes.
+    ``digest`` is the source's, because another listing may replace the one at this path. ``by_place``: the split is
+    divided by the places of its examples, not by the hashes of their keys.
     """
 
     split: str
@@ -31,7 +28,7 @@ class Division:
 
     @classmethod
     def of(cls, source: SourceInfo, location: Location, split: str, validation_share: float) -> "Division":
-        """Only train is divided."""
+        """The division of a split. Only train is divided."""
         shares = (source.test_share, validation_share) if split == "train" else (0.0, 0.0)
         by_place = TOKENS in source.features
         return cls(split, source.num_examples[split], location.listing, *shares, source.digest, by_place)
@@ -41,15 +38,15 @@ class Division:
         return example_keys(self.split, self.num_examples, self.listing)
 
     def split_of_each(self) -> Sequence[str]:
-        """The split of the records that each of them belongs to."""
+        """The split of the records of each example."""
         return _split_of_each(self)
 
 
 def divided(source: SourceInfo, validation_share: float) -> dict[str, tuple[str, ...]]:
-    """Split of the source → the splits of the records that it is divided among.
+    """Split of the source → the splits of the records that it is divided into.
 
     Raises:
-        SettingsError: a share is asked for, and the source has a validation split of its own.
+        SettingsError: a share is requested, and the source has a validation split of its own.
     """
     if validation_share and "validation" in source.num_examples:
         refuse("Records", "validation_share", "0, as the dataset has a validation split of its own", validation_share)

@@ -1,4 +1,4 @@
-"""TFDS's metadata: makes a folder of shards a dataset that ``tfds.builder_from_directory`` reads (the shards' aid)."""
+"""TFDS metadata: files that make a folder of shards a dataset for ``tfds.builder_from_directory``."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,20 +15,16 @@ VOCABULARY_NAME = "vocabulary.json"
 
 
 def shard_name(dataset: str, split: str, shard_index: int, num_shards: int) -> str:
-    """TFDS's file name, ``cifar10-train.tfrecord-00003-of-00016``."""
+    """TFDS's file name, such as ``cifar10-train.tfrecord-00003-of-00016``."""
     return f"{dataset.split('/')[0]}-{split}.tfrecord-{shard_index:05d}-of-{num_shards:05d}"
 
 
 def write_tfds_metadata(
     folder: Path, source: SourceInfo, spec: FeatureSpec, shards: Mapping[str, Sequence[Mapping]]
 ) -> None:
-    """Write dataset_info.json, features.json and the label names, or the vocabulary, beside the shards.
+    """Write dataset_info.json, features.json and the label names or the vocabulary into the folder of the shards.
 
-    Args:
-        folder: the folder of the shards.
-        source: what they were made from.
-        spec: of the records.
-        shards: split → its shards in order, each with its name and number of records.
+    ``shards``: split → its shards in order, each with its name and number of records.
     """
     features = tfds.features.FeaturesDict({name: _connector(name, spec[name], source) for name in sorted(spec)})
     template = tfds.core.ShardedFileTemplate(
@@ -59,12 +55,8 @@ def _connector(name: str, feature: Feature, source: SourceInfo) -> tfds.features
         return tfds.features.Text()
     if name == LABEL:
         return tfds.features.ClassLabel(names=list(source.label_names))
-    return _image(feature)
-
-
-def _image(feature: Feature) -> tfds.features.FeatureConnector:
     if feature.encoding == "raw":
         return tfds.features.Tensor(shape=feature.shape, dtype=np.uint8, encoding="bytes")
-    # Without a format TFDS tells by each image's content.
+    # Without a format TFDS detects it from each image's content.
     encoding = None if feature.encoding == "image" else feature.encoding
     return tfds.features.Image(shape=feature.shape, dtype=np.uint8, encoding_format=encoding)

@@ -1,9 +1,8 @@
-"""Beam's worker processes: one that dies ends the job (the shards' aid).
+"""Worker processes that Beam's local runner starts: the death of one ends the job.
 
-With ``--direct_running_mode=multi_processing`` Beam's local runner starts processes and reads from them. It notices one
-that breaks off, but waits without end for one that died before it had connected, and, on the way out of a failed job,
-for the others, of which one that is still starting does not end by itself. So the thread that waits for a process is
-listened to: after the death of one the others are killed, and the wait is broken off.
+With ``--direct_running_mode=multi_processing`` Beam waits forever for a process that died before it connected, and on
+the way out of a failed job for processes that are still starting. So the threads that wait for a process are observed.
+After a death the other processes are killed and the wait is interrupted.
 """
 
 import contextlib
@@ -15,25 +14,24 @@ import psutil
 
 from pipeline.errors import WorkerDiedError
 
-# Name of the thread in which Beam waits for one worker process; it raises when the process ends with an error.
+# The thread in which Beam waits for one worker process. It raises if the process ends with an error.
 _WAITING_THREAD = "run_worker"
-# Part of the command line of the worker processes that Beam itself starts; a worker pool is no such one.
+# Part of the command line of worker processes that Beam itself starts.
 _WORKER_COMMAND = "apache_beam.runners.worker.sdk_worker_main"
-# Name of the thread in which Beam reads what a job server says; it raises where the server is stopped as the job was
-# cancelled, of which the main thread tells.
+# The thread in which Beam reads from a job server. It raises after a cancellation, which the main thread reports.
 _READING_THREAD = "wait_until_finish_read"
-# What Beam says when a worker it reads from is gone.
+# Beam's message if a connected worker is gone.
 _BROKEN_OFF = "Channel closed prematurely"
-# For Beam to notice by itself, and for a job that failed otherwise to take its workers down.
+# Time for Beam to notice by itself, and for a failed job to stop its workers.
 PATIENCE_SECONDS = 5
 
 
 @contextlib.contextmanager
 def watching_workers() -> Iterator[None]:
-    """Run the block, a Beam job in the main thread, so that the death of a worker process ends it.
+    """Run a Beam job in the main thread, so that the death of a worker process ends it.
 
     Raises:
-        WorkerDiedError: a worker process died; names how.
+        WorkerDiedError: a worker process died.
     """
     deaths: list[str] = []
     others: list[threading.ExceptHookArgs] = []
@@ -41,12 +39,11 @@ def watching_workers() -> Iterator[None]:
     waiting = threading.main_thread().ident
 
     def break_off() -> None:
-        # More than once: Beam may be starting a worker meanwhile, and waits in more than one place.
+        # Repeatedly: Beam may be starting a worker, and waits in several places.
         while not ended.wait(PATIENCE_SECONDS):
             broken_off.set()
             _kill_workers()
-            # A real signal: the main thread waits in a system call that a merely pending interrupt would not wake. And
-            # one of our own: in a shell's background SIGINT is ignored.
+            # A real signal, because the main thread waits in a system call. Not SIGINT, which background jobs ignore.
             signal.pthread_kill(waiting, signal.SIGUSR2)
 
     breaker = threading.Thread(target=break_off, daemon=True)
@@ -92,7 +89,7 @@ def watching_workers() -> Iterator[None]:
 
 
 class _Unnoticed(BaseException):
-    """Nothing in Beam catches it."""
+    """Not caught by Beam."""
 
 
 def _kill_workers() -> None:

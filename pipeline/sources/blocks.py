@@ -15,8 +15,7 @@ import tensorflow as tf
 
 from pipeline import machine
 from pipeline.errors import DamagedArtefactError, UnsupportedDatasetError
-from pipeline.records.features import IMAGE, LABEL, TOKENS, Feature
-from pipeline.records.form import ImageForm
+from pipeline.records.features import IMAGE, LABEL, TOKENS, Feature, ImageForm
 from pipeline.records.images import decode, fit_batch
 from pipeline.sources import Location, SourceInfo, synthetic, tfds, words
 from pipeline.sources.file_blocks import read_files

@@ -16,8 +16,7 @@ import tensorflow as tf
 
 from pipeline import machine
 from pipeline.errors import ChangedSourceError
-from pipeline.records.features import IMAGE, LABEL
-from pipeline.records.form import ImageForm
+from pipeline.records.features import IMAGE, LABEL, ImageForm
 from pipeline.records.images import decode
 from pipeline.sources import words
 from pipeline.sources.listing import ListedSplit, read_file, read_listing

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline.augmentation import Augmentation
+from pipeline.augmentation.augment import Augmentation
 from pipeline.columns import ColumnStream
 from pipeline.config.refusal import refuse
 from pipeline.config.training import JAX, TrainSettings, refuse_without_validation

@@ -1,4 +1,4 @@
-"""Mixed labels: loss and accuracy where examples were mixed (training's aid; augmentation/mixing.py).
+"""Mixed labels: loss and accuracy where examples were mixed (training's aid; augmentation/augment.py).
 
 A batch's labels are then float32 (batch, 3): label, other label, share of the first. Evaluation's are plain, so that
 both are taken.
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import keras
 
-from pipeline.augmentation import MIXED_WIDTH
+from pipeline.augmentation.augment import MIXED_WIDTH
 from pipeline.networks.recipes import Loss
 
 

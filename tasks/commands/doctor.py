@@ -121,7 +121,7 @@ def check_runner(records: Records) -> str:
         EngineUnavailableError: the cluster does not answer, or its workers lack what they need.
     """
     job = {"settings": records.settings, "root": root_folder(), "store": records.store()}
-    return in_child("pipeline.shards.reach:reach", job)
+    return in_child("pipeline.shards.engine:reach", job)
 
 
 def check_device(train: Train, receipt: dict) -> str:

@@ -10,13 +10,11 @@ from pipeline.errors import SettingsError
 
 
 def setup_module() -> None:
-    global Augmentation, GREY, NAMES, beta_quantiles, tf
+    global Augmentation, GRAY, NAMES, beta_quantiles, tf
     import tensorflow as tf
 
-    from pipeline.augmentation import Augmentation
-    from pipeline.augmentation.augment import NAMES
-    from pipeline.augmentation.mixing import beta_quantiles
-    from pipeline.augmentation.pixels import GREY
+    from pipeline.augmentation.augment import NAMES, Augmentation, beta_quantiles
+    from pipeline.augmentation.pixels import GRAY
 
 
 SHAPE = (12, 16, 3)
@@ -113,14 +111,14 @@ def test_a_crop_is_a_window_of_the_reflected_image(images):
 def test_what_a_translation_leaves_is_grey(images):
     before, after = images.numpy(), augmented(images, "translate:0.25")
     for one, other in zip(after, before, strict=True):
-        padded = np.pad(other, ((3, 3), (4, 4), (0, 0)), constant_values=GREY)
+        padded = np.pad(other, ((3, 3), (4, 4), (0, 0)), constant_values=GRAY)
         assert any(np.array_equal(padded[y : y + 12, x : x + 16], one) for y in range(7) for x in range(9))
 
 
 def test_cutout_is_one_grey_square(images):
     before, after = images.numpy(), augmented(images, "cutout:5")
     changed = (before != after).any(axis=3)
-    assert (after[changed] == GREY).all()
+    assert (after[changed] == GRAY).all()
     heights, widths = changed.any(axis=2).sum(axis=1), changed.any(axis=1).sum(axis=1)
     assert 3 <= heights.max() <= 5 >= widths.max() >= 3
     assert heights.min() >= 2

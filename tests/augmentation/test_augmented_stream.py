@@ -10,7 +10,7 @@ from pipeline.artefacts.manifest import read_manifest
 
 def setup_module() -> None:
     global Augmentation, InputStream, MIXED_WIDTH, Split
-    from pipeline.augmentation import MIXED_WIDTH, Augmentation
+    from pipeline.augmentation.augment import MIXED_WIDTH, Augmentation
     from pipeline.stream import InputStream, Split
 
 

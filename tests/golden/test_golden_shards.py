@@ -106,7 +106,7 @@ def training_batches(folder: Path, stream: str, augment: str) -> Iterable:
     import keras
 
     from pipeline.artefacts.manifest import read_manifest
-    from pipeline.augmentation import Augmentation
+    from pipeline.augmentation.augment import Augmentation
     from pipeline.columns import ColumnStream
     from pipeline.stream import InputStream, Split
 

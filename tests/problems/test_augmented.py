@@ -11,7 +11,7 @@ def setup_module() -> None:
     global Augmentation, InputStream, Split, picture_augmented, tf
     import tensorflow as tf
 
-    from pipeline.augmentation import Augmentation
+    from pipeline.augmentation.augment import Augmentation
     from pipeline.problems.image_evaluation import picture_augmented
     from pipeline.stream import InputStream, Split
 

@@ -12,7 +12,7 @@ from training_runs import run
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest, write_manifest
 from pipeline.artefacts.verified import VERIFIED_NAME
 from pipeline.errors import DamagedArtefactError
-from pipeline.records.form import ImageForm
+from pipeline.records.features import ImageForm
 from pipeline.runs.metrics import EXPORT_NAME, MODEL_NAME, WEIGHTS_NAME
 from pipeline.sources import synthetic
 

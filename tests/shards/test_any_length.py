@@ -17,21 +17,21 @@ from pipeline import sources
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.data import RecordsSettings, SourceSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
-from pipeline.records.features import Feature
-from pipeline.records.form import choose_form
+from pipeline.records.features import Feature, choose_form
 from pipeline.records.keys import split_of
-from pipeline.shards.merge import merge_shard, write_run
+from pipeline.shards.shared import SharedFolder
 from pipeline.sources import Location
 from pipeline.sources.listing import path_key
 
 
 def setup_module() -> None:
-    global InputStream, Split, fit, tf, tfds, verify_artefact, write_records
+    global InputStream, Split, fit, tf, tfds, verify_artefact, write_records, writers
     import tensorflow as tf
     import tensorflow_datasets as tfds
 
     from pipeline.artefacts.verify import verify_artefact
     from pipeline.records.images import fit
+    from pipeline.shards import writers
     from pipeline.shards.job import write_records
     from pipeline.stream import InputStream, Split
 
@@ -236,28 +236,29 @@ def test_images_that_are_not_encoded_are_stored_raw_alone():
 @given(
     blocks=st.lists(st.lists(st.binary(max_size=40), max_size=8), min_size=1, max_size=6),
     num_shards=st.integers(1, 4),
+    chunk_bytes=st.sampled_from([1, 50, 1_000]),
     seed=st.integers(0, 1_000),
 )
-def test_a_merge_puts_every_record_in_its_place_once(tmp_path_factory, blocks, num_shards, seed):
-    folder = tmp_path_factory.mktemp("merge")
+def test_a_merge_puts_every_record_in_its_place_once(tmp_path_factory, blocks, num_shards, chunk_bytes, seed):
+    shared = SharedFolder(str(tmp_path_factory.mktemp("merge")))
     frames = [frame for block in blocks for frame in block]
     order = np.random.default_rng(seed).permutation(len(frames))
     shard = np.arange(len(frames)) % num_shards
     places = np.empty((len(frames), 2), np.int64)
     places[order] = np.stack([shard, np.arange(len(frames)) // num_shards], axis=1)
-    first, runs = 0, []
-    for number, block in enumerate(blocks):
-        runs.append(folder / f"{number}.run")
-        write_run(runs[-1], block, places[first : first + len(block)])
+    first, runs = 0, [f"runs/{number}" for number in range(len(blocks))]
+    for run, block in zip(runs, blocks, strict=True):
+        shared.write(run, writers.encode_run(block, places[first : first + len(block)], num_shards))
         first += len(block)
-    for number in range(num_shards):
-        members = [frames[index] for index in order[shard == number]]
-        size = merge_shard(runs, number, len(members), folder / "shard")
-        assert (folder / "shard").read_bytes() == b"".join(members)
-        assert size == sum(map(len, members))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writers, "_CHUNK_BYTES", chunk_bytes)
+        for number in range(num_shards):
+            members = [frames[index] for index in order[shard == number]]
+            assert b"".join(writers.merge_runs(shared, runs, number, len(members), "shard")) == b"".join(members)
 
 
 def test_a_merge_without_all_its_records_is_refused(tmp_path):
-    write_run(tmp_path / "a.run", [b"x", b"y"], np.array([[0, 0], [0, 2]]))
-    with pytest.raises(ValueError, match="expected 3 records, each once, found 2"):
-        merge_shard([tmp_path / "a.run"], 0, 3, tmp_path / "shard")
+    shared = SharedFolder(str(tmp_path))
+    shared.write("a", writers.encode_run([b"x", b"y"], np.array([[0, 0], [0, 2]]), 1))
+    with pytest.raises(ValueError, match="shard: expected 3 records, each once, found 2"):
+        list(writers.merge_runs(shared, ["a"], 0, 3, "shard"))

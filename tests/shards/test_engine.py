@@ -16,9 +16,9 @@ from pipeline.shards.shared import SharedFolder
 
 
 def setup_module() -> None:
-    global engine, presence, reach
-    from pipeline.shards import engine, presence
-    from pipeline.shards.reach import reach
+    global engine, presence, reach, readiness
+    from pipeline.shards import engine, presence, readiness
+    from pipeline.shards.engine import reach
 
 
 SETTINGS = sorted((PROJECT / "experiments" / "engines").glob("*.ini"))
@@ -27,7 +27,7 @@ DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
 
 def require(runner: str, options: str) -> str:
     settings = RecordsSettings(runner=runner, runner_options=options)
-    return engine.require_engine(settings, engine.make_runner(settings))
+    return readiness.require_engine(settings, readiness.make_runner(settings))
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_what_beam_would_download_is_asked_for_by_name(runner, flag, name, given
 def test_the_packages_of_dask_are_asked_for_by_name(monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam.runners.dask.dask_runner", None)
     with pytest.raises(SettingsError, match="make engine ENGINE=dask"):
-        engine.make_runner(RecordsSettings(runner=DASK))
+        readiness.make_runner(RecordsSettings(runner=DASK))
 
 
 @pytest.mark.parametrize("path", SETTINGS, ids=lambda path: path.stem)
@@ -69,7 +69,7 @@ def test_the_settings_for_an_engine_name_what_make_builds(path):
     sections = settings_in([path])
     assert set(sections) == {"Records"}
     settings = RecordsSettings(**sections["Records"])
-    assert engine.make_options(settings, engine.make_runner(settings))
+    assert readiness.make_options(settings, readiness.make_runner(settings))
     parts = [flag.partition("=")[2] for flag in settings.beam_flags() if "=build/" in flag]
     plan = ["make", "--dry-run", "--always-make", "engine", f"ENGINE={path.stem}"]
     done = subprocess.run(plan, cwd=PROJECT, capture_output=True, text=True, check=True)
@@ -78,7 +78,7 @@ def test_the_settings_for_an_engine_name_what_make_builds(path):
 
 def test_there_are_settings_for_every_engine():
     named = {RecordsSettings(**settings_in([path])["Records"]).runner.rpartition(".")[2] for path in SETTINGS}
-    assert named == {*(one.runner for one in engine.ENGINES), "FnApiRunner"}
+    assert named == {*(one.runner for one in readiness.ENGINES), "FnApiRunner"}
 
 
 def test_the_manifest_says_which_runner_wrote_the_records_in_how_many_processes(small_records):
@@ -152,14 +152,14 @@ def test_what_a_worker_raised_for_people_is_read_from_the_text_of_an_engine():
         "\n\tat org.apache.beam.runners.fnexecution.control.FnApiControlClient\n"
     )
     with pytest.raises(DamagedArtefactError, match=r"^cifar10: expected version 3\.0\.2$"):
-        raise engine._raised(text)
-    assert engine._raised("RuntimeError: pipeline.errors.DamagedArtefactError: in a sentence") is None
-    assert engine._raised("pipeline.errors.sys: not an error of ours") is None
+        raise engine.raised_by_worker(text)
+    assert engine.raised_by_worker("RuntimeError: pipeline.errors.DamagedArtefactError: in a sentence") is None
+    assert engine.raised_by_worker("pipeline.errors.sys: not an error of ours") is None
     # It takes more than a message.
-    assert engine._raised("pipeline.errors.HardwareMismatchError: requested a tpu") is None
+    assert engine.raised_by_worker("pipeline.errors.HardwareMismatchError: requested a tpu") is None
     # What was raised of another error is the last in the text.
-    assert isinstance(engine._raised(f"pipeline.errors.StorageError: full\n\n{text}"), DamagedArtefactError)
-    assert not isinstance(engine._raised(text), WorkerDiedError)
+    assert isinstance(engine.raised_by_worker(f"pipeline.errors.StorageError: full\n\n{text}"), DamagedArtefactError)
+    assert not isinstance(engine.raised_by_worker(text), WorkerDiedError)
 
 
 @pytest.fixture

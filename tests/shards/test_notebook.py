@@ -12,7 +12,7 @@ def setup_module() -> None:
     from apache_beam import pipeline as building
     from apache_beam.utils import interactive_utils
 
-    from pipeline.shards.notebook import as_in_a_script
+    from pipeline.shards.engine import as_in_a_script
 
 
 @pytest.fixture

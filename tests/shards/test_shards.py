@@ -23,11 +23,11 @@ from pipeline.sources import Location, SourceInfo, synthetic
 
 
 def setup_module() -> None:
-    global engine, order, plan, splits, tfds, verify_artefact
+    global plan, readiness, splits, tfds, verify_artefact
     import tensorflow_datasets as tfds
 
     from pipeline.artefacts.verify import verify_artefact
-    from pipeline.shards import engine, order, plan, splits
+    from pipeline.shards import plan, readiness, splits
 
 
 # Of the shards of ``small_records``: a change here is a change of every artefact.
@@ -148,7 +148,7 @@ def test_a_flag_that_beam_does_not_know_is_refused_with_the_nearest_it_knows(opt
 
 def test_flags_of_a_job_server_are_left_to_it():
     settings = RecordsSettings(runner="FlinkRunner", runner_options="--known_to_the_job_server=1")
-    assert engine.make_options(settings, engine.make_runner(settings))
+    assert readiness.make_options(settings, readiness.make_runner(settings))
 
 
 def test_tfds_source_and_its_records_agree(tiny_tfds, write_small_records, small_source):
@@ -266,7 +266,7 @@ def test_a_share_that_leaves_a_split_without_an_example_is_refused(share, write_
 
 @given(num_examples=st.integers(0, 10**7), num_shards=st.integers(1, 10_000))
 def test_shard_bounds_cover_everything_and_differ_by_one(num_examples, num_shards):
-    bounds = order.shard_bounds(num_examples, num_shards)
+    bounds = plan.shard_bounds(num_examples, num_shards)
     sizes = [stop - start for start, stop in bounds]
     assert len(bounds) == num_shards
     assert bounds[0][0] == 0
@@ -277,7 +277,7 @@ def test_shard_bounds_cover_everything_and_differ_by_one(num_examples, num_shard
 
 @given(num_examples=st.integers(0, 300), seed=st.integers(0, 2**31 - 1))
 def test_example_order_is_a_permutation(num_examples, seed):
-    assert sorted(order.example_order([index_key("train", index) for index in range(num_examples)], seed)) == list(
+    assert sorted(plan.example_order([index_key("train", index) for index in range(num_examples)], seed)) == list(
         range(num_examples)
     )
 
@@ -311,7 +311,7 @@ def test_places_that_the_job_did_not_leave_are_refused(change, small_source, tmp
 
 def test_example_order_is_pinned():
     # The records' bytes follow from it: a change here is a change of every artefact.
-    assert order.example_order([index_key("train", index) for index in range(10)], 0).tolist() == [
+    assert plan.example_order([index_key("train", index) for index in range(10)], 0).tolist() == [
         5,
         4,
         7,

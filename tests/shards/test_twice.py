@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from image_files import write_folder
 
-from pipeline.shards.whole import replacing
+from pipeline.shards.shared import replacing
 
 
 def setup_module() -> None:
@@ -40,7 +40,7 @@ def run_again(monkeypatch, tmp_path) -> Callable[[], Path]:
     """A function after which blocks and shards are written four times; it returns the file that says which were."""
 
     def again() -> Path:
-        for name in ("write_block", "merge"):
+        for name in ("write_block", "write_shard"):
             monkeypatch.setattr(job, name, four_times(getattr(job, name), tmp_path / "seen"))
         return tmp_path / "seen"
 
@@ -58,7 +58,7 @@ def test_blocks_and_shards_of_any_length_that_run_again_change_nothing(tmp_path,
     once = write_records_of(folder, encoding="png")
     seen = run_again()
     again = write_records_of(folder, encoding="png")
-    assert set(seen.read_text().split()) == {"write_block", "merge"}
+    assert set(seen.read_text().split()) == {"write_block", "write_shard"}
     assert len(shard_bytes(once.folder)) == 3
     assert shard_bytes(again.folder) == shard_bytes(once.folder)
     assert again.manifest["splits"] == once.manifest["splits"]

@@ -19,8 +19,7 @@ from pipeline.errors import (
     StorageError,
     UnsupportedDatasetError,
 )
-from pipeline.records.features import Feature
-from pipeline.records.form import choose_form
+from pipeline.records.features import Feature, choose_form
 from pipeline.sources import listing
 from pipeline.sources.prepared import changed_copy
 

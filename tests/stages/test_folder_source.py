@@ -10,7 +10,7 @@ from image_files import plain_file, write_folder
 from luigi_process import PROJECT, WITHOUT_PRIVILEGES, Luigi
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.shards.skipped import SKIPPED_NAME
+from pipeline.shards.summary import SKIPPED_NAME
 
 
 class FolderSource:

@@ -1,0 +1,43 @@
+"""The command ``tensorcraft-worker``: one of Beam's Python workers, for ``--environment_type=PROCESS``.
+
+Executors of Spark and TaskManagers of Flink start it on their machine. It asks them for the job's options and for the
+addresses of their services. Then Beam's own worker runs in this process.
+"""
+
+import argparse
+import os
+
+import grpc
+from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc
+from apache_beam.runners.worker import sdk_worker_main
+from google.protobuf import json_format, text_format
+
+
+def worker_environment(worker_id: str, provision_endpoint: str) -> dict[str, str]:
+    """The variables from which Beam's worker takes its configuration."""
+    with grpc.insecure_channel(provision_endpoint) as channel:
+        # The engine finds the worker by this header.
+        stub = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
+        request = beam_provision_api_pb2.GetProvisionInfoRequest()
+        info = stub.GetProvisionInfo(request, metadata=[("worker_id", worker_id)], timeout=60).info
+    return {
+        "WORKER_ID": worker_id,
+        "PIPELINE_OPTIONS": json_format.MessageToJson(info.pipeline_options),
+        "CONTROL_API_SERVICE_DESCRIPTOR": text_format.MessageToString(info.control_endpoint),
+        "LOGGING_API_SERVICE_DESCRIPTOR": text_format.MessageToString(info.logging_endpoint),
+        "RUNNER_CAPABILITIES": " ".join(info.runner_capabilities),
+    }
+
+
+def main() -> None:
+    """Work until the engine closes the connection."""
+    parser = argparse.ArgumentParser(prog="tensorcraft-worker", description=main.__doc__)
+    parser.add_argument("--id", required=True, help="the engine's name for this worker")
+    parser.add_argument("--provision_endpoint", required=True, help="address of the engine's provision service")
+    arguments, _ = parser.parse_known_args()
+    os.environ.update(worker_environment(arguments.id, arguments.provision_endpoint))
+    sdk_worker_main.main([])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Readiness: the Beam runner of the settings, its flags, and the programs and services that it needs.
+
+Beam's job servers wait minutes for an engine that does not answer, and Beam downloads programs by itself. Both are
+checked before any work starts.
+"""
+
+import re
+import shutil
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.portable_runner import PortableRunner
+from apache_beam.runners.runner import PipelineRunner, create_runner
+
+from pipeline.config.data import RecordsSettings
+from pipeline.config.refusal import closest, refuse
+from pipeline.errors import EngineUnavailableError
+
+CONNECT_SECONDS = 5
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine and its flags.
+
+    ``runner``: class name of the runner. ``master``: flag with the engine's address. ``part``: flag with the path of
+    the program that the engine needs, which Beam would download. ``command``: the command that starts this program.
+    """
+
+    runner: str
+    master: str = ""
+    part: str = ""
+    command: str = ""
+
+
+ENGINES = (
+    Engine("FlinkRunner", "flink_master", "flink_job_server_jar", "java"),
+    Engine("SparkRunner", "spark_master_url", "spark_job_server_jar", "java"),
+    Engine("PrismRunner", part="prism_location"),
+    Engine("DaskRunner", "dask_client_address"),
+)
+# The address of a running job server, for any engine.
+_JOB_ENDPOINT = "job_endpoint"
+# Beam starts these engines itself, or the engine's own configuration contains the address.
+_OWN_MASTER = re.compile(r"local(-cluster)?(\[.*\])?|\[(local|auto|collection)\]|yarn|k8s://.*")
+_PORTS = {"http": 80, "https": 443}
+
+
+def make_runner(settings: RecordsSettings) -> PipelineRunner:
+    """The Beam runner of the settings.
+
+    Raises:
+        SettingsError: Beam does not know the runner, or its packages are not installed.
+    """
+    try:
+        return create_runner(settings.runner)
+    except (ValueError, AttributeError, ImportError) as error:
+        remedy = ". Install its packages with: make engine ENGINE=dask" * settings.runner.endswith("DaskRunner")
+        expected = "the name or dotted class of an installed Beam runner"
+        refuse("Records", "runner", expected, settings.runner, f" {error}{remedy}")
+
+
+def make_options(settings: RecordsSettings, runner: PipelineRunner) -> PipelineOptions:
+    """The flags of the settings as Beam's options.
+
+    Raises:
+        SettingsError: neither Beam nor the runner knows a flag. Beam itself would only warn.
+    """
+    options = PipelineOptions(settings.beam_flags())
+    known = options.get_all_options()
+    # A job server has flags of its own, which are known only when it runs.
+    if not isinstance(runner, PortableRunner):
+        for name in options.get_all_options(retain_unknown_options=True).keys() - known.keys():
+            hint = closest(name, [*known]).replace("'", "'--", 1)
+            refuse("Records", "runner_options", "flags that Beam knows", f"--{name}", hint)
+    return options
+
+
+def require_engine(settings: RecordsSettings, runner: PipelineRunner) -> str:
+    """Check that the runner's programs exist and the engine answers.
+
+    Returns:
+        The engine's address; "" if it runs on this machine.
+
+    Raises:
+        SettingsError: a program or package is missing.
+        EngineUnavailableError: nothing answers at the address.
+    """
+    engine = next((engine for engine in ENGINES if engine.runner == type(runner).__name__), None)
+    if engine is None:
+        return ""
+    flags = given_flags(settings)
+    if endpoint := flags.get(_JOB_ENDPOINT, ""):
+        _require_answer(endpoint, _JOB_ENDPOINT)
+    else:
+        _require_part(engine, flags)
+    master = flags.get(engine.master, "")
+    if not is_remote(master):
+        return endpoint
+    _require_answer(master, engine.master)
+    return master
+
+
+def is_remote(master: str) -> bool:
+    """Whether a flag names an engine that Beam does not start itself."""
+    return bool(master) and not _OWN_MASTER.fullmatch(master)
+
+
+def given_flags(settings: RecordsSettings) -> dict[str, str]:
+    """The flags of the settings that have a value."""
+    return dict(flag.removeprefix("--").split("=", 1) for flag in settings.beam_flags() if "=" in flag)
+
+
+def _require_part(engine: Engine, flags: dict[str, str]) -> None:
+    if not engine.part:
+        return
+    path, name = flags.get(engine.part, ""), engine.runner.removesuffix("Runner").lower()
+    if not Path(path).expanduser().is_file():
+        expected = f"--{engine.part}=<a file that is there>"
+        refuse("Records", "runner_options", expected, path, f" Build it with: make engine ENGINE={name}")
+    if engine.command and not shutil.which(engine.command):
+        refuse("Records", "runner", f"{engine.command} on the PATH, for {engine.runner}", "none")
+
+
+def _require_answer(address: str, flag: str) -> None:
+    """Check that something listens at an address with or without a scheme."""
+    try:
+        # The first of several masters.
+        parts = urlsplit((address if "//" in address else f"//{address}").partition(",")[0])
+        host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        host = port = None
+    if not host or not port:
+        refuse("Records", "runner_options", f"--{flag}=<host>:<port>", address)
+    try:
+        socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
+    except OSError as error:
+        raise EngineUnavailableError(
+            f"[Records] runner_options: nothing answers at --{flag}={address} ({error.strerror or error}). Start the "
+            'cluster, or name where it listens; "make doctor" tries it.'
+        ) from error
