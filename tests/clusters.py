@@ -179,7 +179,8 @@ def _flink(cluster: Cluster) -> None:
         cluster.start(f"taskmanager{number}", *run, entry, "--configDir", cluster.folder)
     cluster.wait_for(lambda: answer(rest, "/overview")["slots-available"] == cluster.workers)
     cluster.runner = "FlinkRunner"
-    cluster.options = f"--flink_job_server_jar={jar} --flink_master=127.0.0.1:{rest} --parallelism={cluster.workers} {_process_flags(cluster)}"
+    flags = f"--flink_job_server_jar={jar} --flink_master=127.0.0.1:{rest} --parallelism={cluster.workers}"
+    cluster.options = f"{flags} {_process_flags(cluster)}"
     cluster.jobs = lambda: {job["jid"]: job["state"] for job in answer(rest, "/jobs/overview")["jobs"]}
 
 

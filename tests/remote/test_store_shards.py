@@ -113,7 +113,7 @@ def test_a_block_that_the_runner_loses_ends_the_job(few_examples, through, write
 
 def test_a_shard_that_the_runner_loses_ends_the_job(few_examples, through, write, remote, monkeypatch):
     written = StoreWriter.write_shard
-    monkeypatch.setattr(StoreWriter, "write_shard", lambda self, which: which[1] or written(self, which))
+    monkeypatch.setattr(StoreWriter, "write_shard", lambda self, which: "lost" if which[1] else written(self, which))
     with pytest.raises(RuntimeError, match="Beam ended the job without the shard synthetic-train"):
         write(few_examples, through)
     assert keys(remote, EXCHANGE) == []
