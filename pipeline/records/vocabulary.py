@@ -10,6 +10,8 @@ from functools import cached_property
 
 import numpy as np
 
+from pipeline.errors import message
+
 MAX_TOKENS = 256
 # As manifests name the bytes: most are no character.
 BYTES = tuple(f"0x{byte:02x}" for byte in range(MAX_TOKENS))
@@ -19,8 +21,13 @@ class UnknownCharacterError(ValueError):
     """A text contains characters that its vocabulary lacks; ``characters`` are a few of them."""
 
     def __init__(self, characters: str) -> None:
-        super().__init__(f"characters that the vocabulary does not have: {', '.join(map(ascii, characters))}")
+        super().__init__(_unknown_characters(characters))
         self.characters = characters
+
+
+@message
+def _unknown_characters(characters: str) -> str:
+    return f"characters that the vocabulary does not have: {', '.join(map(ascii, characters))}"
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ FEW_EXAMPLES = 10
 # Ratio of the largest to the smallest label of train.
 HEAVY_IMBALANCE = 10
 _MAX_LISTED = 10
-_WHICH = "Which: duplicates.csv beside the records."
 
 
 @dataclass(frozen=True)
@@ -117,9 +116,10 @@ def _list(groups: Sequence[np.ndarray], noted: Noted, label_names: Sequence[str]
 @message
 def warnings(findings: Mapping, num_test: int, *, has_labels: bool = True) -> list[tuple[str, str]]:
     """(headline, explanation) of each finding. Examples without labels are sequences of a text."""
+    which = "Which: duplicates.csv beside the records."
     if not has_labels:
         count = len(findings["test_in_train"])
-        share = f"{count:,} of {num_test:,} test sequences are in the train split too, letter for letter. {_WHICH}"
+        share = f"{count:,} of {num_test:,} test sequences are in the train split too, letter for letter. {which}"
         repeated = [("Test sequences in the train split", share)] if count else []
         return [*_never_trained_on(findings, "Characters"), *repeated]
     found = _never_trained_on(findings, "Labels")
@@ -131,11 +131,11 @@ def warnings(findings: Mapping, num_test: int, *, has_labels: bool = True) -> li
         found.append(("Very unequal labels", f"{reason}: accuracy says little of the small ones."))
     if count := findings["two_labels"]:
         images = "1 image is" if count == 1 else f"{count:,} images are"
-        found.append(("The same image under two labels", f"{images} listed under more than one label. {_WHICH}"))
+        found.append(("The same image under two labels", f"{images} listed under more than one label. {which}"))
     if count := len(findings["test_in_train"]):
         share = f"{count:,} of {num_test:,} test images are in the train split too, with the same stored bytes"
         found.append(
-            ("Test images in the train split", f"{share}. The evaluation gives the accuracy without them. {_WHICH}")
+            ("Test images in the train split", f"{share}. The evaluation gives the accuracy without them. {which}")
         )
     return found
 

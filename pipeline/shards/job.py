@@ -29,7 +29,7 @@ from pipeline.shards.shared import Store, left_clear, shared_by_workers
 from pipeline.shards.splits import split_sizes
 from pipeline.shards.summary import summarize
 from pipeline.shards.tfds_metadata import write_tfds_metadata
-from pipeline.shards.writers import ShardId, writer_of
+from pipeline.shards.writers import ShardId, lost_by_runner, writer_of
 from pipeline.sources import Location, SourceInfo
 
 _logger = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ def plan_shards(blocks: tuple[int, Iterable[Block]], job: Job) -> list[ShardId]:
         RuntimeError: the runner lost a block.
     """
     if missing := set(job.blocks()) - set(blocks[1]):
-        raise RuntimeError(f"Beam ended the job without the blocks {sorted(missing)}")
+        raise RuntimeError(lost_by_runner("blocks", sorted(missing)))
     return writer_of(job).shards()
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.artefacts.space import require_space
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtefactError, message
 from pipeline.remote.artefacts import receive
 from pipeline.shards.plan import Block, Job, file_name
 from pipeline.shards.shared import THREADS, Shared, SharedObjects, replacing
@@ -196,13 +196,19 @@ class StoreWriter(RunWriter):
             try:
                 digest, size = noted_shard(job.shared, shard["name"])
             except FileNotFoundError:
-                raise RuntimeError(f"Beam ended the job without the shard {shard['name']}") from None
+                raise RuntimeError(lost_by_runner("shard", shard["name"])) from None
             digests[shard["name"]], sizes[digest] = digest, size
         require_space(Path(job.folder), sum(sizes.values()))
         receive(job.shared.objects, job.shared.files, sizes, scratch, "fetch shards")
         for name, digest in digests.items():
             # Equal shards, such as empty ones, share an object.
             shutil.copyfile(scratch / digest, Path(job.folder, name))
+
+
+@message
+def lost_by_runner(kind: str, which: object) -> str:
+    """The error that Beam's runner lost a block or a shard."""
+    return f"Beam ended the job without the {kind} {which}"
 
 
 def writer_of(job: Job) -> Writer:

@@ -198,7 +198,6 @@ def test_reworded_messages_leave_every_stage_fresh_and_a_number_beside_them_does
 NAMES_AND_PATTERNS = {
     "Wait for all blocks",
     "Wait for all shards",
-    "Beam ended the job without the blocks ",
     "Channel closed prematurely",
     "TPU v2 or v3",
     "provide a TPU Name",
