@@ -9,6 +9,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -113,40 +114,46 @@ def _list(groups: Sequence[np.ndarray], noted: Noted, label_names: Sequence[str]
                 rows.writerow((number, split, noted.place[at], label, noted.names[at]))
 
 
-@message
 def warnings(findings: Mapping, num_test: int, *, has_labels: bool = True) -> list[tuple[str, str]]:
     """(headline, explanation) of each finding. Examples without labels are sequences of a text."""
-    which = "Which: duplicates.csv beside the records."
-    if not has_labels:
-        count = len(findings["test_in_train"])
-        share = f"{count:,} of {num_test:,} test sequences are in the train split too, letter for letter. {which}"
-        repeated = [("Test sequences in the train split", share)] if count else []
-        return [*_never_trained_on(findings, "Characters"), *repeated]
-    found = _never_trained_on(findings, "Labels")
-    if few := findings["few_examples"]:
-        found.append(("Labels with fewer than ten examples", f"{_listed(few)}: too few to learn from or to judge by."))
-    if unequal := findings["imbalance"]:
-        (large, most), (small, least) = unequal["largest"], unequal["smallest"]
-        reason = f"The train split has {most:,} of {large} and {least:,} of {small}, ten times as many or more"
-        found.append(("Very unequal labels", f"{reason}: accuracy says little of the small ones."))
-    if count := findings["two_labels"]:
-        images = "1 image is" if count == 1 else f"{count:,} images are"
-        found.append(("The same image under two labels", f"{images} listed under more than one label. {which}"))
-    if count := len(findings["test_in_train"]):
-        share = f"{count:,} of {num_test:,} test images are in the train split too, with the same stored bytes"
-        found.append(
-            ("Test images in the train split", f"{share}. The evaluation gives the accuracy without them. {which}")
-        )
-    return found
+    return [
+        (_headline(kind, has_labels), _explanation(kind, findings[kind], num_test, has_labels))
+        for kind in ("never_trained_on", "few_examples", "imbalance", "two_labels", "test_in_train")
+        if findings[kind]
+    ]
 
 
 @message
-def _never_trained_on(findings: Mapping, what: str) -> list[tuple[str, str]]:
-    if not (counts := findings["never_trained_on"]):
-        return []
-    # Control characters as string literals.
-    listed = _listed({name if name.isprintable() and name.strip() else ascii(name): n for name, n in counts.items()})
-    return [(f"{what} of the test split that train never has", f"{listed}: no network can know them.")]
+def _headline(kind: str, has_labels: bool) -> str:
+    return {
+        "never_trained_on": f"{'Labels' if has_labels else 'Characters'} of the test split that train never has",
+        "few_examples": "Labels with fewer than ten examples",
+        "imbalance": "Very unequal labels",
+        "two_labels": "The same image under two labels",
+        "test_in_train": f"Test {'images' if has_labels else 'sequences'} in the train split",
+    }[kind]
+
+
+@message
+def _explanation(kind: str, found: Any, num_test: int, has_labels: bool) -> str:
+    which = "Which: duplicates.csv beside the records."
+    if kind == "never_trained_on":
+        # Control characters as string literals.
+        counts = {name if name.isprintable() and name.strip() else ascii(name): n for name, n in found.items()}
+        return f"{_listed(counts)}: no network can know them."
+    if kind == "few_examples":
+        return f"{_listed(found)}: too few to learn from or to judge by."
+    if kind == "imbalance":
+        (large, most), (small, least) = found["largest"], found["smallest"]
+        reason = f"The train split has {most:,} of {large} and {least:,} of {small}, ten times as many or more"
+        return f"{reason}: accuracy says little of the small ones."
+    if kind == "two_labels":
+        images = "1 image is" if found == 1 else f"{found:,} images are"
+        return f"{images} listed under more than one label. {which}"
+    if not has_labels:
+        return f"{len(found):,} of {num_test:,} test sequences are in the train split too, letter for letter. {which}"
+    share = f"{len(found):,} of {num_test:,} test images are in the train split too, with the same stored bytes"
+    return f"{share}. The evaluation gives the accuracy without them. {which}"
 
 
 @message
