@@ -44,7 +44,7 @@ $(BIN)/.installed-dev: $(BIN)/.installed-$(EXTRA) requirements-dev.lock
 	@$(INSTALL) --require-hashes -r requirements-dev.lock
 	@touch $@
 
-# What exports, the profiler of TensorBoard and cut uploads need; the packages of tests have them too.
+# What exports, notifications, the profiler of TensorBoard and cut uploads need.
 $(BIN)/.installed-optional: $(BIN)/.installed-$(EXTRA) requirements-optional.lock
 	@echo "setup: adding the packages of requirements-optional.lock"
 	@$(INSTALL) --require-hashes -r requirements-optional.lock
@@ -77,7 +77,7 @@ train-local: setup ## the pipeline by several processes of this machine that tra
 train-worker: setup ## train with process 0 on another host, on the same storage root (ARGS="--Train-processes 2 ...")
 	@$(BIN)/python -m tasks.commands.train_worker $(ARGS)
 
-nightly: setup ## the same without anyone watching, and keep the report of today (UTC) (DATE=2026-11-20)
+nightly: $(BIN)/.installed-optional ## the same without anyone watching, and keep the report of today (UTC) (DATE=2026-11-20)
 	@code=0; for name in $(or $(EXPERIMENT),""); do \
 	  TENSORCRAFT_EXPERIMENT="$$name" $(BIN)/python -m tasks.unattended Nightly $(if $(DATE),--date $(DATE)) $(FORCED) $(ARGS); \
 	  last=$$?; if [ $$last -gt $$code ]; then code=$$last; fi; if [ $$last -ge 128 ]; then break; fi; done; exit $$code

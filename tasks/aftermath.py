@@ -1,7 +1,6 @@
-"""``python -m tasks.aftermath``: operations/on_failure.py, by the name that units installed earlier call it by."""
+"""``python -m tasks.aftermath``: report a run that was killed together with its parent."""
 
-from tasks import program
-from tasks.operations import on_failure
+from tasks import program, scheduled
 
 if __name__ == "__main__":
-    program.run(on_failure.main)
+    program.run(scheduled.report_killed)

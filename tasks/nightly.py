@@ -22,7 +22,7 @@ import luigi
 from pipeline.config.refusal import refuse
 from pipeline.errors import DamagedArtefactError
 from tasks.dag import from_below
-from tasks.operations.dated_reports import (
+from tasks.dated_reports import (
     DatedReport,
     is_past,
     publish_dated_report,

@@ -1,7 +1,6 @@
-"""``python -m tasks.unattended Nightly``: a run nobody watches; see operations/supervise.py."""
+"""``python -m tasks.unattended Nightly``: a scheduled run, as scheduled.py describes it."""
 
-from tasks import program
-from tasks.operations import supervise
+from tasks import program, scheduled
 
 if __name__ == "__main__":
-    program.run(supervise.main)
+    program.run(scheduled.run_scheduled)

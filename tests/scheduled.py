@@ -8,7 +8,7 @@ from pathlib import Path
 from luigi_process import FAST, PROJECT, Luigi
 from prometheus_client.parser import text_string_to_metric_families
 
-from tasks.operations.state_file import read_state
+from tasks.outcome import Outcome, read_outcome
 
 TODAY = datetime.now(UTC).date()
 DAY = "2026-11-01"
@@ -42,8 +42,8 @@ class Unattended(Luigi):
     def nightly(self, *args: str, day: str = DAY, **how) -> subprocess.CompletedProcess:
         return self.here("tasks.unattended", "Nightly", "--date", day, *FAST, *args, **how)
 
-    def state(self) -> dict:
-        return read_state(self.root / "schedule.json")
+    def outcome(self) -> Outcome | None:
+        return read_outcome(self.root / "last_outcome.json")
 
     def start_nightly(self, *args: str) -> subprocess.Popen:
         command = [sys.executable, "-m", "tasks.unattended", "Nightly", "--date", DAY, *FAST, *args]

@@ -14,6 +14,7 @@ MAX_KEPT = 100_000
 MAX_LOG_LINES = 200
 
 _WEB_ADDRESS = text("an address that begins with https:// or http://", r"https?://[^/\s]+(/\S*)?")
+_CHANNEL = text("an address that begins with https://, or another one of apprise such as slack://", r"[a-z]+://[^\s]+")
 # Credentials come from the environment, so the address contains no password.
 _ENDPOINT = text(_WEB_ADDRESS.expected, r"https?://[^/\s@]+(/[^\s@]*)?")
 _REMOTE = r"(s3|gs|az)://[a-zA-Z0-9][a-zA-Z0-9._-]+(/[a-zA-Z0-9._=-]+)*/?"
@@ -86,9 +87,10 @@ class NotifySettings(Settings):
 
     webhook_url: Annotated[
         str,
-        _WEB_ADDRESS,
-        "Address that receives a message as JSON when a scheduled run fails and when it works again. Each cause is "
-        "reported once. The address is a secret. Keep it in a file of your own, or set it to "
+        _CHANNEL,
+        "Address that receives a message when a scheduled run fails, fails otherwise, or works again. An HTTP address "
+        "gets JSON. Other addresses are those of apprise, for example slack://... The address is a secret. "
+        "Keep it in a file of your own, or set it to "
         "${TENSORCRAFT_WEBHOOK_URL} and export that variable. Empty means no message. See docs/unattended.md.",
         NOT_IN_IDENTITY,
         SECRET,

@@ -5,7 +5,7 @@ import json
 
 from tasks.commands import command
 from tasks.dag import by_name
-from tasks.operations.dated_reports import missing_between, read_dated_reports
+from tasks.dated_reports import missing_between, read_dated_reports
 from tasks.report import history_folder
 from tasks.stage import Condition, Stage
 

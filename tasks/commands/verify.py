@@ -17,7 +17,7 @@ from pipeline.errors import DamagedArtefactError, SettingsError, UnreadableArtef
 from pipeline.stage_process import in_child
 from tasks.beside import BESIDE
 from tasks.commands import command
-from tasks.operations.dated_reports import histories, is_date
+from tasks.dated_reports import histories, is_date
 from tasks.operations.unreached import PAST_KINDS
 from tasks.records import Records
 from tasks.report import Report, dated_reports_folder

@@ -22,7 +22,7 @@ from pipeline.errors import DamagedArtefactError
 from pipeline.problems.judged import merit
 from pipeline.problems.units import IMAGE_CLASSIFICATION
 from pipeline.runs.record import RECORD_NAME, is_stand_in, names
-from tasks.operations.dated_reports import DatedReport, is_past
+from tasks.dated_reports import DatedReport, is_past
 
 _FINISHED = "finished"
 # Fields of the record. Of a setting that leaves something open it has what was asked for beside what came of it.

@@ -17,8 +17,8 @@ from pipeline.artefacts.publish import remove_artefact
 from pipeline.artefacts.space import used_bytes
 from pipeline.errors import StorageError
 from tasks.beside import BESIDE
+from tasks.dated_reports import read_dated_reports, referred_runs
 from tasks.operations.belongings import belongings, trainings
-from tasks.operations.dated_reports import read_dated_reports, referred_runs
 from tasks.operations.limits import is_older, read_runs, superfluous_reports, superfluous_runs
 from tasks.operations.other_experiments import of_other_experiments
 from tasks.operations.unreached import PAST_KINDS, made_from, unreached

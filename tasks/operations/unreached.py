@@ -14,7 +14,7 @@ from pipeline.artefacts.space import used_bytes
 from pipeline.errors import DamagedArtefactError
 from tasks import sharing
 from tasks.beside import beside
-from tasks.operations.dated_reports import referred_runs
+from tasks.dated_reports import referred_runs
 from tasks.report import dated_reports_folder
 from tasks.stage import Stage
 from tasks.storage import root_folder

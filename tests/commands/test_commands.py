@@ -15,7 +15,7 @@ from luigi_process import FAST, Luigi
 
 from pipeline.artefacts.manifest import read_manifest, seal, write_manifest
 from pipeline.errors import SettingsError
-from tasks.operations.dated_reports import publish_dated_report
+from tasks.dated_reports import publish_dated_report
 from tasks.parameters import check_config_file
 from tasks.report import Report
 

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -27,7 +26,7 @@ import pytest
 from luigi_process import FAST, PROJECT, Luigi
 from scheduled import Unattended
 
-from tasks.operations.dated_reports import read_dated_report, read_dated_reports
+from tasks.dated_reports import read_dated_report, read_dated_reports
 
 pytestmark = pytest.mark.soak
 
@@ -78,7 +77,8 @@ class Schedule:
     chance: random.Random
     keep_days: int
     seeds: dict[str, int] = field(default_factory=lambda: {"[Train] seed": 0, "[Records] seed": 0})
-    outcomes: list[tuple[str, int]] = field(default_factory=list)
+    #: Stage, exit code and whether the webhook could be reached.
+    outcomes: list[tuple[str, int, bool]] = field(default_factory=list)
 
     def command(self, *args: str, module: str = "tasks.unattended") -> list[str]:
         seeds = ["--Train-seed", str(self.seeds["[Train] seed"]), "--Records-seed", str(self.seeds["[Records] seed"])]
@@ -93,23 +93,23 @@ class Schedule:
         how = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
         return subprocess.Popen(command, env=environment, cwd=PROJECT, **how)
 
-    def finish(self, process: subprocess.Popen) -> int:
-        """Wait for the end; its exit code."""
+    def finish(self, process: subprocess.Popen, *, is_reachable: bool = True) -> int:
+        """Wait for the end, and keep how it ended; its exit code."""
         said = process.communicate(timeout=300)[1]
         assert "Traceback" not in said, said
+        self.keep(process.returncode, is_reachable=is_reachable)
         return process.returncode
+
+    def keep(self, code: int, *, is_reachable: bool = True) -> None:
+        outcome = self.unattended.outcome()
+        assert outcome.exit_code == code, f"ended with {code}, recorded is {outcome}"
+        self.outcomes.append((outcome.stage, code, is_reachable))
 
     def run(self, night: Night) -> list[int]:
         """The night as it goes; the exit codes of what was started in it."""
         if night.new:
             self.seeds[night.new] += 1
-        before = self.unattended.state()["outcomes"]
-        codes = getattr(self, "_" + (night.befalls or "quiet").replace(" ", "_"))(night)
-        # The oldest of them are forgotten.
-        outcomes = [kept for kept in self.unattended.state()["outcomes"] if kept not in before]
-        assert len(outcomes) == len(codes), f"{night}: {codes}, remembered are {outcomes}"
-        self.outcomes += [(f"{kept['stage']} {kept['exit_code']}", kept["exit_code"]) for kept in outcomes]
-        return codes
+        return getattr(self, "_" + (night.befalls or "quiet").replace(" ", "_"))(night)
 
     def _quiet(self, night: Night) -> list[int]:
         return [self.finish(self.start(moment, self.command("Nightly"))) for moment in night.starts]
@@ -121,7 +121,8 @@ class Schedule:
     def _no_network(self, night: Night) -> list[int]:
         """Not even the webhook can be reached on a night that wants a dataset which is not there."""
         nowhere = ["--Source-origin", "tfds", "--Source-dataset", "mnist"]
-        return [self.finish(self.start(night.starts[0], ["unshare", "--net", *self.command("Nightly", *nowhere)]))]
+        process = self.start(night.starts[0], ["unshare", "--net", *self.command("Nightly", *nowhere)])
+        return [self.finish(process, is_reachable=False)]
 
     def _full_disk(self, night: Night) -> list[int]:
         ballast = self.unattended.root / "ballast"
@@ -133,6 +134,9 @@ class Schedule:
 
     def _two_starts(self, night: Night) -> list[int]:
         processes = [self.start(night.starts[0], self.command("Nightly")) for _ in range(2)]
+        while all(process.poll() is None for process in processes):
+            time.sleep(0.05)
+        processes.sort(key=lambda process: process.poll() is None)
         return [self.finish(process) for process in processes]
 
     def _damage(self, night: Night) -> list[int]:
@@ -160,23 +164,26 @@ class Schedule:
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         if process.returncode >= 0:
+            self.keep(process.returncode)
             return [process.returncode]
         result = {"MONITOR_SERVICE_RESULT": "oom-kill", "MONITOR_EXIT_CODE": "killed", "MONITOR_EXIT_STATUS": "KILL"}
         about = {**result, "MONITOR_UNIT": "tensorcraft.service", "MONITOR_INVOCATION_ID": night.date.isoformat()}
-        reporting = self.start(night.starts[0], self.command("Nightly", module="tasks.operations.on_failure"), **about)
-        assert self.finish(reporting) == 0
+        reporting = self.start(night.starts[0], self.command("Nightly", module="tasks.aftermath"), **about)
+        reporting.communicate(timeout=300)
+        assert reporting.returncode == 0
+        self.keep(128 + signal.SIGKILL)
         return [128 + signal.SIGKILL]
 
 
-def incidents(outcomes: Sequence[tuple[str, int]]) -> list[set[str]]:
-    """The causes of each incident: from the first run that failed to the next that did not."""
-    found: list[set[str]] = [set()]
-    for cause, code in outcomes:
-        if code:
-            found[-1].add(cause)
-        elif found[-1]:
-            found.append(set())
-    return [causes for causes in found if causes]
+def messages(outcomes: Sequence[tuple[str, int, bool]]) -> list[tuple[str, str, int]]:
+    """What the webhook takes: each changed outcome once, and one that it missed with the next run."""
+    sent, previous, is_known = [], ("", 0), True
+    for stage, code, is_reachable in outcomes:
+        is_known &= (stage, code) == previous
+        if not is_known and is_reachable:
+            sent.append(("failure" if code else "recovery", stage, code))
+        previous, is_known = (stage, code), is_known or is_reachable
+    return sent
 
 
 def test_a_month_of_nights(tmp_path, disk, write_tiny_tfds, tmp_path_factory, webhook, count, request):
@@ -202,7 +209,7 @@ def test_a_month_of_nights(tmp_path, disk, write_tiny_tfds, tmp_path_factory, we
         if 0 in codes:
             assert read_dated_report(history / night.date.isoformat()).date == night.date
         else:
-            assert unattended.state()["outcomes"][-1]["reason"], f"{night}: no report, and no reason"
+            assert unattended.outcome().reason, f"{night}: no report, and no reason"
         is_due |= bool(night.new) or night.befalls == "new data"
         assert is_due or not made, f"{night}: trained again for nothing"
         is_due &= 0 not in codes
@@ -217,22 +224,15 @@ def test_a_month_of_nights(tmp_path, disk, write_tiny_tfds, tmp_path_factory, we
     assert not damage
     wanted = [night.date for night in nights if night.date > last.date() - timedelta(days=keep_days)]
     assert [night.date for night in kept] == wanted
-    assert schedule.finish(schedule.start(last, schedule.command(module="tasks.commands.verify"))) == 0
+    verify = schedule.start(last, schedule.command(module="tasks.commands.verify"))
+    assert verify.wait(300) == 0, verify.communicate()[1]
 
-    events = Counter(message["event"] for message in webhook.taken)
-    expected = incidents(schedule.outcomes)
-    assert events == Counter(failure=sum(map(len, expected)), recovery=len(expected))
-    reported: list[set[str]] = [set()]
-    for message in webhook.taken:
-        if message["event"] == "recovery":
-            reported.append(set())
-        else:
-            reported[-1].add(f"{message['stage']} {message['exit_code']}")
-    assert reported == [*expected, set()]
+    expected = messages(schedule.outcomes)
+    assert [(message["event"], message["stage"], message["exit_code"]) for message in webhook.taken] == expected
 
     left = unattended.artefacts("runs")
     # Of each date that is kept at most one run, and the newest, the best of either dataset and the present one.
     assert len(left) <= len({run for night in kept for run in night.runs}) + KEEP_RUNS + 3
     assert max(sizes[2 * number // 3 :]) <= 1.25 * max(sizes[: 2 * number // 3])
     count["nights in all"] += number
-    count["incidents, each reported once"] += len(expected)
+    count["outcomes, each reported once"] += len(expected)

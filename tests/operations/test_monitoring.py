@@ -1,33 +1,37 @@
 """Figures for monitoring, read back with the parser of Prometheus's own client."""
 
+from dataclasses import replace
+
 import pytest
 from report_runs import RUN as FINISHED_RUN
 from report_runs import SKIPPED as SKIPPED_RUN
 from scheduled import samples
 
 from pipeline.runs.record import RunRecord
-from tasks.operations.monitoring import Figures, write_figures
+from tasks.monitoring import write_metrics
+from tasks.outcome import Outcome
 
 RUN = RunRecord(**FINISHED_RUN | {"requested_device": "cpu", "examples_per_second": 6990.0, "val_accuracy": 0.739})
+ENDED = Outcome(
+    task="Nightly",
+    started_at="2026-11-20T02:00:00+00:00",
+    seconds=61.5,
+    exit_code=0,
+    last_success="2026-11-20T02:01:00+00:00",
+)
+SUCCESS = 1_795_140_060.0
 SKIPPED = RunRecord(**FINISHED_RUN | SKIPPED_RUN | {"requested_device": "tpu"})
 
 
 def test_the_figures_of_a_run_are_read_back(tmp_path):
     path = tmp_path / "tensorcraft.prom"
-    figures = Figures(
-        exit_code=0,
-        ended_at=1_795_000_000.0,
-        seconds=61.5,
-        last_success=1_795_000_000.0,
-        stage_seconds={"Train": 41.4, 'odd"name\n': 1.0},
-        records={"train": 50_000, "test": 10_000},
-        runs=[RUN, SKIPPED],
-    )
-    write_figures(path, figures)
+    splits = {"train": {"num_examples": 50_000}, "test": {"num_examples": 10_000}}
+    manifests = {"Records": {"seconds": 41.4, "splits": splits}, 'odd"name\n': {"seconds": 1.0}}
+    write_metrics(path, ENDED, manifests, [RUN, SKIPPED])
     found = samples(path)
     assert found["run_exit_code"] == [({}, 0)]
-    assert found["success_timestamp_seconds"] == [({}, 1_795_000_000)]
-    assert found["stage_duration_seconds"] == [({"stage": "Train"}, 41.4), ({"stage": 'odd"name\n'}, 1)]
+    assert found["success_timestamp_seconds"] == [({}, SUCCESS)]
+    assert found["stage_duration_seconds"] == [({"stage": "Records"}, 41.4), ({"stage": 'odd"name\n'}, 1)]
     assert found["records"] == [({"split": "train"}, 50_000), ({"split": "test"}, 10_000)]
     ((labels, rate),) = found["train_images_per_second"]
     assert (labels["requested_device"], labels["global_batch_size"], rate) == ("cpu", "128", 6990)
@@ -39,12 +43,12 @@ def test_the_figures_of_a_run_are_read_back(tmp_path):
 @pytest.mark.parametrize(("tokens", "many"), [("", "characters"), ("bytes", "bytes")])
 def test_the_throughput_of_a_text_is_of_what_it_predicts(tmp_path, tokens, many):
     run = RUN.model_copy(update={"problem": "next_token", "tokens": tokens})
-    write_figures(tmp_path / "tensorcraft.prom", Figures(exit_code=0, ended_at=1.0, seconds=0.5, runs=[run]))
+    write_metrics(tmp_path / "tensorcraft.prom", ENDED, {}, [run])
     found = samples(tmp_path / "tensorcraft.prom")
     assert [name for name in found if name.startswith("train_")] == [f"train_{many}_per_second"]
 
 
 def test_what_is_not_known_is_left_out(tmp_path):
     path = tmp_path / "tensorcraft.prom"
-    write_figures(path, Figures(exit_code=3, ended_at=1.0, seconds=0.5))
+    write_metrics(path, replace(ENDED, exit_code=3, last_success=None), {})
     assert set(samples(path)) == {"run_exit_code", "run_duration_seconds", "run_end_timestamp_seconds"}

@@ -10,7 +10,7 @@ from scheduled import TODAY, days_ago, nightly
 from pipeline.artefacts.manifest import read_manifest, write_manifest
 from pipeline.artefacts.publish import publishing_in_place
 from pipeline.errors import DamagedArtefactError
-from tasks.operations.dated_reports import (
+from tasks.dated_reports import (
     missing_between,
     publish_dated_report,
     read_dated_report,

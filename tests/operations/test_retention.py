@@ -11,7 +11,7 @@ from scheduled import days_ago, nightly
 
 from pipeline.artefacts.manifest import read_manifest, write_manifest
 from pipeline.config.report import SWEPT
-from tasks.operations.dated_reports import DatedReport
+from tasks.dated_reports import DatedReport
 from tasks.operations.limits import Run, read_runs, superfluous_reports, superfluous_runs
 
 NOW = datetime(2026, 11, 21, 2, tzinfo=UTC)

@@ -42,11 +42,14 @@ def test_a_new_setting_is_recorded(wider):
     assert record.recorded_settings(Settings())["dropout"] == 0.5
 
 
-def test_a_new_setting_is_a_label_of_the_figures_for_monitoring(wider, tmp_path):
-    from tasks.operations.monitoring import Figures, write_figures
+def test_a_new_setting_is_a_label_of_the_metrics_for_monitoring(wider, tmp_path, monkeypatch):
+    from tasks import monitoring
+    from tasks.outcome import Outcome
 
     runs = [Wider(**RUN, dropout=dropout) for dropout in (0.1, 0.2)]
-    write_figures(tmp_path / "x.prom", Figures(exit_code=0, ended_at=1.0, seconds=1.0, runs=runs))
+    monkeypatch.setattr(monitoring, "_LABELS", ("experiment", *record.names("setting"), "precision"))
+    outcome = Outcome(task="Nightly", started_at="2026-11-20T02:00:00+00:00", seconds=1.0, exit_code=0)
+    monitoring.write_metrics(tmp_path / "x.prom", outcome, {}, runs)
     families = text_string_to_metric_families((tmp_path / "x.prom").read_text())
     labels = [
         sample.labels for family in families for sample in family.samples if sample.name.endswith("accuracy_ratio")

@@ -1,14 +1,16 @@
 """Messages: over a real connection to a server that fails first, and without secrets."""
 
+from dataclasses import replace
+
 import pytest
+import tenacity
 
 from pipeline.config.storage import MetricsSettings, NotifySettings
 from pipeline.errors import SettingsError
-from tasks.operations import messages, redaction
-from tasks.operations import webhook as channel
-from tasks.operations.incidents import Outcome
+from tasks import scheduled
+from tasks.outcome import Outcome
+from tasks.process import command_line
 
-QUICK = {"total": 3, "backoff_factor": 0.01}
 FAILED = Outcome(
     task="Nightly 2026-11-20",
     started_at="2026-11-20T02:00:00+00:00",
@@ -17,12 +19,18 @@ FAILED = Outcome(
     stage="Train",
     reason="TimeLimitError: Train: not done after 60 s.",
     log=("one", "two"),
+    failing_since="2026-11-19T02:00:00+00:00",
 )
 
 
-def example(event: str = "failure") -> dict:
-    since = "2026-11-19T02:00:00+00:00"
-    return messages.message(FAILED, event=event, host="here", since=since, report="/data/report/report.html")
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(scheduled, "_WAIT", tenacity.wait_none())
+    monkeypatch.setattr(scheduled.socket, "gethostname", lambda: "here")
+
+
+def example(exit_code: int = 8) -> dict:
+    return scheduled.message(replace(FAILED, exit_code=exit_code), report="/data/report/report.html")
 
 
 def test_a_message_says_stage_reason_code_log_and_report():
@@ -32,32 +40,51 @@ def test_a_message_says_stage_reason_code_log_and_report():
     )
     assert (message["stage"], message["exit_code"], message["log"]) == ("Train", 8, ["one", "two"])
     assert message["report"] == "/data/report/report.html"
-    assert example("recovery")["text"] == (
+    assert example(0)["text"] == (
         "Nightly 2026-11-20 on here: works again, after failing since 2026-11-19T02:00:00+00:00"
     )
 
 
 def test_a_server_that_fails_twice_is_asked_again_and_gets_one_message(webhook):
     webhook.answers = [503, 502]
-    assert channel.post(webhook.url, example(), retry=QUICK)
+    assert scheduled.send(webhook.url, example())
     assert webhook.taken == [example()]
     assert webhook.asked == 3
 
 
-@pytest.mark.parametrize(("answers", "asked"), [([404], 1), ([503] * 9, 4), ([307], 1)])
-def test_a_server_that_does_not_accept_it_is_left_without_its_address_in_the_log(webhook, caplog, answers, asked):
+@pytest.mark.parametrize("answers", [[404] * 9, [503] * 9, [307] * 9])
+def test_a_server_that_does_not_accept_it_is_left_without_its_address_in_the_log(webhook, caplog, answers):
     webhook.answers = answers
-    assert not channel.post(webhook.url, example(), retry=QUICK)
-    assert webhook.asked == asked
-    assert "the webhook" in caplog.text
+    assert not scheduled.send(webhook.url, example())
+    assert webhook.asked == 6
+    assert webhook.taken == []
+    assert f"error={answers[0]}" in caplog.text
+    assert "The notification was not accepted" in caplog.text
     assert webhook.secret not in caplog.text
 
 
-def test_a_server_that_is_not_there_is_logged_without_its_address(caplog):
+def test_a_server_does_not_forward_the_message(webhook):
+    webhook.answers = [307]
+    assert scheduled.send(webhook.url, example())
+    assert webhook.asked == 2, "asked again, and not sent on"
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9/services/SECRET", "slack://SECRET"])
+def test_a_server_that_is_not_there_is_logged_without_its_address(caplog, address):
     caplog.set_level("DEBUG", logger="tasks")
-    assert not channel.post("http://127.0.0.1:9/services/SECRET", example(), retry={"total": 1, "backoff_factor": 0})
-    assert "the webhook was not reached" in caplog.text
+    assert not scheduled.send(address, example())
+    assert "The notification was not accepted" in caplog.text
     assert "SECRET" not in caplog.text
+
+
+def test_the_query_and_the_password_of_an_address_are_kept(webhook, monkeypatch):
+    asked = []
+    monkeypatch.setattr("requests.request", lambda method, url, **how: asked.append((url, how)) or webhook)
+    monkeypatch.setattr(webhook, "status_code", 200, raising=False)
+    assert scheduled.send("https://me:pw@hooks.example.org/a/b?token=1", example())
+    ((url, how),) = asked
+    assert (url, how["params"], how["auth"]) == ("https://hooks.example.org/a/b", {"token": "1"}, ("me", "pw"))
+    assert not how["allow_redirects"]
 
 
 @pytest.mark.parametrize(
@@ -70,10 +97,13 @@ def test_a_server_that_is_not_there_is_logged_without_its_address(caplog):
         ("nothing to hide", "nothing to hide"),
     ],
 )
-def test_secrets_are_hidden(text, clean):
-    secrets = redaction.host_secrets("https://hooks.example.org/services/T0/B0/abc")
-    secrets |= redaction.secrets_of({"SMTP_PASSWORD": "hunter22", "HOME": "nothing", "A_TOKEN": "to"})
-    assert redaction.redact(text, secrets) == clean
+def test_secrets_are_hidden(text, clean, monkeypatch):
+    monkeypatch.setenv("SMTP_PASSWORD", "hunter22")
+    monkeypatch.setenv("A_TOKEN", "to")
+    monkeypatch.setenv("HARMLESS", "nothing")
+    address = "https://hooks.example.org/services/T0/B0/abc"
+    with command_line.in_force(["--module", "tasks", "Report", "--Notify-webhook-url", address]):
+        assert scheduled.redact(text, scheduled._secrets()) == clean
 
 
 def test_a_refused_webhook_is_not_quoted():

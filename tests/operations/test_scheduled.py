@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import time
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -11,17 +12,14 @@ from listeners import listening_mail
 from luigi_process import PROJECT, TINY
 from scheduled import DAY, Unattended, samples
 
-from tasks.operations import supervise
-from tasks.operations import webhook as channel
-from tasks.operations.state_file import read_state
+from tasks import scheduled
+from tasks.outcome import SCHEMA_VERSION, Outcome, read_outcome, write_outcome
 
 NO_DATASET = ["--Source-origin", "tfds", "--Source-dataset", "mnist"]
 
 
 @pytest.fixture
-def unattended(first_run, tmp_path, webhook, monkeypatch) -> Unattended:
-    # The supervisor is in this process. It need not wait long before it asks a webhook again.
-    monkeypatch.setitem(channel._RETRY, "backoff_factor", 0.01)
+def unattended(first_run, tmp_path, webhook) -> Unattended:
     return Unattended(first_run.copy(tmp_path), webhook)
 
 
@@ -50,7 +48,7 @@ def test_an_incident_is_reported_once_and_so_is_its_end(unattended, webhook):
     for day in (DAY, "2026-11-02"):
         assert unattended.nightly(day=day).returncode == 0
     assert [message["event"] for message in webhook.taken] == ["failure", "recovery"]
-    assert [outcome["exit_code"] for outcome in unattended.state()["outcomes"]] == [3, 3, 0, 0]
+    assert (unattended.outcome().exit_code, unattended.outcome().notified) == (0, True)
     assert webhook.secret not in everything_written(unattended.root.parent)
     assert webhook.secret not in failed.stderr + failed.stdout
 
@@ -76,11 +74,11 @@ def test_the_figures_stay_when_a_run_fails_and_say_so(unattended):
 @pytest.mark.parametrize("name", ["../../zz", "nonesuch"])
 def test_an_experiment_that_is_not_there_has_no_state(name, tmp_path, monkeypatch):
     monkeypatch.setenv("TENSORCRAFT_EXPERIMENT", name)
-    with supervise.settings(["Nightly", "--Storage-root", str(tmp_path)]):
-        assert supervise.state_path() is None
+    with scheduled._settings(["Nightly", "--Storage-root", str(tmp_path)]):
+        assert scheduled.outcome_path() is None
     monkeypatch.setenv("TENSORCRAFT_EXPERIMENT", "mnist_cnn")
-    with supervise.settings(["Nightly", "--Storage-root", str(tmp_path)]):
-        assert supervise.state_path() == tmp_path / "schedule-mnist_cnn.json"
+    with scheduled._settings(["Nightly", "--Storage-root", str(tmp_path)]):
+        assert scheduled.outcome_path() == tmp_path / "last_outcome-mnist_cnn.json"
 
 
 @pytest.mark.slow
@@ -113,8 +111,8 @@ def test_a_refused_run_is_remembered_under_the_root_it_was_given(unattended, web
     (message,) = webhook.taken
     assert message["event"] == "failure"
     assert "--Train-nonsense" in message["reason"]
-    assert [outcome["exit_code"] for outcome in read_state(here / "schedule.json")["outcomes"]] == [2]
-    assert not (unattended.root / "schedule.json").exists()
+    assert read_outcome(here / "last_outcome.json").exit_code == 2
+    assert not (unattended.root / "last_outcome.json").exists()
 
 
 REFUSED_ROOTS = {
@@ -129,8 +127,8 @@ REFUSED_ROOTS = {
 @pytest.mark.parametrize("case", REFUSED_ROOTS)
 def test_a_root_that_is_refused_has_no_state(case):
     flags, code = REFUSED_ROOTS[case]
-    with supervise.settings(["Nightly", *flags]):
-        path = supervise.state_path()
+    with scheduled._settings(["Nightly", *flags]):
+        path = scheduled.outcome_path()
     # One that is refused only by the system is found out when it is written to.
     assert path is None or code == 6
 
@@ -176,7 +174,7 @@ def test_the_reason_is_reported_from_a_log_in_json_too(unattended, webhook):
     ],
 )
 def test_an_error_is_known_in_either_format_of_the_log(line, reason):
-    assert supervise.error_in(line) == reason
+    assert scheduled.error_in(line) == reason
 
 
 def test_more_events_are_read_than_a_pipe_would_hold():
@@ -185,20 +183,21 @@ def test_more_events_are_read_than_a_pipe_would_hold():
     for task in range(5_000):
         entry = {"event": "event.core.start", "task": f"Nightly{task}", "reason": ""}
         os.write(reported, json.dumps(entry).encode() + b"\n")
-    assert supervise._what_failed(reported) == ("Nightly4999", "")
+    assert scheduled._what_failed(reported) == ("Nightly4999", "")
 
 
 @pytest.mark.slow
-def test_a_webhook_that_is_down_changes_no_exit_code_and_hears_of_the_incident_once_all_is_well(unattended, webhook):
-    webhook.answers = [404]
+def test_a_webhook_that_is_down_changes_no_exit_code_and_gets_the_recovery(unattended, webhook):
+    webhook.answers = [404] * 6
     done = unattended.nightly(*NO_DATASET)
     assert done.returncode == 3
-    assert "the webhook did not accept the message: HTTP status 404" in done.stderr
+    assert "The notification was not accepted. The next run sends it again." in done.stderr
+    failed = unattended.outcome()
+    assert not failed.notified
     assert unattended.nightly().returncode == 0
-    failure, recovery = webhook.taken
-    assert (failure["event"], failure["exit_code"], failure["stage"]) == ("failure", 3, "Source")
+    (recovery,) = webhook.taken
     assert recovery["event"] == "recovery"
-    assert f"failing since {failure['started_at']}" in recovery["text"]
+    assert f"failing since {failed.started_at}" in recovery["text"]
 
 
 @pytest.mark.slow
@@ -233,9 +232,83 @@ def test_a_run_that_is_ended_from_outside_is_reported_with_its_stage(unattended,
     assert any("epoch 1/" in line for line in message["log"])
 
 
-def test_the_state_is_plain_json_for_programs(unattended):
+def test_the_outcome_is_plain_json_for_programs(unattended):
     assert unattended.nightly().returncode == 0
-    state = json.loads((unattended.root / "schedule.json").read_text())
-    (outcome,) = state["outcomes"]
+    outcome = json.loads((unattended.root / "last_outcome.json").read_text())
     assert outcome["task"] == f"Nightly {DAY}"
-    assert state["since"] is None
+    assert (outcome["exit_code"], outcome["reason"], outcome["failing_since"]) == (0, "", None)
+    assert outcome["schema_version"] == SCHEMA_VERSION
+
+
+def ended(exit_code: int = 0, stage: str = "", day: int = 1) -> Outcome:
+    started_at = f"2026-11-{day:02}T02:00:00+00:00"
+    return Outcome(task="Nightly", started_at=started_at, seconds=90, exit_code=exit_code, stage=stage)
+
+
+@pytest.mark.parametrize(
+    ("codes", "down", "sent"),
+    [
+        ([0, 0], set(), [0, 0]),
+        ([3, 3, 3, 0, 0], set(), [1, 0, 0, 1, 0]),
+        ([3, 8, 8, 3, 0], set(), [1, 1, 0, 1, 1]),
+        ([0, 3, 0, 3], set(), [0, 1, 1, 1]),
+        # The channel is down when the run fails. The same failure, another one, or the recovery is sent.
+        ([3, 3, 3, 0], {0}, [1, 1, 0, 1]),
+        ([3, 8, 8], {0}, [1, 1, 0]),
+        ([3, 0, 0], {0}, [1, 1, 0]),
+        # The channel is down when the run works again.
+        ([3, 0, 0, 0], {1}, [1, 1, 1, 0]),
+        ([3, 0, 3, 0], {0, 1}, [1, 1, 1, 1]),
+    ],
+)
+def test_a_changed_outcome_is_sent_once_and_again_until_it_is_accepted(tmp_path, monkeypatch, codes, down, sent):
+    monkeypatch.setattr(scheduled, "outcome_path", lambda: tmp_path / "deep" / "last_outcome.json")
+    messages = []
+    for number, code in enumerate(codes):
+        asked = []
+        monkeypatch.setattr(scheduled, "_notify", lambda outcome, n=number, a=asked: a.append(outcome) or n not in down)
+        scheduled._record(ended(code, "Train" if code else "", day=number + 1))
+        messages.append(len(asked))
+    assert messages == sent
+
+
+def test_the_same_code_in_another_stage_is_another_cause():
+    first = ended(6, "Records").after(None)
+    told = replace(first, notified=True)
+    assert ended(6, "Records").after(told).notified
+    assert not ended(6, "Train").after(told).notified
+
+
+def test_the_outcome_states_the_last_success_and_since_when_runs_fail():
+    outcome, found = None, []
+    for day, code in enumerate([0, 3, 8, 0, 0], start=1):
+        outcome = replace(ended(code, "Train", day).after(outcome), notified=True)
+        found.append((outcome.failing_since and outcome.failing_since[8:10], outcome.last_success[8:10]))
+    assert found == [(None, "01"), ("02", "01"), ("02", "01"), ("02", "04"), (None, "05")]
+    assert outcome.last_success == "2026-11-05T02:01:30+00:00"
+
+
+def test_a_recovery_that_was_not_accepted_still_states_since_when_runs_failed():
+    recovery = ended(0, day=3).after(ended(3, day=2).after(None))
+    assert ended(0, day=4).after(recovery).failing_since == "2026-11-02T02:00:00+00:00"
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"schema_version": 9}', '{"schema_version": 1, "task": 3}'])
+def test_a_damaged_outcome_is_replaced(tmp_path, content, caplog):
+    (tmp_path / "last_outcome.json").write_text(content)
+    assert read_outcome(tmp_path / "last_outcome.json") is None
+    assert "cannot be read" in caplog.text
+    write_outcome(tmp_path / "last_outcome.json", ended(3))
+    assert read_outcome(tmp_path / "last_outcome.json").exit_code == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["last_outcome.json"]
+
+
+def test_a_full_disk_only_logs(tmp_path, monkeypatch, caplog):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(scheduled, "outcome_path", lambda: tmp_path / "last_outcome.json")
+    monkeypatch.setattr(scheduled, "write_outcome", full)
+    monkeypatch.setattr(scheduled, "_notify", lambda _: True)
+    assert scheduled._record(ended(6)).notified
+    assert "The outcome of this run was not recorded: [Errno 28] No space left on device" in caplog.text

@@ -1,0 +1,93 @@
+"""Metrics of the last scheduled run, as a text file for the textfile collector of Prometheus's node exporter.
+
+Names follow the conventions of Prometheus: base units in the name, times in seconds since the epoch.
+"""
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
+
+from pipeline.errors import PipelineError
+from pipeline.problems.units import units_of
+from pipeline.runs.record import RunRecord, names, read_record
+from tasks.dag import from_below
+from tasks.outcome import Outcome
+from tasks.report import Report
+from tasks.train import Train
+
+# Settings distinguish the runs of a sweep. A fingerprint as label would begin new time series every day.
+_LABELS = ("experiment", *names("setting"), "precision")
+_OF_A_RUN = {
+    "examples_per_second": ("train_{many}_per_second", "Throughput of training."),
+    "val_accuracy": ("test_accuracy_ratio", "Accuracy on the test split, from 0 to 1."),
+    "val_loss": ("test_loss_nats", "Loss on the test split, in nats per image, character or byte."),
+}
+
+
+class _Metrics:
+    """A registry that creates each gauge at its first value."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._gauges: dict[str, Gauge] = {}
+
+    def set(self, name: str, text: str, value: float | None, **labels: object) -> None:
+        """Set one sample. None leaves it out."""
+        if value is None:
+            return
+        if name not in self._gauges:
+            self._gauges[name] = Gauge(f"tensorcraft_{name}", text, tuple(labels), registry=self.registry)
+        gauge = self._gauges[name]
+        (gauge.labels(**labels) if labels else gauge).set(value)
+
+
+def write_metrics(
+    path: Path, outcome: Outcome, manifests: Mapping[str, Mapping] | None = None, runs: Iterable[RunRecord] = ()
+) -> None:
+    """Replace the file atomically, because its reader may come at any moment.
+
+    Args:
+        path: of the file.
+        outcome: of the scheduled run.
+        manifests: by stage. By default those of the artifacts of the present settings, with their runs.
+        runs: records of the runs.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    if manifests is None:
+        manifests, runs = _artifacts()
+    metrics = _Metrics()
+    metrics.set("run_exit_code", "Exit code of the last scheduled run.", outcome.exit_code)
+    metrics.set("run_duration_seconds", "Wall-clock time of the last scheduled run.", outcome.seconds)
+    metrics.set("run_end_timestamp_seconds", "When the last scheduled run ended.", outcome.ended_at().timestamp())
+    if outcome.last_success:
+        success = datetime.fromisoformat(outcome.last_success).timestamp()
+        metrics.set("success_timestamp_seconds", "When the last scheduled run that succeeded ended.", success)
+    for stage, manifest in manifests.items():
+        text = "Wall-clock time of the stage when it was last built."
+        metrics.set("stage_duration_seconds", text, manifest["seconds"], stage=stage)
+        for split, about in manifest.get("splits", {}).items():
+            metrics.set("records", "Examples in the records.", about["num_examples"], split=split)
+    for run in runs:
+        labels = {name: getattr(run, name) for name in _LABELS}
+        for field, (name, text) in _OF_A_RUN.items():
+            name = name.format(many=units_of(run.problem, run.tokens).many)
+            metrics.set(name, text, getattr(run, field), **labels)
+    write_to_textfile(str(path), metrics.registry)
+
+
+def _artifacts() -> tuple[dict[str, Mapping], list[RunRecord]]:
+    manifests, runs = {}, []
+    with contextlib.suppress(PipelineError):
+        for stage in from_below(Report()):
+            if not stage.is_known() or stage.condition().state not in ("fresh", "stale"):
+                continue
+            with contextlib.suppress(PipelineError):
+                manifests[stage.task_family] = stage.output().manifest()
+                if isinstance(stage, Train):
+                    runs.append(read_record(stage.output().folder))
+    return manifests, runs

@@ -1,0 +1,297 @@
+"""Scheduled runs: start Luigi in a child process, record how it ended, and notify people when that changed.
+
+The parent also sees endings that a run cannot report itself: killed for its memory, crashed in a library, or refused
+before it began. The exit code is that of the run, or 128 plus the number of the signal that ended it.
+"""
+
+import collections
+import contextlib
+import io
+import itertools
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import filelock
+import luigi
+import luigi.notifications
+import luigi.task_register
+import tenacity
+from luigi.cmdline_parser import CmdlineParser
+
+from pipeline.errors import PipelineError
+from pipeline.redaction import HIDDEN, without_userinfo
+from tasks import config_files
+from tasks.outcome import Outcome, read_outcome, write_outcome
+from tasks.process import console, events
+from tasks.report import Report
+from tasks.sections import Metrics, Notify, report_path, schedule_name
+from tasks.storage import PROJECT_FOLDER, Storage, flags_in, root_folder
+
+# Six attempts within about half a minute.
+_ATTEMPTS, _WAIT = 6, tenacity.wait_exponential(multiplier=1)
+_SECRET_NAME = re.compile(r"passw|secret|token|api_?key|credential|webhook", re.IGNORECASE)
+# A shorter value would also match ordinary words.
+_SHORTEST_SECRET = 6
+
+_logger = logging.getLogger(__name__)
+
+
+def run_scheduled(argv: Sequence[str]) -> int:
+    """Run a Luigi task in a child process, then record, notify and measure. Return the exit code of the run."""
+    console.configure()
+    with _settings(argv):
+        # The run itself reports an unusable root.
+        with contextlib.suppress(PipelineError):
+            console.log_as(Storage().log_format)
+        outcome = _run_child(argv, Notify().log_lines, _secrets())
+        outcome = _record(outcome)
+        if path := Metrics().prometheus_file:
+            with _logging_failures("The metrics for Prometheus were not written"):
+                from tasks.monitoring import write_metrics
+
+                write_metrics(Path(path).expanduser(), outcome)
+    return outcome.exit_code
+
+
+def report_killed(argv: Sequence[str]) -> int:
+    """Report a run that was killed together with its parent. systemd's ``OnFailure=`` describes it in ``MONITOR_*``."""
+    console.configure()
+    with _settings(argv):
+        outcome, path = outcome_from_systemd(os.environ), outcome_path()
+        previous = read_outcome(path) if path else None
+        if previous and previous.invocation == outcome.invocation:
+            _logger.info("%s: already reported", outcome.task)
+        else:
+            _record(outcome)
+    return 0
+
+
+def outcome_from_systemd(environment: Mapping[str, str]) -> Outcome:
+    """The outcome of a run by the variables that systemd.exec(5) describes."""
+    code, status = environment.get("MONITOR_EXIT_CODE", ""), environment.get("MONITOR_EXIT_STATUS", "")
+    return Outcome(
+        task=environment.get("MONITOR_UNIT", "a run"),
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=0,
+        exit_code=int(status) if status.isdigit() else 128 + getattr(signal, f"SIG{status}", 0),
+        reason=f"systemd: {environment.get('MONITOR_SERVICE_RESULT', 'failure')} ({code} {status})",
+        invocation=environment.get("MONITOR_INVOCATION_ID", "unknown"),
+    )
+
+
+def outcome_path() -> Path | None:
+    """Path of ``last_outcome.json``, one per experiment. None if the settings name no usable root."""
+    with contextlib.suppress(PipelineError):
+        name = schedule_name()
+        return root_folder() / (f"last_outcome-{name}.json" if name else "last_outcome.json")
+    return None
+
+
+def error_in(line: str) -> str:
+    """The error message in a line of the log, in either format. Empty if the line is no error."""
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        entry = json.loads(line)
+        if entry["level"] != "error":
+            return ""
+        return f"{entry['error']}: {entry['message']}" if "error" in entry else entry["message"].removeprefix("ERROR ")
+    return line.partition("ERROR ")[2]
+
+
+def redact(text: str, secrets: set[str]) -> str:
+    """The text without the secrets, and without user names and passwords in addresses."""
+    for secret in sorted((s for s in secrets if len(s) >= _SHORTEST_SECRET), key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    return without_userinfo(text)
+
+
+def message(outcome: Outcome, *, report: str) -> dict[str, object]:
+    """The notification as plain data. ``text`` is the sentence that chat services show."""
+    host = socket.gethostname()
+    if outcome.exit_code:
+        place = f" in {outcome.stage}" if outcome.stage else ""
+        text = f"{outcome.task} on {host}: failed{place} with exit code {outcome.exit_code}: {outcome.reason}"
+    else:
+        text = f"{outcome.task} on {host}: works again, after failing since {outcome.failing_since}"
+    names = ("task", "stage", "reason", "exit_code", "started_at", "seconds")
+    event = {"text": text, "event": "failure" if outcome.exit_code else "recovery", "host": host}
+    facts = {name: getattr(outcome, name) for name in names}
+    return {**event, **facts, "since": outcome.failing_since, "report": report, "log": list(outcome.log)}
+
+
+def send(address: str, content: Mapping[str, object]) -> bool:
+    """Send the message to an address of apprise, or as JSON to an HTTP address. Return whether it was accepted.
+
+    No log contains the address, because it is a secret.
+    """
+    try:
+        import apprise
+        from apprise.plugins.custom_json import NotifyJSON
+    except ModuleNotFoundError:
+        _logger.warning("No notification was sent: the package apprise is not installed. pip install '.[notify]'")
+        return False
+    # Apprise logs an address that it cannot parse.
+    logging.getLogger("apprise").setLevel(logging.CRITICAL)
+    # A server must not forward the message to another server.
+    channel = apprise.Apprise(asset=apprise.AppriseAsset(http_redirects=False))
+    if address.startswith("http"):
+        about = NotifyJSON.parse_url(f"json{address.removeprefix('http')}")
+        # An empty value removes a field that apprise adds.
+        payload = dict.fromkeys(("version", "title", "message", "attachments", "type"), "") | dict(content)
+        channel.add(NotifyJSON(**about | {"params": about["qsd"], "payload": payload}, asset=channel.asset))
+    else:
+        channel.add(address)
+    logging.getLogger("apprise").setLevel(logging.WARNING)
+    retrying = tenacity.Retrying(
+        stop=tenacity.stop_after_attempt(_ATTEMPTS),
+        wait=_WAIT,
+        retry=tenacity.retry_if_result(lambda accepted: not accepted),
+        retry_error_callback=lambda _: False,
+    )
+    if retrying(channel.notify, title=content["text"], body=_as_text(content)):
+        return True
+    _logger.warning("The notification was not accepted. The next run sends it again.")
+    return False
+
+
+def _as_text(content: Mapping[str, object]) -> str:
+    names = ("text", "stage", "reason", "exit_code", "started_at", "report")
+    return "\n".join([*(f"{name}: {content[name]}" for name in names), "", *content["log"]])
+
+
+@contextlib.contextmanager
+def _settings(argv: Sequence[str]) -> Iterator[None]:
+    """The settings of the run. If they will be refused, those of the files and the root of the command line."""
+    arguments = ["--module", "tasks"]
+    with contextlib.ExitStack() as stack:
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):
+                stack.enter_context(CmdlineParser.global_instance([*arguments, *argv]))
+            Notify(), Metrics(), Storage()
+        except (SystemExit, PipelineError, luigi.task_register.TaskClassException):
+            stack.close()
+            # Another root has another incident. So a root that is itself wrong stays refused.
+            flags = flags_in(argv)
+            root = "" if flags is None else flags["root"]
+            given = [] if root is None else [f"--Storage-root={root}"]
+            stack.enter_context(CmdlineParser.global_instance([*arguments, Report.task_family, *given]))
+        yield
+
+
+def _secrets() -> set[str]:
+    address = Notify().webhook_url
+    secrets = {value for name, value in os.environ.items() if _SECRET_NAME.search(name)}
+    return secrets | {address, address.partition("://")[2].partition("/")[2], luigi.notifications.smtp().password or ""}
+
+
+def _run_child(argv: Sequence[str], log_lines: int, secrets: set[str]) -> Outcome:
+    started, clock = datetime.now(UTC), time.monotonic()
+    # A file in memory, because nobody reads before the end and a long backfill has more events than a pipe holds.
+    reported = os.memfd_create("events")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tasks", *argv],
+        env={**os.environ, events.DESCRIPTOR_VARIABLE: str(reported)},
+        pass_fds=[reported],
+        cwd=PROJECT_FOLDER,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
+    signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGTERM))
+    # A terminal sends Ctrl-C to both processes.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    last: collections.deque[str] = collections.deque(maxlen=max(log_lines, 1))
+    error = ""
+    for line in process.stderr:
+        sys.stderr.write(line)
+        sys.stderr.flush()
+        last.append(redact(line.rstrip("\n"), secrets))
+        error = error_in(last[-1]) or error
+    code = process.wait()
+    stage, reason = _what_failed(reported)
+    if not reason:
+        reason = f"ended by {signal.Signals(-code).name}" if code < 0 else error or (last[-1] if last else "")
+    return Outcome(
+        task=redact(_task_name(argv), secrets),
+        started_at=started.isoformat(timespec="seconds"),
+        seconds=round(time.monotonic() - clock, 1),
+        exit_code=code if code >= 0 else 128 - code,
+        stage=stage if code else "",
+        reason=redact(reason, secrets) if code else "",
+        log=list(last)[-log_lines:] if log_lines else [],
+        invocation=os.environ.get("INVOCATION_ID", ""),
+    )
+
+
+def _what_failed(descriptor: int) -> tuple[str, str]:
+    """Name of the task that failed and the reason, or of the task that was running."""
+    running: list[str] = []
+    with open(descriptor, "rb") as file:
+        file.seek(0)
+        for entry in (json.loads(line) for line in file.read().splitlines() if line.endswith(b"}")):
+            if entry["event"] == luigi.Event.FAILURE:
+                return entry["task"], entry["reason"]
+            if entry["event"] == luigi.Event.START:
+                running.append(entry["task"])
+            elif entry["event"] == luigi.Event.SUCCESS:
+                running.remove(entry["task"])
+    return (running[-1] if running else ""), ""
+
+
+def _task_name(argv: Sequence[str]) -> str:
+    words = [word for argument in argv for word in argument.split("=", 1)]
+    dates = [date for flag, date in itertools.pairwise(words) if flag == "--date"]
+    of = [f"of {name}"] if (name := config_files.requested_experiment()) else []
+    return " ".join([words[0] if words else "", *dates, *of])
+
+
+def _record(outcome: Outcome) -> Outcome:
+    """Notify if the outcome is news, and write it. No failure here changes the exit code of the run."""
+    path = outcome_path()
+    with contextlib.ExitStack() as stack:
+        if path:
+            with _logging_failures(f"{path} was not locked"):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(filelock.FileLock(path.with_name(f".{path.name}.lock")))
+        outcome = outcome.after(read_outcome(path) if path else None)
+        if not outcome.notified:
+            outcome = replace(outcome, notified=_notify(outcome))
+        if path:
+            with _logging_failures("The outcome of this run was not recorded"):
+                write_outcome(path, outcome)
+    return outcome
+
+
+def _notify(outcome: Outcome) -> bool:
+    """Send the outcome to every channel. Return whether all of them accepted it."""
+    accepted = False
+    with _logging_failures("The notification was not sent"):
+        report = ""
+        with contextlib.suppress(PipelineError):
+            report = report_path()
+        content = message(outcome, report=report)
+        address = Notify().webhook_url
+        accepted = not address or send(address, content)
+        if luigi.notifications.email().receiver:
+            # Luigi logs its own failures.
+            luigi.notifications.send_error_email(content["text"], _as_text(content))
+    return accepted
+
+
+@contextlib.contextmanager
+def _logging_failures(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        # Some messages contain addresses.
+        _logger.warning("%s: %s", what, error if isinstance(error, OSError | PipelineError) else type(error).__name__)
