@@ -28,11 +28,16 @@ from pipeline.errors import SettingsError
 class ToySettings(StageSettings):
     """A section of a test."""
 
-    petals: Annotated[int, integer(1, 8), "Number of petals. See docs/own-data.md."] = 5
-    color: Annotated[str, one_of("red", "blue"), "Color of the petals, in 100% of them.", NOT_IN_IDENTITY] = "red"
-    sizes: Annotated[tuple[float, ...], number(0, 1, "(]"), "Sizes to draw."] = ()
-    address: Annotated[str, text("an address", r"https?://\S+"), "Secret address.", SECRET] = ""
-    note: Annotated[str, "Any text."] = ""
+    petals: Annotated[int, integer(1, 8)] = 5
+    """Number of petals. See docs/own-data.md."""
+    color: Annotated[str, one_of("red", "blue"), NOT_IN_IDENTITY] = "red"
+    """Color of the petals, in 100% of them."""
+    sizes: Annotated[tuple[float, ...], number(0, 1, "(]")] = ()
+    """Sizes to draw."""
+    address: Annotated[str, text("an address", r"https?://\S+"), SECRET] = ""
+    """Secret address."""
+    note: str = ""
+    """Any text."""
 
     def check(self) -> None:
         if self.color == "blue" and self.petals > 6:

@@ -19,27 +19,15 @@ TEXT = "text"
 # Datasets whose placeholder is a text.
 TEXTS = (TEXT, "tiny_shakespeare")
 RUNNERS = (
-    "DataflowRunner",
-    "BundleBasedDirectRunner",
-    "DirectRunner",
-    "SwitchingDirectRunner",
-    "InteractiveRunner",
-    "FlinkRunner",
-    "FnApiRunner",
-    "KafkaStreamsRunner",
-    "PortableRunner",
-    "PrismRunner",
-    "SparkRunner",
-    "TestDirectRunner",
-    "TestDataflowRunner",
+    *("DataflowRunner", "BundleBasedDirectRunner", "DirectRunner", "SwitchingDirectRunner", "InteractiveRunner"),
+    *("FlinkRunner", "FnApiRunner", "KafkaStreamsRunner", "PortableRunner", "PrismRunner", "SparkRunner"),
+    *("TestDirectRunner", "TestDataflowRunner"),
 )
 # The names of TFDS's files have five digits for the shard.
-MAX_SHARDS = 99_999
+_SHARDS = integer(1, 99_999)
 # Of an image of 16 bits.
 MAX_VALUE = 65_535
 FULL_RANGE = (0, MAX_VALUE)
-MAX_IMAGE_SIZE = 4_096
-MAX_SEQUENCE_LENGTH = 65_536
 
 
 def folder_hint(dataset: str) -> str:
@@ -84,51 +72,44 @@ def _flags_problem(options: str) -> str | None:
 class SourceSettings(StageSettings):
     """The dataset."""
 
-    dataset: Annotated[
-        str,
-        Rule("a TensorFlow Datasets name such as cifar10 or mnist", _dataset_problem),
-        """Name of a TensorFlow Datasets dataset, or the kind of your own data. See docs/own-data.md.
-        - folder: path is a folder of images, <path>/<label>/<image> or <path>/{train,test,validation}/<label>/<image>.
-        - table: path is a CSV, TSV or Parquet file with a row for each image.
-        - text, or tiny_shakespeare of TensorFlow Datasets: each next character is learned. path is a file in UTF-8 or
-          a folder of them, <path>/<file> or <path>/{train,test,validation}/<file>, joined in the order of names.""",
-    ] = SHIPPED
+    dataset: Annotated[str, Rule("a TensorFlow Datasets name such as cifar10 or mnist", _dataset_problem)] = SHIPPED
+    """Name of a TensorFlow Datasets dataset, or the kind of your own data. See docs/own-data.md.
+    - folder: path is a folder of images, <path>/<label>/<image> or <path>/{train,test,validation}/<label>/<image>.
+    - table: path is a CSV, TSV or Parquet file with a row for each image.
+    - text, or tiny_shakespeare of TensorFlow Datasets: each next character is learned. path is a file in UTF-8 or
+      a folder of them, <path>/<file> or <path>/{train,test,validation}/<file>, joined in the order of names."""
     # The contents of the files are part of the identity, their place is not.
-    path: Annotated[str, "Path of the folder, table or text.", NOT_IN_IDENTITY] = ""
-    path_column: Annotated[str, "Column of a table with the paths of the images, relative to the table."] = "path"
-    label_column: Annotated[str, "Column of a table with the labels."] = "label"
-    split_column: Annotated[str, "Column of a table with the splits train, test, validation. Empty means none."] = ""
-    path_prefix: Annotated[str, "Text before each path of a table, such as images/."] = ""
-    path_suffix: Annotated[str, "Text after each path of a table, such as .jpg."] = ""
+    path: Annotated[str, NOT_IN_IDENTITY] = ""
+    """Path of the folder, table or text."""
+    path_column: str = "path"
+    """Column of a table with the paths of the images, relative to the table."""
+    label_column: str = "label"
+    """Column of a table with the labels."""
+    split_column: str = ""
+    """Column of a table with the splits train, test, validation. Empty means none."""
+    path_prefix: str = ""
+    """Text before each path of a table, such as images/."""
+    path_suffix: str = ""
+    """Text after each path of a table, such as .jpg."""
     value_range: Annotated[
-        str,
-        Rule(f"full, data, or two values up to {MAX_VALUE} as in 0, 4095", _value_range_problem),
-        f"Values of 16-bit images that become black and white. full means 0 and {MAX_VALUE}. data means the lowest and "
-        "the highest value in the images. With full the log warns if a quarter of the range or less is used.",
+        str, Rule(f"full, data, or two values up to {MAX_VALUE} as in 0, 4095", _value_range_problem)
     ] = "full"
-    on_bad_example: Annotated[
-        str,
-        one_of("fail", "skip"),
-        "What to do about images that cannot be decoded. fail lists them and ends with exit code 4. skip leaves them "
-        "out, up to the share max_bad_share.",
-    ] = "fail"
-    max_bad_share: Annotated[float, number(0, 1), "Largest share of all images that may be skipped."] = 0.01
-    origin: Annotated[
-        str,
-        one_of("auto", "tfds", PLACEHOLDER),
-        "Origin of the examples. tfds is the dataset itself, and without it the run ends with exit code 3. placeholder "
-        f"generates images or text. auto is tfds, and the placeholder if {SHIPPED} is unavailable. Reports state it.",
-    ] = "auto"
-    test_share: Annotated[
-        float,
-        number(0, 1, "()"),
-        "Share of train that becomes the test split if the dataset has none. A hash of each example's key decides, so "
-        "new examples move no others. The end of a text becomes its test split.",
-    ] = 0.2
+    """Values of 16-bit images that become black and white. full means 0 and 65535. data means the lowest and the
+    highest value in the images. With full the log warns if a quarter of the range or less is used."""
+    on_bad_example: Annotated[str, one_of("fail", "skip")] = "fail"
+    """What to do about images that cannot be decoded. fail lists them and ends with exit code 4. skip leaves them out,
+    up to the share max_bad_share."""
+    max_bad_share: Annotated[float, number(0, 1)] = 0.01
+    """Largest share of all images that may be skipped."""
+    origin: Annotated[str, one_of("auto", "tfds", PLACEHOLDER)] = "auto"
+    """Origin of the examples. tfds is the dataset itself, and without it the run ends with exit code 3. placeholder
+    generates images or text. auto is tfds, and the placeholder if cifar10 is unavailable. Reports state it."""
+    test_share: Annotated[float, number(0, 1, "()")] = 0.2
+    """Share of train that becomes the test split if the dataset has none. A hash of each example's key decides, so new
+    examples move no others. The end of a text becomes its test split."""
     # A copy elsewhere is the same dataset.
-    tfds_data_dir: Annotated[
-        str, "Folder of prepared TFDS datasets. Empty means TFDS_DATA_DIR, else the default of TFDS.", NOT_IN_IDENTITY
-    ] = ""
+    tfds_data_dir: Annotated[str, NOT_IN_IDENTITY] = ""
+    """Folder of prepared TFDS datasets. Empty means TFDS_DATA_DIR, else the default of TFDS."""
 
     def check(self) -> None:
         """Refuse a path without need, and the lack of one."""
@@ -158,56 +139,40 @@ class SourceSettings(StageSettings):
 class RecordsSettings(StageSettings):
     """The TFRecord files that the examples are written to."""
 
-    train_shards: Annotated[int, integer(1, MAX_SHARDS), "Number of TFRecord files of the train split."] = 16
-    test_shards: Annotated[int, integer(1, MAX_SHARDS), "Number of TFRecord files of the test split."] = 4
-    validation_share: Annotated[
-        float,
-        number(0, 1, "[)"),
-        "Share of train that becomes a third split, validation, in as many files as test. Use it to choose settings. A "
-        "hash of each example's key decides, not the seed. The end of a text's train split becomes validation.",
-    ] = 0.0
-    sequence_length: Annotated[
-        int,
-        integer(1, MAX_SEQUENCE_LENGTH),
-        "Characters of a text that an example predicts. Each is predicted from those before it in the example. An "
-        "example contains one character more, the first of the next example.",
-    ] = 100
-    image_size: Annotated[
-        int, integer(0, MAX_IMAGE_SIZE), "Pixels a side of the images. 0 means unchanged, if all have one size."
-    ] = 0
-    resize: Annotated[
-        str,
-        one_of("crop", "pad", "stretch"),
-        "How image_size is reached. crop takes the middle of the longer side. pad adds black.",
-    ] = "crop"
-    encoding: Annotated[
-        str,
-        one_of("auto", "raw", "jpeg", "png"),
-        "How images are stored. raw decodes them once and reads fast. jpeg and png take less space and are decoded "
-        "while training. auto means raw up to 64 pixels a side, else as the dataset has them.",
-    ] = "auto"
-    seed: Annotated[int, integer(0, MAX_SEED), "Seed of the order of the examples within and across shards."] = 0
+    train_shards: Annotated[int, _SHARDS] = 16
+    """Number of TFRecord files of the train split."""
+    test_shards: Annotated[int, _SHARDS] = 4
+    """Number of TFRecord files of the test split."""
+    validation_share: Annotated[float, number(0, 1, "[)")] = 0.0
+    """Share of train that becomes a third split, validation, in as many files as test. Use it to choose settings. A
+    hash of each example's key decides, not the seed. The end of a text's train split becomes validation."""
+    sequence_length: Annotated[int, integer(1, 65_536)] = 100
+    """Characters of a text that an example predicts. Each is predicted from those before it in the example. An example
+    contains one character more, the first of the next example."""
+    image_size: Annotated[int, integer(0, 4_096)] = 0
+    """Pixels a side of the images. 0 means unchanged, if all have one size."""
+    resize: Annotated[str, one_of("crop", "pad", "stretch")] = "crop"
+    """How image_size is reached. crop takes the middle of the longer side. pad adds black."""
+    encoding: Annotated[str, one_of("auto", "raw", "jpeg", "png")] = "auto"
+    """How images are stored. raw decodes them once and reads fast. jpeg and png take less space and are decoded while
+    training. auto means raw up to 64 pixels a side, else as the dataset has them."""
+    seed: Annotated[int, integer(0, MAX_SEED)] = 0
+    """Seed of the order of the examples within and across shards."""
     # Every runner with any number of workers writes the same bytes.
     runner: Annotated[
         str,
         Rule("the name of a Beam runner, or the dotted class of one in an installed module", _runner_problem),
-        "Beam runner. It does not change the records. See docs/clusters.md.",
         NOT_IN_IDENTITY,
     ] = "FnApiRunner"
+    """Beam runner. It does not change the records. See docs/clusters.md."""
     runner_options: Annotated[
-        str,
-        Rule("Beam flags such as --direct_num_workers=2", _flags_problem),
-        "Flags for Beam, such as --direct_running_mode=multi_processing --direct_num_workers=2. The command line needs "
-        'an equals sign: --Records-runner-options="--direct_num_workers=2".',
-        NOT_IN_IDENTITY,
+        str, Rule("Beam flags such as --direct_num_workers=2", _flags_problem), NOT_IN_IDENTITY
     ] = ""
-    workers_share: Annotated[
-        str,
-        one_of("root", "remote"),
-        "What the workers of a cluster share. root is the storage root, at the same path on all machines. remote is "
-        "only [Storage] remote. Then a worker writes each shard as an object (docs/clusters.md).",
-        NOT_IN_IDENTITY,
-    ] = "root"
+    """Flags for Beam, such as --direct_running_mode=multi_processing --direct_num_workers=2. The command line needs an
+    equals sign: --Records-runner-options="--direct_num_workers=2"."""
+    workers_share: Annotated[str, one_of("root", "remote"), NOT_IN_IDENTITY] = "root"
+    """What the workers of a cluster share. root is the storage root, at the same path on all machines. remote is only
+    [Storage] remote. Then a worker writes each shard as an object (docs/clusters.md)."""
 
     def beam_flags(self) -> list[str]:
         """``runner_options`` as a list of Beam flags, split as a shell splits words."""

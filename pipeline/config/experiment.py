@@ -25,12 +25,9 @@ _NAME = r"[A-Za-z][A-Za-z0-9_-]{0,63}"
 class ExperimentSettings(Settings):
     """The experiment that the runs belong to. It is a label, and nothing is rebuilt when it changes."""
 
-    name: Annotated[
-        str,
-        text("up to 64 letters, digits, _ and -, a letter first", _NAME),
-        "Name of the experiment. Each has its own scoreboard, and nothing is compared beyond it. Empty means the name "
-        "of the dataset. The files in experiments/ set it (make pipeline EXPERIMENT=flowers).",
-    ] = ""
+    name: Annotated[str, text("up to 64 letters, digits, _ and -, a letter first", _NAME)] = ""
+    """Name of the experiment. Each has its own scoreboard, and nothing is compared beyond it. Empty means the name of
+    the dataset. The files in experiments/ set it (make pipeline EXPERIMENT=flowers)."""
 
 
 def experiment_files(folder: Path) -> dict[str, Path]:

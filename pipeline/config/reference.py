@@ -3,7 +3,6 @@
 Both files have a marked part that this module writes. The rest of them is written by hand.
 """
 
-import inspect
 import re
 import textwrap
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 from pipeline.config.data import RecordsSettings, SourceSettings
 from pipeline.config.experiment import ExperimentSettings
 from pipeline.config.report import ReportSettings
-from pipeline.config.schema import Setting, Settings, settings_of
+from pipeline.config.schema import Settings, settings_of
 from pipeline.config.storage import ForceSettings, MetricsSettings, NotifySettings, StorageSettings
 from pipeline.config.training import ExportSettings, RepetitionSettings, TrainSettings
 
@@ -28,7 +27,7 @@ def config_lines(sections: tuple[type[Settings], ...] = SECTIONS) -> Iterator[st
     """The lines of config.ini for the sections."""
     for section in sections:
         yield f"\n[{section.section}]"
-        yield from _comment(inspect.cleandoc(section.__doc__))
+        yield from _comment(section.__doc__)
         for setting in settings_of(section):
             yield from ("", *_comment(setting.help))
             if setting.rule:
@@ -39,36 +38,34 @@ def config_lines(sections: tuple[type[Settings], ...] = SECTIONS) -> Iterator[st
 def table_lines(sections: tuple[type[Settings], ...] = SECTIONS) -> Iterator[str]:
     """The lines of docs/settings.md for the sections, a Markdown table each."""
     for section in sections:
-        yield f"\n## [{section.section}]\n\n{_markdown(inspect.cleandoc(section.__doc__))}\n"
+        yield f"\n## [{section.section}]\n\n{_markdown(section.__doc__)}\n"
         yield "| setting | default | expected | meaning |\n|---|---|---|---|"
         for setting in settings_of(section):
             default = setting.written(setting.default)
             expected = _markdown(setting.rule.expected) if setting.rule else ""
-            yield f"| `{setting.name}` | {default and f'`{default}`'} | {expected} | {_meaning(setting)} |"
+            yield f"| `{setting.name}` | {default and f'`{default}`'} | {expected} | {_markdown(setting.help)} |"
 
 
-def _meaning(setting: Setting) -> str:
-    return _markdown(setting.help).replace("\n- ", "<br>• ").replace("\n", " ")
+def _paragraphs(text: str) -> list[str]:
+    return [" ".join(part.split()) for part in re.split(r"\n(?=- |\n)", text)]
 
 
 def _markdown(text: str) -> str:
-    linked = re.sub(r"docs/([\w-]+\.md)", r"[\1](\1)", re.sub(r"\n +", " ", text))
-    return re.sub(r"<(\w+)>", r"&lt;\1&gt;", linked.replace("|", r"\|").replace("*", r"\*"))
+    escaped = "<br>".join(re.sub(r"([|*<])", r"\\\1", paragraph) for paragraph in _paragraphs(text))
+    return re.sub(r"docs/([\w-]+\.md)", r"[\1](\1)", escaped)
 
 
 def _comment(text: str) -> Iterator[str]:
-    for paragraph in re.sub(r"\n +", " ", text).splitlines():
+    for paragraph in _paragraphs(text):
         indent = "#   " if paragraph.startswith("- ") else "# "
         yield from textwrap.wrap(paragraph, _WIDTH, initial_indent="# ", subsequent_indent=indent)
 
 
 def written(path: Path) -> str:
     """The content of config.ini or docs/settings.md as the settings are declared now."""
-    is_page = path.suffix == ".md"
-    begin, end = "Written by make config from pipeline/config", "End of what make config writes"
-    lines = table_lines() if is_page else config_lines()
-    pattern = rf"(?s)(?<={begin} -->\n).*(?=<!-- {end})" if is_page else rf"(?s)(?<={begin}\n).*(?=# {end})"
-    return re.sub(pattern, lambda _: "\n".join(lines).lstrip("\n") + "\n\n", path.read_text(encoding="utf-8"))
+    lines = table_lines() if path.suffix == ".md" else config_lines()
+    marked = r"(?s)(Written by make config[^\n]*\n).*(\n\S+ End of what make config writes)"
+    return re.sub(marked, lambda match: match[1] + "\n".join(lines) + "\n" + match[2], path.read_text(encoding="utf-8"))
 
 
 FILES = (_PROJECT / "config.ini", _PROJECT / "docs" / "settings.md")

@@ -9,23 +9,18 @@ from pipeline.config.stage import StageSettings
 from pipeline.config.training import TrainSettings
 
 # Each list of [Report], and the setting of [Train] that it sweeps.
-SWEPT = {
-    "backends": "backend",
-    "devices": "device",
-    "global_batch_sizes": "global_batch_size",
-    "seeds": "seed",
-    "precisions": "precision",
-    "recipes": "recipe",
-    "learning_rates": "learning_rate",
-}
+_SWEPT = ("backend", "device", "global_batch_size", "seed", "precision", "recipe", "learning_rate")
+SWEPT = {f"{setting}s": setting for setting in _SWEPT}
 # The thresholds.
 DEMANDS = ("min_val_accuracy", "max_val_loss", "max_regression_sigma")
 
 
-def _each(name: str, example: str) -> Rule:
-    """The rule of the setting of [Train] that a list sweeps."""
-    (rule,) = (setting.rule for setting in settings_of(TrainSettings) if setting.name == SWEPT[name])
-    return dataclasses.replace(rule, example=example)
+_RULES = {setting.name: setting.rule for setting in settings_of(TrainSettings)}
+
+
+def _each(setting: str, example: str) -> Rule:
+    """The rule of a setting of [Train], for each item of a list."""
+    return dataclasses.replace(_RULES[setting], example=example)
 
 
 @config_section("Report")
@@ -36,40 +31,29 @@ class ReportSettings(StageSettings):
     """
 
     # The identity of a report contains its runs instead.
-    backends: Annotated[
-        tuple[str, ...], _each("backends", '["tensorflow","jax"]'), "Backends to train with.", NOT_IN_IDENTITY
-    ] = ()
-    devices: Annotated[tuple[str, ...], _each("devices", '["cpu","gpu"]'), "Devices to train on.", NOT_IN_IDENTITY] = ()
-    global_batch_sizes: Annotated[
-        tuple[int, ...], _each("global_batch_sizes", "[256,512]"), "Batch sizes to train with.", NOT_IN_IDENTITY
-    ] = ()
-    seeds: Annotated[tuple[int, ...], _each("seeds", "[0,1,2]"), "Seeds to train with.", NOT_IN_IDENTITY] = ()
-    precisions: Annotated[
-        tuple[str, ...], _each("precisions", '["float32","bfloat16"]'), "Precisions to train in.", NOT_IN_IDENTITY
-    ] = ()
-    recipes: Annotated[
-        tuple[str, ...], _each("recipes", '["baseline","onecycle"]'), "Recipes to train by.", NOT_IN_IDENTITY
-    ] = ()
-    learning_rates: Annotated[
-        tuple[float, ...], _each("learning_rates", "[0.001,0.005]"), "Learning rates to train with.", NOT_IN_IDENTITY
-    ] = ()
-    min_val_accuracy: Annotated[
-        float,
-        number(0, 1),
-        "Lowest test accuracy of the requested runs. If a threshold is set, a run that fails it, that was skipped, or "
-        "that used a placeholder or another device ends with exit code 9, after the report is written. 0 means none.",
-    ] = 0.0
-    max_val_loss: Annotated[
-        float, number(0, 1_000), "Highest test loss of the requested runs in nats, for texts. 0 means none."
-    ] = 0.0
-    max_regression_sigma: Annotated[
-        float,
-        number(0, 1_000),
-        "Largest fall of the test accuracy below the last comparable runs, in standard deviations of the noise. 3 "
-        "means 1 false alarm in 740. The noise is at least the sampling error of the test split, where five "
-        "characters of a text count as one. It is judged after three earlier runs, or three runs of one code with "
-        "other seeds. 0 means none.",
-    ] = 0.0
+    backends: Annotated[tuple[str, ...], _each("backend", '["tensorflow","jax"]'), NOT_IN_IDENTITY] = ()
+    """Backends to train with."""
+    devices: Annotated[tuple[str, ...], _each("device", '["cpu","gpu"]'), NOT_IN_IDENTITY] = ()
+    """Devices to train on."""
+    global_batch_sizes: Annotated[tuple[int, ...], _each("global_batch_size", "[256,512]"), NOT_IN_IDENTITY] = ()
+    """Batch sizes to train with."""
+    seeds: Annotated[tuple[int, ...], _each("seed", "[0,1,2]"), NOT_IN_IDENTITY] = ()
+    """Seeds to train with."""
+    precisions: Annotated[tuple[str, ...], _each("precision", '["float32","bfloat16"]'), NOT_IN_IDENTITY] = ()
+    """Precisions to train in."""
+    recipes: Annotated[tuple[str, ...], _each("recipe", '["baseline","onecycle"]'), NOT_IN_IDENTITY] = ()
+    """Recipes to train by."""
+    learning_rates: Annotated[tuple[float, ...], _each("learning_rate", "[0.001,0.005]"), NOT_IN_IDENTITY] = ()
+    """Learning rates to train with."""
+    min_val_accuracy: Annotated[float, number(0, 1)] = 0.0
+    """Lowest test accuracy of the requested runs. If a threshold is set, a run that fails it, that was skipped, or
+    that used a placeholder or another device ends with exit code 9, after the report is written. 0 means none."""
+    max_val_loss: Annotated[float, number(0, 1_000)] = 0.0
+    """Highest test loss of the requested runs in nats, for texts. 0 means none."""
+    max_regression_sigma: Annotated[float, number(0, 1_000)] = 0.0
+    """Largest fall of the test accuracy below the last comparable runs, in standard deviations of the noise. 3 means 1
+    false alarm in 740. The noise is at least the sampling error of the test split, where five characters of a text
+    count as one. It is judged after three earlier runs, or three runs of one code with other seeds. 0 means none."""
 
     def combinations(self) -> list[dict[str, object]]:
         """The settings of [Train] of each requested run. Each run occurs once, the last list changes fastest."""

@@ -1,25 +1,28 @@
 """Declaration of settings: a dataclass per section of config.ini, an annotated field per setting.
 
-A field reads ``Annotated[type, rule, "Help text.", NOT_IN_IDENTITY] = default``. The rule and the mark are optional.
-The checks, Luigi's parameters, config.ini and docs/settings.md all follow from it.
+A field reads ``name: Annotated[type, rule, NOT_IN_IDENTITY] = default``, or ``name: type = default`` without rule and
+mark. The string below the field is its help text. The checks, Luigi's parameters, config.ini and docs/settings.md
+all follow from these.
 """
 
+import ast
+import contextlib
 import dataclasses
 import enum
 import inspect
+import itertools
 import json
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 from pipeline.config.refusal import closest, refuse
 
 MAX_SEED = 2**31 - 1  # The largest seed that tf.random and Beam take.
 
-# A number as JSON writes it.
-_NUMBER = r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?"
 _BOUNDS = {
     "[]": "from {low:g} to {high:g}",
     "[)": "from {low:g} up to but not including {high:g}",
@@ -28,14 +31,8 @@ _BOUNDS = {
 }
 
 
-class Mark(enum.Enum):
-    """A property of a setting besides its rule."""
-
-    NOT_IN_IDENTITY = enum.auto()
-    SECRET = enum.auto()
-
-
-NOT_IN_IDENTITY, SECRET = Mark
+# Properties of a setting besides its rule.
+NOT_IN_IDENTITY, SECRET = Mark = enum.Enum("Mark", "NOT_IN_IDENTITY SECRET")
 
 
 @dataclass(frozen=True)
@@ -147,15 +144,13 @@ class Setting:
         return json.dumps(value) if self.type is tuple else f"{value}"
 
     def _parse_list(self, text: str) -> tuple:
-        try:
-            values = json.loads(text)
-        # RecursionError: too many nested brackets.
-        except (ValueError, RecursionError):
-            values = _listed(text)
-        values = [values] if isinstance(values, int | float) else values
-        if not isinstance(values, list):
+        """The items of ``cpu,gpu``, ``[cpu, gpu]`` or ``["cpu", "gpu"]``."""
+        bracketed = re.fullmatch(r"\s*\[(.*)\]\s*", text, re.DOTALL)
+        content = bracketed[1] if bracketed else text
+        items = [re.fullmatch(r'\s*(?:"([\w.:+-]+)"|([\w.:+-]+))\s*', item) for item in content.split(",")]
+        if content.strip() and not all(items):
             refuse(self.section, self.name, f"a list such as '{self.rule.example}'", text)
-        return tuple(values)
+        return tuple(item[1] or _number_or_text(item[2]) for item in items if item)
 
 
 class Settings:
@@ -190,30 +185,37 @@ def config_section(name: str) -> Callable[[type[_Section]], type[_Section]]:
 def settings_of(section: type[Settings]) -> tuple[Setting, ...]:
     """The settings of a section in their order. Those that it inherits are last."""
     hints = get_type_hints(section, include_extras=True)
+    texts = {name: text for base in reversed(section.__mro__[:-1]) for name, text in _help_texts(base).items()}
     own = inspect.get_annotations(section)
-    fields = sorted(dataclasses.fields(section), key=lambda field: field.name not in own)
-    return tuple(_setting(section.section, field, hints[field.name]) for field in fields)
+    found = []
+    for field in sorted(dataclasses.fields(section), key=lambda field: field.name not in own):
+        hint = hints[field.name]
+        kind, *rest = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        rule = next((one for one in rest if isinstance(one, Rule)), None)
+        marks = frozenset(one for one in rest if isinstance(one, Mark))
+        kind = get_origin(kind) or kind
+        found.append(Setting(section.section, field.name, kind, field.default, texts[field.name], rule, marks))
+    return tuple(found)
 
 
-def _setting(section: str, field: dataclasses.Field, annotation: Any) -> Setting:
-    kind, *rest = get_args(annotation)
-    return Setting(
-        section=section,
-        name=field.name,
-        type=get_origin(kind) or kind,
-        default=field.default,
-        help=inspect.cleandoc(next(one for one in rest if isinstance(one, str))),
-        rule=next((one for one in rest if isinstance(one, Rule)), None),
-        marks=frozenset(one for one in rest if isinstance(one, Mark)),
-    )
+def _help_texts(section: type) -> dict[str, str]:
+    """Setting → the string below its field."""
+    (definition,) = (node for node in _module(section.__module__).body if getattr(node, "name", "") == section.__name__)
+    return {
+        field.target.id: inspect.cleandoc(text.value.value)
+        for field, text in itertools.pairwise(definition.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
+    }
 
 
-def _listed(text: str) -> list | None:
-    """The items of ``cpu,gpu`` or ``[cpu, gpu]``. None if the text is no such list."""
-    content = text.strip()
-    if content[:1] == "[" and content[-1:] == "]":
-        content = content[1:-1]
-    items = [item.strip() for item in content.split(",")]
-    if not all(re.fullmatch(r"[\w.:+-]+", item) for item in items):
-        return None
-    return [json.loads(item) if re.fullmatch(_NUMBER, item) else item for item in items]
+# inspect.getsource parses the whole module for each of its classes.
+@cache
+def _module(name: str) -> ast.Module:
+    return ast.parse(inspect.getsource(sys.modules[name]))
+
+
+def _number_or_text(text: str) -> int | float | str:
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text

@@ -8,11 +8,6 @@ from pipeline.config.refusal import refuse
 from pipeline.config.schema import NOT_IN_IDENTITY, SECRET, Rule, Settings, config_section, integer, one_of, text
 
 STAGES = ("Source", "Records", "Train", "Report")
-# Runs or days.
-MAX_KEPT = 100_000
-# Chat services and mail programs show no more.
-MAX_LOG_LINES = 200
-
 _WEB_ADDRESS = text("an address that begins with https:// or http://", r"https?://[^/\s]+(/\S*)?")
 _CHANNEL = text("an address that begins with https://, or another one of apprise such as slack://", r"[a-z]+://[^\s]+")
 # Credentials come from the environment, so the address contains no password.
@@ -29,51 +24,32 @@ def _folder_problem(root: str) -> str | None:
 class StorageSettings(Settings):
     """The folder and the object store for everything the pipeline writes."""
 
-    root: Annotated[
-        str,
-        Rule("a folder on this machine", _folder_problem),
-        "Folder for everything the pipeline writes. A relative path starts at the folder of config.ini.",
-    ] = "data"
-    on_busy: Annotated[
-        str,
-        one_of("leave", "wait"),
-        "What to do if another run uses the same root. leave ends with exit code 5. wait continues when it is done.",
-    ] = "leave"
-    log_format: Annotated[
-        str,
-        one_of("text", "json"),
-        "Format of the log on stderr. text is for people and shows a live line at a terminal. json writes one object "
-        "per line, with run id and stage.",
-    ] = "text"
-    remote: Annotated[
-        str,
-        text("s3://bucket/prefix, gs://bucket/prefix or az://container/prefix", _REMOTE),
-        "Object store through which a team shares artifacts. Empty means none. Runs fetch artifacts from it and push "
-        "new ones to it. The root stays a folder of this machine. Credentials come from the environment, as for the "
-        "tools of the cloud (AWS_ACCESS_KEY_ID and others). See docs/team.md.",
-    ] = ""
-    remote_endpoint: Annotated[
-        str, _ENDPOINT, "Address of a server that is compatible with S3. Empty means AWS.", SECRET
-    ] = ""
-    push: Annotated[str, one_of("always", "never"), "Whether new artifacts are pushed to the remote."] = "always"
-    on_remote_error: Annotated[
-        str,
-        one_of("continue", "fail"),
-        "What to do if the remote does not answer or refuses. continue works without it, and a later run pushes. "
-        "fail ends with exit code 11. Use fail if a scheduler removes the root afterwards (docs/schedulers.md).",
-    ] = "continue"
-    keep_runs: Annotated[
-        int,
-        integer(0, MAX_KEPT),
-        "Newest runs of each row that make nightly keeps. A row has the runs of one model that agree in backend, "
-        "device, batch, precision, recipe and learning rate. A run is removed only if it is beyond both keep_runs and "
-        "keep_days. 0 means no limit, and if both are 0 nothing is removed. Some runs always stay: the best and the "
-        "newest finished run of each experiment, runs in a report, runs that the present settings reach, and runs of "
-        "other experiments. Their records stay too.",
-    ] = 0
-    keep_days: Annotated[
-        int, integer(0, MAX_KEPT), "Days that make nightly keeps runs and dated reports. 0 means no limit."
-    ] = 0
+    root: Annotated[str, Rule("a folder on this machine", _folder_problem)] = "data"
+    """Folder for everything the pipeline writes. A relative path starts at the folder of config.ini."""
+    on_busy: Annotated[str, one_of("leave", "wait")] = "leave"
+    """What to do if another run uses the same root. leave ends with exit code 5. wait continues when it is done."""
+    log_format: Annotated[str, one_of("text", "json")] = "text"
+    """Format of the log on stderr. text is for people and shows a live line at a terminal. json writes one object per
+    line, with run id and stage."""
+    remote: Annotated[str, text("s3://bucket/prefix, gs://bucket/prefix or az://container/prefix", _REMOTE)] = ""
+    """Object store through which a team shares artifacts. Empty means none. Runs fetch artifacts from it and push new
+    ones to it. The root stays a folder of this machine. Credentials come from the environment, as for the tools of the
+    cloud (AWS_ACCESS_KEY_ID and others). See docs/team.md."""
+    remote_endpoint: Annotated[str, _ENDPOINT, SECRET] = ""
+    """Address of a server that is compatible with S3. Empty means AWS."""
+    push: Annotated[str, one_of("always", "never")] = "always"
+    """Whether new artifacts are pushed to the remote."""
+    on_remote_error: Annotated[str, one_of("continue", "fail")] = "continue"
+    """What to do if the remote does not answer or refuses. continue works without it, and a later run pushes. fail
+    ends with exit code 11. Use fail if a scheduler removes the root afterwards (docs/schedulers.md)."""
+    keep_runs: Annotated[int, integer(0, 100_000)] = 0
+    """Newest runs of each row that make nightly keeps. A row has the runs of one model that agree in backend, device,
+    batch, precision, recipe and learning rate. A run is removed only if it is beyond both keep_runs and keep_days. 0
+    means no limit, and if both are 0 nothing is removed. Some runs always stay: the best and the newest finished run
+    of each experiment, runs in a report, runs that the present settings reach, and runs of other experiments. Their
+    records stay too."""
+    keep_days: Annotated[int, integer(0, 100_000)] = 0
+    """Days that make nightly keeps runs and dated reports. 0 means no limit."""
 
     def check(self) -> None:
         """Refuse an endpoint without a remote on S3."""
@@ -85,42 +61,30 @@ class StorageSettings(Settings):
 class NotifySettings(Settings):
     """Notifications of scheduled runs such as make nightly. Addresses for e-mail are in section [email] below."""
 
-    webhook_url: Annotated[
-        str,
-        _CHANNEL,
-        "Address that receives a message when a scheduled run fails, fails otherwise, or works again. An HTTP address "
-        "gets JSON. Other addresses are those of apprise, for example slack://... The address is a secret. "
-        "Keep it in a file of your own, or set it to "
-        "${TENSORCRAFT_WEBHOOK_URL} and export that variable. Empty means no message. See docs/unattended.md.",
-        NOT_IN_IDENTITY,
-        SECRET,
-    ] = field(default="", repr=False)
-    report_url: Annotated[
-        str,
-        _WEB_ADDRESS,
-        "Address at which people find the folder of the report. Empty means its path on this machine.",
-    ] = ""
-    log_lines: Annotated[int, integer(0, MAX_LOG_LINES), "Number of log lines to include in a message."] = 20
+    webhook_url: Annotated[str, _CHANNEL, NOT_IN_IDENTITY, SECRET] = field(default="", repr=False)
+    """Address that receives a message when a scheduled run fails, fails otherwise, or works again. An HTTP address gets
+    JSON. Other addresses are those of apprise, for example slack://... The address is a secret. Keep it in a file of
+    your own, or set it to ${TENSORCRAFT_WEBHOOK_URL} and export that variable. Empty means no message. See
+    docs/unattended.md."""
+    report_url: Annotated[str, _WEB_ADDRESS] = ""
+    """Address at which people find the folder of the report. Empty means its path on this machine."""
+    # Chat services and mail programs show no more.
+    log_lines: Annotated[int, integer(0, 200)] = 20
+    """Number of log lines to include in a message."""
 
 
 @config_section("Metrics")
 class MetricsSettings(Settings):
     """Metrics of scheduled runs for monitoring."""
 
-    prometheus_file: Annotated[
-        str,
-        text("a path that ends in .prom", r"(?s).*\.prom"),
-        "Text file for Prometheus's node exporter, in its textfile directory. Empty means none. Each scheduled run "
-        "writes times, exit code, number of records, images/s and test accuracy.",
-    ] = ""
+    prometheus_file: Annotated[str, text("a path that ends in .prom", r"(?s).*\.prom")] = ""
+    """Text file for Prometheus's node exporter, in its textfile directory. Empty means none. Each scheduled run writes
+    times, exit code, number of records, images/s and test accuracy."""
 
 
 @config_section("Force")
 class ForceSettings(Settings):
     """Stages to rebuild although nothing has changed."""
 
-    stage: Annotated[
-        str,
-        one_of(*STAGES, ""),
-        "Stage to rebuild, with all stages after it. Meant for one run: make pipeline FORCE=Train, or FORCE=1 for all.",
-    ] = ""
+    stage: Annotated[str, one_of(*STAGES, "")] = ""
+    """Stage to rebuild, with all stages after it. Meant for one run: make pipeline FORCE=Train, or FORCE=1 for all."""

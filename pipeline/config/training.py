@@ -28,13 +28,8 @@ TEST_TIME_AUGMENTATION = ("none", "flip", "flip_translate")
 OF_THE_RECIPE = -1.0
 # Of [Train] tpu_address, and of the environment variable TPU_NAME.
 TPU_ADDRESS = "a TPU's name, local, or grpc://host:port with a port from 1 to 65535"
-MAX_GLOBAL_BATCH_SIZE = 1_000_000
-MAX_REPLICAS = 64
-# The profiler's tools open no larger trace.
-MAX_PROFILE_STEPS = 1_000
 
 _RECIPES_OWN = {"other": OF_THE_RECIPE, "meaning": "the recipe's own"}
-RECIPE_RULE = one_of_or_own(RECIPES, "my_package.recipes:recipe")
 
 
 def names_tpu(address: str) -> bool:
@@ -63,161 +58,93 @@ def _augment_problem(text: str) -> str | None:
 class TrainSettings(StageSettings):
     """The model, how it is trained, and the hardware."""
 
-    model: Annotated[
-        str,
-        one_of_or_own(MODELS, "my_package.networks:build"),
-        "Model. docs/settings.md describes each. Your own function is in the working directory, in the folder of "
-        "config.ini or installed. Its code is part of the run's identity.",
-    ] = "baseline_cnn"
-    recipe: Annotated[
-        str, RECIPE_RULE, "Optimizer, learning rate schedule and label smoothing. docs/settings.md describes each."
-    ] = "onecycle"
+    model: Annotated[str, one_of_or_own(MODELS, "my_package.networks:build")] = "baseline_cnn"
+    """Model. docs/settings.md describes each. Your own function is in the working directory, in the folder of
+    config.ini or installed. Its code is part of the run's identity."""
+    recipe: Annotated[str, one_of_or_own(RECIPES, "my_package.recipes:recipe")] = "onecycle"
+    """Optimizer, learning rate schedule and label smoothing. docs/settings.md describes each."""
     # The content of the weights is part of the identity, their place is not.
-    initial_weights: Annotated[
-        str,
-        "Weights to start from: the name or path of a run's folder, or a .keras or .safetensors file. A relative path "
-        "starts at the working directory. A layer takes the weights of its name if the shapes fit. The log and the "
-        "report list the others. Empty means new weights.",
-        NOT_IN_IDENTITY,
-    ] = ""
-    freeze: Annotated[
-        str,
-        Rule("a regular expression of layers' names", _pattern_problem),
-        "Layers that are not trained, as a regular expression for the whole name, such as conv_.*. Empty means none.",
-    ] = ""
-    epochs: Annotated[int, integer(1, 100_000), "Passes over the train split."] = 5
-    global_batch_size: Annotated[
-        int, integer(1, MAX_GLOBAL_BATCH_SIZE), "Examples per step over all replicas, divided evenly among them."
-    ] = 128
-    scale_learning_rate: Annotated[
-        str,
-        one_of("none", "linear", "sqrt"),
-        "How the learning rate grows with the batch, from the batch of the recipe (muon: 2,000, else 128).",
-    ] = "none"
-    augment: Annotated[
-        str,
-        Rule("names of operations, each with at most one number", _augment_problem, spelled),
-        "Random changes of the images trained on, such as: flip, crop:4, cutout:8. docs/settings.md describes each. "
-        "They depend only on the seed, the epoch and the position in the records. Empty means none.",
-    ] = ""
-    keep: Annotated[
-        str,
-        one_of("last", "best"),
-        "Weights to keep: of the last epoch, or of the best on the validation split. best is the first epoch with the "
-        "highest accuracy, or the lowest loss of a text. It needs [Records] validation_share.",
-    ] = "last"
-    patience: Annotated[
-        int,
-        integer(0, 100_000),
-        "Epochs without a better one after which training ends. 0 means never. The learning rate schedule is laid out "
-        "for all epochs. It needs [Records] validation_share.",
-    ] = 0
+    initial_weights: Annotated[str, NOT_IN_IDENTITY] = ""
+    """Weights to start from: the name or path of a run's folder, or a .keras or .safetensors file. A relative path
+    starts at the working directory. A layer takes the weights of its name if the shapes fit. The log and the report
+    list the others. Empty means new weights."""
+    freeze: Annotated[str, Rule("a regular expression of layers' names", _pattern_problem)] = ""
+    """Layers that are not trained, as a regular expression for the whole name, such as conv_.*. Empty means none."""
+    epochs: Annotated[int, integer(1, 100_000)] = 5
+    """Passes over the train split."""
+    global_batch_size: Annotated[int, integer(1, 1_000_000)] = 128
+    """Examples per step over all replicas, divided evenly among them."""
+    scale_learning_rate: Annotated[str, one_of("none", "linear", "sqrt")] = "none"
+    """How the learning rate grows with the batch, from the batch of the recipe (muon: 2,000, else 128)."""
+    augment: Annotated[str, Rule("names of operations, each with at most one number", _augment_problem, spelled)] = ""
+    """Random changes of the images trained on, such as: flip, crop:4, cutout:8. docs/settings.md describes each. They
+    depend only on the seed, the epoch and the position in the records. Empty means none."""
+    keep: Annotated[str, one_of("last", "best")] = "last"
+    """Weights to keep: of the last epoch, or of the best on the validation split. best is the first epoch with the
+    highest accuracy, or the lowest loss of a text. It needs [Records] validation_share."""
+    patience: Annotated[int, integer(0, 100_000)] = 0
+    """Epochs without a better one after which training ends. 0 means never. The learning rate schedule is laid out for
+    all epochs. It needs [Records] validation_share."""
     # Another value evaluates the same weights again.
-    test_time_augmentation: Annotated[
-        str,
-        one_of(*TEST_TIME_AUGMENTATION),
-        "Views of a test image whose mean is one answer, in make predict too. flip adds the mirror image. "
-        "flip_translate adds both, moved by a pixel to the lower right and to the upper left. The accuracy is a metric "
-        "beside the plain one. Another value evaluates the published weights again.",
-        NOT_IN_IDENTITY,
-    ] = "none"
-    deterministic: Annotated[
-        str,
-        one_of("false", "true"),
-        "true uses only kernels that give the same bits each time and refuses operations without one. To check the "
-        "result, use make verify-determinism (docs/hardware.md).",
-    ] = "false"
-    learning_rate: Annotated[
-        float,
-        number(0, 1_000, "(]", **_RECIPES_OWN),
-        "Highest learning rate of the schedule, before scale_learning_rate.",
-    ] = OF_THE_RECIPE
-    weight_decay: Annotated[
-        float,
-        number(0, 1, "[)", **_RECIPES_OWN),
-        "Share of each weight, times the learning rate, that a step subtracts. Only muon applies it to biases and the "
-        "gains of normalizations too.",
-    ] = OF_THE_RECIPE
-    label_smoothing: Annotated[
-        float, number(0, 1, "[)", **_RECIPES_OWN), "Share of each label that is spread over all labels."
-    ] = OF_THE_RECIPE
-    backend: Annotated[
-        str,
-        one_of("auto", TENSORFLOW, JAX),
-        "Backend of Keras. auto means JAX on a TPU of this host, and on a GPU if JAX has CUDA. Else it means "
-        "TensorFlow, which is faster on a CPU. Install JAX with make setup EXTRA=jax, jax-gpu or jax-tpu.",
-    ] = "auto"
-    device: Annotated[
-        str, one_of("auto", "cpu", "gpu", "tpu"), "Device to train on. auto means the first of TPU, GPU, CPU."
-    ] = "auto"
+    test_time_augmentation: Annotated[str, one_of(*TEST_TIME_AUGMENTATION), NOT_IN_IDENTITY] = "none"
+    """Views of a test image whose mean is one answer, in make predict too. flip adds the mirror image. flip_translate
+    adds both, moved by a pixel to the lower right and to the upper left. The accuracy is a metric beside the plain
+    one. Another value evaluates the published weights again."""
+    deterministic: Annotated[str, one_of("false", "true")] = "false"
+    """true uses only kernels that give the same bits each time and refuses operations without one. To check the
+    result, use make verify-determinism (docs/hardware.md)."""
+    learning_rate: Annotated[float, number(0, 1_000, "(]", **_RECIPES_OWN)] = OF_THE_RECIPE
+    """Highest learning rate of the schedule, before scale_learning_rate."""
+    weight_decay: Annotated[float, number(0, 1, "[)", **_RECIPES_OWN)] = OF_THE_RECIPE
+    """Share of each weight, times the learning rate, that a step subtracts. Only muon applies it to biases and the
+    gains of normalizations too."""
+    label_smoothing: Annotated[float, number(0, 1, "[)", **_RECIPES_OWN)] = OF_THE_RECIPE
+    """Share of each label that is spread over all labels."""
+    backend: Annotated[str, one_of("auto", TENSORFLOW, JAX)] = "auto"
+    """Backend of Keras. auto means JAX on a TPU of this host, and on a GPU if JAX has CUDA. Else it means TensorFlow,
+    which is faster on a CPU. Install JAX with make setup EXTRA=jax, jax-gpu or jax-tpu."""
+    device: Annotated[str, one_of("auto", "cpu", "gpu", "tpu")] = "auto"
+    """Device to train on. auto means the first of TPU, GPU, CPU."""
     # It changes nothing if the device is there, else the manifest of the run says so.
-    on_mismatch: Annotated[
-        str,
-        one_of("fail", "fallback", "skip"),
-        "What to do if the device is not there. fail ends with exit code 7 before any data is prepared. fallback "
-        "trains on the device there is, and every table states that. skip adds a row to the report with the reason. "
-        "Every run looks for the device again. When it is there, its run replaces the fallback or the row.",
-        NOT_IN_IDENTITY,
-    ] = "fail"
-    replicas: Annotated[
-        int, integer(1, MAX_REPLICAS), "Logical devices that the CPU is split into. Accelerators are used as they are."
-    ] = 1
-    processes: Annotated[
-        int,
-        integer(1, MAX_PROCESSES),
-        "Processes that train one model together on JAX. Start each with the same command and the same storage root, "
-        "on one host (make train-local) or several. See docs/hardware.md.",
-    ] = 1
+    on_mismatch: Annotated[str, one_of("fail", "fallback", "skip"), NOT_IN_IDENTITY] = "fail"
+    """What to do if the device is not there. fail ends with exit code 7 before any data is prepared. fallback trains
+    on the device there is, and every table states that. skip adds a row to the report with the reason. Every run looks
+    for the device again. When it is there, its run replaces the fallback or the row."""
+    replicas: Annotated[int, integer(1, 64)] = 1
+    """Logical devices that the CPU is split into. Accelerators are used as they are."""
+    processes: Annotated[int, integer(1, MAX_PROCESSES)] = 1
+    """Processes that train one model together on JAX. Start each with the same command and the same storage root, on
+    one host (make train-local) or several. See docs/hardware.md."""
     # Which process this is changes nothing that is learned.
-    coordinator_address: Annotated[
-        str,
-        "Address host:port of process 0. Empty means as Slurm or Kubernetes say.",
-        NOT_IN_IDENTITY,
-    ] = ""
-    process_id: Annotated[
-        int,
-        integer(FROM_ENVIRONMENT, MAX_PROCESSES - 1),
-        "Number of this process, from 0. -1 means as Slurm or Kubernetes say.",
-        NOT_IN_IDENTITY,
-    ] = FROM_ENVIRONMENT
-    join_timeout_seconds: Annotated[int, integer(1, 86_400), "Seconds to wait for all processes.", NOT_IN_IDENTITY] = (
-        300
-    )
+    coordinator_address: Annotated[str, NOT_IN_IDENTITY] = ""
+    """Address host:port of process 0. Empty means as Slurm or Kubernetes say."""
+    process_id: Annotated[int, integer(FROM_ENVIRONMENT, MAX_PROCESSES - 1), NOT_IN_IDENTITY] = FROM_ENVIRONMENT
+    """Number of this process, from 0. -1 means as Slurm or Kubernetes say."""
+    join_timeout_seconds: Annotated[int, integer(1, 86_400), NOT_IN_IDENTITY] = 300
+    """Seconds to wait for all processes."""
     # Where the TPU is, not its kind.
     tpu_address: Annotated[
-        str,
-        Rule(TPU_ADDRESS, lambda address: None if names_tpu(address) else ""),
-        "Name or address of the TPU, or local. Empty means TPU_NAME, or the TPU of this host.",
-        NOT_IN_IDENTITY,
+        str, Rule(TPU_ADDRESS, lambda address: None if names_tpu(address) else ""), NOT_IN_IDENTITY
     ] = ""
-    tpu_zone: Annotated[str, "Cloud zone of the named TPU.", NOT_IN_IDENTITY] = ""
-    tpu_project: Annotated[str, "Cloud project of the named TPU.", NOT_IN_IDENTITY] = ""
-    precision: Annotated[
-        str,
-        one_of("auto", "float32", "tf32", "bfloat16"),
-        "Precision of the computation. auto means bfloat16 if the hardware computes in it, else float32. tf32 is "
-        "float32 with products of 10 bits, on NVIDIA GPUs since Ampere.",
-    ] = "auto"
-    jit_compile: Annotated[
-        str, one_of("auto", "true", "false"), "XLA. auto means on for GPU and TPU, off on CPU. JAX always uses it."
-    ] = "auto"
-    cache: Annotated[
-        str,
-        one_of("auto", "memory", "none"),
-        "Where the train split is kept. none reads it from disk each epoch. auto means memory if it takes less than "
-        "half of the free memory.",
-    ] = "auto"
-    seed: Annotated[
-        int, integer(0, MAX_SEED), "Seed of initial weights, dropout and the order of the examples in each epoch."
-    ] = 0
-    # It leaves a trace beside the run.
-    profile_steps: Annotated[
-        int,
-        integer(0, MAX_PROFILE_STEPS),
-        "Steps that the profiler traces for TensorBoard, after training and its timings. To trace a finished run, add "
-        "FORCE=Train. 0 means none.",
-        NOT_IN_IDENTITY,
-    ] = 0
+    """Name or address of the TPU, or local. Empty means TPU_NAME, or the TPU of this host."""
+    tpu_zone: Annotated[str, NOT_IN_IDENTITY] = ""
+    """Cloud zone of the named TPU."""
+    tpu_project: Annotated[str, NOT_IN_IDENTITY] = ""
+    """Cloud project of the named TPU."""
+    precision: Annotated[str, one_of("auto", "float32", "tf32", "bfloat16")] = "auto"
+    """Precision of the computation. auto means bfloat16 if the hardware computes in it, else float32. tf32 is float32
+    with products of 10 bits, on NVIDIA GPUs since Ampere."""
+    jit_compile: Annotated[str, one_of("auto", "true", "false")] = "auto"
+    """XLA. auto means on for GPU and TPU, off on CPU. JAX always uses it."""
+    cache: Annotated[str, one_of("auto", "memory", "none")] = "auto"
+    """Where the train split is kept. none reads it from disk each epoch. auto means memory if it takes less than half
+    of the free memory."""
+    seed: Annotated[int, integer(0, MAX_SEED)] = 0
+    """Seed of initial weights, dropout and the order of the examples in each epoch."""
+    # It leaves a trace beside the run. The profiler's tools open no trace of more steps.
+    profile_steps: Annotated[int, integer(0, 1_000), NOT_IN_IDENTITY] = 0
+    """Steps that the profiler traces for TensorBoard, after training and its timings. To trace a finished run, add
+    FORCE=Train. 0 means none."""
 
     def check(self) -> None:
         """Refuse replicas, processes and batches that do not fit each other."""
@@ -241,18 +168,16 @@ class TrainSettings(StageSettings):
 class ExportSettings(StageSettings):
     """The run in other formats, for serving."""
 
-    calibration_examples: Annotated[int, integer(1, 1_000_000), "Train images that set the ranges for int8."] = 500
+    calibration_examples: Annotated[int, integer(1, 1_000_000)] = 500
+    """Train images that set the ranges for int8."""
 
 
 @config_section("Repetition")
 class RepetitionSettings(StageSettings):
     """The run that make verify-determinism trains again."""
 
-    of: Annotated[
-        str,
-        "Name of the run, which must be one that the settings reach. Empty means the run of [Train].",
-        NOT_IN_IDENTITY,
-    ] = ""
+    of: Annotated[str, NOT_IN_IDENTITY] = ""
+    """Name of the run, which must be one that the settings reach. Empty means the run of [Train]."""
 
 
 def check_keras_environment(environment: Mapping[str, str]) -> None:

@@ -139,6 +139,7 @@ def test_a_bad_setting_is_refused_before_any_work(tmp_path, tiny_tfds):
         ),
         (["--Records-time-limit-seconds", "-1"], "", "[Records] time_limit_seconds"),
         ([], "[Train]\nepoch = 3", "[Train] has no setting 'epoch'. Did you mean 'epochs'?"),
+        ([], "[Train]\nglobal-batch-size = 32", "no setting 'global-batch-size'. Did you mean 'global_batch_size'?"),
         ([], "[Train]\ntune = measure", "[Train] has no setting 'tune'"),
         ([], "[Trian]\nepochs = 3", "section [Trian]. Did you mean 'Train'?"),
         (["--seeds", "0;1"], "", "[Report] seeds: expected a list such as '[0,1,2]', got '0;1'"),
@@ -153,7 +154,7 @@ def test_a_bad_setting_is_refused_before_any_work(tmp_path, tiny_tfds):
         (
             [],
             "[Report]\nprecisions = [[]]",
-            "[Report] precisions: expected one of auto, float32, tf32, bfloat16, got []",
+            "[Report] precisions: expected a list such as '[\"float32\",\"bfloat16\"]', got '[[]]'",
         ),
         (["--Source-dataset", "cifar1O"], "", "[Source] dataset"),
         # Known only to TFDS.
