@@ -1,4 +1,4 @@
-"""Rules of the code base: import direction, light imports, complete config.ini, safe lock files."""
+"""Rules of the code base: import direction, light imports, safe lock files."""
 
 import graphlib
 import logging.config
@@ -72,30 +72,6 @@ def test_the_folders_of_killed_stages_are_searched():
     kinds = {stage.kind for stage in (Source, Records, Train, Export)}
     # Nightly works in the history folder of Report.
     assert kinds | {f"{Report.kind}/history"} <= set(lock._PLACES)
-
-
-def test_the_config_file_contains_every_setting():
-    import configparser
-
-    import tasks
-
-    parser = configparser.ConfigParser()
-    parser.read(PROJECT / "config.ini")
-    for task in (
-        tasks.Storage,
-        tasks.Experiment,
-        tasks.Force,
-        tasks.Notify,
-        tasks.Metrics,
-        tasks.Source,
-        tasks.Records,
-        tasks.Train,
-        tasks.Report,
-        tasks.Export,
-    ):
-        for name, parameter in task.get_params():
-            written = parser[task.get_task_family()][name]
-            assert parameter.parse(written) == parameter._default, f"[{task.get_task_family()}] {name}"
 
 
 def pinned_versions(lock: str) -> dict[str, set[str]]:

@@ -1,6 +1,5 @@
 """The documents: what they name is there, and what they show runs."""
 
-import configparser
 import os
 import re
 import subprocess
@@ -13,8 +12,6 @@ from luigi_process import Luigi
 from PIL import Image
 
 PROJECT = Path(__file__).resolve().parent.parent
-# Sections of config.ini that are Luigi's own.
-OURS = ("Storage", "Experiment", "Force", "Notify", "Metrics", "Source", "Records", "Train", "Export", "Report")
 
 
 def tree() -> list[str]:
@@ -42,17 +39,6 @@ def test_the_readmes_tree_is_the_repositorys():
         }
         assert folders <= named
     assert {file for file in tracked if re.fullmatch(r"pipeline/\w+\.py", file)} - named == {"pipeline/__init__.py"}
-
-
-def test_the_settings_page_has_every_setting():
-    page = (PROJECT / "docs" / "settings.md").read_text()
-    parser = configparser.RawConfigParser()
-    parser.read(PROJECT / "config.ini")
-    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("|")]
-    documented = {name for row in rows for name in re.findall(r"`(?:\[\w+\] )?(\w+)`", row)}
-    for section in OURS:
-        missing = [name for name in parser[section] if name not in documented]
-        assert missing == [], f"[{section}]"
 
 
 def test_what_the_documents_link_to_is_there():
