@@ -13,6 +13,7 @@ from benchmarks.comparison import Comparison
 from benchmarks.data import Bench
 from pipeline.config.training import TrainSettings
 from pipeline.runs.record import RunRecord
+from pipeline.training.request import TrainRequest
 from pipeline.training.train import train
 
 # The tutorials' CPU runtime, after 5 epochs.
@@ -74,14 +75,14 @@ def _ours(bench: Bench, seed: int) -> RunRecord:
     with tempfile.TemporaryDirectory(dir=bench.folder) as scratch:
         folder = Path(scratch) / "run"
         folder.mkdir()
-        return train(
-            bench.records_folder,
-            TrainSettings(**SETTINGS, seed=seed),
-            folder,
+        request = TrainRequest(
+            records=bench.records_folder,
+            settings=TrainSettings(**SETTINGS, seed=seed),
             requested_dataset=bench.source.dataset,
             fingerprint="0" * 64,
             checkpoints=Path(scratch) / "checkpoints",
         )
+        return train(request, folder)
 
 
 def _tutorial(bench: Bench, patience_seconds: float) -> tuple[float, float]:

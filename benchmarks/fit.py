@@ -96,7 +96,7 @@ def _row(number: str, what: str, against: str, values: dict, baseline: str, goal
 def _model(bench: Bench, settings: TrainSettings, stream: InputStream) -> keras.Model:
     placement = place(settings)
     how = by_rule(settings, placement)
-    return compiled_model(bench.manifest, settings, placement, how, stream.steps_per_epoch)
+    return compiled_model(bench.manifest, settings, placement, how, stream.steps_per_epoch)[0]
 
 
 def _fit_arrays(model: keras.Model, images: np.ndarray, labels: np.ndarray, size: int) -> None:

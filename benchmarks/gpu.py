@@ -210,7 +210,7 @@ def _to_accuracy(folder: Path, manifest: Mapping, placement: Placement, epochs: 
 
 
 def _model(manifest: Mapping, settings: TrainSettings, placement: Placement, steps: int) -> keras.Model:
-    return compiled_model(manifest, settings, placement, by_rule(settings, placement), steps)
+    return compiled_model(manifest, settings, placement, by_rule(settings, placement), steps)[0]
 
 
 class _Posing(Jax):

@@ -20,6 +20,7 @@ from pipeline.config.training import TrainSettings
 from pipeline.sources import resolve
 from pipeline.stream import InputStream
 from pipeline.training.breakdown import peak_host_bytes
+from pipeline.training.request import TrainRequest
 from pipeline.training.train import train
 
 _GLOBAL_BATCH_SIZE = 1_024
@@ -44,9 +45,16 @@ def _epoch(bench: Bench) -> None:
 
 def _train(bench: Bench) -> None:
     settings = TrainSettings(epochs=1, global_batch_size=_GLOBAL_BATCH_SIZE)
-    run, checkpoints = bench.folder / "run", bench.folder / "checkpoints"
+    run = bench.folder / "run"
     run.mkdir()
-    train(bench.records_folder, settings, run, requested_dataset="", fingerprint="0" * 64, checkpoints=checkpoints)
+    request = TrainRequest(
+        records=bench.records_folder,
+        settings=settings,
+        requested_dataset="",
+        fingerprint="0" * 64,
+        checkpoints=bench.folder / "checkpoints",
+    )
+    train(request, run)
 
 
 def _stream(bench: Bench) -> InputStream:

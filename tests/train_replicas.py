@@ -10,6 +10,7 @@ import keras
 
 from pipeline.config.training import TrainSettings
 from pipeline.networks.build import NETWORKS
+from pipeline.training.request import TrainRequest
 from pipeline.training.train import train
 
 
@@ -37,11 +38,11 @@ if __name__ == "__main__":
     for recipe in recipes:
         folder = Path(top) / recipe
         folder.mkdir(parents=True)
-        train(
-            Path(records),
-            TrainSettings(**settings, replicas=int(replicas), recipe=recipe),
-            folder,
+        request = TrainRequest(
+            records=Path(records),
+            settings=TrainSettings(**settings, replicas=int(replicas), recipe=recipe),
             requested_dataset="cifar10",
             fingerprint="f" * 64,
             checkpoints=folder / "checkpoints",
         )
+        train(request, folder)

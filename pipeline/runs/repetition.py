@@ -18,7 +18,7 @@ from pipeline.runs.untrusted import Untrusted, checked, read_text
 
 REPETITION_NAME = "repetition.json"
 # What two trainings of the same settings may differ in, and then in their weights, whatever the kernels do: where they
-# computed, among how many threads a sum was divided, and in which order examples came (see used_by in recorded.py).
+# computed, among how many threads a sum was divided, and in which order examples came (see used_by in results.py).
 _SAME = (
     *("status", "effective_device", "device_name", "granted_cores", "num_replicas"),
     *("backend", "precision", "jit_compile", "input_in_memory", "computation_flags"),

@@ -1,12 +1,9 @@
-"""Checkpoints: what a run needs to resume after its last finished epoch as if nothing had happened (training's aid).
+"""Checkpoints after each epoch.
 
-A checkpoint holds every variable of the model, its dropout's random state among them, every variable of the optimizer,
-and what the run has behind it. It is published like any artefact, valid or not there and with its sha256, one folder an
-epoch; the order of an epoch's examples follows from seed and epoch and needs no state. A resumed run ends with the
-weights of an uninterrupted one, bit for bit on the same CPU.
-
-A checkpoint of other hardware, or of another way to compute, is refused: the record of a run vouches for one of each.
-The host may be another one, if it is the same hardware; the run then has segments, each with its own evidence.
+A checkpoint contains the variables of the model, with the random state of dropout, those of the optimizer, and the
+history of the run. It is published like any artefact. The order of examples depends on seed and epoch alone. A resumed
+run ends with the weights of an uninterrupted one, bit for bit on the same CPU. A checkpoint of other hardware, or of
+another computation, is refused. Another host with the same hardware adds a segment to the run.
 """
 
 import json
@@ -24,9 +21,8 @@ from safetensors.numpy import load_file, save
 from pipeline.artefacts.manifest import check_contents, read_manifest, write_manifest
 from pipeline.artefacts.publish import discard, publishing
 from pipeline.artefacts.space import used_bytes
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtefactError, message
 from pipeline.runs.record import Segment
-from pipeline.training import words
 
 _STATE_NAME = "state.safetensors"
 _HISTORY_NAME = "history.json"
@@ -36,11 +32,10 @@ _logger = logging.getLogger(__name__)
 
 @dataclass
 class History:
-    """What a run has behind it, by all processes that trained it.
+    """The finished epochs of a run, by all processes that trained it.
 
     ``rows`` are the metrics of its epochs, ``segments`` the epochs of each process, ``seconds`` those of each part of
-    the stage up to the newest checkpoint; what a process did after its last one is done again, and not counted.
-    ``best`` are the model's variables after the best epoch, where that one is to be kept.
+    the stage up to the newest checkpoint, ``best`` the model's variables after the best epoch, if it is to be kept.
     """
 
     rows: list[dict[str, float]] = field(default_factory=list)
@@ -62,10 +57,10 @@ def save_checkpoint(
     used: Mapping[str, Any],
     belongs_to: Mapping[str, Any],
 ) -> None:
-    """Publish the state after the last epoch of ``history`` below ``folder``, then drop the one before it.
+    """Publish the state after the last epoch of ``history`` in ``folder``, then remove the one before it.
 
-    ``used``, plain JSON data, is the hardware and the computation that a process must have to resume from it.
-    ``belongs_to`` is for who cleans up: whose it is, and what else must stay for it to be of use.
+    ``used``, plain JSON data, is the hardware and computation that a process must share to resume. ``belongs_to`` is
+    for the clean-up: the experiment, and artefacts that the checkpoint needs.
     """
     epoch = len(history.rows)
     final = folder / f"epoch-{epoch:06d}"
@@ -82,10 +77,7 @@ def save_checkpoint(
 
 
 def bytes_needed(model: keras.Model, folder: Path, *, keep_best: bool) -> int:
-    """The most that the files of a run of this compiled network are to take, beyond what its checkpoints have by now.
-
-    That is two checkpoints, for one is dropped when the next is there, or one and the network as it is saved, twice.
-    """
+    """Greatest disk space of a run's files, beyond the present checkpoints: two checkpoints, or one and two models."""
     network = sum(math.prod(variable.shape) * 4 for variable in model.variables)
     optimizer = sum(math.prod(variable.shape) * 4 for variable in model.optimizer.variables)
     checkpoint = optimizer + network * (2 if keep_best else 1)
@@ -93,10 +85,10 @@ def bytes_needed(model: keras.Model, folder: Path, *, keep_best: bool) -> int:
 
 
 def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, used: Mapping[str, Any]) -> History:
-    """Put the newest valid checkpoint of this run, made with the same ``used``, into ``model``.
+    """Load the newest valid checkpoint of this run with the same ``used`` into ``model``.
 
     Returns:
-        What the run has behind it; nothing where there is no checkpoint that can be used.
+        The history of the run, empty without a usable checkpoint.
     """
     for candidate in sorted(folder.glob("epoch-*"), reverse=True):
         try:
@@ -111,7 +103,7 @@ def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, us
             _logger.warning(
                 "checkpoint %s left out, training starts over: %s",
                 candidate.name,
-                words.differences(differing),
+                _differences(differing),
             )
             continue
         state, variables = load_file(candidate / _STATE_NAME), _variables(model)
@@ -126,18 +118,23 @@ def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, us
 
 
 def copied_variables(model: keras.Model) -> dict[str, np.ndarray]:
-    """The values that the model's variables have now, its optimizer's left out."""
+    """Copies of the model's variables, without those of the optimizer."""
     return _values(_by_place(model.variables))
 
 
 def put_variables(model: keras.Model, values: Mapping[str, np.ndarray]) -> None:
-    """Give the model's variables the values they had when they were copied."""
+    """Assign values from ``copied_variables``."""
     for name, variable in _by_place(model.variables).items():
         variable.assign(values[name])
 
 
 def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     return {name: (before.get(name), value) for name, value in now.items() if before.get(name) != value}
+
+
+@message
+def _differences(differing: Mapping[str, tuple[object, object]]) -> str:
+    return "; ".join(f"{name} was {before!r}, is {now!r}" for name, (before, now) in differing.items())
 
 
 def _to_json(history: History) -> str:
@@ -156,10 +153,10 @@ def _variables(model: keras.Model) -> dict[str, keras.Variable]:
 
 
 def _values(variables: Mapping[str, keras.Variable]) -> dict[str, np.ndarray]:
-    # Copies: on a CPU what is converted may share the memory that the next step writes to.
+    # Copies, because a converted variable may share memory with the next step on a CPU.
     return {name: np.array(keras.ops.convert_to_numpy(variable)) for name, variable in variables.items()}
 
 
 def _by_place(variables: Sequence[keras.Variable]) -> dict[str, keras.Variable]:
-    """Place and path → variable; the place keeps apart those that share a path, like two dropouts' seed states."""
+    # Variables may share a path, for example the seed states of two dropouts.
     return {f"{place:04d} {variable.path}": variable for place, variable in enumerate(variables)}

@@ -1,7 +1,6 @@
-"""Computation: how a network is computed, apart from what is learned (training's aid).
+"""The compiled model: precision, XLA, steps per execution, loss and optimizer.
 
-Precision, XLA, steps in one execution, and whether the examples lie in memory: ``by_rule`` chooses from what is known
-of the device. Timing the choices on the machine never found anything faster (docs/LOG.md).
+Rules choose what the settings leave open. Timing the choices on the machine never found anything faster (docs/LOG.md).
 """
 
 import logging
@@ -21,15 +20,16 @@ from pipeline.networks.cpu_kernels import quicken
 from pipeline.networks.model import PROBABILITIES
 from pipeline.networks.muon import KernelMuon, last_matrices
 from pipeline.networks.recipes import Recipe, make_loss, make_optimizer
-from pipeline.training.drawn import seeded_network, take_drawn
+from pipeline.runs.record import Beginning
+from pipeline.training.initial import seeded_network, take_drawn
 
-# Large enough that the cost of calling an execution vanishes, small enough that Ctrl-C is answered in a second.
+# Large enough to hide the cost of a call, and small enough for an answer to Ctrl-C within a second.
 STEPS_PER_EXECUTION = 32
 
-# The setting cache → whether the examples lie in memory; None: where they fit.
+# The setting cache → whether the examples are in memory. None: if they fit.
 _IN_MEMORY = {"auto": None, "memory": True, "none": False}
 
-# A step holds what each layer puts out until its gradient is made, and the gradients of two layers at a time.
+# A step stores the outputs of each layer until its gradient, and the gradients of two layers at a time.
 _STEP_BYTES_PER_ACTIVATION_BYTE = 2.0
 
 _logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Computation:
-    """``in_memory`` None: where the examples fit."""
+    """``in_memory`` None: if the examples fit."""
 
     precision: str
     jit_compile: bool
@@ -46,7 +46,7 @@ class Computation:
 
 
 def by_rule(settings: TrainSettings, placement: Placement) -> Computation:
-    """What is known to suit the device, where the settings say "auto"."""
+    """The computation on this device, by rules for settings of "auto"."""
     return Computation(
         precision=choose_precision(settings.precision, placement),
         jit_compile=choose_jit_compile(settings.jit_compile, placement),
@@ -65,33 +65,32 @@ def compiled_model(
     *,
     outputs: str = PROBABILITIES,
     labels_mixed: bool = False,
-    begin: Callable[[keras.Model], None] = lambda model: None,
+    begin: Callable[[keras.Model], Beginning | None] = lambda model: None,
     drawn: Path | None = None,
-) -> keras.Model:
-    """A new network of seeded weights in the scope of the placement's strategy, compiled for ``steps`` steps an epoch.
+) -> tuple[keras.Model, Beginning | None]:
+    """A new model in the scope of the placement, compiled for ``steps`` steps per epoch, and the result of ``begin``.
 
-    ``outputs`` is what it gives, "logits" or "probabilities"; ``labels_mixed``: whether the labels it is trained on
-    are, see mixed_labels.py; ``begin`` is called with it before it is compiled; ``drawn`` holds the seeded weights
-    where another backend is to train with TensorFlow's.
+    ``outputs`` of the model are "logits" or "probabilities"; ``labels_mixed`` as in mixed_labels.py; ``begin`` is
+    called with the model before it is compiled; ``drawn`` is a file of seeded weights that TensorFlow drew.
 
     Raises:
-        SettingsError: the network does not take the records' images.
+        SettingsError: the model does not take the examples of the records.
     """
     recipe = find_recipe(settings.recipe, **recipe_overrides(settings))
     loss = make_loss(recipe, outputs)
     if labels_mixed:
-        # Not above: what mixes them is TensorFlow's.
+        # TensorFlow mixes them.
         from pipeline.training.mixed_labels import MixedAccuracy, MixedLoss
 
         loss = MixedLoss(loss)
-    # Not inside: it clears away the distribution of JAX as well.
+    # Outside the scope, because it clears the distribution of JAX too.
     keras.utils.clear_session()
     placement.runtime.set_matmul_precision(computation.precision)
     with placement.scope():
         model = seeded_network(manifest, settings, computation.precision)
         if drawn:
             take_drawn(model, drawn)
-        begin(model)
+        beginning = begin(model)
         if placement.effective_device == "cpu" and not computation.jit_compile:
             quicken(model)
         model.compile(
@@ -101,17 +100,16 @@ def compiled_model(
             jit_compile=computation.jit_compile,
             steps_per_execution=min(computation.steps_per_execution, steps),
         )
-    return model
+    return model, beginning
 
 
 def recipe_overrides(settings: TrainSettings) -> dict[str, float]:
-    """Of the learning rate, the weight decay and the label smoothing those that are not the recipe's own."""
+    """The settings that override the recipe's learning rate, weight decay and label smoothing."""
     given = {name: getattr(settings, name) for name in ("learning_rate", "weight_decay", "label_smoothing")}
     return {name: value for name, value in given.items() if value != OF_THE_RECIPE}
 
 
 def _optimizer(model: keras.Model, recipe: Recipe, settings: TrainSettings, *, total_steps: int) -> keras.Optimizer:
-    """The recipe's, built for the network's variables."""
     optimizer = make_optimizer(
         recipe,
         total_steps=total_steps,
@@ -120,17 +118,17 @@ def _optimizer(model: keras.Model, recipe: Recipe, settings: TrainSettings, *, t
     )
     if isinstance(optimizer, KernelMuon):
         optimizer.exclude_from_muon(last_matrices(model))
-    # Not those that a decay would only shift: biases, and what a normalisation multiplies by.
+    # Without biases and the scales of normalizations.
     if "weight_decay" in recipe_overrides(settings) and not recipe.decays_vectors:
         vectors = [variable for variable in model.trainable_variables if len(variable.shape) < 2]
         optimizer.exclude_from_weight_decay(vectors)
-    # Here and not in the first step: its variables are then called the same in a run that is resumed.
+    # Built before the first step, so that its variables have the same names in a resumed run.
     optimizer.build(model.trainable_variables)
     return optimizer
 
 
 def warn_of_memory(model: keras.Model, global_batch_size: int, placement: Placement) -> None:
-    """Say so where a step on the CPU will not fit into the memory that is free; TensorFlow does not tell of others'."""
+    """Warn if a step on the CPU needs more than the free memory."""
     needed, free = step_bytes(model, global_batch_size), machine.free_memory_bytes()
     if placement.effective_device == "cpu" and needed > free:
         _logger.warning(
@@ -141,18 +139,18 @@ def warn_of_memory(model: keras.Model, global_batch_size: int, placement: Placem
 
 
 def step_bytes(model: keras.Model, examples: int) -> int:
-    """About what a step of training on so many examples takes, weights and the batch itself left out."""
+    """Approximate memory of a training step on so many examples, without weights and batch."""
     activations = sum(map(_bytes_put_out, model.layers))
     return int(_STEP_BYTES_PER_ACTIVATION_BYTE * activations * examples)
 
 
 def _bytes_put_out(layer: keras.Layer) -> int:
-    """What a layer puts out for one example; 0 where that is not known before it runs."""
+    """Bytes of a layer's outputs for one example. 0 if unknown before it runs."""
     if isinstance(layer, keras.Model):
         return sum(map(_bytes_put_out, layer.layers))
     try:
         outputs = keras.tree.flatten(layer.output)
-    # Of a model that is a class of its own, and of a layer that is called more than once.
+    # A subclassed model, or a layer that is called more than once.
     except (AttributeError, ValueError):
         return 0
     sizes = [math.prod(output.shape[1:]) for output in outputs if None not in output.shape[1:]]
@@ -160,6 +158,6 @@ def _bytes_put_out(layer: keras.Layer) -> int:
 
 
 def _bytes_of(dtype: str) -> int:
-    """By the bits in its name: "bfloat16", "uint8"; a bool has none and takes one byte."""
+    # "bfloat16", "uint8"; a bool has no bits in its name and takes one byte.
     bits = re.search(r"\d+", dtype)
     return int(bits[0]) // 8 if bits else 1

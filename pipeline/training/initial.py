@@ -1,41 +1,64 @@
-"""Initial: the weights a run starts from, and the layers that keep theirs (training's aid).
+"""Initial weights of a model: seeded weights, adaptation to the data, weights of another run, frozen layers.
 
-What a network takes from the data (``adapted_by``) comes first: a layer that takes initial weights keeps nothing
-of it, for the layers after it were trained with those.
-
-A layer takes its weights where all of them are there under its name and in its shapes: a network may differ from the
-one that was trained in its last layer, for other labels, or in the layers after those that are kept.
+Adaptation comes before the weights of another run, because the later layers were trained with those. A layer takes
+weights if all of them exist under its name and in its shapes. So the last layers may differ, for example for other
+labels.
 """
 
 import logging
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import keras
 import numpy as np
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
+from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.training import TrainSettings
-from pipeline.errors import SettingsError
-from pipeline.networks.build import adapt_model, takes_from_data
+from pipeline.errors import SettingsError, message
+from pipeline.networks.build import adapt_model, build_network, takes_from_data
 from pipeline.networks.model import ADAPTED_EXAMPLES, named_layers, named_variables
 from pipeline.problems.problem import Stream
 from pipeline.runs.initial import InitialWeights, digest_of
 from pipeline.runs.record import Beginning
-from pipeline.training import words
 
 _MOST_NAMED = 20
 
 _logger = logging.getLogger(__name__)
 
 
+def seeded_network(manifest: Mapping, settings: TrainSettings, precision: str) -> keras.Model:
+    """A new model with seeded weights, the first one of Keras's session. SettingsError: it does not fit the records."""
+    keras.utils.set_random_seed(settings.seed)
+    return build_network(manifest, settings.model, precision)
+
+
+def draw_weights(records_folder: Path, settings: TrainSettings, file: Path) -> None:
+    """Write a run's seeded weights, by the names of ``named_variables``, for a training on another backend."""
+    keras.utils.clear_session()
+    save_file(named_weights(seeded_network(read_manifest(records_folder), settings, "float32")), file)
+
+
+def take_drawn(model: keras.Model, file: Path) -> None:
+    """Assign the seeded weights of a file."""
+    weights = load_file(file)
+    for name, variable in named_variables(model).items():
+        variable.assign(weights[name])
+
+
+def named_weights(model: keras.Model) -> dict[str, np.ndarray]:
+    """Layer and variable name → float32 array. The names are the same in a model that was saved and loaded."""
+    return {name: keras.ops.convert_to_numpy(variable) for name, variable in named_variables(model).items()}
+
+
 def begin(
     model: keras.Model, settings: TrainSettings, initial: InitialWeights | None, train: Stream
 ) -> Beginning | None:
-    """Adapt a new network to the train split, give it its initial weights and freeze layers; None: it wants none of it.
+    """Adapt a new model to the train split, assign its initial weights and freeze layers. None: nothing to do.
 
     Raises:
-        SettingsError: no layer fits, none is to be frozen, or all are; a network of the user's own cannot be adapted.
+        SettingsError: no layer fits, none or all are to be frozen, or user code fails.
     """
     adapted = _adapt(model, settings.model, train) if takes_from_data(settings.model) else 0
     taken, left = _take(model, settings, initial) if initial else ((), {})
@@ -46,7 +69,7 @@ def begin(
 
 
 def _adapt(model: keras.Model, name: str, train: Stream) -> int:
-    """How many examples it was adapted to."""
+    """Adapt the model and return the number of examples."""
     inputs, count = [], 0
     for batch, _ in train.evaluation().as_numpy_iterator():
         inputs.append(batch)
@@ -62,7 +85,7 @@ def _adapt(model: keras.Model, name: str, train: Stream) -> int:
 def _take(
     model: keras.Model, settings: TrainSettings, initial: InitialWeights
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The layers that took their weights, and those that did not with the reason."""
+    """Layers that took their weights, and the others with the reason."""
     if digest_of(initial.file, settings.initial_weights) != initial.digest:
         raise _refusal("initial_weights", f"the weights that were there before, {initial.file} has changed. Run again")
     found = _read(initial.file)
@@ -80,7 +103,7 @@ def _take(
         for name, variable in layers[layer].items():
             variable.assign(found[name])
     for name, layer in named_layers(model):
-        # Keras's layers of preprocessing compute with what they derive from their weights.
+        # Preprocessing layers compute with values derived from their weights.
         if name in taken and hasattr(layer, "finalize_state"):
             layer.finalize_state()
     _logger.info("initial weights of %s: %s", initial.file, ", ".join(taken))
@@ -90,29 +113,28 @@ def _take(
 
 
 def _read(file: Path) -> dict[str, np.ndarray]:
-    """Name → weights, as ``named_variables`` names them."""
     try:
         if file.suffix == ".safetensors":
             return load_file(file)
         model = keras.saving.load_model(file, safe_mode=True, compile=False)
-    # Whatever a file from anywhere makes them raise.
+    # A file from anywhere may raise anything.
     except Exception as error:
         text = " ".join(str(error).split())[:400]
         raise _refusal("initial_weights", f"a file that can be read, got {file}: {text}") from error
-    return {name: keras.ops.convert_to_numpy(variable) for name, variable in named_variables(model).items()}
+    return named_weights(model)
 
 
 def _why_not(variables: dict[str, keras.Variable], found: dict[str, np.ndarray]) -> str:
     for name, variable in variables.items():
         if name not in found:
-            return words.not_in_file(name)
+            return _missing(name)
         if tuple(variable.shape) != found[name].shape:
-            return words.other_shape(name, tuple(variable.shape), found[name].shape)
+            return _other_shape(name, tuple(variable.shape), found[name].shape)
     return ""
 
 
 def _freeze(model: keras.Model, pattern: str) -> tuple[str, ...]:
-    """The layers with weights whose name, or that of the model they lie in, is all of what the pattern means."""
+    """Freeze the layers with weights whose name, or the name of their model, matches the whole pattern."""
     layers = {name: layer for name, layer in named_layers(model) if layer.weights}
     frozen = tuple(name for name in layers if any(re.fullmatch(pattern, part) for part in _names_of(name)))
     if not frozen:
@@ -133,4 +155,14 @@ def _names_of(name: str) -> list[str]:
 
 
 def _refusal(setting: str, expected: str) -> SettingsError:
-    return SettingsError(words.refusal(setting, expected))
+    return SettingsError(f"[Train] {setting}: expected {expected}.")
+
+
+@message
+def _missing(name: str) -> str:
+    return f"no {name} there"
+
+
+@message
+def _other_shape(name: str, shape: tuple[int, ...], found: tuple[int, ...]) -> str:
+    return f"{name} has the shape {shape}, there {found}"

@@ -1,4 +1,4 @@
-"""Inputs: the streams that a run is trained and evaluated on (training's aid)."""
+"""The input streams of a training."""
 
 import logging
 import math
@@ -16,10 +16,10 @@ from pipeline.training.computation import Computation
 from pipeline.training.process_group import ProcessGroup
 
 EVALUATION_BATCH_SIZE = 1_000
-# In a batch of the evaluation: a sequence has some for each of its tokens.
+# Limit per batch of the evaluation, because a sequence has outputs for each token.
 EVALUATION_OUTPUTS = 2**24
 _TPU_CORE_EXAMPLES = 8
-# Prefix of the figures → split. The first is Keras's name for what is evaluated after each epoch, as records have it.
+# Prefix of the figures → split. Records use Keras's prefix for the test split.
 EVALUATED_SPLITS = {"val": "test", "validation": "validation"}
 
 _logger = logging.getLogger(__name__)
@@ -33,10 +33,10 @@ def open_streams(
     computation: Computation,
     group: ProcessGroup,
 ) -> tuple[InputStream, dict[str, InputStream]]:
-    """The stream to train on, and by the prefix of their figures those to evaluate on.
+    """The stream of the train split, and the streams to evaluate by the prefix of their figures.
 
     Raises:
-        SettingsError: the batch does not fit the data or the replicas, or a validation split is asked for and absent.
+        SettingsError: the batch does not fit the data or the replicas, or a required validation split is absent.
     """
     refuse_without_validation(settings, manifest["splits"])
     train = Split.of_manifest(folder, manifest, "train")
@@ -53,16 +53,18 @@ def open_streams(
         )
     in_memory = computation.in_memory
     if in_memory is None:
-        # From memory and from disk an epoch has another order: it is one for all.
+        # The order of an epoch from disk differs, so all processes decide alike.
         in_memory = all(group.gather(fits_in_memory(train)))
-    augmentation = _augmentation(settings, train)
+    augmentation = None
+    if settings.augment:
+        augmentation = Augmentation(settings.augment, seed=settings.seed, image_shape=train.content_shape)
     how = {
         "global_batch_size": size,
         "seed": settings.seed,
         "part": (group.rank, group.processes),
     }
     columns = None
-    # The same batches as TensorFlow's from memory, which need nothing of it.
+    # The same batches as those from memory, without TensorFlow.
     if placement.runtime.backend == JAX and train.layout is not None and in_memory and augmentation is None:
         columns = ColumnStream(folder, manifest, "train", **how)
     stream = InputStream(train, in_memory=in_memory, augmentation=augmentation, columns=columns, **how)
@@ -70,7 +72,7 @@ def open_streams(
 
 
 def evaluation_streams(folder: Path, manifest: Mapping, *, replicas: int, seed: int) -> dict[str, InputStream]:
-    """By the prefix of their figures the streams of the splits to evaluate on, those that the records have."""
+    """The streams of the existing splits to evaluate, by the prefix of their figures."""
     return {
         prefix: _evaluation_stream(split, split.problem.task(manifest), replicas, seed)
         for prefix, name in EVALUATED_SPLITS.items()
@@ -79,14 +81,8 @@ def evaluation_streams(folder: Path, manifest: Mapping, *, replicas: int, seed: 
     }
 
 
-def _augmentation(settings: TrainSettings, split: Split) -> Augmentation | None:
-    if not settings.augment:
-        return None
-    return Augmentation(settings.augment, seed=settings.seed, image_shape=split.content_shape)
-
-
 def _evaluation_stream(split: Split, task: Task, replicas: int, seed: int) -> InputStream:
     most = max(1, min(EVALUATION_BATCH_SIZE, EVALUATION_OUTPUTS // math.prod(task.output_shape), split.num_examples))
-    # Keras adds up the replicas' shares of the first batch to learn its shape: they must be alike.
+    # Keras adds up the replicas' shares of the first batch, so they must be equal.
     size = max(1, most // replicas) * replicas
     return InputStream(split, global_batch_size=size, seed=seed)

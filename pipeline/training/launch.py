@@ -46,7 +46,7 @@ def train_in_child(request: TrainRequest, folder: Path, presence: Presence | Non
         drawn = Path(scratch) / "drawn.safetensors"
         how = {"records_folder": request.records, "settings": request.settings, "file": drawn}
         # Keras would keep TensorFlow, and the training could not run in this process.
-        in_child("pipeline.training.drawn:draw_weights", how, may_run_here="keras" in sys.modules)
+        in_child("pipeline.training.initial:draw_weights", how, may_run_here="keras" in sys.modules)
         request = replace(request, drawn=drawn)
         if presence is None:
             return in_child(_TRAIN, {"request": request, "folder": folder}, backend=JAX, is_kept=False)

@@ -1,91 +1,136 @@
-"""Loop: the epochs of a run (training's aid).
+"""The epochs of a training, the selection of one of them, and the end of training.
 
-``fit`` is called once an epoch, each time with that epoch's own finite stream: training and evaluation are timed apart
-without guessing from callbacks, the last steps of an epoch are never run twice however many steps one execution takes,
-and what an epoch sees depends on (seed, epoch) alone.
+``fit`` is called once per epoch with that epoch's finite stream. So training and evaluation are timed apart, no step at
+the end of an epoch runs twice, and an epoch depends on (seed, epoch) alone. Selection depends on the rows of the
+metrics, and so is the same after a resume. It uses the validation split only.
 """
 
-import contextlib
 import logging
+import math
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
 
 from pipeline import progress
+from pipeline.config.training import TrainSettings
 from pipeline.errors import IncompleteTrainingError
+from pipeline.hardware.receipt import confirm
+from pipeline.runs.metrics import METRICS_NAME, append_metrics
 from pipeline.stream import InputStream
-from pipeline.training.breakdown import Clock
-from pipeline.training.selection import best_epoch, has_lost_patience
+from pipeline.training.checkpoint import History, copied_variables, save_checkpoint
+from pipeline.training.results import belongs_to, segment
+from pipeline.training.setup import TrainingSetup
+from pipeline.training.summaries import Summaries
 
 #: Metrics of one epoch.
 Row = dict[str, float]
+Rows = Sequence[Mapping[str, float]]
+
+#: Reasons for the end of training.
+ALL_EPOCHS, PATIENCE = "epochs", "patience"
 
 _logger = logging.getLogger(__name__)
 
 
-def run_epochs(
-    model: keras.Model,
-    stream: InputStream,
-    evaluated: Mapping[str, InputStream],
-    rows: list[Row],
-    epochs: int,
-    clock: Clock,
-    after_epoch: Callable[[Row], None],
-    patience: int = 0,
-    evaluating: Callable[[], AbstractContextManager] = contextlib.nullcontext,
-) -> dict[str, Any]:
-    """Run the epochs that ``rows`` does not have yet, adding a row for each.
+def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -> dict[str, Any]:
+    """Train the epochs that the history lacks, with a checkpoint after each.
 
-    Args:
-        model: compiled.
-        stream: what it is trained on.
-        evaluated: prefix of the figures → what they are of.
-        rows: the epochs that were run before.
-        epochs: how many there are to be.
-        clock: told of the part of the stage that each second belongs to.
-        after_epoch: called with each new row, when it is among ``rows``.
-        patience: how many epochs that are no better than one before end the training; 0: none do.
-        evaluating: the context that the model is evaluated in.
+    Returns:
+        The predictions of the last epoch by prefix of the figures. Empty if no epoch was left, or if patience ended.
 
     Raises:
         IncompleteTrainingError: the optimizer did not make an update for each step.
-
-    Returns:
-        The predictions that the figures of the last epoch are made of, by prefix; what is to be known of the trained
-        network beyond them need not evaluate it again. Empty where no epoch was left to run, or training ended before.
     """
+    settings, model, figure = setup.settings, setup.model, setup.problem.chosen_by
+    earlier, restored = tuple(history.segments), len(history.rows)
+    if earlier:
+        _logger.info("resuming after epoch %d/%d, trained on %s", restored, settings.epochs, earlier[-1].hostname)
+    receipt, train_devices = setup.receipt, setup.placement.runtime.observe_training(model)
+    used, whose = setup.used(), belongs_to(setup.known)
+    for row in history.rows:
+        _write_row(setup, summaries, row)
     predictions: dict[str, Any] = {}
-    problem = stream.split.problem
-    for epoch in range(len(rows), epochs):
-        if has_lost_patience(rows, patience, problem.chosen_by):
+    for epoch in _epochs_left(history.rows, settings, figure):
+        row, predictions = _run_epoch(setup, epoch)
+        setup.clock.enter("checkpoint")
+        # All processes follow the figures of one, because patience depends on them.
+        row |= setup.group.from_chief(row)
+        history.rows.append(row)
+        receipt = confirm(receipt, train_devices)
+        history.segments = [*earlier, segment(receipt, restored + 1, epoch + 1)]
+        history.seconds = setup.clock.seconds()
+        if settings.keep == "best" and best_epoch(history.rows, figure) == epoch + 1:
+            history.best = copied_variables(model)
+        if setup.group.is_chief:
+            how = {"fingerprint": setup.request.fingerprint, "used": used, "belongs_to": whose}
+            save_checkpoint(setup.request.checkpoints, model, history, **how)
+        _write_row(setup, summaries, row)
+        _report(row, settings.epochs, setup.problem.units.rate)
+    return predictions
+
+
+def best_epoch(rows: Rows, figure: str) -> int:
+    """The first epoch, from 1, with the greatest "accuracy", or the least "loss", on the validation split.
+
+    A figure that is not a number is the worst.
+    """
+    merits = [_merit(row[f"validation_{figure}"], figure) for row in rows]
+    return merits.index(max(merits)) + 1
+
+
+def kept_epoch(rows: Rows, keep: str, figure: str) -> int:
+    """The epoch, from 1, whose weights the run keeps: the ``last``, or the ``best`` by the figure."""
+    return best_epoch(rows, figure) if keep == "best" else len(rows)
+
+
+def has_lost_patience(rows: Rows, patience: int, figure: str) -> bool:
+    """Whether the last ``patience`` epochs were no better than one before. 0: never."""
+    return bool(patience and rows) and len(rows) - best_epoch(rows, figure) >= patience
+
+
+def ended(rows: Rows, epochs: int) -> str:
+    """The reason for the end of a training of at most ``epochs`` epochs."""
+    return ALL_EPOCHS if len(rows) == epochs else PATIENCE
+
+
+def _merit(value: float, figure: str) -> float:
+    if math.isnan(value):
+        return -math.inf
+    return value if figure == "accuracy" else -value
+
+
+def _epochs_left(rows: Rows, settings: TrainSettings, figure: str) -> Iterator[int]:
+    """The next epochs, from 0, while the caller adds their rows."""
+    while len(rows) < settings.epochs:
+        if has_lost_patience(rows, settings.patience, figure):
+            best = best_epoch(rows, figure)
             _logger.info(
                 "training ends after epoch %d/%d: no better one on validation since %d",
-                len(rows),
-                epochs,
-                best_epoch(rows, problem.chosen_by),
+                *(len(rows), settings.epochs, best),
             )
-            break
-        clock.enter("training")
-        row = _train(model, stream, epoch, epochs)
-        _check_updates(model, (epoch + 1) * stream.steps_per_epoch)
-        clock.enter("evaluation")
-        started = time.perf_counter()
-        with evaluating():
-            if epoch + 1 == epochs:
-                predictions = {prefix: problem.predict(model, held_out) for prefix, held_out in evaluated.items()}
-                figures = {prefix: problem.figures(model, found) for prefix, found in predictions.items()}
-            else:
-                figures = {prefix: problem.quick_figures(model, held_out) for prefix, held_out in evaluated.items()}
-        row |= {f"{prefix}_{name}": value for prefix, found in figures.items() for name, value in found.items()}
-        row["evaluation_seconds"] = round(time.perf_counter() - started, 4)
-        rows.append(row)
-        clock.enter("checkpoint")
-        after_epoch(row)
-        _report(row, epochs, problem.units.rate)
-    return predictions
+            return
+        yield len(rows)
+
+
+def _run_epoch(setup: TrainingSetup, epoch: int) -> tuple[Row, dict[str, Any]]:
+    """Train and evaluate one epoch. Returns predictions for the last epoch only."""
+    model, problem, epochs = setup.model, setup.problem, setup.settings.epochs
+    setup.clock.enter("training")
+    row = _train(model, setup.stream, epoch, epochs)
+    _check_updates(model, (epoch + 1) * setup.stream.steps_per_epoch)
+    setup.clock.enter("evaluation")
+    started, predictions = time.perf_counter(), {}
+    with setup.evaluating():
+        if epoch + 1 == epochs:
+            predictions = {prefix: problem.predict(model, split) for prefix, split in setup.evaluated.items()}
+            figures = {prefix: problem.figures(model, found) for prefix, found in predictions.items()}
+        else:
+            figures = {prefix: problem.quick_figures(model, split) for prefix, split in setup.evaluated.items()}
+    row |= {f"{prefix}_{name}": value for prefix, found in figures.items() for name, value in found.items()}
+    row["evaluation_seconds"] = round(time.perf_counter() - started, 4)
+    return row, predictions
 
 
 def _train(model: keras.Model, stream: InputStream, epoch: int, epochs: int) -> Row:
@@ -105,9 +150,9 @@ def _train(model: keras.Model, stream: InputStream, epoch: int, epochs: int) -> 
 
 
 def _check_updates(model: keras.Model, expected: int) -> None:
-    """The record counts steps by the data: read back how many the optimizer made of them."""
+    """Compare the steps of the record with the updates of the optimizer."""
     optimizer = model.optimizer
-    # It leaves out the updates whose gradients are not finite.
+    # It skips updates with gradients that are not finite.
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         return
     expected //= optimizer.gradient_accumulation_steps or 1
@@ -120,7 +165,7 @@ def _check_updates(model: keras.Model, expected: int) -> None:
 
 
 class _Progress(keras.callbacks.Callback):
-    """Tells of what was predicted in training, of all epochs', after each execution of several steps."""
+    """Reports the predictions of all epochs so far, after each execution of several steps."""
 
     def __init__(self, epoch: int, epochs: int, stream: InputStream) -> None:
         super().__init__()
@@ -135,7 +180,7 @@ class _Progress(keras.callbacks.Callback):
 
 def _report(row: Row, epochs: int, rate: str) -> None:
     left = epochs - row["epoch"]
-    # The first epoch compiles: judge what is left by the newest.
+    # Estimated from the newest epoch, because the first one compiles.
     seconds_left = left * (row["train_seconds"] + row["evaluation_seconds"])
     _logger.info(
         "epoch %d/%d: %.1f s, %s %s, loss %.4f, test loss %.4f, accuracy %.4f, test accuracy %.4f, %s",
@@ -143,3 +188,8 @@ def _report(row: Row, epochs: int, rate: str) -> None:
         *(row["loss"], row["val_loss"], row["accuracy"], row["val_accuracy"]),
         f"{seconds_left:.0f} s left" if left else "the last epoch",
     )
+
+
+def _write_row(setup: TrainingSetup, summaries: Summaries, row: Mapping[str, float]) -> None:
+    append_metrics(setup.folder / METRICS_NAME, row)
+    summaries.write_epoch(row)

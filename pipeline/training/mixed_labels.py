@@ -1,23 +1,19 @@
-"""Mixed labels: loss and accuracy where examples were mixed (training's aid; augmentation/augment.py).
+"""Loss and accuracy of mixed labels, float32 (batch, 3): label, other label, share of the first.
 
-A batch's labels are then float32 (batch, 3): label, other label, share of the first. Evaluation's are plain, so that
-both are taken.
+Labels of the evaluation are plain, so both kinds are accepted.
 """
 
 from dataclasses import dataclass
 
 import keras
 
-from pipeline.augmentation.augment import MIXED_WIDTH
+from pipeline.augmentation import MIXED_WIDTH
 from pipeline.networks.recipes import Loss
 
 
 @dataclass(frozen=True)
 class MixedLoss:
-    """A loss that is linear in the label, of labels that may be mixed: the share of one loss and the rest of another.
-
-    ``of_plain``: (int labels (batch,), outputs (batch, num_labels)) → float32 (batch,).
-    """
+    """A loss of labels that may be mixed. ``of_plain``: (int labels (batch,), outputs (batch, n)) → (batch,)."""
 
     of_plain: Loss
 
@@ -30,7 +26,7 @@ class MixedLoss:
 
 
 class MixedAccuracy(keras.metrics.MeanMetricWrapper):
-    """The share of examples of which the predicted label is that of the greater part; of plain labels, the accuracy."""
+    """The accuracy. The label of a mixed example is the one with the greater share."""
 
     def __init__(self, name: str = "accuracy") -> None:
         super().__init__(_is_right, name=name)

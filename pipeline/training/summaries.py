@@ -1,8 +1,4 @@
-"""Summaries: what TensorBoard shows of a run (… → training → summaries).
-
-Scalars by epoch under ``train`` and ``test``; hyper-parameters, what the problem has to show and the profiler's
-trace, which belong to the run as a whole, beside them.
-"""
+"""TensorBoard's files: scalars by epoch, hyperparameters, texts and images of the problem, and a profile."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +17,7 @@ TENSORBOARD_NAME = "tensorboard"
 
 
 class Summaries:
-    """Writes TensorBoard's files into a run's folder; used as a context manager, which closes them."""
+    """A context manager that writes TensorBoard's files into a run's folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / TENSORBOARD_NAME
@@ -45,12 +41,9 @@ class Summaries:
             tf.summary.scalar("examples_per_second", row["examples_per_second"])
 
     def write_run(self, record: Mapping[str, object], shown: Shown, units: Units) -> None:
-        """The run's hyper-parameters, and what its problem has to show: text, and images uint8 (n, height, width, c).
+        """Write the hyperparameters, and the texts and images uint8 (n, height, width, channels) of the problem.
 
-        Args:
-            record: the settings of the run, its precision and ``fingerprint``.
-            shown: by its problem.
-            units: the problem's.
+        ``record``: the settings of the run, its precision and ``fingerprint``.
         """
         tuned = {name: record[name] for name in ("experiment", *names("setting"), "precision")}
         with tf.summary.create_file_writer(str(self._folder)).as_default(step=record["epochs"]) as writer:
@@ -70,7 +63,7 @@ class Summaries:
 
 
 def profile(model: keras.Model, stream: InputStream, folder: Path, *, runtime: Runtime, steps: int) -> None:
-    """Leave the profiler's trace of a few training steps; trains ``model`` on, so nothing may be wanted of it after."""
+    """Write a profile of a few training steps. Trains ``model`` on, so call it last."""
     batches = stream.training(0).take(min(steps, stream.steps_per_epoch))
     with runtime.profile(folder / TENSORBOARD_NAME):
         model.fit(batches, shuffle=False, verbose=0)

@@ -45,7 +45,7 @@ def setup_module() -> None:
     from pipeline.problems.text_evaluation import passage, write_text
     from pipeline.runs.trained import load_trained
     from pipeline.stream import InputStream, Split
-    from pipeline.training.recorded import data_facts
+    from pipeline.training.results import data_facts
 
 
 OWN = """

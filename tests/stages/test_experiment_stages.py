@@ -139,7 +139,7 @@ def test_the_network_of_any_other_experiment_takes_a_step_by_its_recipe(name):
     placement = place(settings)
     how = by_rule(settings, placement)
     outputs = kind_of_outputs(manifest, settings.model, how.precision)
-    model = compiled_model(manifest, settings, placement, how, 3, outputs=outputs)
+    model, _ = compiled_model(manifest, settings, placement, how, 3, outputs=outputs)
     # Not traced as a graph, which takes most of the time.
     model.run_eagerly = True
     before = [variable.numpy() for variable in model.trainable_variables]

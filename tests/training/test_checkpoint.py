@@ -21,7 +21,7 @@ def test_the_state_of_model_and_optimizer_is_restored(small_records, tmp_path):
 
     def compiled():
         computation = by_rule(settings, placement)
-        return compiled_model(read_manifest(small_records), settings, placement, computation, 3, outputs="logits")
+        return compiled_model(read_manifest(small_records), settings, placement, computation, 3, outputs="logits")[0]
 
     saved, restored = compiled(), compiled()
     rng = np.random.default_rng(0)

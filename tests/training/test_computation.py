@@ -12,8 +12,8 @@ def setup_module() -> None:
     global by_rule, compiled_model, keras, recipe_overrides, step_flops
     import keras
 
+    from pipeline.training.breakdown import step_flops
     from pipeline.training.computation import by_rule, compiled_model, recipe_overrides
-    from pipeline.training.operations import step_flops
 
 
 BATCH = 8
@@ -24,7 +24,7 @@ def compiled(records, steps=3, **how) -> "keras.Model":
     settings = TrainSettings(device="cpu", global_batch_size=BATCH, **how)
     placement = place(settings)
     computation = by_rule(settings, placement)
-    return compiled_model(read_manifest(records), settings, placement, computation, steps, outputs="logits")
+    return compiled_model(read_manifest(records), settings, placement, computation, steps, outputs="logits")[0]
 
 
 @pytest.mark.parametrize(("jit_compile", "expected"), [("false", True), ("true", False)])

@@ -13,31 +13,32 @@ from pipeline.config.training import TrainSettings
 from pipeline.errors import SettingsError
 from pipeline.runs.initial import find_initial_weights
 from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME
+from pipeline.training.request import TrainRequest
 
 
 def setup_module() -> None:
-    global begin, keras, load_file, build_model, save_file, training
+    global begin, keras, load_file, build_model, save_file, train
     import keras
     from safetensors.numpy import load_file, save_file
 
     from pipeline.networks.build import build_model
-    from pipeline.training import train as training
     from pipeline.training.initial import begin
+    from pipeline.training.train import train
 
 
 def run(records, folder, **settings):
     folder.mkdir()
     options = TrainSettings(**{**SETTINGS, "epochs": 1, **settings})
     given = options.initial_weights
-    return training.train(
-        records,
-        options,
-        folder,
+    request = TrainRequest(
+        records=records,
+        settings=options,
         requested_dataset="cifar10",
         fingerprint="f" * 64,
         checkpoints=folder.with_name(f"{folder.name}-checkpoints"),
         initial=find_initial_weights(given, folder.parent) if given else None,
     )
+    return train(request, folder)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ def count_operations(backend: str) -> list[float | None]:
 
     from pipeline.config.training import TrainSettings
     from pipeline.hardware.placement import runtime_of
-    from pipeline.training.operations import step_flops
+    from pipeline.training.breakdown import step_flops
 
     layers, runtime, counted = keras.layers, runtime_of(TrainSettings(backend=backend)), []
     for length in (SHORT, LONG):

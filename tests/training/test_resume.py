@@ -1,4 +1,5 @@
 import shutil
+import socket
 
 import pytest
 from training_runs import run, train_until
@@ -111,7 +112,7 @@ def test_a_run_resumed_after_its_last_epoch_is_of_the_host_that_trained_it(
     record = run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints")
     assert record["epochs_restored"] == 2
     assert (tmp_path / "resumed" / WEIGHTS_NAME).read_bytes() == (trained[0] / WEIGHTS_NAME).read_bytes()
-    assert (record["hostname"], record["finished_on"]) == ("first", training.socket.gethostname())
+    assert (record["hostname"], record["finished_on"]) == ("first", socket.gethostname())
     (segment,) = record["segments"]
     assert (segment["hostname"], segment["receipt"]) == ("first", record["receipt"])
     assert record["reference_flops_per_second"] == 7.0

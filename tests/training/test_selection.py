@@ -11,16 +11,16 @@ from pipeline.errors import SettingsError
 from pipeline.problems.image_classification import ImageClassification
 from pipeline.problems.next_token import NextToken
 from pipeline.runs.metrics import EVALUATION_NAME, METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
-from pipeline.training.selection import best_epoch, ended, has_lost_patience, kept_epoch
 
 
 def setup_module() -> None:
-    global InputStream, Split, keras, load_file, named_weights
+    global InputStream, Split, best_epoch, ended, has_lost_patience, kept_epoch, keras, load_file, named_weights
     import keras
     from safetensors.numpy import load_file
 
     from pipeline.stream import InputStream, Split
-    from pipeline.training.saved import named_weights
+    from pipeline.training.initial import named_weights
+    from pipeline.training.loop import best_epoch, ended, has_lost_patience, kept_epoch
 
 
 def rows(*values, figure="accuracy"):

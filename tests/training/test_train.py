@@ -21,7 +21,7 @@ def setup_module() -> None:
     from safetensors.numpy import load_file
 
     from pipeline.training import summaries
-    from pipeline.training.saved import named_weights
+    from pipeline.training.initial import named_weights
 
 
 def test_a_run_leaves_its_record(trained):

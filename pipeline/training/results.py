@@ -1,27 +1,63 @@
-"""Recorded: what a training has to say of itself, as fields of the run's record (training's aid)."""
+"""Results of a training: the fields of its record, and the files of its model."""
 
+import logging
 import os
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 
 import keras
+from safetensors.numpy import save
 
+from pipeline.config.own_code import is_own
 from pipeline.config.training import TrainSettings
+from pipeline.errors import message
 from pipeline.hardware.backend import choose_backend, computation_flags
 from pipeline.hardware.receipt import Receipt
+from pipeline.networks.build import build_network
 from pipeline.networks.model import LOGITS, PROBABILITIES, trained_by_logits
+from pipeline.networks.own import untrained_copy
+from pipeline.problems.find import problem_of_records
 from pipeline.problems.problem import Problem
-from pipeline.runs.metrics import examples_per_second
-from pipeline.runs.record import FINISHED, SKIPPED, Segment, StoredRecords, names, seen_in
+from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME, examples_per_second
+from pipeline.runs.record import (
+    FINISHED,
+    SCHEMA_VERSION,
+    SKIPPED,
+    Segment,
+    StoredRecords,
+    names,
+    recorded_settings,
+    seen_in,
+)
 from pipeline.stream import InputStream
 from pipeline.training import breakdown
 from pipeline.training.checkpoint import History
 from pipeline.training.computation import Computation
+from pipeline.training.initial import named_weights
 from pipeline.training.inputs import EVALUATED_SPLITS
+from pipeline.training.request import TrainRequest
+
+_logger = logging.getLogger(__name__)
+
+
+def known_fields(request: TrainRequest, manifest: Mapping) -> dict:
+    """The fields of the record that are known before the first step."""
+    initial, problem = request.initial, problem_of_records(manifest)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "fingerprint": request.fingerprint,
+        "hostname": socket.gethostname(),
+        "problem": problem.name,
+        **data_facts(manifest, request.requested_dataset, problem),
+        **recorded_settings(request.settings),
+        "experiment": request.experiment or request.requested_dataset,
+        **({"initial_weights_digest": initial.digest, "initial_run": initial.run} if initial else {}),
+    }
 
 
 def data_facts(manifest: Mapping, requested_dataset: str, problem: Problem) -> dict:
-    """What it is trained on, by the manifest of the records."""
+    """The data of a run, from the manifest of the records."""
     task = problem.task(manifest)
     return {
         "requested_dataset": requested_dataset,
@@ -37,12 +73,12 @@ def data_facts(manifest: Mapping, requested_dataset: str, problem: Problem) -> d
 
 
 def belongs_to(about: Mapping) -> dict:
-    """Whose a checkpoint is, and the records and the run that resuming from it takes: fields of the run's record."""
+    """The experiment of a checkpoint, and the records and the run that it needs: fields of the record."""
     return {name: about.get(name) for name in ("experiment", "records_fingerprint", "initial_run")}
 
 
 def nothing_measured(settings: TrainSettings) -> dict:
-    """What a run that did not take place has to say of itself: nothing."""
+    """The fields of a skipped run."""
     return {
         **dict.fromkeys(names("measured")),
         "epochs_restored": 0,
@@ -58,7 +94,7 @@ def nothing_measured(settings: TrainSettings) -> dict:
 
 
 def used_by(receipt: Receipt, computation: Computation, stream: InputStream) -> dict:
-    """Hardware and computation: fields of the record, and what a process must share to resume from a checkpoint."""
+    """Hardware and computation: fields of the record that a process must share to resume from a checkpoint."""
     return {
         "backend": receipt.backend,
         "effective_device": receipt.effective_device,
@@ -66,14 +102,14 @@ def used_by(receipt: Receipt, computation: Computation, stream: InputStream) -> 
         "num_replicas": receipt.num_replicas,
         "precision": computation.precision,
         "jit_compile": computation.jit_compile,
-        # From memory and from disk an epoch has another order.
+        # The order of an epoch from disk differs.
         "input_in_memory": stream.in_memory,
         "computation_flags": computation_flags(os.environ),
     }
 
 
 def segment(receipt: Receipt, first_epoch: int, last_epoch: int) -> Segment:
-    """The epochs that this process trained so far."""
+    """The epochs of this process."""
     return Segment(
         first_epoch=first_epoch,
         last_epoch=last_epoch,
@@ -91,10 +127,10 @@ def outcome_of(
     kept: int,
     peak_device_bytes: int | None,
 ) -> dict:
-    """What came of a run that finished, and the evidence of all processes that trained it."""
+    """The results of a finished run, with the evidence of all processes that trained it."""
     rows, predictions = history.rows, stream.predictions_per_epoch
     rate = examples_per_second(rows, history.compiling(), examples_per_epoch=predictions)
-    # Not this process, where no epoch was left to it: what it saw of its own machine trained nothing.
+    # The last process that trained an epoch. It may not be this one.
     last = history.segments[-1]
     return {
         "status": FINISHED,
@@ -116,3 +152,35 @@ def outcome_of(
         "peak_host_bytes": breakdown.peak_host_bytes(),
         "peak_device_bytes": peak_device_bytes,
     }
+
+
+def save_network(model: keras.Model, manifest: Mapping, settings: TrainSettings, precision: str, folder: Path) -> None:
+    """Write the weights and the model into a run's folder."""
+    # save_file would write a file that only its owner may read.
+    (folder / WEIGHTS_NAME).write_bytes(save(named_weights(model)))
+    # Without the optimizer, so that the file needs no class of this project.
+    if is_own(settings.model):
+        # A copy, because a new model would have other names of unnamed layers.
+        trained = untrained_copy(model, problem_of_records(manifest).task(manifest).input_shape)
+    else:
+        trained = build_network(manifest, settings.model, precision)
+    trained.set_weights(model.get_weights())
+    trained.save(folder / MODEL_NAME)
+
+
+def augmented_accuracies(model: keras.Model, evaluated: Mapping[str, InputStream], how: str) -> dict[str, float]:
+    """The accuracies with test-time augmentation, as fields of the record. Empty for "none"."""
+    if how == "none":
+        return {}
+    _logger.info("evaluating with test-time augmentation: %s", how)
+    accuracies = {}
+    for prefix, stream in evaluated.items():
+        problem = stream.split.problem
+        accuracies[prefix] = problem.figures(model, problem.predict(model, stream, how))["accuracy"]
+    _logger.info("with test-time augmentation: %s", _accuracies(accuracies))
+    return {f"{prefix}_tta_accuracy": accuracy for prefix, accuracy in accuracies.items()}
+
+
+@message
+def _accuracies(accuracies: Mapping[str, float]) -> str:
+    return ", ".join(f"{EVALUATED_SPLITS[prefix]} accuracy {value:.4f}" for prefix, value in accuracies.items())
