@@ -97,9 +97,9 @@ class Nightly(luigi.Task):
     def run(self) -> None:
         """Keep a copy of the report, and say whether anything was new."""
         # Not above: with the schema of a run comes pydantic, a fifth of the time that a run without work takes.
-        from tasks.operations import retention
+        from tasks import retention
 
-        if retention.apply(from_below(self.report)):
+        if retention.apply_limits(from_below(self.report)):
             # Runs it showed are gone.
             self.report.run()
         if self._keeps_its_own():

@@ -1,21 +1,16 @@
-"""``make clean-stale``: lists the artefacts that the present settings do not reach (see operations/unreached.py).
-
-With ``--yes`` it removes them. What waits to be pushed to the remote stays.
-
-What belongs to other experiments under the root stays (see operations/other_experiments.py), and is said to.
-"""
+"""``make clean-stale``: list the artifacts that nothing needs, as retention.py decides. ``--yes`` removes them."""
 
 import argparse
 from typing import TYPE_CHECKING
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.publish import discard, remove_artefact
+from pipeline.artefacts.space import used_bytes
 from pipeline.errors import SettingsError
 from tasks import sharing
 from tasks.commands import command
-from tasks.operations.other_experiments import of_other_experiments
-from tasks.operations.unreached import unreached
 from tasks.process import lock
+from tasks.retention import find_stale
 from tasks.stage import Stage
 from tasks.storage import Storage, root_folder
 
@@ -42,25 +37,28 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     if arguments.remote:
         return _of_the_remote(remove=arguments.yes)
     if not all(stage.is_known() for stage in stages):
-        raise SettingsError("what the present settings reach is not known before the source is: run make pipeline")
-    lock.hold(root_folder(), on_busy=Storage().on_busy)
-    others, experiments = of_other_experiments(stages)
-    stale = unreached(stages, others)
-    for folder, size in stale.items():
+        raise SettingsError("Stale artifacts are not known before the source is. Run make pipeline.")
+    root = root_folder()
+    lock.hold(root, on_busy=Storage().on_busy)
+    stale, experiments = find_stale(stages)
+    sizes = {folder: used_bytes(folder) for folder in stale}
+    for folder, size in sizes.items():
         print(f"{size / 1e6:10.1f} MB  {folder}")
     removed = [folder for folder in stale if arguments.yes and remove_artefact(folder)]
     outcome = f"{len(removed)} removed" if arguments.yes else _NOT_REMOVED
-    print(f"{sum(stale.values()) / 1e6:10.1f} MB in {len(stale)} artefacts, {outcome}")
+    print(f"{sum(sizes.values()) / 1e6:10.1f} MB in {len(stale)} artefacts, {outcome}")
+    for folder in sorted(root.glob(f"*/[!.]*{layout.KEPT}*")):
+        print(f"{folder} stays: it contains files of yours. Take them out and remove it.")
     if waiting := len(sharing.unpushed()):
         print(f"{waiting} artefacts that wait to be pushed to the remote stay: make push.")
     if experiments:
         print(
-            f"What belongs to other experiments stays: {', '.join(experiments)}. What is stale of one goes with: "
+            f"Runs of other experiments stay: {', '.join(experiments)}. Remove their stale artifacts with: "
             "make clean-stale EXPERIMENT=..."
         )
     if arguments.yes:
         # Nobody is fetching: the root is ours.
-        discard(root_folder() / layout.FETCHING)
+        discard(root / layout.FETCHING)
     return 0
 
 

@@ -18,9 +18,9 @@ from pipeline.stage_process import in_child
 from tasks.beside import BESIDE
 from tasks.commands import command
 from tasks.dated_reports import histories, is_date
-from tasks.operations.unreached import PAST_KINDS
 from tasks.records import Records
 from tasks.report import Report, dated_reports_folder
+from tasks.retention import PAST_KINDS
 from tasks.source import Source
 from tasks.stage import Stage
 from tasks.storage import root_folder

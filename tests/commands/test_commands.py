@@ -113,7 +113,7 @@ def test_every_command_looks_at_the_root_that_was_asked_for(luigi, tmp_path):
     assert diff.stdout == "The two runs do not differ.\n", diff.stderr
     done = empty.python("-m", "tasks.unattended", "Nightly", "--date", "2026-11-01", *here)
     assert done.returncode == 0, done.stderr
-    assert (luigi.root / "schedule.json").is_file()
+    assert (luigi.root / "last_outcome.json").is_file()
     assert not empty.root.exists()
 
 
@@ -126,7 +126,7 @@ def test_a_command_takes_the_beginning_of_its_own_flag_for_a_setting(name):
     assert overrides == ["--j", "--ye", "--Train-epochs", "1", "--po=1"]
 
 
-COMMANDS = ["clean_stale", "doctor", "experiments_table", "predict", "pull", "push", "reached", "report_diff", "status"]
+COMMANDS = ["clean_stale", "doctor", "experiments_table", "predict", "pull", "push", "report_diff", "status"]
 COMMANDS += ["tensorboard", "verify"]
 WRONG = {
     ("--Train-epochs", "0"): "[Train] epochs: expected an integer from 1 to 100000, got 0",
@@ -141,7 +141,7 @@ WRONG = {
 
 def test_every_command_is_among_those_whose_exit_codes_are_tested():
     folder = Path(importlib.import_module("tasks.commands").__file__).parent
-    others = {"__init__", "command", "experiments", "train_local"}
+    others = {"__init__", "command", "experiments", "train_local", "train_worker"}
     assert sorted({path.stem for path in folder.glob("*.py")} - others) == sorted(COMMANDS)
 
 
@@ -234,7 +234,7 @@ def test_a_commands_own_flag_given_wrongly_is_one_line_where_the_log_is_json(lui
     assert "usage: make " in entry["message"]
 
 
-def test_commands_warn_of_nothing_that_is_not_the_users(luigi, nothing_reached_by_others):
+def test_commands_warn_of_nothing_that_is_not_the_users(luigi):
     run = next(luigi.root.glob("runs/*")).name
     for command in (("status",), ("clean_stale",), ("report_diff", run, run)):
         done = luigi.command(*command, *FAST)
@@ -278,15 +278,7 @@ def plant(luigi, kind: str, upstream: dict) -> Path:
     return folder
 
 
-@pytest.fixture
-def nothing_reached_by_others(monkeypatch) -> list[str]:
-    """The names of the settings files that are asked what they reach, which takes a process for each; it is nothing."""
-    asked = []
-    monkeypatch.setattr("tasks.operations.other_experiments._reached_by_file", lambda name: asked.append(name) or set())
-    return asked
-
-
-def test_clean_stale_lists_and_removes_only_what_is_not_reached(luigi, nothing_reached_by_others):
+def test_clean_stale_lists_and_removes_only_what_is_not_reached(luigi):
     (run,) = luigi.root.glob("runs/*")
     export = plant(luigi, "exports", {"run": read_manifest(run)["fingerprint"]})
     # What earlier versions left.
@@ -304,8 +296,6 @@ def test_clean_stale_lists_and_removes_only_what_is_not_reached(luigi, nothing_r
     assert run.is_dir()
     assert not export.exists()
     assert not tuning.exists()
-    # What the experiments on the same dataset reach stays.
-    assert "cifar10" in nothing_reached_by_others
     other = luigi.command("clean_stale", "--yes", *FAST[2:], "--Train-epochs", "2")
     assert f"{run}\n" in other.stdout
     assert not run.exists()
@@ -313,7 +303,7 @@ def test_clean_stale_lists_and_removes_only_what_is_not_reached(luigi, nothing_r
     assert len(luigi.artefacts("records")) == 1
 
 
-def test_what_waits_to_be_pushed_stays(luigi, nothing_reached_by_others):
+def test_what_waits_to_be_pushed_stays(luigi):
     (run,) = luigi.root.glob("runs/*")
     marker = luigi.root / ".unpushed" / "runs" / run.name
     marker.parent.mkdir(parents=True)
@@ -324,28 +314,21 @@ def test_what_waits_to_be_pushed_stays(luigi, nothing_reached_by_others):
     assert "1 artefacts that wait to be pushed to the remote stay: make push." in done.stdout
 
 
-def test_what_is_reached_is_told_as_folders(luigi):
-    """As ``clean_stale`` asks each settings file."""
-    done = luigi.command("reached", *FAST)
-    assert done.returncode == 0, done.stderr
-    folders = set(json.loads(done.stdout))
-    assert folders >= {str(path.parent) for path in luigi.root.glob("*/*/manifest.json")}
-
-
-@pytest.mark.slow
-def test_clean_stale_keeps_what_the_settings_files_reach(luigi):
-    """Each is asked in a process of its own."""
-    assert luigi.here("tasks", "Records").returncode == 0
-    assert len(luigi.artefacts("records")) == 2
+def test_clean_stale_names_a_kept_folder_and_leaves_it(luigi):
+    kept = luigi.root / "runs" / "mine-0.kept-20261120T020000"
+    kept.mkdir()
+    (kept / "notes.txt").write_text("mine")
+    (kept / "manifest.json").write_text("{}")
     done = luigi.command("clean_stale", "--yes", *FAST)
     assert done.returncode == 0, done.stderr
-    assert len(luigi.artefacts("records")) == 2, "those of config.ini, too"
+    assert f"{kept} stays: it contains files of yours." in done.stdout
+    assert (kept / "notes.txt").is_file()
 
 
 def test_clean_stale_removes_nothing_before_the_source_is_known(luigi):
     done = luigi.command("clean_stale", "--Source-dataset", "mnist")
     assert done.returncode == 2
-    assert "run make pipeline" in done.stderr
+    assert "Run make pipeline" in done.stderr
     assert len(luigi.artefacts("runs")) == 1
 
 

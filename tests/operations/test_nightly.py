@@ -96,8 +96,7 @@ def test_dates_between_the_first_and_the_last_are_counted_across_a_months_end(tm
 
 
 def test_a_range_of_dates_is_checked_by_one_look_at_each(tmp_path, monkeypatch):
-    from tasks import Nightly, nightly
-    from tasks.operations import dated_reports
+    from tasks import Nightly, dated_reports, nightly
 
     report = write_report(tmp_path / "report", "a")
     days = [date(2025, 11, 1) + timedelta(days=n) for n in range(12)]

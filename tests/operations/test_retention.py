@@ -12,7 +12,7 @@ from scheduled import days_ago, nightly
 from pipeline.artefacts.manifest import read_manifest, write_manifest
 from pipeline.config.report import SWEPT
 from tasks.dated_reports import DatedReport
-from tasks.operations.limits import Run, read_runs, superfluous_reports, superfluous_runs
+from tasks.retention import Run, read_runs, superfluous_reports, superfluous_runs
 
 NOW = datetime(2026, 11, 21, 2, tzinfo=UTC)
 
@@ -27,7 +27,7 @@ def run(
     row: tuple[str, ...] = (),
 ) -> Run:
     finished_at = NOW - timedelta(days=days)
-    return Run(Path(name), name, experiment, row, finished_at, is_finished, accuracy)
+    return Run(Path(name), experiment, row, finished_at, is_finished, accuracy)
 
 
 RUNS = [
@@ -42,30 +42,28 @@ RUNS = [
 
 
 @pytest.mark.parametrize(
-    ("limits", "needed", "going"),
+    ("limits", "going"),
     [
-        ({}, [], set()),
-        ({"keep_days": 30}, [], {"old"}),
-        ({"keep_days": 30}, ["old"], set()),
-        ({"keep_runs": 3}, [], {"third", "old"}),
-        ({"keep_runs": 1}, [], {"second", "third", "old"}),
-        ({"keep_runs": 1}, ["third"], {"second", "old"}),
-        ({"keep_runs": 3, "keep_days": 2}, [], {"third", "old"}),
+        ({}, set()),
+        ({"keep_days": 30}, {"old"}),
+        ({"keep_runs": 3}, {"third", "old"}),
+        ({"keep_runs": 1}, {"second", "third", "old"}),
+        ({"keep_runs": 3, "keep_days": 2}, {"third", "old"}),
         # Where the limits differ, what one of them keeps stays.
-        ({"keep_runs": 1, "keep_days": 30}, [], {"old"}),
-        ({"keep_runs": 6, "keep_days": 1}, [], set()),
-        ({"keep_runs": 4, "keep_days": 1}, [], {"old"}),
+        ({"keep_runs": 1, "keep_days": 30}, {"old"}),
+        ({"keep_runs": 6, "keep_days": 1}, set()),
+        ({"keep_runs": 4, "keep_days": 1}, {"old"}),
     ],
 )
-def test_what_is_beyond_every_limit_goes_but_the_best_the_newest_and_what_a_report_is_about(limits, needed, going):
+def test_what_is_beyond_every_limit_goes_but_the_best_and_the_newest(limits, going):
     limits = {"keep_runs": 0, "keep_days": 0, **limits}
-    assert {path.name for path in superfluous_runs(RUNS, needed=needed, **limits, now=NOW)} == going
+    assert {path.name for path in superfluous_runs(RUNS, **limits, now=NOW)} == going
 
 
 def test_the_newest_are_counted_for_each_experiment_and_each_row_of_it():
     sweep = [run(f"{row}-{days}", days, row=(row,)) for days in (4, 5, 6) for row in ("256", "512", "1024")]
     other = [run(f"mnist-{days}", days, experiment="mnist") for days in (1, 2, 3)]
-    going = superfluous_runs([*sweep, *other], needed=[], keep_runs=2, keep_days=0, now=NOW)
+    going = superfluous_runs([*sweep, *other], keep_runs=2, keep_days=0, now=NOW)
     assert {path.name for path in going} == {"256-6", "512-6", "1024-6", "mnist-3"}
 
 
@@ -92,8 +90,8 @@ def test_a_row_is_what_a_sweep_varies_but_its_seed(make_run):
 
 def test_a_run_that_was_skipped_is_neither_good_nor_best():
     runs = [run("skipped", 0, float("-inf"), is_finished=False), run("good", 1)]
-    assert superfluous_runs(runs, needed=[], keep_runs=1, keep_days=0, now=NOW) == {}
-    going = superfluous_runs(runs, needed=[], keep_runs=0, keep_days=1, now=NOW + timedelta(days=9))
+    assert superfluous_runs(runs, keep_runs=1, keep_days=0, now=NOW) == {}
+    going = superfluous_runs(runs, keep_runs=0, keep_days=1, now=NOW + timedelta(days=9))
     assert {path.name for path in going} == {"skipped"}
 
 
@@ -142,7 +140,7 @@ def test_a_date_without_a_time_zone_leaves_the_run_out_and_is_warned_of(make_run
         write_manifest(folder, stage="Train", identity={"run": folder.name}, details={})
     runs = read_runs(folders[0].parent)
     assert [found.folder.name for found in runs] == ["valid"]
-    assert superfluous_runs(runs, needed=[], keep_runs=1, keep_days=0, now=NOW) == {}
+    assert superfluous_runs(runs, keep_runs=1, keep_days=0, now=NOW) == {}
     assert "naive/run.json: kept, and left out of retention: " in caplog.text
     assert "expected a date with its time zone, got '2026-11-20T02:00:00'" in caplog.text
 

@@ -1,6 +1,5 @@
 """Experiments through the stages, as users run them: labels, what is left alone, each in a short form on real data."""
 
-import functools
 import json
 import os
 import shutil
@@ -16,7 +15,6 @@ from pipeline.config.data import OF_FILES
 from pipeline.config.experiment import experiment_files, experiment_of, settings_in
 from pipeline.config.training import TrainSettings
 from pipeline.sources.prepared import is_prepared
-from tasks.operations import other_experiments
 
 
 def setup_module() -> None:
@@ -164,11 +162,11 @@ def test_another_label_makes_nothing_again_and_what_is_another_experiments_stays
     # What another's settings left is not this one's to remove.
     clean = other.command("clean_stale", "--yes", *labelled)
     assert clean.returncode == 0, clean.stderr
-    assert "What belongs to other experiments stays: cifar10" in clean.stdout
+    assert "Runs of other experiments stay: cifar10" in clean.stdout
     assert len(other.artefacts("runs")) == 2
     # The other way round; its own that is not reached goes.
     clean = other.command("clean_stale", "--yes", *FAST, "--Train-seed", "5")
-    assert "What belongs to other experiments stays: second" in clean.stdout
+    assert "Runs of other experiments stay: second" in clean.stdout
     assert mine not in other.artefacts("runs")
     assert len(other.artefacts("runs")) == 1
 
@@ -183,22 +181,20 @@ def interrupted(luigi: Luigi, *args: str) -> str:
 
 
 @pytest.mark.slow
-def test_what_another_experiments_interrupted_run_needs_stays(luigi, tmp_path, monkeypatch):
-    """Neither clean-stale nor the retention of a schedule takes it away, nor what another settings file reaches."""
-    # Each settings file is asked once, in a process of its own.
-    ask = functools.cache(other_experiments._reached_by_file)
-    monkeypatch.setattr("tasks.operations.other_experiments._reached_by_file", ask)
+def test_what_another_experiments_interrupted_run_needs_stays(luigi, tmp_path):
+    """Neither clean-stale nor the retention of a schedule removes it."""
     other = luigi.copy(tmp_path)
     (mine,) = other.artefacts("runs")
-    # As experiments/cifar10.ini has them: no run was trained on them yet.
-    assert other.here("tasks", "Records").returncode == 0
     theirs = ["--Experiment-name", "second", "--Records-seed", "1", *FAST[2:], *TINY]
     waiting = interrupted(other, *theirs)
+    # Another experiment is about to train on these.
+    third = ["--Experiment-name", "third", "--Records-seed", "2", *FAST[2:]]
+    assert other.here("tasks", "Records", *third).returncode == 0
     records = other.artefacts("records")
     assert len(records) == 3
     clean = other.command("clean_stale", *FAST)
     assert "0 artefacts" in clean.stdout
-    assert "What belongs to other experiments stays: second" in clean.stdout
+    assert "Runs of other experiments stay: second" in clean.stdout
     # Of this experiment's runs the oldest goes, a run of another one stays.
     plant(other, mine, name="old", finished_at="2026-01-01T00:00:00+00:00")
     plant(other, mine, name="old-third", finished_at="2026-01-01T00:00:00+00:00", experiment="third")

@@ -1,1 +1,0 @@
-"""Retention of artifacts."""
