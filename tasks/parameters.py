@@ -34,6 +34,8 @@ class SettingParameter(luigi.Parameter):
             description=setting.summary().replace("%", "%%"),
         )
         self._setting = setting
+        # Methods of Luigi: the one form of values that mean the same, and the text that parse takes.
+        self.normalize, self.serialize = setting.spelled, setting.written
 
     def parse(self, x: str) -> object:
         """The value that a text stands for.
@@ -47,14 +49,6 @@ class SettingParameter(luigi.Parameter):
             # Luigi parses the flags of the root task before anything else sets up the console.
             console.configure()
             raise
-
-    def normalize(self, x: object) -> object:
-        """The one form of values that mean the same."""
-        return self._setting.spelled(x)
-
-    def serialize(self, x: object) -> str:
-        """The text that ``parse`` takes."""
-        return self._setting.written(x)
 
 
 def add_parameters(task: type[luigi.Task], settings: type[Settings]) -> None:

@@ -32,11 +32,12 @@ from luigi.cmdline_parser import CmdlineParser
 from pipeline.errors import PipelineError
 from pipeline.redaction import HIDDEN, without_userinfo
 from tasks import config_files
+from tasks.config_files import PROJECT_FOLDER
 from tasks.outcome import Outcome, read_outcome, write_outcome
 from tasks.process import console, events
 from tasks.report import Report
 from tasks.sections import Metrics, Notify, report_path, schedule_name
-from tasks.storage import PROJECT_FOLDER, Storage, flags_in, root_folder
+from tasks.storage import Storage, flags_in, root_folder
 
 # Six attempts within about half a minute.
 _ATTEMPTS, _WAIT = 6, tenacity.wait_exponential(multiplier=1)

@@ -14,12 +14,11 @@ from luigi.cmdline_parser import CmdlineParser
 
 from pipeline.config.storage import StorageSettings
 from pipeline.errors import StorageError
+from tasks.config_files import PROJECT_FOLDER
 from tasks.parameters import Section
 
 # Kind, artefact, the name it has until it is published, and a file in it.
 _LONGEST_BELOW_ROOT = 250
-
-PROJECT_FOLDER = Path(__file__).resolve().parent.parent
 
 
 class Storage(Section, parameters=StorageSettings):

@@ -54,28 +54,24 @@ class Rule:
 
 def integer(low: int, high: int) -> Rule:
     """An integer between two bounds, both included."""
-    # A JSON list may contain true, which is an int to isinstance.
-    is_valid = lambda value: type(value) is int and low <= value <= high  # noqa: E731
-    return Rule(f"an integer from {low} to {high}", lambda value: None if is_valid(value) else "")
+    expected = f"an integer from {low} to {high}"
+    return Rule(expected, lambda value: None if type(value) is int and low <= value <= high else "")
 
 
 def number(low: float, high: float, brackets: str = "[]", *, other: float | None = None, meaning: str = "") -> Rule:
     """A number between two bounds, or ``other``. A square bracket includes its bound."""
 
     def problem(value: Any) -> str | None:
-        if not isinstance(value, int | float) or isinstance(value, bool):
+        if type(value) not in (int, float):
             return ""
         is_above = value >= low if brackets[0] == "[" else value > low
         is_below = value <= high if brackets[1] == "]" else value < high
         return None if (is_above and is_below) or value == other else ""
 
     expected = f"a number {_BOUNDS[brackets].format(low=low, high=high)}"
-    return Rule(expected if other is None else f"{expected}, or {other:g}, {meaning}", problem, _as_float)
-
-
-def _as_float(value: Any) -> Any:
     # JSON distinguishes 1 from 1.0, and so does a fingerprint.
-    return float(value) if type(value) is int else value
+    as_float = lambda value: float(value) if type(value) is int else value  # noqa: E731
+    return Rule(expected if other is None else f"{expected}, or {other:g}, {meaning}", problem, as_float)
 
 
 def one_of(*choices: str) -> Rule:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import keras
 import numpy as np
 
+from pipeline.config.own_code import is_own
 from pipeline.errors import SettingsError
 from pipeline.networks import own
 from pipeline.networks.airbench_convnet import airbench_convnet, airbench_convnet_large, airbench_convnet_small
@@ -57,7 +58,7 @@ def find_recipe(name: str, **overrides: float) -> Recipe:
     Raises:
         SettingsError: user code is no recipe.
     """
-    return overridden(own.load_recipe(name) if own.is_own(name) else RECIPES[name], **overrides)
+    return overridden(own.load_recipe(name) if is_own(name) else RECIPES[name], **overrides)
 
 
 def build_network(manifest: Mapping, name: str, precision: str) -> keras.Model:
@@ -98,7 +99,7 @@ def kind_of_outputs(manifest: Mapping, name: str, precision: str) -> str:
     Raises:
         SettingsError: the examination of user code failed.
     """
-    if not own.is_own(name):
+    if not is_own(name):
         return LOGITS if name in _GIVE_LOGITS else PROBABILITIES
     kind = own.examined(name, build_network(manifest, name, precision), _task(manifest))
     _logger.info("%s gives %s", name, kind)
@@ -121,14 +122,14 @@ def adapt_model(name: str, model: keras.Model, inputs: np.ndarray) -> None:
         SettingsError: user code failed.
     """
     adapt = _function(name).adapt
-    if own.is_own(name):
+    if is_own(name):
         own.adapt_own(name, adapt, model, inputs)
     else:
         adapt(model, inputs)
 
 
 def _function(name: str) -> Callable:
-    return own.load_function("model", name) if own.is_own(name) else NETWORKS[name]
+    return own.load_function("model", name) if is_own(name) else NETWORKS[name]
 
 
 def _task(manifest: Mapping) -> Task:
@@ -144,7 +145,7 @@ def build_model(name: str, input_shape: tuple[int, ...], num_labels: int) -> ker
     Raises:
         ValueError: the images are smaller than the models allow.
     """
-    if own.is_own(name):
+    if is_own(name):
         return own.build_own(name, input_shape, num_labels)
     if len(input_shape) == 3 and min(input_shape[:2]) < MIN_IMAGE_SIDE:
         raise ValueError(f"{name}: expected images of at least {MIN_IMAGE_SIDE} pixels a side, got {input_shape}")

@@ -25,11 +25,6 @@ _EXAMINED_EXAMPLES = 4
 _TOLERANCE = 0.02
 
 
-def is_own(name: str) -> bool:
-    """Whether a name is that of user code: ``module:function``."""
-    return ":" in name
-
-
 def load_function(setting: str, name: str) -> Any:
     """Import ``module:function``.
 

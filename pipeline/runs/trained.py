@@ -7,10 +7,11 @@ import keras
 import numpy as np
 
 from pipeline.artefacts.manifest import read_fetched
+from pipeline.config.own_code import is_own
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.hardware.placement import runtime_called
 from pipeline.networks.model import as_probabilities, configure_keras
-from pipeline.networks.own import is_own, load_function
+from pipeline.networks.own import load_function
 from pipeline.problems.views import NONE, VIEWS
 from pipeline.runs.metrics import MODEL_NAME
 from pipeline.runs.record import RunRecord, read_record

@@ -12,7 +12,7 @@ from pipeline.errors import SettingsError
 from pipeline.sources.prepared import is_prepared
 from tasks import config_files, program
 from tasks.commands import command
-from tasks.storage import PROJECT_FOLDER
+from tasks.config_files import PROJECT_FOLDER
 
 _logger = logging.getLogger(__name__)
 

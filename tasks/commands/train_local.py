@@ -14,8 +14,8 @@ from typing import IO
 
 from tasks import program
 from tasks.commands import command
+from tasks.config_files import PROJECT_FOLDER
 from tasks.process import interrupt
-from tasks.storage import PROJECT_FOLDER
 
 _POLL_SECONDS = 0.2
 # What they may take to end by themselves, and after each signal.
