@@ -1,9 +1,8 @@
-"""Columns: batches of a split from memory-mapped files, without TensorFlow (… → shards → **columns** → training → …).
+"""Column stream: batches of a split from memory-mapped files, as NumPy arrays, without TensorFlow.
 
-For machines that have JAX alone, and for JAX wherever records have one length: such a file is an array of rows, images
-and labels, or the tokens of a text, are columns of it. Nothing is read before it is asked for, or held beside the
-page cache; a batch is one gather. The order of an epoch, which the input stream takes from here too, and so the batches
-are those of ``stream.py`` from memory.
+For JAX, if records have one length. A file is then an array of rows, and features are columns of it. Nothing is read
+before it is needed or kept outside the page cache. A batch is one gather. The batches equal those of ``stream.py`` from
+memory, which takes the order of an epoch from here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,28 +17,44 @@ from pipeline.errors import DamagedArtefactError
 from pipeline.problems.find import problem_of_records
 from pipeline.records.rows import Rows
 
-# What a stream keeps ahead of the step, at the most: in batches, and in records that come from disk.
+# The most that a stream keeps ahead of the step, in batches and in records from disk.
 AHEAD_BYTES = 256 * 2**20
 _MOST_BATCHES_AHEAD, _LEAST_BATCHES_AHEAD = 8, 2
 
 
 def epoch_order(size: int, seed: int, epoch: int) -> np.ndarray:
-    """A permutation of the first ``size`` numbers, int64, drawn from (seed, epoch) alone.
+    """A permutation of the first ``size`` numbers, int64, that depends only on (seed, epoch).
 
-    From the bits of Philox, which NumPy keeps the same in all its versions: an epoch is then the same after an update.
+    NumPy keeps the bits of Philox the same in all versions.
     """
     bits = np.random.Philox(key=[seed, epoch]).random_raw(size)
     return np.argsort(bits, kind="stable")
 
 
 def shards_of(manifest: Mapping, split: str) -> list[Mapping]:
-    """The manifest's entries of a split's files, in the order in which its examples are stored."""
-    found = (entry for entry in manifest["files"] if entry.get("split") == split)
-    return sorted(found, key=lambda entry: entry["shard_index"])
+    """The manifest's entries of a split's files, in stored order."""
+    entries = (entry for entry in manifest["files"] if entry.get("split") == split)
+    return sorted(entries, key=lambda entry: entry["shard_index"])
+
+
+def map_shard(file: Path, num_records: int, rows: Rows) -> np.ndarray:
+    """A file of records of one length: uint8 (records, frame_bytes), mapped into memory.
+
+    Raises:
+        DamagedArtefactError: the file does not have the length that the manifest lists.
+    """
+    if file.stat().st_size != num_records * rows.frame_bytes:
+        raise DamagedArtefactError(
+            f"{file}: manifest lists {num_records} records of {rows.frame_bytes} bytes each, found "
+            f'{file.stat().st_size} bytes. Run "make pipeline" to rebuild it.'
+        )
+    # An empty file cannot be mapped.
+    content = np.memmap(file, np.uint8, mode="r") if num_records else np.empty(0, np.uint8)
+    return np.asarray(content).reshape(num_records, rows.frame_bytes)
 
 
 class ColumnStream:
-    """Batches of one split of records of one length, as NumPy arrays; see ``stream.InputStream``."""
+    """Batches of one split of records of one length. See ``stream.InputStream``."""
 
     def __init__(
         self,
@@ -51,19 +66,19 @@ class ColumnStream:
         seed: int = 0,
         part: tuple[int, int] = (0, 1),
     ) -> None:
-        """``part`` (number, of how many) is that of each batch which ``training`` yields.
+        """Open a split. ``part`` (number, how many) is the part of each batch that ``training`` yields.
 
         Raises:
             DamagedArtefactError: a file does not have the length that the manifest lists.
-            SettingsError: the records are not of one length, or of an earlier version.
+            SettingsError: the records differ in length, or an earlier version wrote them.
         """
         self.num_examples = manifest["splits"][split]["num_examples"]
         self._global_batch_size, self._seed, self._part = global_batch_size, seed, part
         self._problem = problem_of_records(manifest)
         self._rows = Rows.of_manifest(folder, manifest, split)
         files = shards_of(manifest, split)
-        self._shards = [self._mapped(folder / file["name"], file["num_records"]) for file in files]
-        # Of each shard, and where the last ends.
+        self._shards = [map_shard(folder / file["name"], file["num_records"], self._rows) for file in files]
+        # The first place of each shard, and the end of the last.
         self._starts = np.cumsum([0, *map(len, self._shards)])
 
     @property
@@ -73,11 +88,11 @@ class ColumnStream:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Whole batches in one pass over the split; a remainder is left out of training only."""
+        """Whole batches in one pass over the split. Training omits the remainder."""
         return self.num_examples // self._global_batch_size
 
     def training(self, epoch: int) -> "Batches":
-        """One pass over the split in the order of (seed, epoch), without the remainder; of each batch this part."""
+        """One pass over the split in the order of (seed, epoch), without the remainder; this process's part."""
         order = epoch_order(self.num_examples, self._seed, epoch)
         number, parts = self._part
         size = self._global_batch_size // parts
@@ -91,7 +106,7 @@ class ColumnStream:
 
     def examples(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and labels of the examples at these places of the stored order, (batch, …) each."""
-        # Shard by shard, each of which gives its rows by one copy; as they were asked for afterwards.
+        # One copy per shard. The requested order follows.
         order = np.argsort(places)
         ascending = places[order]
         bounds = np.searchsorted(ascending, self._starts)
@@ -99,30 +114,18 @@ class ColumnStream:
         for number in np.flatnonzero(np.diff(bounds)):
             first, stop = bounds[number : number + 2]
             rows = ascending[first:stop] - self._starts[number]
-            # NumPy writes to ``out`` without a buffer of its own where it need not look for places out of bounds.
+            # With mode="clip" NumPy needs no buffer of its own.
             np.take(self._shards[number], rows, axis=0, out=frames[first:stop], mode="clip")
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         values = {name: frames[:, self._rows.places[name]][back] for name in self._problem.columns}
         return self._problem.examples({name: self._rows.decoded(name, found) for name, found in values.items()})
 
-    def _mapped(self, file: Path, num_records: int) -> np.ndarray:
-        if file.stat().st_size != num_records * self._rows.frame_bytes:
-            raise DamagedArtefactError(
-                f"{file}: manifest lists {num_records} records of {self._rows.frame_bytes} bytes each, found "
-                f'{file.stat().st_size} bytes. Run "make pipeline" to rebuild it.'
-            )
-        if not num_records:
-            # There is nothing to map.
-            return np.empty((0, self._rows.frame_bytes), np.uint8)
-        return np.asarray(np.memmap(file, np.uint8, mode="r")).reshape(num_records, self._rows.frame_bytes)
-
 
 class Batches(keras.utils.PyDataset):
-    """One pass: batches by their numbers, those that come next made by threads while a step computes.
+    """One pass: batches by number. Threads make the next ones while a step computes.
 
-    Not by Keras's own workers: what fit takes to build a model with, they do not give again, and every batch of the
-    epoch then comes one place too early (Keras 3.15).
+    Keras 3.15's own workers do not repeat the batch that ``fit`` builds a model with.
     """
 
     def __init__(self, stream: ColumnStream, places: Sequence[np.ndarray]) -> None:
@@ -134,7 +137,7 @@ class Batches(keras.utils.PyDataset):
         self._made: dict[int, Future] = {}
 
     def __len__(self) -> int:
-        """How many batches."""
+        """The number of batches."""
         return len(self._places)
 
     def __getitem__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -147,5 +150,5 @@ class Batches(keras.utils.PyDataset):
         return self._made.pop(number).result()
 
     def take(self, count: int) -> "Batches":
-        """The first of them."""
+        """The first batches."""
         return Batches(self._stream, self._places[:count])

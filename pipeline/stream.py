@@ -1,22 +1,17 @@
-"""Input stream: shards to a batched tf.data.Dataset of uint8 examples (… → shards → **stream** → training → …).
+"""Input stream: batches of a split as a ``tf.data.Dataset`` of uint8 examples and labels.
 
-Where all records of a split have one length, a shard is an array of rows, and images and labels, or the tokens of a
-text, are columns of it: taken apart by array slices, with no work per record. What of them is input and what is label
-says the problem. Encoded images are parsed and decoded a batch at a time. Pixels
-stay uint8, a quarter of the bytes of float32, until the model rescales them on the device, through augmentation too.
+A split that fits in memory is read and decoded once. Each epoch is a permutation of all its examples, and each batch is
+one gather. A larger split is read again in each epoch, by shards in a seeded order and a shuffle buffer. In both cases
+the order of an epoch depends only on the seed and the epoch, so a resumed run gets the same batches.
 
-A split whose pixels fit in memory is read, and decoded, once. Each epoch is then a new permutation of all its examples,
-drawn from (seed, epoch), and each batch one gather. A larger split is read anew each epoch: shards in a seeded order,
-then a shuffle buffer. Either way an epoch's order depends on the seed and the epoch alone, so a run that is resumed
-sees the batches it would have seen.
-
-The checksum of each record is left to ``make verify``: training checks the sha256 of every file before its first step.
+Pixels stay uint8 until the model rescales them on the device. ``make verify`` checks the checksum of each record.
 """
 
 import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +19,7 @@ import tensorflow as tf
 
 from pipeline import machine
 from pipeline.augmentation.augment import Augmentation
-from pipeline.columns import AHEAD_BYTES, Batches, ColumnStream, epoch_order, shards_of
+from pipeline.columns import AHEAD_BYTES, Batches, ColumnStream, epoch_order, map_shard, shards_of
 from pipeline.errors import DamagedArtefactError
 from pipeline.problems.find import problem_of_records
 from pipeline.problems.problem import Problem
@@ -34,19 +29,19 @@ from pipeline.records.fixed import decode as decode_rows
 from pipeline.records.images import decode
 from pipeline.records.rows import Rows
 
-# Share of the memory free at the start that a split's pixels may take; the rest is for the model and the runtime.
+# Share of the free memory that a split may take. The rest is for the model and the runtime.
 MEMORY_SHARE = 0.5
-# Records are stored shuffled, and the order of the shards changes with each epoch: this only mixes neighbours. Small,
-# for memory that is touched for the first time costs more than reading what goes there.
+# Records are stored shuffled, and the order of the shards changes in each epoch. The buffer only mixes neighbors. It is
+# small, because memory that is touched for the first time costs more than reading.
 SHUFFLE_BUFFER_EXAMPLES = 10_000
 _READ_BUFFER_BYTES = 8 * 2**20
 _ALIGNMENT = 64
-# Of what the manifest says of images.
+# The manifest's fields of an ImageForm.
 _OF_A_FORM = ("size", "resize", "encoding", "smallest_side")
-# Encoded images that are decoded at once: small enough to stay in the processor's cache.
+# Encoded images per decoded batch. They stay in the processor's cache.
 _DECODE_BATCH = 64
-# Batches made ahead where they are small (400 kB each for CIFAR-10): enough to cover one call of several training
-# steps. Where they are large a step takes long, and the least that lets the next be made meanwhile will do.
+# Batches made ahead. Many small ones (400 kB for CIFAR-10) cover one call of several training steps. Large ones take
+# memory, and their steps take long.
 _MOST_BATCHES_AHEAD, _LEAST_BATCHES_AHEAD = 32, 2
 
 
@@ -54,10 +49,8 @@ _MOST_BATCHES_AHEAD, _LEAST_BATCHES_AHEAD = 32, 2
 class Split:
     """One split of published records.
 
-    ``files``: its shards in order; ``content_shape``: of an example as it lies in memory, uint8, as (height, width,
-    channels) of an image; ``form``: how images are stored, None where there are none; ``predictions_per_example``: how
-    many labels one has; ``layout``: how a record is, where all have one length, else None; ``shard_examples``: how many
-    each file holds.
+    ``content_shape``: of a decoded uint8 example, such as (height, width, channels). ``form``: how images are stored,
+    None for a text. ``layout``: of records of one length, else None. ``files``, ``shard_examples``: shards in order.
     """
 
     name: str
@@ -73,7 +66,7 @@ class Split:
 
     @classmethod
     def of_manifest(cls, folder: Path, manifest: Mapping, split: str) -> "Split":
-        """The split as the records' manifest in ``folder`` describes it."""
+        """The split of the records in ``folder``, from their manifest."""
         shards = shards_of(manifest, split)
         files = tuple(str(folder / shard["name"]) for shard in shards)
         spec, image = spec_from_json(manifest["feature_spec"]), manifest.get("image")
@@ -92,22 +85,21 @@ class Split:
         )
 
     def content_bytes(self) -> int:
-        """Bytes of all examples, images decoded."""
+        """Bytes of all decoded examples."""
         return self.num_examples * math.prod(self.content_shape)
 
     def record_bytes(self) -> int:
-        """About the bytes of one record as it waits to be shuffled."""
+        """Approximate bytes of one record in the shuffle buffer."""
         if self.layout is not None:
             return self.layout.frame_bytes
         return max(1, sum(Path(file).stat().st_size for file in self.files) // self.num_examples)
 
 
 class InputStream:
-    """Batches of one split: ``training(epoch)`` shuffled, ``evaluation()`` in order and whole.
+    """Batches of one split: ``training(epoch)`` shuffled, ``evaluation()`` in stored order.
 
-    Every dataset yields inputs and labels as the problem has them, of images (uint8 images (batch, height, width,
-    channels), int32 labels (batch,)); the labels of an augmentation that mixes examples are float32 (batch, 3), see
-    augmentation/augment.py.
+    Every dataset yields the problem's inputs and labels: of images uint8 (batch, height, width, channels) and int32
+    (batch,), or float32 (batch, 3) after mixup (augmentation/augment.py).
     """
 
     def __init__(
@@ -121,11 +113,10 @@ class InputStream:
         part: tuple[int, int] = (0, 1),
         columns: ColumnStream | None = None,
     ) -> None:
-        """``in_memory=None`` keeps the split in memory where it fits.
+        """Open a split. ``in_memory=None`` keeps it in memory if it fits.
 
-        ``augmentation`` changes what ``training`` yields; ``part`` (number, of how many) is that of each batch which it
-        yields, where several processes train on the same batches; ``columns`` of the same split make the batches of
-        ``training`` where they are given, the same ones.
+        ``augmentation`` changes the batches of ``training``. ``part`` (number, how many) is the part of each batch that
+        this process gets. ``columns`` of the same split make the batches of ``training`` instead. They are equal.
         """
         self.split = split
         self.global_batch_size = global_batch_size
@@ -138,12 +129,12 @@ class InputStream:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Whole batches in one pass over the split; a remainder is left out of training only."""
+        """Whole batches in one pass over the split. Training omits the remainder."""
         return self.split.num_examples // self.global_batch_size
 
     @property
     def predictions_per_epoch(self) -> int:
-        """What one pass of training predicts: images, or the tokens of as many sequences."""
+        """Predictions in one epoch of training: images, or tokens of all sequences."""
         return self.steps_per_epoch * self.global_batch_size * self.split.predictions_per_example
 
     @property
@@ -153,125 +144,139 @@ class InputStream:
         return max(_LEAST_BATCHES_AHEAD, min(_MOST_BATCHES_AHEAD, AHEAD_BYTES // batch_bytes))
 
     def training(self, epoch: int) -> tf.data.Dataset | Batches:
-        """One pass over the split in the order of (seed, epoch), without the remainder; of each batch this part."""
+        """One pass over the split in the order of (seed, epoch), without the remainder; this process's part."""
         if self._columns is not None:
             return self._columns.training(epoch)
+        size, augmentation, (number, parts) = self.global_batch_size, self.augmentation, self.part
+        part = slice(number * size // parts, (number + 1) * size // parts)
+        is_mixed = augmentation is not None and augmentation.mixes
+        # Mixup pairs examples of different parts, so the part is taken last. Otherwise it is taken first.
+        how = {"makers": self._makers, "part": slice(None) if is_mixed else part}
+        if augmentation:
+            how["change"] = partial(augmentation.change, epoch)
         if self._examples is not None:
-            # Shuffle before the remainder is dropped: each epoch leaves out other examples.
-            order = epoch_order(self.split.num_examples, self.seed, epoch)
-            order = order[: self.steps_per_epoch * self.global_batch_size]
-            indices = tf.data.Dataset.from_tensor_slices(order.reshape(-1, self.global_batch_size))
-            batches = self._finish(indices, self._gather, epoch)
+            # Each epoch omits other examples.
+            order = epoch_order(self.split.num_examples, self.seed, epoch)[: self.steps_per_epoch * size]
+            places = tf.data.Dataset.from_tensor_slices(order.reshape(-1, size))
+            batches = from_memory(self.split, self._examples, places, **how)
         else:
-            order = tf.constant(epoch_order(len(self.split.files), self.seed, epoch))
-            files = tf.gather(tf.constant(self.split.files), order)
-            buffer = max(1, min(SHUFFLE_BUFFER_EXAMPLES, AHEAD_BYTES // self.split.record_bytes()))
-            records = self._records(files)
-            if self.augmentation:
-                records = records.enumerate()
-            records = records.shuffle(buffer, seed=self.seed * 100_003 + epoch)
-            batches = records.batch(self.global_batch_size, drop_remainder=True)
-            batches = self._finish(batches, self._examples_of, epoch, order)
-        return batches.apply(tf.data.experimental.assert_cardinality(self.steps_per_epoch))
+            order = epoch_order(len(self.split.files), self.seed, epoch)
+            batches = from_disk(self.split, order, size, shuffle_seed=self.seed * 100_003 + epoch, **how)
+        if is_mixed:
+            batches = augmentation.mixing(batches, epoch, self._makers)
+            batches = batches.map(lambda images, labels: (images[part], labels[part])) if parts > 1 else batches
+        return self._prefetched(batches).apply(tf.data.experimental.assert_cardinality(self.steps_per_epoch))
 
     def evaluation(self) -> tf.data.Dataset:
         """One pass over the split in its stored order, to the last example."""
-        if self._examples is not None:
-            starts = tf.data.Dataset.range(0, self.split.num_examples, self.global_batch_size)
-            return self._finish(starts, self._slice)
-        return self._finish(self._records(list(self.split.files)).batch(self.global_batch_size), self._examples_of)
+        size, split, columns = self.global_batch_size, self.split, self._examples
+        if columns is not None:
+            # Slices share the memory of the split, a gather would copy it.
+            batches = tf.data.Dataset.range(0, split.num_examples, size).map(
+                lambda start: split.problem.examples(
+                    {name: one[start : start + size] for name, one in columns.items()}
+                ),
+                num_parallel_calls=self._makers,
+            )
+            return self._prefetched(batches)
+        return self._prefetched(from_disk(split, np.arange(len(split.files)), size, makers=self._makers))
 
-    def _records(self, files: object) -> tf.data.Dataset:
-        """The split's records, of one length with their frames, else without."""
-        if self.split.layout is not None:
-            frame_bytes = self.split.layout.frame_bytes
-            return tf.data.FixedLengthRecordDataset(files, record_bytes=frame_bytes, buffer_size=_READ_BUFFER_BYTES)
-        return tf.data.TFRecordDataset(files, buffer_size=_READ_BUFFER_BYTES)
+    @property
+    def _makers(self) -> int:
+        """Threads that make batches."""
+        # Each takes the memory of a batch. For encoded images, one more than there are cores keeps them busy.
+        return min(machine.granted_cores() + (self.split.layout is None), self.batches_ahead)
 
-    def _finish(
-        self,
-        batches: tf.data.Dataset,
-        to_examples: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
-        epoch: int | None = None,
-        file_order: tf.Tensor | None = None,
-    ) -> tf.data.Dataset:
-        """``epoch``: whose augmentation, None for none; ``file_order``: of an epoch that is read from disk."""
+    def _prefetched(self, batches: tf.data.Dataset) -> tf.data.Dataset:
         options = tf.data.Options()
         options.deterministic = True
-        # An iterator whose parallelism TensorFlow 2.21 tunes is not closed before the tuner's next period, which
-        # doubles from 10 ms to a minute: an epoch of 6 s took 10.2 s, the next 20.5 s. Fixed numbers cost nothing here.
+        # TensorFlow 2.21 closes an autotuned iterator only after the tuner's period, from 10 ms to a minute:
+        # an epoch of 6 s took 10.2 s, the next 20.5 s. Fixed numbers cost nothing here.
         options.autotune.enabled = False
-        # There is nothing left to improve in four transformations, and looking takes 6 ms at the start of each epoch.
+        # Nothing is left to optimize, and the search takes 6 ms per epoch.
         options.experimental_optimization.apply_default_optimizations = False
-        # Batches are ready made and all differ: cutting files over replicas would only give them other examples.
+        # Sharding files over replicas would change the batches.
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-        # Each batch that is being made takes memory as one that is ready does. Where images are decoded, one maker more
-        # than there are cores keeps them busy while a batch is handed over.
-        makers = min(machine.granted_cores() + (self.split.layout is None), self.batches_ahead)
-        is_mixed = epoch is not None and self.augmentation and self.augmentation.mixes
-        if epoch is not None and not is_mixed:
-            batches = self._parts(batches)
-        if epoch is not None and self.augmentation:
-            batches = self._augmented(batches, to_examples, epoch, file_order, makers)
-        else:
-            batches = batches.map(to_examples, num_parallel_calls=makers)
-        if is_mixed:
-            # An example is mixed with one that may be of another part.
-            batches = self._parts(batches)
         return batches.prefetch(self.batches_ahead).with_options(options)
 
-    def _parts(self, batches: tf.data.Dataset) -> tf.data.Dataset:
-        number, parts = self.part
-        if parts == 1:
-            return batches
-        size = self.global_batch_size // parts
-        return batches.map(lambda *batch: _unpacked([one[number * size : (number + 1) * size] for one in batch]))
 
-    def _augmented(
-        self, batches: tf.data.Dataset, to_examples: Callable, epoch: int, file_order: tf.Tensor | None, makers: int
-    ) -> tf.data.Dataset:
-        """``batches``: indices of the split, or numbers in the order of the files, and the records."""
+# (inputs, labels, places in the stored order) → what a dataset yields.
+_Change = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, ...]]
 
-        def augment(*batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            places = batch[0] if file_order is None else self._places(batch[0], file_order)
-            images, labels = to_examples(batch[-1])
-            images = self.augmentation.images(images, places, epoch)
-            return (images, labels, places) if self.augmentation.mixes else (images, labels)
 
-        found = batches.map(augment, num_parallel_calls=makers)
-        return self.augmentation.mixing(found, epoch, makers) if self.augmentation.mixes else found
+def from_memory(
+    split: Split,
+    columns: Mapping[str, tf.Tensor],
+    places: tf.data.Dataset,
+    *,
+    makers: int,
+    change: _Change | None = None,
+    part: slice = slice(None),
+) -> tf.data.Dataset:
+    """Batches of a split in memory, made by ``makers`` threads.
 
-    def _places(self, numbers: tf.Tensor, file_order: tf.Tensor) -> tf.Tensor:
-        """Places in the stored order of examples that were numbered as the files came."""
-        counts = np.array(self.split.shard_examples)
-        stored_starts = tf.gather(tf.constant(np.cumsum(counts) - counts), file_order)
-        counts = tf.gather(tf.constant(counts), file_order)
-        stops = tf.cumsum(counts)
-        file = tf.searchsorted(stops, numbers, side="right")
-        return numbers - tf.gather(stops - counts, file) + tf.gather(stored_starts, file)
+    ``columns``: all examples by feature. ``places``: int64 (batch,), the examples of each batch. ``change``: applied to
+    each batch. ``part``: of each batch that is made.
+    """
 
-    def _gather(self, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return self.split.problem.examples({name: tf.gather(one, indices) for name, one in self._examples.items()})
+    def make(batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        batch = batch[part]
+        examples = split.problem.examples({name: tf.gather(column, batch) for name, column in columns.items()})
+        return change(*examples, batch) if change else examples
 
-    def _slice(self, start: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        stop = start + self.global_batch_size
-        return self.split.problem.examples({name: one[start:stop] for name, one in self._examples.items()})
+    return places.map(make, num_parallel_calls=makers)
 
-    def _examples_of(self, records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return self.split.problem.examples(_columns_of(self.split, records))
+
+def from_disk(
+    split: Split,
+    file_order: np.ndarray,
+    batch_size: int,
+    *,
+    makers: int,
+    shuffle_seed: int | None = None,
+    change: _Change | None = None,
+    part: slice = slice(None),
+) -> tf.data.Dataset:
+    """Batches of a split from its files. See ``from_memory``.
+
+    ``file_order``: int64 (files,). With ``shuffle_seed`` a buffer shuffles the records and the remainder is omitted.
+    """
+    files = [split.files[number] for number in file_order]
+    if split.layout is not None:
+        size = split.layout.frame_bytes
+        records = tf.data.FixedLengthRecordDataset(files, record_bytes=size, buffer_size=_READ_BUFFER_BYTES)
+    else:
+        records = tf.data.TFRecordDataset(files, buffer_size=_READ_BUFFER_BYTES)
+    if change:
+        records = records.enumerate()
+    if shuffle_seed is not None:
+        buffer = max(1, min(SHUFFLE_BUFFER_EXAMPLES, AHEAD_BYTES // split.record_bytes()))
+        records = records.shuffle(buffer, seed=shuffle_seed)
+    batches = records.batch(batch_size, drop_remainder=shuffle_seed is not None)
+
+    def make(*batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        examples = split.problem.examples(_columns_of(split, batch[-1][part]))
+        return change(*examples, _places(split, file_order, batch[0][part])) if change else examples
+
+    return batches.map(make, num_parallel_calls=makers)
 
 
 def fits_in_memory(split: Split) -> bool:
-    """Whether the split's examples take no more than half of the memory that is free."""
+    """Whether the split's examples take at most half of the free memory."""
     return split.content_bytes() <= MEMORY_SHARE * machine.free_memory_bytes()
 
 
-def _unpacked(batch: list[tf.Tensor]) -> tf.Tensor | tuple[tf.Tensor, ...]:
-    return tuple(batch) if len(batch) > 1 else batch[0]
+def _places(split: Split, file_order: np.ndarray, numbers: tf.Tensor) -> tf.Tensor:
+    """Places in the stored order of examples that were numbered in the order of the files."""
+    counts = np.array(split.shard_examples)
+    stored_starts = (np.cumsum(counts) - counts)[file_order]
+    stops = np.cumsum(counts[file_order])
+    file = tf.searchsorted(stops, numbers, side="right")
+    return numbers - tf.gather(stops - counts[file_order], file) + tf.gather(stored_starts, file)
 
 
 def _columns_of(split: Split, records: tf.Tensor) -> dict[str, tf.Tensor]:
-    """The features of a batch of records, string (batch,) as they are read from disk; images decoded."""
+    """The decoded features of a batch of records, string (batch,)."""
     if split.layout is not None:
         return decode_rows(split.layout, tf.io.decode_raw(records, tf.uint8, fixed_length=split.layout.frame_bytes))
     found = parse_batch(records, split.spec)
@@ -279,7 +284,7 @@ def _columns_of(split: Split, records: tf.Tensor) -> dict[str, tf.Tensor]:
 
 
 def _load(split: Split) -> dict[str, tf.Tensor]:
-    """All examples of a split, feature by feature, copied or decoded once to where they stay."""
+    """All decoded examples of a split, by feature."""
     columns = {
         name: _aligned((split.num_examples,), np.int32)
         if name == LABEL
@@ -290,28 +295,19 @@ def _load(split: Split) -> dict[str, tf.Tensor]:
         _decode_into(split, columns)
     else:
         _copy_into(split, split.layout, columns)
-    # As they are: convert_to_tensor would copy them, which takes longer than reading.
+    # Without a copy: that of convert_to_tensor takes longer than reading.
     return {name: tf.experimental.dlpack.from_dlpack(array.__dlpack__()) for name, array in columns.items()}
 
 
-def _copy_into(split: Split, layout: Rows, columns: Mapping[str, np.ndarray]) -> None:
-    sizes = [Path(file).stat().st_size for file in split.files]
-    if sum(sizes) != split.num_examples * layout.frame_bytes or any(size % layout.frame_bytes for size in sizes):
-        raise DamagedArtefactError(
-            f"{Path(split.files[0]).parent}: manifest lists {split.num_examples} {split.name} records of "
-            f'{layout.frame_bytes} bytes each, found {sum(sizes)} bytes. Run "make pipeline" to rebuild it.'
-        )
-    stops = np.cumsum([size // layout.frame_bytes for size in sizes])
+def _copy_into(split: Split, rows: Rows, columns: Mapping[str, np.ndarray]) -> None:
+    def copy(file: str, num_records: int, start: int) -> None:
+        found = rows.columns(map_shard(Path(file), num_records, rows))
+        for name, column in columns.items():
+            column[start : start + num_records] = found[name]
 
-    def copy(file: str, start: int, stop: int) -> None:
-        if start < stop:
-            frames = np.memmap(file, np.uint8, mode="r").reshape(-1, layout.frame_bytes)
-            found = layout.columns(frames)
-            for name, column in columns.items():
-                column[start:stop] = found[name]
-
+    starts = np.cumsum((0, *split.shard_examples))
     with ThreadPoolExecutor(machine.granted_cores()) as pool:
-        list(pool.map(copy, split.files, [0, *stops[:-1]], stops))
+        list(pool.map(copy, split.files, split.shard_examples, starts))
 
 
 def _decode_into(split: Split, columns: Mapping[str, np.ndarray]) -> None:
@@ -320,7 +316,7 @@ def _decode_into(split: Split, columns: Mapping[str, np.ndarray]) -> None:
     records = tf.data.TFRecordDataset(list(split.files), buffer_size=_READ_BUFFER_BYTES).batch(_DECODE_BATCH)
     # One more than there are cores keeps them busy while a batch is copied.
     workers = machine.granted_cores() + 1
-    decoded = records.map(lambda batch: _columns_of(split, batch), num_parallel_calls=workers).prefetch(workers)
+    decoded = records.map(partial(_columns_of, split), num_parallel_calls=workers).prefetch(workers)
     start = 0
     for found in decoded.with_options(options).as_numpy_iterator():
         stop = start + len(found[LABEL])
@@ -335,7 +331,7 @@ def _decode_into(split: Split, columns: Mapping[str, np.ndarray]) -> None:
 
 
 def _aligned(shape: tuple[int, ...], dtype: type) -> np.ndarray:
-    """An empty array that begins on a 64-byte boundary, as TensorFlow's operations want it."""
+    """An empty array on a 64-byte boundary, which TensorFlow's operations need."""
     num_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
     spare = np.empty(num_bytes + _ALIGNMENT, np.uint8)
     return spare[-spare.ctypes.data % _ALIGNMENT :][:num_bytes].view(dtype).reshape(shape)

@@ -78,6 +78,11 @@ class Augmentation:
         """
         return tf.ensure_shape(self._traced(images, places, tf.constant(epoch, tf.int64)), images.shape)
 
+    def change(self, epoch: int, images: tf.Tensor, labels: tf.Tensor, places: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """A batch after ``images``, with the places if ``mixing`` follows."""
+        images = self.images(images, places, epoch)
+        return (images, labels, places) if self.mixes else (images, labels)
+
     def _changed(self, images: tf.Tensor, places: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
         window = None
         for name, number in self._operations:
