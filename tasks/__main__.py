@@ -7,7 +7,7 @@ that Ctrl-C is heard from the beginning, and a central scheduler that does not a
 import luigi.configuration
 import luigi.retcodes
 
-from tasks import program, sharing
+from tasks import program, remote_cache
 from tasks.process import central, command_line
 from tasks.train import Train
 
@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
     except SystemExit as ended:
         if ended.code == 0:
             with command_line.in_force(arguments):
-                sharing.push_pending()
+                remote_cache.put_pending()
         raise
     return 0
 

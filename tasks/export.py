@@ -12,7 +12,7 @@ from pipeline.problems.units import IMAGE_CLASSIFICATION
 from pipeline.stage_process import in_child
 from tasks.records import Records
 from tasks.stage import Stage
-from tasks.target import ArtefactTarget
+from tasks.status import Artefact
 from tasks.train import Train
 
 
@@ -77,12 +77,12 @@ class Export(Stage, parameters=ExportSettings):
         self.facts = in_child("pipeline.runs.export:export", job)
         return {}
 
-    def publish(self, target: ArtefactTarget) -> None:
+    def publish(self, artefact: Artefact) -> None:
         """As any stage; what each form is worth goes to standard output."""
-        super().publish(target)
+        super().publish(artefact)
         for name, form in self.facts["forms"].items():
             print(
                 f"{name:15} {form['bytes'] / 1e6:6.2f} MB  accuracy {form['accuracy']:.4f}  "
                 f"agrees with model.keras on {100 * form['agreement']:.2f} % of {self.facts['num_examples']:,} images"
             )
-        print(f"Export: {target}")
+        print(f"Export: {artefact}")

@@ -13,9 +13,10 @@ from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 from pipeline.errors import PipelineError
 from pipeline.problems.units import units_of
 from pipeline.runs.record import RunRecord, names, read_record
-from tasks.dag import from_below
 from tasks.outcome import Outcome
 from tasks.report import Report
+from tasks.stage import from_below
+from tasks.status import State
 from tasks.train import Train
 
 # Settings distinguish the runs of a sweep. A fingerprint as label would begin new time series every day.
@@ -84,7 +85,7 @@ def _artifacts() -> tuple[dict[str, Mapping], list[RunRecord]]:
     manifests, runs = {}, []
     with contextlib.suppress(PipelineError):
         for stage in from_below(Report()):
-            if not stage.is_known() or stage.condition().state not in ("fresh", "stale"):
+            if not stage.is_known() or stage.status().state not in (State.FRESH, State.STALE):
                 continue
             with contextlib.suppress(PipelineError):
                 manifests[stage.task_family] = stage.output().manifest()

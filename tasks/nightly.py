@@ -21,7 +21,6 @@ import luigi
 
 from pipeline.config.refusal import refuse
 from pipeline.errors import DamagedArtefactError
-from tasks.dag import from_below
 from tasks.dated_reports import (
     DatedReport,
     is_past,
@@ -31,6 +30,7 @@ from tasks.dated_reports import (
 )
 from tasks.process import console, lock
 from tasks.report import Report, history_folder
+from tasks.stage import from_below
 from tasks.storage import Storage, of_this_root, root_folder
 
 _logger = logging.getLogger(__name__)

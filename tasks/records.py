@@ -55,7 +55,7 @@ class Records(Stage, parameters=RecordsSettings):
         Raises:
             SettingsError: a text is too short for an example.
         """
-        known = self.requires().condition().state == "fresh"
+        known = self.requires().status().is_fresh
         return SourceInfo.from_json(self.upstream()).cut(self.sequence_length) if known else None
 
     def num_examples(self) -> dict[str, int]:

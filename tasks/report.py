@@ -17,8 +17,8 @@ from pipeline.errors import DamagedArtefactError, GateError
 from tasks import config_files, sweep
 from tasks.sections import schedule_name
 from tasks.stage import Stage
+from tasks.status import Artefact
 from tasks.storage import root_folder
-from tasks.target import ArtefactTarget
 from tasks.train import Train
 
 _logger = logging.getLogger(__name__)
@@ -63,9 +63,9 @@ class Report(Stage, parameters=ReportSettings):
         """The stable path has no label."""
         return ""
 
-    def output(self) -> ArtefactTarget:
+    def output(self) -> Artefact:
         """The newest report; it is stale when a run has come, gone or changed."""
-        return ArtefactTarget(root_folder() / self.kind, self.identity(), shared=True)
+        return Artefact(root_folder() / self.kind, self.identity(), shared=True)
 
     def whole_runs(self) -> list[tuple[Path, dict]]:
         """Folder and manifest of every run that is what its manifest says; a damaged one is named and left out."""
@@ -100,9 +100,9 @@ class Report(Stage, parameters=ReportSettings):
         # Not final: a run that fails its gate fails it again until something changes.
         return {"provisional": f"the gate failed: {'; '.join(self.failures)}"} if self.failures else {}
 
-    def publish(self, target: ArtefactTarget) -> None:
+    def publish(self, artefact: Artefact) -> None:
         """As any stage; its table is the pipeline's result, not its log: it goes to standard output."""
-        super().publish(target)
+        super().publish(artefact)
         print(self.table)
 
     def run(self) -> None:

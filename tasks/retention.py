@@ -24,7 +24,7 @@ from pipeline.errors import DamagedArtefactError
 from pipeline.problems.judged import merit
 from pipeline.problems.units import IMAGE_CLASSIFICATION
 from pipeline.runs.record import RECORD_NAME, is_stand_in, names
-from tasks import sharing
+from tasks import remote_cache
 from tasks.dated_reports import DatedReport, is_past, read_dated_reports, referred_runs
 from tasks.export import Export
 from tasks.repetition import Repetition
@@ -218,7 +218,7 @@ def _roots(stages: Sequence[Stage], artifacts: Sequence[Artifact], now: datetime
     runs = [one for one in others if one.kind == layout.RUNS]
     return {
         *(folder for stage in (*stages, Export(), Repetition(of="")) for folder in stage.folders()),
-        *sharing.unpushed(),
+        *remote_cache.pending(),
         *(one.folder for one in artifacts if one.provides in referred),
         *unfinished,
         *(run.folder for run in runs),

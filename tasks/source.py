@@ -1,6 +1,6 @@
 """Source: gets the dataset through TensorFlow Datasets, or the stand-in where it is unavailable."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pipeline.artefacts import layout
@@ -14,7 +14,7 @@ from pipeline.sources.prepared import changed_copy, datasets_folder, is_prepared
 from pipeline.stage_process import in_child
 from tasks.sections import Experiment
 from tasks.stage import Stage
-from tasks.target import ArtefactTarget, Condition
+from tasks.status import Artefact
 
 # Files that are named where a source of single files has changed.
 MAX_REASONS = 5
@@ -62,15 +62,12 @@ class Source(Stage, parameters=SourceSettings):
         return self.output().folder / LISTING_NAME
 
     def is_known(self) -> bool:
-        """Whether there is a whole artefact, be it of a stand-in, and it is of what is there now."""
-        return self.output().exists() and not self._changes()
+        """Whether there is a valid artifact, be it of a stand-in, and its files have not changed since."""
+        return self.output().status().is_fresh and not self._changes()
 
-    def local_condition(self) -> Condition:
-        """As any stage; a dataset that was prepared anew, or files that have changed since, make it stale."""
-        condition = super().local_condition()
-        if condition.state == "fresh" and (reasons := self._changes()):
-            return Condition("stale", reasons)
-        return condition
+    def still_true(self, manifest: Mapping) -> Sequence[str]:
+        """A dataset that was prepared anew, or files that have changed since, make it stale."""
+        return super().still_true(manifest) or self._changes()
 
     def may_be_fetched(self) -> bool:
         """Where the dataset is not: what lies here is looked at, it may be another of the same name."""
@@ -114,9 +111,9 @@ class Source(Stage, parameters=SourceSettings):
         more = (f"and {len(found) - MAX_REASONS:,} more",) if len(found) > MAX_REASONS else ()
         return (*found[:MAX_REASONS], *more)
 
-    def publish(self, target: ArtefactTarget) -> None:
+    def publish(self, artefact: Artefact) -> None:
         """As any stage; what the dataset is too small for is then refused, before it is written as records."""
-        super().publish(target)
+        super().publish(artefact)
         self.check()
 
     def make(self, folder: Path) -> Mapping:

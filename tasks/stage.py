@@ -1,8 +1,8 @@
-"""Stage: what the four tasks have in common.
+"""Stage: what the tasks of the DAG have in common.
 
-A stage is complete when everything below it is, and its own artefact is valid and was made from the identity asked for
-now. Luigi does not look below a task that is complete, so a stage looks itself. When something below was rebuilt with
-the same outcome, a stage whose artefact still fits has nothing to do and says so.
+A stage states its identity, builds its artifact in ``make``, and says in ``still_true`` whether an artifact with this
+identity is still valid. It is complete if all stages below are and its own artifact is fresh: Luigi does not look below
+a task that is complete.
 """
 
 import abc
@@ -10,7 +10,7 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import luigi
@@ -22,33 +22,33 @@ from pipeline.artefacts.manifest import write_manifest
 from pipeline.artefacts.publish import publishing
 from pipeline.config.stage import StageSettings
 from pipeline.errors import UnreadableArtefactError
-from tasks import sharing
+from tasks import remote_cache
 from tasks.parameters import add_parameters, check_config_file
 from tasks.process import console, group, lock
 from tasks.process.console import RUN_ID
 from tasks.process.interrupt import time_limit
 from tasks.process.visualiser import Visualiser
 from tasks.sections import Force, report_url
+from tasks.status import Artefact, State, Status, status
 from tasks.storage import Storage, of_this_root, root_folder
-from tasks.target import ArtefactTarget, Condition
 
 _logger = logging.getLogger(__name__)
 
 
 class Stage(luigi.Task):
-    """One step of the DAG; a subclass says what it is made from and how it is made."""
+    """One step of the DAG."""
 
-    #: Folder under the storage root that holds the stage's artefacts.
+    #: Folder under the storage root that contains the stage's artifacts.
     kind: str
     #: Module of ``pipeline`` that does the work; its code, and the code it imports, is part of the identity.
     entry: str
-    #: Distributions that shape the artefact's bytes.
+    #: Distributions that shape the artifact's bytes.
     packages: tuple[str, ...]
     #: The settings of the stage, which are its parameters.
     parameters: type[StageSettings]
-    #: Whether it is had from the remote, and given to it.
+    #: Whether it is downloaded from the remote and uploaded to it.
     is_shared = True
-    #: Whether what is made here takes the place of what the remote has.
+    #: Whether the artifact built here replaces the one on the remote.
     is_renewed = False
     #: How a finished folder takes its place.
     publishing = staticmethod(publishing)
@@ -67,7 +67,7 @@ class Stage(luigi.Task):
         # Made here, and with it the stages below: a bad setting anywhere is refused before any work starts.
         self.settings, self.force = self.make_settings(), Force()
         self.below = luigi.task.flatten(self.requires())
-        # The stages that wait for this one: what it finds out may be enough to refuse what they are to do.
+        # The stages that wait for this one: its outcome may show that their settings are impossible.
         self.above: list[Stage] = []
         for task in self.below:
             task.above.append(self)
@@ -78,113 +78,98 @@ class Stage(luigi.Task):
 
     @abc.abstractmethod
     def upstream(self) -> object:
-        """What the artefact is made from, as plain data; only asked when everything below is complete."""
+        """The inputs as plain data, for the identity; only requested when they are known."""
 
     @abc.abstractmethod
     def label(self) -> str:
-        """How the artefact is called for people; the fingerprint follows it in the folder's name."""
+        """Name of the artifact for people; the fingerprint follows it in the folder's name."""
 
     @abc.abstractmethod
     def make(self, folder: Path) -> Mapping:
-        """Write the artefact into an empty folder; returns what its manifest says beyond the files.
+        """Write the artifact into an empty folder; returns what its manifest contains beyond the files.
 
-        An entry "provisional" there says why the artefact is not final: the next run makes it again.
+        An entry "provisional" gives the reason why the artifact is not final: the next run builds it again.
         """
 
-    def shaping_settings(self) -> Mapping[str, object]:
-        """The settings that can change the artefact's bytes: those that Luigi calls significant."""
-        return {name: self.param_kwargs[name] for name, parameter in self.get_params() if parameter.significant}
+    def still_true(self, manifest: Mapping) -> Sequence[str]:
+        """The reasons why an artifact with the present identity is not valid any more, or not final."""
+        return [manifest["provisional"]] if manifest.get("provisional") else []
+
+    def unfinished(self) -> str:
+        """How far an interrupted build came that will be resumed; empty if there is none."""
+        return ""
 
     def bytes_needed(self) -> int:
-        """The most that making the artefact takes on the disk at one time."""
+        """The most that building the artifact takes on the disk at one time."""
         return 2_000_000
-
-    def identity(self) -> dict:
-        """Everything the artefact is made from."""
-        return {
-            "schema": IDENTITY_SCHEMA,
-            "settings": dict(self.shaping_settings()),
-            "upstream": self.upstream(),
-            "code": code_digests(self.entry, self.own_modules()),
-            "packages": package_versions(self.packages),
-        }
 
     def own_modules(self) -> tuple[str, ...]:
         """Modules of the user's that the settings name: their code is part of the identity as ours is."""
         return ()
 
-    def output(self) -> ArtefactTarget:
-        """The artefact of the present identity."""
+    def shaping_settings(self) -> dict[str, object]:
+        """The settings that can change the artifact's bytes: those that Luigi calls significant."""
+        return {name: self.param_kwargs[name] for name, parameter in self.get_params() if parameter.significant}
+
+    def identity(self) -> dict:
+        """Everything the artifact is made from."""
+        return {
+            "schema": IDENTITY_SCHEMA,
+            "settings": self.shaping_settings(),
+            "upstream": self.upstream(),
+            "code": code_digests(self.entry, self.own_modules()),
+            "packages": package_versions(self.packages),
+        }
+
+    def output(self) -> Artefact:
+        """The artifact of the present identity."""
         identity = self.identity()
         folder = root_folder() / self.kind / f"{self.label()}-{fingerprint(identity)[:12]}"
-        return ArtefactTarget(folder, identity, experiment=self.belongs_to())
+        return Artefact(folder, identity, experiment=self.belongs_to())
 
     def belongs_to(self) -> str:
-        """The experiment: by default it is called as the dataset asked for is."""
+        """The experiment: by default it has the name of the dataset asked for."""
         return self.below[0].belongs_to()
 
     def folders(self) -> list[Path]:
         """Every folder under the storage root that belongs to the present settings."""
         return [self.output().folder]
 
-    def condition(self) -> Condition:
-        """How the stage's own artefact stands, and why it must be made if it must."""
-        if not all(task.is_known() for task in self.below):
-            return Condition("pending", ("what it is made from is not known before the stages above are done",))
-        condition = self.local_condition()
-        # What may not be read stays as it is.
-        if condition.state in ("fresh", "unreadable") or not self.may_be_fetched():
-            return condition
-        held = sharing.found(self.kind, self.output().expected)
-        return Condition("remote", (sharing.made(held.manifest),)) if held else condition
-
-    def local_condition(self) -> Condition:
-        """The same of the storage root alone, once what is below is known."""
-        target = self.output()
-        condition = target.condition()
-        # What this very run has made is final for it.
-        if condition.state != "fresh" or (manifest := target.manifest()).get("run_id") == RUN_ID:
-            return condition
-        if self.is_forced():
-            return Condition("stale", (f"asked for by [Force] stage = {self.force.stage}",))
-        if reason := self.why_again(manifest):
-            return Condition("stale", (reason,))
-        return condition
+    def status(self) -> Status:
+        """State of the artifact here, and whether the remote has it; see ``tasks.status.status``."""
+        return status(self, remote_cache.shared())
 
     def may_be_fetched(self) -> bool:
-        """Whether an artefact that another machine made would do."""
-        return self.is_shared and sharing.is_on() and not self.is_forced()
+        """Whether an artifact that another machine made would do."""
+        cache = remote_cache.shared()
+        return self.is_shared and bool(cache and cache.is_on) and not self.is_forced()
 
     def is_wanted(self) -> bool:
-        """Whether the artefact is needed here, and not only what is made from it."""
-        return not self.above or any(task.condition().state not in ("fresh", "remote") for task in self.above)
+        """Whether the artifact is needed here, and not only what is made from it."""
+        return not self.above or any(not task.status().is_available for task in self.above)
 
     def is_dispensable(self) -> bool:
-        """Whether, as there is a remote, the artefact need not be here: nobody needs more than what is made from it.
+        """Whether, as there is a remote, the artifact need not be here.
 
-        One that is here and not final is asked for again as without a remote: what stands in must not stay for good.
+        One that is here and not final is built again as without a remote: what stands in must not stay for good.
         """
-        return self.may_be_fetched() and not self.is_wanted() and not self._is_here_for_now()
-
-    def _is_here_for_now(self) -> bool:
-        return self.is_known() and self.output().folder.is_dir() and self.local_condition().state == "stale"
-
-    def why_again(self, manifest: Mapping) -> str:
-        """Why an artefact of the present identity is not final; "" where it is."""
-        return manifest.get("provisional", "")
+        if not self.may_be_fetched() or self.is_wanted():
+            return False
+        is_here = self.is_known() and self.output().folder.is_dir()
+        return not (is_here and status(self).state is State.STALE)
 
     def is_forced(self) -> bool:
         """Whether the stage is to be rebuilt in this run though nothing has changed."""
         return self.task_family == self.force.stage or any(task.is_forced() for task in self.below)
 
     def is_known(self) -> bool:
-        """Whether the identity of the stage's artefact can be told without doing any work."""
+        """Whether the stages above can state their identities without any work being done."""
         return all(task.is_known() for task in self.below)
 
     def check(self) -> None:
-        """Refuse what is known by now to be impossible, here or in a stage above.
+        """Refuse settings, here or in a stage above, that are known to be impossible by now.
 
-        Asked before any stage runs, and again once the source is there.
+        Called before any stage runs, and again once the source is there.
 
         Raises:
             SettingsError: the settings do not fit the data.
@@ -193,9 +178,9 @@ class Stage(luigi.Task):
             task.check()
 
     def complete(self) -> bool:
-        """Whether neither this stage nor any below it has work to do; where it has, the storage root is ours now.
+        """Whether neither this stage nor any below it has work to do; if one has, the storage root is locked now.
 
-        Luigi asks this in the process that forks its workers, before the first of them starts.
+        Luigi calls this in the process that forks its workers, before the first of them starts.
 
         Raises:
             SystemExit: the root is unavailable, or the settings do not fit the data, with the error's exit code. Luigi
@@ -203,14 +188,14 @@ class Stage(luigi.Task):
         """
         with console.leaving_on_errors():
             is_complete = all(task.complete() for task in self.below)
-            if is_complete and (self.condition().state == "fresh" or self.is_dispensable()):
+            if is_complete and (self.status().is_fresh or self.is_dispensable()):
                 return True
             self.check()
             lock.hold(root_folder(), on_busy=Storage().on_busy)
         return False
 
     def run(self) -> None:
-        """Make the artefact and publish it, unless one made from the same identity is there already.
+        """Build the artifact and publish it, unless one with the same identity is there already.
 
         Raises:
             UnreadableArtefactError: there is one, but this user may not read it.
@@ -221,61 +206,83 @@ class Stage(luigi.Task):
             group.part()
 
     def make_if_needed(self, *, is_wanted: bool = False) -> None:
-        """Make the artefact, or fetch it, unless one of the same identity is there.
-
-        What is dispensable is left, unless ``is_wanted``.
+        """Build the artifact, or download it, unless it is there; a dispensable one only if it ``is_wanted``.
 
         Raises:
-            UnreadableArtefactError: there is one, but this user may not read it.
+            UnreadableArtefactError: it exists, but this user may not read it.
         """
-        target, condition = self.output(), self.condition()
-        if condition.state == "fresh":
-            _logger.info("%s: unchanged, reusing %s", self.task_family, target)
+        artefact, found = self.output(), self.status()
+        if found.is_fresh:
+            _logger.info("%s: unchanged, reusing %s", self.task_family, artefact)
             return
-        if condition.state == "unreadable":
-            raise UnreadableArtefactError(*condition.reasons)
+        if found.state is State.UNREADABLE:
+            raise UnreadableArtefactError(*found.reasons)
         if self.set_tracking_url:
             with contextlib.suppress(RPCError):
                 self.set_tracking_url(report_url())
         with progress.heard_by(Visualiser(self)):
             if self.is_dispensable() and not is_wanted:
                 _logger.info("%s: not needed here", self.task_family)
-            elif condition.state != "remote" or not sharing.fetch(self.kind, target):
-                self._make(target)
-
-    def _make(self, target: ArtefactTarget) -> None:
-        self.have_below()
-        _logger.info("%s: %s, making %s", self.task_family, self.local_condition(), target)
-        self.publish(target)
-        if self.is_shared and not self.stands_in():
-            sharing.push(self.kind, target, replace=self.is_renewed, keep=self.is_forced())
-
-    def stands_in(self) -> bool:
-        """Whether the artefact here, or what it is made from, stands in for what was asked for: that is not shared."""
-        return sharing.stands_in(self.output().folder) or any(task.stands_in() for task in self.below)
+            elif not found.remote or not remote_cache.shared().get(self.kind, artefact.expected, artefact.folder):
+                self._make(artefact)
 
     def have_below(self) -> None:
-        """Have here what this is made from: it may lie on the remote alone, as long as this is to come from there."""
+        """Have the inputs here: they may be on the remote alone, as long as this artifact was to come from there."""
         for task in self.below:
-            if task.condition().state != "fresh":
+            if not task.status().is_fresh:
                 task.make_if_needed(is_wanted=True)
 
-    def publish(self, target: ArtefactTarget) -> None:
-        """Make the artefact and let it take its place, whole or not at all."""
+    def publish(self, artefact: Artefact) -> None:
+        """Build the artifact and publish it atomically."""
         started = time.perf_counter()
-        with self.publishing(target.folder, bytes_needed=self.bytes_needed()) as temporary:
-            details = self.make(temporary)
-            seconds = round(time.perf_counter() - started, 3)
+        with self.publishing(artefact.folder, bytes_needed=self.bytes_needed()) as temporary:
             details = {
-                **details,
-                "experiment": target.experiment,
+                **self.make(temporary),
+                "experiment": artefact.experiment,
                 "run_id": RUN_ID,
                 "host": socket.gethostname(),
-                "seconds": seconds,
+                "seconds": round(time.perf_counter() - started, 3),
             }
-            write_manifest(temporary, stage=self.task_family, identity=target.identity, details=details)
+            write_manifest(temporary, stage=self.task_family, identity=artefact.identity, details=details)
         _logger.info("%s: %s", self.task_family, self.outcome(time.perf_counter() - started))
 
     def outcome(self, seconds: float) -> str:
-        """How the making of the artefact ended, for people."""
+        """How the build ended, for people."""
         return f"done in {seconds:.1f} s"
+
+    def stands_in(self) -> bool:
+        """Whether the artifact here, or an input of it, stands in for what was asked for: that is not shared."""
+        return remote_cache.stands_in(self.output().folder) or any(task.stands_in() for task in self.below)
+
+    def _make(self, artefact: Artefact) -> None:
+        self.have_below()
+        _logger.info("%s: %s, making %s", self.task_family, status(self), artefact)
+        self.publish(artefact)
+        cache, may_push = remote_cache.shared(), Storage().push == "always"
+        if cache and may_push and self.is_shared and not self.stands_in():
+            cache.put(self.kind, artefact.folder, replace=self.is_renewed, keep=self.is_forced())
+
+
+def from_below(stage: Stage) -> list[Stage]:
+    """The stage and all that it is made from, the source first, each once."""
+    return list(dict.fromkeys(_from_below(stage)))
+
+
+def by_name(stages: Sequence[Stage]) -> dict[str, Stage]:
+    """The stages by their tasks' names; several of one name are distinguished by the settings in which they differ."""
+    named = {}
+    for stage in stages:
+        others = [other.param_kwargs for other in stages if other.task_family == stage.task_family]
+        apart = [
+            f"{setting} {value}"
+            for setting, value in stage.param_kwargs.items()
+            if any(other[setting] != value for other in others)
+        ]
+        named[" ".join([stage.task_family, ", ".join(apart)]).strip()] = stage
+    return named
+
+
+def _from_below(stage: Stage) -> Iterator[Stage]:
+    for below in stage.below:
+        yield from _from_below(below)
+    yield stage

@@ -5,7 +5,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,14 +29,14 @@ from pipeline.stage_process import in_child
 from pipeline.training import launch
 from pipeline.training.presence import Presence, say_done
 from pipeline.training.request import TrainRequest
-from tasks import device, sharing
+from tasks import device, remote_cache
 from tasks.process import console, group
 from tasks.process.interrupt import time_limit
 from tasks.records import Records
 from tasks.sections import Force
 from tasks.stage import Stage
+from tasks.status import Artefact
 from tasks.storage import root_folder
-from tasks.target import ArtefactTarget, Condition
 
 if TYPE_CHECKING:
     from pipeline.runs.initial import InitialWeights
@@ -110,8 +110,9 @@ class Train(Stage, parameters=TrainSettings):
         with contextlib.suppress(DamagedArtefactError):
             manifest = target.manifest()
         # What is made from it may lie on the remote without the run being here.
-        if manifest is None and self.may_be_fetched() and (held := sharing.found(self.kind, target.expected)):
-            manifest = held.manifest
+        if manifest is None and self.may_be_fetched():
+            held = remote_cache.shared().find(self.kind, target.expected)
+            manifest = held.manifest if held else None
         return {"run": target.expected, "weights": manifest and weights_digest(manifest)}
 
     def made_of_it(self, kind: str) -> list[Path]:
@@ -148,17 +149,14 @@ class Train(Stage, parameters=TrainSettings):
                 Train().meet()
         # A part of what several processes train on cannot be asked for by itself.
         needs_device = alone and self.device in ("gpu", "tpu") and self.on_mismatch == "fail" and not self._is_trained()
-        if needs_device and self.condition().state not in ("fresh", "remote"):
+        if needs_device and not self.status().is_available:
             device.require(self.settings)
         return False
 
-    def local_condition(self) -> Condition:
-        """As any stage's; a training that was interrupted goes on from its checkpoint."""
-        condition = super().local_condition()
-        if condition.state in ("new", "stale") and not self.is_forced() and (epoch := self._epochs_done()):
-            reason = f"interrupted after epoch {epoch} of {self.epochs}, resumes from the checkpoint"
-            return Condition("interrupted", (reason,))
-        return condition
+    def unfinished(self) -> str:
+        """A training that was interrupted is resumed from its checkpoint."""
+        epoch = self._epochs_done()
+        return f"interrupted after epoch {epoch} of {self.epochs}, resumes from the checkpoint" if epoch else ""
 
     def _epochs_done(self) -> int:
         """Those of the newest checkpoint of this run; 0 where there is none."""
@@ -173,25 +171,25 @@ class Train(Stage, parameters=TrainSettings):
         """Not where several processes train, each of which would have to be told the same, nor what is here."""
         return super().may_be_fetched() and self.processes == 1 and not self._is_trained()
 
-    def why_again(self, manifest: Mapping) -> str:
-        """A run on another device than requested is kept only where that is asked for, and the device still absent."""
-        reason = self._why_train_again(manifest)
+    def still_true(self, manifest: Mapping) -> Sequence[str]:
+        """A run on another device than requested is kept only if that is asked for and the device is still absent."""
+        if reasons := self._why_train_again(manifest):
+            return reasons
         views = manifest.get(_VIEWS, self.test_time_augmentation)
-        if not reason and views != self.test_time_augmentation:
-            return f"{_VIEWS}: {views} → {self.test_time_augmentation}, evaluated again"
-        return reason
+        changed = f"{_VIEWS}: {views} → {self.test_time_augmentation}, evaluated again"
+        return [changed] if views != self.test_time_augmentation else []
 
-    def _why_train_again(self, manifest: Mapping) -> str:
-        reason, fallback = super().why_again(manifest), manifest.get("fallback")
-        if reason or not fallback:
-            return reason
+    def _why_train_again(self, manifest: Mapping) -> Sequence[str]:
+        reasons, fallback = super().still_true(manifest), manifest.get("fallback")
+        if reasons or not fallback:
+            return reasons
         if self.on_mismatch == "fail":
-            return f"{fallback}, with on_mismatch = fail it does not count"
+            return [f"{fallback}, with on_mismatch = fail it does not count"]
         if device.is_there(self.settings):
-            return f"{fallback}, now it is there"
+            return [f"{fallback}, now it is there"]
         if self.on_mismatch == "skip":
             _say_kept(self.output().folder.name, fallback)
-        return ""
+        return []
 
     @cached_property
     def membership(self) -> Membership:
@@ -263,9 +261,7 @@ class Train(Stage, parameters=TrainSettings):
         if self.is_forced() or not all(task.is_known() for task in self.below):
             return False
         target = self.output()
-        if target.condition().state != "fresh":
-            return False
-        return not self._why_train_again(target.manifest())
+        return target.status().is_fresh and not self._why_train_again(target.manifest())
 
     def _evaluate_again(self, folder: Path) -> Mapping:
         target = self.output()
@@ -299,7 +295,7 @@ class Train(Stage, parameters=TrainSettings):
     def _refuse_to_replace_a_run(self, skipped: "RunRecord") -> None:
         """A row without figures is no reason to lose a fallback run: its weights, model and figures.
 
-        Where the device is absent before any work, why_again keeps the run; here it went away since, or Force asked.
+        Where the device is absent before any work, still_true keeps the run; here it went away since, or Force asked.
         """
         folder = self.output().folder
         with contextlib.suppress(DamagedArtefactError):
@@ -325,13 +321,13 @@ class Train(Stage, parameters=TrainSettings):
             folders.append(self.initial.run_folder)
         return folders
 
-    def publish(self, target: ArtefactTarget) -> None:
+    def publish(self, artefact: Artefact) -> None:
         """As any stage; the checkpoints have then done their duty."""
-        super().publish(target)
+        super().publish(artefact)
         discard(self.checkpoints())
         tracking_uri = os.environ.get("MLFLOW_TRACKING_URI")
         if tracking_uri and not self.is_evaluated_again:
-            _track(target.folder, tracking_uri)
+            _track(artefact.folder, tracking_uri)
 
 
 def _refuse_with_several() -> None:

@@ -147,12 +147,12 @@ def _without_state_of_tasks() -> Iterator[None]:
     import tasks  # noqa: F401
     from pipeline import progress
     from pipeline.artefacts import manifest, own_code
-    from tasks import config_files, sharing
+    from tasks import config_files
     from tasks.process import interrupt, lock
 
     Settings = luigi.configuration.LuigiConfigParser
     collections = [getattr(interrupt, name) for name in ("_received", "_reasons")]
-    collections += [config_files._refused, sharing._known, sharing._given_up, sharing._damaged, progress._listeners]
+    collections += [config_files._refused, progress._listeners]
     ours = [module for name, module in sys.modules.items() if name.partition(".")[0] == "tasks"]
 
     def forget() -> None:

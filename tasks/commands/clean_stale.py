@@ -7,7 +7,7 @@ from pipeline.artefacts import layout
 from pipeline.artefacts.publish import discard, remove_artefact
 from pipeline.artefacts.space import used_bytes
 from pipeline.errors import SettingsError
-from tasks import sharing
+from tasks import remote_cache
 from tasks.commands import command
 from tasks.process import lock
 from tasks.retention import find_stale
@@ -49,7 +49,7 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     print(f"{sum(sizes.values()) / 1e6:10.1f} MB in {len(stale)} artefacts, {outcome}")
     for folder in sorted(root.glob(f"*/[!.]*{layout.KEPT}*")):
         print(f"{folder} stays: it contains files of yours. Take them out and remove it.")
-    if waiting := len(sharing.unpushed()):
+    if waiting := len(remote_cache.pending()):
         print(f"{waiting} artefacts that wait to be pushed to the remote stay: make push.")
     if experiments:
         print(
@@ -63,7 +63,7 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 
 
 def _of_the_remote(*, remove: bool) -> int:
-    remote = sharing.required()
+    remote = remote_cache.required().remote
     from pipeline.remote.garbage import find_garbage, remove_garbage
 
     count = total = 0

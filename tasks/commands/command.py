@@ -12,9 +12,8 @@ from pathlib import Path
 from pipeline.artefacts import layout
 from pipeline.errors import SettingsError
 from tasks import program
-from tasks.dag import from_below
 from tasks.process import command_line
-from tasks.stage import Stage
+from tasks.stage import Stage, from_below
 from tasks.storage import root_folder
 
 

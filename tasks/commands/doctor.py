@@ -13,7 +13,7 @@ from pipeline.config.training import TENSORFLOW
 from pipeline.errors import DatasetUnavailableError, PipelineError, SettingsError
 from pipeline.hardware.backend import choose_backend
 from pipeline.stage_process import in_child
-from tasks import sharing
+from tasks import remote_cache
 from tasks.commands import command
 from tasks.process import lock
 from tasks.records import Records
@@ -95,7 +95,7 @@ def check_remote() -> str:
     Raises:
         RemoteError: it does not, or they do not.
     """
-    remote = sharing.required()
+    remote = remote_cache.required().remote
     remote.objects.try_out()
     return f"{remote.url} can be read and written"
 

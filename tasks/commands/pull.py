@@ -3,11 +3,11 @@
 import argparse
 
 from pipeline.errors import RemoteError
-from tasks import sharing
+from tasks import remote_cache
 from tasks.commands import command
-from tasks.dag import by_name
 from tasks.process import lock
-from tasks.stage import Stage
+from tasks.stage import Stage, by_name
+from tasks.status import status
 from tasks.storage import Storage, root_folder
 
 
@@ -22,17 +22,18 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     Returns:
         The exit code of a RemoteError where one of them is on neither side.
     """
-    remote, is_missing = sharing.required(), False
+    cache, is_missing = remote_cache.required(), False
     lock.hold(root_folder(), on_busy=Storage().on_busy)
     for name, stage in by_name([stage for stage in stages if stage.is_shared]).items():
-        condition = stage.condition()
-        if condition.state == "remote":
-            sharing.have(remote, stage.kind, stage.output())
-            print(f"{name}: fetched, {stage.output()}", flush=True)
-        elif condition.state == "fresh":
+        found = status(stage, cache)
+        if found.remote:
+            artefact = stage.output()
+            cache.get(stage.kind, artefact.expected, artefact.folder)
+            print(f"{name}: fetched, {artefact}", flush=True)
+        elif found.is_fresh:
             print(f"{name}: here already, {stage.output()}", flush=True)
         else:
-            print(f"{name}: not on the remote; here {condition}", flush=True)
+            print(f"{name}: not on the remote; here {found}", flush=True)
             is_missing = True
     return RemoteError.exit_code if is_missing else 0
 

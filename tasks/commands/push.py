@@ -2,10 +2,9 @@
 
 import argparse
 
-from tasks import sharing
+from tasks import remote_cache
 from tasks.commands import command
-from tasks.dag import by_name
-from tasks.stage import Stage
+from tasks.stage import Stage, by_name
 
 
 def parser() -> argparse.ArgumentParser:
@@ -15,14 +14,15 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Push each stage's artefact that is valid and final, and say how each ended."""
-    remote = sharing.required()
+    cache = remote_cache.required()
     for name, stage in by_name([stage for stage in stages if stage.is_shared]).items():
-        condition = stage.condition()
-        if condition.state != "fresh" or not sharing.is_final(stage.output().folder) or stage.stands_in():
-            reason = condition if condition.state != "fresh" else "not final, or not made here"
+        found = stage.status()
+        if not found.is_fresh or not remote_cache.is_final(stage.output().folder) or stage.stands_in():
+            reason = "not final, or not made here" if found.is_fresh else found
             print(f"{name}: not pushed, {reason}", flush=True)
             continue
-        print(f"{name}: {sharing.give(remote, stage.kind, stage.output(), replace=stage.is_renewed)}", flush=True)
+        outcome = cache.put(stage.kind, stage.output().folder, replace=stage.is_renewed, keep=True)
+        print(f"{name}: {outcome}", flush=True)
     return 0
 
 

@@ -394,7 +394,7 @@ def test_a_killed_training_goes_on_where_it_was(luigi, tmp_path):
     assert re.fullmatch(interrupted, killed.status(*arguments)["Train"]["reasons"][0])
     done = killed(*arguments)
     assert done.returncode == 0, done.stderr
-    assert re.search(f"Train: {interrupted}, making", done.stderr)
+    assert re.search(f"Train: stale: {interrupted}, making|Train: new: {interrupted}, making", done.stderr)
     assert "resuming after epoch" in done.stderr
     assert undisturbed(*arguments).returncode == 0
     weights = [

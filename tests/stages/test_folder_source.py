@@ -53,7 +53,7 @@ def test_a_change_of_a_file_is_the_reason_and_a_touched_one_is_none(photos):
     assert photos.reasons()["Source"] == ["cats/000.png was removed", "dogs/more.png was added"]
     states = {name: stage["state"] for name, stage in photos.luigi.status(*photos._source()).items()}
     # They may turn out fresh: that is not known before the source is looked at.
-    assert states == {"Source": "stale", "Records": "pending", "Train": "pending", "Report": "pending"}
+    assert states == {"Source": "stale", "Records": "waiting", "Train": "waiting", "Report": "waiting"}
     done = photos()
     assert done.returncode == 0
     assert "Source: stale: cats/000.png was removed; dogs/more.png was added, making" in done.stderr
@@ -62,7 +62,7 @@ def test_a_change_of_a_file_is_the_reason_and_a_touched_one_is_none(photos):
 def test_another_name_of_the_folder_is_another_data_set(photos):
     assert photos("Source").returncode == 0
     photos.folder = photos.folder.rename(photos.folder.with_name("pictures"))
-    assert photos.luigi.status(*photos._source())["Source"] == {"state": "new", "reasons": []}
+    assert photos.luigi.status(*photos._source())["Source"] == {"state": "new", "reasons": [], "remote": ""}
 
 
 @pytest.mark.slow

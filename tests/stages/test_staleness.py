@@ -17,7 +17,7 @@ from luigi_process import FAST, PROJECT, TINY
 from pipeline.artefacts import fingerprint
 from pipeline.artefacts.fingerprint import differences
 from pipeline.artefacts.manifest import read_manifest, write_manifest
-from tasks.target import ArtefactTarget, Condition
+from tasks.status import Artefact, State, Status
 
 STAGES = ["Source", "Records", "Train", "Report"]
 
@@ -66,7 +66,7 @@ def test_control_characters_of_the_data_reach_neither_terminal_nor_log():
 
 
 def test_a_reason_is_one_line_whatever_file_it_names():
-    assert str(Condition("stale", ("two\nlines.png: new", "not\udcffUTF-8.png: new"))) == (
+    assert str(Status(State.STALE, ("two\nlines.png: new", "not\udcffUTF-8.png: new"))) == (
         r"stale: two\nlines.png: new; not\udcffUTF-8.png: new"
     )
 
@@ -89,8 +89,8 @@ def test_what_is_missing_is_compared_with_the_nearest_of_its_experiment(tmp_path
         folder.mkdir()
         with time_machine.travel(created_at, tick=False):
             write_manifest(folder, stage="Train", identity=identity, details={"experiment": of})
-    missing = ArtefactTarget(tmp_path / "run-4", {"settings": {"epochs": 4, "seed": 0}}, experiment=experiment)
-    assert str(missing.condition()) == expected
+    missing = Artefact(tmp_path / "run-4", {"settings": {"epochs": 4, "seed": 0}}, experiment=experiment)
+    assert str(missing.status()) == expected
 
 
 def flip_bit(path: Path) -> None:
@@ -151,7 +151,7 @@ def test_nothing_is_stale_in_a_copy_that_was_touched_and_an_edit_is_seen_by_a_pr
     for path in project.folder.rglob("*.py"):
         os.utime(path, (1, 1))
     assert project.stale() == {}
-    with project.edited("pipeline/shards/order.py", "digest_size=8", "digest_size=7"):
+    with project.edited("pipeline/shards/plan.py", "digest_size=8", "digest_size=7"):
         stale = project.stale_in_its_process()
         assert stale == project.stale()
     assert list(stale) == STAGES[1:]
@@ -160,7 +160,7 @@ def test_nothing_is_stale_in_a_copy_that_was_touched_and_an_edit_is_seen_by_a_pr
 def test_comments_and_docstrings_make_nothing_stale(project):
     with (
         project.edited("pipeline/networks/baseline_cnn.py", '"""The baseline CNN', '# A comment.\n"""A network'),
-        project.edited("pipeline/shards/order.py", "def shard_bounds(", "# Why not.\ndef shard_bounds("),
+        project.edited("pipeline/shards/plan.py", "def shard_bounds(", "# Why not.\ndef shard_bounds("),
     ):
         assert project.stale() == {}
 
@@ -195,6 +195,7 @@ def test_an_evaluation_setting_evaluates_the_published_weights(first_run, tmp_pa
     assert luigi.status(*flipped)["Train"] == {
         "state": "stale",
         "reasons": ["test_time_augmentation: none → flip, evaluated again"],
+        "remote": "",
     }
     done = luigi(*flipped)
     assert done.returncode == 0, done.stderr
@@ -222,14 +223,14 @@ def test_an_interrupted_training_says_so_and_resumes(first_run, tmp_path):
     folder.mkdir(parents=True)
     write_manifest(folder, stage="checkpoint", identity={"run": run, "epoch": 3}, details={})
     said = "interrupted after epoch 3 of 5, resumes from the checkpoint"
-    assert luigi.status(*five)["Train"] == {"state": "interrupted", "reasons": [said]}
+    assert luigi.status(*five)["Train"] == {"state": "stale", "reasons": [said], "remote": ""}
     assert luigi.status("--Train-epochs", "6", *FAST[2:])["Train"]["reasons"] == ["epochs: 1 → 6"]
 
 
 def test_an_edit_makes_stale_the_stages_that_run_it(project):
     for name, old, new, stages, reason in (
         ("pipeline/networks/baseline_cnn.py", "Dropout(0.3", "Dropout(0.31", STAGES[2:], ".baseline_cnn changed"),
-        ("pipeline/shards/order.py", "digest_size=8", "digest_size=7", STAGES[1:], "order.ranks changed"),
+        ("pipeline/shards/plan.py", "digest_size=8", "digest_size=7", STAGES[1:], "plan.ranks changed"),
         ("pipeline/report/wording/verdict.py", "test accuracy on", "accuracy on", STAGES[3:], "verdict._verdict_on"),
         ("pipeline/report/templates/report.md.j2", "#", "##", STAGES[3:], "templates/report.md.j2 changed"),
         ("pipeline/artefacts/manifest.py", "indent=1", "indent=2", [], ""),
@@ -298,7 +299,7 @@ def test_a_fallback_run_is_kept_while_the_device_is_absent_and_replaced_when_it_
 
     tpu.touch()
     reason = "trained on cpu, tpu was not there, now it is there"
-    assert train("fallback") == {"state": "stale", "reasons": [reason]}
+    assert train("fallback") == {"state": "stale", "reasons": [reason], "remote": ""}
     done = trained("fallback")
     assert done.returncode == 0, done.stderr
     assert reason in done.stderr

@@ -65,7 +65,11 @@ def test_a_text_is_trained_on_and_reported(text):
     assert gate.returncode == 9, gate.stderr
 
     source.write_text(source.read_text() + "More.\n")
-    assert text.status(*FAST)["Source"] == {"state": "stale", "reasons": ["Some Text.txt has changed"]}
+    assert text.status(*FAST)["Source"] == {
+        "state": "stale",
+        "reasons": ["Some Text.txt has changed"],
+        "remote": "",
+    }
 
 
 @pytest.mark.slow

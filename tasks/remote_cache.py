@@ -1,0 +1,210 @@
+"""Downloads artifacts from the remote and uploads those built here ([Storage] remote).
+
+A remote that does not answer ends no run. The error is logged once, the work goes on here, and a later run uploads what
+could not be uploaded. With ``[Storage] on_remote_error = fail`` the run ends instead.
+"""
+
+import contextlib
+import logging
+import shutil
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache, cached_property
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import luigi.interface
+
+from pipeline.artefacts import layout
+from pipeline.artefacts.fingerprint import printable
+from pipeline.artefacts.manifest import read_fetched, read_manifest
+from pipeline.config.refusal import refuse
+from pipeline.errors import DamagedArtefactError, RemoteError, StorageError, UnreadableArtefactError
+from tasks.storage import Storage, root_folder
+
+if TYPE_CHECKING:
+    from pipeline.remote.artefacts import Held, Pushed, Remote
+
+_logger = logging.getLogger(__name__)
+
+
+class RemoteCache:
+    """The artifacts of a team on an object store, as one process sees them."""
+
+    def __init__(self, storage: Storage, root: Path, *, strict: bool = False) -> None:
+        """Nothing is requested yet.
+
+        Args:
+            storage: the settings.
+            root: the storage root.
+            strict: every error ends the process: the command is about the remote.
+        """
+        self._storage, self._root, self._is_strict = storage, root, strict
+        #: Whether it has answered so far.
+        self.is_on = True
+        # By kind and fingerprint; None: the remote does not have it.
+        self._known: dict[tuple[str, str], Held | None] = {}
+        self._damaged: set[tuple[str, str]] = set()
+
+    @cached_property
+    def remote(self) -> "Remote":
+        """The remote itself, which reports errors by exceptions.
+
+        Raises:
+            RemoteError: the setting is no address of a store.
+        """
+        # A tenth of a second, which most starts need not take.
+        from pipeline.remote.artefacts import Remote
+        from pipeline.remote.objects import Objects
+
+        return Remote(Objects(self._storage.remote, endpoint=self._storage.remote_endpoint))
+
+    def find(self, kind: str, fingerprint: str) -> "Held | None":
+        """Look an artifact up, once per process; None if the remote does not have it or does not answer."""
+        key = (kind, fingerprint)
+        if not self.is_on or key in self._damaged:
+            return None
+        if key not in self._known:
+            self._known[key] = None
+            with self._tolerating_errors(key):
+                self._known[key] = self._find(kind, fingerprint)
+        return self._known[key]
+
+    def get(self, kind: str, fingerprint: str, folder: Path) -> bool:
+        """Download an artifact. Return whether it is in the folder now."""
+        if not (held := self.find(kind, fingerprint)):
+            return False
+        _logger.info("%s: fetching %s, %s", held.manifest["stage"], folder, origin_of(held.manifest))
+        with self._tolerating_errors((kind, fingerprint)):
+            self.remote.fetch(kind, held, folder, root=self._root)
+            return True
+        return False
+
+    def put(self, kind: str, folder: Path, *, replace: bool = False, keep: bool = False) -> "Pushed | None":
+        """Upload an artifact, or note that it is to be uploaded; if the remote has another one, download that.
+
+        Args:
+            kind: of artifact.
+            folder: that contains it.
+            replace: a copy on the remote that was made earlier is replaced.
+            keep: another one on the remote does not replace the artifact here.
+
+        Returns:
+            How it ended; None if the remote does not answer.
+        """
+        from pipeline.remote.artefacts import Pushed
+
+        fingerprint = read_manifest(folder)["fingerprint"]
+        key, marker = (kind, fingerprint), self._root / layout.UNPUSHED / kind / folder.name
+        # The artifact is complete even if the disk is full now.
+        with contextlib.suppress(OSError):
+            marker.parent.mkdir(parents=True, exist_ok=True)
+            marker.write_text("replace" if replace else "", encoding="utf-8")
+        outcome = None
+        with self._tolerating_errors():
+            if not self.is_on:
+                return None
+            outcome = self.remote.push(kind, folder, replace=replace, mend=key in self._damaged)
+            self._damaged.discard(key)
+            marker.unlink(missing_ok=True)
+            self._known.pop(key, None)
+        if outcome is Pushed.NEW:
+            _logger.info("pushed %s to %s", folder.name, self._storage.remote)
+            # An interrupted download of the same artifact.
+            shutil.rmtree(self._root / layout.FETCHING / fingerprint, ignore_errors=True)
+        elif outcome is Pushed.OTHER and (keep or replace):
+            _logger.warning("%s: another was on the remote first, the one made here stays here", folder.name)
+        elif outcome is Pushed.OTHER:
+            _logger.warning("%s: another was on the remote first, it is taken instead of this one", folder.name)
+            self.get(kind, fingerprint, folder)
+        return outcome
+
+    def _find(self, kind: str, fingerprint: str) -> "Held | None":
+        if luigi.interface.core().workers == 1 or parent_process() is not None:
+            return self.remote.find(kind, fingerprint)
+        # Luigi will fork its workers from this process, which the threads of the library would not survive.
+        with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
+            return pool.submit(_find_in_child, kind, fingerprint).result()
+
+    @contextlib.contextmanager
+    def _tolerating_errors(self, about: tuple[str, str] | None = None) -> Iterator[None]:
+        """Log an error instead of raising it; a remote that fails is off, and a damaged artifact is not used."""
+        try:
+            yield
+        except RemoteError as error:
+            if self._is_strict or self._storage.on_remote_error == "fail":
+                raise
+            self.is_on = False
+            _logger.warning("the remote is left out, what is made here is pushed by a later run: %s", error)
+        except (DamagedArtefactError, StorageError) as error:
+            if self._is_strict:
+                raise
+            _logger.warning("the remote's is left: %s", printable(str(error)))
+            if about and isinstance(error, DamagedArtefactError):
+                self._damaged.add(about)
+                shutil.rmtree(self._root / layout.FETCHING / about[1], ignore_errors=True)
+
+
+@cache
+def shared() -> RemoteCache | None:
+    """The cache of this process; None if there is no [Storage] remote."""
+    return RemoteCache(Storage(), root_folder()) if Storage().remote else None
+
+
+def required() -> RemoteCache:
+    """A cache whose every error ends the process, for a command that is about the remote.
+
+    Raises:
+        SettingsError: there is no [Storage] remote.
+    """
+    if not Storage().remote:
+        refuse("Storage", "remote", "s3://bucket/prefix, gs://bucket/prefix or az://container/prefix", "")
+    return RemoteCache(Storage(), root_folder(), strict=True)
+
+
+def pending() -> set[Path]:
+    """The folders of artifacts that earlier runs could not upload."""
+    markers = (root_folder() / layout.UNPUSHED).glob("*/*")
+    folders = {root_folder() / marker.parent.name / marker.name for marker in markers}
+    return {folder for folder in folders if folder.is_dir()}
+
+
+def put_pending() -> None:
+    """Upload what earlier runs could not; folders that are gone are forgotten, and nothing here is replaced."""
+    if not (cache := shared()) or Storage().push == "never":
+        return
+    for marker in sorted((root_folder() / layout.UNPUSHED).glob("*/*")):
+        kind, folder = marker.parent.name, root_folder() / marker.parent.name / marker.name
+        try:
+            read_manifest(folder)
+        except UnreadableArtefactError:
+            # It may be readable later.
+            continue
+        except DamagedArtefactError:
+            marker.unlink(missing_ok=True)
+            continue
+        if is_final(folder):
+            cache.put(kind, folder, replace=marker.read_text(encoding="utf-8") == "replace", keep=True)
+
+
+def origin_of(manifest: Mapping) -> str:
+    """When and on which machine an artifact was made."""
+    return printable(f"made on {manifest.get('host', 'another machine')}, {manifest['created_at']}")
+
+
+def is_final(folder: Path) -> bool:
+    """Whether an artifact was made here, and is what was asked for on the device that was asked for."""
+    return not stands_in(folder) and not read_fetched(folder)
+
+
+def stands_in(folder: Path) -> bool:
+    """Whether an artifact that is here is not final, or was made on another device than the one asked for."""
+    with contextlib.suppress(DamagedArtefactError):
+        manifest = read_manifest(folder)
+        return bool(manifest.get("provisional") or manifest.get("fallback"))
+    return False
+
+
+def _find_in_child(kind: str, fingerprint: str) -> "Held | None":
+    return RemoteCache(Storage(), root_folder()).remote.find(kind, fingerprint)

@@ -1,0 +1,156 @@
+"""State of a stage's artifact, and the reasons for it."""
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from pipeline.artefacts.fingerprint import differences, fingerprint, printable
+from pipeline.artefacts.layout import artefact_folders
+from pipeline.artefacts.manifest import check_files, read_manifest, unreadable
+from pipeline.errors import DamagedArtefactError, UnreadableArtefactError
+from tasks.process.console import RUN_ID
+from tasks.remote_cache import RemoteCache, origin_of
+from tasks.sections import Force
+
+
+class State(StrEnum):
+    """How an artifact relates to what the settings, the code and the inputs require."""
+
+    FRESH = "fresh"
+    STALE = "stale"
+    #: No earlier artifact is comparable.
+    NEW = "new"
+    DAMAGED = "damaged"
+    #: It exists, but this user may not read it.
+    UNREADABLE = "unreadable"
+    #: Its inputs are not known yet.
+    WAITING = "waiting"
+
+
+@dataclass(frozen=True)
+class Status:
+    """State of an artifact on this machine.
+
+    Attributes:
+        state: one of six.
+        reasons: one line each, whatever the data contain: a file may have any name.
+        remote: when and on which machine the copy on the remote was made; empty if it is not needed or there is none.
+    """
+
+    state: State
+    reasons: tuple[str, ...] = ()
+    remote: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reasons", tuple(map(printable, self.reasons)))
+
+    def __str__(self) -> str:
+        return f"{self.state}: {'; '.join(self.reasons)}" if self.reasons else self.state
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the artifact is here and valid."""
+        return self.state is State.FRESH
+
+    @property
+    def is_available(self) -> bool:
+        """Whether nothing has to be built: the artifact is fresh, here or on the remote."""
+        return self.is_fresh or bool(self.remote)
+
+
+class Artefact:
+    """The artifact that an identity requires, whether it exists or not."""
+
+    def __init__(self, folder: Path, identity: Mapping, *, experiment: str = "", shared: bool = False) -> None:
+        """``experiment``: to compare with; ``shared``: files of others may lie beside the artifact's own."""
+        self.folder, self.identity, self.experiment, self.shared = folder, identity, experiment, shared
+        self.expected = fingerprint(identity)
+
+    def manifest(self) -> dict:
+        """The artifact's manifest, see ``read_manifest``."""
+        return read_manifest(self.folder)
+
+    def status(self) -> Status:
+        """State of the files, compared with the identity; a missing artifact is compared with the nearest one."""
+        try:
+            if not self.folder.is_dir():
+                return self._compare_with_nearest()
+            manifest = self.manifest()
+            check_files(self.folder, manifest, shared=self.shared)
+        except UnreadableArtefactError as error:
+            return Status(State.UNREADABLE, (str(error),))
+        except PermissionError:
+            return Status(State.UNREADABLE, (str(unreadable(self.folder)),))
+        except DamagedArtefactError as error:
+            return Status(State.DAMAGED, (str(error),))
+        if manifest["fingerprint"] != self.expected:
+            return Status(State.STALE, tuple(differences(manifest["identity"], self.identity)))
+        return Status(State.FRESH)
+
+    def _compare_with_nearest(self) -> Status:
+        """Compare with the artifact that differs least; of several the newest."""
+        others = []
+        for folder in artefact_folders(self.folder.parent):
+            with contextlib.suppress(DamagedArtefactError):
+                manifest = read_manifest(folder)
+                # Earlier versions wrote no experiment.
+                if manifest.get("experiment", self.experiment) == self.experiment:
+                    others.append((manifest["created_at"], differences(manifest["identity"], self.identity)))
+        if not others:
+            return Status(State.NEW)
+        others.sort(key=lambda other: other[0], reverse=True)
+        return Status(State.STALE, tuple(min((found for _, found in others), key=len)))
+
+    def __str__(self) -> str:
+        return str(self.folder)
+
+
+class Stage(Protocol):
+    """The part of ``tasks.stage.Stage`` that its status depends on."""
+
+    kind: str
+    below: Sequence["Stage"]
+    force: Force
+
+    output: Callable[[], Artefact]
+    is_known: Callable[[], bool]
+    is_forced: Callable[[], bool]
+    may_be_fetched: Callable[[], bool]
+    unfinished: Callable[[], str]
+    still_true: Callable[[Mapping], Sequence[str]]
+
+
+def status(stage: Stage, cache: RemoteCache | None = None) -> Status:
+    """State of the stage's artifact and the reasons.
+
+    Inputs that only the remote has do not make a stage wait: its identity is known without them.
+
+    Args:
+        stage: the stage.
+        cache: where else the artifact may be; None: nowhere.
+    """
+    if not all(below.is_known() for below in stage.below):
+        return Status(State.WAITING, ("its inputs are not known before the stages above are done",))
+    artefact = stage.output()
+    found = _local_status(stage, artefact)
+    # An unreadable artifact is not replaced.
+    if found.state in (State.FRESH, State.UNREADABLE) or not (cache and stage.may_be_fetched()):
+        return found
+    held = cache.find(stage.kind, artefact.expected)
+    return replace(found, remote=origin_of(held.manifest)) if held else found
+
+
+def _local_status(stage: Stage, artefact: Artefact) -> Status:
+    found = artefact.status()
+    if found.state in (State.NEW, State.STALE) and not stage.is_forced() and (resumed := stage.unfinished()):
+        return Status(found.state, (resumed,))
+    # An artifact that this very run has built is final for it.
+    if found.state is not State.FRESH or (manifest := artefact.manifest()).get("run_id") == RUN_ID:
+        return found
+    if stage.is_forced():
+        return Status(State.STALE, (f"asked for by [Force] stage = {stage.force.stage}",))
+    reasons = stage.still_true(manifest)
+    return Status(State.STALE, tuple(reasons)) if reasons else found
