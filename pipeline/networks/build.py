@@ -14,13 +14,10 @@ from pipeline.networks.airbench_convnet import airbench_convnet, airbench_convne
 from pipeline.networks.baseline_cnn import baseline_cnn
 from pipeline.networks.char_lstm import TEXT_NETWORKS
 from pipeline.networks.compact_convnet import compact_convnet
-from pipeline.networks.fashion_cnn import fashion_cnn
-from pipeline.networks.flowers_convnet import flowers_convnet
-from pipeline.networks.mnist_cnn import mnist_cnn
-from pipeline.networks.mnist_dense import mnist_dense
 from pipeline.networks.model import LOGITS, PROBABILITIES, configure_keras
 from pipeline.networks.recipes import RECIPES, Recipe, overridden
 from pipeline.networks.small_convnet import small_convnet
+from pipeline.networks.tutorials import fashion_cnn, flowers_convnet, mnist_cnn, mnist_dense
 from pipeline.problems.find import problem_of_records
 from pipeline.problems.problem import Task
 

@@ -4,7 +4,7 @@ Models take the uint8 images or tokens of the records and return float32 probabi
 Training on logits is exact where a probability would round to 0.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import keras
@@ -41,6 +41,21 @@ def configure_keras() -> None:
                 f"keras.config.max_{name}: expected no limit, got {limit}. Unset the environment variable "
                 f"KERAS_MAX_{name.upper()}; [Train] epochs sets how long a run trains."
             )
+
+
+def image_model(
+    name: str,
+    image_shape: tuple[int, int, int],
+    layers: Sequence[keras.Layer],
+    num_labels: int,
+    *,
+    activation: str | None = "softmax",
+) -> keras.Model:
+    """uint8 images → these layers → probabilities, or logits without an activation: float32 (batch, num_labels)."""
+    # float32, because three digits of bfloat16 are too few for the loss.
+    last = "probabilities" if activation else "logits"
+    outputs = keras.layers.Dense(num_labels, activation=activation, dtype="float32", name=last)
+    return keras.Sequential([keras.Input(image_shape, dtype="uint8"), *layers, outputs], name=name)
 
 
 def adapted_by(adapt: Adapt) -> Callable[[Build], Build]:

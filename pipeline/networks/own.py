@@ -36,7 +36,7 @@ def load_function(setting: str, name: str) -> Any:
         return getattr(importlib.import_module(module), function)
     # User code may raise anything.
     except Exception as error:
-        raise _refusal(setting, name, f"importing it raised {_brief(error)}") from error
+        raise _refusal(name, f"importing it raised {_brief(error)}", setting) from error
 
 
 def load_recipe(name: str) -> Recipe:
@@ -48,12 +48,12 @@ def load_recipe(name: str) -> Recipe:
     found = load_function("recipe", name)
     recipe = found if isinstance(found, Recipe) else Recipe(found)
     if not callable(recipe.optimizer):
-        raise _refusal("recipe", name, f"it is {_kind(recipe.optimizer)}")
+        raise _refusal(name, f"it is {_kind(recipe.optimizer)}", "recipe")
 
     def optimizer(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
         made = _call("recipe", name, recipe.optimizer, total_steps, scale)
         if not isinstance(made, keras.optimizers.Optimizer):
-            raise _refusal("recipe", name, f"it made {_kind(made)}, no Keras optimizer")
+            raise _refusal(name, f"it made {_kind(made)}, no Keras optimizer", "recipe")
         return made
 
     return replace(recipe, optimizer=optimizer)
@@ -67,10 +67,10 @@ def build_own(name: str, input_shape: tuple[int, ...], num_labels: int) -> keras
     """
     build = load_function("model", name)
     if not callable(build):
-        raise _refusal("model", name, f"it is {_kind(build)}")
+        raise _refusal(name, f"it is {_kind(build)}")
     model = _call("model", name, build, input_shape, num_labels)
     if not isinstance(model, keras.Model):
-        raise _refusal("model", name, f"it returned {_kind(model)}, no keras.Model")
+        raise _refusal(name, f"it returned {_kind(model)}, no keras.Model")
     if not model.built:
         _outputs(name, model, np.zeros((1, *input_shape), np.uint8))
     return model
@@ -83,7 +83,7 @@ def adapt_own(name: str, adapt: Callable, model: keras.Model, inputs: np.ndarray
         SettingsError: it is no function, or raised an error.
     """
     if not callable(adapt):
-        raise _refusal("model", name, f"its attribute adapt is {_kind(adapt)}")
+        raise _refusal(name, f"its attribute adapt is {_kind(adapt)}")
     _call("model", name, adapt, model, inputs, call=f"adapt(model, {inputs.dtype} {inputs.shape})")
 
 
@@ -106,7 +106,6 @@ def examined(name: str, model: keras.Model, task: Task) -> str:
     expected = (_EXAMINED_EXAMPLES, *task.output_shape)
     if outputs.shape != expected:
         raise _refusal(
-            "model",
             name,
             f"for {expected[0]} {task.examples} its outputs should have the shape {expected}, one figure for each of "
             f"{expected[-1]} labels; they have {outputs.shape}",
@@ -118,7 +117,6 @@ def examined(name: str, model: keras.Model, task: Task) -> str:
     # Before the sums, because those of a few examples may be 1 by chance.
     if getattr(activation, "__name__", "") == "sigmoid":
         raise _refusal(
-            "model",
             name,
             "its outputs are neither logits nor probabilities that add up to 1: its last layer's activation is "
             "sigmoid. Make it softmax, or leave it out",
@@ -132,7 +130,7 @@ def _outputs(name: str, model: keras.Model, inputs: np.ndarray, examples: str = 
     call = _call_on(inputs, examples)
     found = _call("model", name, lambda batch: model(batch, training=False), inputs, call=call)
     if isinstance(found, dict | list | tuple):
-        raise _refusal("model", name, f"its network has {len(found)} outputs")
+        raise _refusal(name, f"its network has {len(found)} outputs")
     return keras.ops.convert_to_numpy(keras.ops.cast(found, "float32"))
 
 
@@ -145,7 +143,6 @@ def _check_order(name: str, model: keras.Model, inputs: np.ndarray, outputs: np.
         other[:, cut:] = (other[:, cut:] + 1) % task.inputs
         if not np.allclose(_outputs(name, model, other)[:, :cut], outputs[:, :cut], rtol=0.01, atol=0.01):
             raise _refusal(
-                "model",
                 name,
                 "its outputs depend on characters that come after their place, which they are to predict. Leave out "
                 'Bidirectional, make convolutions padding="causal" and attention use_causal_mask=True',
@@ -162,13 +159,12 @@ def _check_saving(name: str, model: keras.Model, inputs: np.ndarray, outputs: np
             found = keras.ops.convert_to_numpy(keras.ops.cast(loaded(inputs, training=False), "float32"))
         except Exception as error:
             raise _refusal(
-                "model",
                 name,
                 f"its network cannot be saved and loaded: {_brief(error)}. Classes and functions of your own need "
                 "@keras.saving.register_keras_serializable(), and no Lambda",
             ) from error
     if not np.allclose(found, outputs, rtol=0.01, atol=0.01, equal_nan=True):
-        raise _refusal("model", name, "its network gives other outputs once it is saved and loaded")
+        raise _refusal(name, "its network gives other outputs once it is saved and loaded")
 
 
 def _call(setting: str, name: str, function: Callable, *arguments: Any, call: str = "") -> Any:
@@ -178,10 +174,10 @@ def _call(setting: str, name: str, function: Callable, *arguments: Any, call: st
         raise
     except Exception as error:
         call = call or f"{name.partition(':')[2]}({', '.join(map(repr, arguments))})"
-        raise _refusal(setting, name, f"{call} raised {_brief(error)}") from error
+        raise _refusal(name, f"{call} raised {_brief(error)}", setting) from error
 
 
-def _refusal(setting: str, name: str, problem: str) -> SettingsError:
+def _refusal(name: str, problem: str, setting: str = "model") -> SettingsError:
     return SettingsError(f"[Train] {setting}: expected {_signature(setting)}, got {name!r}: {problem}.")
 
 

@@ -19,7 +19,7 @@ from pipeline.networks.build import find_recipe
 from pipeline.networks.cpu_kernels import quicken
 from pipeline.networks.model import PROBABILITIES
 from pipeline.networks.muon import KernelMuon, last_matrices
-from pipeline.networks.recipes import Recipe, make_loss, make_optimizer
+from pipeline.networks.recipes import Loss, Recipe, make_loss, make_optimizer
 from pipeline.runs.record import Beginning
 from pipeline.training.initial import seeded_network, take_drawn
 
@@ -70,7 +70,7 @@ def compiled_model(
 ) -> tuple[keras.Model, Beginning | None]:
     """A new model in the scope of the placement, compiled for ``steps`` steps per epoch, and the result of ``begin``.
 
-    ``outputs`` of the model are "logits" or "probabilities"; ``labels_mixed`` as in mixed_labels.py; ``begin`` is
+    ``outputs`` of the model are "logits" or "probabilities"; ``labels_mixed``: as of MixedLoss; ``begin`` is
     called with the model before it is compiled; ``drawn`` is a file of seeded weights that TensorFlow drew.
 
     Raises:
@@ -79,9 +79,6 @@ def compiled_model(
     recipe = find_recipe(settings.recipe, **recipe_overrides(settings))
     loss = make_loss(recipe, outputs)
     if labels_mixed:
-        # TensorFlow mixes them.
-        from pipeline.training.mixed_labels import MixedAccuracy, MixedLoss
-
         loss = MixedLoss(loss)
     # Outside the scope, because it clears the distribution of JAX too.
     keras.utils.clear_session()
@@ -161,3 +158,45 @@ def _bytes_of(dtype: str) -> int:
     # "bfloat16", "uint8"; a bool has no bits in its name and takes one byte.
     bits = re.search(r"\d+", dtype)
     return int(bits[0]) // 8 if bits else 1
+
+
+@dataclass(frozen=True)
+class MixedLoss:
+    """A loss of labels that may be mixed, float32 (batch, 3): label, other label, share of the first.
+
+    ``of_plain``: (int labels (batch,), outputs (batch, n)) → (batch,).
+    """
+
+    of_plain: Loss
+
+    def __call__(self, labels: keras.KerasTensor, outputs: keras.KerasTensor) -> keras.KerasTensor:
+        """The loss of each example."""
+        if not _are_mixed(labels):
+            return self.of_plain(labels, outputs)
+        first, second, share = _columns(labels)
+        return share * self.of_plain(first, outputs) + (1 - share) * self.of_plain(second, outputs)
+
+
+class MixedAccuracy(keras.metrics.MeanMetricWrapper):
+    """The accuracy. The label of a mixed example is the one with the greater share."""
+
+    def __init__(self, name: str = "accuracy") -> None:
+        super().__init__(_is_right, name=name)
+
+
+def _is_right(labels: keras.KerasTensor, probabilities: keras.KerasTensor) -> keras.KerasTensor:
+    if _are_mixed(labels):
+        first, second, share = _columns(labels)
+        labels = keras.ops.where(share >= 0.5, first, second)
+    return keras.metrics.sparse_categorical_accuracy(labels, probabilities)
+
+
+def _are_mixed(labels: keras.KerasTensor) -> bool:
+    # Labels of the evaluation are plain. The import needs TensorFlow, as mixing does.
+    from pipeline.augmentation.augment import MIXED_WIDTH
+
+    return len(labels.shape) == 2 and labels.shape[1] == MIXED_WIDTH
+
+
+def _columns(labels: keras.KerasTensor) -> tuple[keras.KerasTensor, keras.KerasTensor, keras.KerasTensor]:
+    return keras.ops.cast(labels[:, 0], "int32"), keras.ops.cast(labels[:, 1], "int32"), labels[:, 2]

@@ -13,7 +13,7 @@ def setup_module() -> None:
 
     from pipeline.networks.build import build_model
     from pipeline.networks.recipes import RECIPES, make_loss
-    from pipeline.training.mixed_labels import MixedAccuracy, MixedLoss
+    from pipeline.training.computation import MixedAccuracy, MixedLoss
 
 
 @pytest.mark.parametrize(("recipe", "smoothing"), [("baseline", 0.0), ("onecycle", 0.1)])
