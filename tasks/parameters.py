@@ -14,8 +14,7 @@ from luigi.configuration import get_config
 from luigi.parameter import ParameterVisibility
 from luigi.task_register import Register
 
-from pipeline.config import removed
-from pipeline.config.refusal import closest
+from pipeline.config.refusal import closest, remedy
 from pipeline.config.schema import Mark, Setting, Settings, settings_of
 from pipeline.errors import SettingsError
 from tasks import config_files
@@ -93,7 +92,7 @@ def check_config_file() -> None:
         for name in parser[section]:
             if name not in known[section]:
                 flag = f"--{section}-{name.replace('_', '-')}"
-                hint = removed.remedy(flag) or closest(name, [*known[section]])
+                hint = remedy(flag) or closest(name, [*known[section]])
                 raise SettingsError(f"config: [{section}] has no setting {name!r}.{hint}")
 
 

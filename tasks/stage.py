@@ -20,7 +20,7 @@ from pipeline import progress
 from pipeline.artefacts.fingerprint import IDENTITY_SCHEMA, code_digests, fingerprint, package_versions
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.artefacts.publish import publishing
-from pipeline.config.stage import StageSettings
+from pipeline.config.schema import StageSettings
 from pipeline.errors import UnreadableArtefactError
 from tasks import remote_cache
 from tasks.parameters import add_parameters, check_config_file

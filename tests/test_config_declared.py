@@ -13,18 +13,18 @@ from pipeline.config.schema import (
     NOT_IN_IDENTITY,
     SECRET,
     Settings,
-    config_section,
+    StageSettings,
     integer,
     number,
     one_of,
+    section,
     settings_of,
     text,
 )
-from pipeline.config.stage import StageSettings
 from pipeline.errors import SettingsError
 
 
-@config_section("Toy")
+@section("Toy")
 class ToySettings(StageSettings):
     """A section of a test."""
 
@@ -120,7 +120,7 @@ def test_every_section_of_a_task_is_written():
     import tasks
 
     declared = {name: getattr(tasks, name).parameters for name in tasks.__all__ if name != "Nightly"}
-    assert declared == {section.section: section for section in reference.SECTIONS}
+    assert declared == {one.section: one for one in reference.SECTIONS}
 
 
 def test_a_removed_setting_is_refused_with_the_remedy():
@@ -131,9 +131,9 @@ def test_a_removed_setting_is_refused_with_the_remedy():
 
 
 def test_every_default_and_example_is_valid():
-    for section in reference.SECTIONS:
-        section()
-        for setting in settings_of(section):
+    for settings in reference.SECTIONS:
+        settings()
+        for setting in settings_of(settings):
             assert setting.help.endswith("."), f"[{setting.section}] {setting.name}"
             if setting.type is tuple:
                 assert setting.checked(setting.parse(setting.rule.example))

@@ -6,8 +6,7 @@ import shlex
 from typing import Annotated
 
 from pipeline.config.refusal import closest, refuse
-from pipeline.config.schema import MAX_SEED, NOT_IN_IDENTITY, Rule, config_section, integer, number, one_of
-from pipeline.config.stage import StageSettings
+from pipeline.config.schema import MAX_SEED, NOT_IN_IDENTITY, Rule, StageSettings, integer, number, one_of, section
 from pipeline.installed import find_module, has_name
 
 PLACEHOLDER = "placeholder"
@@ -68,7 +67,7 @@ def _flags_problem(options: str) -> str | None:
     return None if all(flag.startswith("--") for flag in _split_flags(options)) else ""
 
 
-@config_section("Source")
+@section("Source")
 class SourceSettings(StageSettings):
     """The dataset."""
 
@@ -135,7 +134,7 @@ class SourceSettings(StageSettings):
         return self.dataset in (*OF_FILES, TEXT)
 
 
-@config_section("Records")
+@section("Records")
 class RecordsSettings(StageSettings):
     """The TFRecord files that the examples are written to."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 from pipeline.config.refusal import closest
-from pipeline.config.schema import Settings, config_section, text
+from pipeline.config.schema import Settings, section, text
 from pipeline.errors import SettingsError
 
 #: End of the name of the file with the published numbers of an experiment.
@@ -21,7 +21,7 @@ PUBLISHED_SUFFIX = ".published.json"
 _NAME = r"[A-Za-z][A-Za-z0-9_-]{0,63}"
 
 
-@config_section("Experiment")
+@section("Experiment")
 class ExperimentSettings(Settings):
     """The experiment that the runs belong to. It is a label, and nothing is rebuilt when it changes."""
 
@@ -74,14 +74,14 @@ def settings_in(paths: Sequence[Path]) -> Mapping[str, Mapping[str, str]]:
             _refuse_lone_percents(parser, path)
     except (configparser.Error, UnicodeDecodeError, IsADirectoryError) as error:
         raise SettingsError(f"{path}: no settings file in UTF-8: {' '.join(str(error).split())}") from error
-    return {section: dict(parser[section]) for section in parser.sections()}
+    return {title: dict(parser[title]) for title in parser.sections()}
 
 
 def _refuse_lone_percents(parser: configparser.ConfigParser, path: Path) -> None:
-    for section in parser.sections():
-        for name, value in parser[section].items():
+    for title in parser.sections():
+        for name, value in parser[title].items():
             if re.search(r"(?<!%)(?:%%)*%(?![%(])", value):
-                raise SettingsError(f"{path}: [{section}] {name}: expected %% for a percent sign, got {value!r}.")
+                raise SettingsError(f"{path}: [{title}] {name}: expected %% for a percent sign, got {value!r}.")
 
 
 def published_files(folder: Path) -> dict[str, Path]:

@@ -18,6 +18,10 @@ def refuse(section: str, name: str, expected: str, got: object, hint: str = "") 
     )
 
 
+# The flags of settings that the last release had → the remedy. An entry stays for one release.
+_REMOVED = {
+    "--Storage-lease-seconds": "Leases were removed, so remove the setting.",
+}
 # Names that other programs use.
 _SYNONYMS = {"cuda": "gpu", "nvidia": "gpu", "fp32": "float32", "bf16": "bfloat16", "synthetic": "placeholder"}
 
@@ -28,3 +32,9 @@ def closest(name: str, known: Sequence[str]) -> str:
     name = _SYNONYMS.get(name, name)
     matches = difflib.get_close_matches(name, known, n=1)
     return f" Did you mean {matches[0]!r}?" if matches else ""
+
+
+@message
+def remedy(flag: str) -> str:
+    """The remedy for a removed setting, which starts with a blank, or an empty string."""
+    return f" {_REMOVED[flag]}" if flag in _REMOVED else ""

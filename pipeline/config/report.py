@@ -4,8 +4,7 @@ import dataclasses
 import itertools
 from typing import Annotated
 
-from pipeline.config.schema import NOT_IN_IDENTITY, Rule, config_section, number, settings_of
-from pipeline.config.stage import StageSettings
+from pipeline.config.schema import NOT_IN_IDENTITY, Rule, StageSettings, number, section, settings_of
 from pipeline.config.training import TrainSettings
 
 # Each list of [Report], and the setting of [Train] that it sweeps.
@@ -23,7 +22,7 @@ def _each(setting: str, example: str) -> Rule:
     return dataclasses.replace(_RULES[setting], example=example)
 
 
-@config_section("Report")
+@section("Report")
 class ReportSettings(StageSettings):
     """The requested runs: the product of the lists. An empty list means the value of [Train].
 

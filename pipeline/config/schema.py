@@ -98,8 +98,9 @@ class Setting:
     marks: frozenset[Mark]
 
     def summary(self) -> str:
-        """The first sentence of the help text."""
-        return re.split(r"(?<=\.)\s", self.help, maxsplit=1)[0]
+        """The first sentence of the help text, and the valid values."""
+        first = re.split(r"(?<=\.)\s", self.help, maxsplit=1)[0]
+        return f"{first} Expected: {self.rule.expected}." if self.rule else first
 
     def parse(self, text: str) -> Any:
         """The value that a text in config.ini or on the command line stands for.
@@ -167,7 +168,7 @@ _Section = TypeVar("_Section", bound=Settings)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
-def config_section(name: str) -> Callable[[type[_Section]], type[_Section]]:
+def section(name: str) -> Callable[[type[_Section]], type[_Section]]:
     """Declare a section of config.ini: a frozen dataclass of ``Settings``."""
 
     def declare(cls: type[_Section]) -> type[_Section]:
@@ -177,26 +178,35 @@ def config_section(name: str) -> Callable[[type[_Section]], type[_Section]]:
     return declare
 
 
+@section("")
+class StageSettings(Settings):
+    """Settings that every stage has."""
+
+    # At most a year. The alarm of an operating system takes no more.
+    time_limit_seconds: Annotated[int, integer(0, 366 * 24 * 3600), NOT_IN_IDENTITY] = 0
+    """Seconds the stage may take. Then it is stopped with exit code 8. 0 means no limit."""
+
+
 @cache
-def settings_of(section: type[Settings]) -> tuple[Setting, ...]:
+def settings_of(owner: type[Settings]) -> tuple[Setting, ...]:
     """The settings of a section in their order. Those that it inherits are last."""
-    hints = get_type_hints(section, include_extras=True)
-    texts = {name: text for base in reversed(section.__mro__[:-1]) for name, text in _help_texts(base).items()}
-    own = inspect.get_annotations(section)
+    hints = get_type_hints(owner, include_extras=True)
+    texts = {name: text for base in reversed(owner.__mro__[:-1]) for name, text in _help_texts(base).items()}
+    own = inspect.get_annotations(owner)
     found = []
-    for field in sorted(dataclasses.fields(section), key=lambda field: field.name not in own):
+    for field in sorted(dataclasses.fields(owner), key=lambda field: field.name not in own):
         hint = hints[field.name]
         kind, *rest = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         rule = next((one for one in rest if isinstance(one, Rule)), None)
         marks = frozenset(one for one in rest if isinstance(one, Mark))
         kind = get_origin(kind) or kind
-        found.append(Setting(section.section, field.name, kind, field.default, texts[field.name], rule, marks))
+        found.append(Setting(owner.section, field.name, kind, field.default, texts[field.name], rule, marks))
     return tuple(found)
 
 
-def _help_texts(section: type) -> dict[str, str]:
+def _help_texts(owner: type) -> dict[str, str]:
     """Setting → the string below its field."""
-    (definition,) = (node for node in _module(section.__module__).body if getattr(node, "name", "") == section.__name__)
+    (definition,) = (node for node in _module(owner.__module__).body if getattr(node, "name", "") == owner.__name__)
     return {
         field.target.id: inspect.cleandoc(text.value.value)
         for field, text in itertools.pairwise(definition.body)

@@ -5,7 +5,7 @@ from dataclasses import field
 from typing import Annotated
 
 from pipeline.config.refusal import refuse
-from pipeline.config.schema import NOT_IN_IDENTITY, SECRET, Rule, Settings, config_section, integer, one_of, text
+from pipeline.config.schema import NOT_IN_IDENTITY, SECRET, Rule, Settings, integer, one_of, section, text
 
 STAGES = ("Source", "Records", "Train", "Report")
 _WEB_ADDRESS = text("an address that begins with https:// or http://", r"https?://[^/\s]+(/\S*)?")
@@ -20,7 +20,7 @@ def _folder_problem(root: str) -> str | None:
     return "" if not root.strip() or re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:/", root) else None
 
 
-@config_section("Storage")
+@section("Storage")
 class StorageSettings(Settings):
     """The folder and the object store for everything the pipeline writes."""
 
@@ -57,7 +57,7 @@ class StorageSettings(Settings):
             refuse("Storage", "remote_endpoint", "nothing, as remote is not of S3", self.remote_endpoint)
 
 
-@config_section("Notify")
+@section("Notify")
 class NotifySettings(Settings):
     """Notifications of scheduled runs such as make nightly. Addresses for e-mail are in section [email] below."""
 
@@ -73,7 +73,7 @@ class NotifySettings(Settings):
     """Number of log lines to include in a message."""
 
 
-@config_section("Metrics")
+@section("Metrics")
 class MetricsSettings(Settings):
     """Metrics of scheduled runs for monitoring."""
 
@@ -82,7 +82,7 @@ class MetricsSettings(Settings):
     times, exit code, number of records, images/s and test accuracy."""
 
 
-@config_section("Force")
+@section("Force")
 class ForceSettings(Settings):
     """Stages to rebuild although nothing has changed."""
 

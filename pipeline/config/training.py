@@ -9,8 +9,7 @@ from pipeline.config.augment import parse_augment, spelled
 from pipeline.config.membership import FROM_ENVIRONMENT, MAX_PROCESSES, split_address
 from pipeline.config.own_code import one_of_or_own
 from pipeline.config.refusal import refuse
-from pipeline.config.schema import MAX_SEED, NOT_IN_IDENTITY, Rule, config_section, integer, number, one_of
-from pipeline.config.stage import StageSettings
+from pipeline.config.schema import MAX_SEED, NOT_IN_IDENTITY, Rule, StageSettings, integer, number, one_of, section
 from pipeline.errors import SettingsError
 
 # The models of MODELS for text. All others are for images.
@@ -54,12 +53,12 @@ def _augment_problem(text: str) -> str | None:
     parse_augment(text)
 
 
-@config_section("Train")
+@section("Train")
 class TrainSettings(StageSettings):
     """The model, how it is trained, and the hardware."""
 
     model: Annotated[str, one_of_or_own(MODELS, "my_package.networks:build")] = "baseline_cnn"
-    """Model. docs/settings.md describes each. Your own function is in the working directory, in the folder of
+    """Model to train. docs/settings.md describes each. Your own function is in the working directory, in the folder of
     config.ini or installed. Its code is part of the run's identity."""
     recipe: Annotated[str, one_of_or_own(RECIPES, "my_package.recipes:recipe")] = "onecycle"
     """Optimizer, learning rate schedule and label smoothing. docs/settings.md describes each."""
@@ -135,7 +134,7 @@ class TrainSettings(StageSettings):
     """Precision of the computation. auto means bfloat16 if the hardware computes in it, else float32. tf32 is float32
     with products of 10 bits, on NVIDIA GPUs since Ampere."""
     jit_compile: Annotated[str, one_of("auto", "true", "false")] = "auto"
-    """XLA. auto means on for GPU and TPU, off on CPU. JAX always uses it."""
+    """Whether XLA compiles the model. auto means on for GPU and TPU, off on CPU. JAX always uses it."""
     cache: Annotated[str, one_of("auto", "memory", "none")] = "auto"
     """Where the train split is kept. none reads it from disk each epoch. auto means memory if it takes less than half
     of the free memory."""
@@ -164,7 +163,7 @@ class TrainSettings(StageSettings):
             refuse("Train", "global_batch_size", multiple, self.global_batch_size)
 
 
-@config_section("Export")
+@section("Export")
 class ExportSettings(StageSettings):
     """The run in other formats, for serving."""
 
@@ -172,7 +171,7 @@ class ExportSettings(StageSettings):
     """Train images that set the ranges for int8."""
 
 
-@config_section("Repetition")
+@section("Repetition")
 class RepetitionSettings(StageSettings):
     """The run that make verify-determinism trains again."""
 

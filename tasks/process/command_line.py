@@ -13,7 +13,7 @@ import luigi
 from luigi.cmdline_parser import CmdlineParser
 from luigi.task_register import Register
 
-from pipeline.config import removed
+from pipeline.config.refusal import remedy
 from pipeline.errors import PipelineError, SettingsError
 
 _TASKS = ("Source", "Records", "Train", "Report", "Nightly", "Export", "Repetition")
@@ -64,7 +64,7 @@ def check(argv: Sequence[str], others: Collection[str] = ()) -> None:
         raise SettingsError("command line: expected a task, as in: python -m tasks Report.")
     for flag, value in flags.items():
         if flag not in known:
-            hint = removed.remedy(flag) or _nearest(flag, [*known, *others])
+            hint = remedy(flag) or _nearest(flag, [*known, *others])
             raise SettingsError(f"command line: unrecognized argument {flag}.{hint} {_HELP}")
         if value is not None:
             _check_value(flag, value, known[flag])
