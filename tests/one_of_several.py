@@ -2,17 +2,33 @@
 
 import json
 import logging
+import os
 import sys
 from pathlib import Path
 
 if __name__ == "__main__":
     # The model of the tests is found here, by the process that trains too.
     sys.path.insert(0, str(Path(__file__).parent))
-    from training_runs import run
+    from training_runs import request_for
+
+    from pipeline.config.membership import membership
+    from pipeline.training import launch
+    from pipeline.training.presence import Presence
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     records, folder, checkpoints, settings = json.loads(sys.argv[1])
+    request = request_for(Path(records), Path(folder), checkpoints=Path(checkpoints), **settings)
+    member = membership(request.settings)
+    presence = Presence(Path(folder).parent, member, settings="", on_gone=lambda failure: os._exit(1))
     try:
-        run(Path(records), Path(folder), checkpoints=Path(checkpoints), **settings)
+        Path(folder).mkdir()
+        if member.is_chief:
+            presence.wait_for_all(60)
+            launch.train_in_child(request, Path(folder), presence)
+        else:
+            _, content = presence.next_request("", 60)
+            launch.follow(content, member, Path(folder), presence)
     except Exception as error:
+        presence.leave(is_done=False)
         sys.exit(f"{type(error).__name__}: {error}")
+    presence.leave(is_done=True)

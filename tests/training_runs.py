@@ -39,12 +39,18 @@ def train_until(epochs_done, records, folder, **settings):
             run(records, folder / f"killed-{epochs_done}", checkpoints=folder / "checkpoints", **settings)
 
 
-def run(records, folder, *, checkpoints=None, initial=None, **settings):
+def run(records, folder, **how):
     from pipeline.training import launch
     from pipeline.training.train import train
 
     folder.mkdir()
-    request = TrainRequest(
+    request = request_for(records, folder, **how)
+    record = (launch.train_in_child if request.settings.backend == "jax" else train)(request, folder)
+    return record.model_dump(mode="json")
+
+
+def request_for(records, folder, *, checkpoints=None, initial=None, **settings):
+    return TrainRequest(
         records=records,
         settings=TrainSettings(**{**SETTINGS, **settings}),
         requested_dataset="cifar10",
@@ -52,5 +58,3 @@ def run(records, folder, *, checkpoints=None, initial=None, **settings):
         fingerprint="f" * 64,
         checkpoints=checkpoints or folder.with_name(f"{folder.name}-checkpoints"),
     )
-    record = (launch.train_in_child if request.settings.backend == "jax" else train)(request, folder)
-    return record.model_dump(mode="json")

@@ -64,6 +64,8 @@ class Presence:
         if member.is_chief:
             self._request_path().unlink(missing_ok=True)
         self._beat()
+        # The clocks of hosts differ, but all files have that of the file system.
+        self._since = self._read(member.process_id)["at"]
         threading.Thread(target=self._run, daemon=True).start()
 
     def wait_for_all(self, timeout_seconds: float) -> None:
@@ -95,7 +97,8 @@ class Presence:
         Raises:
             PipelineError: process 0 refused this process, is missing or is gone.
         """
-        deadline = time.monotonic() + timeout_seconds
+        begun = time.monotonic()
+        deadline = begun + timeout_seconds
         while True:
             if self._has_failed.is_set():
                 raise self.failure
@@ -105,17 +108,21 @@ class Presence:
                     return None
                 if (found := _json_of(self._request_path())) and found["id"] != last:
                     return found["id"], found["request"]
-            elif chief.get("end") == "done" and chief["settings"] == self._mine["settings"]:
-                # It had nothing to do.
-                done, mine = (self._path(rank).stat().st_mtime for rank in (0, self._member.process_id))
-                if done > mine - timeout_seconds:
-                    return None
+            elif self._had_nothing_to_do(chief, begun, timeout_seconds):
+                return None
             elif time.monotonic() > deadline:
                 raise WorkerDiedError(
                     f"[Train] processes: process 0 was not there within {timeout_seconds:.0f} s, by {self._path(0)}. "
                     "Start the same command with --Train-process-id 0, on the same storage root."
                 )
             self._has_failed.wait(_BEAT_SECONDS / 2)
+
+    def _had_nothing_to_do(self, chief: dict, begun: float, timeout_seconds: float) -> bool:
+        """Whether process 0 was done before it met this one. At its start it may still replace a file of before."""
+        if chief.get("end") != "done" or chief["settings"] != self._mine["settings"]:
+            return False
+        age = self._since - chief["at"]
+        return age < 0 or (age < timeout_seconds and time.monotonic() > begun + _PATIENCE_SECONDS)
 
     @contextlib.contextmanager
     def requesting(self, request: Any) -> Iterator[None]:
@@ -247,7 +254,7 @@ def _has_ended(about: dict) -> bool:
 
 def _json_of(path: Path) -> dict | None:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8")) | {"at": path.stat().st_mtime}
     except (OSError, ValueError):
         return None
 
