@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -24,7 +25,7 @@ if __name__ == "__main__":
         Path(folder).mkdir()
         if member.is_chief:
             presence.wait_for_all(60)
-            launch.train_in_child(request, Path(folder), presence)
+            launch.train_in_child(replace(request, membership=member), Path(folder), presence)
         else:
             _, content = presence.next_request("", 60)
             launch.follow(content, member, Path(folder), presence)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from luigi_process import PROJECT
+from luigi_process import FAST, IN_CHILD, PROJECT, TINY, Luigi
 
 from pipeline import progress, stage_process
 from pipeline.config.membership import Membership
@@ -207,3 +207,24 @@ def test_no_process_outlives_the_parent_however_it_ends(tmp_path, name):
     assert parent.returncode == -(signal.SIGKILL if name == "SIGKILL" else signal.SIGINT)
     assert not psutil.wait_procs(children, timeout=20)[1]
     assert "Traceback" not in said
+
+
+WATCHED = """
+import atexit, sys
+from tasks import program
+from tasks.__main__ import main
+
+heavy = {"tensorflow", "keras", "jax", "apache_beam", "tensorflow_datasets"}
+atexit.register(lambda: print("imported:", sorted(heavy & sys.modules.keys())))
+program.run(main)
+"""
+
+
+@pytest.mark.slow
+def test_a_whole_run_imports_no_numerical_library_in_luigis_process(tiny_tfds, tmp_path):
+    luigi = Luigi(tmp_path, tiny_tfds)
+    done = luigi.python("-c", WATCHED, "Report", *FAST, *TINY, **IN_CHILD)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "imported: []"
+    # No line of a native library is shown.
+    assert not [line for line in done.stderr.splitlines() if line[2:3] != ":"]
