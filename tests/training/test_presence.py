@@ -81,10 +81,10 @@ def test_where_process_0_is_missing_the_others_say_so(group):
 
 def test_other_settings_are_refused_by_both(group):
     chief, other = group(0), group(1, settings="others")
-    with pytest.raises(SettingsError, match="process 1, on .*, was started with other settings"):
+    with pytest.raises(SettingsError, match=r"process 1, on .*, was started with other settings"):
         chief.wait_for_all(20)
     chief.leave(is_done=False)
-    with pytest.raises(SettingsError, match="process 1, on .*, was started with other settings"):
+    with pytest.raises(SettingsError, match=r"process 1, on .*, was started with other settings"):
         other.next_request("", 20)
 
 
