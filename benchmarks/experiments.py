@@ -19,8 +19,8 @@ from benchmarks.comparison import Comparison
 from benchmarks.data import Bench
 from pipeline.errors import SettingsError
 from pipeline.problems.units import units_of_run
-from pipeline.report.facts.to_accuracy import to_accuracy
-from pipeline.report.wording.runs import inputs
+from pipeline.report.data.measures import to_accuracy
+from pipeline.report.formats import inputs
 from pipeline.sources.prepared import is_prepared
 
 PROJECT = Path(__file__).resolve().parent.parent

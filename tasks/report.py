@@ -93,10 +93,10 @@ class Report(Stage, parameters=ReportSettings):
             gate=report.Gate(**self.demands()),
             published=published_rows(),
         )
-        report.append_history(history, report.entries_of(scoreboard["runs"]), past=past)
+        report.append_history(history, report.entries_of(scoreboard.runs), past=past)
         report.write_report(scoreboard, folder)
         self.table = report.format_table(scoreboard)
-        self.failures = (scoreboard["gate"] or {}).get("failures", [])
+        self.failures = list(scoreboard.gate.failures) if scoreboard.gate else []
         # Not final: a run that fails its gate fails it again until something changes.
         return {"provisional": f"the gate failed: {'; '.join(self.failures)}"} if self.failures else {}
 

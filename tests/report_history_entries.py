@@ -25,7 +25,7 @@ def entry(number, accuracy, *, made_from=None, **more):
 
 
 def change_of(entries, *current):
-    from pipeline.report.facts.changes import changes
+    from pipeline.report.data.changes import changes
 
     names = {f"{number:064x}" for number in current}
     asked = {(one["fingerprint"], one["finished_at"]) for one in entries if one["fingerprint"] in names}

@@ -137,29 +137,35 @@ def report_of(folders, current=(RUN["fingerprint"],), **how):
     return build_report(folders, current=current, **{"published": published(), **how})
 
 
+def cells_of(table) -> list[dict[str, str]]:
+    """The rows of a table: by the title of a column all text of its cell."""
+    shown = table.shown()
+    return [
+        {column.title: ", ".join([*column.cell(row).lines(), *column.cell(row).tags]) for column in shown}
+        for group in table.parts()
+        for row in group.rows
+    ]
+
+
+def scoreboard_of(folders, current=(RUN["fingerprint"],), experiment="cifar10", **how):
+    """The rows of an experiment's scoreboard, see `cells_of`."""
+    from pipeline.report.sections.scoreboard import scoreboard
+
+    return cells_of(scoreboard(report_of(folders, current, **how), experiment))
+
+
 def render(folders, out, current=(RUN["fingerprint"],), *, drawn=False, **how):
     """Write a report and return its texts by file name; unless ``drawn``, its drawings are empty.
 
-    matplotlib and the compilation of the templates take most of the time of a small report. The templates are compiled
-    once for all reports.
+    matplotlib takes most of the time of a small report.
     """
-    from pipeline.report import page, write_report
-    from pipeline.report import render as rendering
+    from pipeline.report import drawings, write_report
 
-    drawings = {} if drawn else {name: _empty_drawing for name in vars(page) if name.startswith("draw_")}
-    with mock.patch.dict(vars(page), drawings), mock.patch.object(rendering, "Environment", _environment):
+    empty = {} if drawn else {name: _empty_drawing for name in vars(drawings) if name.startswith("draw_")}
+    with mock.patch.dict(vars(drawings), empty):
         write_report(report_of(folders, current, **how), out)
     return {name: (out / name).read_text(encoding="utf-8") for name in NAMES}
 
 
 def _empty_drawing(*_, alternative_text: str) -> str:
     return f'<div class="panels" role="img" aria-label="{html.escape(alternative_text)}"><svg></svg></div>'
-
-
-_ENVIRONMENTS: dict = {}
-
-
-def _environment(**how):
-    from jinja2 import Environment
-
-    return _ENVIRONMENTS.setdefault(how["autoescape"], Environment(**how))

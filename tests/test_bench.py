@@ -11,7 +11,7 @@ from tasks.config_files import EXPERIMENTS_FOLDER as FOLDER
 def setup_module() -> None:
     global GOALS, NAMES, _comparisons, _requested, read_run
     from benchmarks.experiments import GOALS, NAMES, _comparisons, _requested
-    from pipeline.report.facts.reading import read_run
+    from pipeline.report.data.reading import read_run
 
 
 def test_every_experiment_with_a_goal_is_there_once():

@@ -1,96 +1,298 @@
-"""Rendering: the report's data to report.json, report.md and report.html.
+"""Renderers: a report as HTML, as Markdown and for the terminal.
 
-What a run says about itself is untrusted and escaped where it is written: in HTML by jinja2's autoescape, in
-Markdown by the environment's `finalize`, which no expression of a template can forget.
+Everything in a report is untrusted. It is escaped here: in HTML by Jinja's autoescape, in Markdown by `_escaped`. For
+the terminal, rich gets Text, never markup.
 """
 
 import base64
 import hashlib
 import html
-import json
-import math
+import io
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from rich import box
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text as RichText
 
-from pipeline.report.page import page_facts
-from pipeline.report.wording import cards
+from pipeline.report import cards
+from pipeline.report.blocks import LISTS, Block, Box, Cell, Chart, Column, Gallery, Table, Text
+from pipeline.report.diff import Difference, difference_table
+from pipeline.report.report import Report
+from pipeline.report.results import results
+from pipeline.report.sections import TERMINAL, sections
+from pipeline.report.sections.summary import change_sentences, is_alarming, verdict, warnings
 
 _TEMPLATES = Path(__file__).parent / "templates"
-# The page's own script, which its security policy knows by this digest: no other runs.
-_SCRIPT = (_TEMPLATES / "report.js").read_text(encoding="utf-8")
-_SCRIPT_DIGEST = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode("ascii")
+_MARKERS = ("●", "■", "▲", "◆", "▼", "✚")
+_MAX_MISTAKES = 10
+#: Columns of a pipe, which no window limits.
+PIPED_COLUMNS = 120
+#: In a narrower terminal, each row of a table with many columns becomes a list.
+TABLE_COLUMNS = 100
+# rich prints nothing at all in one column.
+_FEWEST_COLUMNS = 20
 
 
-def write_report(report: Mapping[str, Any], folder: Path) -> None:
-    """Writes report.json, report.md and report.html into `folder`, making it where it is missing.
+def write_report(report: Report, folder: Path) -> None:
+    """Write report.json, report.md, report.html, model-card.md and dataset-card.md. The folder is created.
 
-    And model-card.md and dataset-card.md, about the first run asked for that was finished.
-
-    The same report gives the same bytes. Writes are plain: publishing the folder atomically is the caller's.
+    The same report gives the same bytes. The caller publishes the folder atomically.
 
     Raises:
         OSError: The folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    facts = page_facts(report)
-    _write(folder / "report.json", _json(report))
-    _write(folder / "report.md", _render("report.md.j2", facts))
-    _write(folder / "report.html", _render("report.html.j2", facts))
-    _write_cards(report, folder)
+    texts = {"report.json": report.to_json(), "report.md": to_markdown(report), "report.html": to_html(report)}
+    texts |= {f"{name}-card.md": text for name, text in cards.cards(report, render_text).items()}
+    for name, text in texts.items():
+        # A lone surrogate, possible in JSON, has no UTF-8: better a "?" than no report.
+        (folder / name).write_text(text, encoding="utf-8", errors="replace", newline="\n")
 
 
-def _write_cards(report: Mapping[str, Any], folder: Path) -> None:
-    run = cards.carded_run(report)
-    # Always written: a card of an earlier report must not stay beside one that has none.
-    model = dataset = "No requested run has what this card describes.\n"
-    if run:
-        facts = cards.card_facts(run, report)
-        model = cards.model_front_matter(_finite(run)) + _render("model-card.md.j2", facts)
-    if run and run["evaluation"]:
-        dataset = cards.dataset_front_matter(run) + _render("dataset-card.md.j2", facts)
-    _write(folder / "model-card.md", model)
-    _write(folder / "dataset-card.md", dataset)
+def to_html(report: Report) -> str:
+    """The page. Its security policy runs no script but its own, by digest."""
+    script = (_TEMPLATES / "report.js").read_text(encoding="utf-8")
+    return (
+        _environment(for_html=True)
+        .get_template("report.html.j2")
+        .render(
+            verdict=verdict(report),
+            changes=change_sentences(report),
+            warnings=warnings(report),
+            alarm=is_alarming(report),
+            sections=list(sections(report)),
+            markers=_MARKERS,
+            lists=LISTS,
+            kind=lambda block: type(block).__name__,
+            draw=lambda chart: Markup(chart.draw(chart.alternative())),
+            script=Markup(script),
+            script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii"),
+        )
+    )
 
 
-def _render(template: str, facts: Mapping[str, Any]) -> str:
-    for_html = template.endswith(".html.j2")
-    environment = Environment(
+def render_text(template: str, facts: dict) -> str:
+    """A Markdown template with its values escaped."""
+    return _environment(for_html=False).get_template(template).render(facts)
+
+
+@cache
+def _environment(*, for_html: bool) -> Environment:
+    return Environment(
         loader=FileSystemLoader(_TEMPLATES),
         undefined=StrictUndefined,
         autoescape=for_html,
-        finalize=None if for_html else _for_markdown,
+        # No expression of a template can forget it.
+        finalize=None if for_html else _escaped,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    return environment.get_template(template).render(facts, script=_SCRIPT, script_digest=_SCRIPT_DIGEST)
 
 
-def _for_markdown(value: Any) -> str:
+def to_markdown(report: Report) -> str:
+    """The report as Markdown, without its charts."""
+    parts = [
+        "# TensorCraft training report",
+        f"**{_escaped(verdict(report))}**",
+        *map(_escaped, change_sentences(report)),
+    ]
+    parts += [f"> **Warning: {_escaped(headline)}.** {_escaped(text)}" for headline, text in warnings(report)]
+    for section in sections(report):
+        parts += [f"## {_escaped(section.title)}"] if section.title else []
+        parts += _markdown(section.blocks)
+    return "\n\n".join(_with_whole_lists(parts)) + "\n"
+
+
+def format_experiments(report: Report) -> str:
+    """The table of results of a README, as Markdown. Empty if no run has finished."""
+    parts = list(_with_whole_lists([*_markdown(results(report))]))
+    return "\n\n".join(parts) + "\n" if parts else ""
+
+
+def _escaped(value: object) -> str:
     """Text that stays text in Markdown and its tables: no HTML, link, image, code or new column."""
     text = html.escape(" ".join(str(value).split()), quote=False)
     return re.sub(r"([\\`*\[\]|])", r"\\\1", text)
 
 
-def _json(report: Mapping[str, Any]) -> str:
-    # Pictures are the page's; the runs' folders hold them.
-    facts = {name: part for name, part in report.items() if name != "pictures"}
-    return json.dumps(_finite(facts), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+def _markdown(blocks: Sequence[Block], level: str = "###") -> Iterator[str]:
+    has_table = any(isinstance(block, Table) for block in blocks)
+    for block in blocks:
+        if isinstance(block, Table):
+            yield from [_markdown_table(block)] if block.parts() else []
+        elif isinstance(block, Chart):
+            # A table beside it has the same data.
+            if has_table:
+                continue
+            listed = [f"{name}: {note}" if note else name for name, note in block.legend]
+            yield "\n".join(f"- {_escaped(line)}" for line in (listed if len(listed) > len(block.data) else block.data))
+        elif isinstance(block, Gallery):
+            mistakes = [picture for picture in block.pictures if picture.is_mistake][:_MAX_MISTAKES]
+            yield "\n".join(f"- {_escaped(one.alternative)} ({_escaped(one.value)})" for one in mistakes)
+        elif isinstance(block, Text):
+            yield _markdown_text(block, level)
+        elif block.kind == "dag":
+            names = [(stage.summary, artifact.summary) for stage in block.blocks for artifact in stage.blocks]
+            yield "\n".join(f"- {_escaped(stage)}: {_escaped(name)}" for stage, name in names)
+        else:
+            yield from [f"{level} {_escaped(block.summary)}"] if block.summary else []
+            yield from _markdown(block.blocks, f"{level}#" if block.summary else level)
 
 
-def _finite(value: Any) -> Any:
-    """The same data with null for every figure that JSON cannot hold."""
-    if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _markdown_text(block: Text, level: str) -> str:
+    text = _escaped("".join(part for part, _ in block.shades) or block.text)
+    lead = f"{_escaped(block.lead)}: " if block.lead else ""
+    mark = {"heading": f"{level} ", "finding": "- ", "prose": "- ", "paragraph": "", "note": ""}.get(block.kind)
+    return f"{block.kind + ' ' if mark is None else mark}{lead}{text}"
 
 
-def _write(path: Path, text: str) -> None:
-    # A lone surrogate, possible in JSON, has no UTF-8: better a "?" than no report.
-    path.write_text(text, encoding="utf-8", errors="replace", newline="\n")
+def _with_whole_lists(parts: Sequence[str]) -> Iterator[str]:
+    """The parts that are not empty. Items of one list become one part."""
+    item = re.compile(r"(- |\d+\. )")
+    listed: list[str] = []
+    for part in filter(None, parts):
+        if listed and not item.match(part):
+            yield "\n".join(listed)
+            listed = []
+        if item.match(part):
+            listed.append(part)
+        else:
+            yield part
+    if listed:
+        yield "\n".join(listed)
+
+
+def _markdown_table(table: Table) -> str:
+    if table.style in LISTS:
+        bold = "**" if table.style == "definitions" else ""
+        return "\n".join(f"- {bold}{_escaped(term)}{bold}: {_escaped(value)}" for term, value in table.rows)
+    columns = table.shown()
+    lines = [
+        [_escaped(column.title) for column in columns],
+        ["--:" if column.is_number else "---" for column in columns],
+    ]
+    for group in table.parts():
+        if group.title:
+            lines.append([f"**{_escaped('. '.join([group.title, *group.notes]))}**", *[""] * (len(columns) - 1)])
+        for row in group.rows:
+            first, *others = [_markdown_cell(column.cell(row)) for column in columns]
+            lines.append([f"*{first}*" if group.is_aside else first, *others])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _markdown_cell(cell: Cell) -> str:
+    tags = "".join(f"**{_escaped(tag)}:** " for tag in cell.tags)
+    notes = f" ({_escaped(', '.join(cell.notes))})" if cell.notes else ""
+    return f"{tags}{_escaped(cell.text)}{notes}{''.join(f' (**{_escaped(alarm)}**)' for alarm in cell.alarms)}"
+
+
+def format_table(report: Report, *, width: int | None = None) -> str:
+    """The scoreboard for a terminal of this width, by default that of standard output. Without color codes."""
+    width = width or terminal_columns()
+    parts: list[RenderableType] = [
+        *(RichText(f"! {headline}. {explanation}") for headline, explanation in warnings(report)),
+        RichText(verdict(report)),
+        *map(RichText, change_sentences(report)),
+    ]
+    for section in sections(report, TERMINAL):
+        blocks = [block for block in section.blocks if not isinstance(block, Box)]
+        # Without a request, no experiment is more important than another.
+        if not report.current:
+            blocks = [one for block in section.blocks for one in (block.blocks if isinstance(block, Box) else [block])]
+        parts += ["", RichText(section.title)] if blocks else []
+        parts += [part for block in blocks for part in _terminal(block, width)]
+    return _as_text(parts, width)
+
+
+def format_differences(differences: list[Difference], names: tuple[str, str], *, width: int | None = None) -> str:
+    """The differences of two runs of these names for a terminal, see `format_table`."""
+    if not differences:
+        return "The two runs do not differ.\n"
+    width = width or terminal_columns()
+    return _as_text(_terminal(difference_table(differences, names), width), width)
+
+
+def terminal_columns() -> int:
+    """Columns of the terminal that shows standard output, else PIPED_COLUMNS."""
+    return Console(file=sys.stdout).width if sys.stdout.isatty() else PIPED_COLUMNS
+
+
+def _as_text(parts: Iterable[RenderableType], width: int) -> str:
+    file = io.StringIO()
+    console = Console(
+        file=file,
+        width=max(width, _FEWEST_COLUMNS),
+        color_system=None,
+        force_terminal=False,
+        force_jupyter=False,
+    )
+    for part in parts:
+        console.print(part)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+def _terminal(block: Block, width: int) -> Iterator[RenderableType]:
+    if isinstance(block, Text):
+        yield RichText(block.text)
+    if not isinstance(block, Table):
+        return
+    columns = block.shown()
+    if width < TABLE_COLUMNS and len(columns) > 3:
+        yield from _as_lists(block, columns)
+    else:
+        yield _as_table(block, columns, fits=width >= PIPED_COLUMNS)
+    if "scoreboard" in block.style:
+        aside = "   † published elsewhere, not measured here" if any(one.is_aside for one in block.parts()) else ""
+        yield RichText(f"* requested{aside}   – no figure")
+
+
+def _as_table(table: Table, columns: Sequence[Column], *, fits: bool) -> RichTable:
+    # The box puts one space between columns. With more the scoreboard would not fit.
+    drawn = RichTable(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
+    for place, column in enumerate(columns):
+        cells = [column.cell(row) for group in table.parts() for row in group.rows]
+        # Numbers are not folded if there is room.
+        words = [len(word) for cell in cells for line in cell.lines() for word in ([line] if column.is_number else [])]
+        drawn.add_column(
+            RichText(column.title),
+            justify="right" if column.is_number and place else "left",
+            overflow="fold",
+            min_width=min(max(words, default=1), 8) if fits else None,
+        )
+    for group in table.parts():
+        drawn.add_section()
+        if group.title and not group.is_aside:
+            drawn.add_row(RichText(group.title))
+        for row in group.rows:
+            first, *others = ["\n".join(column.cell(row).lines()) for column in columns]
+            cells = f"{_row_mark(table, group.is_aside, row)}{first}".replace(" / ", "\n"), *others
+            drawn.add_row(*(RichText(text.replace(" ±", "\n±")) for text in cells))
+    return drawn
+
+
+def _as_lists(table: Table, columns: Sequence[Column]) -> Iterator[RenderableType]:
+    for group in table.parts():
+        if group.title and not group.is_aside:
+            yield RichText(group.title)
+        for row in group.rows:
+            first, *others = ["\n".join(column.cell(row).lines()) for column in columns]
+            yield RichText(f"{_row_mark(table, group.is_aside, row)}{first}".replace("\n", ", "))
+            grid = RichTable.grid(padding=(0, 2, 0, 0))
+            grid.add_column(overflow="fold")
+            grid.add_column(overflow="fold")
+            for column, text in zip(columns[1:], others, strict=True):
+                grid.add_row(RichText(column.title), RichText(text))
+            yield Padding(grid, (0, 0, 0, 2))
+
+
+def _row_mark(table: Table, is_aside: bool, row: object) -> str:
+    return "† " if is_aside else "* " if table.is_current(row) else ""

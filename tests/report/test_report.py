@@ -13,9 +13,9 @@ from report_runs import EPOCH, NAMES, RUN, published, render, report_of, write_e
 
 
 def setup_module() -> None:
-    global PUBLISHED, build_report, format_table, scenario_row
+    global PUBLISHED, accuracy, build_report, format_table
     from pipeline.report import build_report, format_table
-    from pipeline.report.wording.rows import scenario_row
+    from pipeline.report.sections.scoreboard import accuracy
 
     PUBLISHED = [row for row in published() if row["experiment"] == "cifar10"]
 
@@ -89,7 +89,7 @@ def test_published_rows_stand_only_beside_runs_of_their_experiment_and_data(make
     assert all("published elsewhere" not in text for name, text in files.items())
     assert "†" not in files["terminal"]
     other = make_run("other", fingerprint="b" * 64)
-    assert len(report_of([mnist, other], current=[])["published"]) == len(PUBLISHED)
+    assert len(report_of([mnist, other], current=[]).published) == len(PUBLISHED)
 
 
 def test_runs_come_newest_first_in_any_order_of_folders(make_run):
@@ -97,7 +97,7 @@ def test_runs_come_newest_first_in_any_order_of_folders(make_run):
     new = make_run("new")
     reports = [build_report(folders, current=[]) for folders in ([old, new], [new, old])]
     assert reports[0] == reports[1]
-    assert [run["fingerprint"][0] for run in reports[0]["runs"]] == ["a", "b"]
+    assert [run["fingerprint"][0] for run in reports[0].runs] == ["a", "b"]
 
 
 def test_the_same_runs_give_identical_bytes_in_another_process(make_run, tmp_path):
@@ -126,7 +126,7 @@ def test_a_stand_in_among_the_other_runs_is_marked_in_its_row(make_run, tmp_path
     files = render([make_run(), other], tmp_path / "out")
     assert "say nothing about CIFAR-10" not in files["report.html"]
     assert '<span class="tag alarm">stand-in for CIFAR-10</span>' in files["report.html"]
-    assert "synthetic (**stand-in for CIFAR-10**)" in files["report.md"]
+    assert "(**stand-in for CIFAR-10**)" in files["report.md"]
 
 
 WARNINGS = [
@@ -198,10 +198,10 @@ def test_the_accuracy_on_a_split_held_out_of_train_is_shown_beside_that_of_the_t
 
 
 def test_a_row_shows_the_mean_accuracy_on_a_validation_split_where_there_is_one(make_run):
-    scenario = build_report([make_run()], current=[])["scenarios"][0]
-    assert scenario_row(scenario, []).beside == ""
+    scenario = build_report([make_run()], current=[]).scenarios[0]
+    assert accuracy(scenario).notes == ()
     figure = {"mean": 0.7123, "deviation": 0.01}
-    assert scenario_row({**scenario, "validation_accuracy": figure}, []).beside == ("validation 71.23 ± 1.00 %")
+    assert accuracy({**scenario, "validation_accuracy": figure}).notes == ("validation 71.23 ± 1.00 %",)
 
 
 def test_the_page_stays_small_with_many_long_runs(make_run, tmp_path):
@@ -217,7 +217,7 @@ def test_the_drawing_is_readable_without_seeing_it(make_run, tmp_path):
     assert "after epoch 2 test accuracy 73.8 %" in label
     assert {"figure", "figcaption", "caption"} <= set(outline.tags)
     assert {value for tag, name, value in outline.attributes if (tag, name) == ("th", "scope")} == {
-        "col", "row", "colgroup", "rowgroup",
+        "col", "row", "rowgroup",
     }  # fmt: skip
 
 
@@ -280,7 +280,7 @@ def test_own_data_has_no_banner_that_nothing_could_clear(make_run, tmp_path):
 
 @pytest.mark.parametrize(("step_alone", "share"), [(0.0826, 0.0), (0.05, 0.25)])
 def test_what_a_step_takes_is_at_least_what_its_parts_take(step_alone, share):
-    from pipeline.report.wording.times import time_rows
+    from pipeline.report.sections.runs import time_rows
     from pipeline.runs.record import TimeBreakdown
 
     # Timed alone on a machine that has become slower, a step takes longer than in training.

@@ -12,7 +12,7 @@ from report_runs import RUN, SKIPPED, render
 def setup_module() -> None:
     global build_report, compare_figures, judge_change
     from pipeline.report import build_report
-    from pipeline.report.facts.changes import compare_figures, judge_change
+    from pipeline.report.data.changes import compare_figures, judge_change
 
 
 def test_the_first_of_its_kind_is_compared_with_nothing():
@@ -206,13 +206,13 @@ def test_a_skipped_run_is_compared_with_nothing_whatever_ran_under_its_fingerpri
     past = [entry(n, 0.7 + n / 100, fingerprint=RUN["fingerprint"]) for n in (1, 2)]
     folder = make_run(curves=[], content_digests=DIGESTS, **(SKIPPED | {"finished_at": "2026-03-09T10:00:00+00:00"}))
     report = build_report([folder], current=[RUN["fingerprint"]], past=past)
-    assert report["changes"] == []
-    assert [group["is_current"] for group in report["history"]] == [False]
+    assert report.changes == []
+    assert [group["is_current"] for group in report.history] == [False]
     assert "Compared with" not in render([folder], tmp_path / "out", past=past)["report.md"]
 
 
 def test_a_run_is_compared_as_itself_not_as_a_later_one_of_its_fingerprint(make_run):
     past = [entry(1, 0.7), entry(9, 0.9, fingerprint=RUN["fingerprint"])]
     folder = make_run(content_digests=DIGESTS, finished_at="2026-03-05T10:00:00+00:00")
-    (change,) = build_report([folder], current=[RUN["fingerprint"]], past=past)["changes"]
+    (change,) = build_report([folder], current=[RUN["fingerprint"]], past=past).changes
     assert change["val_accuracy"]["value"] == RUN["val_accuracy"]

@@ -14,13 +14,10 @@ from pipeline.runs.record import RunRecord, names
 
 
 def setup_module() -> None:
-    global batch_sizes, build_report, mean_and_deviation, scenarios_of, speedup_part, with_speedups, words_for
+    global batch_sizes, build_report, mean_and_deviation, scenarios_of, with_speedups, words_for
     from pipeline.report import build_report
-    from pipeline.report.facts.batch_sizes import batch_sizes
-    from pipeline.report.facts.comparison import with_speedups
-    from pipeline.report.facts.scenarios import mean_and_deviation
-    from pipeline.report.facts.scenarios import scenarios as scenarios_of
-    from pipeline.report.wording.comparison import speedup_part, words_for
+    from pipeline.report.data.scenarios import batch_sizes, mean_and_deviation, with_speedups, words_for
+    from pipeline.report.data.scenarios import scenarios as scenarios_of
 
 
 DIGESTS = {"train": "1" * 64, "test": "2" * 64}
@@ -72,7 +69,7 @@ def scenarios(make_run):
             if origin.get("code", "1") is not None:
                 write_origin(folders[-1], **origin)
             order.append(changes["fingerprint"])
-        rows = build_report(folders, current=[])["scenarios"]
+        rows = build_report(folders, current=[]).scenarios
         return sorted(rows, key=lambda row: min(map(order.index, row["fingerprints"])))
 
     return build
@@ -144,8 +141,8 @@ def test_a_run_repeated_on_another_host_is_another_time_and_no_other_draw_of_its
 def test_a_copy_of_a_run_is_no_second_measurement(make_run):
     folders = [make_run("one"), make_run("copy")]
     report = build_report(folders, current=[])
-    assert len(report["runs"]) == 1
-    assert report["scenarios"][0]["train_seconds"]["deviation"] is None
+    assert len(report.runs) == 1
+    assert report.scenarios[0]["train_seconds"]["deviation"] is None
 
 
 def test_a_figure_that_one_seed_lacks_has_no_mean(scenarios):
@@ -228,9 +225,9 @@ def test_the_cell_names_the_one_or_two_things_that_forbid_a_speed_up():
     for differing in (*itertools.combinations(COMPARED, 1), *itertools.combinations(COMPARED, 2)):
         words = ", ".join(words_for(name) for name in COMPARED if name in differing)
         cpu, gpu = rows_of(CPU, GPU | {name: OTHERWISE[name] for name in differing})
-        assert cpu["speedup"].ratio is gpu["speedup"].ratio is None
-        assert speedup_part(cpu["speedup"])["words"] == f"differs from gpu on other (00000000) in {words}"
-        assert speedup_part(gpu["speedup"])["words"] == f"differs from cpu on bench (00000000) in {words}"
+        assert cpu["speedup"]["ratio"] is gpu["speedup"]["ratio"] is None
+        assert cpu["speedup"]["words"] == f"differs from gpu on other (00000000) in {words}"
+        assert gpu["speedup"]["words"] == f"differs from cpu on bench (00000000) in {words}"
 
 
 def test_content_that_is_not_known_is_not_the_same(scenarios):
@@ -290,7 +287,7 @@ def test_a_run_of_one_epoch_has_no_time_by_batch(scenarios):
 
 def batch_tables(make_run, *runs):
     folders = [make_run(f"run{n}", **{"fingerprint": f"{n:064x}"} | run) for n, run in enumerate(runs)]
-    return build_report(folders, current=[])["batch_sizes"]
+    return build_report(folders, current=[]).batch_sizes
 
 
 def test_times_by_batch_have_a_line_for_each_device(make_run):

@@ -44,11 +44,11 @@ def test_the_page_shows_matrix_classes_calibration_mistakes_and_records(evaluate
     assert cells in page
     assert re.search(r"Calibration: expected error \d+\.\d %", page)
     assert 'alt="Test image 7: cat, predicted as ship"' in page
-    assert '<span class="wrong">ship</span> <span class="whole">97.0 %</span>' in page
+    assert "<span>ship</span> 97.0 %<small>is cat, test image 7</small>" in page
     assert "Examples of each label. train: cat 300, dog 300, ship 300; test: cat 30, dog 30, ship 30." in page
     assert page.count('alt="Example of ') == 3
     assert "| cat | 30 | 80.0 % | 80.0 % | 80.0 % |" in files["report.md"]
-    assert "Confident mistake: test image 7 is cat, predicted as ship (97.0 %)" in files["report.md"]
+    assert "- Test image 7: cat, predicted as ship (97.0 %)" in files["report.md"]
 
 
 def test_each_picture_is_its_own_tile_of_the_sheet(evaluated, tmp_path):
@@ -174,7 +174,7 @@ def test_the_lineage_is_read_from_the_manifests_under_the_root(make_run, tmp_pat
     folder = make_run("runs/cnn-3", records_fingerprint=records["fingerprint"])
     train = publish(folder, "Train", upstream={"records": records["fingerprint"]})
     report = build_report([folder], current=[RUN["fingerprint"]])
-    nodes = [stage["artefacts"][0] for stage in report["lineage"]]
+    nodes = [stage["artefacts"][0] for stage in report.lineage]
     assert [(node["stage"], node["fingerprint"]) for node in nodes] == [
         ("Source", source["fingerprint"]),
         ("Records", records["fingerprint"]),
@@ -190,7 +190,7 @@ def test_the_lineage_is_read_from_the_manifests_under_the_root(make_run, tmp_pat
 def test_the_lineage_of_a_run_from_elsewhere_is_its_fingerprints(make_run, tmp_path):
     (tmp_path / "runs").mkdir()
     folder = make_run("runs/copied", records_fingerprint="c" * 64)
-    (records, train) = build_report([folder], current=[RUN["fingerprint"]])["lineage"]
+    (records, train) = build_report([folder], current=[RUN["fingerprint"]]).lineage
     assert (records["artefacts"][0]["fingerprint"], records["artefacts"][0]["settings"]) == ("c" * 64, None)
     assert train["stage"] == "Train"
     assert "not under this storage root" in render([folder], tmp_path / "out")["report.html"]
@@ -200,5 +200,5 @@ def test_runs_of_one_report_share_their_records_in_the_lineage(make_run, tmp_pat
     (tmp_path / "runs").mkdir()
     names = [f"{n:064x}" for n in range(3)]
     folders = [make_run(f"runs/{n}", fingerprint=n, records_fingerprint="c" * 64) for n in names]
-    records, train = build_report(folders, current=names)["lineage"]
+    records, train = build_report(folders, current=names).lineage
     assert (len(records["artefacts"]), len(train["artefacts"])) == (1, 3)

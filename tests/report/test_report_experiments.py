@@ -10,10 +10,10 @@ from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN
 
 
 def setup_module() -> None:
-    global FIGURES, counted, format_experiments, format_table, published_row
+    global FIGURES, columns, counted, format_experiments, format_table
     from pipeline.report import format_experiments, format_table
-    from pipeline.report.facts.published import FIGURES
-    from pipeline.report.wording.rows import counted, published_row
+    from pipeline.report.data.published import FIGURES
+    from pipeline.report.sections.scoreboard import columns, counted
 
 
 DIGESTS = {"train": "1" * 64, "test": "2" * 64}
@@ -68,16 +68,16 @@ def test_one_experiment_alone_needs_no_overview(make_run, tmp_path):
 
 def test_no_two_experiments_are_compared(runs, make_run):
     report = report_of(runs)
-    assert not [row for row in report["scenarios"] if row["speedup"]["ratio"]]
-    words = {row["experiment"]: row["speedup"]["words"] for row in report["scenarios"]}
+    assert not [row for row in report.scenarios if row["speedup"]["ratio"]]
+    words = {row["experiment"]: row["speedup"]["words"] for row in report.scenarios}
     assert "in experiment" in words["mine"]
-    assert {table["experiment"] for table in report["batch_sizes"]} == {"mnist_cnn"}
-    assert {group["experiment"] for group in report["history"]} == {"mine", "mnist_cnn"}
+    assert {table["experiment"] for table in report.batch_sizes} == {"mnist_cnn"}
+    assert {group["experiment"] for group in report.history} == {"mine", "mnist_cnn"}
 
 
 def test_a_record_of_before_there_were_experiments_belongs_to_that_of_its_dataset(make_run):
     folders = [make_run(), make_run("m", dataset="mnist", requested_dataset="mnist", fingerprint="b" * 64)]
-    assert {run["experiment"] for run in report_of(folders)["runs"]} == {"cifar10", "mnist"}
+    assert {run["experiment"] for run in report_of(folders).runs} == {"cifar10", "mnist"}
 
 
 def test_published_times_by_batch_stand_beside_those_of_the_sweep(runs, tmp_path):
@@ -163,15 +163,15 @@ def test_the_readmes_table_has_ours_what_was_published_and_the_machine(runs):
     lines = format_experiments(report_of(runs)).splitlines()
     assert lines[0].startswith("| experiment | network / recipe |")
     assert any(line.startswith("| cifar10 | baseline_cnn / onecycle | 128, 2 | 24.8 |") for line in lines)
-    assert any("*published, source 1: GPU runtime*" in line and "73.36 %" in line for line in lines)
-    assert any("“TPU runtime” (the TPU's host: the resolver had failed)*" in line for line in lines)
+    assert any("| *cifar10* | published, source 1: GPU runtime |" in line and "73.36 %" in line for line in lines)
+    assert any("“TPU runtime” (the TPU's host: the resolver had failed)" in line for line in lines)
     assert any("(1 run, 74 of 10,000 wrong)" in line for line in lines)
     first = lines.index("Measured on:")
     assert lines[first + 2] == "- machine 1: AMD EPYC 9B14, bfloat16, device verified"
     assert lines[first + 3].startswith("- machine 2: H200, ")
-    measured = {line.split(" | ")[0][2:]: line.split(" | ")[-1] for line in lines[2:] if " | *published" not in line}
+    measured = {line.split(" | ")[0][2:]: line.split(" | ")[-1] for line in lines[2:] if " | published" not in line}
     assert (measured["cifar10"], measured["mine"]) == ("machine 1 |", "machine 2 |")
-    assert all(line.endswith("| elsewhere |") for line in lines if " | *published" in line)
+    assert all(line.endswith("| elsewhere |") for line in lines if " | published" in line)
 
 
 def test_the_readmes_table_says_nothing_of_a_machine_that_only_a_replaced_run_was_made_on(make_run):
@@ -189,7 +189,7 @@ def test_the_readmes_table_of_nothing_and_of_names_that_would_be_markup(runs, ma
 
 def test_the_readmes_table_names_the_source_of_each_published_row_and_what_that_left_unsaid(runs):
     lines = format_experiments(report_of(runs)).splitlines()
-    of_source = re.compile(r"\| (\w+) \| \*published, source (\d+): ")
+    of_source = re.compile(r"\| \*(\w+)\* \| published, source (\d+): ")
     found = {match.groups() for line in lines if (match := of_source.match(line))}
     assert found == {("cifar10", "1"), ("mnist_cnn", "2"), ("mnist_cnn", "3")}
     first = lines.index("Published elsewhere, not measured here:")
@@ -232,8 +232,8 @@ def test_nothing_that_is_published_becomes_markup_in_the_readmes_table(make_run)
 def test_a_published_figure_keeps_its_digits(figures, words):
     row = dict.fromkeys((*FIGURES, "epochs", "global_batch_size", "wrong", "test_examples")) | figures
     row |= {"scenario": "a", "requested_device": "cpu", "effective_device": "cpu", "device_note": "", "details": ()}
-    found = published_row({**row, "datasets": ["cifar10"]})
-    assert words in (found.val_accuracy, found.train_seconds, *found.details)
+    cells = [column.cell({**row, "datasets": ["cifar10"]}) for column in columns("images/s")]
+    assert words in [text for cell in cells for text in cell.lines()]
 
 
 def test_rows_tell_the_size_of_their_images_and_the_length_of_their_sequences_apart(make_run, tmp_path):

@@ -5,8 +5,7 @@ import math
 
 def setup_module() -> None:
     global moment, number, percent, plain, spread
-    from pipeline.report.facts.series import spread
-    from pipeline.report.wording.formats import moment, number, percent, plain
+    from pipeline.report.formats import moment, number, percent, plain, spread
 
 
 def test_figures_and_names_are_formatted():

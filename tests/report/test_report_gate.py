@@ -28,12 +28,12 @@ def setup_module() -> None:
 )
 def test_the_gate_fails_for_what_its_settings_demand(make_run, gate, accuracy, failure):
     folder = make_run(content_digests=DIGESTS, val_accuracy=accuracy, finished_at="2026-03-09T10:00:00+00:00", epochs=2)
-    outcome = build_report([folder], current=[RUN["fingerprint"]], past=past(), gate=Gate(**gate))["gate"]
+    outcome = build_report([folder], current=[RUN["fingerprint"]], past=past(), gate=Gate(**gate)).gate
     if not gate:
         assert outcome is None
     else:
-        assert outcome["passed"] == (failure is None)
-        assert failure is None or failure in outcome["failures"][0]
+        assert outcome.passed == (failure is None)
+        assert failure is None or failure in outcome.failures[0]
 
 
 @pytest.mark.parametrize(
@@ -47,21 +47,21 @@ def test_the_gate_fails_for_what_its_settings_demand(make_run, gate, accuracy, f
 )
 def test_a_loss_above_what_is_allowed_fails_the_gate(make_run, allowed, loss, failure):
     gate = Gate(min_val_accuracy=0.01, max_val_loss=allowed)
-    outcome = build_report([make_run(val_loss=loss)], current=[RUN["fingerprint"]], gate=gate)["gate"]
-    assert outcome["max_val_loss"] == allowed
-    assert outcome["passed"] == (failure is None)
-    assert failure is None or failure in outcome["failures"][0]
+    outcome = build_report([make_run(val_loss=loss)], current=[RUN["fingerprint"]], gate=gate).gate
+    assert outcome.max_val_loss == allowed
+    assert outcome.passed == (failure is None)
+    assert failure is None or failure in outcome.failures[0]
 
 
 def test_the_first_runs_of_a_schedule_pass_a_regression_gate_that_says_it_was_not_judged(make_run, tmp_path):
     folder = make_run(content_digests=DIGESTS, val_accuracy=0.1, finished_at="2026-03-09T10:00:00+00:00")
     gate = Gate(max_regression_sigma=1)
     report = build_report([folder], current=[RUN["fingerprint"]], past=past()[:1], gate=gate)
-    assert report["gate"]["passed"]
-    assert "1 comparable run before, too few to know the noise" in report["gate"]["not_judged"][0]
+    assert report.gate.passed
+    assert "1 comparable run before, too few to know the noise" in report.gate.not_judged[0]
     assert "Not judged yet" in format_table(report, width=300)
-    judged = build_report([folder], current=[RUN["fingerprint"]], past=past(), gate=gate)["gate"]
-    assert (judged["passed"], judged["not_judged"]) == (False, [])
+    judged = build_report([folder], current=[RUN["fingerprint"]], past=past(), gate=gate).gate
+    assert (judged.passed, judged.not_judged) == (False, [])
 
 
 @pytest.mark.parametrize("examples", [10_000, None])
@@ -72,8 +72,8 @@ def test_a_collapse_below_runs_that_came_out_alike_fails_the_gate(make_run, befo
         content_digests=DIGESTS, test_examples=examples, val_accuracy=0.1, finished_at="2026-03-29T10:00:00+00:00"
     )
     gate = Gate(max_regression_sigma=3)
-    outcome = build_report([folder], current=[RUN["fingerprint"]], past=past, gate=gate)["gate"]
-    assert (outcome["passed"], outcome["not_judged"]) == (False, [])
+    outcome = build_report([folder], current=[RUN["fingerprint"]], past=past, gate=gate).gate
+    assert (outcome.passed, outcome.not_judged) == (False, [])
 
 
 @pytest.mark.parametrize("before", [[0.72] * 20, [0.72, 0.7201] * 10])
@@ -83,8 +83,8 @@ def test_a_fall_within_the_sampling_error_passes_the_gate(make_run, before):
         content_digests=DIGESTS, test_examples=10_000, val_accuracy=0.715, finished_at="2026-03-29T10:00:00+00:00"
     )
     gate = Gate(max_regression_sigma=3)
-    outcome = build_report([folder], current=[RUN["fingerprint"]], past=past, gate=gate)["gate"]
-    assert (outcome["passed"], outcome["not_judged"]) == (True, [])
+    outcome = build_report([folder], current=[RUN["fingerprint"]], past=past, gate=gate).gate
+    assert (outcome.passed, outcome.not_judged) == (True, [])
 
 
 NO_EVIDENCE = [
@@ -99,21 +99,21 @@ NO_EVIDENCE = [
 @pytest.mark.parametrize("gate", [{"min_val_accuracy": 0.1}, {"max_regression_sigma": 3}], ids=["accuracy", "sigma"])
 def test_a_run_that_shows_nothing_of_what_was_asked_for_fails_the_gate(make_run, gate, change, reason):
     folder = make_run(**({"content_digests": DIGESTS} | change))
-    outcome = build_report([folder], current=[RUN["fingerprint"]], gate=Gate(**gate))["gate"]
-    assert not outcome["passed"]
-    assert any(reason in failure for failure in outcome["failures"])
-    assert build_report([folder], current=[RUN["fingerprint"]])["gate"] is None, "where nothing is demanded"
+    outcome = build_report([folder], current=[RUN["fingerprint"]], gate=Gate(**gate)).gate
+    assert not outcome.passed
+    assert any(reason in failure for failure in outcome.failures)
+    assert build_report([folder], current=[RUN["fingerprint"]]).gate is None, "where nothing is demanded"
 
 
 def test_one_skipped_run_of_several_fails_the_gate(make_run):
     folders = [make_run("one"), make_run("other", curves=[], **(SKIPPED | {"fingerprint": "b" * 64}))]
-    outcome = build_report(folders, current=["a" * 64, "b" * 64], gate=Gate(min_val_accuracy=0.1))["gate"]
-    assert ["run bbbbbbbb is no evidence" in failure for failure in outcome["failures"]] == [True]
+    outcome = build_report(folders, current=["a" * 64, "b" * 64], gate=Gate(min_val_accuracy=0.1)).gate
+    assert ["run bbbbbbbb is no evidence" in failure for failure in outcome.failures] == [True]
 
 
 def test_a_gate_on_no_run_at_all_fails(make_run):
-    outcome = build_report([make_run()], current=[], gate=Gate(min_val_accuracy=0.1))["gate"]
-    assert outcome["failures"] == ["no run was asked for: nothing shows that the demands are met"]
+    outcome = build_report([make_run()], current=[], gate=Gate(min_val_accuracy=0.1)).gate
+    assert outcome.failures == ["no run was asked for: nothing shows that the demands are met"]
 
 
 @pytest.mark.parametrize(
@@ -126,23 +126,23 @@ def test_a_gate_on_no_run_at_all_fails(make_run):
 def test_a_regression_that_cannot_be_judged_at_all_fails_the_gate(make_run, change, reason):
     folder = make_run(finished_at="2026-03-09T10:00:00+00:00", **change)
     gate = Gate(max_regression_sigma=3)
-    outcome = build_report([folder], current=[RUN["fingerprint"]], past=past(), gate=gate)["gate"]
-    assert any(reason in failure for failure in outcome["failures"])
+    outcome = build_report([folder], current=[RUN["fingerprint"]], past=past(), gate=gate).gate
+    assert any(reason in failure for failure in outcome.failures)
 
 
 def test_a_fall_below_runs_that_did_not_differ_fails_the_gate(make_run):
     past = [entry(n, 0.75, made_from="before", seed=n) for n in (1, 2, 3)]
     folder = make_run(content_digests=DIGESTS, val_accuracy=0.74, finished_at="2026-03-09T10:00:00+00:00")
-    outcome = build_report([folder], current=[RUN["fingerprint"]], past=past, gate=Gate(max_regression_sigma=9))["gate"]
-    assert "where the earlier runs did not differ" in outcome["failures"][0]
+    outcome = build_report([folder], current=[RUN["fingerprint"]], past=past, gate=Gate(max_regression_sigma=9)).gate
+    assert "where the earlier runs did not differ" in outcome.failures[0]
 
 
 def test_the_gates_sigma_is_as_rare_whatever_the_number_of_earlier_runs(make_run):
     few, many = ([entry(n, 0.70 + 0.001 * (-1) ** n + n * 1e-6) for n in range(1, number)] for number in (4, 20))
     folder = make_run(content_digests=DIGESTS, val_accuracy=0.69, finished_at="2026-03-29T10:00:00+00:00")
     gate = Gate(max_regression_sigma=3)
-    assert build_report([folder], current=[RUN["fingerprint"]], past=few, gate=gate)["gate"]["passed"]
-    assert not build_report([folder], current=[RUN["fingerprint"]], past=many, gate=gate)["gate"]["passed"]
+    assert build_report([folder], current=[RUN["fingerprint"]], past=few, gate=gate).gate.passed
+    assert not build_report([folder], current=[RUN["fingerprint"]], past=many, gate=gate).gate.passed
 
 
 def test_a_failed_gate_and_a_change_are_said_in_every_rendering(make_run, tmp_path):
@@ -166,6 +166,6 @@ def test_a_failed_gate_and_a_change_are_said_in_every_rendering(make_run, tmp_pa
 def test_the_gates_words_name_the_test_accuracy(make_run):
     folder = make_run(content_digests=DIGESTS, val_accuracy=0.65, finished_at="2026-03-09T10:00:00+00:00")
     gate = Gate(min_val_accuracy=0.7, max_regression_sigma=1.0)
-    failures = build_report([folder], current=[RUN["fingerprint"]], past=past(), gate=gate)["gate"]["failures"]
+    failures = build_report([folder], current=[RUN["fingerprint"]], past=past(), gate=gate).gate.failures
     assert len(failures) == 2
     assert all(words.startswith("test accuracy of ") for words in failures)

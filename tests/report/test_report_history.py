@@ -10,8 +10,8 @@ from report_runs import RUN
 def setup_module() -> None:
     global append_history, build_report, judge_change, read_history, trends
     from pipeline.report import append_history, build_report, read_history
-    from pipeline.report.facts.changes import judge_change
-    from pipeline.report.facts.history import trends
+    from pipeline.report.data.changes import judge_change
+    from pipeline.report.data.history import trends
 
 
 def test_the_log_keeps_every_run_once_in_the_order_they_were_reported(tmp_path):
@@ -47,8 +47,8 @@ def test_a_torn_line_costs_no_other_line(tmp_path, caplog, torn):
 
 def test_a_run_whose_folder_is_gone_stays_in_the_history(make_run, tmp_path):
     report = build_report([make_run(content_digests=DIGESTS)], current=[], past=[entry(1, 0.7)])
-    (group,) = report["history"]
-    assert len(report["runs"]) == 1
+    (group,) = report.history
+    assert len(report.runs) == 1
     assert sorted(point["val_accuracy"] for point in group["points"]) == [0.7, RUN["val_accuracy"]]
 
 

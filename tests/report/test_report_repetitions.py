@@ -15,7 +15,7 @@ from pipeline.runs.repetition import REPETITION_NAME, check_machine, compare
 def setup_module() -> None:
     global build_report, format_table, repeated
     from pipeline.report import build_report, format_table
-    from pipeline.report.wording.rows import repeated
+    from pipeline.report.sections.scoreboard import repeated
 
 
 IDENTICAL, DIFFERENT = {"is_identical": True}, {"is_identical": False}
@@ -58,7 +58,7 @@ def publish(root):
 
 def said(root) -> tuple[object, str]:
     report = build_report([root / "runs/cnn"], current=[])
-    return report["runs"][0]["repetition"], repeated(report["scenarios"][0])
+    return report.runs[0]["repetition"], repeated(report.scenarios[0])
 
 
 def test_the_same_weights_are_bit_identical_with_where_that_was_seen(root):

@@ -41,9 +41,7 @@ def test_the_terminal_table_fits_the_terminal_and_cuts_no_figure(make_run):
 
 def test_the_terminals_width_is_found_and_what_is_piped_has_120_columns():
     ours, theirs = pty.openpty()
-    # The module alone: its package imports matplotlib.
-    module = "pipeline/report/wording/terminal.py"
-    command = [sys.executable, "-c", f"import runpy; print(runpy.run_path('{module}')['terminal_columns']())"]
+    command = [sys.executable, "-c", "from pipeline.report import render; print(render.terminal_columns())"]
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     how = {"env": environment, "cwd": PROJECT, "check": True, "timeout": 300}
     for columns in (40, 132):

@@ -5,14 +5,14 @@ import re
 
 import pytest
 from html_outline import Outline
-from report_runs import foreign, render
+from report_runs import cells_of, foreign, render, scoreboard_of
 
 
 def setup_module() -> None:
-    global build_report, change_rows, format_experiments, format_table, overview_rows, sections
+    global build_report, change_table, format_experiments, format_table, overview
     from pipeline.report import build_report, format_experiments, format_table
-    from pipeline.report.wording.changes import change_rows
-    from pipeline.report.wording.experiments import overview_rows, sections
+    from pipeline.report.sections.charts import change_table
+    from pipeline.report.sections.scoreboard import overview
 
 
 FACTS = {
@@ -64,9 +64,9 @@ def test_a_text_of_bytes_is_not_counted_in_characters(text_run, tmp_path):
         assert "character" not in text
     of_before = text_run("before", facts={"tokens": "bytes"}, schema_version=9)
     assert "40,000 bytes/s" in Outline(render([of_before], tmp_path / "before")["report.html"]).text
-    assert [what for _, what, *_ in change_rows(report["changes"])] == ["test accuracy", "bytes/s"]
+    assert [what for _, what, *_ in change_table(report).rows] == ["test accuracy", "bytes/s"]
     mixed = [run, text_run("b", fingerprint="b" * 64)]
-    assert [board["rate"] for board in sections(build_report(mixed, current=[]))] == ["examples/s"]
+    assert all("examples/s" in row for row in scoreboard_of(mixed, experiment="tiny_shakespeare"))
 
 
 def test_a_text_has_its_own_units(text_run, tmp_path):
@@ -81,7 +81,7 @@ def test_a_text_has_its_own_units(text_run, tmp_path):
     ):
         assert words in page
     assert "1.500 nats a character" in files["report.md"]
-    assert "Loss at place 4 of a sequence: 1.250 nats" in files["report.md"]
+    assert "- place 4: 1.250" in files["report.md"]
     assert "| characters/s |" in files["report.md"]
     table = format_table(build_report([text_run("b")], current=[]), width=200)
     assert "characters/s" in table
@@ -91,7 +91,7 @@ def test_a_text_has_its_own_units(text_run, tmp_path):
 
 def test_texts_and_images_of_one_experiment_have_a_throughput_in_neutral_units(text_run, make_run):
     folders = [text_run(experiment="both"), make_run("images", fingerprint="b" * 64, experiment="both")]
-    assert [board["rate"] for board in sections(build_report(folders, current=[]))] == ["examples/s"]
+    assert all("examples/s" in row for row in scoreboard_of(folders, experiment="both"))
 
 
 def test_no_standard_error_is_given_of_characters_that_depend_on_one_another(text_run, make_run, tmp_path):
@@ -146,10 +146,10 @@ def test_of_texts_the_best_has_the_least_loss_and_the_overview_shows_it(text_run
     # The newest, without a figure, is not the best.
     lost = {"fingerprint": "d" * 64, "val_loss": None, "val_accuracy": None, "finished_at": "2026-03-02T10:00:00+00:00"}
     report = build_report([*folders, text_run("d", experiment="shakespeare", **lost)], current=[])
-    assert [one["best"] for one in report["experiments"]] == ["b" * 64]
+    assert [one["best"] for one in report.experiments] == ["b" * 64]
     images = make_run("images", fingerprint="c" * 64, val_accuracy=0.738)
     files = render([*folders, images], tmp_path / "out")
-    overview = files["report.md"].partition("## Experiments")[2].partition("## Scoreboard")[0]
+    overview = files["report.md"].partition("## Experiments")[2].partition("\n## ")[0]
     (line,) = [line for line in overview.splitlines() if "shakespeare" in line]
     assert "| 1.400 nats | char_lstm / surer, 1 run |" in line
     assert "| 1.400 nats, 2026-03-01 10:00 UTC |" in line or "| 1.500 nats, 2026-03-01 10:00 UTC |" in line
@@ -166,8 +166,9 @@ def test_the_overview_says_of_what_a_change_is_where_it_shows_another_figure(tex
         for n in (1, 2)
     ]  # fmt: skip
     report = build_report([*folders, make_run("images", fingerprint="c" * 64)], current=[])
-    (line,) = [cells for cells in overview_rows(report) if cells[0] == "shakespeare"]
-    assert "accuracy +1.00 points, too few runs to estimate the noise" in line
+    (section,) = overview(report)
+    (line,) = [row for row in cells_of(section.blocks[0]) if row["experiment"] == "shakespeare"]
+    assert line["change"] == "accuracy +1.00 points, too few runs to estimate the noise"
 
 
 def test_times_by_batch_of_a_text_are_those_of_its_sequences(text_run, tmp_path):

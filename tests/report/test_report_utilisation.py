@@ -5,8 +5,8 @@ import pytest
 
 def setup_module() -> None:
     global time_rows, utilisation
-    from pipeline.report.facts.utilisation import utilisation
-    from pipeline.report.wording.times import time_rows
+    from pipeline.report.data.measures import utilisation
+    from pipeline.report.sections.runs import time_rows
 
 
 PROBE = {"matmul_flops_per_second": 80e9, "convolution_flops_per_second": 100e9, "precision": "float32"}

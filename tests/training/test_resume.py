@@ -9,9 +9,9 @@ from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_m
 
 def setup_module() -> None:
     global loop, read_run, remarks, scenarios, training
-    from pipeline.report.facts.reading import read_run
-    from pipeline.report.facts.scenarios import scenarios
-    from pipeline.report.wording.runs import remarks
+    from pipeline.report.data.reading import read_run
+    from pipeline.report.data.scenarios import scenarios
+    from pipeline.report.formats import remarks
     from pipeline.training import loop
     from pipeline.training import train as training
 

@@ -1,0 +1,1 @@
+"""Data of a report: runs are read, grouped, compared and judged."""

@@ -1,0 +1,164 @@
+"""What the storage root knows about a run: its lineage, its export and its repetitions, by their manifests.
+
+Settings, versions and seconds of an artifact that is not under this root are unknown.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.artefacts import layout
+from pipeline.artefacts.manifest import MANIFEST_NAME, check_files, read_manifest
+from pipeline.errors import DamagedArtefactError
+from pipeline.runs.metrics import EXPORT_NAME, WEIGHTS_NAME, weights_digest
+from pipeline.runs.repetition import Repetition, read_repetition
+from pipeline.runs.untrusted import Count, Figure, Untrusted, checked, read_text
+
+_DIGITS_IN_NAME = 12
+
+_logger = logging.getLogger(__name__)
+
+
+class _Form(Untrusted):
+    bytes: Count
+    accuracy: Figure
+    agreement: Figure
+    largest_difference: Figure
+
+
+class _Exported(Untrusted):
+    num_examples: Count
+    forms: dict[str, _Form]
+
+
+def lineage(run_folder: Path, run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The artefacts a run comes from, the source first, the run itself last.
+
+    Returns:
+        For each `stage`, `artefact` (its folder's name), `fingerprint`, `settings`, `packages`, `seconds` it took and
+        `made_at`; all but the first three None where its manifest is not under this root.
+    """
+    root = run_folder.parent.parent
+    own = _manifest(run_folder)
+    made_from = run["records_fingerprint"]
+    records = next(_manifests(root / "records", fingerprint=made_from), None)
+    source = next(_manifests(root / "source", source=_part(records and records[1], "upstream")), None)
+    nodes = [
+        _node("Source", *(source or (None, None))),
+        _node("Records", *(records or (None, None)), fingerprint=made_from),
+        _with_initial_run(_node("Train", run_folder.name if own else None, own, fingerprint=run["fingerprint"]), run),
+    ]
+    return [node for node in nodes if node["fingerprint"] is not None]
+
+
+def _with_initial_run(node: dict[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
+    """The node of a run with the run whose weights it began with, which is no setting: their content is upstream."""
+    if not run["initial_run"] or node["settings"] is None:
+        return node
+    return {**node, "settings": {**node["settings"], "initial_run": run["initial_run"][:_DIGITS_IN_NAME]}}
+
+
+def exported(run_folder: Path, run: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the newest export of a run's weights says of its forms; None where there is none under this root.
+
+    Raises:
+        DamagedArtefactError: its export.json is not what an export leaves; names file and field.
+    """
+    exports, own = run_folder.parent.parent / "exports", _manifest(run_folder)
+    # A run that was trained anew may have other weights.
+    trained = {"run": run["fingerprint"], "weights": own and weights_digest(own)}
+    name = next((name for name, manifest in _manifests(exports) if _part(manifest, "upstream") == trained), None)
+    if name is None:
+        return None
+    path = exports / name / EXPORT_NAME
+    return checked(_Exported, read_text(path), path).model_dump()
+
+
+def stages(lineages: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The lineages of several runs as one graph: each stage with its artefacts, those that runs share once.
+
+    Every artefact of a stage goes into each of the next: runs of one report are made from the same records.
+    """
+    found: dict[str, dict[str, Any]] = {name: {} for name in ("Source", "Records", "Train")}
+    for node in (node for nodes in lineages for node in nodes):
+        found[node["stage"]].setdefault(node["fingerprint"], node)
+    return [{"stage": name, "artefacts": [*nodes.values()]} for name, nodes in found.items() if nodes]
+
+
+def repetitions(root: Path) -> list[Repetition]:
+    """All that lie under a storage root; one that cannot be read is named in the log and left out."""
+    found = []
+    for place in sorted((root / layout.REPETITIONS).glob(f"[!.]*/{MANIFEST_NAME}")):
+        try:
+            check_files(place.parent, read_manifest(place.parent))
+            found.append(read_repetition(place.parent))
+        except DamagedArtefactError as error:
+            _logger.warning("left out of the report: %s", error)
+    return found
+
+
+def repetition(run_folder: Path, run: Mapping[str, Any], known: Sequence[Repetition]) -> dict[str, Any] | None:
+    """What training a run again came to, of the weights that it has now; None where nobody did.
+
+    Returns:
+        `is_identical`, each time that it was, and `trainings`: `weights_sha256`, `finished_at`, `hostname` and
+        `device_name` of the published one and all others.
+    """
+    weights = _weights_sha256(run_folder)
+    found = [one for one in known if (one.run, one.first.weights_sha256) == (run["fingerprint"], weights)]
+    if not found:
+        return None
+    trainings = [found[0].first, *(again for one in found for again in one.again)]
+    return {
+        "is_identical": all(one.is_identical for one in found),
+        "trainings": [training.model_dump() for training in trainings],
+    }
+
+
+def _weights_sha256(run_folder: Path) -> str | None:
+    try:
+        files = {entry["name"]: entry["sha256"] for entry in read_manifest(run_folder)["files"]}
+    except DamagedArtefactError:
+        return None
+    return files.get(WEIGHTS_NAME)
+
+
+def _node(
+    stage: str, name: str | None, manifest: Mapping[str, Any] | None, *, fingerprint: str | None = None
+) -> dict[str, Any]:
+    fingerprint = manifest["fingerprint"] if manifest else fingerprint
+    label = name.rpartition("-")[0] if name else stage.lower()
+    return {
+        "stage": stage,
+        "artefact": f"{label}-{fingerprint[:_DIGITS_IN_NAME]}" if fingerprint else None,
+        "fingerprint": fingerprint,
+        "settings": _part(manifest, "settings") if manifest else None,
+        "packages": _part(manifest, "packages") if manifest else None,
+        "seconds": manifest.get("seconds") if manifest else None,
+        "made_at": manifest.get("created_at") if manifest else None,
+    }
+
+
+def _manifests(kind: Path, **facts: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and manifest of each artefact whose manifest says all of the facts; the newest first."""
+    known = [(path.parent.name, _manifest(path.parent)) for path in sorted(kind.glob(f"[!.]*/{MANIFEST_NAME}"))]
+    fitting = [
+        (name, manifest)
+        for name, manifest in known
+        if manifest and all(value and manifest.get(fact) == value for fact, value in facts.items())
+    ]
+    yield from sorted(fitting, key=lambda found: found[1]["created_at"], reverse=True)
+
+
+def _manifest(folder: Path) -> dict[str, Any] | None:
+    try:
+        return read_manifest(folder)
+    except DamagedArtefactError:
+        return None
+
+
+def _part(manifest: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
+    identity = (manifest or {}).get("identity")
+    part = identity.get(name) if isinstance(identity, Mapping) else None
+    return part if isinstance(part, Mapping) else {}

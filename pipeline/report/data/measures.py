@@ -1,0 +1,136 @@
+"""Figures derived from what a run measured: utilization, cost of an accuracy, and cost of stored images.
+
+Model FLOP utilization is that of Chowdhery et al. 2022 (PaLM): operations of a step over its seconds and the speed of
+the device. Operations do not depend on the machine. They differ by about a tenth between the backends that count them
+(docs/hardware.md).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline.problems.units import IMAGE_CLASSIFICATION
+from pipeline.report.data.scenarios import grouped
+from pipeline.runs.record import FINISHED
+
+#: What CIFAR-10 is trained to: DAWNBench's goal (Coleman et al. 2017), and two on the way there.
+GOALS = (0.90, 0.92, 0.94)
+
+# Accuracies are float32, in which nine of ten images are a little less than 0.9.
+_ROUNDING = 1e-6
+
+# What the stream's speed depends on, apart from the records.
+_HOW = ("dataset", "records", "input_in_memory", "augment", "effective_device", "device_name", "granted_cores")
+_MAX_ROWS = 12
+
+# Dense FLOP/s of a chip or card by precision, as their makers publish them: NVIDIA's data sheets (float32:
+# without the matrix units), Google Cloud's pages of TPU versions. A name is that of the whole device:
+# an "L40S" is no "L4", and cards of one generation for PCIe are slower than the modules (SXM, HBM3).
+_PUBLISHED = {
+    r"NVIDIA H200": {"bfloat16": 989e12, "tf32": 494e12, "float32": 67e12},
+    r"NVIDIA H100 (80GB HBM3|SXM.*)": {"bfloat16": 989e12, "tf32": 494e12, "float32": 67e12},
+    r"(NVIDIA )?A100[- ].*": {"bfloat16": 312e12, "tf32": 156e12, "float32": 19.5e12},
+    r"NVIDIA L4": {"bfloat16": 121e12, "tf32": 60e12, "float32": 30.3e12},
+    r"(Tesla|NVIDIA) T4": {"float32": 8.1e12},
+    r"TPU v6 lite": {"bfloat16": 918e12},
+    r"TPU v5 lite": {"bfloat16": 197e12},
+    r"TPU v5p?": {"bfloat16": 459e12},
+    r"TPU v4": {"bfloat16": 275e12},
+}
+
+
+def utilisation(run: Mapping[str, Any]) -> dict[str, float]:
+    """Share of the speed that the ``probe`` reached, and of the ``published`` one; empty where it was not measured."""
+    parts, probe = run["time_breakdown"] or {}, (run["receipt"] or {}).get("probe")
+    flops, seconds = parts.get("step_flops"), parts.get("step_seconds")
+    if not flops or not seconds or not isinstance(probe, Mapping):
+        return {}
+    reached = [speed for name, speed in probe.items() if _is_own_speed(name, speed)]
+    # The replicas of a host share its CPU.
+    devices = _hosts(run) if run["effective_device"] == "cpu" else max(1, run["num_replicas"])
+    found = {"probe": max(reached, default=0), "published": _published(run)}
+    return {name: flops / seconds / (peak * devices) for name, peak in found.items() if peak}
+
+
+def _hosts(run: Mapping[str, Any]) -> int:
+    processes = run["receipt"].get("processes")
+    seen = [one for one in processes if isinstance(one, Mapping)] if isinstance(processes, list) else []
+    return len({str(one.get("hostname")) for one in seen}) or 1
+
+
+def _is_own_speed(name: str, speed: object) -> bool:
+    return name.endswith("_flops_per_second") and not name.startswith("host_") and isinstance(speed, int | float)
+
+
+def _published(run: Mapping[str, Any]) -> float:
+    # Each of several devices has its name there.
+    devices = set(str(run["device_name"] or "").split(", ")) if run["effective_device"] != "cpu" else ()
+    found = [peaks for name, peaks in _PUBLISHED.items() for device in devices if re.fullmatch(name, device)]
+    return found[0].get(run["precision"], 0) if len(devices) == len(found) == 1 else 0
+
+
+def to_accuracy(run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Of each goal the first epoch that reached it without test-time augmentation; else the one kept, if that did with.
+
+    Returns:
+        ``goal`` from 0 to 1, ``epoch`` from 1, training ``seconds`` and ``flops`` up to its end, None where they are
+        not known; ``with_views`` where it took test-time augmentation, which is evaluated after training.
+    """
+    if run["problem"] != IMAGE_CLASSIFICATION or not run["curves"]:
+        return []
+    step_flops, steps = (run["time_breakdown"] or {}).get("step_flops"), run["steps_per_epoch"]
+    found, rows = [], run["curves"]
+    for goal in GOALS:
+        place = next((at for at, row in enumerate(rows) if _reached(row["val_accuracy"], goal)), None)
+        with_views = place is None and _reached(run["val_tta_accuracy"], goal)
+        if with_views:
+            # Seen with the weights that were kept.
+            kept = run["kept_epoch"] or rows[-1]["epoch"]
+            place = next((at for at, row in enumerate(rows) if row["epoch"] == kept), None)
+        if place is None:
+            continue
+        seconds = [row["train_seconds"] for row in rows[: place + 1]]
+        epoch = rows[place]["epoch"]
+        found.append(
+            {
+                "goal": goal,
+                "epoch": epoch,
+                "with_views": with_views,
+                "seconds": None if None in seconds else sum(seconds),
+                "flops": step_flops * steps * epoch if step_flops and steps else None,
+            }
+        )
+    return found
+
+
+def _reached(accuracy: float | None, goal: float) -> bool:
+    return (accuracy or 0) >= goal - _ROUNDING
+
+
+def encodings(runs: Sequence[Mapping[str, Any]], current: Sequence[str]) -> list[dict[str, Any]]:
+    """One row for each way of storing the datasets of the current runs, and of reading it on each kind of machine.
+
+    Args:
+        runs: newest first.
+        current: fingerprints of the runs the report is asked for.
+
+    Returns:
+        Rows, of the newest run of each, with its `fingerprint`, `model`, the fields it was grouped by,
+        `stream_examples_per_second` (the stream with nothing behind it) and `input_wait_share`, both None where they
+        were not measured. Those with the most bytes an example first.
+    """
+    finished = [run for run in runs if run["status"] == FINISHED and run["records"] is not None]
+    datasets = {run["dataset"] for run in finished if run["fingerprint"] in current}
+    groups = grouped([run for run in finished if run["dataset"] in datasets], _HOW)
+    rows = [_row(group[0]) for group in groups[:_MAX_ROWS]]
+    return sorted(rows, key=lambda row: -row["records"]["total_bytes"] / max(1, row["records"]["num_examples"]))
+
+
+def _row(run: Mapping[str, Any]) -> dict[str, Any]:
+    times = run["time_breakdown"] or {}
+    seconds = times.get("input_alone_seconds")
+    return {
+        **{name: run[name] for name in (*_HOW, "fingerprint", "model")},
+        "stream_examples_per_second": run["global_batch_size"] / seconds if seconds else None,
+        "input_wait_share": times.get("input_wait_share"),
+    }

@@ -1,0 +1,248 @@
+"""Figures and runs as text: plain text on one line of bounded length, without control characters, not yet escaped."""
+
+import math
+import unicodedata
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from pipeline.problems.units import units_of_run
+from pipeline.records.reference import CONTENT_DIGESTS
+from pipeline.runs.record import SKIPPED, is_stand_in
+
+#: A run, or what several runs share: fields of pipeline.runs.record.RunRecord by their names.
+Run = Mapping[str, Any]
+
+NO_FIGURE = "–"
+
+_LONGEST = 80
+_DATASET_NAMES = {"cifar10": "CIFAR-10", "tiny_shakespeare": "Tiny Shakespeare"}
+# Settings of the recipe. Below 0: the recipe's own.
+_OVERRIDES = ("learning_rate", "weight_decay", "label_smoothing")
+_MOST_RESUMED = 3
+
+
+def number(value: float | None, decimals: int = 0) -> str:
+    """A figure with thousands separators, a dash if it is missing or not finite."""
+    if value is None or not math.isfinite(value):
+        return NO_FIGURE
+    # A diverged loss of 1e38 would be wider than the page.
+    return f"{value:,.{decimals}f}" if abs(value) < 1e12 else f"{value:.3g}"
+
+
+def as_published(value: float | None) -> str:
+    """A figure with the digits of its publication."""
+    # More digits would be those of the binary fraction.
+    return number(value) if value is None or not math.isfinite(value) else f"{value:,.12g}"
+
+
+def percent(fraction: float | None, decimals: int = 1) -> str:
+    """A fraction from 0 to 1 in percent."""
+    text = number(None if fraction is None else fraction * 100, decimals)
+    return text if text == NO_FIGURE else f"{text} %"
+
+
+def mean_number(figure: Mapping[str, float | None], decimals: int = 0) -> str:
+    """A mean with its standard deviation, if there is one. See `mean_and_deviation`."""
+    mean = number(figure["mean"], decimals)
+    return mean if figure["deviation"] is None else f"{mean} ± {number(figure['deviation'], decimals)}"
+
+
+def mean_percent(figure: Mapping[str, float | None], decimals: int = 1) -> str:
+    """The mean of fractions from 0 to 1, in percent."""
+    text = mean_number({name: None if part is None else part * 100 for name, part in figure.items()}, decimals)
+    return text if text == NO_FIGURE else f"{text} %"
+
+
+def signed(value: float | None, decimals: int = 0) -> str:
+    """A difference with its sign."""
+    text = number(value, decimals)
+    return f"+{text}" if value is not None and math.isfinite(value) and value > 0 else text.replace("-", "−")
+
+
+def points(fraction: float | None) -> str:
+    """A difference of two fractions from 0 to 1, in percentage points."""
+    text = signed(None if fraction is None else 100 * fraction, 2)
+    return text if text == NO_FIGURE else f"{text} points"
+
+
+def megabytes(size: int | None) -> str:
+    """A number of bytes in MB."""
+    return NO_FIGURE if size is None else f"{number(size / 1e6)} MB"
+
+
+def capitalised(text: str) -> str:
+    """The text with a capital letter."""
+    return text[:1].upper() + text[1:]
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun: "1 run", "3 runs"."""
+    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
+
+
+def left_out(count: int, noun: str) -> str:
+    """A note about entries that only report.json contains. Empty if there are none."""
+    return f"{plural(count, noun)} in report.json." if count > 0 else ""
+
+
+def spread(rows: Sequence[Any], limit: int = 100) -> list[Any]:
+    """At most `limit` of the rows, evenly spaced, the first and the last among them."""
+    if len(rows) <= limit:
+        return list(rows)
+    return [rows[round(place * (len(rows) - 1) / (limit - 1))] for place in range(limit)]
+
+
+def yes_no(flag: bool) -> str:
+    """A flag as a word. Color alone would not reach everyone."""
+    return "yes" if flag else "no"
+
+
+def moment(iso_date: str) -> str:
+    """An ISO 8601 date in UTC, to the minute."""
+    return f"{datetime.fromisoformat(iso_date):%Y-%m-%d %H:%M} UTC"
+
+
+def dataset_name(name: str) -> str:
+    """The name of a dataset, as its authors write it."""
+    return _DATASET_NAMES.get(name, plain(name))
+
+
+def plain(text: Any, longest: int = _LONGEST) -> str:
+    """Untrusted text on one line of at most ``longest`` letters, without control or direction marks."""
+    letters = str(text)[: 4 * longest]
+    # Categories C and Z: control, format, surrogate; separators.
+    kept = "".join(" " if unicodedata.category(letter)[0] in "CZ" else letter for letter in letters)
+    line = " ".join(kept.split())
+    return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def hosts(hostnames: Sequence[str | None]) -> str:
+    """The hosts of several runs, or their number if there are more than three."""
+    known = list(dict.fromkeys(plain(name) for name in hostnames if name))
+    if len(known) > 3:
+        return plural(len(known), "host")
+    return ", ".join(known) or "an unknown host"
+
+
+def sentence(text: str) -> str:
+    """The text with a full stop."""
+    return text if text.endswith((".", "!", "?", "…")) else f"{text}."
+
+
+def joined(*parts: str) -> str:
+    """The parts that are not empty, with commas."""
+    return ", ".join(filter(None, parts))
+
+
+def is_fallback(run: Run) -> bool:
+    """Whether the run used another device than the requested one."""
+    if run["status"] == SKIPPED:
+        return False
+    return run["mismatch"] is not None or run["requested_device"] not in ("auto", run["effective_device"])
+
+
+def verified_as(run: Run) -> bool | str:
+    """Whether the device is verified. The device's name if it is not the requested one."""
+    return run["effective_device"] if run["device_verified"] and is_fallback(run) else run["device_verified"]
+
+
+def verified_words(verified: bool | str) -> str:
+    """The result of `verified_as` in words."""
+    return f"yes, as {plain(verified)}" if isinstance(verified, str) else yes_no(verified)
+
+
+def device_note(run: Run) -> str:
+    """The name of the device, and the number of replicas and processes if there are several."""
+    replicas = f"{number(run['num_replicas'])} replicas" if run["num_replicas"] > 1 else ""
+    # A row of an earlier version has no processes.
+    processes = f"{number(run['processes'])} processes" if run.get("processes", 1) > 1 else ""
+    return joined(plain(run["device_name"] or ""), replicas, processes)
+
+
+def named_device(run: Run) -> str:
+    """The device with its note."""
+    note = device_note(run)
+    return f"{plain(run['effective_device'])} ({note})" if note else plain(run["effective_device"])
+
+
+def device_phrase(run: Run) -> str:
+    """The device within a sentence."""
+    return named_device(run) if run["device_verified"] else f"unverified {named_device(run)}"
+
+
+def data_phrase(run: Run) -> str:
+    """The data within a sentence."""
+    verified = {"yes": "verified ", "no": "unverified "}.get(data_verified(run), "")
+    stand_in = f" data (a stand-in for {dataset_name(run['requested_dataset'])})" if is_stand_in(run) else ""
+    return f"{verified}{plain(run['dataset'])}{stand_in}"
+
+
+def data_verified(run: Run) -> str:
+    """Whether the data have the content of the original files: "yes", "no", or "no reference"."""
+    if not run["dataset_verified"] and run["dataset"] not in CONTENT_DIGESTS and not is_stand_in(run):
+        return "no reference"
+    return yes_no(run["dataset_verified"])
+
+
+def computed_in(run: Run) -> str:
+    """The precision, and the backend if it is JAX."""
+    precision = plain(run["precision"])
+    return f"{precision} by JAX" if run.get("backend") == "jax" else precision
+
+
+def remarks(run: Run) -> tuple[str, ...]:
+    """Reasons why the figures of a run or a row need care."""
+    if run["status"] == SKIPPED:
+        return (f"skipped: {plain(run['mismatch']['cause'], 200)}",)
+    found = []
+    if is_stand_in(run):
+        found.append(f"stand-in for {dataset_name(run['requested_dataset'])}")
+    if is_fallback(run):
+        found.append(f"fallback from {plain(run['requested_device'])}")
+    if run.get("fetched_from"):
+        found.append("not made here")
+    # A line of a table by batch sums up several rows, which have this remark themselves.
+    if resumed := run.get("resumed"):
+        found.append(_resumed_phrase(resumed, run["epochs"]))
+    return tuple(found)
+
+
+def _resumed_phrase(resumed: Sequence[Mapping[str, Any]], epochs: int) -> str:
+    places = []
+    for one in resumed:
+        after = f"from epoch {number(one['epoch'])}" if one["epoch"] <= epochs else "after the last epoch"
+        places.append(f"on {plain(one['hostname'] or 'an unknown host')} {after}")
+    places = list(dict.fromkeys(places))
+    more = [f"and {len(places) - _MOST_RESUMED} more"] if len(places) > _MOST_RESUMED else []
+    return f"resumed {', '.join([*places[:_MOST_RESUMED], *more])}"
+
+
+def model_and_recipe(run: Run) -> str:
+    """Model, recipe and the settings that override the recipe, with " / " between them."""
+    changed = [f"{name.replace('_', ' ')} {run[name]:g}" for name in _OVERRIDES if run.get(name, -1) >= 0]
+    return " / ".join([plain(run["model"]), plain(run["recipe"]), *changed])
+
+
+def inputs(run: Run) -> str:
+    """Height, width and channels of an image, or the length of a sequence. Empty if unknown."""
+    shape = run["input_shape"] or ()
+    if len(shape) == 1:
+        return f"{units_of_run(run).examples} of {number(shape[0])}"
+    return "×".join(map(number, shape))
+
+
+def mark(fingerprints: Sequence[str], current: Sequence[str]) -> str:
+    """The mark of a row with requested runs."""
+    if not set(fingerprints) & set(current):
+        return ""
+    return "this run" if len(current) == len(fingerprints) == 1 else "requested"
+
+
+def run_name(run: Run, current: Sequence[str] = ()) -> str:
+    """A run in the legend of the curves."""
+    used, asked = plain(run["effective_device"]), plain(run["requested_device"])
+    device = used if asked in ("auto", used) else f"{asked} → {used}"
+    where = joined(device, computed_in(run), *remarks(run))
+    which = f"{plain(run['fingerprint'])[:8]}, batch {number(run['global_batch_size'])}, seed {number(run['seed'])}"
+    return f"{model_and_recipe(run)} on {where} ({joined(which, mark([run['fingerprint']], current))})"

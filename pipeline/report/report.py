@@ -1,0 +1,191 @@
+"""The data of a report: runs and what follows from them. `to_json` makes report.json from it.
+
+No clock and no folder name enters the report: the same runs give the same report on any machine.
+"""
+
+import json
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import DamagedArtefactError
+from pipeline.report.data.changes import changes
+from pipeline.report.data.evaluation import read_pictures
+from pipeline.report.data.experiments import drawn_runs, experiments
+from pipeline.report.data.gate import NO_DEMANDS, Gate, Outcome, judge_gate
+from pipeline.report.data.history import entries_of, merged, trends
+from pipeline.report.data.lineage import exported, lineage, repetition, repetitions, stages
+from pipeline.report.data.measures import encodings
+from pipeline.report.data.published import by_batch, published_beside
+from pipeline.report.data.reading import read_run
+from pipeline.report.data.scenarios import batch_sizes, scenarios, with_speedups
+from pipeline.report.formats import Run
+from pipeline.runs.record import FINISHED
+
+# 2: `current` is a list; `scenarios` and `batch_sizes` came. 3: `evaluation` of each run, `lineage`, `exports`,
+# `history`, `changes` and `gate` came. 4: rows and lines have `hostnames` in place of `hostname`, groups of the history
+# none; a change's `obstacle` and the gate's `not_judged` came. 5: `encodings`, `records` of each run, `experiments`,
+# and of `published` the figures by batch and what a source left unsaid, came. 6: `repetition` of each run came.
+SCHEMA_VERSION = 6
+
+# Pictures of more runs would make a page of megabytes.
+MAX_PICTURED_RUNS = 3
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The data of a report. Seconds are wall-clock, accuracies are from 0 to 1.
+
+    Attributes:
+        current: fingerprints of the requested runs.
+        runs: all runs, newest first, see `data.reading.read_run`, each with its `repetition`.
+        scenarios: rows of the scoreboard, see `data.scenarios`.
+        experiments: best row, newest run and change of each experiment, see `data.experiments`.
+        batch_sizes: times by batch, see `data.scenarios.batch_sizes`, with those `published` elsewhere.
+        encodings: cost of the stored images, see `data.measures`.
+        lineage: stages with the artifacts of the requested runs, see `data.lineage`.
+        history: groups of comparable runs over time, see `data.history.trends`.
+        changes: changes of the requested runs, see `data.changes`.
+        gate: None without requirements.
+        exports: exported forms by the fingerprint of a requested run.
+        published: figures published elsewhere about these experiments and data.
+        pictures: PNGs of the first requested runs by their index among ``runs``, for the page alone.
+    """
+
+    current: list[str]
+    runs: list[Run]
+    scenarios: list[Run]
+    experiments: list[Run]
+    batch_sizes: list[Run]
+    encodings: list[Run]
+    lineage: list[Mapping[str, Any]]
+    history: list[Run]
+    changes: list[Run]
+    gate: Outcome | None
+    exports: dict[str, Mapping[str, Any]]
+    published: list[Mapping[str, Any]]
+    pictures: dict[int, Mapping[str, Sequence[str]]]
+
+    def requested(self) -> list[Run]:
+        """The requested runs, in the order of the request."""
+        return [run for asked_for in self.current for run in self.runs if run["fingerprint"] == asked_for]
+
+    def drawn(self) -> list[Run]:
+        """The runs whose curves are drawn."""
+        return drawn_runs(self.runs, self.current)
+
+    def pictures_of(self, run: Run) -> Mapping[str, Sequence[str]]:
+        """The pictures of a run by kind. Empty if it has none."""
+        return next((pictures for place, pictures in self.pictures.items() if self.runs[place] is run), {})
+
+    def to_json(self) -> str:
+        """The text of report.json: null for each figure that JSON cannot hold, and no pictures."""
+        data = {name: part for name, part in vars(self).items() if name != "pictures"}
+        data |= {"schema_version": SCHEMA_VERSION, "gate": asdict(self.gate) if self.gate else None}
+        return json.dumps(finite(data), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def build_report(
+    run_folders: Sequence[Path],
+    *,
+    current: Sequence[str],
+    past: Sequence[Run] = (),
+    gate: Gate = NO_DEMANDS,
+    published: Sequence[Mapping[str, Any]] = (),
+) -> Report:
+    """Collect runs into a report. A run that cannot be read is named in the log and omitted.
+
+    Args:
+        run_folders: Folders of finished or skipped runs, in any order.
+        current: Fingerprints of the requested runs; may be empty.
+        past: Entries of the history, see `read_history`. Entries about the runs count once.
+        gate: The requirements on the requested runs.
+        published: Figures published elsewhere, see `read_published`.
+
+    Raises:
+        ValueError: No readable run has one of the fingerprints of `current`.
+    """
+    found = sorted(_readable_runs(run_folders), key=lambda pair: _age_order(pair[1]), reverse=True)
+    # Runs of a report lie under one root.
+    repeated = [one for root in {folder.parent.parent for folder, _ in found} for one in repetitions(root)]
+    found = [(folder, {**run, "repetition": repetition(folder, run, repeated)}) for folder, run in found]
+    runs = [run for _, run in found]
+    for asked_for in current:
+        if asked_for not in {run["fingerprint"] for run in runs}:
+            raise ValueError(f"current: expected fingerprints of the {len(runs)} runs, got {asked_for!r}")
+    asked = [pair for fingerprint in current for pair in found if pair[1]["fingerprint"] == fingerprint]
+    rows = with_speedups(scenarios(runs))
+    entries = merged(past, entries_of(runs))
+    # A skipped run has no figures. The history may have those of another under its fingerprint.
+    finished = {(run["fingerprint"], run["finished_at"]) for _, run in asked if run["status"] == FINISHED}
+    changed, beside = changes(entries, finished), published_beside(runs, published)
+    return Report(
+        current=list(current),
+        runs=runs,
+        scenarios=rows,
+        experiments=experiments(rows, runs, entries, current),
+        batch_sizes=[{**table, "published": by_batch(beside, table)} for table in batch_sizes(rows)],
+        encodings=encodings(runs, current),
+        lineage=stages([lineage(folder, run) for folder, run in asked]),
+        history=trends(entries, {fingerprint for fingerprint, _ in finished}),
+        changes=changed,
+        gate=judge_gate(gate, [run for _, run in asked], changed),
+        exports=_exports(asked),
+        published=beside,
+        pictures=_pictures(asked, runs),
+    )
+
+
+def finite(value: Any) -> Any:
+    """The same data with None for each figure that is not finite."""
+    if isinstance(value, Mapping):
+        return {name: finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _exports(asked: Sequence[tuple[Path, Run]]) -> dict[str, Any]:
+    found = {}
+    for folder, run in asked:
+        try:
+            found[run["fingerprint"]] = exported(folder, run)
+        except DamagedArtefactError as error:
+            _logger.warning("left out of the report: %s", error)
+    return {fingerprint: facts for fingerprint, facts in found.items() if facts}
+
+
+def _pictures(asked: Sequence[tuple[Path, Run]], runs: Sequence[Run]) -> dict[int, Any]:
+    pictured = [(folder, run) for folder, run in asked if "tiles" in (run["evaluation"] or {})][:MAX_PICTURED_RUNS]
+    found = {}
+    for folder, run in pictured:
+        try:
+            found[runs.index(run)] = read_pictures(folder, run["evaluation"])
+        except DamagedArtefactError as error:
+            _logger.warning("left out of the report: %s", error)
+    return found
+
+
+def _readable_runs(folders: Sequence[Path]) -> Iterator[tuple[Path, Run]]:
+    seen = set()
+    for folder in folders:
+        try:
+            run = read_run(folder)
+        except DamagedArtefactError as error:
+            _logger.warning("left out of the report: %s", error)
+            continue
+        # A copy beside its original is no second measurement.
+        which = (run["fingerprint"], run["hostname"], run["finished_at"])
+        if which not in seen:
+            seen.add(which)
+            yield folder, run
+
+
+def _age_order(run: Run) -> tuple[datetime, str, str]:
+    return datetime.fromisoformat(run["finished_at"]), run["fingerprint"], run["hostname"] or ""

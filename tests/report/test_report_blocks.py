@@ -1,0 +1,84 @@
+"""The blocks of a section: the three renderings of a table, what is not rendered, and a section from outside."""
+
+import re
+import sys
+import types
+
+import pytest
+from html_outline import Outline
+from report_runs import report_of
+
+
+def setup_module() -> None:
+    global blocks, rendering, sections_of
+    from pipeline.report import blocks
+    from pipeline.report import render as rendering
+    from pipeline.report import sections as sections_of
+
+
+HOSTILE = "<b>*a*</b> | [x](y)"
+TITLES = ("name", "speed", "note")
+
+
+def toy_table(rows):
+    columns = (
+        blocks.Column("name", lambda row: row[0]),
+        blocks.Column("speed", lambda row: row[1], is_number=True),
+        blocks.Column("note", lambda row: blocks.Cell(text=row[2], notes=("measured twice",), alarms=("with care",))),
+    )
+    return blocks.Table(columns, rows, label="toys")
+
+
+@pytest.fixture
+def rendered(make_run, tmp_path, monkeypatch):
+    """A function that renders a section of these blocks as HTML, as Markdown and for two terminals."""
+
+    make_run()
+
+    def render(*made):
+        module = types.ModuleType("toys")
+        module.toys = lambda report: [blocks.Section("toys", "Toys", made)]
+        monkeypatch.setitem(sys.modules, "toys", module)
+        monkeypatch.setattr(sections_of, "SECTIONS", {"toys": "toys:toys"})
+        monkeypatch.setattr(rendering, "TERMINAL", ("toys",))
+        report = report_of([tmp_path / "run"], published=[])
+        terminals = {width: rendering.format_table(report, width=width) for width in (40, 120)}
+        return {"html": rendering.to_html(report), "markdown": rendering.to_markdown(report), **terminals}
+
+    return render
+
+
+@pytest.mark.parametrize("kind", ["html", "markdown", 40, 120])
+def test_each_rendering_shows_the_same_cells_of_a_table_and_escapes_them_once(rendered, kind):
+    text = rendered(toy_table([("tin", "1,234", "red"), (HOSTILE, "5", "blue & green")]))[kind]
+    shown = Outline(text).text if kind == "html" else text
+    if kind == "markdown":
+        assert r"| &lt;b&gt;\*a\*&lt;/b&gt; \| \[x\](y) | 5 |" in text
+        shown = re.sub(r"\\(.)", r"\1", text).replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+    for cell in (*TITLES, "tin", "1,234", "red", HOSTILE, "5", "blue & green", "measured twice", "with care"):
+        assert cell in shown, cell
+    assert "&amp;amp;" not in text
+    assert ("<b>" in text) == isinstance(kind, int)
+
+
+def test_a_column_without_a_value_and_a_section_without_blocks_are_not_rendered(rendered):
+    for text in rendered(toy_table([("tin", "–", "red"), ("lead", "", "blue")])).values():
+        assert "speed" not in text
+    for kind, text in rendered().items():
+        assert "Toys" not in text, kind
+
+
+def test_a_group_has_its_title_in_each_rendering(rendered):
+    columns = (blocks.Column("name", lambda row: row), blocks.Column("length", lambda row: str(len(row)), True))
+    groups = [blocks.Group("MADE HERE", ["tin"]), blocks.Group("MADE ELSEWHERE", ["lead"])]
+    for text in rendered(blocks.Table(columns, groups=groups)).values():
+        places = [text.rindex(words) for words in ("MADE HERE", "tin", "MADE ELSEWHERE", "lead")]
+        assert places == sorted(places)
+
+
+def test_the_alternative_text_of_a_chart_is_its_caption_with_its_first_and_its_last_row(rendered):
+    chart = blocks.Chart("Length by name", lambda text: f"<p>{text}</p>", ["a: 1", "b: 2", "c: 3"])
+    texts = rendered(chart)
+    assert "Length by name. a: 1; c: 3." in texts["html"]
+    assert "- b: 2" in texts["markdown"]
+    assert blocks.Chart("Length", str, ["a: 1"]).alternative() == "Length. a: 1."
