@@ -8,7 +8,6 @@ import contextlib
 import logging
 import shutil
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from functools import cache, cached_property
 from multiprocessing import get_context, parent_process
 from pathlib import Path
@@ -123,6 +122,8 @@ class RemoteCache:
     def _find(self, kind: str, fingerprint: str) -> "Held | None":
         if luigi.interface.core().workers == 1 or parent_process() is not None:
             return self.remote.find(kind, fingerprint)
+        from concurrent.futures import ProcessPoolExecutor
+
         # Luigi will fork its workers from this process, which the threads of the library would not survive.
         with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
             return pool.submit(_find_in_child, kind, fingerprint).result()

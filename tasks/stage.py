@@ -11,6 +11,7 @@ import logging
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import luigi
@@ -33,6 +34,8 @@ from tasks.status import Artefact, State, Status, status
 from tasks.storage import Storage, of_this_root, root_folder
 
 _logger = logging.getLogger(__name__)
+# Every stage states its identity several times, and neither changes while a process runs.
+_code_digests, _package_versions = cache(code_digests), cache(package_versions)
 
 
 class Stage(luigi.Task):
@@ -117,8 +120,8 @@ class Stage(luigi.Task):
             "schema": IDENTITY_SCHEMA,
             "settings": self.shaping_settings(),
             "upstream": self.upstream(),
-            "code": code_digests(self.entry, self.own_modules()),
-            "packages": package_versions(self.packages),
+            "code": _code_digests(self.entry, self.own_modules()),
+            "packages": _package_versions(self.packages),
         }
 
     def output(self) -> Artefact:
@@ -141,8 +144,8 @@ class Stage(luigi.Task):
 
     def may_be_fetched(self) -> bool:
         """Whether an artifact that another machine made would do."""
-        cache = remote_cache.shared()
-        return self.is_shared and bool(cache and cache.is_on) and not self.is_forced()
+        remote = remote_cache.shared()
+        return self.is_shared and bool(remote and remote.is_on) and not self.is_forced()
 
     def is_wanted(self) -> bool:
         """Whether the artifact is needed here, and not only what is made from it."""
@@ -258,9 +261,9 @@ class Stage(luigi.Task):
         self.have_below()
         _logger.info("%s: %s, making %s", self.task_family, status(self), artefact)
         self.publish(artefact)
-        cache, may_push = remote_cache.shared(), Storage().push == "always"
-        if cache and may_push and self.is_shared and not self.stands_in():
-            cache.put(self.kind, artefact.folder, replace=self.is_renewed, keep=self.is_forced())
+        remote, may_push = remote_cache.shared(), Storage().push == "always"
+        if remote and may_push and self.is_shared and not self.stands_in():
+            remote.put(self.kind, artefact.folder, replace=self.is_renewed, keep=self.is_forced())
 
 
 def from_below(stage: Stage) -> list[Stage]:

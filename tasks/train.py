@@ -26,9 +26,7 @@ from pipeline.hardware import tpu_vm
 from pipeline.hardware.backend import choose_backend, require_backend
 from pipeline.problems.find import problem_of
 from pipeline.stage_process import in_child
-from pipeline.training import launch
 from pipeline.training.presence import Presence, say_done
-from pipeline.training.request import TrainRequest
 from tasks import device, remote_cache
 from tasks.process import console, group
 from tasks.process.interrupt import time_limit
@@ -228,6 +226,8 @@ class Train(Stage, parameters=TrainSettings):
         Raises:
             PipelineError: process 0 is missing or gone, or what ``train_in_child`` raises.
         """
+        from pipeline.training import launch
+
         presence, last = self.meet(), ""
         while found := presence.next_request(last, self.join_timeout_seconds):
             last, content = found
@@ -278,6 +278,10 @@ class Train(Stage, parameters=TrainSettings):
 
     def train_into(self, folder: Path, checkpoints: Path) -> "RunRecord":
         """Train into an empty folder, from the checkpoint where there is one."""
+        # It imports the schemas of a run, which take as long as the rest of a start.
+        from pipeline.training import launch
+        from pipeline.training.request import TrainRequest
+
         records = self.requires()
         request = TrainRequest(
             records=records.output().folder,
