@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -17,6 +16,7 @@ from luigi_process import FAST, PROJECT, TINY
 from pipeline.artefacts import fingerprint
 from pipeline.artefacts.fingerprint import differences
 from pipeline.artefacts.manifest import read_manifest, write_manifest
+from pipeline.errors import HardwareMismatchError
 from tasks.status import Artefact, State, Status
 
 STAGES = ["Source", "Records", "Train", "Report"]
@@ -250,22 +250,22 @@ def test_a_fallback_run_is_kept_while_the_device_is_absent_and_replaced_when_it_
     env = {"PYTHONPATH": str(PROJECT / "tests" / "fake_tpu"), "FAKE_TPU": str(tpu)}
     settings = ["--Train-device", "tpu", "--Train-tpu-address", "local", "--Train-jit-compile", "false", *TINY]
 
-    def answer(*_: object, **__: object) -> subprocess.CompletedProcess:
+    def answer(*_: object, **__: object) -> None:
         """What the process that looks for the device says, without importing TensorFlow each time."""
-        said = "HardwareMismatchError: [Train] device: tpu was requested."
-        return subprocess.CompletedProcess([], *((0, "") if tpu.exists() else (7, said)), stderr="")
+        if not tpu.exists():
+            raise HardwareMismatchError("[Train] device: tpu was requested.", {"device": "tpu"})
 
     def trained(on_mismatch):
         return luigi(*FAST, *settings, "--Train-on-mismatch", on_mismatch, **env)
 
     def pipeline(on_mismatch, *more):
         with monkeypatch.context() as patch:
-            patch.setattr("tasks.device.subprocess.run", answer)
+            patch.setattr("tasks.device.in_child", answer)
             return luigi.here("tasks", "Report", *FAST, *settings, "--Train-on-mismatch", on_mismatch, *more)
 
     def train(on_mismatch):
         with monkeypatch.context() as patch:
-            patch.setattr("tasks.device.subprocess.run", answer)
+            patch.setattr("tasks.device.in_child", answer)
             return luigi.status(*FAST, *settings, "--Train-on-mismatch", on_mismatch)["Train"]
 
     def runs():
