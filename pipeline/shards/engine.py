@@ -23,15 +23,8 @@ from pipeline import errors
 from pipeline.config.data import RecordsSettings
 from pipeline.errors import EngineUnavailableError, PipelineError
 from pipeline.shards import presence
-from pipeline.shards.readiness import (
-    CONNECT_SECONDS,
-    given_flags,
-    is_remote,
-    make_options,
-    make_runner,
-    require_engine,
-)
-from pipeline.shards.shared import Shared, Store, left_clear, shared_by_workers
+from pipeline.shards.readiness import CONNECT_SECONDS, flink_master, make_options, make_runner, require_engine
+from pipeline.shards.shared import Store, left_clear, shared_by_workers
 from pipeline.shards.workers import watching_workers
 
 # The last line of a traceback, and what Beam appends to it about the step.
@@ -103,9 +96,8 @@ def raised_by_worker(text: str) -> PipelineError | None:
 
 def _cancel(result: PipelineResult | None, settings: RecordsSettings, name: str) -> None:
     """Cancel a job on its cluster; ``result``: None if Beam cannot cancel it."""
-    master = given_flags(settings).get("flink_master", "")
     ways = [result.cancel] if result is not None else []
-    if is_remote(master):
+    if master := flink_master(settings):
         ways.append(lambda: _cancel_on_flink(master, name))
     for way in ways:
         try:
@@ -138,13 +130,7 @@ def _last_line(error: Exception) -> str:
 def reach(settings: RecordsSettings, root: Path, store: Store | None = None) -> str:
     """Check by a job without records that an engine's workers could write them (for ``make doctor``).
 
-    Args:
-        settings: runner and flags.
-        root: the storage root.
-        store: see ``write_records``.
-
-    Returns:
-        A sentence about the workers.
+    ``root`` is the storage root. Returns a sentence about the workers.
 
     Raises:
         SettingsError: Beam does not know the runner or a flag, or a program is missing.
@@ -160,7 +146,13 @@ def reach(settings: RecordsSettings, root: Path, store: Store | None = None) -> 
         with left_clear(shared):
             presence.expect(shared)
             try:
-                _try_out(settings, shared)
+                with running(settings) as pipeline:
+                    (
+                        pipeline
+                        | "Plan meetings" >> beam.Create(range(_TRIAL_ELEMENTS))  # number
+                        | "Spread meetings" >> beam.Reshuffle()  # number
+                        | "Meet" >> beam.Map(lambda _, shared: presence.sign_in(shared), shared)  # None
+                    )
             except PipelineError:
                 raise
             # Clients raise errors of every kind. A worker without the project cannot even start.
@@ -173,21 +165,6 @@ def reach(settings: RecordsSettings, root: Path, store: Store | None = None) -> 
         f"{name} at {where}: {found['processes']} worker processes on {found['hosts']} hosts answered; they see the "
         f"{'remote' if store else 'storage root'}, with this version of the project and its packages"
     )
-
-
-def _try_out(settings: RecordsSettings, shared: Shared) -> None:
-    with running(settings) as pipeline:
-        (
-            pipeline
-            | "Plan meetings" >> beam.Create(range(_TRIAL_ELEMENTS))  # number
-            | "Spread meetings" >> beam.Reshuffle()  # number
-            | "Meet" >> beam.Map(_sign_in, shared)  # number
-        )
-
-
-def _sign_in(number: int, shared: Shared) -> int:
-    presence.sign_in(shared)
-    return number
 
 
 @contextlib.contextmanager

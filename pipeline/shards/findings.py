@@ -6,7 +6,7 @@ images two different ones have equal fingerprints in one of thirty million datas
 """
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ class Noted:
     """The examples of all splits of the records, in the order of splits and of records.
 
     ``splits``: their names. ``split``, ``place``, ``label``: int (examples,), the number of the split, the place in it,
-    the label. ``fingerprint``: uint64 (examples,). ``names``: the path or the key of each example.
+    the label. ``fingerprint``: uint64 (examples,). ``name_of``: index → path or key of the example.
     """
 
     splits: Sequence[str]
@@ -36,7 +36,7 @@ class Noted:
     place: np.ndarray
     label: np.ndarray
     fingerprint: np.ndarray
-    names: Sequence[str]
+    name_of: Callable[[int], str]
 
 
 def find(noted: Noted, label_names: Sequence[str], folder: Path) -> dict:
@@ -74,25 +74,17 @@ def never_trained_on(label_counts: Mapping[str, Mapping[str, int]]) -> dict[str,
     return {name: count for name, count in label_counts.get("test", {}).items() if count and not train.get(name)}
 
 
-def _by_label(noted: Noted, label_names: Sequence[str]) -> dict:
-    if not label_names:
+def _by_label(noted: Noted, names: Sequence[str]) -> dict:
+    if not names:
         return {"few_examples": {}, "imbalance": None}
-    train = np.bincount(noted.label[noted.split == noted.splits.index("train")], minlength=len(label_names))
-    total = np.bincount(noted.label, minlength=len(label_names))
-    return {
-        "few_examples": {label_names[at]: int(total[at]) for at in np.flatnonzero(total < FEW_EXAMPLES)},
-        "imbalance": _imbalance(train, label_names),
-    }
-
-
-def _imbalance(train: np.ndarray, label_names: Sequence[str]) -> dict | None:
-    large, small = int(train.argmax()), int(train.argmin())
-    if train[large] < HEAVY_IMBALANCE * train[small] or not train[large]:
-        return None
-    return {
-        "largest": [label_names[large], int(train[large])],
-        "smallest": [label_names[small], int(train[small])],
-    }
+    total = np.bincount(noted.label, minlength=len(names))
+    few = {names[at]: int(total[at]) for at in np.flatnonzero(total < FEW_EXAMPLES)}
+    train = np.bincount(noted.label[noted.split == noted.splits.index("train")], minlength=len(names)).tolist()
+    most, least = max(train), min(train)
+    if most < HEAVY_IMBALANCE * least or not most:
+        return {"few_examples": few, "imbalance": None}
+    unequal = {"largest": [names[train.index(most)], most], "smallest": [names[train.index(least)], least]}
+    return {"few_examples": few, "imbalance": unequal}
 
 
 def _test_in_train(groups: Sequence[np.ndarray], noted: Noted) -> list[int]:
@@ -111,7 +103,7 @@ def _list(groups: Sequence[np.ndarray], noted: Noted, label_names: Sequence[str]
         for number, group in enumerate(groups):
             for at in group.tolist():
                 split, label = noted.splits[noted.split[at]], label_names[noted.label[at]] if label_names else ""
-                rows.writerow((number, split, noted.place[at], label, noted.names[at]))
+                rows.writerow((number, split, noted.place[at], label, noted.name_of(at)))
 
 
 def warnings(findings: Mapping, num_test: int, *, has_labels: bool = True) -> list[tuple[str, str]]:

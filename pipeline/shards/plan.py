@@ -20,7 +20,7 @@ from pipeline.records.features import FeatureSpec, ImageForm, is_fixed, stored_f
 from pipeline.records.fixed import FixedLayout
 from pipeline.records.keys import SPLITS
 from pipeline.shards.shared import THREADS, Shared
-from pipeline.shards.splits import Division, divided
+from pipeline.shards.splits import divided, split_of_each
 from pipeline.shards.tfds_metadata import shard_name
 from pipeline.sources import Location, SourceInfo, example_keys
 
@@ -34,10 +34,9 @@ _SEAL_BYTES = 16
 
 @dataclass(frozen=True)
 class Job:
-    """The arguments of every step of the Beam job. Small plain data, so that any runner can ship it.
+    """The argument of every step of the Beam job. Small plain data, so that any runner can ship it.
 
-    ``num_examples``: split of the records → number of examples. ``shared``: the storage that workers share.
-    ``secret``: a key of the job's own.
+    ``num_examples``: split of the records → number of examples. ``shared``: storage of all workers. ``secret``: a key.
     """
 
     source: SourceInfo
@@ -110,8 +109,8 @@ class Job:
         """
         for source_split in self.source.num_examples:
             num_shards = {split: self.num_shards(split) for split in self.splits_of(source_split)}
-            division = Division.of(self.source, self.location, source_split, self.settings.validation_share)
-            places = example_places(division.all_keys(), division.split_of_each(), num_shards, self.settings.seed)
+            splits = split_of_each(self.source, self.location, source_split, self.settings.validation_share)
+            places = example_places(self.keys(source_split), splits, num_shards, self.settings.seed)
             with ThreadPoolExecutor(THREADS) as pool:
                 list(pool.map(partial(self._leave_places, places), self.blocks(source_split)))
 
@@ -170,20 +169,16 @@ def file_name(block: Block) -> str:
     return f"{split}-{start:012d}"
 
 
-def ranks(keys: Sequence[str], seed: int) -> np.ndarray:
-    """The keyed hash of each key, which defines the order: uint64 (keys,).
+def example_order(keys: Sequence[str], seed: int) -> np.ndarray:
+    """The seeded shuffle: int64, the index of the key at each place of a split of the records.
 
-    A hash stays the same in every version of NumPy.
+    The order is that of a keyed hash, which stays the same in every version of NumPy.
     """
     hash_key = seed.to_bytes(8, "little")
     digests = (hashlib.blake2b(key.encode(), digest_size=8, key=hash_key).digest() for key in keys)
     # One by one: all digests joined would take six times the memory.
-    return np.fromiter((int.from_bytes(digest) for digest in digests), np.uint64, len(keys))
-
-
-def example_order(keys: Sequence[str], seed: int) -> np.ndarray:
-    """The seeded shuffle: int64, the index of the key at each place of a split of the records."""
-    return np.argsort(ranks(keys, seed), kind="stable")
+    ranks = np.fromiter((int.from_bytes(digest) for digest in digests), np.uint64, len(keys))
+    return np.argsort(ranks, kind="stable")
 
 
 def shard_bounds(num_examples: int, num_shards: int) -> list[tuple[int, int]]:
@@ -197,14 +192,8 @@ def example_places(
 ) -> np.ndarray:
     """The position of each example of one of the source's splits.
 
-    Args:
-        keys: of its examples, in the source's order.
-        split_of: the split of the records of each example.
-        num_shards: each of these splits, with its number of shards.
-        seed: of the order.
-
-    Returns:
-        int64 (keys, 2): the shard, counted through all of ``num_shards``, and the place among its records.
+    ``keys``, ``split_of``: key and split of the records of each example. ``num_shards``: number of shards of each of
+    these splits. Returns int64 (keys, 2): the shard, counted through all splits, and the place among its records.
     """
     order = example_order(keys, seed)
     # As numbers: the names of a billion splits would take forty gigabytes.

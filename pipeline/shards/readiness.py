@@ -92,25 +92,25 @@ def require_engine(settings: RecordsSettings, runner: PipelineRunner) -> str:
     engine = next((engine for engine in ENGINES if engine.runner == type(runner).__name__), None)
     if engine is None:
         return ""
-    flags = given_flags(settings)
+    flags = _flags(settings)
     if endpoint := flags.get(_JOB_ENDPOINT, ""):
         _require_answer(endpoint, _JOB_ENDPOINT)
     else:
         _require_part(engine, flags)
     master = flags.get(engine.master, "")
-    if not is_remote(master):
+    if not master or _OWN_MASTER.fullmatch(master):
         return endpoint
     _require_answer(master, engine.master)
     return master
 
 
-def is_remote(master: str) -> bool:
-    """Whether a flag names an engine that Beam does not start itself."""
-    return bool(master) and not _OWN_MASTER.fullmatch(master)
+def flink_master(settings: RecordsSettings) -> str:
+    """The address of Flink; "" if Beam starts it, or for another engine."""
+    master = _flags(settings).get("flink_master", "")
+    return "" if _OWN_MASTER.fullmatch(master) else master
 
 
-def given_flags(settings: RecordsSettings) -> dict[str, str]:
-    """The flags of the settings that have a value."""
+def _flags(settings: RecordsSettings) -> dict[str, str]:
     return dict(flag.removeprefix("--").split("=", 1) for flag in settings.beam_flags() if "=" in flag)
 
 

@@ -1,45 +1,12 @@
 """Division of the source's splits into those of the records. Needs neither NumPy nor TensorFlow."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cache
 
 from pipeline.config.refusal import refuse
 from pipeline.records.features import TOKENS
 from pipeline.records.keys import SPLITS, split_of, splits_by_place
 from pipeline.sources.source import Location, SourceInfo, example_keys
-
-
-@dataclass(frozen=True)
-class Division:
-    """A split of the source and its shares. Hashable, so that the split of each example is computed once per process.
-
-    ``digest`` is the source's, because another listing may replace the one at this path. ``by_place``: the split is
-    divided by the places of its examples, not by the hashes of their keys.
-    """
-
-    split: str
-    num_examples: int
-    listing: str
-    test_share: float
-    validation_share: float
-    digest: str
-    by_place: bool = False
-
-    @classmethod
-    def of(cls, source: SourceInfo, location: Location, split: str, validation_share: float) -> "Division":
-        """The division of a split. Only train is divided."""
-        shares = (source.test_share, validation_share) if split == "train" else (0.0, 0.0)
-        by_place = TOKENS in source.features
-        return cls(split, source.num_examples[split], location.listing, *shares, source.digest, by_place)
-
-    def all_keys(self) -> Sequence[str]:
-        """The keys of the split, in the source's order."""
-        return example_keys(self.split, self.num_examples, self.listing)
-
-    def split_of_each(self) -> Sequence[str]:
-        """The split of the records of each example."""
-        return _split_of_each(self)
 
 
 def divided(source: SourceInfo, validation_share: float) -> dict[str, tuple[str, ...]]:
@@ -67,7 +34,7 @@ def split_sizes(source: SourceInfo, location: Location, validation_share: float)
         if splits == (source_split,):
             sizes[source_split] = num_examples
             continue
-        found = Division.of(source, location, source_split, validation_share).split_of_each()
+        found = split_of_each(source, location, source_split, validation_share)
         sizes |= {split: found.count(split) for split in splits}
         if empty := [split for split in splits if not sizes[split]]:
             by_test = "test" in empty or not validation_share
@@ -81,11 +48,21 @@ def split_sizes(source: SourceInfo, location: Location, validation_share: float)
     return {split: sizes[split] for split in SPLITS if split in sizes}
 
 
+def split_of_each(source: SourceInfo, location: Location, split: str, validation_share: float) -> Sequence[str]:
+    """The split of the records of each example of a split of the source. Only train is divided."""
+    if split != "train" or not (source.test_share or validation_share):
+        return [split] * source.num_examples[split]
+    shares = source.test_share, validation_share
+    # A text is divided by place.
+    if TOKENS in source.features:
+        return splits_by_place(source.num_examples[split], test_share=shares[0], validation_share=shares[1])
+    return _by_key(split, source.num_examples[split], location.listing, source.digest, *shares)
+
+
 @cache
-def _split_of_each(division: Division) -> Sequence[str]:
-    shares: Mapping[str, float] = {"test_share": division.test_share, "validation_share": division.validation_share}
-    if not any(shares.values()):
-        return [division.split] * division.num_examples
-    if division.by_place:
-        return splits_by_place(division.num_examples, **shares)
-    return [split_of(key, **shares) for key in division.all_keys()]
+def _by_key(
+    split: str, num_examples: int, listing: str, digest: str, test_share: float, validation_share: float
+) -> Sequence[str]:
+    """Computed once per process. The digest belongs to the key, because another listing may replace this one."""
+    keys = example_keys(split, num_examples, listing)
+    return [split_of(key, test_share=test_share, validation_share=validation_share) for key in keys]

@@ -4,7 +4,7 @@ import csv
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -114,24 +114,18 @@ def _noted(job: Job) -> Noted:
         place=place[order],
         label=examples["label"][order],
         fingerprint=examples["fingerprint"][order],
-        names=_Names(names, order),
+        name_of=partial(_name_of, names, order),
     )
 
 
-@dataclass(frozen=True)
-class _Names:
-    """The names of examples in another order, each computed on access: few of a billion are needed."""
-
-    parts: Sequence[Sequence[str]]
-    order: np.ndarray
-
-    def __getitem__(self, at: int) -> str:
-        index = int(self.order[at])
-        for part in self.parts:
-            if index < len(part):
-                return part[index]
-            index -= len(part)
-        raise IndexError(at)
+def _name_of(parts: Sequence[Sequence[str]], order: np.ndarray, at: int) -> str:
+    """The name of an example, computed on demand: few of a billion are needed."""
+    index = int(order[at])
+    for part in parts:
+        if index < len(part):
+            break
+        index -= len(part)
+    return part[index]
 
 
 def _write_skipped(folder: Path, listing: str) -> None:

@@ -9,7 +9,6 @@ A block or shard that is written twice has the same bytes.
 
 import hashlib
 import itertools
-import json
 import operator
 import os
 import re
@@ -186,7 +185,7 @@ class StoreWriter(RunWriter):
         digest = hashlib.sha256(content).hexdigest()
         # Also if the object exists: it may be damaged, or about to be removed as garbage.
         job.shared.objects.put(f"{job.shared.files}/{digest}", content)
-        job.shared.write(f"{NOTES}/{name}.json", json.dumps({"sha256": digest, "bytes": len(content)}).encode())
+        job.shared.write(f"{NOTES}/{name}", f"{digest} {len(content)}".encode())
         return name
 
     def collect(self, scratch: Path) -> None:
@@ -225,19 +224,13 @@ def noted_shard(shared: Shared, name: str) -> tuple[str, int]:
         FileNotFoundError: there is no note.
         DamagedArtefactError: the note is invalid. Everyone with the credentials can write to the store.
     """
-    content = shared.read(f"{NOTES}/{name}.json", at_most=_NOTE_BYTES)
-    try:
-        note = json.loads(content)
-        digest, size = note["sha256"], note["bytes"]
-        is_valid = bool(re.fullmatch("[0-9a-f]{64}", digest)) and type(size) is int and size >= 0
-    except (ValueError, KeyError, TypeError, RecursionError):
-        is_valid = False
-    if not is_valid:
+    note = re.fullmatch(rb"([0-9a-f]{64}) ([0-9]{1,15})", shared.read(f"{NOTES}/{name}", at_most=_NOTE_BYTES))
+    if not note:
         raise DamagedArtefactError(
-            f"{shared}/{NOTES}/{name}.json: expected sha256 and bytes of a shard, found something else. "
+            f"{shared}/{NOTES}/{name}: expected sha256 and bytes of a shard, found something else. "
             "Who else writes to [Storage] remote?"
         )
-    return digest, size
+    return note[1].decode(), int(note[2])
 
 
 def encode_run(frames: Sequence[bytes | np.ndarray], places: np.ndarray, num_shards: int) -> bytes:

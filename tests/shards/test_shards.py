@@ -288,7 +288,7 @@ def test_a_worker_is_given_the_places_of_its_block_and_orders_nothing_itself(sma
     job = plan.Job(small_source, Location(), settings, "", SharedFolder(str(tmp_path)), 60, sizes)
     job.leave_places()
     monkeypatch.setattr(plan, "example_places", None)
-    monkeypatch.setattr(plan, "Division", None)
+    monkeypatch.setattr(plan, "split_of_each", None)
     places = [tuple(place) for block in job.blocks("train") for place in job.places(block).tolist()]
     shards = job.shards("train", "validation")
     assert sorted(places) == [(n, place) for n, shard in enumerate(shards) for place in range(shard["num_records"])]

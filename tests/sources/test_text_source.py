@@ -81,11 +81,11 @@ def test_each_character_but_the_first_is_predicted_once(write, tmp_path):
 
 @pytest.mark.parametrize("validation", [0.0, 0.25])
 def test_the_end_of_a_text_is_its_test_split_and_no_seed_has_a_say(write, tmp_path, validation):
-    from pipeline.shards.splits import Division
+    from pipeline.shards.splits import split_of_each
 
     info = resolved(write(a_txt=TEXT), tmp_path / "source").cut(16)
     sizes = split_sizes(info, Location(), validation)
-    splits = list(Division.of(info, Location(), "train", validation).split_of_each())
+    splits = list(split_of_each(info, Location(), "train", validation))
     held_out = ["validation"] * sizes.get("validation", 0)
     assert splits == ["train"] * sizes["train"] + held_out + ["test"] * sizes["test"]
     assert sizes["test"] == int(0.2 * info.num_examples["train"])
