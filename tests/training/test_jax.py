@@ -1,12 +1,11 @@
 """Training on JAX: the same curve, receipt, resume and files as on TensorFlow, from a process of its own."""
 
+import contextlib
 import logging
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import psutil
@@ -17,15 +16,15 @@ from pipeline import progress
 from pipeline.errors import HardwareMismatchError, SettingsError, WorkerDiedError
 from pipeline.runs.initial import find_initial_weights
 from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
+from pipeline.stage_process import IN_PROCESS
 
 
 def setup_module() -> None:
-    global Split, keras, load_file, process
+    global Split, keras, load_file
     import keras
     from safetensors.numpy import load_file
 
     from pipeline.stream import Split
-    from pipeline.training import process
 
 
 pytestmark = pytest.mark.slow
@@ -36,7 +35,8 @@ PLAIN = {"model": "backend_network:build", "recipe": "adam", "epochs": 2}
 
 @pytest.fixture(autouse=True)
 def quickly_compiled(monkeypatch):
-    """What a test trains itself is compiled sooner; ``runs`` is compiled as for users."""
+    """What a test trains itself is compiled sooner; ``runs`` is compiled as for users. This process draws weights."""
+    monkeypatch.setenv(IN_PROCESS, "1")
     for name, value in QUICKLY_COMPILED.items():
         monkeypatch.setenv(name, value)
 
@@ -158,31 +158,39 @@ def test_several_replicas_train_to_the_same_weights_batch_normalisation_included
         np.testing.assert_allclose(weight, one[name], rtol=1e-3, atol=1e-5)
 
 
-def interrupted_after(epochs_done, monkeypatch):
-    """Ctrl-C as soon as the process says that so many epochs are done."""
-    hear = process._hear
+@contextlib.contextmanager
+def at_log_line(words, act):
+    """Call a function as soon as the process that trains logs these words."""
 
-    def interrupt(lines):
-        def until_then():
-            for line in lines:
-                yield line
-                if f"epoch {epochs_done}/" in line and line.startswith('["log"'):
-                    raise KeyboardInterrupt
+    def look(record):
+        if words in record.getMessage():
+            act()
+        return True
 
-        return hear(until_then())
+    logger = logging.getLogger("pipeline.training.loop")
+    logger.addFilter(look)
+    try:
+        yield
+    finally:
+        logger.removeFilter(look)
 
-    monkeypatch.setattr(process, "_hear", interrupt)
+
+def interrupt():
+    raise KeyboardInterrupt
 
 
-def test_a_resumed_run_ends_with_the_same_weights(small_records, tmp_path, monkeypatch):
+def children():
+    return [one for one in psutil.Process().children(recursive=True) if "pipeline.stage_process" in one.cmdline()]
+
+
+def test_a_resumed_run_ends_with_the_same_weights(small_records, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
     # With dropout, whose random state has to be restored.
     settings = {"backend": "jax", "epochs": 2, "model": "mnist_dense"}
     run(small_records, tmp_path / "whole", **settings)
-    with monkeypatch.context() as patch:
-        interrupted_after(1, patch)
-        with pytest.raises(KeyboardInterrupt):
-            run(small_records, tmp_path / "cut", checkpoints=tmp_path / "checkpoints", **settings)
-    assert not [one for one in psutil.Process().children(recursive=True) if "pipeline.training" in one.cmdline()]
+    with at_log_line("epoch 1/", interrupt), pytest.raises(KeyboardInterrupt):
+        run(small_records, tmp_path / "cut", checkpoints=tmp_path / "checkpoints", **settings)
+    assert not children()
     resumed = run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints", **settings)
     assert resumed["epochs_restored"] == 1
     whole, again = ((tmp_path / name / WEIGHTS_NAME).read_bytes() for name in ("whole", "resumed"))
@@ -234,44 +242,14 @@ def test_an_error_of_the_settings_is_raised_as_one(small_records, tmp_path):
         run(small_records, tmp_path / "run", backend="jax", jit_compile="false")
 
 
-def test_a_defect_keeps_its_traceback(capfd):
-    job = {"records_folder": "nowhere", "settings": {}, "folder": "x", "drawn": "x", "initial": None}
-    job |= {"how": {"checkpoints": "x"}, "membership": {"processes": 1}}
-    with pytest.raises(RuntimeError, match="the training on jax ended with exit code"):
-        process._run("jax", job)
-    assert "Traceback" in capfd.readouterr().err
+def test_a_process_that_is_killed_is_said_with_what_to_do(small_records, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
 
+    def kill():
+        for child in children():
+            child.kill()
 
-def test_a_process_that_is_killed_is_said_with_what_to_do(small_records, tmp_path, monkeypatch):
-    hear = process._hear
-
-    def kill(lines):
-        (child,) = (one for one in psutil.Process().children() if "pipeline.training" in one.cmdline())
-        child.kill()
-        return hear(lines)
-
-    monkeypatch.setattr(process, "_hear", kill)
-    with pytest.raises(WorkerDiedError, match=r"ended by SIGKILL.* run again to resume"):
-        run(small_records, tmp_path / "run", backend="jax", **PLAIN)
+    killing = at_log_line("epoch 1/", kill)
+    with killing, pytest.raises(WorkerDiedError, match=r"ended by SIGKILL.* run again to resume"):
+        run(small_records, tmp_path / "run", backend="jax", **{**PLAIN, "epochs": 1000})
     assert not list(tmp_path.glob(".drawn-*"))
-
-
-def test_it_ends_with_the_process_that_started_it(small_records, tmp_path):
-    code = (
-        "import sys; sys.path.insert(0, 'tests')\n"
-        "from pathlib import Path\n"
-        "from training_runs import run\n"
-        f"run(Path({str(small_records)!r}), Path({str(tmp_path / 'run')!r}), backend='jax', epochs=100000)\n"
-    )
-    parent = subprocess.Popen([sys.executable, "-c", code])
-    child = None
-    for _ in range(600):
-        found = psutil.Process(parent.pid).children()
-        child = next((one for one in found if "pipeline.training" in one.cmdline()), child)
-        if child and (tmp_path / "run-checkpoints").exists():
-            break
-        time.sleep(0.2)
-    assert child
-    os.kill(parent.pid, signal.SIGKILL)
-    parent.wait()
-    child.wait(300)
