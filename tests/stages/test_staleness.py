@@ -251,7 +251,7 @@ def test_a_fallback_run_is_kept_while_the_device_is_absent_and_replaced_when_it_
     settings = ["--Train-device", "tpu", "--Train-tpu-address", "local", "--Train-jit-compile", "false", *TINY]
 
     def answer(*_: object, **__: object) -> None:
-        """What the process that looks for the device says, without importing TensorFlow each time."""
+        """The answer of the process that looks for the device, without importing TensorFlow each time."""
         if not tpu.exists():
             raise HardwareMismatchError("[Train] device: tpu was requested.", {"device": "tpu"})
 
