@@ -17,7 +17,6 @@ from pathlib import Path
 import luigi
 from luigi.rpc import RPCError
 
-from pipeline import progress
 from pipeline.artefacts.fingerprint import IDENTITY_SCHEMA, code_digests, fingerprint, package_versions
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.artefacts.publish import publishing
@@ -28,7 +27,6 @@ from tasks.parameters import add_parameters, check_config_file
 from tasks.process import console, group, lock
 from tasks.process.console import RUN_ID
 from tasks.process.interrupt import time_limit
-from tasks.process.visualiser import Visualiser
 from tasks.sections import Force, report_url
 from tasks.status import Artefact, State, Status, status
 from tasks.storage import Storage, of_this_root, root_folder
@@ -223,11 +221,10 @@ class Stage(luigi.Task):
         if self.set_tracking_url:
             with contextlib.suppress(RPCError):
                 self.set_tracking_url(report_url())
-        with progress.heard_by(Visualiser(self)):
-            if self.is_dispensable() and not is_wanted:
-                _logger.info("%s: not needed here", self.task_family)
-            elif not found.remote or not remote_cache.shared().get(self.kind, artefact.expected, artefact.folder):
-                self._make(artefact)
+        if self.is_dispensable() and not is_wanted:
+            _logger.info("%s: not needed here", self.task_family)
+        elif not found.remote or not remote_cache.shared().get(self.kind, artefact.expected, artefact.folder):
+            self._make(artefact)
 
     def have_below(self) -> None:
         """Have the inputs here: they may be on the remote alone, as long as this artifact was to come from there."""

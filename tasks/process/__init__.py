@@ -7,6 +7,7 @@
     command_line.py     Luigi's overrides, in force for a block
     interrupt.py        Ctrl-C, SIGTERM and time limits
     lock.py             one run at a time on a storage root
+    group.py            the processes that train together
     events.py           what tasks do, for a supervisor
     central.py          whether Luigi's central scheduler answers
 

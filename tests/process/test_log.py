@@ -12,13 +12,11 @@ import threading
 
 import pytest
 import warm
-from luigi.rpc import RPCError
 from luigi_process import FAST, PROJECT, TINY, hear_interrupts
 
 from pipeline import progress
 from pipeline.errors import DamagedArtefactError
 from tasks import sweep
-from tasks.process.visualiser import Visualiser
 
 INTERRUPTED = "\nInterrupted. Finished stages are kept; run again to resume.\n"
 
@@ -34,11 +32,10 @@ def test_progress_is_told_to_a_listener_for_as_long_as_it_listens():
 
 def test_no_listener_hears_of_more_than_there_is():
     """Executions of several steps are counted past the end of the last epoch."""
-    heard, task = [], WatchedTask(requests=9)
-    with progress.heard_by(lambda *words: heard.append(words)), progress.heard_by(Visualiser(task)):
+    heard = []
+    with progress.heard_by(lambda *words: heard.append(words)):
         progress.tell("epoch 1/1", 130, 128, "images")
     assert heard == [("epoch 1/1", 128, 128, "images")]
-    assert task.percentages == [100]
 
 
 def test_an_error_in_words_does_not_show_the_names_of_a_graph():
@@ -47,29 +44,6 @@ def test_an_error_in_words_does_not_show_the_names_of_a_graph():
         "record at 0 [Op:IteratorGetNext] name: "
     )
     assert str(DamagedArtefactError(f"records: {said}")) == "records: corrupted record at 0"
-
-
-class WatchedTask:
-    """Has what Luigi gives a task while its worker runs it; the scheduler is gone after so many requests."""
-
-    def __init__(self, requests: int) -> None:
-        self.left, self.percentages = requests, []
-
-    def set_status_message(self, message: str) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise RPCError("gone")
-
-    def set_progress_percentage(self, percentage: int) -> None:
-        self.percentages.append(percentage)
-
-
-def test_the_visualiser_hears_each_whole_percent_once_and_no_more_once_it_is_gone():
-    task = WatchedTask(requests=3)
-    visualiser = Visualiser(task)
-    for done in range(0, 1000, 5):
-        visualiser("epoch 1/1", done, 1000, "images")
-    assert (task.percentages, task.left) == ([0, 1, 2], -1)
 
 
 def at_a_terminal(luigi, *args) -> str:
