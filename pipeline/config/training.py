@@ -95,10 +95,10 @@ class TrainSettings(StageSettings):
     learning_rate: Annotated[float, number(0, 1_000, "(]", **_RECIPES_OWN)] = OF_THE_RECIPE
     """Highest learning rate of the schedule, before scale_learning_rate."""
     weight_decay: Annotated[float, number(0, 1, "[)", **_RECIPES_OWN)] = OF_THE_RECIPE
-    """Share of each weight, times the learning rate, that a step subtracts. Only muon applies it to biases and the
-    gains of normalizations too."""
+    """Weight decay. A step subtracts this share of each weight, times the learning rate. Only muon applies it to biases
+    and the gains of normalizations too."""
     label_smoothing: Annotated[float, number(0, 1, "[)", **_RECIPES_OWN)] = OF_THE_RECIPE
-    """Share of each label that is spread over all labels."""
+    """Label smoothing: the share of each label that is spread over all labels."""
     backend: Annotated[str, one_of("auto", TENSORFLOW, JAX)] = "auto"
     """Backend of Keras. auto means JAX on a TPU of this host, and on a GPU if JAX has CUDA. Else it means TensorFlow,
     which is faster on a CPU. Install JAX with make setup EXTRA=jax, jax-gpu or jax-tpu."""
