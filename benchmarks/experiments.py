@@ -21,7 +21,7 @@ from pipeline.errors import SettingsError
 from pipeline.problems.units import units_of_run
 from pipeline.report.data.measures import to_accuracy
 from pipeline.report.formats import inputs
-from pipeline.sources.prepared import is_prepared
+from pipeline.sources.tfds import is_prepared
 
 PROJECT = Path(__file__).resolve().parent.parent
 FLOWERS = "tf_flowers"

@@ -11,7 +11,7 @@ from benchmarks.comparison import seconds_of
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.config.data import RecordsSettings, SourceSettings
 from pipeline.sources import Location, SourceInfo, resolve
-from pipeline.sources.listing import LISTING_NAME
+from pipeline.sources.file_index import INDEX_NAME
 
 
 def write(folder: Path, out: Path, settings: RecordsSettings, source: SourceInfo) -> Path:
@@ -22,7 +22,7 @@ def write(folder: Path, out: Path, settings: RecordsSettings, source: SourceInfo
     records, notes = out / "records", out / "notes"
     for path in (records, notes):
         path.mkdir()
-    location = Location(folder=str(folder), listing=str(out / LISTING_NAME))
+    location = Location(folder=str(folder), listing=str(out / INDEX_NAME))
     details = write_records(source, settings, records, notes, location=location)
     write_manifest(records, stage="Records", identity={"benchmark": True}, details=details)
     return records

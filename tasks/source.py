@@ -7,10 +7,7 @@ from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import read_fetched
 from pipeline.config.data import PLACEHOLDER, SourceSettings
 from pipeline.errors import SettingsError
-from pipeline.sources import Location
-from pipeline.sources.found import changed_files, dataset_name, files_folder
-from pipeline.sources.listing import LISTING_NAME
-from pipeline.sources.prepared import changed_copy, datasets_folder, is_prepared
+from pipeline.sources.source import SYNTHETIC, Location, dataset_of, kind_of
 from pipeline.stage_process import in_child
 from tasks.sections import Experiment
 from tasks.stage import Stage
@@ -46,9 +43,7 @@ class Source(Stage, parameters=SourceSettings):
 
     def location(self) -> Location:
         """Where the dataset lies on this machine."""
-        if self.is_of_files():
-            return Location(folder=str(files_folder(self.settings)), listing=str(self._listing()))
-        return Location(tfds_data_dir=str(datasets_folder(self.tfds_data_dir)), artefact=str(self.output().folder))
+        return kind_of(self.settings).location(self.output().folder)
 
     def is_of_files(self) -> bool:
         """Whether the examples are single files."""
@@ -56,10 +51,7 @@ class Source(Stage, parameters=SourceSettings):
 
     def requested(self) -> str:
         """What is asked for, by the name that its info has."""
-        return dataset_name(self.settings) if self.settings.has_path else self.dataset
-
-    def _listing(self) -> Path:
-        return self.output().folder / LISTING_NAME
+        return dataset_of(self.settings).name()
 
     def is_known(self) -> bool:
         """Whether there is a valid artifact, be it of a stand-in, and its files have not changed since."""
@@ -79,11 +71,7 @@ class Source(Stage, parameters=SourceSettings):
 
     def is_at_hand(self) -> bool:
         """Whether the dataset lies on this machine."""
-        if self.origin == PLACEHOLDER:
-            return True
-        if self.settings.has_path:
-            return Path(self.settings.path).expanduser().exists()
-        return is_prepared(self.dataset, self.tfds_data_dir)
+        return kind_of(self.settings).is_at_hand()
 
     def _changes(self) -> tuple[str, ...]:
         """What has changed since the artefact was made; looked for once for each artefact, as all stages ask."""
@@ -97,16 +85,10 @@ class Source(Stage, parameters=SourceSettings):
         return self._known_changes[key]
 
     def _look_for_changes(self, manifest: Mapping) -> tuple[str, ...]:
-        if self._listing().exists():
-            return self._changed_files()
-        changed = changed_copy(manifest["source"], self.tfds_data_dir, self.output().folder)
-        return (f"{changed}: has other files than it had",) if changed else ()
-
-    def _changed_files(self) -> tuple[str, ...]:
         try:
-            found = list(changed_files(self.settings, str(self._listing())))
+            found = list(kind_of(self.settings).changed(manifest["source"], self.output().folder))
         except SettingsError as error:
-            # Said once the stage runs, with its exit code.
+            # The stage raises it again, with its exit code.
             return (str(error),)
         more = (f"and {len(found) - MAX_REASONS:,} more",) if len(found) > MAX_REASONS else ()
         return (*found[:MAX_REASONS], *more)
@@ -119,6 +101,6 @@ class Source(Stage, parameters=SourceSettings):
     def make(self, folder: Path) -> Mapping:
         """Get the dataset; the manifest holds all there is to say."""
         source = in_child("pipeline.sources:resolve", {"settings": self.settings, "folder": folder}).to_json()
-        is_stand_in = self.settings.may_be_replaced and source["origin"] == "synthetic"
+        is_stand_in = self.settings.may_be_replaced and source["origin"] == SYNTHETIC
         again = f"a stand-in was taken for {self.dataset}: the real source is tried again"
         return {"source": source, "provisional": again} if is_stand_in else {"source": source}

@@ -26,7 +26,7 @@ from required import pytest_make_collect_report, pytest_runtest_makereport  # no
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.config.data import RecordsSettings
 from pipeline.records.features import image_spec
-from pipeline.sources import Location, SourceInfo, synthetic
+from pipeline.sources import Location, SourceInfo, placeholder_images
 
 pytest_plugins = ["pytester", "resource_report"]
 
@@ -85,8 +85,8 @@ def small_source() -> SourceInfo:
         dataset="synthetic",
         origin="synthetic",
         version="1",
-        features=image_spec(synthetic.IMAGE_SHAPE),
-        label_names=synthetic.LABEL_NAMES,
+        features=image_spec(placeholder_images.IMAGE_SHAPE),
+        label_names=placeholder_images.LABEL_NAMES,
         num_examples={"train": 403, "test": 101},
     )
 
@@ -134,7 +134,7 @@ def write_tiny_tfds() -> Callable[..., Path]:
         folder.mkdir(parents=True)
         infos = []
         for split, lengths in {"train": [203, 200], "test": [101]}.items():
-            images, labels = synthetic.draw_block(split, first, first + sum(lengths))
+            images, labels = placeholder_images.draw_block(split, first, first + sum(lengths))
             about = {"data_dir": folder, "dataset_name": "cifar10", "split": split, "filetype_suffix": "tfrecord"}
             template = tfds.core.ShardedFileTemplate(**about)
             start = 0

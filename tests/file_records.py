@@ -10,14 +10,14 @@ from pipeline import sources
 from pipeline.artefacts.manifest import read_manifest, write_manifest
 from pipeline.config.data import RecordsSettings, SourceSettings
 from pipeline.sources import Location
-from pipeline.sources.listing import LISTING_NAME, path_key, read_listing
+from pipeline.sources.file_index import INDEX_NAME, path_key, read_index
 
 
 class FolderRecords:
     """Records of a source of single files, and its listing."""
 
     def __init__(self, folder: Path, info: sources.SourceInfo, listing: str) -> None:
-        self.folder, self.info, self.listing = folder, info, read_listing(listing)
+        self.folder, self.info, self.listing = folder, info, read_index(listing)
         self.manifest = read_manifest(folder)
 
     def examples(self) -> Mapping[str, tuple[str, Mapping]]:
@@ -43,7 +43,7 @@ def write_records_of(tmp_path_factory) -> Callable[..., FolderRecords]:
             (top / name).mkdir()
         asked = SourceSettings(**{"dataset": "folder", "path": str(path), **(source or {})})
         info = sources.resolve(asked, top / "source")
-        listing = str(top / "source" / LISTING_NAME)
+        listing = str(top / "source" / INDEX_NAME)
         location = Location(folder=str(path if path.is_dir() else path.parent), listing=listing)
         options = RecordsSettings(**{"train_shards": 2, "test_shards": 1, **settings})
         details = write_records(info, options, top / "records", top / "notes", location=location)

@@ -11,7 +11,7 @@ import pytest
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.data import RecordsSettings
 from pipeline.records.features import image_spec
-from pipeline.sources import Location, SourceInfo, synthetic
+from pipeline.sources import Location, SourceInfo, placeholder_images
 
 
 def setup_module() -> None:
@@ -107,7 +107,7 @@ def test_one_call_takes_a_whole_batch_of_records_apart(split):
 def test_the_beam_job_has_less_than_one_element_for_a_thousand_images():
     source = SourceInfo(
         dataset="cifar10", origin="tfds", version="3.0.2", features=image_spec((32, 32, 3), "png"),
-        label_names=synthetic.LABEL_NAMES,
+        label_names=placeholder_images.LABEL_NAMES,
         num_examples={"train": 50_000, "test": 10_000},
     )  # fmt: skip
     job = Job(source, Location(), RecordsSettings(), "folder", "notes", BLOCK_EXAMPLES, source.num_examples)

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.sources import synthetic
+from pipeline.sources import placeholder_images
 
 
 def setup_module() -> None:
@@ -45,7 +45,7 @@ def as_set(found):
 
 def drawn():
     """The images of the placeholder's train split, as ``as_set`` gives them."""
-    return as_set([synthetic.draw_block("train", 0, 403)])
+    return as_set([placeholder_images.draw_block("train", 0, 403)])
 
 
 def test_training_yields_whole_uint8_batches(stream, first_epoch):

@@ -12,6 +12,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,8 @@ from pipeline.artefacts import syntax
 
 # More than the project has many times over: what was edited away goes when there are so many.
 _MOST = 2000
+# "module:name" of ours, as registries have it that import a module when it is used.
+_LAZY = re.compile(r"pipeline(\.\w+)+:\w+")
 
 
 class Import(NamedTuple):
@@ -59,6 +62,8 @@ def _read(tree: ast.Module) -> Module:
             imports.extend(Import(None, alias.name, ()) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             imports.append(Import(node.level, node.module or "", tuple(alias.name for alias in node.names)))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _LAZY.fullmatch(node.value):
+            imports.append(Import(None, node.value.partition(":")[0], ()))
     return Module(syntax.definition_digests(tree), tuple(imports))
 
 

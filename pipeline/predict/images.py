@@ -10,9 +10,9 @@ import pyarrow as pa
 from pipeline.predict.plan import Job, shown
 from pipeline.records.features import form_of_any
 from pipeline.runs.trained import load_trained
-from pipeline.sources.file_blocks import pixels_of
-from pipeline.sources.listing import read_file
-from pipeline.sources.pictures import UndecodableError, inspect, made_plain
+from pipeline.sources.files import read_file
+from pipeline.sources.image_files import UndecodableError, inspect, made_plain
+from pipeline.sources.image_reading import pixels_of
 
 _BATCH = 64
 

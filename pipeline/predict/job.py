@@ -26,7 +26,7 @@ from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN, units_of
 from pipeline.problems.views import NONE
 from pipeline.shards.engine import running
 from pipeline.shards.shared import replacing
-from pipeline.sources.listing import FolderError, stamps
+from pipeline.sources.files import FolderError, stamps
 
 PARQUET_NAME, CSV_NAME = "predictions.parquet", "predictions.csv"
 _BLOCK_FILES = 512

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pipeline.predict.plan import Job, shown
 from pipeline.records.vocabulary import UnknownCharacterError, Vocabulary
 from pipeline.runs.trained import TrainedNetwork, load_trained
-from pipeline.sources.listing import read_file
+from pipeline.sources.files import read_file
 
 _BATCH = 64
 _LEAST_PROBABILITY = 1e-37

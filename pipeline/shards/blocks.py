@@ -14,7 +14,7 @@ from pipeline.shards import presence
 from pipeline.shards.plan import Block, Job
 from pipeline.shards.shared import Shared, read_each
 from pipeline.shards.writers import Batch
-from pipeline.sources.blocks import read_batches
+from pipeline.sources.source import read_batches
 
 #: The fingerprint of the image or tokens of an example, and its label.
 EXAMPLE = np.dtype([("fingerprint", "<u8"), ("label", "<i4")])

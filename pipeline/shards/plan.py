@@ -22,7 +22,7 @@ from pipeline.records.keys import SPLITS
 from pipeline.shards.shared import THREADS, Shared
 from pipeline.shards.splits import divided, split_of_each
 from pipeline.shards.tfds_metadata import shard_name
-from pipeline.sources import Location, SourceInfo, example_keys
+from pipeline.sources.source import Location, SourceInfo, example_keys
 
 #: A split of the source and the index of the first example.
 Block = tuple[str, int]

@@ -15,9 +15,9 @@ from pipeline.shards.blocks import read_examples
 from pipeline.shards.findings import Noted, find, never_trained_on, warnings
 from pipeline.shards.plan import Job
 from pipeline.shards.shared import read_each
-from pipeline.sources import SourceInfo, example_names
-from pipeline.sources.listing import read_listing
-from pipeline.sources.text_blocks import text_digest
+from pipeline.sources.file_index import read_index
+from pipeline.sources.source import SourceInfo, example_names
+from pipeline.sources.tokens import text_digest
 
 SKIPPED_NAME = "skipped.csv"
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -130,7 +130,7 @@ def _name_of(parts: Sequence[Sequence[str]], order: np.ndarray, at: int) -> str:
 
 def _write_skipped(folder: Path, listing: str) -> None:
     """List path, reason and detail of each file of the source that is not an example."""
-    skipped = read_listing(listing).skipped
+    skipped = read_index(listing).skipped
     if not skipped:
         return
     # The name of a file may not be UTF-8.

@@ -1,208 +1,189 @@
-"""Files: single images become a source (the sources' aid): each is looked at once, to its last pixel.
+"""Files of the user: a walk through a folder, contents, digests and stamps. The standard library alone."""
 
-What cannot be decoded is found out here, before anything is written: the number of examples, and with it each one's
-place in the shards, is then known. Files are hashed and looked at on all cores: by threads, or, where there are many,
-by processes. Pillow parses headers in Python, which threads do not share: of small images they look at fewer a second
-than one alone does.
-"""
-
+import errno
 import hashlib
-import logging
-import multiprocessing
-import multiprocessing.connection
+import io
 import os
-import signal
-import threading
-import warnings
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
-from pipeline import machine, progress
-from pipeline.config.data import FULL_RANGE, SourceSettings
-from pipeline.config.refusal import refuse
-from pipeline.errors import DamagedArtefactError
-from pipeline.records.features import image_spec
-from pipeline.sources import words
-from pipeline.sources.folder import warn_of_empty_folders
-from pipeline.sources.found import beside, dataset_name, files_folder, find
-from pipeline.sources.listing import ListedSplit, Listing, Skipped, Stamp, file_digest, is_inside, read_file
-from pipeline.sources.pictures import Picture, UndecodableError, inspect, quiet
+from pipeline.artefacts.verified import current_stamp, read_verified, write_verified
+from pipeline.errors import message
 
-# Processes start in about a second, in which threads look at some thousand files.
-MANY_FILES = 10_000
-_FILES_AT_ONCE = 100
-# Of the values that 16 bits can be: 10, 12 and 14 bits use a 64th to a quarter of them.
-_LITTLE_OF_THE_RANGE = 0.25
-
-_logger = logging.getLogger(__name__)
+#: Bytes, times of the last change of content and of any change in nanoseconds, inode. Programs that copy files can set
+#: neither the second time nor the inode.
+Stamp = Sequence[int]
 
 
-def list_files(settings: SourceSettings) -> tuple[dict, Listing]:
-    """Look at every image.
+class FolderError(Exception):
+    """A folder cannot be walked. The caller knows the setting that names it."""
 
-    Returns:
-        The fields of ``SourceInfo`` but its origin, and the listing.
+    def __init__(self, expected: str, hint: str) -> None:
+        self.expected, self.hint = expected, hint
+        super().__init__(f"expected {expected}.{hint}")
+
+
+@message
+def quoted(path: str) -> str:
+    """A path on one line that a terminal can show."""
+    return path if path.isprintable() else ascii(path)
+
+
+@message
+def change(path: str, how: str) -> str:
+    """Describe a file that is "added", "changed" or "removed"."""
+    return f"{quoted(path)} {'has' if how == 'changed' else 'was'} {how}"
+
+
+@message
+def leads_out(link: str, to: str) -> str:
+    """Hint that a link leads out of the folder."""
+    return f" {quoted(link)} is a link to {to}, out of the folder. Copy what it links to into the folder."
+
+
+@message
+def cannot_be_read(path: str, reason: str) -> str:
+    """Hint that the operating system refuses to read a file or folder."""
+    return f" {quoted(path)} cannot be read: {reason}. Change its permissions, or run as a user who may."
+
+
+def stamps(folder: Path) -> dict[str, Stamp]:
+    """Path below ``folder`` → stamp of each file, without hidden ones.
+
+    Links to folders are followed inside ``folder`` alone. A folder is entered once, under its own name if it has one.
 
     Raises:
-        SettingsError: there is nothing of the kind at the path, or too little of it.
-        DamagedArtefactError: images cannot be used, and ``on_bad_example`` is "fail", or they are more than
-            ``max_bad_share``; names each.
+        FolderError: a folder cannot be read, or is a link that leads out.
     """
-    folder = files_folder(settings)
-    found, present = find(settings)
-    wanted = [path for entries in found.examples.values() for path, _ in entries]
-    pictures, skipped = _look(folder, wanted, present)
-    if found.taken_for:
-        _logger.info(words.taken_for(found.taken_for))
-    if found.ignored:
-        _logger.info(words.ignored(found.ignored))
-    if settings.dataset == "folder":
-        warn_of_empty_folders(folder, found)
-    _judge(settings, skipped, len(wanted))
-    splits = {
-        split: _listed([entry for entry in entries if entry[0] in pictures], pictures, present, found.label_names)
-        for split, entries in found.examples.items()
-    }
-    splits = {split: listed for split, listed in splits.items() if listed.paths}
-    if "train" not in splits:
-        refuse("Source", "path", "images of the train split that can be decoded", settings.path)
-    listing = Listing(splits, skipped, {name: file_digest(folder / name) for name in beside(settings)})
-    # What is not plain is made a JPEG where it was one, else a PNG.
-    encodings = {"jpeg" if picture.encoding == "jpeg" else "png" for picture in pictures.values()}
-    shapes = {(picture.height, picture.width) for picture in pictures.values()}
-    sizes = next(iter(shapes)) if len(shapes) == 1 else (None, None)
-    channels = 1 if all(picture.grey for picture in pictures.values()) else 3
-    examples = sum(len(listed.paths) for listed in splits.values())
-    info = {
-        "dataset": dataset_name(settings),
-        "version": "1",
-        "features": image_spec((*sizes, channels), encodings.pop() if len(encodings) == 1 else "image"),
-        "label_names": found.label_names,
-        "num_examples": {split: len(listed.paths) for split, listed in splits.items()},
-        "test_share": 0.0 if "test" in splits else settings.test_share,
-        "bytes_per_example": sum(size for listed in splits.values() for size, *_ in listed.stamps) // examples,
-        "smallest_side": min(min(picture.width, picture.height) for picture in pictures.values()),
-        "value_range": _value_range(settings, [one.levels for one in pictures.values() if one.levels]),
-        "skipped": dict(sorted(Counter(one.reason for one in skipped).items())),
-        "digest": listing.digest(),
-    }
-    return info, listing
-
-
-def _value_range(settings: SourceSettings, levels: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """The values of 16 bits that become black and white, by the least and the greatest of each such image."""
-    if not levels:
-        return FULL_RANGE
-    low, high = min(low for low, _ in levels), max(high for _, high in levels)
-    if settings.value_range == "data":
-        return (low, high) if low < high else FULL_RANGE
-    if settings.value_range == "full":
-        if high - low <= FULL_RANGE[1] * _LITTLE_OF_THE_RANGE:
-            _logger.warning(words.dark(len(levels), low, high, (high - low) / FULL_RANGE[1]))
-        return FULL_RANGE
-    low, high = map(int, settings.value_range.split(","))
-    return low, high
-
-
-def _look(folder: Path, paths: Sequence[str], present: Mapping[str, Stamp]) -> tuple[dict[str, Picture], list[Skipped]]:
-    """Path → what it holds, and what cannot be used, both in the order of the paths."""
-    pictures, skipped = {}, []
-    with quiet(), _workers(len(paths)) as pool:
+    found: dict[str, Stamp] = {}
+    root, waiting, links, entered = os.path.realpath(folder), [""], [], set()
+    while waiting or links:
+        # Links last, and by name: the order of a directory's entries differs from copy to copy.
+        below = waiting.pop() if waiting else links.pop(links.index(min(links)))
+        current = os.path.join(folder, below)
+        real = os.path.realpath(current)
+        if real in entered:
+            continue
+        if not is_inside(real, root):
+            raise FolderError("a folder without links out of it", leads_out(current.rstrip("/"), real))
+        entered.add(real)
         try:
-            found = pool.map(_Look(folder), paths, chunksize=_FILES_AT_ONCE)
-            for number, (path, seen) in enumerate(zip(paths, found, strict=True), start=1):
-                if isinstance(seen, Picture):
-                    pictures[path] = seen
-                else:
-                    skipped.append(Skipped(path, present.get(path, ()), *seen))
-                progress.tell("images", number, len(paths), unit="images")
-        except BaseException:
-            # An interrupt does not wait for the files that are left.
-            pool.shutdown(cancel_futures=True)
-            raise
-    return pictures, skipped
-
-
-def _workers(num_files: int) -> Executor:
-    cores = machine.granted_cores()
-    if num_files < MANY_FILES or cores == 1:
-        return ThreadPoolExecutor(cores)
-    # Not forked from here, where other threads may hold a lock.
-    context = multiprocessing.get_context("forkserver")
-    return ProcessPoolExecutor(cores, mp_context=context, initializer=_start_worker)
-
-
-def _start_worker() -> None:
-    warnings.simplefilter("ignore")
-    # An interrupt at the terminal reaches all processes: the parent decides.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    # A worker waits for files, even of a parent that was killed.
-    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
-    os._exit(1)
-
-
-class _Look:
-    """Looks at one image: what it holds, or its digest, and the reason why it cannot be used with a detail."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._root = str(folder), os.path.realpath(folder)
-        self._is_inside: dict[str, bool] = {}
-
-    def __call__(self, path: str) -> Picture | tuple[str, str, str]:
-        place = os.path.join(self._folder, path)
-        if self._leads_out(place):
-            return "", words.LEADS_OUT, ""
-        try:
-            content = read_file(place)
-        except FileNotFoundError:
-            return "", words.MISSING, ""
+            with os.scandir(current) as entries:
+                for entry in entries:
+                    name = entry.name
+                    if name.startswith("."):
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(f"{below}{name}/")
+                    elif entry.is_symlink() and os.path.isdir(entry.path):
+                        links.append(f"{below}{name}/")
+                    else:
+                        found[below + name] = _stamp_of_entry(entry)
         except OSError as error:
-            return "", words.UNREADABLE, error.strerror
+            hint = cannot_be_read(current.rstrip("/"), error.strerror)
+            raise FolderError("folders that can be read", hint) from error
+    return found
+
+
+def stamps_of(folder: Path, paths: Sequence[str]) -> Mapping[str, Stamp]:
+    """Path → stamp of the files that exist."""
+    found = {}
+    for path in paths:
         try:
-            return inspect(content)
-        except UndecodableError as error:
-            return hashlib.sha256(content).hexdigest(), error.reason, error.detail
-
-    def _leads_out(self, place: str) -> bool:
-        # Few files are links: to look at their folders, each once, costs a tenth.
-        if os.path.islink(place):
-            return not is_inside(os.path.realpath(place), self._root)
-        parent = os.path.dirname(place)
-        if parent not in self._is_inside:
-            self._is_inside[parent] = is_inside(os.path.realpath(parent), self._root)
-        return not self._is_inside[parent]
+            found[path] = _stamp(os.stat(os.path.join(folder, path)))
+        except OSError:
+            continue
+    return found
 
 
-def _judge(settings: SourceSettings, skipped: Sequence[Skipped], total: int) -> None:
-    if not skipped:
-        return
-    listed = words.bad_examples({one.path: (one.reason, one.detail) for one in skipped})
-    if settings.on_bad_example == "fail":
-        raise DamagedArtefactError(words.refused_examples(len(skipped), total, settings.path, listed))
-    if len(skipped) > settings.max_bad_share * total:
-        raise DamagedArtefactError(
-            words.too_many_bad(len(skipped), total, settings.max_bad_share, settings.path, listed)
-        )
-    _logger.warning(words.left_out(len(skipped), total, listed))
+def _stamp_of_entry(entry: os.DirEntry) -> Stamp:
+    try:
+        return _stamp(entry.stat())
+    except OSError:
+        # A link to nothing, or to itself.
+        return _stamp(entry.stat(follow_symlinks=False))
 
 
-def _listed(
-    entries: Sequence[tuple[str, str]],
-    pictures: Mapping[str, Picture],
-    present: Mapping[str, Stamp],
-    label_names: Sequence[str],
-) -> ListedSplit:
-    numbers = {name: number for number, name in enumerate(label_names)}
-    return ListedSplit(
-        paths=[path for path, _ in entries],
-        labels=[numbers[label] for _, label in entries],
-        stamps=[present[path] for path, _ in entries],
-        digests=[pictures[path].digest for path, _ in entries],
-        plain=[pictures[path].plain for path, _ in entries],
-    )
+def _stamp(status: os.stat_result) -> Stamp:
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def is_inside(real: str, root: str) -> bool:
+    """Whether a path is a folder or something below it, both free of links."""
+    return f"{real}{os.sep}".startswith(f"{root.rstrip(os.sep)}{os.sep}")
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[io.FileIO]:
+    # Opening a named pipe would block. Without a buffer: making one takes as long as reading a small file.
+    with open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "no regular file", str(path))
+        yield file
+
+
+def read_file(path: str | Path) -> bytes:
+    """Contents of a file.
+
+    Raises:
+        OSError: it is missing, cannot be read, or is no regular file.
+    """
+    with _opened(path) as file:
+        return file.read()
+
+
+def file_digest(path: Path) -> str:
+    """Hex sha256 of a file."""
+    with _opened(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digests(folder: Path, names: Sequence[str], memory: Path | None) -> dict[str, str]:
+    """Name → hex sha256 of each file of a folder, "" if it cannot be read.
+
+    Args:
+        folder: that ``names`` are below.
+        names: of the files.
+        memory: folder of the artifact with the digests of before. A file with the same stamp is not read again.
+            None: each file is read once in a process.
+    """
+    known = read_verified(memory) if memory else {}
+    with ThreadPoolExecutor() as pool:
+        entries = dict(zip(names, pool.map(lambda name: _entry(folder / name, known.get(name)), names), strict=True))
+    if memory and (new := {name: entry for name, entry in entries.items() if entry and entry != known.get(name)}):
+        write_verified(memory, known | new)
+    return {name: entry.get("sha256", "") for name, entry in entries.items()}
+
+
+def _entry(path: Path, known: object) -> Mapping[str, int | str]:
+    try:
+        return current_stamp(path, known, file_digest)
+    except OSError:
+        return {}
+
+
+_MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+# A damaged text may have some.
+_FEW_ZEROS = 8
+
+
+@message
+def other_encoding(content: bytes) -> str:
+    """The likely encoding of a text that is not UTF-8, or has zero bytes; "" of one in UTF-8."""
+    if name := next((name for mark, name in _MARKS.items() if content.startswith(mark)), ""):
+        return name
+    # Of texts in European languages half the bytes of UTF-16 are zero.
+    if content.count(0) > len(content) / 4:
+        return "UTF-16"
+    # Of other languages their spaces and line ends are, so that zeros stand at every second place alone.
+    even, odd = content[::2].count(0), content[1::2].count(0)
+    if even + odd > max(_FEW_ZEROS, len(content) / 100) and not (even and odd):
+        return "UTF-16"
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return "another encoding than UTF-8, such as Latin-1 or Windows-1252"
+    return ""

@@ -1,34 +1,58 @@
-"""Source: which examples the settings come to, and what a source says of itself (**source** → records → shards → …)."""
+"""The kinds of sources and the description of a source. Importing this module needs the standard library alone."""
 
+import importlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pipeline.config.data import FULL_RANGE, PLACEHOLDER, TEXT, TEXTS, SourceSettings
+from pipeline.config.data import FULL_RANGE, PLACEHOLDER, TEXTS, SourceSettings
 from pipeline.config.refusal import refuse
-from pipeline.errors import DatasetUnavailableError
-from pipeline.records.features import TOKENS, FeatureSpec, image_spec, spec_from_json, spec_to_json, text_spec
+from pipeline.errors import DatasetUnavailableError, message
+from pipeline.records.features import TOKENS, FeatureSpec, ImageForm, spec_from_json, spec_to_json, text_spec
 from pipeline.records.keys import index_key
-from pipeline.sources import words
-from pipeline.sources.found import find
-from pipeline.sources.listing import read_listing
+from pipeline.sources.file_index import read_index
 
 _logger = logging.getLogger(__name__)
+
+TFDS, SYNTHETIC, SYNTHETIC_TEXT = "tfds", "synthetic", "synthetic text"
+#: Origin → the class of its kind, in a module that is imported when it is used.
+KINDS = {
+    TFDS: "pipeline.sources.tfds:Tfds",
+    "folder": "pipeline.sources.image_folder:ImageFolder",
+    "table": "pipeline.sources.table:Table",
+    "text": "pipeline.sources.text:Text",
+    SYNTHETIC: "pipeline.sources.placeholder:PlaceholderImages",
+    SYNTHETIC_TEXT: "pipeline.sources.placeholder:PlaceholderText",
+}
+#: Origin → the function that reads a range of a split. A text of any origin is read from its tokens.
+READERS = {
+    TFDS: "pipeline.sources.tfds_reading:read_prepared",
+    "folder": "pipeline.sources.image_reading:read_files",
+    "table": "pipeline.sources.image_reading:read_files",
+    "text": "pipeline.sources.tokens:read_examples",
+    SYNTHETIC: "pipeline.sources.placeholder_images:read_drawn",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceInfo:
-    """What a source holds; nothing in it depends on where the source lies.
+    """Contents of a source, independent of its place.
 
-    ``features`` is the spec of its examples, an image's encoding being the source's own; ``num_examples`` maps each
-    split of the source to its number of examples, of a text to that of its tokens; ``label_names`` are what can be
-    predicted, labels or tokens (records/vocabulary.py); ``test_share`` is the share of train that becomes the test
-    split, where the source has none; ``bytes_per_example`` is about what one takes as it lies there; ``smallest_side``
-    the least number of pixels of any image's side, 0 where it is not known; ``skipped`` counts the files that are left
-    out as they cannot be used, by reason; ``value_range`` are the values of 16 bits that become black and white. Of a
-    prepared dataset ``prepared_as`` is its folder below the one of all datasets. ``digest`` tells a
-    source's content from that of another with the same name and version; "" for the stand-in.
+    Attributes:
+        dataset: name of the dataset.
+        origin: key of ``KINDS``. A placeholder is "synthetic".
+        version: of the dataset.
+        features: spec of the examples, with the image encoding of the source.
+        label_names: labels, or the vocabulary of a text.
+        num_examples: split → number of examples, of a text number of tokens.
+        test_share: share of train that becomes the test split, if the source has none.
+        bytes_per_example: approximate stored bytes of an example.
+        smallest_side: least number of pixels of any side of an image, 0 if unknown.
+        skipped: reason → number of files that are left out.
+        value_range: values of 16-bit images that become black and white.
+        prepared_as: folder of a prepared TFDS dataset below that of all datasets.
+        digest: identifies the contents among sources of one name and version, empty for a placeholder.
     """
 
     dataset: str
@@ -47,7 +71,7 @@ class SourceInfo:
 
     @classmethod
     def from_json(cls, stored: Mapping) -> "SourceInfo":
-        """The info that ``to_json`` wrote."""
+        """Read the output of ``to_json``."""
         features, names = spec_from_json(stored["features"]), tuple(stored["label_names"])
         limits = tuple(stored["value_range"])
         return cls(**{**stored, "features": features, "label_names": names, "value_range": limits})
@@ -58,27 +82,33 @@ class SourceInfo:
         return {**vars(self), "features": spec_to_json(self.features), **lists}
 
     def cut(self, sequence_length: int) -> "SourceInfo":
-        """The source as its records see it: a text in examples of ``sequence_length`` + 1 tokens, others as they are.
+        """The source as records contain it: a text in examples of ``sequence_length`` + 1 tokens.
 
         Raises:
-            SettingsError: a split of it is too short for one.
+            SettingsError: a split is too short for one example.
         """
         if TOKENS not in self.features:
             return self
         counts = {split: (tokens - 1) // sequence_length for split, tokens in self.num_examples.items()}
         for split, count in counts.items():
             if count < 1:
-                expected = words.shorter_than(self.num_examples[split], split)
-                refuse("Records", "sequence_length", expected, sequence_length)
+                refuse(
+                    *("Records", "sequence_length"),
+                    f"less than the {self.num_examples[split]:,} characters of the {split} split",
+                    sequence_length,
+                )
         return replace(self, features=text_spec(sequence_length + 1), num_examples=counts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Location:
-    """Where a source lies on this machine; no part of any identity.
+    """Place of a source on this machine; no part of any identity.
 
-    ``tfds_data_dir``: [Source] tfds_data_dir. ``folder`` and ``listing``: of images, and the file that lists them.
-    ``artefact``: the folder of the source's artefact, which holds a text.
+    Attributes:
+        tfds_data_dir: [Source] tfds_data_dir.
+        folder: folder of single image files.
+        listing: their index (``file_index.py``).
+        artefact: folder of the source's artifact, which contains the tokens of a text.
     """
 
     tfds_data_dir: str = ""
@@ -87,19 +117,161 @@ class Location:
     artefact: str = ""
 
 
+class Kind:
+    """A kind of source, as the settings request it. Its module imports libraries where it uses them."""
+
+    def __init__(self, settings: SourceSettings) -> None:
+        self.settings = settings
+
+    def name(self) -> str:
+        """Name of the dataset."""
+        return self.settings.dataset
+
+    def is_at_hand(self) -> bool:
+        """Whether the data are on this machine."""
+        return True
+
+    def location(self, artifact: Path) -> Location:
+        """Where the data are; ``artifact`` is the folder of the source's artifact."""
+        return Location(artefact=str(artifact))
+
+    def availability(self) -> str:
+        """Describe how the data would be obtained, without a change.
+
+        Raises:
+            The same as ``find``, except for errors that only a download shows.
+        """
+        raise NotImplementedError
+
+    def find(self, artifact: Path | None) -> SourceInfo:
+        """Obtain and examine the data.
+
+        Args:
+            artifact: folder for the index of the files and the tokens of a text, if wanted.
+
+        Raises:
+            DatasetUnavailableError: the data cannot be downloaded.
+            SettingsError: there are no usable data at the path, or the dataset is unknown.
+            DamagedArtefactError: images cannot be decoded, or a download has another digest.
+        """
+        raise NotImplementedError
+
+    def changed(self, source: Mapping, artifact: Path) -> Iterator[str]:
+        """Describe each difference between the data and the artifact made from them.
+
+        Args:
+            source: JSON of the artifact's ``SourceInfo``.
+            artifact: folder of the artifact.
+
+        Raises:
+            SettingsError: there are no usable data at the path any more.
+        """
+        return iter(())
+
+
+def kind_of(settings: SourceSettings) -> Kind:
+    """The kind of source that ``settings`` request."""
+    if settings.origin == PLACEHOLDER:
+        return placeholder_of(settings)
+    return dataset_of(settings)
+
+
+def dataset_of(settings: SourceSettings) -> Kind:
+    """The same, whether or not a placeholder is requested in its place."""
+    return _imported(KINDS[settings.dataset if settings.has_path else TFDS])(settings)
+
+
+def placeholder_of(settings: SourceSettings) -> Kind:
+    """The placeholder of the requested dataset."""
+    return _imported(KINDS[SYNTHETIC_TEXT if settings.dataset in TEXTS else SYNTHETIC])(settings)
+
+
+def _imported(place: str) -> Callable:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def resolve(settings: SourceSettings, folder: Path | None = None) -> SourceInfo:
+    """Obtain the dataset that ``settings`` request, or its placeholder if that is allowed.
+
+    Args:
+        settings: of the source.
+        folder: folder for the index of the files and the tokens of a text, if wanted.
+
+    Raises:
+        The same as ``Kind.find``; DatasetUnavailableError only if no placeholder may replace the dataset.
+    """
+    try:
+        return kind_of(settings).find(folder)
+    except DatasetUnavailableError as error:
+        if not settings.may_be_replaced:
+            raise
+        _logger.warning(
+            "%s is unavailable: %s\nGoing on with the STAND-IN dataset: generated, not %s. "
+            "Its figures say nothing about %s. The next run tries the real source again.",
+            *(settings.dataset, error, settings.dataset, settings.dataset),
+        )
+        return placeholder_of(settings).find(folder)
+
+
+@message
+def _unavailable(error: Exception) -> str:
+    return f"unavailable, a run takes the placeholder: {error}"
+
+
+def availability(settings: SourceSettings) -> str:
+    """Describe how the dataset would be obtained, without a change.
+
+    Raises:
+        The same as ``resolve``, except for errors that only a download shows.
+    """
+    try:
+        return kind_of(settings).availability()
+    except DatasetUnavailableError as error:
+        if not settings.may_be_replaced:
+            raise
+        return _unavailable(error)
+
+
+def read_batches(
+    info: SourceInfo, location: Location, form: ImageForm | None, split: str, start: int, stop: int
+) -> Iterator[dict]:
+    """Read the examples ``start`` to ``stop - 1`` of a split in the source's order, a few hundred at a time.
+
+    Args:
+        info: of the source; a text as ``cut`` gives it.
+        location: of the source.
+        form: wanted of the images, None for a text.
+        split: of the source.
+        start: index of the first example.
+        stop: index after the last example.
+
+    Yields:
+        By feature: images, uint8 (batch, height, width, channels) if stored raw, else a list of encoded images; int64
+        labels (batch,); uint8 tokens (batch, length).
+
+    Raises:
+        DatasetUnavailableError: the prepared copy is missing and cannot be prepared again.
+        DamagedArtefactError: the data are of another version, have changed, or cannot be read to the end.
+        UnsupportedDatasetError: an example has no label.
+    """
+    read = _imported(READERS["text" if TOKENS in info.features else info.origin])
+    return read(info, location, form, split, start, stop)
+
+
 def example_keys(split: str, num_examples: int, listing: str) -> Sequence[str]:
-    """The keys of a split of a source, in its order; from the listing, where there is one."""
-    return read_listing(listing).splits[split].keys if listing else IndexKeys(split, num_examples)
+    """The keys of a split in the source's order, from the index if there is one."""
+    return read_index(listing).splits[split].keys if listing else IndexKeys(split, num_examples)
 
 
 def example_names(split: str, num_examples: int, listing: str) -> Sequence[str]:
-    """What people know the examples of a split by: their paths below the source's folder, else their keys."""
-    return read_listing(listing).splits[split].paths if listing else IndexKeys(split, num_examples)
+    """Names of the examples for people: paths below the source's folder, else the keys."""
+    return read_index(listing).splits[split].paths if listing else IndexKeys(split, num_examples)
 
 
 @dataclass(frozen=True)
 class IndexKeys(Sequence[str]):
-    """The keys of examples without names of their own, each made when it is asked for: there may be a billion."""
+    """Keys of examples without names. Each is made when it is used, as there may be a billion."""
 
     split: str
     num_examples: int
@@ -113,90 +285,3 @@ class IndexKeys(Sequence[str]):
 
     def __iter__(self) -> Iterator[str]:
         return (index_key(self.split, index) for index in range(self.num_examples))
-
-
-def resolve(settings: SourceSettings, folder: Path | None = None) -> SourceInfo:
-    """Get the dataset that ``settings`` ask for; downloads and prepares it where it is not prepared already.
-
-    Args:
-        settings: what is asked for.
-        folder: where the listing of a source of files goes, and a text.
-
-    Raises:
-        DatasetUnavailableError: the dataset is unavailable, and the placeholder may not replace it.
-        SettingsError, UnsupportedDatasetError: the dataset is unknown, or not image classification.
-        DamagedArtefactError: a download's digest is not the expected one, or images cannot be decoded.
-    """
-    # Here, where it is needed: whether a source is fresh can be asked without the import.
-    if settings.origin == PLACEHOLDER:
-        return _stand_in(settings, folder)
-    if settings.of_files:
-        from pipeline.sources import files
-
-        info, listing = files.list_files(settings)
-        if folder:
-            listing.write(folder)
-        return SourceInfo(origin=settings.dataset, **info)
-    if settings.dataset == TEXT:
-        from pipeline.sources import text
-
-        info, listing, tokens = text.read_text(settings)
-        if folder:
-            listing.write(folder)
-            text.write_tokens(folder, tokens)
-        return SourceInfo(origin=TEXT, **info)
-    from pipeline.sources import tfds
-
-    try:
-        return SourceInfo(origin="tfds", **tfds.prepare(settings, folder))
-    except DatasetUnavailableError as error:
-        if not settings.may_be_replaced:
-            raise
-        _logger.warning(
-            "%s is unavailable: %s\nGoing on with the STAND-IN dataset: generated, not %s. "
-            "Its figures say nothing about %s. The next run tries the real source again.",
-            *(settings.dataset, error, settings.dataset, settings.dataset),
-        )
-        return _stand_in(settings, folder)
-
-
-def availability(settings: SourceSettings) -> str:
-    """How the dataset that ``settings`` ask for would be obtained, in words; changes nothing.
-
-    Raises:
-        The same as ``resolve``, but for what only a download shows.
-    """
-    if settings.origin == PLACEHOLDER:
-        return words.STAND_IN_REQUESTED
-    if settings.dataset == TEXT:
-        return words.found_text(settings.path, len(find(settings)[1]))
-    if settings.of_files:
-        return words.found(settings.path, len(find(settings)[1]))
-    from pipeline.sources import tfds
-
-    try:
-        return tfds.availability(settings.dataset, settings.tfds_data_dir)
-    except DatasetUnavailableError as error:
-        if not settings.may_be_replaced:
-            raise
-        return words.only_stand_in(error)
-
-
-def _stand_in(settings: SourceSettings, folder: Path | None) -> SourceInfo:
-    about = {"dataset": "synthetic", "origin": "synthetic", "version": "1"}
-    if settings.dataset in TEXTS:
-        from pipeline.sources import synthetic_text, text
-
-        texts = {split: synthetic_text.draw_text(split) for split in synthetic_text.NUM_CHARACTERS}
-        info, tokens = text.described(texts, test_share=0.0)
-        if folder:
-            text.write_tokens(folder, tokens)
-        return SourceInfo(**about, **info)
-    from pipeline.sources import synthetic
-
-    return SourceInfo(
-        **about,
-        features=image_spec(synthetic.IMAGE_SHAPE),
-        label_names=synthetic.LABEL_NAMES,
-        num_examples=synthetic.NUM_EXAMPLES,
-    )

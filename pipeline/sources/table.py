@@ -1,21 +1,21 @@
-"""Table: a file that lists images and their labels (one kind of source: **source** → records → shards → …).
-
-CSV, TSV or Parquet, a row for each image; paths are relative to the table. Another column may name the split.
-"""
+"""A table of images: CSV, TSV or Parquet with a row per image. Paths are relative to the table."""
 
 import csv
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import NoReturn
 
 from pipeline.config.data import SourceSettings
 from pipeline.config.refusal import closest, refuse
+from pipeline.errors import message
 from pipeline.records.keys import SPLITS
-from pipeline.sources import words
-from pipeline.sources.encodings import other_encoding
-from pipeline.sources.folder import Found, checked_labels, natural, split_called
+from pipeline.sources.file_index import FileIndex, FoundFiles
+from pipeline.sources.file_source import split_called
+from pipeline.sources.files import Stamp, other_encoding, quoted, stamps_of
+from pipeline.sources.image_source import ImageSource, checked_labels, natural
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
@@ -25,40 +25,61 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?(\d+[.,]?|\d*[.,]\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 # What programs write into a cell without a value.
 _MISSING = {"nan", "na", "n/a", "<na>", "none", "null"}
-# Of fewer rows nothing can be told from how many values differ.
+# Fewer rows say nothing by how many values differ.
 _FEW_ROWS, _MANY_DIFFERENT = 20, 0.9
 _MAX_ROWS = 5
 
 
-def find_examples(settings: SourceSettings) -> Found:
-    """The examples that the table of the settings lists.
+class Table(ImageSource):
+    """A file that lists images, their labels and, in a column of choice, their splits."""
 
-    Raises:
-        SettingsError: it is no such table, lacks a column, names another split, leads out of its folder, holds no
-            labels, or none of its images is there.
-    """
-    table = Path(settings.path).expanduser()
-    asked = ["path_column", "label_column", *(["split_column"] if settings.split_column else [])]
-    columns = _read(table, settings, asked)
-    folder = Path(os.path.abspath(table)).parent
-    paths, labels = [_below(path, folder, settings) for path in columns[0]], columns[1]
-    named = columns[2] if settings.split_column else ["train"] * len(paths)
-    splits = [split_called(name) for name in named]
-    _check([*zip(paths, labels, named, strict=True)], settings)
-    _check_labels(labels, settings)
-    _check_presence(paths, folder, settings)
-    examples: dict[str, list[tuple[str, str]]] = {}
-    for path, label, split in zip(paths, labels, splits, strict=True):
-        examples.setdefault(split, []).append((path, label))
-    if "train" not in examples:
-        refuse("Source", "path", "a table with images of the train split", settings.path)
-    names = checked_labels(sorted(set(labels), key=natural), settings.path, "label_column")
-    taken_for = {name: split for name, split in zip(named, splits, strict=True) if name != split}
-    return Found({split: sorted(examples[split]) for split in SPLITS if split in examples}, names, taken_for)
+    def folder(self) -> Path:
+        """The folder of the table."""
+        path = self.absolute_path()
+        if not path.is_file():
+            _refuse(
+                self.settings,
+                "a table of images: a CSV, TSV or Parquet file",
+                " It is a folder: a folder of images is dataset = folder." if path.exists() else " It does not exist.",
+            )
+        return path.parent
+
+    def beside(self) -> list[str]:
+        """The table."""
+        return [self.path.name]
+
+    def found_files(self) -> FoundFiles:
+        """The images that the table lists."""
+        folder, settings = self.folder(), self.settings
+        asked = ["path_column", "label_column", *(["split_column"] if settings.split_column else [])]
+        columns = _read(self.path, settings, asked)
+        paths, labels = [_below(path, folder, settings) for path in columns[0]], columns[1]
+        named = columns[2] if settings.split_column else ["train"] * len(paths)
+        _check_rows([*zip(paths, labels, named, strict=True)], settings)
+        _check_labels(labels, settings)
+        _check_presence(paths, folder, settings)
+        splits = [split_called(name) for name in named]
+        if "train" not in splits:
+            _refuse(settings, "a table with images of the train split")
+        rows = sorted(zip(splits, paths, labels, strict=True))
+        examples = {split: [(path, label) for its, path, label in rows if its == split] for split in SPLITS}
+        names = checked_labels(sorted(set(labels), key=natural), settings.path, "label_column")
+        renamed = {name: split for name, split in zip(named, splits, strict=True) if name != split}
+        return FoundFiles(
+            {split: listed for split, listed in examples.items() if listed}, stamps_of(folder, paths), names, renamed
+        )
+
+    def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
+        """The examples of a table that has not changed are the same: only their files may differ."""
+        return stamps_of(self.folder(), [*index.stamps])
+
+
+def _refuse(settings: SourceSettings, expected: str, hint: str = "", setting: str = "path") -> NoReturn:
+    refuse("Source", setting, expected, getattr(settings, setting), hint)
 
 
 def _below(path: str, folder: Path, settings: SourceSettings) -> str:
-    """The path of an image below the table's folder, as it is written there; "" where there is none."""
+    """The path of an image below the table's folder, as it is written there; "" if there is none."""
     if not path or _ADDRESS.match(path):
         return path
     path = f"{settings.path_prefix}{path}{settings.path_suffix}"
@@ -75,53 +96,67 @@ def _below(path: str, folder: Path, settings: SourceSettings) -> str:
     return path
 
 
-def _check(rows: Sequence[tuple[str, str, str]], settings: SourceSettings) -> None:
-    """That each row says of one image below the table what it is."""
-    table = settings.path
+def _check_rows(rows: Sequence[tuple[str, str, str]], settings: SourceSettings) -> None:
+    """That each row is of one image below the table."""
     if rows and all(_ADDRESS.match(path) for path, _, _ in rows):
-        examples = [path for path, _, _ in rows[:_MAX_ROWS]]
-        hint = words.no_image_there(len(rows), examples, words.ADDRESSES)
-        refuse("Source", "path_column", words.PATHS_THERE, settings.path_column, hint)
-    _refuse_rows(rows, table, words.A_ROW, lambda path, label, split: not path or not label or not split_called(split))
-    is_missing = [label.strip().lower() in _MISSING for _, label, _ in rows]
-    if any(is_missing):
-        found = [(number, repr(row[1])) for number, row in enumerate(rows, start=1) if is_missing[number - 1]]
-        hint = words.missing_labels(found[:_MAX_ROWS], len(found[_MAX_ROWS:]))
-        refuse("Source", "label_column", words.A_LABEL_EACH, settings.label_column, hint)
-    _refuse_rows(
-        rows,
-        table,
-        words.BELOW_THE_TABLE,
-        lambda path, *_: path.startswith("/") or "\0" in path or ".." in PurePosixPath(path).parts,
-    )
+        cause = _absent([path for path, _, _ in rows], None, settings)
+        _refuse(settings, "paths of images that are there", cause, "path_column")
+    numbered = [*enumerate(rows, start=1)]
+    if bad := [row for row in numbered if not (row[1][0] and row[1][1] and split_called(row[1][2]))]:
+        _refuse(settings, "in each row a path, a label and a split of train, validation, test", _rows(bad))
+    if bad := [(number, (row[1],)) for number, row in numbered if row[1].strip().lower() in _MISSING]:
+        _refuse(
+            settings,
+            "a label in each row",
+            f"{_rows(bad)} Label these rows or remove them. A label that is really called so must be renamed.",
+            "label_column",
+        )
+    if bad := [row for row in numbered if row[1][0][0] == "/" or "\0" in row[1][0] or ".." in row[1][0].split("/")]:
+        _refuse(settings, "paths below the table's folder", _rows(bad))
     times = Counter(path for path, _, _ in rows)
-    if len(times) < len(rows):
-        _refuse_rows(rows, table, words.ONE_ROW_EACH, lambda path, *_: times[path] > 1)
+    if bad := [row for row in numbered if times[row[1][0]] > 1]:
+        _refuse(settings, "each image in one row", _rows(bad))
 
 
-def _refuse_rows(rows: Sequence[tuple[str, str, str]], table: str, expected: str, is_bad: Callable[..., bool]) -> None:
-    found = [(number, ", ".join(map(repr, row))) for number, row in enumerate(rows, start=1) if is_bad(*row)]
-    if found:
-        refuse("Source", "path", expected, table, words.rows(found[:_MAX_ROWS], len(found[_MAX_ROWS:])))
+@message
+def _rows(found: Sequence[tuple[int, Sequence[str]]]) -> str:
+    """Numbers and cells of rows; the first below the header is row 1."""
+    listed = "; ".join(f"row {number}: {', '.join(map(repr, cells))}" for number, cells in found[:_MAX_ROWS])
+    more = len(found[_MAX_ROWS:])
+    return f" Found {listed}{f'; and {more:,} more' if more else ''}."
 
 
 def _check_labels(labels: Sequence[str], settings: SourceSettings) -> None:
-    """That the column holds labels: neither numbers to predict, nor names, nor several in a cell."""
+    """That the column has labels: neither numbers to predict, nor names, nor several in a cell."""
+    if hint := _no_labels(labels):
+        _refuse(settings, "a column of labels", hint, "label_column")
+
+
+@message
+def _no_labels(labels: Sequence[str]) -> str:
+    """What a column seems to contain instead of labels, "" if it has labels."""
     different = set(labels)
     fractions = sorted(label for label in different if not re.fullmatch(r"[+-]?\d+", label))
-    hint = ""
     if fractions and all(map(_NUMBER.fullmatch, different)):
-        hint = words.decimals(fractions[0])
-    elif several := _several(different):
-        hint = words.several_in_a_cell(several)
-    elif len(labels) >= _FEW_ROWS and len(different) > _MANY_DIFFERENT * len(labels):
-        hint = words.one_of_a_kind(len(different), len(labels))
-    if hint:
-        refuse("Source", "label_column", words.LABELS_COLUMN, settings.label_column, hint)
+        return (
+            f" It holds decimals such as {fractions[0]!r} and looks like numbers to predict (regression), which is not "
+            "supported. Name a column of labels with [Source] label_column, or write whole numbers without a point."
+        )
+    if several := _several(different):
+        return (
+            f" It holds cells such as {several!r} and looks like several labels for an image (multi-label), which is "
+            "not supported. Name a column with one label each with [Source] label_column."
+        )
+    if len(labels) >= _FEW_ROWS and len(different) > _MANY_DIFFERENT * len(labels):
+        return (
+            f" Its {len(labels):,} rows hold {len(different):,} different values: it looks like a column of names or "
+            "measurements. Name a column of labels with [Source] label_column."
+        )
+    return ""
 
 
 def _several(labels: Collection[str]) -> str:
-    """A cell that holds several labels, "" where each holds one.
+    """A cell with several labels, "" if each has one.
 
     Half of the parts, or more, are cells by themselves, or two cells differ in the order of their parts alone. Of
     words that is so of all parts, of two cells at least: a label may be two words.
@@ -139,38 +174,49 @@ def _several(labels: Collection[str]) -> str:
 
 
 def _check_presence(paths: Sequence[str], folder: Path, settings: SourceSettings) -> None:
-    """That an image is there at all: where all are not, one cause is more likely than many."""
-    if not paths or any(os.path.lexists(folder / path) for path in paths):
-        return
-    hint = words.no_image_there(len(paths), paths[:_MAX_ROWS], _why_absent(paths[0], folder, settings))
-    refuse("Source", "path_column", words.PATHS_THERE, settings.path_column, hint)
+    """That an image exists: if all are missing, one cause is more likely than many."""
+    if paths and not any(os.path.lexists(folder / path) for path in paths):
+        _refuse(settings, "paths of images that are there", _absent(paths, folder, settings), "path_column")
 
 
+@message
+def _absent(paths: Sequence[str], folder: Path | None, settings: SourceSettings) -> str:
+    """Hint that no image exists, with the likely cause; ``folder`` is None for addresses."""
+    listed = ", ".join(repr(path) if path != path.strip() else quoted(path) for path in paths[:_MAX_ROWS])
+    cause = " The column holds addresses: download the images, and name the files."
+    if folder:
+        cause = _why_absent(paths[0], folder, settings)
+    return f" None of the {len(paths):,} images is there, such as {listed}.{cause}"
+
+
+@message
 def _why_absent(path: str, folder: Path, settings: SourceSettings) -> str:
-    """The likely cause, by the files that are there and called nearly so."""
+    """The likely cause, by existing files with similar names."""
     if re.match(r"[A-Za-z]:[/\\]", path):
-        return words.WINDOWS
-    prefix, suffix = settings.path_prefix, settings.path_suffix
+        return " These are paths of Windows: write them relative to the table."
+    prefix, suffix, there = settings.path_prefix, settings.path_suffix, " There are files of these names"
     for other, cause in (
-        (path.strip(), words.SPACES),
-        (f"{prefix}/{path.removeprefix(prefix)}", words.A_SLASH),
-        (f"{path.removesuffix(suffix)}.{suffix}", words.A_POINT),
+        (path.strip(), "without the space at their beginning or end"),
+        (f"{prefix}/{path.removeprefix(prefix)}", "with a slash after [Source] path_prefix"),
+        (f"{path.removesuffix(suffix)}.{suffix}", "with a point before [Source] path_suffix"),
     ):
         if other != path and os.path.isfile(folder / other):
-            return cause
+            return f"{there} {cause}."
     name, ending = os.path.basename(path), os.path.splitext(path)[1]
     for top, _, files in os.walk(folder):
         below = os.path.relpath(top, folder)
+        here = "" if below == "." else f"{below}/"
+        in_it = f"{there} in {quoted(here)}: set [Source] path_prefix = {here}."
         for file in files:
-            here = "" if below == "." else f"{below}/"
             if f"{here}{file}".lower() == path.lower():
-                return words.OTHER_CASE.format(found=f"{here}{file}")
-            if not ending and os.path.splitext(file)[0] == name:
-                if here == f"{os.path.dirname(path)}/".lstrip("/"):
-                    return words.with_suffix(os.path.splitext(file)[1])
-                return words.with_prefix(here) + words.with_suffix(os.path.splitext(file)[1])
+                return f" There are files whose names differ in capitals alone, such as {here}{file}."
+            stem, suffix = os.path.splitext(file)
+            if not ending and stem == name:
+                with_it = f"{there} with {suffix}: set [Source] path_suffix = {suffix}."
+                return with_it if here == f"{os.path.dirname(path)}/".lstrip("/") else in_it + with_it
             if f"{here}{file}".endswith(f"/{path}"):
-                return words.with_prefix(f"{here}{file}".removesuffix(path))
+                prefix = f"{here}{file}".removesuffix(path)
+                return f"{there} in {quoted(prefix)}: set [Source] path_prefix = {prefix}."
     return ""
 
 
@@ -182,39 +228,37 @@ def _read(table: Path, settings: SourceSettings, asked: Sequence[str]) -> list[l
 
     kind = table.suffix.lower()
     if kind != ".parquet" and kind not in _DELIMITERS:
-        refuse("Source", "path", "a table ending in .csv, .tsv or .parquet", settings.path)
+        _refuse(settings, "a table ending in .csv, .tsv or .parquet")
     try:
         if kind == ".parquet":
             schema = pyarrow.parquet.read_schema(table)
             wanted = _wanted(schema.names, settings, asked)
             for name in wanted:
-                if pyarrow.types.is_nested(schema.field(name).type):
-                    hint = words.column_type(name, schema.field(name).type)
-                    refuse("Source", "path", "columns of texts or numbers", settings.path, hint)
+                if pyarrow.types.is_nested(kind := schema.field(name).type):
+                    _refuse(
+                        settings,
+                        "columns of texts or numbers",
+                        f" The column {name} holds values of the type {kind}: write one text or number in each cell.",
+                    )
             found = pyarrow.parquet.read_table(table, columns=wanted)
         else:
-            _refuse_other_encodings(table, settings)
+            _refuse_other_forms(table, settings, asked)
             # A quoted value may go on in the next line.
             parsing = pyarrow.csv.ParseOptions(delimiter=_DELIMITERS[kind], newlines_in_values=True)
-            _refuse_other_forms(table, settings, asked)
             with pyarrow.csv.open_csv(table, parse_options=parsing) as opened:
-                names = opened.schema.names
-            wanted = _wanted(names, settings, asked)
+                wanted = _wanted(opened.schema.names, settings, asked)
             types = dict.fromkeys(wanted, pyarrow.string())
             reading = pyarrow.csv.ConvertOptions(include_columns=wanted, column_types=types)
             found = pyarrow.csv.read_csv(table, parse_options=parsing, convert_options=reading)
         return [found[name].cast(pyarrow.string()).fill_null("").to_pylist() for name in wanted]
     except (OSError, pyarrow.ArrowException) as error:
-        refuse("Source", "path", "a table that can be read", settings.path, f" {str(error).rstrip('.')}.")
-
-
-def _refuse_other_encodings(table: Path, settings: SourceSettings) -> None:
-    if name := other_encoding(table.read_bytes()):
-        refuse("Source", "path", "a table in UTF-8", settings.path, words.encoding(name))
+        _refuse(settings, "a table that can be read", f" {str(error).rstrip('.')}.")
 
 
 def _refuse_other_forms(table: Path, settings: SourceSettings, asked: Sequence[str]) -> None:
-    """Say what is wrong with a header that lacks a column because it is none, or is separated otherwise."""
+    """Refuse another encoding or delimiter, and a missing header."""
+    if name := other_encoding(table.read_bytes()):
+        _refuse(settings, "a table in UTF-8", f" It is in {name}: save it in UTF-8.")
     wanted, delimiter = [getattr(settings, setting) for setting in asked], _DELIMITERS[table.suffix.lower()]
     with table.open(encoding="utf-8-sig", newline="") as file:
         first = file.readline().rstrip("\r\n")
@@ -224,10 +268,20 @@ def _refuse_other_forms(table: Path, settings: SourceSettings, asked: Sequence[s
     for mark, said in _OTHER_DELIMITERS.items():
         others = next(csv.reader([first], delimiter=mark), [])
         if mark != delimiter and (set(wanted) <= set(others) or (len(names) == 1 and len(others) > 1)):
-            refuse("Source", "path", "a table that can be read", settings.path, words.delimiter(said, first))
+            _refuse(
+                settings,
+                "a table that can be read",
+                f" Its cells seem to be separated by {said}, as in {first!r:.80}: save it with commas (.csv) or tabs "
+                "(.tsv).",
+            )
     folder = Path(os.path.abspath(table)).parent
     if any(name.isdigit() or _is_image(name, folder, settings) for name in names) and not set(wanted) & set(names):
-        refuse("Source", "path", "a table with a header", settings.path, words.no_header(first, wanted))
+        _refuse(
+            settings,
+            "a table with a header",
+            f" Its first line is {first!r:.80} and seems to be a row: write a header before it, such as "
+            f"{','.join(wanted)}.",
+        )
 
 
 def _is_image(name: str, folder: Path, settings: SourceSettings) -> bool:
@@ -239,6 +293,8 @@ def _wanted(names: Sequence[str], settings: SourceSettings, asked: Sequence[str]
     for setting in asked:
         wanted = getattr(settings, setting)
         if names.count(wanted) != 1:
-            has = words.columns(names, closest(wanted, names))
-            refuse("Source", setting, f"one column of {settings.path}", wanted, has)
+            has = ", ".join(names)
+            _refuse(
+                settings, f"one column of {settings.path}", f" The table has {has}.{closest(wanted, names)}", setting
+            )
     return [getattr(settings, setting) for setting in asked]

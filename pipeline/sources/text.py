@@ -1,117 +1,140 @@
-"""Text: one long text as a source (one kind of source: **source** → records → shards → …).
+"""One long text: a file, or the files of a folder joined in the order of their paths, as they are.
 
-A split of the source is a text: what a file holds, or all files of a folder in the order of their paths, joined as they
-are. The source's artefact holds it as tokens, one byte each: what was read once need not be found, decoded and compared
-again, and the vocabulary is known before any record is written.
-
-text_blocks.py cuts it into examples.
+The source's artifact contains the text as tokens (``tokens.py``), so it is read and decoded once.
 """
 
 import hashlib
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
+from typing import NoReturn
 
 from pipeline.config.data import SourceSettings
 from pipeline.config.refusal import refuse
-from pipeline.records.features import text_spec
+from pipeline.errors import message
 from pipeline.records.keys import SPLITS
-from pipeline.records.vocabulary import Vocabulary
-from pipeline.sources import words
-from pipeline.sources.encodings import other_encoding
-from pipeline.sources.found import dataset_name, files_folder, find
-from pipeline.sources.listing import ListedSplit, Listing, is_inside, read_file
+from pipeline.sources.file_index import FileIndex, FoundFiles, IndexedSplit
+from pipeline.sources.file_source import FileSource, log_renamed_splits, split_called
+from pipeline.sources.files import cannot_be_read, is_inside, leads_out, other_encoding, quoted, read_file, stamps_of
+from pipeline.sources.source import SourceInfo
 
 _logger = logging.getLogger(__name__)
 
 
-def read_text(settings: SourceSettings) -> tuple[dict, Listing, dict[str, np.ndarray]]:
-    """The text of a file or a folder.
+class Text(FileSource):
+    """A text whose next characters are predicted."""
 
-    Returns:
-        The fields of ``SourceInfo`` but its origin, the listing of its files, and each split's tokens.
+    def folder(self) -> Path:
+        """The folder, or that of the file."""
+        path = self.absolute_path()
+        if not path.exists():
+            _refuse(self.settings, " It does not exist.")
+        return path if path.is_dir() else path.parent
 
-    Raises:
-        SettingsError: there is none, or it is not UTF-8.
-    """
-    folder = files_folder(settings)
-    found, present = find(settings)
-    listed, texts = {}, {}
-    if found.taken_for:
-        _logger.info(words.taken_for(found.taken_for))
-    for split, entries in found.examples.items():
-        paths = [path for path, _ in entries]
-        _refuse_links_out(folder, paths, settings)
-        contents = [_content(folder / path, settings) for path in paths]
-        # A mark of the byte order is no part of a text.
-        texts[split] = "".join(_decoded(path, one, settings) for path, one in zip(paths, contents, strict=True))
-        if not texts[split]:
-            refuse("Source", "path", words.A_TEXT, settings.path, words.empty_text(split))
-        listed[split] = ListedSplit(
-            paths=paths,
-            labels=[0] * len(paths),
-            stamps=[present[path] for path in paths],
-            digests=[hashlib.sha256(one).hexdigest() for one in contents],
-            plain=[True] * len(paths),
+    @message
+    def availability(self) -> str:
+        """Count the files."""
+        files = len(self.found_files().stamps)
+        return f"a text of {files:,} file{'' if files == 1 else 's'} in {self.settings.path}"
+
+    def find(self, artifact: Path | None) -> SourceInfo:
+        """Read the text, and write its tokens and the index."""
+        # Luigi's process imports this module, but no NumPy.
+        from pipeline.sources.tokens import described, write_tokens
+
+        folder, found = self.folder(), self.found_files()
+        log_renamed_splits(found)
+        splits, texts = {}, {}
+        for split, entries in found.examples.items():
+            paths = [path for path, _ in entries]
+            contents = [self._content(folder, path) for path in paths]
+            texts[split] = "".join(map(self._decoded, paths, contents))
+            if not texts[split]:
+                _refuse(self.settings, f" The {split} split is empty.")
+            splits[split] = IndexedSplit(
+                paths=paths,
+                labels=[0] * len(paths),
+                stamps=[found.stamps[path] for path in paths],
+                digests=[hashlib.sha256(content).hexdigest() for content in contents],
+                plain=[True] * len(paths),
+            )
+        facts, tokens = described(texts, test_share=self.settings.test_share)
+        if len(names := facts["label_names"]) < 2:
+            _refuse(self.settings, f" It has {names[0]!a} alone.", "a text of at least two different characters")
+        index = FileIndex(splits, [], {})
+        if artifact:
+            index.write(artifact)
+            write_tokens(artifact, tokens)
+        return SourceInfo(dataset=self.name(), origin="text", version="1", digest=index.digest(), **facts)
+
+    def found_files(self) -> FoundFiles:
+        """The files split by split; one file, or a folder without folders of splits, is train."""
+        folder, is_file = self.folder(), self.path.is_file()
+        paths = [self.path.name] if is_file else sorted(self.all_stamps())
+        tops = {path.partition("/")[0] for path in paths if "/" in path}
+        splits = {name: split_called(name) for name in tops}
+        has_splits = bool(tops) and all(splits.values())
+        examples: dict[str, list[tuple[str, str]]] = {}
+        for path in paths:
+            # Beside folders of splits a file is a note.
+            if not has_splits or "/" in path:
+                split = splits[path.partition("/")[0]] if has_splits else "train"
+                examples.setdefault(split, []).append((path, ""))
+        if has_splits and (labels := _labels_of(paths)):
+            _refuse(
+                self.settings,
+                f" Its splits hold the folders {', '.join(map(quoted, labels[:5]))}: these look like labeled texts. "
+                "One long text is learned here. Name one of these folders, if its texts are to be joined.",
+            )
+        if not paths:
+            _refuse(self.settings, " It holds no file.")
+        if "train" not in examples:
+            _refuse(self.settings, "", "files of train where there are others of validation or test")
+        renamed = {name: split for name, split in splits.items() if has_splits and name != split}
+        in_order = {split: examples[split] for split in SPLITS if split in examples}
+        return FoundFiles(
+            in_order, stamps_of(folder, [path for listed in in_order.values() for path, _ in listed]), (), renamed
         )
-    listing = Listing(listed, [], {})
-    info, tokens = described(texts, test_share=settings.test_share)
-    if len(info["label_names"]) < 2:
-        refuse("Source", "path", words.A_TEXT_TO_LEARN, settings.path, words.one_character(info["label_names"][0]))
-    return {**info, "dataset": dataset_name(settings), "version": "1", "digest": listing.digest()}, listing, tokens
+
+    def _content(self, folder: Path, path: str) -> bytes:
+        real, root = os.path.realpath(folder / path), os.path.realpath(folder)
+        # A file that is named may be a link to anywhere.
+        if self.path.is_dir() and not is_inside(real, root):
+            _refuse(self.settings, leads_out(path, real))
+        try:
+            return read_file(folder / path)
+        except OSError as error:
+            _refuse(self.settings, cannot_be_read(str(folder / path), error.strerror))
+
+    def _decoded(self, path: str, content: bytes) -> str:
+        """The text of a file without a mark of the byte order, its lines ended by a line feed alone."""
+        if name := other_encoding(content):
+            _refuse(self.settings, f" {quoted(path)}: It is in {name}: save it in UTF-8.")
+        if zeros := content.count(0):
+            _refuse(
+                self.settings,
+                f" {quoted(path)} holds {zeros:,} zero bytes, which no text does: it is a file of another kind, or "
+                "damaged.",
+            )
+        text = content.decode("utf-8-sig")
+        if carriage_returns := text.count("\r"):
+            _logger.info("%s: %s carriage returns are read as line ends", quoted(path), f"{carriage_returns:,}")
+        return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def described(texts: Mapping[str, str], *, test_share: float) -> tuple[dict, dict[str, np.ndarray]]:
-    """What there is to say of texts by split, the fields of ``SourceInfo`` that follow from them, and their tokens."""
-    vocabulary = Vocabulary.of(texts.values())
-    tokens = {split: vocabulary.encode(texts[split]) for split in SPLITS if split in texts}
-    return {
-        "features": text_spec(),
-        "label_names": vocabulary.names,
-        "num_examples": {split: len(one) for split, one in tokens.items()},
-        "test_share": 0.0 if "test" in texts else test_share,
-        "bytes_per_example": 1,
-    }, tokens
+def _refuse(settings: SourceSettings, hint: str, expected: str = "") -> NoReturn:
+    refuse("Source", "path", expected or "a text in UTF-8, a file or a folder of them", settings.path, hint)
 
 
-def write_tokens(folder: Path, tokens: Mapping[str, np.ndarray]) -> None:
-    """Leave each split's tokens in the source's artefact."""
-    for split, one in tokens.items():
-        one.tofile(tokens_path(folder, split))
-
-
-def tokens_path(folder: Path, split: str) -> Path:
-    """A split's tokens in the source's artefact."""
-    return folder / f"{split}.tokens"
-
-
-def _refuse_links_out(folder: Path, paths: Sequence[str], settings: SourceSettings) -> None:
-    # A file that was named may lie anywhere; what is found in a folder is read only if it lies there.
-    if not Path(settings.path).expanduser().is_dir():
-        return
-    root = os.path.realpath(folder)
+def _labels_of(paths: Sequence[str]) -> list[str]:
+    """Folders below those of splits that look like labels: several in each split, of several files each."""
+    below: dict[str, Counter[str]] = {}
     for path in paths:
-        if not is_inside(real := os.path.realpath(folder / path), root):
-            refuse("Source", "path", words.A_TEXT, settings.path, words.leads_out(path, real))
-
-
-def _content(path: Path, settings: SourceSettings) -> bytes:
-    try:
-        return read_file(path)
-    except OSError as error:
-        refuse("Source", "path", words.A_TEXT, settings.path, words.unreadable_folder(str(path), error.strerror))
-
-
-def _decoded(path: str, content: bytes, settings: SourceSettings) -> str:
-    """The text of a file, its lines ended by a line feed alone."""
-    if name := other_encoding(content):
-        refuse("Source", "path", words.A_TEXT, settings.path, f" {words.quoted(path)}:{words.encoding(name)}")
-    if zeros := content.count(0):
-        refuse("Source", "path", words.A_TEXT, settings.path, words.zero_bytes(path, zeros))
-    text = content.decode("utf-8-sig")
-    if carriage_returns := text.count("\r"):
-        _logger.info(words.line_ends(path, carriage_returns))
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+        split, *rest = path.split("/")
+        if rest:
+            below.setdefault(split, Counter()).update(rest[:1] if len(rest) > 1 else [])
+    in_all = set.intersection(*map(set, below.values())) if below else set()
+    labels = sorted(name for name in in_all if all(files[name] > 1 for files in below.values()))
+    return labels if len(labels) > 1 else []

@@ -1,155 +1,212 @@
-"""TensorFlow Datasets as a source: finding a dataset, preparing it once, saying what it holds.
+"""TensorFlow Datasets: find a dataset, prepare it once, describe it, and see whether the prepared copy has changed.
 
-A prepared copy is used without touching the network. Before a download the hosts are asked once whether they answer:
-TFDS itself retries an unreachable host for more than three minutes, too long for ``origin = auto`` to find out that
-there is no network.
+A prepared copy is used without the network. Before a download each host is asked once: TFDS itself tries an unreachable
+host for more than three minutes, too long for ``origin = auto``.
 """
 
+import contextlib
 import errno
+import hashlib
+import json
+import os
 import socket
 import urllib.error
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import requests
-import tensorflow_datasets as tfds
-
-from pipeline.config.data import SourceSettings, folder_hint
+from pipeline.config.data import folder_hint
 from pipeline.config.refusal import closest, refuse
 from pipeline.errors import (
     DamagedArtefactError,
     DatasetUnavailableError,
     StorageError,
     UnsupportedDatasetError,
+    message,
 )
 from pipeline.records.features import CHANNELS, image_spec
 from pipeline.records.keys import SPLITS
-from pipeline.sources import text, words
-from pipeline.sources.prepared import prepared_digest
+from pipeline.sources.files import digests
+from pipeline.sources.source import TFDS, Kind, Location, SourceInfo
 
-DatasetBuilder = tfds.core.DatasetBuilder
+if TYPE_CHECKING:
+    from tensorflow_datasets.core import DatasetBuilder
 
 PROBE_TIMEOUT_SECONDS = 10
-
-# Of a file that is open already, so that the error names none.
+_DESCRIPTIONS = ("dataset_info.json", "features.json")
+# Of an open file, so that the error names none.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
 
 
-def prepare(settings: SourceSettings, folder: Path | None = None) -> dict:
-    """Make sure the dataset is prepared and say what it holds.
+class Tfds(Kind):
+    """A dataset of TensorFlow Datasets."""
+
+    def is_at_hand(self) -> bool:
+        """Whether there is a prepared copy."""
+        return is_prepared(self.settings.dataset, self.settings.tfds_data_dir)
+
+    def location(self, artifact: Path) -> Location:
+        """The folder of all datasets, absolute for processes with another environment."""
+        return Location(tfds_data_dir=str(datasets_folder(self.settings.tfds_data_dir)), artefact=str(artifact))
+
+    @message
+    def availability(self) -> str:
+        """Look for a prepared copy, and ask the hosts if there is none."""
+        dataset = self.settings.dataset
+        builder = _builder(dataset, self.settings.tfds_data_dir)
+        if not _text_feature(builder):
+            supervised_keys(builder)
+        if builder.is_prepared():
+            return f"{dataset} is prepared in {builder.data_path}"
+        _probe_hosts(builder)
+        return f"{dataset} can be downloaded to {builder.data_path}"
+
+    def find(self, artifact: Path | None) -> SourceInfo:
+        """Download and prepare the dataset if it is not prepared, and describe it.
+
+        Raises:
+            UnsupportedDatasetError: not uint8 image classification or text with a train split.
+        """
+        dataset = self.settings.dataset
+        # Asked before a download.
+        builder = _builder(dataset, self.settings.tfds_data_dir)
+        text_key = _text_feature(builder)
+        keys = None if text_key else supervised_keys(builder)
+        builder = prepared_builder(dataset, self.settings.tfds_data_dir)
+        splits = builder.info.splits
+        if "train" not in splits:
+            raise _unsupported(dataset, f"a train split, it has {', '.join(splits) or 'none'}")
+        facts = self._text_facts(builder, text_key, artifact) if text_key else self._image_facts(builder, *keys)
+        return SourceInfo(
+            dataset=dataset,
+            origin=TFDS,
+            version=str(builder.version),
+            prepared_as=builder.data_path.relative_to(_datasets_folder(builder)).as_posix(),
+            digest=_prepared_digest(Path(builder.data_path)),
+            **facts,
+        )
+
+    def _image_facts(self, builder: "DatasetBuilder", image_key: str, label_key: str) -> dict:
+        image, splits = builder.info.features[image_key], builder.info.splits
+        num_examples = {split: splits[split].num_examples for split in SPLITS if split in splits}
+        return {
+            "features": image_spec(image.shape, image.encoding_format or "image"),
+            "label_names": tuple(builder.info.features[label_key].names),
+            "num_examples": num_examples,
+            "test_share": 0.0 if "test" in num_examples else self.settings.test_share,
+            "bytes_per_example": builder.info.dataset_size // sum(split.num_examples for split in splits.values()),
+        }
+
+    def _text_facts(self, builder: "DatasetBuilder", key: str, artifact: Path | None) -> dict:
+        """Facts of a text, whose tokens are written. Its test split is validation and test, in this order.
+
+        Choices are made on [Records] validation_share of train, as for any text.
+        """
+        from pipeline.sources.tokens import described, write_tokens
+
+        parts = {"train": ("train",), "test": ("validation", "test")}
+        texts = {
+            split: b"".join(_texts(builder, key, part) for part in of_it if part in builder.info.splits)
+            for split, of_it in parts.items()
+        }
+        try:
+            decoded = {split: content.decode() for split, content in texts.items() if content}
+        except UnicodeDecodeError as error:
+            raise _unsupported(self.settings.dataset, f"text in UTF-8 ({error})") from error
+        if "train" not in decoded:
+            raise _unsupported(self.settings.dataset, "a train split that is not empty")
+        facts, tokens = described(decoded, test_share=self.settings.test_share)
+        if artifact:
+            write_tokens(artifact, tokens)
+        return facts
+
+    def changed(self, source: Mapping, artifact: Path) -> Iterator[str]:
+        """Compare the prepared copy. One that is missing has not changed: its records are as good as before."""
+        if source["origin"] != TFDS:
+            return
+        folder = datasets_folder(self.settings.tfds_data_dir) / source["prepared_as"]
+        with contextlib.suppress(OSError):
+            if (folder / _DESCRIPTIONS[0]).exists() and _prepared_digest(folder, artifact) != source["digest"]:
+                yield _has_changed(folder)
+
+
+@message
+def _has_changed(folder: Path) -> str:
+    return f"{folder}: has other files than it had"
+
+
+def datasets_folder(data_dir: str) -> Path:
+    """The absolute folder of prepared datasets as TFDS resolves it; ``data_dir`` is [Source] tfds_data_dir."""
+    given = data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+    return Path(given).expanduser().absolute()
+
+
+def is_prepared(dataset: str, data_dir: str) -> bool:
+    """Whether there is a prepared copy of a dataset, in any version, without an import of TFDS.
 
     Args:
-        settings: what is asked for.
-        folder: where a text goes.
+        dataset: name, with configuration and version or without.
+        data_dir: [Source] tfds_data_dir.
+    """
+    place = datasets_folder(data_dir) / dataset.partition(":")[0]
+    return any(next(place.glob(f"{below}{_DESCRIPTIONS[0]}"), None) for below in ("*/", "*/*/"))
 
-    Returns:
-        The fields of ``SourceInfo`` but its origin.
+
+def _prepared_digest(folder: Path, memory: Path | None = None) -> str:
+    """Hex sha256 over names and contents of a prepared dataset: copies of one version and size may differ.
 
     Raises:
-        SettingsError: TFDS knows no such dataset.
-        UnsupportedDatasetError: not uint8 image classification with a train split.
-        DatasetUnavailableError: it is not prepared and cannot be downloaded.
-        DamagedArtefactError: a downloaded file's digest is not the expected one.
+        OSError: the folder is missing, or a file cannot be read.
     """
-    dataset, data_dir = settings.dataset, settings.tfds_data_dir
-    # Asked before a download: what cannot be used need not be fetched.
-    text_key = text_feature(_builder(dataset, data_dir))
-    if not text_key:
-        image_key, label_key = supervised_keys(_builder(dataset, data_dir))
-    builder = prepared_builder(dataset, data_dir)
-    features, splits = builder.info.features, builder.info.splits
-    if "train" not in splits:
-        raise _unsupported(dataset, f"a train split, it has {', '.join(splits) or 'none'}")
-    if text_key:
-        return _of_text(builder, settings, text_key, folder)
-    num_examples = {split: splits[split].num_examples for split in SPLITS if split in splits}
-    image = features[image_key]
-    return {
-        "dataset": dataset,
-        "version": str(builder.version),
-        "features": image_spec(image.shape, image.encoding_format or "image"),
-        "label_names": tuple(features[label_key].names),
-        "num_examples": num_examples,
-        "test_share": 0.0 if "test" in num_examples else settings.test_share,
-        "bytes_per_example": builder.info.dataset_size // sum(split.num_examples for split in splits.values()),
-        **_copy_facts(builder),
-    }
+    present = {path.name for path in folder.iterdir()}
+    names = sorted(name for name in present if name in _DESCRIPTIONS or ".tfrecord" in name)
+    found = digests(folder, names, memory)
+    if unreadable := [name for name, digest in found.items() if not digest]:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(folder / unreadable[0]))
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
 
 
-def _copy_facts(builder: DatasetBuilder) -> dict:
-    return {
-        "prepared_as": builder.data_path.relative_to(_datasets_folder(builder)).as_posix(),
-        "digest": prepared_digest(Path(builder.data_path)),
-    }
-
-
-def text_feature(builder: DatasetBuilder) -> str:
-    """The name of the feature of a dataset that is text and nothing else; "" of any other dataset."""
-    features = builder.info.features
-    names = [*features] if isinstance(features, tfds.features.FeaturesDict) else []
-    return names[0] if len(names) == 1 and isinstance(features[names[0]], tfds.features.Text) else ""
-
-
-def _of_text(builder: DatasetBuilder, settings: SourceSettings, key: str, folder: Path | None) -> dict:
-    """The fields of ``SourceInfo`` of a text; its tokens go to ``folder``.
-
-    Its test split is its validation and its test split, in this order: what is chosen on is [Records] validation_share
-    of train, here as in any text.
-    """
-    parts = {"train": ("train",), "test": ("validation", "test")}
-    texts = {
-        split: b"".join(_texts(builder, key, part) for part in of_it if part in builder.info.splits)
-        for split, of_it in parts.items()
-    }
-    try:
-        decoded = {split: content.decode() for split, content in texts.items() if content}
-    except UnicodeDecodeError as error:
-        raise _unsupported(settings.dataset, f"text in UTF-8 ({error})") from error
-    if "train" not in decoded:
-        raise _unsupported(settings.dataset, "a train split that is not empty")
-    info, tokens = text.described(decoded, test_share=settings.test_share)
-    if folder:
-        text.write_tokens(folder, tokens)
-    return {"dataset": settings.dataset, "version": str(builder.version), **info, **_copy_facts(builder)}
-
-
-def _texts(builder: DatasetBuilder, key: str, split: str) -> bytes:
-    """All texts of a split, joined in their order."""
-    return b"".join(example[key] for example in builder.as_dataset(split=split).as_numpy_iterator())
-
-
-def availability(dataset: str, data_dir: str) -> str:
-    """Where ``dataset`` is prepared, or that it can be downloaded; changes nothing.
+def open_unchanged(dataset: str, version: str, digest: str, location: Location) -> "DatasetBuilder":
+    """The builder of the copy of this version and digest, which is prepared again if it is missing.
 
     Raises:
-        The same as ``prepare``, but for what only a download shows.
+        DamagedArtefactError: the copy is of another version, or has changed.
     """
-    builder = _builder(dataset, data_dir)
-    if not text_feature(builder):
-        supervised_keys(builder)
-    if builder.is_prepared():
-        return words.prepared(dataset, builder.data_path)
-    _probe_hosts(builder)
-    return words.downloadable(dataset, builder.data_path)
-
-
-def prepared_builder(dataset: str, data_dir: str) -> DatasetBuilder:
-    """The builder of a dataset that is prepared, or is now.
-
-    Raises:
-        The same as ``prepare``; UnsupportedDatasetError also where the copy was not prepared as TFRecord files.
-    """
-    builder = _builder(dataset, data_dir)
-    if not builder.is_prepared():
-        _download(builder, dataset)
-    if builder.info.file_format is not tfds.core.FileFormat.TFRECORD:
-        raise _unsupported(
-            dataset, f"a copy prepared as TFRecord files, {builder.data_path} is {builder.info.file_format}"
+    builder = prepared_builder(dataset, location.tfds_data_dir)
+    if str(builder.version) != version:
+        raise DamagedArtefactError(
+            f"{builder.data_path}: expected version {version} of {dataset}, found {builder.version}. "
+            'Run "make pipeline" again: it takes up the version that is there.'
+        )
+    # Stamps in the artifact spare this worker a reading.
+    memory = Path(location.artefact) if location.artefact else None
+    if _prepared_digest(Path(builder.data_path), memory) != digest:
+        raise DamagedArtefactError(
+            f"{builder.data_path}: expected the copy of {dataset} that was found before, it has other files by "
+            'now. Run "make pipeline" again: it takes up the copy that is there.'
         )
     return builder
 
 
-def _builder(dataset: str, data_dir: str) -> DatasetBuilder:
+def prepared_builder(dataset: str, data_dir: str) -> "DatasetBuilder":
+    """The builder of a dataset, which is downloaded and prepared if it is not.
+
+    Raises:
+        The same as ``Tfds.find``; UnsupportedDatasetError also for a copy without TFRecord files.
+    """
+    from tensorflow_datasets.core import FileFormat
+
+    builder = _builder(dataset, data_dir)
+    if not builder.is_prepared():
+        _download(builder, dataset)
+    if (found := builder.info.file_format) is not FileFormat.TFRECORD:
+        raise _unsupported(dataset, f"a copy prepared as TFRecord files, {builder.data_path} is {found}")
+    return builder
+
+
+def _builder(dataset: str, data_dir: str) -> "DatasetBuilder":
+    import tensorflow_datasets as tfds
+
     try:
         return tfds.builder(dataset, data_dir=str(Path(data_dir).expanduser()) if data_dir else None)
     except tfds.core.DatasetNotFoundError:
@@ -161,70 +218,86 @@ def _builder(dataset: str, data_dir: str) -> DatasetBuilder:
         ) from error
 
 
-def supervised_keys(builder: DatasetBuilder) -> tuple[str, str]:
+def _text_feature(builder: "DatasetBuilder") -> str:
+    """The feature of a dataset that is text and nothing else, "" of any other dataset."""
+    from tensorflow_datasets.core.features import FeaturesDict, Text
+
+    features = builder.info.features
+    names = [*features] if isinstance(features, FeaturesDict) else []
+    return names[0] if len(names) == 1 and isinstance(features[names[0]], Text) else ""
+
+
+def _texts(builder: "DatasetBuilder", key: str, split: str) -> bytes:
+    """All texts of a split, joined in their order."""
+    return b"".join(example[key] for example in builder.as_dataset(split=split).as_numpy_iterator())
+
+
+def supervised_keys(builder: "DatasetBuilder") -> tuple[str, str]:
     """Names of the image and the label feature.
 
     Raises:
         UnsupportedDatasetError: there is no such pair of a uint8 image and a class label.
     """
+    import numpy as np
+    from tensorflow_datasets.core.features import ClassLabel, FeaturesDict, Image
+
     features = builder.info.features
     keys = builder.info.supervised_keys or ("image", "label")
-    kinds = (tfds.features.Image, tfds.features.ClassLabel)
-    if (
-        not isinstance(features, tfds.features.FeaturesDict)
-        or len(keys) != 2
-        or any(key not in features for key in keys)
-    ):
+    if not isinstance(features, FeaturesDict) or len(keys) != 2 or any(key not in features for key in keys):
         raise _unsupported(builder.name, f"an image and a label, it has {features}")
-    if not all(isinstance(features[key], kind) for key, kind in zip(keys, kinds, strict=True)):
-        raise _unsupported(builder.name, f"an Image and a ClassLabel, its pair is {[features[key] for key in keys]}")
-    image = features[keys[0]]
+    image, label = (features[key] for key in keys)
+    if not (isinstance(image, Image) and isinstance(label, ClassLabel)):
+        raise _unsupported(builder.name, f"an Image and a ClassLabel, its pair is {[image, label]}")
     if image.np_dtype != np.uint8 or image.shape[-1] not in CHANNELS:
         raise _unsupported(builder.name, f"uint8 images of 1, 3 or 4 channels, it has {image.np_dtype} {image.shape}")
     return keys
 
 
 def _unsupported(dataset: str, expected: str) -> UnsupportedDatasetError:
-    return UnsupportedDatasetError(words.unsupported(dataset, expected))
+    return UnsupportedDatasetError(
+        f"{dataset} is not an image-classification dataset this pipeline can take: expected {expected}. "
+        "Choose another, such as cifar10 or mnist, with [Source] dataset or --Source-dataset."
+    )
 
 
-def _download(builder: DatasetBuilder, dataset: str) -> None:
+def _download(builder: "DatasetBuilder", dataset: str) -> None:
+    import requests
+    from tensorflow_datasets.core.download import DownloadConfig, DownloadError
+    from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
+
     _probe_hosts(builder)
     # Google's bucket of prepared copies is left out: files come from the dataset's own source, with its digest.
-    config = tfds.download.DownloadConfig(try_download_gcs=False)
+    config = DownloadConfig(try_download_gcs=False)
     try:
         builder.download_and_prepare(download_config=config)
-    except (tfds.download.DownloadError, requests.RequestException, urllib.error.URLError) as error:
+    except (DownloadError, requests.RequestException, urllib.error.URLError) as error:
         raise DatasetUnavailableError(f"the download of {dataset} failed: {error}") from error
-    except tfds.core.download.download_manager.NonMatchingChecksumError as error:
+    except NonMatchingChecksumError as error:
         raise DamagedArtefactError(f"the download of {dataset} is not what was expected: {error}") from error
     except OSError as error:
-        if not _is_of_a_file(error):
+        # An error of a file names it, unless the disk is full. One of a connection names none.
+        if error.filename is None and error.errno not in _DISK_ERRORS:
             raise DatasetUnavailableError(f"the download of {dataset} failed: {error}") from error
         raise StorageError(
             f"{error.filename or builder.data_path}: cannot be written ({error.strerror or error}). "
             "Set [Source] tfds_data_dir to a writable folder with room for the dataset."
         ) from error
     except AssertionError as error:
-        # What TFDS raises for a dataset whose files must be fetched by hand.
+        # TFDS raises it for a dataset whose files must be fetched by hand.
         raise DatasetUnavailableError(str(error)) from error
 
 
-def _is_of_a_file(error: OSError) -> bool:
-    """Whether the disk is at fault: what fails on a file names it, unless the disk is full; a connection names none."""
-    return error.filename is not None or error.errno in _DISK_ERRORS
-
-
-def _datasets_folder(builder: DatasetBuilder) -> Path:
-    """The folder of all prepared datasets, in which this one lies by name, configuration and version."""
+def _datasets_folder(builder: "DatasetBuilder") -> Path:
+    """The folder of all prepared datasets, which contains this one by name, configuration and version."""
     return Path(builder.data_path.parents[1 + bool(builder.builder_config)])
 
 
-def _probe_hosts(builder: DatasetBuilder) -> None:
-    """Ask each file's host for a sign of life, unless the files lie in TFDS's folder for manual downloads."""
-    infos = builder.url_infos or {}
+def _probe_hosts(builder: "DatasetBuilder") -> None:
+    """Ask the host of each file for an answer, unless the file is in TFDS's folder for manual downloads."""
+    import requests
+
     manual = _datasets_folder(builder) / "downloads" / "manual"
-    for url, info in infos.items():
+    for url, info in (builder.url_infos or {}).items():
         if (manual / (info.filename or "")).is_file():
             continue
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from pipeline.config.data import OF_FILES
 from pipeline.config.experiment import description, experiment_files, settings_in
 from pipeline.errors import SettingsError
-from pipeline.sources.prepared import is_prepared
+from pipeline.sources.tfds import is_prepared
 from tasks import config_files, program
 from tasks.commands import command
 from tasks.config_files import PROJECT_FOLDER

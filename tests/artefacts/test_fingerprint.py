@@ -208,8 +208,8 @@ NAMES_AND_PATTERNS = {
     "the topology holds no TPU",
     " is unreachable (",
     "unexpected end of data",
+    "no regular file",
     *("by the sea", "in the morning", "under the bridge", "before the storm", "without a word"),
-    *(" tint ", "fore tint ", "back tint ", "bar tint "),
 }
 
 

@@ -51,13 +51,13 @@ def write_shards(folder: Path, source: dict, **settings) -> Path:
     from pipeline.config.data import RecordsSettings, SourceSettings
     from pipeline.shards.job import write_records
     from pipeline.sources import Location
-    from pipeline.sources.listing import LISTING_NAME
+    from pipeline.sources.file_index import INDEX_NAME
 
     for name in ("source", "notes", "records"):
         (folder / name).mkdir(parents=True)
     requested = SourceSettings(**source)
     info = sources.resolve(requested, folder / "source")
-    listed = {"folder": requested.path, "listing": str(folder / "source" / LISTING_NAME)} if requested.of_files else {}
+    listed = {"folder": requested.path, "listing": str(folder / "source" / INDEX_NAME)} if requested.of_files else {}
     location = Location(artefact=str(folder / "source"), tfds_data_dir=requested.tfds_data_dir, **listed)
     details = write_records(info, RecordsSettings(**settings), folder / "records", folder / "notes", location=location)
     write_manifest(folder / "records", stage="Records", identity={"test": True}, details=details)

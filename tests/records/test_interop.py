@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.sources import synthetic
+from pipeline.sources import placeholder_images
 
 
 def setup_module() -> None:
@@ -17,7 +17,7 @@ def test_tfds_shows_the_records_as_a_data_frame(small_records):
     assert set(frame.columns) == {"image", "key", "label"}
     assert frame["image"].iloc[0].shape == (32, 32, 3)
     names = builder.info.features["label"].names
-    assert names == list(synthetic.LABEL_NAMES)
+    assert names == list(placeholder_images.LABEL_NAMES)
     # As a notebook shows it: the label by its name.
     page = frame._repr_html_()
     assert all(f"{label} ({names[label]})" in page for label in frame["label"])

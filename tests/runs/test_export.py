@@ -14,7 +14,7 @@ from pipeline.artefacts.verified import VERIFIED_NAME
 from pipeline.errors import DamagedArtefactError
 from pipeline.records.features import ImageForm
 from pipeline.runs.metrics import EXPORT_NAME, MODEL_NAME, WEIGHTS_NAME
-from pipeline.sources import synthetic
+from pipeline.sources import placeholder_images
 
 
 def setup_module() -> None:
@@ -25,11 +25,11 @@ def setup_module() -> None:
     from safetensors.numpy import load_file, save_file
 
     from pipeline.runs import export
-    from pipeline.sources.file_blocks import pixels_of
+    from pipeline.sources.image_reading import pixels_of
     from pipeline.stream import InputStream, Split
 
 
-IMAGES, LABELS = synthetic.draw_block("test", 0, 101)
+IMAGES, LABELS = placeholder_images.draw_block("test", 0, 101)
 
 # Each needs a whole run, and most of them the exports of it.
 pytestmark = pytest.mark.slow

@@ -21,7 +21,7 @@ from pipeline.records.features import Feature, choose_form
 from pipeline.records.keys import split_of
 from pipeline.shards.shared import SharedFolder
 from pipeline.sources import Location
-from pipeline.sources.listing import path_key
+from pipeline.sources.file_index import path_key
 
 
 def setup_module() -> None:

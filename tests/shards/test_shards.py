@@ -19,7 +19,7 @@ from pipeline.records.features import image_spec
 from pipeline.records.keys import index_key, split_of
 from pipeline.records.reference import CONTENT_DIGESTS
 from pipeline.shards.shared import SharedFolder
-from pipeline.sources import Location, SourceInfo, synthetic
+from pipeline.sources import Location, SourceInfo, placeholder_images
 
 
 def setup_module() -> None:
@@ -40,7 +40,7 @@ def shard_bytes(folder: Path) -> dict[str, str]:
 
 def test_every_record_is_the_sources_example(small_records, small_source):
     for split in ("train", "test"):
-        images, labels = synthetic.draw_block(split, 0, small_source.num_examples[split])
+        images, labels = placeholder_images.draw_block(split, 0, small_source.num_examples[split])
         seen = set()
         for path in sorted(small_records.glob(f"*-{split}.tfrecord-*")):
             for record in read_records(path):
@@ -66,10 +66,12 @@ def test_manifest_describes_shards_and_splits(small_records, small_source):
         assert len(entries) == num_shards
         assert sum(sizes) == manifest["splits"][split]["num_examples"] == small_source.num_examples[split]
         assert max(sizes) - min(sizes) <= 1
-        _, labels = synthetic.draw_block(split, 0, small_source.num_examples[split])
+        _, labels = placeholder_images.draw_block(split, 0, small_source.num_examples[split])
         counts = np.bincount(labels, minlength=10).tolist()
-        assert manifest["splits"][split]["label_counts"] == dict(zip(synthetic.LABEL_NAMES, counts, strict=True))
-    assert manifest["label_names"] == list(synthetic.LABEL_NAMES)
+        assert manifest["splits"][split]["label_counts"] == dict(
+            zip(placeholder_images.LABEL_NAMES, counts, strict=True)
+        )
+    assert manifest["label_names"] == list(placeholder_images.LABEL_NAMES)
     assert manifest["feature_spec"]["image"] == {"shape": [32, 32, 3], "dtype": "uint8", "encoding": "raw"}
     assert manifest["dataset_verified"] is False
 
@@ -77,7 +79,7 @@ def test_manifest_describes_shards_and_splits(small_records, small_source):
 def test_content_digest_is_the_field_definition(small_records, small_source):
     manifest = read_manifest(small_records)
     for split in ("train", "test"):
-        images, labels = synthetic.draw_block(split, 0, small_source.num_examples[split])
+        images, labels = placeholder_images.draw_block(split, 0, small_source.num_examples[split])
         each = sorted(
             hashlib.sha256(bytes([label]) + image.tobytes()).digest()
             for image, label in zip(images, labels, strict=True)
@@ -87,9 +89,9 @@ def test_content_digest_is_the_field_definition(small_records, small_source):
 
 def test_tfds_reads_the_folder(small_records, small_source):
     builder = tfds.builder_from_directory(small_records)
-    assert builder.info.features["label"].names == list(synthetic.LABEL_NAMES)
+    assert builder.info.features["label"].names == list(placeholder_images.LABEL_NAMES)
     for split in ("train", "test"):
-        images, labels = synthetic.draw_block(split, 0, small_source.num_examples[split])
+        images, labels = placeholder_images.draw_block(split, 0, small_source.num_examples[split])
         assert builder.info.splits[split].num_examples == small_source.num_examples[split]
         examples = list(builder.as_dataset(split=split).as_numpy_iterator())
         assert len(examples) == small_source.num_examples[split]
@@ -114,12 +116,12 @@ from pathlib import Path
 from pipeline.shards.job import write_records
 from pipeline.config.data import RecordsSettings
 from pipeline.records.features import image_spec
-from pipeline.sources import SourceInfo, synthetic
+from pipeline.sources import SourceInfo, placeholder_images
 # Beam, TensorFlow and what they import have their own files open by now.
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
 source = SourceInfo(
-    dataset="synthetic", origin="synthetic", version="1", features=image_spec(synthetic.IMAGE_SHAPE),
-    label_names=synthetic.LABEL_NAMES, num_examples={"train": 500, "test": 50},
+    dataset="synthetic", origin="synthetic", version="1", features=image_spec(placeholder_images.IMAGE_SHAPE),
+    label_names=placeholder_images.LABEL_NAMES, num_examples={"train": 500, "test": 50},
 )
 folder, notes = map(Path, sys.argv[1:])
 write_records(source, RecordsSettings(train_shards=300, validation_share=0.1), folder, notes)
@@ -210,7 +212,7 @@ def test_the_validation_split_is_in_the_manifest_with_its_own_counts_and_digest(
     assert list(manifest["splits"]) == ["train", "validation", "test"]
     entries = [entry for entry in manifest["files"] if entry.get("split") == "validation"]
     assert [entry["shard_index"] for entry in entries] == [0, 1]
-    images, labels = synthetic.draw_block("train", 0, 403)
+    images, labels = placeholder_images.draw_block("train", 0, 403)
     held_out = sorted(int(key[-9:]) for key in keys_of(held_out_records, "validation"))
     found = manifest["splits"]["validation"]
     assert sum(entry["num_records"] for entry in entries) == found["num_examples"] == len(held_out)

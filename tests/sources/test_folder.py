@@ -8,8 +8,8 @@ from image_files import plain_file, write_folder, written_png
 from pipeline import sources
 from pipeline.config.data import SourceSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
-from pipeline.sources.folder import natural
-from pipeline.sources.listing import LISTING_NAME, read_listing
+from pipeline.sources.file_index import INDEX_NAME, read_index
+from pipeline.sources.image_source import natural
 
 
 def listed(folder, tmp_path, **settings):
@@ -17,7 +17,7 @@ def listed(folder, tmp_path, **settings):
     target = tmp_path / "listed"
     target.mkdir()
     info = sources.resolve(SourceSettings(dataset="folder", path=str(folder), **settings), target)
-    splits = read_listing(str(target / LISTING_NAME)).splits
+    splits = read_index(str(target / INDEX_NAME)).splits
     return info, {
         split: [(path, info.label_names[label]) for path, label in zip(one.paths, one.labels, strict=True)]
         for split, one in splits.items()

@@ -20,15 +20,16 @@ from pipeline.errors import (
     UnsupportedDatasetError,
 )
 from pipeline.records.features import Feature, choose_form
-from pipeline.sources import listing
-from pipeline.sources.prepared import changed_copy
+from pipeline.sources import files
+from pipeline.sources.source import kind_of
 
 
 def setup_module() -> None:
-    global Location, blocks, synthetic, tfds
+    global Location, placeholder_images, read_batches, tfds
     import tensorflow_datasets as tfds
 
-    from pipeline.sources import Location, blocks, synthetic
+    from pipeline.sources import Location, placeholder_images
+    from pipeline.sources.source import read_batches
 
 
 @pytest.fixture
@@ -45,8 +46,12 @@ def settings(data_dir, **changes):
 def read(info, data_dir, split, start, stop):
     """Images and labels of a range, batch by batch."""
     form = choose_form(info.features["image"], RecordsSettings())
-    for columns in blocks.read_batches(info, Location(tfds_data_dir=str(data_dir)), form, split, start, stop):
+    for columns in read_batches(info, Location(tfds_data_dir=str(data_dir)), form, split, start, stop):
         yield columns["image"], columns["label"]
+
+
+def changes(info, data_dir, artifact):
+    return list(kind_of(settings(data_dir)).changed(info.to_json(), artifact))
 
 
 def test_a_prepared_copy_is_used_without_the_network(tiny_tfds, no_network):
@@ -62,8 +67,8 @@ def test_other_bytes_under_the_same_name_version_and_counts_are_another_source(w
     other = sources.resolve(settings(tmp_path))
     assert (other.version, other.num_examples) == (info.version, info.num_examples)
     assert other != info
-    assert changed_copy(info.to_json(), str(tiny_tfds)) is None
-    assert changed_copy(info.to_json(), str(tmp_path)) == tmp_path / "cifar10" / "3.0.2"
+    assert changes(info, tiny_tfds, tmp_path) == []
+    assert changes(info, tmp_path, tmp_path) == [f"{tmp_path / 'cifar10' / '3.0.2'}: has other files than it had"]
     with pytest.raises(DamagedArtefactError, match="has other files by now"):
         list(read(info, tmp_path, "train", 0, 1))
 
@@ -71,22 +76,22 @@ def test_other_bytes_under_the_same_name_version_and_counts_are_another_source(w
 def test_labels_rewritten_in_place_are_another_source(tiny_tfds, tmp_path):
     copy = shutil.copytree(tiny_tfds, tmp_path / "copy")
     info = sources.resolve(settings(copy))
-    assert changed_copy(info.to_json(), str(copy), tmp_path) is None
+    assert changes(info, copy, tmp_path) == []
     records = min((copy / "cifar10" / "3.0.2").glob("*train.tfrecord*"))
     before, content = records.stat(), bytearray(records.read_bytes())
     content[-1] ^= 1
     records.write_bytes(content)
     os.utime(records, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert changed_copy(info.to_json(), str(copy), tmp_path) == records.parent
+    assert changes(info, copy, tmp_path) == [f"{records.parent}: has other files than it had"]
     assert sources.resolve(settings(copy)).digest != info.digest
 
 
 def test_a_prepared_copy_is_read_once_as_long_as_it_is_left_alone(tiny_tfds, tmp_path, monkeypatch):
     info = sources.resolve(settings(tiny_tfds))
-    assert changed_copy(info.to_json(), str(tiny_tfds), tmp_path) is None
+    assert changes(info, tiny_tfds, tmp_path) == []
     verified._digest_once.cache_clear()
-    monkeypatch.setattr(listing, "file_digest", lambda path: pytest.fail(f"{path} is read"))
-    assert changed_copy(info.to_json(), str(tiny_tfds), tmp_path) is None
+    monkeypatch.setattr(files, "file_digest", lambda path: pytest.fail(f"{path} is read"))
+    assert changes(info, tiny_tfds, tmp_path) == []
 
 
 def test_a_copy_of_a_prepared_dataset_is_the_same_source_and_one_that_is_gone_has_not_changed(tiny_tfds, tmp_path):
@@ -94,14 +99,14 @@ def test_a_copy_of_a_prepared_dataset_is_the_same_source_and_one_that_is_gone_ha
     copy = shutil.copytree(tiny_tfds, tmp_path / "copy")
     (copy / "cifar10" / "3.0.2" / ".DS_Store").write_text("")
     assert sources.resolve(settings(copy)) == info
-    assert changed_copy(info.to_json(), str(tmp_path / "nowhere")) is None
+    assert changes(info, tmp_path / "nowhere", tmp_path) == []
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 403), (0, 1), (190, 230), (202, 204), (400, 403)])
 def test_any_range_is_the_same_examples(tiny_tfds, start, stop):
     info = sources.resolve(settings(tiny_tfds))
     images, labels = map(np.concatenate, zip(*read(info, tiny_tfds, "train", start, stop), strict=True))
-    expected_images, expected_labels = synthetic.draw_block("train", start, stop)
+    expected_images, expected_labels = placeholder_images.draw_block("train", start, stop)
     assert images.dtype == np.uint8
     np.testing.assert_array_equal(images, expected_images)
     np.testing.assert_array_equal(labels, expected_labels)

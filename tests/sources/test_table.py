@@ -6,7 +6,7 @@ from image_files import write_folder
 from pipeline import sources
 from pipeline.config.data import SourceSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
-from pipeline.sources.listing import LISTING_NAME, read_listing
+from pipeline.sources.file_index import INDEX_NAME, read_index
 
 
 def setup_module() -> None:
@@ -41,7 +41,7 @@ def listed(table, tmp_path, **settings):
     target = tmp_path / "listed"
     target.mkdir(parents=True)
     info = sources.resolve(SourceSettings(dataset="table", path=str(table), **settings), target)
-    splits = read_listing(str(target / LISTING_NAME)).splits
+    splits = read_index(str(target / INDEX_NAME)).splits
     return info, {
         split: [(path, info.label_names[label]) for path, label in zip(one.paths, one.labels, strict=True)]
         for split, one in splits.items()

@@ -12,13 +12,12 @@ from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.records.vocabulary import BYTES, UnknownCharacterError, Vocabulary
 from pipeline.shards.splits import split_sizes
 from pipeline.sources import Location
-from pipeline.sources.found import changed_files
-from pipeline.sources.listing import LISTING_NAME
+from pipeline.sources.source import kind_of
 
 
 def setup_module() -> None:
     global read_batches
-    from pipeline.sources.blocks import read_batches
+    from pipeline.sources.source import read_batches
 
 
 TEXT = "To be, or not to be: that is the question.\n" * 20
@@ -123,10 +122,9 @@ def test_splits_of_a_text_may_be_called_otherwise(write, tmp_path):
 def test_a_changed_file_is_named(write, tmp_path):
     settings = write(a_txt=TEXT, b_txt="more")
     resolved(settings, tmp_path / "source")
-    listing = str(tmp_path / "source" / LISTING_NAME)
-    assert list(changed_files(settings, listing)) == []
+    assert list(kind_of(settings).changed({}, tmp_path / "source")) == []
     write(b_txt="less", c_txt="new")
-    assert list(changed_files(settings, listing)) == ["b.txt has changed", "c.txt was added"]
+    assert list(kind_of(settings).changed({}, tmp_path / "source")) == ["b.txt has changed", "c.txt was added"]
 
 
 @pytest.mark.parametrize(

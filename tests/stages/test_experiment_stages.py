@@ -14,7 +14,7 @@ from pipeline.artefacts.manifest import read_manifest, write_manifest
 from pipeline.config.data import OF_FILES
 from pipeline.config.experiment import experiment_files, experiment_of, settings_in
 from pipeline.config.training import TrainSettings
-from pipeline.sources.prepared import is_prepared
+from pipeline.sources.tfds import is_prepared
 
 
 def setup_module() -> None:

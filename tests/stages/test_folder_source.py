@@ -79,7 +79,7 @@ def test_a_change_that_only_reading_finds_fails_once_and_the_next_run_goes_on(ph
     (photos.folder / "cats" / "000.png").write_bytes(plain_file("other", 0))
     with monkeypatch.context() as patched:
         # A file system whose stamps do not tell.
-        patched.setattr("tasks.source.changed_files", lambda *_: [])
+        patched.setattr("pipeline.sources.image_folder.ImageFolder.changed", lambda *_: [])
         failed = photos.luigi.here(*arguments)
     assert failed.returncode == 4
     assert "cats/000.png: it has changed since the images were listed. Run again" in failed.stderr

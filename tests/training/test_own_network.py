@@ -14,7 +14,7 @@ from training_runs import run
 from pipeline.artefacts.manifest import write_fetched
 from pipeline.errors import SettingsError
 from pipeline.runs.metrics import EVALUATION_NAME, MODEL_NAME, WEIGHTS_NAME
-from pipeline.sources import synthetic
+from pipeline.sources import placeholder_images
 
 
 def setup_module() -> None:
@@ -26,7 +26,7 @@ def setup_module() -> None:
     from pipeline.runs.trained import load_trained
 
 
-IMAGES, LABELS = synthetic.draw_block("test", 0, 101)
+IMAGES, LABELS = placeholder_images.draw_block("test", 0, 101)
 
 
 @pytest.fixture(scope="module")

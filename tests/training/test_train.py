@@ -11,7 +11,7 @@ from training_runs import run
 from pipeline.errors import DamagedArtefactError, IncompleteTrainingError, SettingsError
 from pipeline.runs.metrics import EVALUATION_NAME, METRICS_NAME, MISTAKES_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
 from pipeline.runs.record import RECORD_NAME
-from pipeline.sources import synthetic
+from pipeline.sources import placeholder_images
 
 
 def setup_module() -> None:
@@ -100,7 +100,7 @@ def test_the_saved_model_is_the_trained_one(trained):
     assert saved.keys() == loaded.keys()
     for name in saved:
         np.testing.assert_array_equal(loaded[name], saved[name])
-    images, labels = synthetic.draw_block("test", 0, 101)
+    images, labels = placeholder_images.draw_block("test", 0, 101)
     accuracy = (model.predict(images, verbose=0).argmax(axis=1) == labels).mean()
     assert accuracy == pytest.approx(record["val_accuracy"], abs=1e-6)
 
@@ -110,7 +110,7 @@ def test_what_is_reported_is_of_the_saved_network_whatever_it_was_trained_by(sma
     run(small_records, tmp_path / "a", precision="bfloat16", epochs=1)
     mistakes = json.loads((tmp_path / "a" / EVALUATION_NAME).read_text())["mistakes"]
     model = keras.saving.load_model(tmp_path / "a" / MODEL_NAME, safe_mode=True)
-    images, labels = synthetic.draw_block("test", 0, 101)
+    images, labels = placeholder_images.draw_block("test", 0, 101)
     probabilities = keras.ops.softmax(model.predict(images, batch_size=32, verbose=0)).numpy()
     confidences = probabilities.max(axis=1)[probabilities.argmax(axis=1) != labels]
     reported = [one["confidence"] for one in mistakes]

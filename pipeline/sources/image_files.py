@@ -1,23 +1,29 @@
-"""Pictures: single image files as people have them (the sources' aid).
+"""Single image files: examine them, and make plain what TensorFlow does not decode as it is meant.
 
-Formats are told by content, not by name. What TensorFlow decodes as it is meant, JPEGs and PNGs of 8 bits in grey or
-RGB that stand upright, is *plain* and stays as it is. Everything else is made plain by Pillow: orientation by EXIF,
-palettes, CMYK, transparency, 16 bits a channel, BMP, GIF (its first frame), WebP, TIFF (its first page) and AVIF.
+Formats are told by content, not by name. Upright JPEGs and PNGs of 8 bits in grey or RGB are *plain* and stay as they
+are. Pillow converts everything else: orientation by EXIF, palettes, CMYK, transparency, 16 bits per channel, BMP, GIF
+(the first frame), WebP, TIFF (the first page) and AVIF.
 """
 
 import hashlib
 import io
+import os
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from pipeline import machine, progress
 from pipeline.config.data import FULL_RANGE
-from pipeline.sources import words
+from pipeline.errors import message
+from pipeline.sources.file_index import Skipped
+from pipeline.sources.files import Stamp, is_inside, read_file
 
 # Of what an image claims to be before it is decoded: a header of a few bytes can claim any size. 100 million pixels are
 # 300 MB as RGB.
@@ -30,17 +36,6 @@ _TRIED = [name for name in FORMATS if name != "MPO"]
 _PLAIN = ("jpeg", "png")
 _GREY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B")
 _JPEG_QUALITY = 95
-# How files of other formats begin, after their first bytes or so many of them.
-_OTHERS = (
-    (re.compile(rb"^....ftyp(heic|heix|hevc|mif1|msf1)", re.DOTALL), words.HEIC),
-    (re.compile(rb"^(\0\0\0\x0cjP  |\xff\x4f\xff\x51)"), words.JPEG_2000),
-    (
-        re.compile(rb"^(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*(<!DOCTYPE svg[^>]*>\s*)?<svg", re.S | re.I),
-        words.SVG,
-    ),
-    (re.compile(rb"^(\xef\xbb\xbf)?\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)", re.S | re.I), words.HTML),
-    (re.compile(rb"^%PDF"), words.PDF),
-)
 _LOOKED_AT_BYTES = 2_048
 # How files of these formats begin.
 _SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8")
@@ -88,6 +83,62 @@ class UndecodableError(ValueError):
         super().__init__(": ".join(filter(None, (reason, self.detail))))
 
 
+def examine(
+    folder: Path, paths: Sequence[str], stamps: Mapping[str, Stamp]
+) -> tuple[dict[str, Picture], list[Skipped]]:
+    """Decode each file to its last pixel. Path → picture, and the files that cannot be used, in the order of paths.
+
+    Processes are no faster, even with 100,000 small images (docs/LOG.md).
+    """
+    pictures, skipped, examiner = {}, [], _Examiner(folder, stamps)
+    with quiet(), ThreadPoolExecutor(machine.granted_cores()) as pool:
+        try:
+            for number, (path, found) in enumerate(zip(paths, pool.map(examiner, paths), strict=True), start=1):
+                if isinstance(found, Picture):
+                    pictures[path] = found
+                else:
+                    skipped.append(found)
+                progress.tell("images", number, len(paths), unit="images")
+        except BaseException:
+            # An interrupt does not wait for the other files.
+            pool.shutdown(cancel_futures=True)
+            raise
+    return pictures, skipped
+
+
+def _problem(error: OSError) -> UndecodableError:
+    if isinstance(error, FileNotFoundError):
+        return UndecodableError("not there")
+    return UndecodableError("cannot be read", error.strerror)
+
+
+class _Examiner:
+    def __init__(self, folder: Path, stamps: Mapping[str, Stamp]) -> None:
+        self._folder, self._root, self._stamps = str(folder), os.path.realpath(folder), stamps
+        self._is_inside: dict[str, bool] = {}
+
+    def __call__(self, path: str) -> Picture | Skipped:
+        place, content = os.path.join(self._folder, path), None
+        try:
+            if self._leads_out(place):
+                raise UndecodableError("a link that leads out of the folder")
+            content = read_file(place)
+            return inspect(content)
+        except (OSError, UndecodableError) as error:
+            problem = _problem(error) if isinstance(error, OSError) else error
+        digest = "" if content is None else hashlib.sha256(content).hexdigest()
+        return Skipped(path, self._stamps.get(path, ()), digest, problem.reason, problem.detail)
+
+    def _leads_out(self, place: str) -> bool:
+        # Few files are links. To look at each of their folders once costs a tenth.
+        if os.path.islink(place):
+            return not is_inside(os.path.realpath(place), self._root)
+        parent = os.path.dirname(place)
+        if parent not in self._is_inside:
+            self._is_inside[parent] = is_inside(os.path.realpath(parent), self._root)
+        return not self._is_inside[parent]
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Without Pillow's warnings of sizes, for which we have a limit of our own, and of what is odd and harmless.
@@ -113,7 +164,7 @@ def inspect(content: bytes) -> Picture:
         image.load()
     # Pillow raises many kinds for damaged files.
     except Exception as error:
-        raise UndecodableError(words.DAMAGED, error) from error
+        raise UndecodableError("damaged or cut off", error) from error
     orientation = orientation_of(image)
     if orientation in _LYING:
         width, height = height, width
@@ -184,7 +235,7 @@ def made_plain(content: bytes, encoding: str = "png", value_range: tuple[int, in
         else:
             image.save(plain, "PNG", compress_level=1)
     except Exception as error:
-        raise UndecodableError(words.DAMAGED, error) from error
+        raise UndecodableError("damaged or cut off", error) from error
     return plain.getvalue()
 
 
@@ -222,22 +273,40 @@ def orientation_of(image: Image.Image) -> int:
 
 def _opened(content: bytes) -> Image.Image:
     if not content:
-        raise UndecodableError(words.EMPTY)
+        raise UndecodableError("empty")
     try:
         image = Image.open(io.BytesIO(content), formats=_TRIED)
     except Image.DecompressionBombError as error:
-        raise UndecodableError(words.TOO_LARGE, f"more than {MAX_PIXELS:,}") from error
+        raise UndecodableError("claims too many pixels", f"more than {MAX_PIXELS:,}") from error
     except UnidentifiedImageError as error:
         if content.startswith(_SIGNATURES):
-            raise UndecodableError(words.DAMAGED) from error
-        begin = content[:_LOOKED_AT_BYTES]
-        what = next((name for pattern, name in _OTHERS if pattern.match(begin)), "")
-        raise UndecodableError(words.NO_IMAGE, what) from error
+            raise UndecodableError("damaged or cut off") from error
+        what = _other_format(content[:_LOOKED_AT_BYTES])
+        raise UndecodableError("not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image", what) from error
     except Exception as error:
-        raise UndecodableError(words.DAMAGED, error) from error
+        raise UndecodableError("damaged or cut off", error) from error
     if image.mode == "F":
-        raise UndecodableError(words.NO_WHOLE_NUMBERS)
+        raise UndecodableError("its pixels are fractions, not whole numbers")
     width, height = image.size
     if width * height > MAX_PIXELS:
-        raise UndecodableError(words.TOO_LARGE, f"{width} × {height}, more than {MAX_PIXELS:,}")
+        raise UndecodableError("claims too many pixels", f"{width} × {height}, more than {MAX_PIXELS:,}")
     return image
+
+
+@message
+def _other_format(begin: bytes) -> str:
+    """What a file is that is no such image, by its first bytes; "" if unknown."""
+    for pattern, name in {
+        rb"....ftyp(heic|heix|hevc|mif1|msf1)": "a HEIC image, convert it to JPEG",
+        rb"\0\0\0\x0cjP  |\xff\x4f\xff\x51": "a JPEG 2000 image, convert it to PNG",
+        rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*(<!DOCTYPE svg[^>]*>\s*)?<svg": (
+            "an SVG drawing, convert it to PNG"
+        ),
+        rb"(\xef\xbb\xbf)?\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)": (
+            "an HTML page, the download probably failed"
+        ),
+        rb"%PDF": "a PDF document",
+    }.items():
+        if re.match(pattern, begin, re.DOTALL | re.IGNORECASE):
+            return name
+    return ""

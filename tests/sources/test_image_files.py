@@ -9,7 +9,7 @@ from PIL import Image
 
 from pipeline.config.data import SourceSettings
 from pipeline.errors import SettingsError
-from pipeline.sources.pictures import MAX_PIXELS, UndecodableError, inspect, made_plain, quiet
+from pipeline.sources.image_files import MAX_PIXELS, UndecodableError, inspect, made_plain, quiet
 
 
 def setup_module() -> None:

@@ -11,9 +11,13 @@ from pipeline.artefacts import verified
 from pipeline.config.data import SourceSettings
 from pipeline.errors import SettingsError
 from pipeline.records.keys import split_of
-from pipeline.sources import listing
-from pipeline.sources.found import changed_files
-from pipeline.sources.listing import LISTING_NAME, path_key
+from pipeline.sources import files
+from pipeline.sources.file_index import path_key
+from pipeline.sources.source import kind_of
+
+
+def changes(settings, artifact) -> list[str]:
+    return sorted(kind_of(settings).changed({}, artifact))
 
 
 class Listed:
@@ -26,10 +30,10 @@ class Listed:
         )
         (tmp_path / "listing").mkdir()
         self.info = sources.resolve(self.settings, tmp_path / "listing")
-        self.listing = str(tmp_path / "listing" / LISTING_NAME)
+        self.artifact = tmp_path / "listing"
 
     def changes(self) -> list[str]:
-        return sorted(changed_files(self.settings, self.listing))
+        return changes(self.settings, self.artifact)
 
 
 @pytest.fixture
@@ -73,7 +77,7 @@ def test_what_was_read_to_compare_is_not_read_again(listed, monkeypatch):
     assert listed.changes() == []
     # Not even by another process, which this stands for.
     verified._digest_once.cache_clear()
-    monkeypatch.setattr(listing, "file_digest", lambda path: pytest.fail(f"{path} is read"))
+    monkeypatch.setattr(files, "file_digest", lambda path: pytest.fail(f"{path} is read"))
     assert listed.changes() == []
 
 
@@ -105,8 +109,7 @@ def test_what_says_the_labels_is_named_once_and_by_its_name(listed, tmp_path):
     (tmp_path / "again").mkdir()
     sources.resolve(listed.settings, tmp_path / "again")
     listing.unlink()
-    found = list(changed_files(listed.settings, str(tmp_path / "again" / LISTING_NAME)))
-    assert found == ["labels.txt was removed"]
+    assert changes(listed.settings, tmp_path / "again") == ["labels.txt was removed"]
 
 
 def test_a_folder_that_is_no_source_any_more_says_why(listed):
@@ -122,22 +125,19 @@ def test_files_that_a_table_lists_are_looked_at_and_those_that_were_not_there(tm
     settings = SourceSettings(dataset="table", path=str(table), on_bad_example="skip", max_bad_share=0.5)
     sources.resolve(settings, tmp_path)
 
-    def changes():
-        return sorted(changed_files(settings, str(tmp_path / LISTING_NAME)))
-
     # One that the table does not list is no change.
     (folder / "a" / "002.png").unlink()
     os.utime(table, (1, 1))
-    assert changes() == []
+    assert changes(settings, tmp_path) == []
     (folder / "b" / "000.png").unlink()
     (folder / "gone.png").write_bytes(plain_file("gone", 0))
-    assert changes() == ["b/000.png was removed", "gone.png was added"]
+    assert changes(settings, tmp_path) == ["b/000.png was removed", "gone.png was added"]
     table.write_text("path,label\na/000.png,a\n")
-    assert "labels.csv has changed" in changes()
+    assert "labels.csv has changed" in changes(settings, tmp_path)
     renamed = table.rename(table.with_suffix(".CSV"))
     settings = SourceSettings(dataset="table", path=str(renamed), on_bad_example="skip", max_bad_share=0.5)
-    assert {"labels.CSV was added", "labels.csv was removed"} <= set(changes())
-    assert "labels.txt was removed" not in changes()
+    assert {"labels.CSV was added", "labels.csv was removed"} <= set(changes(settings, tmp_path))
+    assert "labels.txt was removed" not in changes(settings, tmp_path)
 
 
 def test_a_file_that_is_added_moves_no_other_between_the_splits(write_records_of, tmp_path):

@@ -1,0 +1,98 @@
+"""Read ranges of single image files. Threads read and check files a batch ahead; pixels are decoded by batch."""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from pipeline import machine
+from pipeline.errors import ChangedSourceError
+from pipeline.records.features import IMAGE, LABEL, ImageForm
+from pipeline.records.images import decode
+from pipeline.sources.file_index import IndexedSplit, read_index
+from pipeline.sources.files import read_file
+from pipeline.sources.image_files import UndecodableError, made_plain
+from pipeline.sources.source import Location, SourceInfo
+
+_BATCH = 128
+
+
+def read_files(
+    info: SourceInfo, location: Location, form: ImageForm, split: str, start: int, stop: int
+) -> Iterator[dict]:
+    """Examples ``start`` to ``stop - 1`` of an indexed split, see ``source.read_batches``.
+
+    Raises:
+        ChangedSourceError: a file is missing or has changed since it was indexed.
+    """
+    indexed, folder = read_index(location.listing).splits[split], Path(location.folder)
+    how = form, info.features[IMAGE].shape[2], info.value_range
+    batches = [range(first, min(first + _BATCH, stop)) for first in range(start, stop, _BATCH)]
+    # This bounds the files in memory: each worker has one batch, and one more waits.
+    workers = machine.granted_cores() + 1
+    with ThreadPoolExecutor(workers) as pool:
+        waiting = [pool.submit(_read, folder, indexed, batch, *how) for batch in batches[:workers]]
+        for number, batch in enumerate(batches):
+            images = waiting.pop(0).result()
+            if number + workers < len(batches):
+                waiting.append(pool.submit(_read, folder, indexed, batches[number + workers], *how))
+            yield {IMAGE: images, LABEL: np.array(indexed.labels[batch.start : batch.stop], np.int64)}
+
+
+def _read(
+    folder: Path, indexed: IndexedSplit, batch: range, form: ImageForm, channels: int, value_range: tuple[int, int]
+) -> np.ndarray | list[bytes]:
+    contents = [_content(folder, indexed, index, form, value_range) for index in batch]
+    return pixels_of(contents, form, channels) if form.encoding == "raw" else contents
+
+
+def pixels_of(contents: Sequence[bytes], form: ImageForm, channels: int) -> np.ndarray:
+    """Decode image files that Pillow can decode: uint8 (files, height, width, channels)."""
+    decoder = _decoder(form, channels)
+    try:
+        return decoder(tf.constant(contents)).numpy()
+    except tf.errors.OpError:
+        # Pillow alone decodes a few damaged files, and has found them usable.
+        return np.concatenate([_decoded(decoder, content) for content in contents])
+
+
+def _decoded(decoder: Callable[[tf.Tensor], tf.Tensor], content: bytes) -> np.ndarray:
+    try:
+        return decoder(tf.constant([content])).numpy()
+    except tf.errors.OpError:
+        return decoder(tf.constant([made_plain(content)])).numpy()
+
+
+def _content(folder: Path, indexed: IndexedSplit, index: int, form: ImageForm, value_range: tuple[int, int]) -> bytes:
+    """The file as it is stored: its own bytes if they are plain and of the wanted encoding."""
+    path = os.path.join(folder, indexed.paths[index])
+    try:
+        content = read_file(path)
+        if hashlib.sha256(content).hexdigest() != indexed.digests[index]:
+            raise UndecodableError("it has changed")
+        own = "jpeg" if content.startswith(b"\xff\xd8\xff") else "png"
+        # Pixels are those of the file itself. A picture that was not plain loses nothing as a PNG.
+        raw = own if indexed.plain[index] else "png"
+        wanted = {"raw": raw, "image": own}.get(form.encoding, form.encoding)
+        return content if indexed.plain[index] and wanted == own else made_plain(content, wanted, value_range)
+    except (OSError, UndecodableError) as error:
+        raise ChangedSourceError(
+            f"{path}: {error} since the images were listed. Run again: the source is listed anew."
+        ) from error
+
+
+@cache
+def _decoder(form: ImageForm, channels: int) -> tf.types.experimental.GenericFunction:
+    side = form.size or None
+    shape = (side, side, channels)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def decode_batch(contents: tf.Tensor) -> tf.Tensor:
+        return decode(contents, form, shape)
+
+    return decode_batch

@@ -1,0 +1,175 @@
+"""The base of sources of single images: a folder and a table. Every image is decoded once, to its last pixel.
+
+So the number of examples, and the place of each in the shards, is known before a record is written.
+"""
+
+import logging
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.config.data import FULL_RANGE, SourceSettings
+from pipeline.config.refusal import refuse
+from pipeline.errors import DamagedArtefactError, message
+from pipeline.records.features import image_spec
+from pipeline.sources.file_index import INDEX_NAME, FileIndex, FoundFiles, IndexedSplit, Skipped
+from pipeline.sources.file_source import FileSource, log_renamed_splits
+from pipeline.sources.files import file_digest, quoted
+from pipeline.sources.source import Location, SourceInfo
+
+if TYPE_CHECKING:
+    from pipeline.sources.image_files import Picture
+
+# Of the 65,536 values: 10, 12 and 14 bits use a 64th to a quarter of them.
+_LITTLE_OF_THE_RANGE = 0.25
+
+_logger = logging.getLogger(__name__)
+
+
+class ImageSource(FileSource):
+    """Single image files. Subclasses find them and their labels."""
+
+    def location(self, artifact: Path) -> Location:
+        """The folder and the index."""
+        return Location(folder=str(self.folder()), listing=str(artifact / INDEX_NAME))
+
+    @message
+    def availability(self) -> str:
+        """Count the files, by their names alone."""
+        return f"{len(self.found_files().stamps):,} images in {self.settings.path}"
+
+    def find(self, artifact: Path | None) -> SourceInfo:
+        """Decode every image, and write the index."""
+        # Luigi's process imports this module, but no Pillow.
+        from pipeline.sources.image_files import examine
+
+        folder, found = self.folder(), self.found_files()
+        pictures, skipped = examine(folder, found.paths(), found.stamps)
+        log_renamed_splits(found)
+        _judge(self.settings, skipped, len(found.paths()))
+        splits = {split: _indexed(entries, pictures, found) for split, entries in found.examples.items()}
+        splits = {split: indexed for split, indexed in splits.items() if indexed.paths}
+        if "train" not in splits:
+            refuse("Source", "path", "images of the train split that can be decoded", self.settings.path)
+        index = FileIndex(splits, skipped, {name: file_digest(folder / name) for name in self.beside()})
+        if artifact:
+            index.write(artifact)
+        return self._info(index, found.label_names, [*pictures.values()])
+
+    def _info(self, index: FileIndex, label_names: tuple[str, ...], pictures: Sequence["Picture"]) -> SourceInfo:
+        # A picture that is not plain becomes a JPEG if it was one, else a PNG.
+        encodings = {"jpeg" if picture.encoding == "jpeg" else "png" for picture in pictures}
+        shapes = {(picture.height, picture.width) for picture in pictures}
+        sizes = next(iter(shapes)) if len(shapes) == 1 else (None, None)
+        channels = 1 if all(picture.grey for picture in pictures) else 3
+        num_examples = {split: len(indexed.paths) for split, indexed in index.splits.items()}
+        num_bytes = sum(size for indexed in index.splits.values() for size, *_ in indexed.stamps)
+        return SourceInfo(
+            dataset=self.name(),
+            origin=self.settings.dataset,
+            version="1",
+            features=image_spec((*sizes, channels), encodings.pop() if len(encodings) == 1 else "image"),
+            label_names=label_names,
+            num_examples=num_examples,
+            test_share=0.0 if "test" in num_examples else self.settings.test_share,
+            bytes_per_example=num_bytes // sum(num_examples.values()),
+            smallest_side=min(min(picture.width, picture.height) for picture in pictures),
+            value_range=_value_range(self.settings, [picture.levels for picture in pictures if picture.levels]),
+            skipped=dict(sorted(Counter(one.reason for one in index.skipped).items())),
+            digest=index.digest(),
+        )
+
+
+def _indexed(entries: Sequence[tuple[str, str]], pictures: Mapping[str, "Picture"], found: FoundFiles) -> IndexedSplit:
+    numbers = {name: number for number, name in enumerate(found.label_names)}
+    usable = [(path, label) for path, label in entries if path in pictures]
+    return IndexedSplit(
+        paths=[path for path, _ in usable],
+        labels=[numbers[label] for _, label in usable],
+        stamps=[found.stamps[path] for path, _ in usable],
+        digests=[pictures[path].digest for path, _ in usable],
+        plain=[pictures[path].plain for path, _ in usable],
+    )
+
+
+def _judge(settings: SourceSettings, skipped: Sequence[Skipped], total: int) -> None:
+    if not skipped:
+        return
+    listed, share = _listed(skipped), settings.max_bad_share
+    if settings.on_bad_example == "fail":
+        raise DamagedArtefactError(
+            f"{settings.path}: {len(skipped):,} of {total:,} images cannot be used. Mend or remove them, or leave them "
+            f"out with [Source] on_bad_example = skip.\n{listed}"
+        )
+    if len(skipped) > share * total:
+        raise DamagedArtefactError(
+            f"{settings.path}: {len(skipped):,} of {total:,} images cannot be used, more than [Source] max_bad_share = "
+            f"{share}. Mend or remove them, or raise it.\n{listed}"
+        )
+    _logger.warning("%s of %s images are left out:\n%s", f"{len(skipped):,}", f"{total:,}", listed)
+
+
+@message
+def _listed(skipped: Sequence[Skipped]) -> str:
+    return "\n".join(f"  {quoted(one.path)}: {': '.join(filter(None, (one.reason, one.detail)))}" for one in skipped)
+
+
+def _value_range(settings: SourceSettings, levels: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The 16-bit values that become black and white, by the lowest and the highest value of each such image."""
+    if not levels:
+        return FULL_RANGE
+    low, high = min(low for low, _ in levels), max(high for _, high in levels)
+    if settings.value_range == "data":
+        return (low, high) if low < high else FULL_RANGE
+    if settings.value_range == "full":
+        share = (high - low) / FULL_RANGE[1]
+        if share <= _LITTLE_OF_THE_RANGE:
+            _logger.warning(
+                f"{len(levels):,} images of 16 bits hold values from {low:,} to {high:,}, {100 * share:.1f} % of the "
+                "range. They come out dark or flat. Set [Source] value_range = data, or two values that become black "
+                "and white: 0, 4095."
+            )
+        return FULL_RANGE
+    low, high = map(int, settings.value_range.split(","))
+    return low, high
+
+
+def natural(label: str) -> list[tuple[int, int, str]]:
+    """Sort key of labels: numbers in them by value, the rest as text."""
+    parts = re.split(r"(^-?\d+|\d+)", label)
+    # The numbers stand between the texts.
+    return [(0, int(part), part) if at % 2 else (1, 0, part) for at, part in enumerate(parts) if part]
+
+
+def checked_labels(names: Sequence[str], path: str, setting: str) -> tuple[str, ...]:
+    """The names of the labels. Each is a line of a file, a part of a path and a word of a report.
+
+    Args:
+        names: of all labels, in order.
+        path: [Source] path.
+        setting: that says where the labels are.
+
+    Raises:
+        SettingsError: there are fewer than two labels, or a name is not allowed.
+    """
+    # Of the space alone: any other character that has no looks cannot be told from another.
+    if odd := [label for label in names if not label.isprintable() or "/" in label or label != label.strip()]:
+        refuse("Source", setting, "labels of printable characters without /, at least one each", path, _rename(odd))
+    composed = Counter(unicodedata.normalize("NFC", label) for label in names)
+    if alike := [label for label in names if composed[unicodedata.normalize("NFC", label)] > 1]:
+        refuse(
+            *("Source", setting, "labels that differ in more than how their accents are encoded", path, _rename(alike)),
+        )
+    if len(names) < 2:
+        refuse("Source", setting, "at least two labels", path, f" Found: {', '.join(names) or 'none'}.")
+    return tuple(names)
+
+
+@message
+def _rename(names: Sequence[str]) -> str:
+    spaces = any(name != name.strip() for name in names)
+    space = " A space at the beginning or the end counts as a part of the label." if spaces else ""
+    return f" Rename {', '.join(map(ascii, names))}.{space}"

@@ -1,0 +1,113 @@
+"""Placeholder images: ten shapes, drawn at any place, size and color, under noise.
+
+An example depends only on its split and index. Every step is integer arithmetic on bytes of BLAKE2b, so all machines
+draw the same bytes. The label is in the shape alone: brightness and color say nothing about it.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+
+from pipeline.records.features import IMAGE, LABEL, ImageForm
+from pipeline.sources.source import Location, SourceInfo
+
+_DRAW_BATCH = 500
+
+NUM_EXAMPLES = {"train": 50_000, "test": 10_000}
+IMAGE_SHAPE = (32, 32, 3)
+# Bitmaps of 8 by 8 pixels, a byte per row. Each sets 28 pixels, so that no shape makes an image brighter.
+_SHAPES = {
+    "disk": "003c7e7e7e3c1800",
+    "ring": "3c66c38181c3663c",
+    "square": "007c7c7c7c7c7000",
+    "frame": "ff818181818181ff",
+    "triangle": "1018383c7c7efe00",
+    "cross": "181818ffff181818",
+    "crescent": "1e3c707070703c1e",
+    "hourglass": "7e3c181818183c7e",
+    "stripes": "ff0000ff0000ff0f",
+    "checks": "cccc3333cccc3030",
+}
+LABEL_NAMES = tuple(_SHAPES)
+# A border of zeros, for the pixels outside a shape.
+_BITS = np.unpackbits(np.frombuffer(bytes.fromhex("".join(_SHAPES.values())), np.uint8)).reshape(-1, 8, 8)
+_MASKS = np.pad(_BITS, ((0, 0), (1, 1), (1, 1)))
+_SIDE = IMAGE_SHAPE[0]
+_PIXELS = np.arange(_SIDE)
+# Steps that reach all ten labels.
+_STEPS = (1, 3, 7, 9)
+
+
+def draw_block(split: str, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw the examples ``start`` to ``stop - 1`` of a split. Indices may exceed ``NUM_EXAMPLES``.
+
+    Returns:
+        images: uint8 (stop - start, 32, 32, 3), RGB.
+        labels: int64 (stop - start,), indices into ``LABEL_NAMES``.
+
+    Raises:
+        ValueError: the split is unknown, or the range runs backwards or below zero.
+    """
+    if split not in NUM_EXAMPLES:
+        raise ValueError(f"split: expected one of {sorted(NUM_EXAMPLES)}, got {split!r}")
+    if not 0 <= start <= stop:
+        raise ValueError(f"range: expected 0 <= start <= stop, got start={start!r}, stop={stop!r}")
+    drawn = b"".join(_hash(f"{split} {index}") for index in range(start, stop))
+    # int32 (64, examples, 1, 1)
+    draws = np.frombuffer(drawn, np.uint8).reshape(-1, 64).T[:, :, None, None].astype(np.int32)
+    labels = labels_of(split, start, stop)
+    scale = 2 + (draws[0] > 160)
+    rows, columns = (
+        np.clip((_PIXELS - at * (_SIDE - 8 * scale) // 255) // scale + 1, 0, 9).squeeze(1) for at in draws[1:3]
+    )
+    shapes = _MASKS[labels[:, None, None], rows[:, :, None], columns[:, None, :]]
+    contrast = 60 + draws[3] // 3
+    back = draws[4] * (255 - contrast) // 255
+    # The square of a draw makes most images mild and a few hard.
+    noise = _noise(drawn) * (8 + draws[5] * draws[5] // 400)[..., None] // 128
+    images = np.empty((len(labels), *IMAGE_SHAPE), np.uint8)
+    for channel in range(3):
+        tints = (draws[6 + channel : 12 : 3] - 128) // 3
+        plane = back + tints[0] + shapes * (contrast + tints[1]) + noise[..., channel]
+        images[..., channel] = plane.clip(0, 255)
+    return images, labels
+
+
+def read_drawn(
+    info: SourceInfo, location: Location, form: ImageForm, split: str, start: int, stop: int
+) -> Iterator[dict]:
+    """Draw a range of a split, see ``source.read_batches``."""
+    from pipeline.records.images import fit_batch
+
+    for first in range(start, stop, _DRAW_BATCH):
+        images, labels = draw_block(split, first, min(first + _DRAW_BATCH, stop))
+        yield {IMAGE: fit_batch(images, form), LABEL: labels}
+
+
+def labels_of(split: str, start: int, stop: int) -> np.ndarray:
+    """int64 (stop - start,): each ten examples from a multiple of ten have each label once, in a hashed order."""
+    labels = []
+    for block in range(start // 10, -(-stop // 10)):
+        step, first = _hash(f"{split}/{block}")[:2]
+        labels += [(first + place * _STEPS[step % 4]) % 10 for place in range(10)]
+    return np.array(labels, np.int64)[start % 10 :][: stop - start]
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.blake2b(text.encode()).digest()
+
+
+def _noise(drawn: bytes) -> np.ndarray:
+    """int32 (examples, 32, 32, 3) from -128 to 127: a part of one long noise, which the last draws of each choose."""
+    size = _SIDE * _SIDE * 3
+    starts = np.frombuffer(drawn, "<u4").reshape(-1, 16)[:, -1] % (len(_long_noise()) - size)
+    windows = np.lib.stride_tricks.sliding_window_view(_long_noise(), size)
+    return windows[starts].reshape(-1, *IMAGE_SHAPE).astype(np.int32)
+
+
+@cache
+def _long_noise() -> np.ndarray:
+    drawn = b"".join(_hash(f"noise {number}") for number in range(16_384))
+    return np.frombuffer(drawn, np.uint8).view(np.int8)
