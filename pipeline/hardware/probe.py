@@ -1,7 +1,6 @@
-"""Probe: how fast a device computes what networks are made of.
+"""The speed of a device in the main operations of models.
 
-Names of devices can be wrong in good faith; time is hard to fake. An accelerator that is exactly as fast as its host's
-CPU in everything may well be that CPU.
+Names of devices may be wrong. An accelerator that is exactly as fast as its host's CPU may be that CPU.
 """
 
 import time
@@ -10,12 +9,12 @@ from statistics import geometric_mean
 
 from pipeline.hardware.runtime import Runtime
 
-# Each operation is timed in so many turns of so long: long against a call's overhead, short for the user. More of them
-# where two devices are compared: other work on the machine is to fall on both.
+# Rounds per operation, and seconds per round. A comparison of two devices takes more, so that other work on the machine
+# affects both.
 _ROUNDS, _ROUNDS_BESIDE_HOST, _SECONDS = 4, 8, 0.04
-# Side of the matrices: large enough for the device's speed to show, 2 GFLOP on a CPU and 137 on an accelerator.
+# Side of the matrices: 2 GFLOP on a CPU and 137 on an accelerator.
 _SIDE, _SIDE_ON_ACCELERATOR = 1_024, 4_096
-#: What is timed.
+#: The timed operations.
 OPERATIONS = ("matmul", "convolution")
 #: The convolution: images of size × size, kernels of kernel × kernel.
 IMAGES, SIZE, CHANNELS_IN, CHANNELS_OUT, KERNEL = 64, 32, 32, 64, 3
@@ -25,9 +24,8 @@ _CONVOLUTION_FLOP = 2 * IMAGES * SIZE**2 * KERNEL**2 * CHANNELS_IN * CHANNELS_OU
 def measure(runtime: Runtime, device: str, precision: str) -> dict[str, float | int | str]:
     """Floating-point operations per second of a matrix product and a convolution on "cpu", "gpu" or "tpu".
 
-    An accelerator's host is timed on the same, as ``host_…``, and ``…_times_host`` says how many times as fast the
-    accelerator is: the geometric mean over turns taken one straight after the other. Other work on the machine comes
-    and goes, and the fastest turn of each would be one with it here and one without it there.
+    The host of an accelerator is timed too, as ``host_…``. ``…_times_host`` is the speed relative to the host: the
+    geometric mean over interleaved rounds, so that other work on the machine affects both.
     """
     side = _SIDE if device == "cpu" else _SIDE_ON_ACCELERATOR
     flop = {"matmul": 2 * side**3, "convolution": _CONVOLUTION_FLOP}
@@ -40,7 +38,7 @@ def measure(runtime: Runtime, device: str, precision: str) -> dict[str, float | 
     seconds = {(prefix, name): [] for prefix in devices for name in OPERATIONS}
     for turn in range(_ROUNDS if device == "cpu" else _ROUNDS_BESIDE_HOST):
         for name in OPERATIONS:
-            # Each is first as often as the other: what grows or fades meanwhile favours neither.
+            # Each device is first equally often, so that a changing load favors neither.
             for prefix in list(devices)[:: -1 if turn % 2 else 1]:
                 seconds[prefix, name].append(_seconds(computations[prefix][name]))
     measured: dict[str, float | int | str] = {"precision": precision}
@@ -54,7 +52,7 @@ def measure(runtime: Runtime, device: str, precision: str) -> dict[str, float | 
 
 
 def _seconds(compute: Callable[[], object]) -> float:
-    """The fastest call of a few: on a shared machine others only ever add time."""
+    """The fastest of a few calls, because other work only adds time."""
     fastest, until = float("inf"), time.perf_counter() + _SECONDS
     while (started := time.perf_counter()) < until:
         compute()

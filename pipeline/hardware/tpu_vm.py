@@ -1,7 +1,6 @@
-"""TPU VM: which of the machines that share a TPU this is, as Google's metadata server says (hardware's aid).
+"""The rank of this machine among those that share a TPU, from Google's metadata server.
 
-In GKE the environment says it. On a TPU VM by itself the server has it, in the attributes that JAX's own search for its
-cluster reads.
+GKE sets it in the environment. On other TPU VMs it is in the attributes that JAX's cluster detection reads.
 """
 
 import os
@@ -15,14 +14,14 @@ from pipeline.config.training import TrainSettings
 
 _WORKER_ID, _WORKER_HOSTNAMES = "TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES"
 _SECONDS, _MOST_BYTES = 5, 2**20
-# name:id:address of each worker, or its address alone, as newer ones are told.
+# name:id:address of each worker, or the address alone on newer ones.
 _ENDPOINT = re.compile(r"(?:[^:,]*:[^:,]*:)?([\w.-]+)")
 
 
 def environment(settings: TrainSettings) -> Mapping[str, str]:
-    """``os.environ``, with TPU_WORKER_ID and TPU_WORKER_HOSTNAMES where only the metadata server says them.
+    """``os.environ``, with TPU_WORKER_ID and TPU_WORKER_HOSTNAMES from the metadata server if they are missing.
 
-    It is asked where several processes train on a machine with TPU chips, unless TPU_SKIP_MDS_QUERY says not to.
+    The request is made for several processes on a machine with TPU chips, unless TPU_SKIP_MDS_QUERY is set.
     """
     given = os.environ
     known = given.get(_WORKER_ID) or given.get("SLURM_PROCID") or given.get("JOB_COMPLETION_INDEX")
@@ -37,11 +36,11 @@ def environment(settings: TrainSettings) -> Mapping[str, str]:
 
 @cache
 def _attribute(name: str) -> str:
-    """An attribute of this machine; "" where no server tells it."""
+    """An attribute of this machine, "" if no server answers."""
     server = os.environ.get("GCE_METADATA_IP", "metadata.google.internal")
     url = f"http://{server}/computeMetadata/v1/instance/attributes/{name}"
     request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
-    # It is on this machine's own network: past any proxy.
+    # Without a proxy, because the server is on the local network.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(request, timeout=_SECONDS) as answer:

@@ -47,13 +47,23 @@ def overridden(
     label_smoothing: float | None = None,
 ) -> Recipe:
     """The recipe with some of its numbers replaced. None keeps the recipe's own."""
-    if learning_rate is not None:
-        recipe = replace(recipe, optimizer=_at_rate(recipe, learning_rate), learning_rate=learning_rate)
-    if weight_decay is not None:
-        recipe = replace(recipe, optimizer=_decaying(recipe.optimizer, weight_decay))
     if label_smoothing is not None:
         recipe = replace(recipe, label_smoothing=label_smoothing)
-    return recipe
+    if learning_rate is None and weight_decay is None:
+        return recipe
+
+    def optimizer(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
+        if learning_rate is not None:
+            # Scaled, so that the schedule keeps its form.
+            own = recipe.learning_rate or _constant_rate(recipe.optimizer(total_steps, 1.0))
+            scale = scale * learning_rate / own
+        made = recipe.optimizer(total_steps, scale)
+        if weight_decay is not None:
+            # Every Keras optimizer takes it, decoupled from the gradient (Loshchilov and Hutter 2019).
+            made.weight_decay = weight_decay or None
+        return made
+
+    return replace(recipe, optimizer=optimizer, learning_rate=learning_rate or recipe.learning_rate)
 
 
 def make_optimizer(
@@ -115,16 +125,6 @@ def make_loss(recipe: Recipe, kind: str = PROBABILITIES) -> Loss:
     return smoothed_crossentropy
 
 
-def _at_rate(recipe: Recipe, learning_rate: float) -> Callable[[int, float], keras.optimizers.Optimizer]:
-    """Scale the schedule to another peak rate."""
-
-    def optimizer(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
-        own = recipe.learning_rate or _constant_rate(recipe.optimizer(total_steps, 1.0))
-        return recipe.optimizer(total_steps, scale * learning_rate / own)
-
-    return optimizer
-
-
 def _constant_rate(optimizer: keras.optimizers.Optimizer) -> float:
     if isinstance(optimizer.get_config()["learning_rate"], dict):
         raise SettingsError(
@@ -132,18 +132,6 @@ def _constant_rate(optimizer: keras.optimizers.Optimizer) -> float:
             "rate follows a schedule. Say the highest: Recipe(…, learning_rate=…)."
         )
     return float(keras.ops.convert_to_numpy(optimizer.learning_rate))
-
-
-def _decaying(
-    make: Callable[[int, float], keras.optimizers.Optimizer], weight_decay: float
-) -> Callable[[int, float], keras.optimizers.Optimizer]:
-    def optimizer(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
-        made = make(total_steps, scale)
-        # Every Keras optimizer takes it, decoupled from the gradient (Loshchilov and Hutter 2019).
-        made.weight_decay = weight_decay or None
-        return made
-
-    return optimizer
 
 
 def _baseline(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
