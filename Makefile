@@ -69,17 +69,17 @@ EXPERIMENT := $(or $(EXPERIMENT),$(TENSORCRAFT_EXPERIMENT))
 export TENSORCRAFT_EXPERIMENT := $(EXPERIMENT)
 
 pipeline: setup ## run what is stale of Source, Records, Train, Report (EXPERIMENT=flowers, ARGS="--Train-epochs 1", FORCE=Train)
-	@$(BIN)/python -m tasks Report $(FORCED) $(ARGS)
+	@$(BIN)/python -m tasks run $(FORCED) $(ARGS)
 
 train-local: setup ## the pipeline by several processes of this machine that train together, on JAX (PROCESSES=2)
-	@$(BIN)/python -m tasks.commands.train_local --processes $(or $(PROCESSES),2) $(ARGS)
+	@$(BIN)/python -m tasks train-local --processes $(or $(PROCESSES),2) $(ARGS)
 
 train-worker: setup ## train with process 0 on another host, on the same storage root (ARGS="--Train-processes 2 ...")
-	@$(BIN)/python -m tasks.commands.train_worker $(ARGS)
+	@$(BIN)/python -m tasks train-worker $(ARGS)
 
 nightly: $(BIN)/.installed-optional ## the same without anyone watching, and keep the report of today (UTC) (DATE=2026-11-20)
 	@code=0; for name in $(or $(EXPERIMENT),""); do \
-	  TENSORCRAFT_EXPERIMENT="$$name" $(BIN)/python -m tasks.unattended Nightly $(if $(DATE),--date $(DATE)) $(FORCED) $(ARGS); \
+	  TENSORCRAFT_EXPERIMENT="$$name" $(BIN)/python -m tasks nightly $(if $(DATE),--date $(DATE)) $(FORCED) $(ARGS); \
 	  last=$$?; if [ $$last -gt $$code ]; then code=$$last; fi; if [ $$last -ge 128 ]; then break; fi; done; exit $$code
 
 # The scheduler unpickles its state when it starts: whoever can write there runs code as this user.
@@ -95,43 +95,43 @@ config: setup ## write config.ini and docs/settings.md from the settings that pi
 	@$(BIN)/python -m pipeline.config.reference
 
 status: setup ## what is fresh, stale, missing or damaged, and why (ARGS="--json")
-	@$(BIN)/python -m tasks.commands.status $(ARGS)
+	@$(BIN)/python -m tasks status $(ARGS)
 
 doctor: setup ## whether a run would work here, and on what hardware (ARGS="--Train-device gpu", ARGS="--json")
-	@$(BIN)/python -m tasks.commands.doctor $(ARGS)
+	@$(BIN)/python -m tasks doctor $(ARGS)
 
 verify: setup ## read every artefact to the last byte
-	@$(BIN)/python -m tasks.commands.verify $(ARGS)
+	@$(BIN)/python -m tasks verify $(ARGS)
 
 clean-stale: setup ## list artefacts the present settings do not reach (YES=1 removes them; REMOTE=1: garbage on the remote)
-	@$(BIN)/python -m tasks.commands.clean_stale $(if $(YES),--yes) $(if $(REMOTE),--remote) $(ARGS)
+	@$(BIN)/python -m tasks clean-stale $(if $(YES),--yes) $(if $(REMOTE),--remote) $(ARGS)
 
 push: setup ## give [Storage] remote what the present settings reach here
-	@$(BIN)/python -m tasks.commands.push $(ARGS)
+	@$(BIN)/python -m tasks push $(ARGS)
 
 pull: setup ## fetch what the present settings reach from [Storage] remote, the records too
-	@$(BIN)/python -m tasks.commands.pull $(ARGS)
+	@$(BIN)/python -m tasks pull $(ARGS)
 
 experiments: setup ## list the settings files in experiments/, for EXPERIMENT=..., and whether their data are at hand
-	@$(BIN)/python -m tasks.commands.experiments $(ARGS)
+	@$(BIN)/python -m tasks experiments $(ARGS)
 
 experiments-table: setup ## the README's table of results, from the runs under the storage root, as Markdown
-	@$(BIN)/python -m tasks.commands.experiments_table $(ARGS)
+	@$(BIN)/python -m tasks experiments-table $(ARGS)
 
 report-diff: setup ## what differs between two runs (A=<name or fingerprint> B=<another>)
-	@$(BIN)/python -m tasks.commands.report_diff "$(A)" "$(B)" $(ARGS)
+	@$(BIN)/python -m tasks diff "$(A)" "$(B)" $(ARGS)
 
 predict: setup ## labels of a folder of images, or nats of texts (MODEL=<run> IMAGES=<folder> or TEXTS=<folder> OUTPUT=predictions)
-	@$(BIN)/python -m tasks.commands.predict "$(MODEL)" "$(or $(IMAGES),$(TEXTS))" --output "$(or $(OUTPUT),predictions)" $(ARGS)
+	@$(BIN)/python -m tasks predict "$(MODEL)" "$(or $(IMAGES),$(TEXTS))" --output "$(or $(OUTPUT),predictions)" $(ARGS)
 
 verify-determinism: setup ## train a run again and compare the weights bit by bit (RUN=<name>; empty: that of [Train])
-	@$(BIN)/python -m tasks Repetition $(if $(RUN),--Repetition-of "$(RUN)") $(ARGS)
+	@$(BIN)/python -m tasks verify-determinism $(if $(RUN),--run "$(RUN)") $(ARGS)
 
 export: $(BIN)/.installed-optional ## the run as SavedModel and LiteRT, each compared with Keras (ARGS as for pipeline)
-	@$(BIN)/python -m tasks Export $(ARGS)
+	@$(BIN)/python -m tasks export $(ARGS)
 
 tensorboard: $(BIN)/.installed-optional ## show all runs in TensorBoard, on this machine only (ARGS="--port 6007")
-	@$(BIN)/python -m tasks.commands.tensorboard $(ARGS)
+	@$(BIN)/python -m tasks tensorboard $(ARGS)
 
 test: setup-dev ## run the fast tests (ARGS="-k stream")
 	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not slow and not faults and not soak and not engine" $(ARGS)

@@ -13,7 +13,11 @@ import os
 import sys
 import warnings
 
-from tasks.process import interrupt
+from tasks.cli import refuse_former_spelling
+
+refuse_former_spelling(sys.orig_argv)
+
+from tasks.process import interrupt  # noqa: E402
 
 # The imports below take half a second, long enough for a Ctrl-C.
 interrupt.leave_while_importing()

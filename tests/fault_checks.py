@@ -42,6 +42,6 @@ def outcome(root: Path) -> dict[str, str]:
 
 def is_fresh(luigi: Luigi, *args: str) -> bool:
     """Whether nothing is left to do. Asked of a process of its own, because tests call this in threads too."""
-    done = luigi.python("-m", "tasks.commands.status", "--json", *FAST, *args)
+    done = luigi.python("-m", "tasks", "status", "--json", *FAST, *args)
     assert done.returncode == 0, done.stderr
     return all(entry["state"] == "fresh" for entry in json.loads(done.stdout).values())

@@ -52,7 +52,7 @@ class Luigi:
 
     def command(self, name: str, *args: str, **how) -> subprocess.CompletedProcess:
         """Run a command, as ``make`` does, but in this process."""
-        return self.here(f"tasks.commands.{name}", *args, **how)
+        return self.here("tasks", name, *args, **how)
 
     def here(self, module: str, *args: str, cwd: Path = PROJECT, **env: str) -> subprocess.CompletedProcess:
         """Run ``python -m module`` with these arguments in the environment of this root, but in this process."""

@@ -24,7 +24,7 @@ def nightly(luigi: Luigi, *args: str, task: str = "Nightly") -> subprocess.Compl
 
 
 class Unattended(Luigi):
-    """As Luigi, through ``tasks.unattended``, with a webhook."""
+    """As Luigi, through the command nightly, with a webhook."""
 
     def __init__(self, luigi: Luigi, webhook) -> None:
         self.root, self.data_dir, self.config, self.webhook = luigi.root, luigi.data_dir, luigi.config, webhook
@@ -40,13 +40,13 @@ class Unattended(Luigi):
         return super().environment({**here, **more})
 
     def nightly(self, *args: str, day: str = DAY, **how) -> subprocess.CompletedProcess:
-        return self.here("tasks.unattended", "Nightly", "--date", day, *FAST, *args, **how)
+        return self.here("tasks", "nightly", "--date", day, *FAST, *args, **how)
 
     def outcome(self) -> Outcome | None:
         return read_outcome(self.root / "last_outcome.json")
 
     def start_nightly(self, *args: str) -> subprocess.Popen:
-        command = [sys.executable, "-m", "tasks.unattended", "Nightly", "--date", DAY, *FAST, *args]
+        command = [sys.executable, "-m", "tasks", "nightly", "--date", DAY, *FAST, *args]
         how = {"env": self.environment({}), "cwd": PROJECT, "text": True}
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **how)
 

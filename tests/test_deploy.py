@@ -198,7 +198,7 @@ def test_the_settings_of_scheduled_runs_are_known(unattended, tmp_path):
     text = (DEPLOY / "nightly.ini").read_text()
     config = tmp_path / "nightly.ini"
     config.write_text(text.replace("/var/lib/tensorcraft", str(tmp_path / "data")))
-    done = unattended.python("-m", "tasks.commands.status", LUIGI_CONFIG_PATH=str(config), TENSORCRAFT_WEBHOOK_URL="")
+    done = unattended.python("-m", "tasks", "status", LUIGI_CONFIG_PATH=str(config), TENSORCRAFT_WEBHOOK_URL="")
     assert done.returncode == 0, done.stderr
     assert "Source" in done.stdout
 
@@ -214,7 +214,7 @@ def test_a_run_that_was_killed_with_its_supervisor_is_reported_once(unattended, 
     }
     assert outcome_from_systemd(said).exit_code == 137
     for _ in range(2):
-        assert unattended.python("-m", "tasks.aftermath", **said).returncode == 0
+        assert unattended.python("-m", "tasks", "report-killed", **said).returncode == 0
     (message,) = webhook.taken
     assert message["reason"] == "systemd: oom-kill (killed KILL)"
     assert unattended.nightly().returncode == 0
@@ -226,6 +226,6 @@ def test_a_run_that_was_reported_is_not_reported_again(unattended, webhook):
     arguments = ["--Source-origin", "tfds", "--Source-dataset", "mnist"]
     assert unattended.nightly(*arguments, INVOCATION_ID="4567").returncode == 3
     said = {"MONITOR_INVOCATION_ID": "4567", "MONITOR_EXIT_STATUS": "3", "MONITOR_EXIT_CODE": "exited"}
-    done = unattended.python("-m", "tasks.aftermath", **said)
+    done = unattended.python("-m", "tasks", "report-killed", **said)
     assert "already reported" in done.stderr
     assert len(webhook.taken) == 1

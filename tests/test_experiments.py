@@ -34,7 +34,7 @@ FILES = experiment_files(FOLDER)
 
 
 def run(module, *args, **environment):
-    return in_process.run(module, args, cwd=PROJECT, env={**os.environ, **environment})
+    return in_process.run("tasks", [module, *args], cwd=PROJECT, env={**os.environ, **environment})
 
 
 def test_every_tutorial_is_there():
@@ -162,7 +162,7 @@ def test_what_is_no_published_figure_is_refused_with_its_name(tmp_path, changes,
         read_published(path, "x")
 
 
-@pytest.mark.parametrize("module", ["tasks.commands.status", "tasks.commands.doctor", "tasks.commands.clean_stale"])
+@pytest.mark.parametrize("module", ["status", "doctor", "clean-stale"])
 def test_an_unknown_experiment_is_refused_naming_the_nearest_and_all_there_are(module):
     done = run(module, TENSORCRAFT_EXPERIMENT="flower")
     assert done.returncode == SettingsError.exit_code
@@ -186,14 +186,14 @@ def test_flags_override_an_experiment_and_a_file_of_ones_own_overrides_it_too(tm
     done = run_code(code, LUIGI_CONFIG_PATH=str(FILES["mnist_dense"]))
     assert done.stdout.split() == ["mnist_dense", "5", "512"], "with Luigi alone"
     root = ("--Storage-root", str(tmp_path / "root"))
-    done = run("tasks.commands.status", *root, "--Train-model", "resnet", TENSORCRAFT_EXPERIMENT="mnist_dense")
+    done = run("status", *root, "--Train-model", "resnet", TENSORCRAFT_EXPERIMENT="mnist_dense")
     assert "got 'resnet'" in done.stderr
 
 
 def test_the_list_says_what_each_is_and_whether_its_data_are_at_hand(tmp_path):
     (tmp_path / "mnist" / "3.0.1").mkdir(parents=True)
     (tmp_path / "mnist" / "3.0.1" / "dataset_info.json").touch()
-    done = run("tasks.commands.experiments", TFDS_DATA_DIR=str(tmp_path))
+    done = run("experiments", TFDS_DATA_DIR=str(tmp_path))
     lines = {line.split()[0]: line for line in done.stdout.splitlines()}
     assert set(lines) == set(FILES)
     assert "data at hand" in lines["mnist_dense"]
@@ -230,7 +230,7 @@ def test_a_file_that_is_none_of_settings_is_refused_by_its_name(tmp_path):
 def test_a_broken_file_of_ones_own_is_one_line_and_not_a_traceback(tmp_path, content, words):
     own = tmp_path / "own.ini"
     own.write_bytes(content)
-    done = run("tasks.commands.status", LUIGI_CONFIG_PATH=str(own))
+    done = run("status", LUIGI_CONFIG_PATH=str(own))
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert f"{own}: " in done.stderr

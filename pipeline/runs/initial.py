@@ -7,7 +7,6 @@ from pathlib import Path
 
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.errors import DamagedArtefactError, SettingsError
-from pipeline.runs.metrics import WEIGHTS_NAME
 
 SUFFIXES = (".keras", ".safetensors")
 # The part of a .keras file with dates and the version of Keras.
@@ -30,6 +29,9 @@ def find_initial_weights(given: str, runs: Path) -> InitialWeights:
     Raises:
         SettingsError: there are none.
     """
+    # With pydantic it costs a tenth of a second, which most starts need not spend.
+    from pipeline.runs.metrics import WEIGHTS_NAME
+
     path = runs / given if (runs / given).is_dir() else Path(given).expanduser()
     if path.is_dir():
         file = path / WEIGHTS_NAME

@@ -1,1 +1,1 @@
-"""The commands beside the pipeline, each a module that ``make`` runs."""
+"""The commands of the command line, see cli.py."""

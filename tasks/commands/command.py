@@ -1,7 +1,6 @@
-"""What the commands beside the pipeline share: flags of their own, and the DAG that Luigi's overrides describe.
+"""Common parts of the commands: their own flags, and the stages under the settings of the command line.
 
-A command's work happens inside the overrides, all of it: what is computed before or after them (the storage root above
-all) would be that of the settings file, whatever root was asked for.
+All work of a command happens under these settings. Anything computed outside would use the storage root of the files.
 """
 
 import argparse
@@ -10,63 +9,86 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from pipeline.artefacts import layout
+from pipeline.config.schema import settings_of
 from pipeline.errors import SettingsError
-from tasks import program
 from tasks.process import command_line
 from tasks.stage import Stage, from_below
 from tasks.storage import root_folder
 
-
-@contextlib.contextmanager
-def stages_of(overrides: Sequence[str], flags: Collection[str] = ()) -> Iterator[list[Stage]]:
-    """The stages, from the source to the report, under settings such as ``--Train-epochs 1``.
-
-    ``flags``: the command's own, to be proposed where one is unknown.
-    """
-    with command_line.in_force(["--module", "tasks", "Report", *overrides], flags) as parser:
-        yield from_below(parser.get_task_obj())
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser of a command's own flags."""
-
-    def error(self, message: str) -> None:
-        """Raise an error of one line, as all are."""
-        raise SettingsError(f"command line: {message}. {' '.join(self.format_usage().split())}")
-
-    def flags(self) -> list[str]:
-        """The command's own flags."""
-        return [flag for action in self._actions for flag in action.option_strings]
-
-
-def parser(name: str, description: str, **more: str) -> Parser:
-    """A parser for a command's own flags; what it does not know is an override for Luigi."""
-    return Parser(
-        prog=f"make {name}",
-        description=description,
-        epilog=f'Settings as for the pipeline: make {name} ARGS="--Train-epochs 1".',
-        # The beginning of a flag of ours may be a setting.
-        allow_abbrev=False,
-        **more,
-    )
-
-
-def run(body: Callable[[argparse.Namespace, list[Stage]], int], own: Parser) -> None:
-    """Run a command to its exit code: all of it under the overrides that follow its own flags."""
-
-    def main(argv: list[str]) -> int:
-        arguments, overrides = own.parse_known_args(argv)
-        with stages_of(overrides, own.flags()) as stages:
-            return body(arguments, stages)
-
-    program.run(main)
-
-
 A_RUN = "a run's folder, or the beginning of its name or fingerprint"
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser of the flags of a command. All other flags are settings."""
+
+    def __init__(self, name: str, description: str) -> None:
+        super().__init__(
+            prog=f"tensorcraft {name}",
+            description=description,
+            epilog="Settings follow as flags, such as --Train-epochs 1. --help-all lists them.",
+            # The beginning of a flag of ours may be a setting.
+            allow_abbrev=False,
+        )
+        self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show the settings too, and exit")
+
+    def error(self, message: str) -> None:
+        """Raise an error of one line, as all errors are."""
+        raise SettingsError(f"command line: {message}. {' '.join(self.format_usage().split())}")
+
+    def flags(self) -> list[str]:
+        """The flags of the command."""
+        return [flag for action in self._actions for flag in action.option_strings]
+
+
+class _HelpAll(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from pipeline.config.reference import SECTIONS
+
+        parser.print_help()
+        for section in SECTIONS:
+            print(f"\n[{section.section}]")
+            for setting in settings_of(section):
+                print(f"  --{section.section}-{setting.name.replace('_', '-')}  {setting.summary()}")
+        parser.exit()
+
+
+Body = Callable[[argparse.Namespace, list[Stage]], int]
+
+
+def argument(*names: str, **options: object) -> tuple[tuple[str, ...], dict]:
+    """An argument of a command, as ``add_argument`` takes it."""
+    return names, options
+
+
+def command(*arguments: tuple[tuple[str, ...], dict]) -> Callable[[Body], Callable[[Parser, Sequence[str]], int]]:
+    """Make a command of a function of its arguments and the stages, from the source to the report."""
+
+    def decorate(body: Body) -> Callable[[Parser, Sequence[str]], int]:
+        def run(parser: Parser, argv: Sequence[str]) -> int:
+            for names, options in arguments:
+                parser.add_argument(*names, **options)
+            given, settings = parser.parse_known_args(argv)
+            with stages_of(settings, parser.flags()) as stages:
+                return body(given, stages)
+
+        run.__doc__ = body.__doc__
+        return run
+
+    return decorate
+
+
+@contextlib.contextmanager
+def stages_of(settings: Sequence[str], flags: Collection[str] = ()) -> Iterator[list[Stage]]:
+    """The stages, from the source to the report, under settings such as ``--Train-epochs 1``.
+
+    ``flags`` of the command are proposed if a setting is unknown.
+    """
+    with command_line.in_force(["--module", "tasks", "Report", *settings], flags) as parser:
+        yield from_below(parser.get_task_obj())
+
+
 def named(what: str) -> Callable[[str], str]:
-    """A type for an argument that refuses what was left empty: ``make`` passes on variables that nobody named."""
+    """A type of an argument that must not be empty. make passes on variables that nobody set."""
 
     def check(text: str) -> str:
         if not text:
@@ -77,7 +99,7 @@ def named(what: str) -> Callable[[str], str]:
 
 
 def run_folder(argument: str, run: str) -> Path:
-    """The run that was asked for; nothing outside the runs' own folder is one, wherever a link leads.
+    """The folder of a run. A path outside the folder of runs is none, wherever a link leads.
 
     Raises:
         SettingsError: there is no such run, or several.

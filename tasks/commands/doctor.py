@@ -1,4 +1,4 @@
-"""``make doctor``: whether a run would work here, and the hardware receipt of this machine, without training."""
+"""``doctor``: whether a run would work here, and the hardware receipt of this machine, without training."""
 
 import argparse
 import json
@@ -14,7 +14,7 @@ from pipeline.errors import DatasetUnavailableError, PipelineError, SettingsErro
 from pipeline.hardware.backend import choose_backend
 from pipeline.stage_process import in_child
 from tasks import remote_cache
-from tasks.commands import command
+from tasks.commands.command import argument, command
 from tasks.process import lock
 from tasks.records import Records
 from tasks.source import Source
@@ -25,14 +25,8 @@ from tasks.train import Train
 _DISTRIBUTION = "tensorcraft"
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command's own flags."""
-    own = command.parser("doctor", "Whether a run would work here, and what hardware it would really use.")
-    own.add_argument("--json", action="store_true", help="one JSON object, for programs")
-    return own
-
-
-def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
+@command(argument("--json", action="store_true", help="print one JSON object, for programs"))
+def doctor(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Print a line for each check and the receipt; 0 only if a run would work, else the first failure's exit code."""
     receipt: dict = {}
     source, records = Source(), Records()
@@ -159,7 +153,3 @@ def _flattened(value: Mapping, path: str = "") -> Iterator[tuple[str, object]]:
             yield from _flattened(part, f"{here}.")
         else:
             yield here, f"{part:,}" if isinstance(part, int) and not isinstance(part, bool) else part
-
-
-if __name__ == "__main__":
-    command.run(main, parser())

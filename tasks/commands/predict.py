@@ -11,7 +11,7 @@ from pipeline.config.training import TEST_TIME_AUGMENTATION
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.problems.units import NEXT_TOKEN, units_of
 from pipeline.stage_process import in_child
-from tasks.commands import command
+from tasks.commands.command import A_RUN, argument, command, named, run_folder
 from tasks.records import Records
 from tasks.stage import Stage
 from tasks.storage import root_folder
@@ -20,28 +20,19 @@ from tasks.train import Train
 _logger = logging.getLogger(__name__)
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command's own arguments, which ``make`` passes on though nobody named them."""
-    own = command.parser(
-        "predict",
-        "Labels and probabilities for each image below a folder, or nats a token of texts, as Parquet and CSV.",
-        usage='make predict MODEL=<run> IMAGES=<folder>|TEXTS=<path> [OUTPUT=<folder>] [ARGS="--Records-runner ..."]',
-    )
-    own.add_argument("model", type=command.named(f"{command.A_RUN},"), help=command.A_RUN)
-    what = "the folder of images, or of texts"
-    own.add_argument("files", type=command.named(what), help=what)
-    own.add_argument(
+@command(
+    argument("model", type=named(f"{A_RUN},"), help=A_RUN),
+    argument("files", type=named("the folder of images, or of texts"), help="the folder of images or texts"),
+    argument(
         "--test-time-augmentation",
         choices=TEST_TIME_AUGMENTATION,
-        help="views of an image whose mean is the answer; as the run was evaluated if it is not said",
-    )
-    own.add_argument("--output", default="predictions", help="the folder of the result (predictions)")
-    return own
-
-
-def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
+        help="views of an image whose mean is the answer. By default those of the run's evaluation",
+    ),
+    argument("--output", default="predictions", help="the folder of the result (predictions)"),
+)
+def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Predict, and say where the result is."""
-    run = command.run_folder("MODEL", arguments.model)
+    run = run_folder("MODEL", arguments.model)
     files, output = Path(arguments.files).expanduser(), Path(arguments.output).expanduser()
     from pipeline.problems.views import NONE, VIEWS
     from pipeline.runs.metrics import MODEL_NAME
@@ -102,7 +93,3 @@ def _records_of(fingerprint: str) -> dict:
         f"MODEL: the records {fingerprint[:12]} it was trained on, which say how its examples were made, are not in "
         f"{place}. Rebuild them with the settings of that run (make pipeline)."
     )
-
-
-if __name__ == "__main__":
-    command.run(main, parser())

@@ -1,27 +1,18 @@
-"""``make status``: each stage with its state and, where it is not fresh, why. Reads manifests and changes nothing."""
+"""``status``: the state of each stage. It reads manifests and changes nothing."""
 
 import argparse
 import dataclasses
 import json
 
-from tasks.commands import command
+from tasks.commands.command import argument, command
 from tasks.dated_reports import missing_between, read_dated_reports
 from tasks.report import history_folder
 from tasks.stage import Stage, by_name
 from tasks.status import State, Status
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command's own flags."""
-    own = command.parser(
-        "status",
-        "Each stage: fresh, stale, new, damaged, unreadable or waiting, and why; and whether the remote has it.",
-    )
-    own.add_argument("--json", action="store_true", help="one JSON object, for programs")
-    return own
-
-
-def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
+@command(argument("--json", action="store_true", help="print one JSON object, for programs"))
+def status(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Print the state of every stage."""
     found = {name: stage.status() for name, stage in by_name(stages).items()} | _of_dated_reports()
     if arguments.json:
@@ -44,7 +35,3 @@ def _of_dated_reports() -> dict[str, Status]:
         missing = missing_between(reports)
         reasons.append(f"{len(reports)} dates, {reports[0].date} to {reports[-1].date}, {missing} between them missing")
     return {"Nightly": Status(State.DAMAGED if damage else State.FRESH, tuple(reasons))} if reasons else {}
-
-
-if __name__ == "__main__":
-    command.run(main, parser())

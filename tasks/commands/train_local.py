@@ -1,6 +1,6 @@
-"""``make train-local``: the pipeline by several processes of this machine, which train one network together.
+"""``train-local`` and ``train-worker``: several processes train one model together, on one machine or on several.
 
-Process 0 runs the pipeline and has the terminal. The others run ``make train-worker``, and their number marks each of
+Process 0 runs the pipeline and has the terminal. The others run ``train-worker``, and their number marks each of
 their lines. On several hosts a person or a cluster starts each process (see docs/hardware.md).
 """
 
@@ -10,30 +10,25 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import IO
 
-from tasks import program
-from tasks.commands import command
+from tasks.commands.command import Parser
 from tasks.config_files import PROJECT_FOLDER
-from tasks.process import interrupt
+from tasks.process import command_line, interrupt
+from tasks.train import Train
 
 _POLL_SECONDS = 0.2
 # What they may take to end by themselves, and after each signal.
 _ALONE_SECONDS, _GRACE_SECONDS = 5.0, 20.0
 
 
-def main(argv: list[str]) -> int:
+def train_local(parser: Parser, argv: Sequence[str]) -> int:
     """Start them, and wait until all have ended; the exit code is that of the first that failed."""
-    own = command.Parser(
-        prog="make train-local",
-        description="The pipeline by several processes of this machine, which train one network together, on JAX.",
-        epilog='Settings as for the pipeline: make train-local PROCESSES=2 ARGS="--Train-epochs 1".',
-        allow_abbrev=False,
-    )
-    own.add_argument("--processes", type=int, default=2, help="how many (2)")
-    arguments, settings = own.parse_known_args(argv)
+    parser.add_argument("--processes", type=int, default=2, help="how many (2)")
+    arguments, settings = parser.parse_known_args(argv)
     if arguments.processes < 2:
-        own.error("--processes: expected 2 or more")
+        parser.error("--processes: expected 2 or more")
     flags = [f"--Train-processes={arguments.processes}", f"--Train-coordinator-address=127.0.0.1:{free_port()}"]
     # Each would take all cards there are.
     flags += ["--Train-device=cpu", *settings]
@@ -49,6 +44,13 @@ def main(argv: list[str]) -> int:
         return 128 + signal.SIGINT
 
 
+def train_worker(parser: Parser, argv: Sequence[str]) -> int:
+    """Train as often as process 0 asks for it, until it is done."""
+    with command_line.in_force(["--module", "tasks", "Report", *parser.parse_known_args(argv)[1]]):
+        Train().follow()
+    return 0
+
+
 def free_port() -> int:
     """A free port of the loopback."""
     with socket.socket() as found:
@@ -57,8 +59,8 @@ def free_port() -> int:
 
 
 def _start(number: int, flags: list[str]) -> subprocess.Popen:
-    what = ["tasks", "Report"] if number == 0 else ["tasks.commands.train_worker"]
-    line = [sys.executable, "-m", *what, *flags, f"--Train-process-id={number}"]
+    what = ["Report"] if number == 0 else ["train-worker"]
+    line = [sys.executable, "-m", "tasks", *what, *flags, f"--Train-process-id={number}"]
     if number == 0:
         return subprocess.Popen(line, cwd=PROJECT_FOLDER)
     how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
@@ -95,7 +97,3 @@ def _end(processes: list[subprocess.Popen]) -> None:
 def _as_exit_code(code: int) -> int:
     # As a shell says it of a process that a signal ended.
     return 128 - code if code < 0 else code
-
-
-if __name__ == "__main__":
-    program.run(main)

@@ -1,4 +1,4 @@
-"""``make verify``: every artefact under the storage root, read to the last byte.
+"""``verify``: every artefact under the storage root, read to the last byte.
 
 An artefact is known by where it lies and how its folder is named, not by its manifest: one whose manifest is gone, or
 may not be read, is named too, and so is a run that the report shows and that is not there.
@@ -16,7 +16,7 @@ from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest, unreadable
 from pipeline.errors import DamagedArtefactError, SettingsError, UnreadableArtefactError
 from pipeline.stage_process import in_child
 from tasks.beside import BESIDE
-from tasks.commands import command
+from tasks.commands.command import command
 from tasks.dated_reports import histories, is_date
 from tasks.records import Records
 from tasks.report import Report, dated_reports_folder
@@ -30,12 +30,8 @@ _OF_A_STAGE = re.compile(r".+-[0-9a-f]{12}")
 _OF_A_CHECKPOINT = re.compile(r"epoch-\d+")
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command has no flags of its own."""
-    return command.parser("verify", "Every file's sha256, every record's CRC, the label counts, of every artefact.")
-
-
-def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
+@command()
+def verify(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Verify every artefact, a line for each, and say how much was read.
 
     Returns:
@@ -107,7 +103,3 @@ def _list(folder: Path) -> list[os.DirEntry]:
         return []
     except PermissionError:
         raise unreadable(folder) from None
-
-
-if __name__ == "__main__":
-    command.run(main, parser())

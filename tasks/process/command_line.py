@@ -17,7 +17,7 @@ from pipeline.config.refusal import remedy
 from pipeline.errors import PipelineError, SettingsError
 
 _TASKS = ("Source", "Records", "Train", "Report", "Nightly", "Export", "Repetition")
-_HELP = "python -m tasks Report --help-all lists the settings."
+_HELP = "tensorcraft run --help-all lists the settings."
 
 
 @contextlib.contextmanager
@@ -50,8 +50,7 @@ def check(argv: Sequence[str], others: Collection[str] = ()) -> None:
     Raises:
         SettingsError: names the flag, the value or the word, and the nearest that there is.
     """
-    switches = {flag for flag, parameter in _known_flags("").items() if isinstance(parameter, luigi.BoolParameter)}
-    words, flags = _taken_apart(argv, switches)
+    words, flags = _taken_apart(argv)
     if words[1:]:
         raise SettingsError(f"command line: expected a flag before {words[1]!r}, as in --Train-epochs 1. {_HELP}")
     if words and words[0] not in Register.task_names():
@@ -61,7 +60,7 @@ def check(argv: Sequence[str], others: Collection[str] = ()) -> None:
     known = _known_flags(words[0] if words else "")
     # Asked for alone, it is shown by Luigi.
     if not words and not flags.keys() & {"--help", "--help-all"}:
-        raise SettingsError("command line: expected a task, as in: python -m tasks Report.")
+        raise SettingsError("command line: expected a task, as in: tensorcraft run Report.")
     for flag, value in flags.items():
         if flag not in known:
             hint = remedy(flag) or _nearest(flag, [*known, *others])
@@ -70,8 +69,14 @@ def check(argv: Sequence[str], others: Collection[str] = ()) -> None:
             _check_value(flag, value, known[flag])
 
 
-def _taken_apart(argv: Sequence[str], switches: Collection[str]) -> tuple[list[str], dict[str, str | None]]:
-    """The words that belong to no flag, and flag → value, None where there is none; ``switches`` take none."""
+def names_task(argv: Sequence[str]) -> bool:
+    """Whether a command line names a task, which may stand after switches such as ``--local-scheduler``."""
+    return bool(_taken_apart(argv)[0])
+
+
+def _taken_apart(argv: Sequence[str]) -> tuple[list[str], dict[str, str | None]]:
+    """The words that belong to no flag, and flag → value. None is the value of switches and of a flag without one."""
+    switches = {flag for flag, parameter in _known_flags("").items() if isinstance(parameter, luigi.BoolParameter)}
     words, flags, waiting = [], {}, ""
     for word in argv:
         if word.startswith("--"):

@@ -6,13 +6,15 @@ write into the other.
 
 import logging
 import sys
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from pipeline import progress
 from tasks.process.logs import JsonLines
+
+# Most starts have no terminal and need not spend the time of these imports.
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
 
 
 class LiveHandler(logging.StreamHandler):
@@ -28,6 +30,8 @@ class LiveHandler(logging.StreamHandler):
     def show_progress(self) -> None:
         """Keep a live line from now on, if there is a terminal to show it on."""
         if self._console is None and sys.stderr.isatty():
+            from rich.console import Console
+
             self._console = Console(stderr=True, highlight=False)
             progress.listen(self._show)
 
@@ -43,17 +47,25 @@ class LiveHandler(logging.StreamHandler):
         if self._line is None:
             super().emit(record)
         else:
+            from rich.text import Text
+
             self._console.print(Text(self.format(record)), soft_wrap=True)
 
     def _show(self, what: str, done: int, total: int, unit: str) -> None:
         what = f"{self.run}: {what}" if self.run else what
         if self._line is None:
-            columns = (TextColumn("{task.description}"), BarColumn(), _Rate(), TimeRemainingColumn())
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            rate = TextColumn("{task.fields[rate]}")
+            columns = (TextColumn("{task.description}"), BarColumn(), rate, TimeRemainingColumn())
             # What is done leaves no trace: the log says how it went.
             self._line = Progress(*columns, console=self._console, transient=True)
-            self._task = self._line.add_task(what, total=total, unit=unit)
+            self._task = self._line.add_task(what, total=total, rate="")
             self._line.start()
-        self._line.update(self._task, description=what, completed=done, total=total, unit=unit)
+        (task,) = self._line.tasks
+        speed = task.finished_speed or task.speed
+        rate = f"{speed:,.0f} {unit}/s" if speed else ""
+        self._line.update(self._task, description=what, completed=done, total=total, rate=rate)
         if done >= total:
             self._end()
 
@@ -61,9 +73,3 @@ class LiveHandler(logging.StreamHandler):
         if self._line is not None:
             self._line.stop()
             self._line = None
-
-
-class _Rate(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text(f"{speed:,.0f} {task.fields['unit']}/s" if speed else "")

@@ -1,8 +1,8 @@
 """``make verify``, ``make clean-stale`` and what all commands have in common; one in a process of its own."""
 
-import importlib
 import json
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -11,10 +11,11 @@ from pathlib import Path
 
 import in_process
 import pytest
-from luigi_process import FAST, Luigi
+from luigi_process import FAST, PROJECT, Luigi
 
 from pipeline.artefacts.manifest import read_manifest, seal, write_manifest
 from pipeline.errors import SettingsError
+from tasks.cli import COMMANDS, dispatch, refuse_former_spelling
 from tasks.dated_reports import publish_dated_report
 from tasks.parameters import check_config_file
 from tasks.report import Report
@@ -107,27 +108,19 @@ def test_every_command_looks_at_the_root_that_was_asked_for(luigi, tmp_path):
     assert json.loads(doctor.stdout)["checks"]["storage"]["says"].startswith(f"{luigi.root}, ")
     other = ["--Storage-root", str(luigi.root), *FAST[2:], "--Train-epochs", "2"]
     run = next(luigi.root.glob("runs/*"))
-    assert str(run) in empty.command("clean_stale", *other).stdout
+    assert str(run) in empty.command("clean-stale", *other).stdout
     digits = run.name.rpartition("-")[2]
-    diff = empty.command("report_diff", digits, digits, "--Storage-root", str(luigi.root))
+    diff = empty.command("diff", digits, digits, "--Storage-root", str(luigi.root))
     assert diff.stdout == "The two runs do not differ.\n", diff.stderr
-    done = empty.python("-m", "tasks.unattended", "Nightly", "--date", "2026-11-01", *here)
+    done = empty.python("-m", "tasks", "nightly", "--date", "2026-11-01", *here)
     assert done.returncode == 0, done.stderr
     assert (luigi.root / "last_outcome.json").is_file()
     assert not empty.root.exists()
 
 
-@pytest.mark.parametrize("name", ["status", "doctor", "verify", "clean_stale", "report_diff", "tensorboard"])
-def test_a_command_takes_the_beginning_of_its_own_flag_for_a_setting(name):
-    """All else that is not its own is handed to Luigi, which refuses what it does not know."""
-    command = importlib.import_module(f"tasks.commands.{name}")
-    given = ["A", "B"] if name == "report_diff" else []
-    _, overrides = command.parser().parse_known_args([*given, "--j", "--ye", "--Train-epochs", "1", "--po=1"])
-    assert overrides == ["--j", "--ye", "--Train-epochs", "1", "--po=1"]
+PLAIN = ["experiments", "train-local", "train-worker"]
 
 
-COMMANDS = ["clean_stale", "doctor", "experiments_table", "predict", "pull", "push", "report_diff", "status"]
-COMMANDS += ["tensorboard", "verify"]
 WRONG = {
     ("--Train-epochs", "0"): "[Train] epochs: expected an integer from 1 to 100000, got 0",
     ("--Train-epochs", "x"): "[Train] epochs: expected an integer, got 'x'",
@@ -139,31 +132,101 @@ WRONG = {
 }
 
 
-def test_every_command_is_among_those_whose_exit_codes_are_tested():
-    folder = Path(importlib.import_module("tasks.commands").__file__).parent
-    others = {"__init__", "command", "experiments", "train_local", "train_worker"}
-    assert sorted({path.stem for path in folder.glob("*.py")} - others) == sorted(COMMANDS)
-
-
-@pytest.mark.parametrize("module", ["tasks Report", "tasks Nightly", *(f"tasks.commands.{name}" for name in COMMANDS)])
-def test_a_wrong_command_line_ends_with_2_and_one_line(first_run, module):
-    name, *task = module.split()
-    given = ["A", "B"] if name.endswith(("report_diff", "predict")) else []
+@pytest.mark.parametrize("name", ["Report", "Nightly", *sorted(set(COMMANDS) - {*PLAIN, "nightly", "report-killed"})])
+def test_a_wrong_command_line_ends_with_2_and_one_line(first_run, name):
+    given = ["A", "B"] if name in ("diff", "predict") else []
     for wrong, expected in WRONG.items():
-        if name.startswith("tasks.commands") and wrong == ("[cpu,gpu]",):
+        if name not in ("Report", "Nightly") and wrong == ("[cpu,gpu]",):
             continue
-        done = first_run.here(name, *task, *given, *wrong)
+        done = first_run.command(name, *given, *wrong)
         (line,) = done.stderr.splitlines()
         assert (done.returncode, done.stdout) == (2, ""), (wrong, line)
         assert "ERROR SettingsError: " in line
         assert expected in line
 
 
+def test_every_command_has_help_of_one_screen_and_the_settings_only_if_asked(capsys):
+    for name, (_, description) in COMMANDS.items():
+        with pytest.raises(SystemExit) as ended:
+            dispatch([name, "--help"])
+        assert ended.value.code == 0
+        text = capsys.readouterr().out
+        assert text.startswith(f"usage: tensorcraft {name} ")
+        assert description in " ".join(text.split())
+        assert len(text.splitlines()) <= 24
+        assert "--Train-epochs 1" in text
+        assert "--Train-epochs  " not in text
+    with pytest.raises(SystemExit):
+        dispatch(["status", "--help-all"])
+    text = capsys.readouterr().out
+    assert "--json" in text
+    assert "\n[Train]\n" in text
+    assert "\n  --Train-epochs  " in text
+
+
+def test_the_overview_lists_every_command_on_one_screen(capsys):
+    assert dispatch(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"\n  {name} " in text for name in COMMANDS)
+    assert len(text.splitlines()) <= 24
+
+
+def test_a_command_that_does_not_exist_is_refused_with_the_nearest(first_run):
+    done = first_run.command("statsu")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "expected a command, got 'statsu'. Did you mean 'status'? tensorcraft --help lists them." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("former", "now"),
+    [
+        ("tasks.commands.clean_stale", "clean-stale"),
+        ("tasks.commands.report_diff", "diff"),
+        ("tasks.commands.status", "status"),
+        ("tasks.unattended", "nightly"),
+        ("tasks.aftermath", "report-killed"),
+        ("tasks.operations.on_failure", "report-killed"),
+    ],
+)
+def test_a_former_spelling_is_refused_with_the_new_one(former, now, capsys):
+    assert now in COMMANDS
+    with pytest.raises(SystemExit) as ended:
+        refuse_former_spelling(["python", "-m", former, "--json"])
+    assert ended.value.code == 2
+    expected = f"ERROR SettingsError: python -m {former} is now: python -m tasks {now}\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_the_spelling_is_checked_before_anything_is_imported():
+    command = [sys.executable, "-m", "tasks.unattended", "Nightly"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PROJECT)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "ERROR SettingsError: python -m tasks.unattended is now: python -m tasks nightly\n"
+
+
+def test_a_status_of_a_fresh_root_takes_half_a_second_of_cpu_at_most(tmp_path):
+    """The bytecode must be there, and other work makes the processor slower. So the best of five counts."""
+    command = [sys.executable, "-m", "tasks", "status", "--Storage-root", str(tmp_path / "root")]
+    seconds = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, capture_output=True, check=True, cwd=PROJECT)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(seconds) <= 0.5, seconds
+
+
+def test_run_is_the_default_and_takes_a_task_and_luigis_flags(first_run):
+    switch = "--local-scheduler"
+    for arguments in ([], ["run"], ["run", "Report"], ["Report"], [switch], [switch, "Report"]):
+        done = first_run.here("tasks", *arguments, *FAST)
+        assert (done.returncode, "Nothing to do" in done.stderr) == (0, True), (arguments, done.stderr)
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         (["Reprt"], "expected a task of Source, Records, Train, Report, Nightly, Export, Repetition, got 'Reprt'"),
-        ([], "expected a task, as in: python -m tasks Report"),
         (["Nightly", "--date", "2026-13-01"], "--date: cannot be '2026-13-01'"),
         (["RangeDaily", "--of", "Nightly", "--start", "today"], "--start: cannot be 'today'"),
         (["Report", "--workers", "two"], "--workers: cannot be 'two'"),
@@ -175,11 +238,6 @@ def test_a_task_or_value_that_cannot_be_ends_with_2_and_one_line(first_run, argu
     assert done.returncode == 2, line
     assert line.startswith("ERROR SettingsError: command line: ")
     assert expected in line
-
-
-def test_switches_of_luigi_may_stand_before_the_task(first_run):
-    done = first_run.here("tasks", "--local-scheduler", "Report", *FAST)
-    assert done.returncode == 0, done.stderr
 
 
 def test_luigis_own_command_takes_no_beginning_of_a_flag_for_the_flag(first_run, monkeypatch):
@@ -203,9 +261,9 @@ def test_a_list_may_be_written_without_brackets_and_quotes(text, seeds):
     assert parameters["devices"].parse("[cpu,gpu]") == parameters["devices"].parse("cpu, gpu") == ("cpu", "gpu")
 
 
-@pytest.mark.parametrize("name", ["status", "doctor", "verify", "clean_stale", "report_diff", "tensorboard"])
+@pytest.mark.parametrize("name", ["status", "doctor", "verify", "clean-stale", "diff", "tensorboard"])
 def test_an_unknown_flag_is_one_line_in_the_logs_format(luigi, name):
-    given = [*(["A", "B"] if name == "report_diff" else []), "--Train-nonsense", "1"]
+    given = [*(["A", "B"] if name == "diff" else []), "--Train-nonsense", "1"]
     text = luigi.command(name, *given)
     assert (text.returncode, text.stdout) == (2, "")
     (line,) = text.stderr.splitlines()
@@ -223,7 +281,7 @@ def test_an_unknown_flag_is_one_line_in_the_logs_format(luigi, name):
 
 @pytest.mark.parametrize(
     ("command", "says"),
-    [(["report_diff", "", ""], "argument A: a run's folder"), (["status", "--json=3"], "argument --json: ignored")],
+    [(["diff", "", ""], "argument A: a run's folder"), (["status", "--json=3"], "argument --json: ignored")],
 )
 def test_a_commands_own_flag_given_wrongly_is_one_line_where_the_log_is_json(luigi, command, says):
     done = luigi.command(*command, "--Storage-log-format", "json")
@@ -231,21 +289,21 @@ def test_a_commands_own_flag_given_wrongly_is_one_line_where_the_log_is_json(lui
     (entry,) = map(json.loads, done.stderr.splitlines())
     assert (entry["error"], entry["exit_code"]) == ("SettingsError", 2)
     assert says in entry["message"]
-    assert "usage: make " in entry["message"]
+    assert "usage: tensorcraft " in entry["message"]
 
 
 def test_commands_warn_of_nothing_that_is_not_the_users(luigi):
     run = next(luigi.root.glob("runs/*")).name
-    for command in (("status",), ("clean_stale",), ("report_diff", run, run)):
+    for command in (("status",), ("clean-stale",), ("diff", run, run)):
         done = luigi.command(*command, *FAST)
         assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_verify_in_a_process_of_its_own_keeps_what_libraries_write_away_and_ends_with_the_exit_code(luigi):
-    done = luigi.python("-m", "tasks.commands.verify", *FAST)
+    done = luigi.python("-m", "tasks", "verify", *FAST)
     assert (done.returncode, done.stderr) == (0, "")
     next(luigi.root.glob("runs/*/model.keras")).unlink()
-    assert luigi.python("-m", "tasks.commands.verify", *FAST).returncode == 4
+    assert luigi.python("-m", "tasks", "verify", *FAST).returncode == 4
 
 
 def test_verify_finds_a_flipped_bit(luigi):
@@ -285,18 +343,18 @@ def test_clean_stale_lists_and_removes_only_what_is_not_reached(luigi):
     tuning = plant(luigi, "tuning", {})
     (luigi.root / "runs" / "mine").mkdir()
     (luigi.root / "runs" / "mine" / "notes.txt").write_text("not the pipeline's")
-    dry = luigi.command("clean_stale", *FAST)
+    dry = luigi.command("clean-stale", *FAST)
     assert dry.returncode == 0, dry.stderr
     assert "in 2 artefacts, none removed: make clean-stale YES=1 removes them" in dry.stdout
     assert export.is_dir()
     assert tuning.is_dir()
-    done = luigi.command("clean_stale", "--yes", *FAST)
+    done = luigi.command("clean-stale", "--yes", *FAST)
     assert done.returncode == 0, done.stderr
     assert "in 2 artefacts, 2 removed\n" in done.stdout
     assert run.is_dir()
     assert not export.exists()
     assert not tuning.exists()
-    other = luigi.command("clean_stale", "--yes", *FAST[2:], "--Train-epochs", "2")
+    other = luigi.command("clean-stale", "--yes", *FAST[2:], "--Train-epochs", "2")
     assert f"{run}\n" in other.stdout
     assert not run.exists()
     assert (luigi.root / "runs" / "mine" / "notes.txt").is_file()
@@ -308,7 +366,7 @@ def test_what_waits_to_be_pushed_stays(luigi):
     marker = luigi.root / ".unpushed" / "runs" / run.name
     marker.parent.mkdir(parents=True)
     marker.write_text("")
-    done = luigi.command("clean_stale", "--yes", *FAST[2:], "--Train-epochs", "2")
+    done = luigi.command("clean-stale", "--yes", *FAST[2:], "--Train-epochs", "2")
     assert done.returncode == 0, done.stderr
     assert run.is_dir()
     assert "1 artefacts that wait to be pushed to the remote stay: make push." in done.stdout
@@ -319,14 +377,14 @@ def test_clean_stale_names_a_kept_folder_and_leaves_it(luigi):
     kept.mkdir()
     (kept / "notes.txt").write_text("mine")
     (kept / "manifest.json").write_text("{}")
-    done = luigi.command("clean_stale", "--yes", *FAST)
+    done = luigi.command("clean-stale", "--yes", *FAST)
     assert done.returncode == 0, done.stderr
     assert f"{kept} stays: it contains files of yours." in done.stdout
     assert (kept / "notes.txt").is_file()
 
 
 def test_clean_stale_removes_nothing_before_the_source_is_known(luigi):
-    done = luigi.command("clean_stale", "--Source-dataset", "mnist")
+    done = luigi.command("clean-stale", "--Source-dataset", "mnist")
     assert done.returncode == 2
     assert "Run make pipeline" in done.stderr
     assert len(luigi.artefacts("runs")) == 1
@@ -347,7 +405,7 @@ def test_doctor_says_what_a_run_would_use_and_that_it_would_work(luigi):
 @pytest.mark.slow
 def test_no_line_of_a_native_library_reaches_the_terminal(luigi, tmp_path, real_cifar10):
     first = Luigi(tmp_path / "first", real_cifar10)
-    doctor = ("-m", "tasks.commands.doctor", "--Train-device", "cpu")
+    doctor = ("-m", "tasks", "doctor", "--Train-device", "cpu")
     text = ("-m", "tasks", "Records", "--Source-dataset", "tiny_shakespeare")
     for command, environment in ((doctor, luigi.environment({})), (text, first.environment({}))):
         # Of the tests' own process.

@@ -68,7 +68,7 @@ def test_a_worker_that_outlives_its_run_keeps_the_next_one_out(first_run, tmp_pa
         psutil.wait_procs(workers, timeout=300)
     process.communicate()
     # It takes the lock, as a run would.
-    done = luigi.python("-m", "tasks.commands.clean_stale", *FAST)
+    done = luigi.python("-m", "tasks", "clean-stale", *FAST)
     assert done.returncode == 0, done.stderr
     assert not folder.exists()
     count["kills of a run whose worker trains on"] += 1

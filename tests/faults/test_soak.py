@@ -80,10 +80,10 @@ class Schedule:
     #: Stage, exit code and whether the webhook could be reached.
     outcomes: list[tuple[str, int, bool]] = field(default_factory=list)
 
-    def command(self, *args: str, module: str = "tasks.unattended") -> list[str]:
+    def command(self, *args: str, name: str = "nightly") -> list[str]:
         seeds = ["--Train-seed", str(self.seeds["[Train] seed"]), "--Records-seed", str(self.seeds["[Records] seed"])]
         limits = ["--Storage-keep-runs", str(KEEP_RUNS), "--Storage-keep-days", str(self.keep_days)]
-        return [sys.executable, "-m", module, *args, *FAST, *seeds, *limits]
+        return [sys.executable, "-m", "tasks", name, *args, *FAST, *seeds, *limits]
 
     def start(self, moment: datetime, command: Sequence[str], **more: str) -> subprocess.Popen:
         """Start it with the clock at this moment."""
@@ -112,7 +112,7 @@ class Schedule:
         return getattr(self, "_" + (night.befalls or "quiet").replace(" ", "_"))(night)
 
     def _quiet(self, night: Night) -> list[int]:
-        return [self.finish(self.start(moment, self.command("Nightly"))) for moment in night.starts]
+        return [self.finish(self.start(moment, self.command())) for moment in night.starts]
 
     def _new_data(self, night: Night) -> list[int]:
         self.unattended.data_dir = next(self.data_dirs)
@@ -121,7 +121,7 @@ class Schedule:
     def _no_network(self, night: Night) -> list[int]:
         """Not even the webhook can be reached on a night that wants a dataset which is not there."""
         nowhere = ["--Source-origin", "tfds", "--Source-dataset", "mnist"]
-        process = self.start(night.starts[0], ["unshare", "--net", *self.command("Nightly", *nowhere)])
+        process = self.start(night.starts[0], ["unshare", "--net", *self.command(*nowhere)])
         return [self.finish(process, is_reachable=False)]
 
     def _full_disk(self, night: Night) -> list[int]:
@@ -133,7 +133,7 @@ class Schedule:
         return codes
 
     def _two_starts(self, night: Night) -> list[int]:
-        processes = [self.start(night.starts[0], self.command("Nightly")) for _ in range(2)]
+        processes = [self.start(night.starts[0], self.command()) for _ in range(2)]
         while all(process.poll() is None for process in processes):
             time.sleep(0.05)
         processes.sort(key=lambda process: process.poll() is None)
@@ -148,7 +148,7 @@ class Schedule:
         return self._quiet(night)
 
     def _the_run_is_killed(self, night: Night) -> list[int]:
-        process = self.start(night.starts[0], self.command("Nightly"))
+        process = self.start(night.starts[0], self.command())
         time.sleep(self.chance.uniform(1, WORK_SECONDS))
         for child in psutil.Process(process.pid).children():
             # It may just have ended.
@@ -158,7 +158,7 @@ class Schedule:
 
     def _all_is_killed(self, night: Night) -> list[int]:
         """As when the power goes, but for systemd, which starts what reports it."""
-        process = self.start(night.starts[0], self.command("Nightly"))
+        process = self.start(night.starts[0], self.command())
         time.sleep(self.chance.uniform(1, WORK_SECONDS))
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -168,7 +168,7 @@ class Schedule:
             return [process.returncode]
         result = {"MONITOR_SERVICE_RESULT": "oom-kill", "MONITOR_EXIT_CODE": "killed", "MONITOR_EXIT_STATUS": "KILL"}
         about = {**result, "MONITOR_UNIT": "tensorcraft.service", "MONITOR_INVOCATION_ID": night.date.isoformat()}
-        reporting = self.start(night.starts[0], self.command("Nightly", module="tasks.aftermath"), **about)
+        reporting = self.start(night.starts[0], self.command(name="report-killed"), **about)
         reporting.communicate(timeout=300)
         assert reporting.returncode == 0
         self.keep(128 + signal.SIGKILL)
@@ -224,7 +224,7 @@ def test_a_month_of_nights(tmp_path, disk, write_tiny_tfds, tmp_path_factory, we
     assert not damage
     wanted = [night.date for night in nights if night.date > last.date() - timedelta(days=keep_days)]
     assert [night.date for night in kept] == wanted
-    verify = schedule.start(last, schedule.command(module="tasks.commands.verify"))
+    verify = schedule.start(last, schedule.command(name="verify"))
     assert verify.wait(300) == 0, verify.communicate()[1]
 
     expected = messages(schedule.outcomes)

@@ -80,7 +80,7 @@ def test_status_shows_the_dated_reports_beside_a_damaged_one(first_run, tmp_path
     history = luigi.root / "report" / "history"
     kept = publish_dated_report(history, TODAY, luigi.root / "report")
     (history / "2026-notes.txt").write_text("mine")
-    assert luigi.status(*FAST)["Nightly"] == {"state": "fresh", "reasons": [str(kept.date)]}
+    assert luigi.status(*FAST)["Nightly"] == {"state": "fresh", "reasons": [str(kept.date)], "remote": ""}
     (history / days_ago(1)).mkdir()
     nightly = luigi.status(*FAST)["Nightly"]
     assert nightly["state"] == "damaged"
@@ -246,10 +246,10 @@ def test_the_commands_know_the_dated_copies(backfilled, tmp_path):
     assert sum("report/history" in line and line.startswith("valid") for line in lines) == 5
     # The one run is not what these settings ask for, but dated reports are about it.
     settings = [*FAST[2:], "--Train-epochs", "2"]
-    assert other.command("clean_stale", "--yes", *settings).returncode == 0
+    assert other.command("clean-stale", "--yes", *settings).returncode == 0
     assert len(other.artefacts("runs")) == 1
     shutil.rmtree(other.root / "report" / "history")
-    assert other.command("clean_stale", "--yes", *settings).returncode == 0
+    assert other.command("clean-stale", "--yes", *settings).returncode == 0
     assert len(other.artefacts("runs")) == 0
 
 

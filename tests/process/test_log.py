@@ -106,12 +106,12 @@ def test_json_lines_stay_json_when_the_run_is_interrupted(first_run, tmp_path):
     assert (last["level"], last["message"]) == ("warning", INTERRUPTED.strip())
 
 
-@pytest.mark.parametrize("module", ["tasks", "tasks.commands.status", "tasks.unattended"])
+@pytest.mark.parametrize("module", ["Report", "status", "nightly"])
 @pytest.mark.parametrize("imported", ["luigi", "rich.console", "tasks.train"])
 def test_ctrl_c_during_the_imports_is_one_line(tmp_path, module, imported):
     how = {"INTERRUPT_AT": imported, "PYTHONPATH": str(PROJECT / "tests" / "interrupted_import")}
     done = subprocess.run(
-        [sys.executable, "-m", module, "Report"],
+        [sys.executable, "-m", "tasks", module],
         cwd=PROJECT, env={**os.environ, **how}, capture_output=True, text=True, preexec_fn=hear_interrupts,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (-signal.SIGINT, INTERRUPTED), "a shell shows it as 130"

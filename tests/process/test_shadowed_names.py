@@ -18,7 +18,7 @@ def test_files_in_the_working_directory_are_not_run_in_our_place(tmp_path, comma
     for name in SHADOWS:
         (tmp_path / name).write_text("raise SystemExit('not ours')\n")
     done = subprocess.run(
-        [*command, "Report", "--help"], cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ
+        [*command, "Report", "--help-all"], cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ
     )
     assert done.returncode == 0, done.stderr
     assert "--Report-seeds" in done.stdout

@@ -121,7 +121,7 @@ def test_an_export_fetches_records_and_stays_where_neither_run_nor_remote_is_the
     assert laptop.artefacts("exports")
     assert not laptop.artefacts("runs")
     proxy.stop()
-    kept = laptop.command("clean_stale", *FAST)
+    kept = laptop.command("clean-stale", *FAST)
     assert kept.returncode == 0, kept.stderr
     assert "0 artefacts" in kept.stdout, kept.stdout
 
@@ -303,7 +303,7 @@ def test_push_and_pull_move_all_of_it_and_never_means_never(machine, unpushed):
     pulled = laptop.command("pull", *FAST)
     assert pulled.returncode == 0, pulled.stderr
     assert laptop.artefacts("records").keys() == office.artefacts("records").keys()
-    cleaned = laptop.command("clean_stale", "--yes", "--remote", *FAST)
+    cleaned = laptop.command("clean-stale", "--yes", "--remote", *FAST)
     assert cleaned.returncode == 0, cleaned.stderr
     assert "0.0 MB in 0 objects" in cleaned.stdout
 

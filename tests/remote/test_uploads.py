@@ -45,7 +45,7 @@ def test_cut_uploads_below_the_prefix_are_found_once_they_are_old_and_aborted(st
 def test_clean_stale_lists_them_and_removes_them_with_yes(store, url, cut, first_run, client):
     remote = ("--Storage-remote", url, "--Storage-remote-endpoint", store.endpoint)
     for yes, left in ((), True), (("--yes",), False):
-        done = first_run.command("clean_stale", "--remote", *yes, *remote, *FAST)
+        done = first_run.command("clean-stale", "--remote", *yes, *remote, *FAST)
         assert done.returncode == 0, done.stderr
         assert cut in done.stdout
         assert ("none removed: make clean-stale YES=1" in done.stdout) == left

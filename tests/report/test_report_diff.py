@@ -102,9 +102,9 @@ def test_the_command_takes_folders_and_beginnings_of_names(first_run, tmp_path):
     folder = next(luigi.root.glob("runs/*"))
     digits = folder.name.rpartition("-")[2]
     for name in (str(folder), folder.name[:16], digits[:6]):
-        done = luigi.python("-m", "tasks.commands.report_diff", name, digits)
+        done = luigi.python("-m", "tasks", "diff", name, digits)
         assert (done.returncode, done.stdout) == (0, "The two runs do not differ.\n"), done.stderr
-    done = luigi.python("-m", "tasks.commands.report_diff", "nothing", digits)
+    done = luigi.python("-m", "tasks", "diff", "nothing", digits)
     assert done.returncode == 2
     assert folder.name in done.stderr
     assert RUN["model"] in folder.name
@@ -117,7 +117,7 @@ def test_a_folder_outside_the_runs_is_refused_and_nobody_is_advised_to_remove_it
     (luigi.root / "runs" / "link").symlink_to(outside)
     run = next(path for path in luigi.root.glob("runs/*") if not path.is_symlink())
     for name in ("../../../etc", "/etc", str(outside), str(luigi.root / "runs" / "link"), "link", str(luigi.root)):
-        done = luigi.python("-m", "tasks.commands.report_diff", name, run.name)
+        done = luigi.python("-m", "tasks", "diff", name, run.name)
         assert done.returncode == 2
         assert f"A: expected a run in {luigi.root / 'runs'}, " in done.stderr
         assert f"got {name!r}; known: {run.name}\n" in done.stderr
@@ -125,12 +125,12 @@ def test_a_folder_outside_the_runs_is_refused_and_nobody_is_advised_to_remove_it
 
 
 def test_without_both_runs_there_is_the_usage():
-    from tasks.commands import report_diff
+    from tasks.cli import dispatch
 
-    recipe = re.search(r"tasks\.commands\.report_diff (.*) \$\(ARGS\)", (PROJECT / "Makefile").read_text())[1]
+    recipe = re.search(r"-m tasks diff (.*) \$\(ARGS\)", (PROJECT / "Makefile").read_text())[1]
     assert recipe == '"$(A)" "$(B)"', "make hands on what it was given, nothing too"
     for given in (["", ""], ["a", ""]):
         with pytest.raises(SettingsError) as refused:
-            report_diff.parser().parse_args(given)
-        assert "usage: make report-diff A=<run> B=<run>" in str(refused.value)
+            dispatch(["diff", *given])
+        assert "usage: tensorcraft diff " in str(refused.value)
         assert f"argument {'A' if given[0] == '' else 'B'}: a run's folder" in str(refused.value)

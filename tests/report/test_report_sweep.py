@@ -409,5 +409,5 @@ def test_a_sweep_over_batches_and_seeds_ends_in_tables_that_agree_with_the_runs(
     assert [(row["seeds"], row["fingerprints"]) for row in both] == [([0, 0, 1], [first, first, second])]
     shutil.rmtree(copy)
 
-    stale = luigi.command("clean_stale", *arguments)
+    stale = luigi.command("clean-stale", *arguments)
     assert "in 1 artefacts, none removed" in stale.stdout, "only the run of another number of epochs"

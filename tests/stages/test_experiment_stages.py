@@ -160,12 +160,12 @@ def test_another_label_makes_nothing_again_and_what_is_another_experiments_stays
     report = other.report()
     assert [one["experiment"] for one in report["experiments"]] == ["second", "cifar10"]
     # What another's settings left is not this one's to remove.
-    clean = other.command("clean_stale", "--yes", *labelled)
+    clean = other.command("clean-stale", "--yes", *labelled)
     assert clean.returncode == 0, clean.stderr
     assert "Runs of other experiments stay: cifar10" in clean.stdout
     assert len(other.artefacts("runs")) == 2
     # The other way round; its own that is not reached goes.
-    clean = other.command("clean_stale", "--yes", *FAST, "--Train-seed", "5")
+    clean = other.command("clean-stale", "--yes", *FAST, "--Train-seed", "5")
     assert "Runs of other experiments stay: second" in clean.stdout
     assert mine not in other.artefacts("runs")
     assert len(other.artefacts("runs")) == 1
@@ -192,7 +192,7 @@ def test_what_another_experiments_interrupted_run_needs_stays(luigi, tmp_path):
     assert other.here("tasks", "Records", *third).returncode == 0
     records = other.artefacts("records")
     assert len(records) == 3
-    clean = other.command("clean_stale", *FAST)
+    clean = other.command("clean-stale", *FAST)
     assert "0 artefacts" in clean.stdout
     assert "Runs of other experiments stay: second" in clean.stdout
     # Of this experiment's runs the oldest goes, a run of another one stays.
@@ -207,7 +207,7 @@ def test_what_another_experiments_interrupted_run_needs_stays(luigi, tmp_path):
     assert other.artefacts("records") == records
     assert (other.root / "checkpoints" / waiting).is_dir()
     # And its own experiment may remove it.
-    clean = other.command("clean_stale", "--yes", *FAST, "--Experiment-name", "second")
+    clean = other.command("clean-stale", "--yes", *FAST, "--Experiment-name", "second")
     assert clean.returncode == 0, clean.stderr
     assert not (other.root / "checkpoints" / waiting).exists()
     assert len(other.artefacts("records")) == 2

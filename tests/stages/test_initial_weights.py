@@ -25,7 +25,7 @@ def test_a_run_starts_from_another_by_its_folders_name_and_the_report_says_so(fi
     weights = luigi.root / "runs" / first / "weights.safetensors"
     args[1] = str(weights)
     assert luigi.status(*FAST, *args)["Train"]["state"] == "fresh"
-    stale = luigi.python("-m", "tasks.commands.clean_stale", *FAST, *args)
+    stale = luigi.python("-m", "tasks", "clean-stale", *FAST, *args)
     assert first not in stale.stdout, "the run that it starts from"
     args[1] = "not_there"
     done = luigi(*FAST, *args)

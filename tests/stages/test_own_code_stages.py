@@ -24,7 +24,7 @@ def test_it_lies_in_the_working_directory_and_its_run_is_stale_when_its_code_cha
         return done.stdout
 
     def train() -> dict:
-        return json.loads(python("-m", "tasks.commands.status", "--json"))["Train"]
+        return json.loads(python("-m", "tasks", "status", "--json"))["Train"]
 
     python("-m", "tasks", "Report")
     (folder,) = luigi.root.glob("runs/my_package.networks.build-*")

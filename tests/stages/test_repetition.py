@@ -51,9 +51,9 @@ def test_the_same_weights_are_called_bit_identical_where_that_was_seen_and_nowhe
     again = luigi.here("tasks", "Repetition", *args)
     assert (again.returncode, luigi.artefacts("repetitions")) == (0, before)
     assert f"{name} was found bit-identical by" in again.stdout
-    kept = luigi.command("clean_stale", *args)
+    kept = luigi.command("clean-stale", *args)
     assert "repetitions" not in kept.stdout
-    gone = luigi.command("clean_stale", *FAST)
+    gone = luigi.command("clean-stale", *FAST)
     assert "repetitions" in gone.stdout
 
 

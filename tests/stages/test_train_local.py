@@ -25,7 +25,7 @@ def with_records(first_run, tmp_path) -> Luigi:
 
 @pytest.mark.slow
 def test_two_processes_leave_one_run_and_one_report_and_then_have_nothing_to_do(with_records):
-    luigi, command = with_records, ("-m", "tasks.commands.train_local", "--processes", "2", *FAST, *TINY)
+    luigi, command = with_records, ("-m", "tasks", "train-local", "--processes", "2", *FAST, *TINY)
     done = luigi.python(*command, **QUICKLY_COMPILED)
     assert done.returncode == 0, done.stderr
     assert "[1] " in done.stderr
@@ -45,7 +45,7 @@ def test_two_processes_leave_one_run_and_one_report_and_then_have_nothing_to_do(
 
 @pytest.mark.slow
 def test_one_signal_ends_all_of_them_in_good_order(with_records):
-    command = [sys.executable, "-m", "tasks.commands.train_local", *FAST, *TINY, "--Train-epochs", "5000"]
+    command = [sys.executable, "-m", "tasks", "train-local", *FAST, *TINY, "--Train-epochs", "5000"]
     how = {"env": with_records.environment(QUICKLY_COMPILED), "cwd": PROJECT, "text": True, "stderr": subprocess.PIPE}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, **how)
     said = []
@@ -136,7 +136,7 @@ def test_what_several_processes_cannot_have_is_refused_before_any_work(tmp_path,
 
 
 def test_one_process_is_no_company():
-    command = [sys.executable, "-m", "tasks.commands.train_local", "--processes", "1"]
+    command = [sys.executable, "-m", "tasks", "train-local", "--processes", "1"]
     refused = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert refused.returncode == 2
     assert "--processes: expected 2 or more" in refused.stderr

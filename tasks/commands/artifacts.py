@@ -1,4 +1,4 @@
-"""``make clean-stale``: list the artifacts that nothing needs, as retention.py decides. ``--yes`` removes them."""
+"""Commands for artifacts: ``clean-stale``, ``push`` and ``pull``."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 from pipeline.artefacts import layout
 from pipeline.artefacts.publish import discard, remove_artefact
 from pipeline.artefacts.space import used_bytes
-from pipeline.errors import SettingsError
+from pipeline.errors import RemoteError, SettingsError
 from tasks import remote_cache
-from tasks.commands import command
+from tasks.commands.command import argument, command
 from tasks.process import lock
 from tasks.retention import find_stale
-from tasks.stage import Stage
+from tasks.stage import Stage, by_name
+from tasks.status import status
 from tasks.storage import Storage, root_folder
 
 if TYPE_CHECKING:
@@ -20,19 +21,15 @@ if TYPE_CHECKING:
 _NOT_REMOVED = "none removed: make clean-stale YES=1 removes them"
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command's own flags."""
-    own = command.parser("clean-stale", "List, or remove, artefacts that the present settings do not reach.")
-    own.add_argument("--yes", action="store_true", help="remove them (make clean-stale YES=1)")
-    own.add_argument(
+@command(
+    argument("--yes", action="store_true", help="remove them (make clean-stale YES=1)"),
+    argument(
         "--remote",
         action="store_true",
         help="instead, objects of [Storage] remote that no manifest names and that are a day old (REMOTE=1)",
-    )
-    return own
-
-
-def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
+    ),
+)
+def clean_stale(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """List what is not reached, with sizes, and remove it with ``--yes``."""
     if arguments.remote:
         return _of_the_remote(remove=arguments.yes)
@@ -60,6 +57,44 @@ def main(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         # Nobody is fetching: the root is ours.
         discard(root / layout.FETCHING)
     return 0
+
+
+@command()
+def push(arguments: argparse.Namespace, stages: list[Stage]) -> int:
+    """Push each stage's artefact that is valid and final, and say how each ended."""
+    cache = remote_cache.required()
+    for name, stage in by_name([stage for stage in stages if stage.is_shared]).items():
+        found = stage.status()
+        if not found.is_fresh or not remote_cache.is_final(stage.output().folder) or stage.stands_in():
+            reason = "not final, or not made here" if found.is_fresh else found
+            print(f"{name}: not pushed, {reason}", flush=True)
+            continue
+        outcome = cache.put(stage.kind, stage.output().folder, replace=stage.is_renewed, keep=True)
+        print(f"{name}: {outcome}", flush=True)
+    return 0
+
+
+@command()
+def pull(arguments: argparse.Namespace, stages: list[Stage]) -> int:
+    """Fetch each stage's artefact, the source first, as it says what the others are.
+
+    Returns:
+        The exit code of a RemoteError where one of them is on neither side.
+    """
+    cache, is_missing = remote_cache.required(), False
+    lock.hold(root_folder(), on_busy=Storage().on_busy)
+    for name, stage in by_name([stage for stage in stages if stage.is_shared]).items():
+        found = status(stage, cache)
+        if found.remote:
+            artefact = stage.output()
+            cache.get(stage.kind, artefact.expected, artefact.folder)
+            print(f"{name}: fetched, {artefact}", flush=True)
+        elif found.is_fresh:
+            print(f"{name}: here already, {stage.output()}", flush=True)
+        else:
+            print(f"{name}: not on the remote; here {found}", flush=True)
+            is_missing = True
+    return RemoteError.exit_code if is_missing else 0
 
 
 def _of_the_remote(*, remove: bool) -> int:
@@ -93,7 +128,3 @@ def _of_cut_uploads(remote: "Remote", *, remove: bool) -> int:
         count += 1
     print(f"{count:>10,} uploads that were cut, {'removed' if remove else _NOT_REMOVED}")
     return 0
-
-
-if __name__ == "__main__":
-    command.run(main, parser())

@@ -1,0 +1,94 @@
+"""Commands for runs: ``diff``, ``experiments``, ``experiments-table``, ``tensorboard`` and ``verify-determinism``."""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.config.data import OF_FILES
+from pipeline.config.experiment import description, experiment_files, settings_in
+from pipeline.errors import SettingsError
+from pipeline.sources.tfds import is_prepared
+from tasks.commands.command import A_RUN, Parser, argument, command, named, run_folder
+from tasks.config_files import EXPERIMENTS_FOLDER, PROJECT_FOLDER
+from tasks.report import Report, published_rows
+from tasks.stage import Stage
+from tasks.storage import root_folder
+from tasks.train import Train
+
+_logger = logging.getLogger(__name__)
+
+
+@command(*(argument(name, type=named(f"{A_RUN},"), help=A_RUN) for name in ("A", "B")))
+def diff(arguments: argparse.Namespace, stages: list[Stage]) -> int:
+    """Print a table of what differs between the runs A and B."""
+    folders = [run_folder(name, getattr(arguments, name)) for name in ("A", "B")]
+    from pipeline.report import compare_runs, format_differences
+
+    print(format_differences(compare_runs(*folders), tuple(folder.name for folder in folders)), end="")
+    return 0
+
+
+def experiments(parser: Parser, argv: Sequence[str]) -> int:
+    """Print a line per file in experiments/, and whether its data are here. Nothing is requested from a server."""
+    parser.parse_args(argv)
+    files = experiment_files(EXPERIMENTS_FOLDER)
+    width = max(map(len, files), default=0) + 2
+    for name, path in files.items():
+        print(f"{name:{width}}{data_at_hand(path):16}{description(path)}")
+    return 0
+
+
+def data_at_hand(path: Path) -> str:
+    """Whether the data of an experiment are on this machine, in a word or two."""
+    try:
+        source = settings_in([PROJECT_FOLDER / "config.ini", path])["Source"]
+    except SettingsError as error:
+        _logger.warning("%s", error)
+        return "cannot be read"
+    if source["dataset"] in OF_FILES:
+        return "data at hand" if source["path"] and Path(source["path"]).expanduser().exists() else "path not there"
+    return "data at hand" if is_prepared(source["dataset"], source["tfds_data_dir"]) else "to download"
+
+
+@command()
+def experiments_table(arguments: argparse.Namespace, stages: list[Stage]) -> int:
+    """Print the table.
+
+    Raises:
+        SettingsError: no run has finished.
+    """
+    report = next(stage for stage in stages if isinstance(stage, Report))
+    from pipeline.report import build_report, format_experiments
+
+    folders = [folder for folder, _ in report.whole_runs()]
+    table = format_experiments(build_report(folders, current=[], published=published_rows()))
+    if not table:
+        raise SettingsError(f"{root_folder()}: expected runs that have finished, found none: run make pipeline")
+    print(table, end="")
+    return 0
+
+
+@command(
+    argument("--port", default="6006", help="the port. 0 is any free one"),
+    argument("--load_fast", default="auto", help="TensorBoard's data loader: true, false or auto"),
+)
+def tensorboard(arguments: argparse.Namespace, stages: list[Stage]) -> int:
+    """Become TensorBoard."""
+    runs = root_folder() / Train.kind
+    print(f"tensorboard: {runs}{'' if runs.is_dir() else ', which holds no run yet'}", flush=True)
+    flags = {"logdir": runs, "host": "127.0.0.1", "port": arguments.port, "load_fast": arguments.load_fast}
+    program = [sys.executable, "-m", "tensorboard.main", *(f"--{name}={value}" for name, value in flags.items())]
+    os.execv(program[0], program)
+
+
+def verify_determinism(parser: Parser, argv: Sequence[str]) -> int:
+    """Run the task Repetition."""
+    from tasks.commands.run import run
+
+    parser.add_argument("--run", default="", help="the name of the run. By default the run of [Train]")
+    arguments, settings = parser.parse_known_args(argv)
+    named_run = ["--Repetition-of", arguments.run] if arguments.run else []
+    return run(parser, ["Repetition", *named_run, *settings])
