@@ -1,7 +1,5 @@
 """Sections of config.ini that belong to no stage: [Experiment], [Force], [Notify], [Metrics]."""
 
-from pathlib import Path
-
 from pipeline.config.experiment import ExperimentSettings
 from pipeline.config.storage import ForceSettings, MetricsSettings, NotifySettings
 from tasks import config_files
@@ -39,18 +37,5 @@ def schedule_name() -> str:
 
 def report_path() -> str:
     """The address of the newest report, or its path if no address is set."""
-    return _address() or str(_report())
-
-
-def report_url() -> str:
-    """The same for a browser."""
-    return _address() or _report().as_uri()
-
-
-def _address() -> str:
     base = Notify().report_url
-    return f"{base.rstrip('/')}/{_REPORT_NAME}" if base else ""
-
-
-def _report() -> Path:
-    return root_folder() / "report" / _REPORT_NAME
+    return f"{base.rstrip('/')}/{_REPORT_NAME}" if base else str(root_folder() / "report" / _REPORT_NAME)

@@ -6,7 +6,6 @@ a task that is complete.
 """
 
 import abc
-import contextlib
 import logging
 import socket
 import time
@@ -15,7 +14,6 @@ from functools import cache
 from pathlib import Path
 
 import luigi
-from luigi.rpc import RPCError
 
 from pipeline.artefacts.fingerprint import IDENTITY_SCHEMA, code_digests, fingerprint, package_versions
 from pipeline.artefacts.manifest import write_manifest
@@ -27,7 +25,7 @@ from tasks.parameters import add_parameters, check_config_file
 from tasks.process import console, group, lock
 from tasks.process.console import RUN_ID
 from tasks.process.interrupt import time_limit
-from tasks.sections import Force, report_url
+from tasks.sections import Force
 from tasks.status import Artefact, State, Status, status
 from tasks.storage import Storage, of_this_root, root_folder
 
@@ -218,9 +216,6 @@ class Stage(luigi.Task):
             return
         if found.state is State.UNREADABLE:
             raise UnreadableArtefactError(*found.reasons)
-        if self.set_tracking_url:
-            with contextlib.suppress(RPCError):
-                self.set_tracking_url(report_url())
         if self.is_dispensable() and not is_wanted:
             _logger.info("%s: not needed here", self.task_family)
         elif not found.remote or not remote_cache.shared().get(self.kind, artefact.expected, artefact.folder):

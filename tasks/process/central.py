@@ -1,8 +1,4 @@
-"""Central: asks whether Luigi's central scheduler answers, before anything is asked of it.
-
-Luigi would ask three times, wait half a minute each time and end in a traceback. That patience is right once a run is
-at work (a scheduler may be started anew), not where there is none.
-"""
+"""Check that Luigi's central scheduler answers before a run starts. Luigi itself would wait minutes for it."""
 
 from collections.abc import Sequence
 
@@ -13,16 +9,16 @@ from pipeline.errors import SchedulerUnavailableError, SettingsError
 from tasks.process import command_line
 from tasks.process.logs import SCHEDULER_REMEDY
 
-# For each of a name's addresses; most have two.
+# Per address of the name.
 _TIMEOUT_SECONDS = 4
 
 
 def require(argv: Sequence[str]) -> None:
-    """Go on only where the scheduler that this command line uses answers; one inside the process always does.
+    """Check the scheduler of a command line. A local one is inside the process.
 
     Raises:
-        SchedulerUnavailableError: it does not answer, or something else does.
-        SettingsError: its port is none, or the command line has what nobody knows.
+        SchedulerUnavailableError: it does not answer, or another program does.
+        SettingsError: the port is no number, or the command line is wrong.
     """
     with command_line.in_force(argv):
         try:

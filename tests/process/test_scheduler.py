@@ -84,27 +84,20 @@ def test_it_listens_on_loopback_alone_and_nobody_else_reads_its_state(scheduler)
 
 
 @pytest.mark.slow
-def test_two_runs_that_share_a_scheduler_never_train_at_once_and_show_their_progress(first_run, tmp_path, scheduler):
+def test_two_runs_that_share_a_scheduler_never_train_at_once(first_run, tmp_path, scheduler):
     luigis = [central(first_run.copy(tmp_path / name), scheduler) for name in ("a", "b")]
     processes = [luigi.start(*TRAINED, "2", "--Train-seed", "7") for luigi in luigis]
-    at_once, shown, waited = [], [], False
+    at_once, waited = [], False
     while any(process.poll() is None for process in processes):
         tasks = scheduler.tasks()
         training = [task for task in tasks if task["name"] == "Train" and task["status"] == "RUNNING"]
         at_once.append(len(training))
-        shown += [(task["progress_percentage"], task["status_message"], task["tracking_url"]) for task in training]
         waited |= bool(training) and any(task["name"] == "Train" and task["status"] == "PENDING" for task in tasks)
         time.sleep(0.1)
     said = [process.communicate(timeout=300)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], said
     assert max(at_once) == 1
-    assert waited, "the second never had to wait: nothing was shown"
-    percentages = {percentage for percentage, _, _ in shown if percentage}
-    assert percentages, "no progress was shown"
-    assert percentages <= set(range(1, 101))
-    assert any(message and message.startswith("epoch ") for _, message, _ in shown)
-    urls = {url for _, _, url in shown if url}
-    assert urls == {(luigi.root / "report" / "report.html").as_uri() for luigi in luigis}
+    assert waited, "the second never had to wait"
     assert all(len(luigi.artefacts("runs")) == 2 for luigi in luigis)
 
 
