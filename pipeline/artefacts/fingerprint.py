@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from pipeline.artefacts.modules import Import, read_module_text
-from pipeline.artefacts.own_code import read_own_module
+from pipeline.artefacts.modules import Import, read_module_text, read_own_module
 
 # Part of every identity. Raise it when artifacts of earlier versions must be rebuilt anyway. The reason given is then
 # the version and not a list of modules.
@@ -66,7 +65,7 @@ def code_digests(entry: str, own: Sequence[str] = ()) -> dict[str, dict[str, str
 
     ``entry`` is a dotted module name such as ``"pipeline.shards"``. Statements outside any function or class are
     digested together under ``"<module>"``. ``own`` are modules of the user's, which count with what they import of
-    ``pipeline`` and locally (``own_code.py``).
+    ``pipeline`` and locally (``modules.py``).
     """
     found: dict[str, dict[str, str]] = {}
     waiting, packages = [entry, *own], frozenset(module.partition(".")[0] for module in own)

@@ -1,8 +1,7 @@
-"""Modules: what the text of a module says of itself, its definitions' digests and its imports.
+"""Reads Python modules as text: the digests of their definitions, and their imports.
 
-To parse and digest all modules of the project takes longer than everything else a start does that finds all fresh. So
-what was read is remembered by the content's sha256, beside Python's bytecode and by its rules: a file that is missing,
-damaged, or of another version of the code here or in ``syntax.py`` is made anew, and nothing depends on it but time.
+To parse all modules takes longer than the rest of a start that finds everything fresh. The results are therefore kept,
+by the sha256 of a module's text, beside Python's bytecode and by its rules. Nothing depends on that file but time.
 """
 
 import ast
@@ -14,20 +13,22 @@ import json
 import os
 import re
 import sys
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.artefacts import syntax
+from pipeline.installed import find_module, is_local
 
-# More than the project has many times over: what was edited away goes when there are so many.
+# Many times more than the project has. Results of texts that are gone are removed if there are so many.
 _MOST = 2000
 # "module:name" of ours, as registries have it that import a module when it is used.
 _LAZY = re.compile(r"pipeline(\.\w+)+:\w+")
 
 
 class Import(NamedTuple):
-    """``import module``, where level is None, or ``from module import names``, as deep as ``level`` dots say."""
+    """``import module`` if level is None, else ``from module import names`` with that many leading dots."""
 
     level: int | None
     module: str
@@ -42,7 +43,7 @@ class Module(NamedTuple):
 
 
 def read_module_text(content: bytes) -> Module:
-    """What this text of a module says.
+    """The definitions and imports of a module's text.
 
     Raises:
         SyntaxError, ValueError: it is not Python.
@@ -55,6 +56,28 @@ def read_module_text(content: bytes) -> Module:
     return known.modules[digest]
 
 
+# Several runs of a sweep share them.
+@cache
+def read_own_module(module: str, packages: Collection[str]) -> tuple[dict[str, str], tuple[str, ...]] | None:
+    """Definition → digest of a module of the user's, and all modules that it may import; None if it does not count.
+
+    A module counts if it is local, neither installed nor of the standard library, or in one of the ``packages``, those
+    of the functions that the settings name. Imports by a computed name and files that it reads are not seen.
+    """
+    origin = _origin(module)
+    if origin is None or not (is_local(origin) or module.partition(".")[0] in packages):
+        return None
+    content = origin.read_bytes()
+    try:
+        definitions, imports = read_module_text(content)
+    # Compiled, or wrong: its import reports that.
+    except (SyntaxError, ValueError):
+        return {"<module>": hashlib.sha256(content).hexdigest()[:16]}, ()
+    package = module if origin.name == "__init__.py" else module.rpartition(".")[0]
+    imported = {name for found in _imported(imports, package) for name in (*_above(found), found)}
+    return definitions, tuple(sorted({*imported, *_above(module)}))
+
+
 def _read(tree: ast.Module) -> Module:
     imports = []
     for node in ast.walk(tree):
@@ -65,6 +88,34 @@ def _read(tree: ast.Module) -> Module:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _LAZY.fullmatch(node.value):
             imports.append(Import(None, node.value.partition(":")[0], ()))
     return Module(syntax.definition_digests(tree), tuple(imports))
+
+
+def _origin(module: str) -> Path | None:
+    # A loaded module may have lost its file, and a name may be invalid.
+    with contextlib.suppress(ValueError, ImportError):
+        spec = find_module(module)
+        origin = Path(spec.origin) if spec and spec.has_location and spec.origin else None
+        return origin if origin and origin.is_file() else None
+    return None
+
+
+def _imported(imports: Iterable[Import], package: str) -> Iterator[str]:
+    for level, name, names in imports:
+        if level is None:
+            yield name
+            continue
+        # A relative import beyond the top cannot be imported.
+        with contextlib.suppress(ImportError):
+            module = importlib.util.resolve_name("." * level + name, package or None)
+            yield module
+            # Each may be a module or a name in one.
+            yield from (f"{module}.{each}" for each in names if each != "*")
+
+
+def _above(module: str) -> Iterator[str]:
+    """The packages that are imported before a module in them."""
+    parts = module.split(".")
+    yield from (".".join(parts[:end]) for end in range(1, len(parts)))
 
 
 class _Memory:
@@ -84,13 +135,11 @@ class _Memory:
                 }
 
     def keep(self) -> None:
-        """Write what is remembered, where Python would write bytecode."""
+        """Write the results, if Python would write bytecode; atomically, as another process may read or write them."""
         if not self.is_new or sys.dont_write_bytecode:
             return
-        modules = self.modules
-        if len(modules) > _MOST:
-            modules = {digest: modules[digest] for digest in self.used}
-        # Whole or not at all: another process may read it, or write it too.
+        is_full = len(self.modules) > _MOST
+        modules = {digest: one for digest, one in self.modules.items() if not is_full or digest in self.used}
         temporary = self.file.with_name(f"{self.file.name}.{os.getpid()}")
         with contextlib.suppress(OSError):
             self.file.parent.mkdir(exist_ok=True)

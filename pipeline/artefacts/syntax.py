@@ -1,24 +1,10 @@
-"""Syntax: digests of what a module's code does, the same on every Python that the project supports.
+"""Digests of what a module's code does, the same on every Python that the project supports.
 
-A module is read as text and walked as a syntax tree, never imported; this needs the standard library alone. The output
-of ``ast.unparse`` and ``ast.dump`` changes from one version of Python to the next and is no basis for a digest. Here an
-empty field counts as absent (later versions add fields that are empty for older code), adjacent texts in an f-string
-are joined (3.12 adds empty ones), and positions, comments and formatting are ignored.
-
-Messages to people are left out as well, so that rewording one leaves every artefact fresh:
-
-- string literals that are a statement of their own, docstrings among them, and ``pass``;
-- statements that call a logger (``_logger.info(…)``, ``logging.warning(…)``) or ``progress.tell(…)``. They return
-  nothing, and what they write goes to a terminal, a log or the scheduler. Arguments that call, assign (``:=``), await
-  or yield may have effects and count;
-- functions decorated with ``@message`` (``pipeline.errors``). They only build text;
-- string literals in the arguments of an exception that is raised or returned, and of ``refuse(…)`` and ``_refusal(…)``,
-  which raise or make one: whoever catches it decides by its class. Other values in the arguments count, and so does
-  text that an earlier statement assembled. All arguments of a ``RuntimeError``, ``ConnectionError`` or ``OSError``
-  count: ``hardware/mismatch.py`` matches the texts of such errors to find a cause.
-
-No byte that is computed can depend on these. An artefact may quote an error's text, as the reason why something was
-left out; it then keeps the wording of the code that wrote it.
+Positions, comments, formatting and messages to people are ignored. The digest does not cover docstrings, functions
+decorated with ``@message``, text of log calls and of ``progress.tell``, and text in the arguments of an exception or of
+``refuse``. Arguments that may have effects count, and so does text that an earlier statement assembled. All arguments
+of a ``RuntimeError``, ``ConnectionError`` or ``OSError`` count, as ``hardware/mismatch.py`` matches their text. The
+output of ``ast.unparse`` and ``ast.dump`` differs between versions of Python, so that it is no basis for a digest.
 """
 
 import ast
