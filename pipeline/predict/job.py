@@ -1,7 +1,6 @@
-"""Predict: the Beam job: a block of files is read and predicted on one worker, which leaves a part of the result.
+"""Predict files by a Beam job. A worker predicts a block of files into a part, and the parts are joined by path.
 
-The parts are then joined in the order of their paths. However many files there are, each worker holds a batch of them.
-What cannot be used has a row with the reason instead of figures.
+A file that cannot be used has a row with the reason.
 """
 
 import fcntl
@@ -50,17 +49,16 @@ def predict(
     """Predict a file, or every one below a folder; leaves predictions.parquet and predictions.csv.
 
     Args:
-        run: the folder of a run.
-        path: the file or folder; hidden files are left out, all others are taken for images, or texts.
-        folder: where the predictions go; the files there are replaced once all is done.
+        run: folder of a run.
+        path: file or folder, without hidden files.
+        folder: for the predictions; its files are replaced when all are done.
         label_names: in the order of the probabilities.
         settings: Beam's runner and its flags.
-        problem: the run's.
-        resize: crop, pad or stretch, as the records were made that the network was trained on.
-        views: of an image, whose mean is the answer: "none", "flip", "flip_translate" as [Train]
-            test_time_augmentation has them.
+        problem: of the run.
+        resize: crop, pad or stretch, as in the records of the run.
+        views: [Train] test_time_augmentation.
         model: [Train] model of the present settings, see runs/trained.py.
-        value_range: of images of 16 bits, as the source has it that the network was trained on.
+        value_range: of 16-bit images, as in the source of the run.
 
     Returns:
         ``files``, how many there are, and ``errors``, how many of them could not be used.
@@ -74,18 +72,8 @@ def predict(
     with _parts_folder(folder) as parts:
         listing = parts / "paths.json"
         listing.write_text(json.dumps(paths), encoding="utf-8")
-        job = Job(
-            str(run),
-            problem,
-            resize,
-            tuple(label_names),
-            str(files),
-            str(listing),
-            str(parts),
-            views,
-            model,
-            value_range,
-        )
+        names, places = tuple(label_names), (str(files), str(listing), str(parts))
+        job = Job(str(run), problem, resize, names, *places, views, model, value_range)
         blocks = list(range(0, len(paths), _BLOCK_FILES))
         with running(settings) as pipeline:
             (

@@ -19,18 +19,14 @@ KEY_BYTES = 16
 
 @dataclass(frozen=True)
 class FoundFiles:
-    """Files that a source names, before they are examined.
+    """Files that a source names, before they are examined."""
 
-    Attributes:
-        examples: split → (path below the source's folder, label) of each example.
-        stamps: path → stamp of the files that exist.
-        label_names: in order.
-        renamed_splits: name of a folder or value that means a split → the split.
-    """
-
+    #: Split → path below the source's folder and label of each example.
     examples: Mapping[str, Sequence[tuple[str, str]]]
+    #: Path → stamp of the files that exist.
     stamps: Mapping[str, Stamp]
     label_names: tuple[str, ...] = ()
+    #: Name of a folder or value that means a split → the split.
     renamed_splits: Mapping[str, str] = field(default_factory=dict)
 
     def paths(self) -> list[str]:
@@ -42,12 +38,7 @@ class FoundFiles:
 class IndexedSplit:
     """One split, column by column in the order of its paths, each (examples,).
 
-    Attributes:
-        paths: below the source's folder.
-        labels: from 0.
-        stamps: of the files when they were read.
-        digests: hex sha256 of the files.
-        plain: whether a file can be decoded as it is.
+    ``digests`` are hex sha256, and ``plain`` is whether a file can be decoded as it is.
     """
 
     paths: Sequence[str]
@@ -75,16 +66,11 @@ class Skipped:
 
 @dataclass(frozen=True)
 class FileIndex:
-    """The files of a source.
-
-    Attributes:
-        splits: split → its examples.
-        skipped: files that are no examples.
-        beside: path → hex sha256 of files that describe the examples, such as a table.
-    """
+    """The files of a source."""
 
     splits: Mapping[str, IndexedSplit]
     skipped: Sequence[Skipped]
+    #: Path → hex sha256 of files that describe the examples, such as a table.
     beside: Mapping[str, str]
 
     def digest(self) -> str:
@@ -98,12 +84,9 @@ class FileIndex:
         (folder / INDEX_NAME).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     def changes(self, folder: Path, present: Mapping[str, Stamp], memory: Path) -> Iterator[str]:
-        """Describe each file that has changed since.
+        """Describe each file of ``folder`` that has changed since.
 
-        Args:
-            folder: place of the files.
-            present: path below ``folder`` → stamp of each file that exists now.
-            memory: the source's artifact, with the digests of files that were read before.
+        ``present`` has the stamp of each file that exists now, and ``memory`` the digests of files read before.
         """
         indexed = self.stamps
         touched = [path for path, stamp in present.items() if indexed.get(path) and [*stamp] != [*indexed[path]]]

@@ -144,11 +144,7 @@ def file_digest(path: Path) -> str:
 def digests(folder: Path, names: Sequence[str], memory: Path | None) -> dict[str, str]:
     """Name → hex sha256 of each file of a folder, "" if it cannot be read.
 
-    Args:
-        folder: that ``names`` are below.
-        names: of the files.
-        memory: folder of the artifact with the digests of before. A file with the same stamp is not read again.
-            None: each file is read once in a process.
+    ``memory`` is the artifact with the digests of before. A file with the same stamp is not read again.
     """
     known = read_verified(memory) if memory else {}
     with ThreadPoolExecutor() as pool:

@@ -59,12 +59,7 @@ _ORIENTATION = 0x0112
 
 @dataclass(frozen=True)
 class Picture:
-    """What a file holds.
-
-    ``encoding`` is jpeg, png, bmp, gif, webp, tiff or avif; ``width`` and ``height`` are those of the upright picture;
-    ``grey`` is whether it has no colour, ``plain`` whether it can be decoded as it is; ``levels`` are the least and the
-    greatest value of one of 16 bits, None of 8.
-    """
+    """A decoded file: width and height of the upright picture, lowest and highest value if it has 16 bits."""
 
     digest: str
     encoding: str
@@ -141,10 +136,7 @@ class _Examiner:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without Pillow's warnings of sizes, for which we have a limit of our own, and of what is odd and harmless.
-
-    Which warnings are shown is one setting of the whole process: to be asked for once, around all threads.
-    """
+    """Suppress Pillow's warnings about sizes and harmless oddities, in all threads of the process."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -202,11 +194,6 @@ def _is_whole(content: bytes, encoding: str) -> bool:
 
 def made_plain(content: bytes, encoding: str = "png", value_range: tuple[int, int] = FULL_RANGE) -> bytes:
     """The same picture upright, of 8 bits, in grey or RGB, as a PNG, or as a JPEG of high quality.
-
-    Args:
-        content: of the file.
-        encoding: "png" or "jpeg".
-        value_range: the values of 16 bits that become black and white.
 
     Raises:
         UndecodableError: it cannot be decoded.

@@ -147,11 +147,6 @@ def natural(label: str) -> list[tuple[int, int, str]]:
 def checked_labels(names: Sequence[str], path: str, setting: str) -> tuple[str, ...]:
     """The names of the labels. Each is a line of a file, a part of a path and a word of a report.
 
-    Args:
-        names: of all labels, in order.
-        path: [Source] path.
-        setting: that says where the labels are.
-
     Raises:
         SettingsError: there are fewer than two labels, or a name is not allowed.
     """

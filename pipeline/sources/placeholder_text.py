@@ -1,9 +1,6 @@
-"""Stand-in text: sentences of a small grammar, where the text that was asked for is unavailable.
+"""Placeholder text: sentences of a small grammar. Each choice is a keyed hash of its number, equal on all machines.
 
-Not a random generator's stream: each choice is a keyed hash of its number, so that the text is the same on any machine
-and under any version of Python. Words agree in number, and a sentence that opens a quotation closes it: there is
-something to learn within a word, within a sentence and across several words, and the entropy of the choices is a floor
-that no network falls below.
+Words agree in number, and a sentence that opens a quotation closes it. The entropy of the choices bounds the loss.
 """
 
 import hashlib

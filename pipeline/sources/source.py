@@ -37,36 +37,31 @@ READERS = {
 
 @dataclass(frozen=True, kw_only=True)
 class SourceInfo:
-    """Contents of a source, independent of its place.
-
-    Attributes:
-        dataset: name of the dataset.
-        origin: key of ``KINDS``. A placeholder is "synthetic".
-        version: of the dataset.
-        features: spec of the examples, with the image encoding of the source.
-        label_names: labels, or the vocabulary of a text.
-        num_examples: split → number of examples, of a text number of tokens.
-        test_share: share of train that becomes the test split, if the source has none.
-        bytes_per_example: approximate stored bytes of an example.
-        smallest_side: least number of pixels of any side of an image, 0 if unknown.
-        skipped: reason → number of files that are left out.
-        value_range: values of 16-bit images that become black and white.
-        prepared_as: folder of a prepared TFDS dataset below that of all datasets.
-        digest: identifies the contents among sources of one name and version, empty for a placeholder.
-    """
+    """Contents of a source, independent of its place."""
 
     dataset: str
+    #: Key of ``KINDS``.
     origin: str
     version: str
+    #: With the image encoding of the source.
     features: FeatureSpec
+    #: Labels, or the vocabulary of a text.
     label_names: tuple[str, ...]
+    #: Per split; of a text tokens.
     num_examples: Mapping[str, int]
+    #: Share of train that becomes the test split, if the source has none.
     test_share: float = 0.0
+    #: Stored bytes, approximately.
     bytes_per_example: int = 0
+    #: Least number of pixels of any side of an image, 0 if unknown.
     smallest_side: int = 0
+    #: Reason → number of files that are left out.
     skipped: Mapping[str, int] = field(default_factory=dict)
+    #: Values of 16-bit images that become black and white.
     value_range: tuple[int, int] = FULL_RANGE
+    #: Folder of a prepared TFDS dataset below that of all datasets.
     prepared_as: str = ""
+    #: Identifies the contents among sources of one name and version, empty for a placeholder.
     digest: str = ""
 
     @classmethod
@@ -104,11 +99,7 @@ class SourceInfo:
 class Location:
     """Place of a source on this machine; no part of any identity.
 
-    Attributes:
-        tfds_data_dir: [Source] tfds_data_dir.
-        folder: folder of single image files.
-        listing: their index (``file_index.py``).
-        artefact: folder of the source's artifact, which contains the tokens of a text.
+    ``folder`` contains single image files and ``listing`` is their index. ``artefact`` is the source's artifact.
     """
 
     tfds_data_dir: str = ""
@@ -136,11 +127,7 @@ class Kind:
         return Location(artefact=str(artifact))
 
     def availability(self) -> str:
-        """Describe how the data would be obtained, without a change.
-
-        Raises:
-            The same as ``find``, except for errors that only a download shows.
-        """
+        """Describe how the data would be obtained, without a change. Raises as ``find`` before a download."""
         raise NotImplementedError
 
     def find(self, artifact: Path | None) -> SourceInfo:
@@ -157,11 +144,7 @@ class Kind:
         raise NotImplementedError
 
     def changed(self, source: Mapping, artifact: Path) -> Iterator[str]:
-        """Describe each difference between the data and the artifact made from them.
-
-        Args:
-            source: JSON of the artifact's ``SourceInfo``.
-            artifact: folder of the artifact.
+        """Describe each difference between the data and the artifact with this JSON of ``SourceInfo``.
 
         Raises:
             SettingsError: there are no usable data at the path any more.
@@ -192,15 +175,7 @@ def _imported(place: str) -> Callable:
 
 
 def resolve(settings: SourceSettings, folder: Path | None = None) -> SourceInfo:
-    """Obtain the dataset that ``settings`` request, or its placeholder if that is allowed.
-
-    Args:
-        settings: of the source.
-        folder: folder for the index of the files and the tokens of a text, if wanted.
-
-    Raises:
-        The same as ``Kind.find``; DatasetUnavailableError only if no placeholder may replace the dataset.
-    """
+    """Obtain the dataset that ``settings`` request, or its placeholder if that is allowed. See ``Kind.find``."""
     try:
         return kind_of(settings).find(folder)
     except DatasetUnavailableError as error:
@@ -220,11 +195,7 @@ def _unavailable(error: Exception) -> str:
 
 
 def availability(settings: SourceSettings) -> str:
-    """Describe how the dataset would be obtained, without a change.
-
-    Raises:
-        The same as ``resolve``, except for errors that only a download shows.
-    """
+    """Describe how the dataset would be obtained, without a change. Raises as ``resolve`` before a download."""
     try:
         return kind_of(settings).availability()
     except DatasetUnavailableError as error:
@@ -238,13 +209,7 @@ def read_batches(
 ) -> Iterator[dict]:
     """Read the examples ``start`` to ``stop - 1`` of a split in the source's order, a few hundred at a time.
 
-    Args:
-        info: of the source; a text as ``cut`` gives it.
-        location: of the source.
-        form: wanted of the images, None for a text.
-        split: of the source.
-        start: index of the first example.
-        stop: index after the last example.
+    A text is read as ``SourceInfo.cut`` cuts it, and ``form`` is None.
 
     Yields:
         By feature: images, uint8 (batch, height, width, channels) if stored raw, else a list of encoded images; int64

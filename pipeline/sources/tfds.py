@@ -98,17 +98,13 @@ class Tfds(Kind):
         }
 
     def _text_facts(self, builder: "DatasetBuilder", key: str, artifact: Path | None) -> dict:
-        """Facts of a text, whose tokens are written. Its test split is validation and test, in this order.
-
-        Choices are made on [Records] validation_share of train, as for any text.
-        """
+        # Choices are made on [Records] validation_share of train, as for any text.
         from pipeline.sources.tokens import described, write_tokens
 
-        parts = {"train": ("train",), "test": ("validation", "test")}
-        texts = {
-            split: b"".join(_texts(builder, key, part) for part in of_it if part in builder.info.splits)
-            for split, of_it in parts.items()
-        }
+        texts = {"train": b"", "test": b""}
+        for split in [split for split in SPLITS if split in builder.info.splits]:
+            examples = builder.as_dataset(split=split).as_numpy_iterator()
+            texts["train" if split == "train" else "test"] += b"".join(example[key] for example in examples)
         try:
             decoded = {split: content.decode() for split, content in texts.items() if content}
         except UnicodeDecodeError as error:
@@ -142,12 +138,7 @@ def datasets_folder(data_dir: str) -> Path:
 
 
 def is_prepared(dataset: str, data_dir: str) -> bool:
-    """Whether there is a prepared copy of a dataset, in any version, without an import of TFDS.
-
-    Args:
-        dataset: name, with configuration and version or without.
-        data_dir: [Source] tfds_data_dir.
-    """
+    """Whether there is a prepared copy of a dataset, in any version, without an import of TFDS."""
     place = datasets_folder(data_dir) / dataset.partition(":")[0]
     return any(next(place.glob(f"{below}{_DESCRIPTIONS[0]}"), None) for below in ("*/", "*/*/"))
 
@@ -225,11 +216,6 @@ def _text_feature(builder: "DatasetBuilder") -> str:
     features = builder.info.features
     names = [*features] if isinstance(features, FeaturesDict) else []
     return names[0] if len(names) == 1 and isinstance(features[names[0]], Text) else ""
-
-
-def _texts(builder: "DatasetBuilder", key: str, split: str) -> bytes:
-    """All texts of a split, joined in their order."""
-    return b"".join(example[key] for example in builder.as_dataset(split=split).as_numpy_iterator())
 
 
 def supervised_keys(builder: "DatasetBuilder") -> tuple[str, str]:
