@@ -43,11 +43,7 @@ class Augmentation:
     """The operations of a setting in its order. Mixup is applied last."""
 
     def __init__(self, setting: str, *, seed: int, image_shape: tuple[int, int, int]) -> None:
-        """``image_shape``: (height, width, channels) of the images.
-
-        Raises:
-            SettingsError: the setting is not one, or not for images so small.
-        """
+        """``image_shape``: (height, width, channels). SettingsError: the images are too small for the setting."""
         numbers = dict(parse_augment(setting))
         side = min(image_shape[:2])
         for name, number in numbers.items():
@@ -66,15 +62,9 @@ class Augmentation:
         return self._quantiles is not None
 
     def images(self, images: tf.Tensor, places: tf.Tensor, epoch: int) -> tf.Tensor:
-        """All operations but mixup.
+        """All operations but mixup, on uint8 images (batch, height, width, channels).
 
-        Args:
-            images: uint8 (batch, height, width, channels).
-            places: int (batch,), where each stands in the stored order of its split.
-            epoch: which one, from 0.
-
-        Returns:
-            uint8 of the same shape.
+        ``places``: int (batch,), positions in the stored order of the split. ``epoch``: from 0.
         """
         return tf.ensure_shape(self._traced(images, places, tf.constant(epoch, tf.int64)), images.shape)
 
@@ -95,16 +85,7 @@ class Augmentation:
         return window.of(images) if window else images
 
     def mixing(self, batches: tf.data.Dataset, epoch: int, workers: int) -> tf.data.Dataset:
-        """Mix the batches of an epoch.
-
-        Args:
-            batches: (images, int32 labels (batch,), places (batch,)).
-            epoch: which one, from 0.
-            workers: threads.
-
-        Returns:
-            (uint8 images of the same shape, float32 labels (batch, 3)).
-        """
+        """Mix the batches of an epoch: (images, labels, places) → (images, float32 labels (batch, 3))."""
         number = tf.constant(epoch, tf.int64)
 
         def weigh(images: tf.Tensor, labels: tf.Tensor, places: tf.Tensor) -> tuple[tf.Tensor, ...]:

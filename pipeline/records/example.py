@@ -42,16 +42,11 @@ def masked_checksums(records: Iterable[bytes | np.ndarray]) -> np.ndarray:
 
 
 def parse_batch(serialized: tf.Tensor, spec: FeatureSpec, names: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
-    """Parse a batch of any ``tf.train.Example``. Encoded images stay encoded.
-
-    Args:
-        serialized: string (batch,), one record each.
-        spec: the feature spec of the records.
-        names: the requested features, by default all but the key.
+    """Parse a batch of any ``tf.train.Example``, string (batch,). ``names`` are by default all features but the key.
 
     Returns:
         By feature, each (batch, …): raw features of fixed shape in their shape and dtype, scalars of int64 as int32,
-        all else strings (batch,).
+        all others as strings.
     """
     wanted = [name for name in spec if name != KEY] if names is None else names
     scalars = [name for name in wanted if spec[name].shape == () and spec[name].dtype == "int64"]

@@ -40,14 +40,9 @@ class FixedLayout:
         return len(self._template)
 
     def encode(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Encode a batch of examples as framed records of a TFRecord file.
+        """Encode a batch as framed records of a TFRecord file, uint8 (batch, frame_bytes).
 
-        Args:
-            columns: by feature, each (batch, …): values of the feature's shape and dtype; labels from 0 to
-                num_labels - 1; keys as uint8 (batch, key_bytes).
-
-        Returns:
-            uint8 (batch, frame_bytes).
+        ``columns``: by feature, (batch, …) of its shape and dtype. Keys are uint8 (batch, key_bytes).
         """
         size = len(columns[KEY])
         frames = np.tile(self._template, (size, 1))
@@ -100,15 +95,7 @@ class FixedLayout:
 
 
 def decode(rows: Rows, frames: tf.Tensor) -> dict[str, tf.Tensor]:
-    """The features of framed records as tensors. Checksums are not checked.
-
-    Args:
-        rows: the positions of the features.
-        frames: uint8 (batch, frame_bytes).
-
-    Returns:
-        All features but the key, each (batch, …) of its shape and dtype; the label int32.
-    """
+    """All features but the key of framed records, uint8 (batch, frame_bytes); see ``Rows.columns``."""
     columns = {}
     for name, place in rows.values.items():
         values, feature = frames[:, place], rows.spec[name]

@@ -62,15 +62,7 @@ class Rows:
         return {name: self.decoded(name, frames[:, place]) for name, place in self.values.items()}
 
     def decoded(self, name: str, values: np.ndarray) -> np.ndarray:
-        """The values of a feature.
-
-        Args:
-            name: of the feature.
-            values: its bytes in framed records, uint8 (batch, bytes).
-
-        Returns:
-            (batch, …) of its shape and dtype, the label int32; of bytes a view.
-        """
+        """The values (batch, …) of a feature from its bytes, uint8 (batch, bytes). A label is int32."""
         if name == LABEL:
             return (values & 0x7F).astype(np.int32) @ self.label_weights
         feature = self.spec[name]

@@ -112,11 +112,7 @@ def write_block(block: Block, job: Job) -> Block:
 
 
 def plan_shards(blocks: tuple[int, Iterable[Block]], job: Job) -> list[ShardId]:
-    """The shards to write after all blocks.
-
-    Raises:
-        RuntimeError: the runner lost a block.
-    """
+    """The shards to write after all blocks. RuntimeError: the runner lost a block."""
     if missing := set(job.blocks()) - set(blocks[1]):
         raise RuntimeError(lost_by_runner("blocks", sorted(missing)))
     return writer_of(job).shards()

@@ -70,11 +70,7 @@ class Writer(ABC):
         return []
 
     def write_shard(self, which: ShardId) -> str:
-        """Write a shard on a worker. Return its name.
-
-        Raises:
-            ValueError: the blocks do not contain each of its records once.
-        """
+        """Write a shard on a worker. Return its name."""
         raise NotImplementedError
 
     def collect(self, scratch: Path) -> None:  # noqa: B027
@@ -218,12 +214,7 @@ def writer_of(job: Job) -> Writer:
 
 
 def noted_shard(shared: Shared, name: str) -> tuple[str, int]:
-    """The sha256 and the bytes of a shard in the store, from the note of its writer.
-
-    Raises:
-        FileNotFoundError: there is no note.
-        DamagedArtefactError: the note is invalid. Everyone with the credentials can write to the store.
-    """
+    """The sha256 and the bytes of a shard in the store, from the note of its writer."""
     note = re.fullmatch(rb"([0-9a-f]{64}) ([0-9]{1,15})", shared.read(f"{NOTES}/{name}", at_most=_NOTE_BYTES))
     if not note:
         raise DamagedArtefactError(
