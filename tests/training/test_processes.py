@@ -16,6 +16,7 @@ from warm import WarmPopen
 
 from pipeline.runs.metrics import METRICS_NAME, WEIGHTS_NAME, read_metrics
 from pipeline.runs.record import read_record
+from pipeline.stage_process import IN_PROCESS
 from tasks.commands.train_local import free_port
 
 
@@ -45,7 +46,8 @@ class Together:
         self.processes = {}
 
     def start(self):
-        environment = {**os.environ, **QUICKLY_COMPILED}
+        # Process 0 draws the weights itself.
+        environment = {**os.environ, **QUICKLY_COMPILED, IN_PROCESS: "1"}
         for number, job in enumerate(self.jobs):
             command = [sys.executable, "-m", "tests.one_of_several", json.dumps(job)]
             with self.logs[number].open("w") as log:
