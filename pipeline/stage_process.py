@@ -121,7 +121,7 @@ class _Child:
         if not machine.has_gpu_driver():
             # TensorFlow reports the missing driver as an error. Level 3 shows only fatal errors.
             environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "pipeline.stage_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -138,16 +138,13 @@ class _Child:
         self._noise = threading.Thread(target=self._log_noise, daemon=True)
         self._noise.start()
 
-    def is_alive(self) -> bool:
-        return self._process.poll() is None
-
     def call(self, function: str, arguments: Mapping[str, Any]) -> Any:
         try:
             job = {"function": function, "arguments": encode(arguments)}
             # A child that is gone does not read.
             with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.write(json.dumps(job) + "\n")
-                self._process.stdin.flush()
+                self.process.stdin.write(json.dumps(job) + "\n")
+                self.process.stdin.flush()
             kind, value = self._receive()
         except BaseException:
             self.end()
@@ -158,13 +155,13 @@ class _Child:
 
     def end(self) -> None:
         """Terminate the child. Kill it if it is still there after the grace period, or at the next signal."""
-        self._process.terminate()
+        self.process.terminate()
         try:
-            self._process.wait(self._grace_seconds)
+            self.process.wait(self._grace_seconds)
         except subprocess.TimeoutExpired:
             if self._held_back is None:
                 _logger.warning("the process of the stage does not react to SIGTERM and is killed. Its threads are at:")
-                self._process.send_signal(signal.SIGUSR1)
+                self.process.send_signal(signal.SIGUSR1)
                 time.sleep(0.5)
         finally:
             self._kill()
@@ -173,21 +170,21 @@ class _Child:
         """Let an idle child end by itself."""
         try:
             with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()
+                self.process.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(GRACE_SECONDS)
+                self.process.wait(GRACE_SECONDS)
         finally:
             self._kill()
 
     def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
         self._noise.join(1.0)
 
     def _receive(self) -> tuple[str, Any]:
         """Forward log records and progress, and return the last answer."""
-        for line in self._process.stdout:
+        for line in self.process.stdout:
             # A child that is killed may leave a part of a line.
             if not line.endswith("\n"):
                 break
@@ -199,20 +196,19 @@ class _Child:
                 logging.getLogger(name).log(level, "%s", message)
             else:
                 return kind, value
-        code = self._process.wait()
+        code = self.process.wait()
         self._noise.join(1.0)
-        if code > 0:
-            for line in self._held_back or ():
-                _logger.info("%s", line)
         if code < 0:
             raise WorkerDiedError(
                 f"The process of the stage was ended by {signal.Signals(-code).name}. The system does this when memory "
                 "is short. Finished stages and epochs are kept, run again to resume."
             )
+        for line in self._held_back or ():
+            _logger.info("%s", line)
         raise RuntimeError(f"the process of the stage ended with exit code {code}")
 
     def _log_noise(self) -> None:
-        for line in self._process.stderr:
+        for line in self.process.stderr:
             if not line.strip() or _CHATTER.match(line):
                 continue
             if self._held_back is None:
@@ -227,14 +223,12 @@ _kept: dict[int, _Child] = {}
 
 def _kept_child(layout: _Layout) -> _Child:
     child = _kept.get(os.getpid())
-    if child and (child.layout != layout or not child.is_alive()):
-        close_child()
-        child = None
-    if child is None:
-        atexit.unregister(close_child)
-        atexit.register(close_child)
-        child = _kept[os.getpid()] = _Child(layout)
-    return child
+    if child and child.layout == layout and child.process.poll() is None:
+        return child
+    close_child()
+    atexit.unregister(close_child)
+    atexit.register(close_child)
+    return _kept.setdefault(os.getpid(), _Child(layout))
 
 
 def close_child() -> None:
