@@ -100,10 +100,7 @@ def _features(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     if is_text(facts):
         return [{"name": "tokens", "sequence": "uint8"}]
     names = {str(place): plain(name) for place, name in enumerate(facts["label_names"])}
-    return [
-        {"name": "image", "dtype": "image"},
-        {"name": "label", "dtype": {"class_label": {"names": names}}},
-    ]
+    return [{"name": "image", "dtype": "image"}, {"name": "label", "dtype": {"class_label": {"names": names}}}]
 
 
 def _image(run: Run) -> str:

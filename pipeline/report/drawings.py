@@ -277,11 +277,7 @@ def draw_seconds(parts: Sequence[tuple[str, float]], *, alternative_text: str) -
 
 
 def draw(
-    plot: Callable[..., None],
-    *,
-    alternative_text: str,
-    panels: int = 2,
-    margins: Mapping[str, float] = _MARGINS,
+    plot: Callable[..., None], *, alternative_text: str, panels: int = 2, margins: Mapping[str, float] = _MARGINS
 ) -> str:
     """Draws panels, each an `<svg>` of its own: the page puts them side by side or one below the other.
 

@@ -229,11 +229,7 @@ def terminal_columns() -> int:
 def _as_text(parts: Iterable[RenderableType], width: int) -> str:
     file = io.StringIO()
     console = Console(
-        file=file,
-        width=max(width, _FEWEST_COLUMNS),
-        color_system=None,
-        force_terminal=False,
-        force_jupyter=False,
+        file=file, width=max(width, _FEWEST_COLUMNS), color_system=None, force_terminal=False, force_jupyter=False
     )
     for part in parts:
         console.print(part)

@@ -8,16 +8,7 @@ accuracy does not fail it; the report then says so.
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from pipeline.report.formats import (
-    Run,
-    dataset_name,
-    is_fallback,
-    model_and_recipe,
-    number,
-    percent,
-    plain,
-    plural,
-)
+from pipeline.report.formats import Run, dataset_name, is_fallback, model_and_recipe, number, percent, plain, plural
 from pipeline.runs.record import FINISHED
 
 

@@ -111,11 +111,7 @@ def scoreboard(report: Report, experiment: str) -> Table:
     drawn = report.drawn()
     curves = have_curves(drawn)
     rows = [
-        {
-            **row,
-            "mark": mark(row["fingerprints"], report.current),
-            "series": series_of(row, drawn) if curves else [],
-        }
+        {**row, "mark": mark(row["fingerprints"], report.current), "series": series_of(row, drawn) if curves else []}
         for row in report.scenarios
         if row["experiment"] == experiment
     ]
