@@ -73,12 +73,7 @@ _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
 def draw_calibration(bins: Sequence[Mapping[str, Any]], *, alternative_text: str) -> str:
-    """Draws how often the network was right by how sure it was (left), and how often it was so sure (right).
-
-    Args:
-        bins: As the run's evaluation has them.
-        alternative_text: What the drawing shows, for those who do not see it; plain text.
-    """
+    """Draw how often the network was right by how sure it was (left), and how often it was so sure (right)."""
     filled = [one for one in bins if one["accuracy"] is not None and one["confidence"] is not None]
 
     def plot(accuracy: Axes, examples: Axes) -> None:
@@ -111,12 +106,7 @@ def draw_calibration(bins: Sequence[Mapping[str, Any]], *, alternative_text: str
 
 
 def draw_labels(splits: Sequence[tuple[str, Sequence[tuple[str, int]]]], *, alternative_text: str) -> str:
-    """Draws how many examples of each label a split has, a panel for each split.
-
-    Args:
-        splits: Each split's name with its labels and their examples; names are plain text of LABEL_LETTERS at most.
-        alternative_text: What the drawing shows, for those who do not see it; plain text.
-    """
+    """Draw the examples of each label, a panel for each split. Names have at most LABEL_LETTERS letters."""
 
     def plot(*panels: Axes) -> None:
         for axes, (split, labels), colour in zip(panels, splits, COLOURS, strict=False):
@@ -132,21 +122,13 @@ def draw_labels(splits: Sequence[tuple[str, Sequence[tuple[str, int]]]], *, alte
 
 
 def draw_curves(runs: Sequence[Mapping[str, Any]], *, alternative_text: str) -> str:
-    """Draws accuracy (left) and loss (right) over epochs: test solid and marked, training dashed.
-
-    Args:
-        runs: The runs with their `curves`; the n-th is the series n of the page.
-        alternative_text: What the drawing shows, for those who do not see it; plain text.
-
-    Returns:
-        See `draw`.
-    """
+    """Draw accuracy (left) and loss (right) over epochs: test solid and marked, training dashed."""
 
     def plot(accuracy: Axes, loss: Axes) -> None:
         _plot_epochs(accuracy, runs, "accuracy")
         accuracy.set_title("Accuracy")
         tick_sparsely(accuracy.yaxis)
-        accuracy.yaxis.set_major_formatter(FuncFormatter(lambda fraction, _: f"{100 * fraction:g} %"))
+        accuracy.yaxis.set_major_formatter(_PERCENT)
         _plot_epochs(loss, runs, "loss")
         loss.set_title("Loss")
         tick_sparsely(loss.yaxis)
@@ -155,15 +137,7 @@ def draw_curves(runs: Sequence[Mapping[str, Any]], *, alternative_text: str) -> 
 
 
 def draw_batch_sizes(lines: Sequence[Mapping[str, Any]], *, alternative_text: str) -> str:
-    """Draws seconds of an epoch (left) and milliseconds of a step (right) over the global batch.
-
-    Args:
-        lines: One to MAX_LINES lines with their `points`, as `batch_sizes` gives them.
-        alternative_text: What the drawing shows, for those who do not see it; plain text.
-
-    Returns:
-        See `draw`.
-    """
+    """Draw seconds of an epoch (left) and milliseconds of a step (right) over the global batch."""
 
     def plot(epoch: Axes, step: Axes) -> None:
         _plot_batches(epoch, lines, "epoch_seconds", scale=1)
@@ -175,15 +149,7 @@ def draw_batch_sizes(lines: Sequence[Mapping[str, Any]], *, alternative_text: st
 
 
 def draw_history(groups: Sequence[Mapping[str, Any]], *, alternative_text: str) -> str:
-    """Draws test accuracy (left) and throughput (right) of groups of comparable runs over time, a line for each seed.
-
-    Args:
-        groups: One to MAX_LINES groups with their `points`, as `trends` gives them.
-        alternative_text: What the drawing shows, for those who do not see it; plain text.
-
-    Returns:
-        See `draw`.
-    """
+    """Draw test accuracy (left) and throughput (right) of groups of comparable runs over time, a line for each seed."""
 
     def plot(accuracy: Axes, rate: Axes) -> None:
         _plot_dates(accuracy, groups, "val_accuracy")
@@ -197,12 +163,7 @@ def draw_history(groups: Sequence[Mapping[str, Any]], *, alternative_text: str) 
 
 
 def draw_positions(losses: Sequence[tuple[int, float | None]], *, alternative_text: str) -> str:
-    """Draws the mean loss in nats of places in a sequence.
-
-    Args:
-        losses: Place, from 1, and loss, in the order of places.
-        alternative_text: What the drawing shows, for those who do not see it; plain text.
-    """
+    """Draw the mean loss in nats of places in a sequence."""
 
     def plot(axes: Axes) -> None:
         axes.plot([place for place, _ in losses], heights(loss for _, loss in losses), color=COLOURS[0], linewidth=2)
@@ -279,19 +240,16 @@ def draw_seconds(parts: Sequence[tuple[str, float]], *, alternative_text: str) -
 def draw(
     plot: Callable[..., None], *, alternative_text: str, panels: int = 2, margins: Mapping[str, float] = _MARGINS
 ) -> str:
-    """Draws panels, each an `<svg>` of its own: the page puts them side by side or one below the other.
+    """Draw panels, each an ``<svg>`` of its own, in one ``<div>`` for an HTML page.
+
+    They are transparent, without scripts, links or fixed size. The n-th of COLOURS is the page's color --run-n. A group
+    of the id ``series-3`` has ``data-series="3"``, and SERIES_COLOUR is --series: the page shows, hides and colors it.
 
     Args:
-        plot: Fills them, given as so many arguments, in COLOURS and MARKERS, or in SERIES_COLOUR what it gives an id
-            such as `series-3`: the page shows, hides and colours it, see below.
-        alternative_text: What the drawing shows, for those who do not see it; plain text.
-        panels: How many.
-        margins: Where the axes of a panel end, as shares of its width and height.
-
-    Returns:
-        One `<div>` for an HTML page: its `<svg>` are transparent, without scripts, links or fixed size. The n-th of
-        COLOURS is the page's colour --run-n; a group of the id `series-3` has `data-series="3"`, and SERIES_COLOUR is
-        --series.
+        plot: Draws into the axes of all panels.
+        alternative_text: Plain text for those who do not see it.
+        panels: Number of panels.
+        margins: Ends of the axes of a panel, as shares of its width and height.
     """
     with matplotlib.rc_context():
         # A matplotlibrc on this machine must not change the report.
@@ -309,10 +267,7 @@ def tick_sparsely(axis: Axis) -> None:
 
 
 def heights(values: Iterable[float | None]) -> list[float]:
-    """The values as an axis takes them: one that is not finite leaves a gap in the line.
-
-    So does one past float32: no axis could hold it.
-    """
+    """The values for an axis. A value that is not finite, or past float32, leaves a gap in the line."""
     return [math.nan if value is None or not abs(value) < _HIGHEST else value for value in values]
 
 

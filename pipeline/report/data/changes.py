@@ -1,19 +1,10 @@
-"""Changes: the newest runs compared with those before them, and whether a change is more than noise.
+"""Changes: whether the newest runs differ from the comparable runs before them by more than noise.
 
-Noise is the pooled sample standard deviation within sets of runs of the same code, data and settings, which differ in
-their seed alone. Where there are no such sets, accuracy is compared with the spread of the earlier runs, whose changes
-of code then count as noise. The deviation comes from few runs, so a change is judged by Student's t with their degrees
-of freedom and given in the standard deviations (σ) that are as rare in a normal distribution.
-
-Code that changes nothing in the computation repeats its result exactly. That is no further draw, and adds nothing to
-the deviation; nor does it mean that there is no noise, so the noise of accuracy is at least the sampling error of the
-test split, of as many independent predictions as it holds (problems/judged.py). It is evidence that the next result
-will be the same as well, and counts in the degrees of freedom: of a series of equal runs, of which the code of some
-changes the computation, at most 1 in 20 is called a change (simulated).
-
-Throughput is a property of the machine and of what else runs on it: it is judged only where a reference measured with
-each run (the receipt's probe) agrees to within the noise of throughput. Noise then cannot hide another speed of the
-machine, which, if all of it came through, would be taken for a change.
+Noise is the pooled standard deviation within sets of runs that differ in their seed alone, else the spread of the
+earlier runs. It comes from few runs, so a change is judged by Student's t. Equal results of other code are no further
+draws, but count in the degrees of freedom. The noise of accuracy is at least the sampling error of the test split. With
+that, at most 1 in 20 of equal runs is called a change (simulated). Throughput is judged only if the machine was as
+fast, by the receipt's probe, to within the noise.
 """
 
 import math
@@ -40,17 +31,16 @@ _LEAST_CHANCE = 1e-300
 
 
 def changes(entries: Sequence[Entry], current: Collection[tuple[str, str]]) -> list[dict[str, Any]]:
-    """The current runs of each group of comparable runs against the last ones before them.
+    """The changes of the current runs, for each group of comparable runs.
 
     Args:
         entries: of the history.
-        current: fingerprint and ``finished_at`` of each current run; what has the fingerprint alone is another run.
+        current: fingerprint and ``finished_at`` of each current run.
 
     Returns:
-        For each group what its runs share; `fingerprints` of its current runs; `earlier`, the number of runs before
-        them; `since`, when the last of those finished, None where there is none; and by figure (`val_accuracy`,
-        `examples_per_second`) what compare_figures returns, against the last runs that differ in their seed alone,
-        and `obstacle`: why a change is not judged ("no reference", "other speed"; `sigmas` is then None), or None.
+        For each group its shared facts, the `fingerprints` of its current runs, the number of `earlier` runs, `since`
+        (when the last of those finished), and for `val_accuracy` and `examples_per_second` the result of
+        `compare_figures` with the `obstacle` to judging it ("no reference", "other speed"), or None.
     """
     found = []
     for group in comparable_groups(entries):
@@ -63,17 +53,17 @@ def changes(entries: Sequence[Entry], current: Collection[tuple[str, str]]) -> l
 def compare_figures(
     mine: Sequence[float | None], last: Sequence[float | None], alike: Sequence[Sequence[float]], *, least: float = 0.0
 ) -> dict[str, float | None]:
-    """The mean of one figure of some runs compared with that of others.
+    """Compare the mean of a figure of some runs, ``mine``, with that of the ``last`` ones.
 
     Args:
         mine: the figure of each run.
-        last: that of each run compared with.
-        alike: sets of the figure of runs that should come out alike; the noise is the deviation within them.
-        least: the noise of one run, where the deviation is less.
+        last: that of each run it is compared with.
+        alike: sets of figures that should be equal; the noise is the deviation within them.
+        least: the least noise of one run.
 
     Returns:
-        The means, `value` and `baseline`; the `change`; its standard `deviation` if nothing but noise made it; and the
-        change in `sigmas`. What is not known is None: `deviation` with too few runs, `sigmas` where it is 0 as well.
+        The means `value` and `baseline`, their `change`, its standard `deviation` by noise alone, and the change in
+        `sigmas`. Unknown values are None: `deviation` with too few runs, `sigmas` also if the deviation is 0.
     """
     value, baseline = _mean(mine), _mean(last)
     change = value - baseline if value is not None and baseline is not None else None
@@ -84,10 +74,7 @@ def compare_figures(
 
 
 def judge_change(change: Mapping[str, Any]) -> str:
-    """One word on one figure's change.
-
-    better, worse, noise, new (nothing to compare with), unknown (too few runs to know the noise), or the obstacle.
-    """
+    """better, worse, noise, new (nothing to compare with), unknown (too few runs), or the obstacle."""
     if change["change"] is None:
         return "new"
     if change["obstacle"]:

@@ -19,18 +19,10 @@ def experiments(
     entries: Sequence[Entry],
     current: Collection[str],
 ) -> list[dict[str, Any]]:
-    """The experiments that the runs belong to, those asked for first, then by their newest run.
+    """The experiments of the runs (newest first), the requested ones first, then by their newest run.
 
-    Args:
-        rows: the scenarios of the runs.
-        runs: the newest first.
-        entries: of the history.
-        current: fingerprints of the runs asked for.
-
-    Returns:
-        For each its name, `experiment`; `is_current`; `num_runs`, the finished; `best`, the first fingerprint of the
-        best row on the data asked for (best_row); `newest`, the fingerprint of the last run that
-        finished; and the `change` of that run, as changes.changes gives it. The last three may be None.
+    Each has its `experiment`, `is_current`, `num_runs` (finished), `best` (first fingerprint of the best row on the
+    requested data), `newest` (fingerprint of the last finished run), and its `change`. The last three may be None.
     """
     names = dict.fromkeys(run["experiment"] for run in runs)
     asked_for = {run["experiment"] for run in runs if run["fingerprint"] in current}
@@ -60,10 +52,9 @@ def _experiment(
 
 
 def best_row(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Of rows that were measured on the data asked for, the best by the mean of what its problem is judged by.
+    """The best row on the requested data by its ranking figure, of equals the newest. None without such a figure.
 
-    Of equals the newest; where an experiment has had several problems, of the newest row's. None where no row has such
-    a figure.
+    Of several problems, that of the newest row counts.
     """
     known = [row for row in rows if row["status"] == FINISHED and not is_stand_in(row) and _mean_merit(row) > -math.inf]
     newest = max(known, key=_moment, default=None)

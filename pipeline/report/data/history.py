@@ -1,9 +1,7 @@
-"""History: every run ever reported under a storage root.
+"""History: an append-only log of every run reported under a storage root, one JSON object per line.
 
-An append-only log, one JSON object a line; a run stays in it when its folder is gone. A line is the run's record
-without its evidence, and what it was made from; a line of an earlier version, which says less, is replaced by a later
-one about the same run. Runs are comparable that share all that the record's schema marks as compared, and the hardware;
-what one line leaves unknown is not the same as what another says.
+A line is the record of a run without its evidence. A later line about the same run replaces an earlier one. Runs are
+comparable if they share all compared fields of the record and the hardware. An unknown value equals no other.
 """
 
 import json
@@ -74,15 +72,10 @@ def entries_of(runs: Iterable[Mapping[str, Any]]) -> list[Entry]:
 
 
 def append_history(path: Path, entries: Iterable[Entry], *, past: Iterable[Entry]) -> None:
-    """Add those of the entries that the log does not have; forced to disk before the call returns.
-
-    Args:
-        path: the log.
-        entries: what it shall have.
-        past: what it has, as read_history gives it.
+    """Add the entries that are not among the ``past`` ones of the log. They are on disk when the call returns.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the log cannot be written.
     """
     known = {_which(entry): entry for entry in past}
     lines = [json.dumps(entry) + "\n" for entry in entries if known.get(_which(entry)) != entry]
@@ -97,11 +90,9 @@ def append_history(path: Path, entries: Iterable[Entry], *, past: Iterable[Entry
 
 
 def trends(entries: Sequence[Entry], current: Collection[str]) -> list[dict[str, Any]]:
-    """Accuracy and throughput over time, for each group of comparable runs, those of the current runs first.
+    """Accuracy and throughput over time for each group of comparable runs, those of the current runs first.
 
-    Returns:
-        For each group what its runs share, `is_current`, and its `points`, the oldest first, each of `finished_at`,
-        `fingerprint`, `hostname`, `seed`, `val_accuracy` and `examples_per_second`.
+    Each group has its shared facts, `is_current`, and its `points`, oldest first.
     """
     of_a_point = ("finished_at", "fingerprint", "hostname", "seed", "val_accuracy", "examples_per_second")
     groups = [
@@ -139,10 +130,7 @@ def _of_a_group() -> tuple[str, ...]:
 
 @cache
 def _schema(kind: type[Untrusted]) -> type[Untrusted]:
-    """A line of the log: the fields of a record but its evidence; what a line leaves out is unknown.
-
-    Unless there was no such field yet: then its default says what was done without it.
-    """
+    """A line: the fields of a record but its evidence. A missing one is unknown, or the default if it came later."""
     fields = {}
     for name, field in kind.model_fields.items():
         about = record.about(name)

@@ -33,11 +33,10 @@ class _Exported(Untrusted):
 
 
 def lineage(run_folder: Path, run: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The artefacts a run comes from, the source first, the run itself last.
+    """The artifacts of a run, the source first, the run itself last.
 
-    Returns:
-        For each `stage`, `artefact` (its folder's name), `fingerprint`, `settings`, `packages`, `seconds` it took and
-        `made_at`; all but the first three None where its manifest is not under this root.
+    Each has `stage`, `artefact` (its folder's name), `fingerprint`, `settings`, `packages`, `seconds` and `made_at`.
+    All but the first three are None if its manifest is not under this root.
     """
     root = run_folder.parent.parent
     own = _manifest(run_folder)
@@ -60,10 +59,10 @@ def _with_initial_run(node: dict[str, Any], run: Mapping[str, Any]) -> dict[str,
 
 
 def exported(run_folder: Path, run: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the newest export of a run's weights says of its forms; None where there is none under this root.
+    """The forms of the newest export of a run's weights. None if there is none under this root.
 
     Raises:
-        DamagedArtefactError: its export.json is not what an export leaves; names file and field.
+        DamagedArtefactError: its export.json is damaged.
     """
     exports, own = run_folder.parent.parent / "exports", _manifest(run_folder)
     # A run that was trained anew may have other weights.
@@ -76,10 +75,7 @@ def exported(run_folder: Path, run: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def stages(lineages: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The lineages of several runs as one graph: each stage with its artefacts, those that runs share once.
-
-    Every artefact of a stage goes into each of the next: runs of one report are made from the same records.
-    """
+    """The lineages of several runs as one graph: each stage with its artifacts, shared ones once."""
     found: dict[str, dict[str, Any]] = {name: {} for name in ("Source", "Records", "Train")}
     for node in (node for nodes in lineages for node in nodes):
         found[node["stage"]].setdefault(node["fingerprint"], node)
@@ -99,11 +95,9 @@ def repetitions(root: Path) -> list[Repetition]:
 
 
 def repetition(run_folder: Path, run: Mapping[str, Any], known: Sequence[Repetition]) -> dict[str, Any] | None:
-    """What training a run again came to, of the weights that it has now; None where nobody did.
+    """The result of training a run again, for its present weights. None if nobody did.
 
-    Returns:
-        `is_identical`, each time that it was, and `trainings`: `weights_sha256`, `finished_at`, `hostname` and
-        `device_name` of the published one and all others.
+    `is_identical`, and the `trainings` with `weights_sha256`, `finished_at`, `hostname` and `device_name`.
     """
     weights = _weights_sha256(run_folder)
     found = [one for one in known if (one.run, one.first.weights_sha256) == (run["fingerprint"], weights)]

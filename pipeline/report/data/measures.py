@@ -70,11 +70,9 @@ def _published(run: Mapping[str, Any]) -> float:
 
 
 def to_accuracy(run: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Of each goal the first epoch that reached it without test-time augmentation; else the one kept, if that did with.
+    """The first epoch that reached each goal, or the kept epoch if it did with test-time augmentation (``with_views``).
 
-    Returns:
-        ``goal`` from 0 to 1, ``epoch`` from 1, training ``seconds`` and ``flops`` up to its end, None where they are
-        not known; ``with_views`` where it took test-time augmentation, which is evaluated after training.
+    ``goal`` is from 0 to 1. Training ``seconds`` and ``flops`` up to the end of the ``epoch`` are None if unknown.
     """
     if run["problem"] != IMAGE_CLASSIFICATION or not run["curves"]:
         return []
@@ -108,16 +106,10 @@ def _reached(accuracy: float | None, goal: float) -> bool:
 
 
 def encodings(runs: Sequence[Mapping[str, Any]], current: Sequence[str]) -> list[dict[str, Any]]:
-    """One row for each way of storing the datasets of the current runs, and of reading it on each kind of machine.
+    """A row for each format of the current datasets and each kind of machine, from the newest of the runs.
 
-    Args:
-        runs: newest first.
-        current: fingerprints of the runs the report is asked for.
-
-    Returns:
-        Rows, of the newest run of each, with its `fingerprint`, `model`, the fields it was grouped by,
-        `stream_examples_per_second` (the stream with nothing behind it) and `input_wait_share`, both None where they
-        were not measured. Those with the most bytes an example first.
+    `stream_examples_per_second` (the stream alone) and `input_wait_share` are None if they were not measured. The row
+    with the most bytes per example is the first.
     """
     finished = [run for run in runs if run["status"] == FINISHED and run["records"] is not None]
     datasets = {run["dataset"] for run in finished if run["fingerprint"] in current}

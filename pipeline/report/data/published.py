@@ -1,8 +1,6 @@
-"""Published: figures that were published elsewhere, which a scoreboard shows below those measured here.
+"""Figures that were published elsewhere, by source: ``experiments/<name>.published.json``.
 
-They are data: one JSON file beside the experiment they belong to, ``experiments/<name>.published.json``. By the title
-of their source and with what it left unsaid; a figure that was not published is left out, not worked out from others. A
-file may come from anyone who adds an experiment, and is checked as a run's record is.
+The files are untrusted. A figure that was not published is omitted, not derived from others.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -104,12 +102,7 @@ def published_beside(runs: Sequence[Mapping[str, Any]], published: Iterable[Mapp
 
 
 def by_batch(published: Iterable[Mapping[str, Any]], table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The published times of a network by its batch, which stand beside those of a sweep of it; by device and source.
-
-    Args:
-        published: the rows that stand beside the runs.
-        table: of times by batch, as batch_sizes gives it.
-    """
+    """The published times of a model by batch for a table of `batch_sizes`, by device and source."""
     mine = [
         row
         for row in published

@@ -19,18 +19,14 @@ from pipeline.runs.untrusted import message
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """Reads one run: the fields of run.json and, as `curves`, the rows of metrics.jsonl by epoch.
+    """Read one run: the fields of its record and more.
 
-    Returns:
-        The record's fields, those that an older record lacks filled in, with `curves` (empty for a run that was
-        skipped), `evaluation` (the facts of evaluation.json, None where there is none), `resumed` (the first `epoch`
-        and the `hostname` of each process that resumed it; one epoch too many where none was left), `fetched_from`
-        (the remote it came from, empty where it was made here), `made_from` and `code`: hashes of the manifest's
-        identity without seed and batch, and of its code and library versions alone; None where there is no manifest.
+    `curves`: the rows of metrics.jsonl. `evaluation`: None if there is none. `resumed`: first `epoch` and `hostname` of
+    each process that resumed it, one epoch too many if none was left. `fetched_from`: its remote. `made_from` and
+    `code`: hashes of the manifest's identity without seed and batch, and of code and library versions alone.
 
     Raises:
-        DamagedArtefactError: A file is missing, is not JSON, or lacks a field or has one of another type; the
-            message names file and field.
+        DamagedArtefactError: A file is missing or damaged; names file and field.
     """
     run = read_record(folder).model_dump(mode="json")
     skipped = run["status"] == SKIPPED

@@ -37,14 +37,11 @@ def shared_names() -> tuple[str, ...]:
 
 
 def scenarios(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Groups runs into scenarios, in the order of the first run of each.
+    """Group runs into rows, in the order of the first run of each.
 
-    Returns:
-        For each the fields of shared_names; `seeds`, `fingerprints` and `hostnames` of its runs and where they
-        `resumed`, and the `repetitions` of each (see repetitions.py); `finished_at` and `mismatch` of the first; and
-        `{"mean", "deviation"}` of `train_seconds`, `examples_per_second`, `val_accuracy`, `validation_accuracy`, both
-        also with test-time augmentation, `val_loss`, and of `epoch_seconds` and `step_seconds`, which leave compiling
-        epochs out. The deviation is the sample standard deviation, None for a single run.
+    A row has the fields of `shared_names`, `finished_at` and `mismatch` of its first run, lists of its runs' facts, and
+    `{"mean", "deviation"}` of their figures. `epoch_seconds` and `step_seconds` omit compiling epochs. The deviation is
+    the sample standard deviation, None for a single run.
     """
     shared = shared_names()
     return [_scenario(group, shared) for group in grouped(runs, shared)]
