@@ -4,22 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pipeline.problems.units import units_of_run
+from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Column, Group, Table, Text
 from pipeline.report.data.scenarios import grouped
-from pipeline.report.formats import (
-    Run,
-    as_published,
-    computed_in,
-    inputs,
-    joined,
-    mean_number,
-    mean_percent,
-    model_and_recipe,
-    number,
-    plain,
-    plural,
-    sentence,
-)
+from pipeline.report.formats import Run
 from pipeline.report.report import Report
 from pipeline.report.sections.scoreboard import (
     accuracy,
@@ -52,14 +40,14 @@ def results(report: Report) -> list[Block]:
             rows.append({**row, "on": f"machine {' and '.join(map(str, where))}"})
         groups.append(Group("", rows))
         for source in published_groups(report, experiment):
-            sources.append(" ".join([sentence(source.notes[0]), *source.notes[1:]]))
+            sources.append(" ".join([fmt.sentence(source.notes[0]), *source.notes[1:]]))
             rows = [{**row, "on": "elsewhere", "source_number": len(sources)} for row in source.rows]
             groups.append(Group("", rows, is_aside=True))
     table = Table(
         (
-            Column("experiment", lambda row: plain(row["experiment"])),
+            Column("experiment", lambda row: fmt.plain(row["experiment"])),
             Column("network / recipe", _result_name),
-            Column("batch, epochs", lambda row: f"{number(row['global_batch_size'])}, {number(row['epochs'])}"),
+            Column("batch, epochs", lambda row: f"{fmt.number(row['global_batch_size'])}, {fmt.number(row['epochs'])}"),
             Column("training time, s", _result_figure("train_seconds", 1), True),
             Column("trained a second", _result_figure("examples_per_second", 0), True),
             Column("on the test split", _result_accuracy, True),
@@ -78,10 +66,10 @@ def results(report: Report) -> list[Block]:
 
 def _result_name(row: Mapping[str, Any]) -> str:
     if not is_published(row):
-        parts = [model_and_recipe(row), plain(row["augment"]), inputs(row)]
+        parts = [fmt.model_and_recipe(row), fmt.plain(row["augment"]), fmt.inputs(row)]
         return " / ".join(filter(None, parts))
-    note = f" ({plain(row['device_note'])})" if row["device_note"] else ""
-    what = joined(f"{plain(row['scenario'])}{note}", *further(row))
+    note = f" ({fmt.plain(row['device_note'])})" if row["device_note"] else ""
+    what = fmt.joined(f"{fmt.plain(row['scenario'])}{note}", *further(row))
     # By number: titles of sources would make the column too wide.
     return f"published, source {row['source_number']}: {what}"
 
@@ -89,9 +77,9 @@ def _result_name(row: Mapping[str, Any]) -> str:
 def _result_figure(name: str, decimals: int) -> Callable[[Mapping[str, Any]], str]:
     def text(row: Mapping[str, Any]) -> str:
         if is_published(row):
-            return as_published(row[name])
+            return fmt.as_published(row[name])
         unit = f" {units_of_run(row).many}" if name == "examples_per_second" else ""
-        return f"{mean_number(row[name], decimals)}{unit}"
+        return f"{fmt.mean_number(row[name], decimals)}{unit}"
 
     return text
 
@@ -99,10 +87,10 @@ def _result_figure(name: str, decimals: int) -> Callable[[Mapping[str, Any]], st
 def _result_accuracy(row: Mapping[str, Any]) -> str:
     if is_published(row):
         cell = accuracy(row)
-        return f"{cell.text} ({joined(*cell.notes)})" if cell.notes else cell.text
-    how_often = plural(len(row["seeds"]), "run") + ", not made here" * bool(row["fetched_from"])
-    first, *further = filter(None, [loss_in_nats(row), mean_percent(row["val_accuracy"], 2)])
-    return f"{first} ({joined(*further, with_views(row), how_often, counted(row))})"
+        return f"{cell.text} ({fmt.joined(*cell.notes)})" if cell.notes else cell.text
+    how_often = fmt.plural(len(row["seeds"]), "run") + ", not made here" * bool(row["fetched_from"])
+    first, *further = filter(None, [loss_in_nats(row), fmt.mean_percent(row["val_accuracy"], 2)])
+    return f"{first} ({fmt.joined(*further, with_views(row), how_often, counted(row))})"
 
 
 def _number_machines(runs: Sequence[Run], machines: dict[str, list[float]]) -> list[int]:
@@ -115,16 +103,16 @@ def _number_machines(runs: Sequence[Run], machines: dict[str, list[float]]) -> l
 
 
 def _machine(run: Run) -> str:
-    device = plain(run["device_name"] or run["effective_device"])
-    cores = plural(run["granted_cores"], "core") if run["granted_cores"] else ""
-    memory = f"{number(run['granted_memory_gib'])} GiB" if run["granted_memory_gib"] else ""
+    device = fmt.plain(run["device_name"] or run["effective_device"])
+    cores = fmt.plural(run["granted_cores"], "core") if run["granted_cores"] else ""
+    memory = f"{fmt.number(run['granted_memory_gib'])} GiB" if run["granted_memory_gib"] else ""
     verified = "device verified" if run["device_verified"] else "device not verified"
-    fetched = f"fetched from {plain(run['fetched_from'])}" if run["fetched_from"] else ""
+    fetched = f"fetched from {fmt.plain(run['fetched_from'])}" if run["fetched_from"] else ""
     # Some names contain their cores.
-    return joined(device, "" if cores in device else cores, memory, computed_in(run), verified, fetched)
+    return fmt.joined(device, "" if cores in device else cores, memory, fmt.computed_in(run), verified, fetched)
 
 
 def _speeds(speeds: Sequence[float]) -> str:
     """The speeds by the receipt's probe. On a shared machine they differ from run to run."""
-    ends = dict.fromkeys(number(end) for end in (min(speeds), max(speeds))) if speeds else ()
+    ends = dict.fromkeys(fmt.number(end) for end in (min(speeds), max(speeds))) if speeds else ()
     return f", {' to '.join(ends)} GFLOP/s by the receipt's probe" if ends else ""

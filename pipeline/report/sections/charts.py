@@ -6,32 +6,12 @@ from typing import Any
 
 from pipeline.problems.units import units_of_run
 from pipeline.report import drawings
+from pipeline.report import formats as fmt
 from pipeline.report.blocks import Chart, Column, Group, Section, Table, Text
 from pipeline.report.data.changes import change_words
 from pipeline.report.data.experiments import have_curves
 from pipeline.report.data.scenarios import has_times
-from pipeline.report.formats import (
-    NO_FIGURE,
-    Run,
-    as_published,
-    computed_in,
-    device_note,
-    hosts,
-    joined,
-    left_out,
-    mean_number,
-    model_and_recipe,
-    moment,
-    named_device,
-    number,
-    percent,
-    plain,
-    plural,
-    points,
-    remarks,
-    run_name,
-    signed,
-)
+from pipeline.report.formats import NO_FIGURE, Run
 from pipeline.report.report import Report
 from pipeline.runs.record import SKIPPED
 
@@ -46,7 +26,7 @@ def curves(report: Report) -> Iterator[Section]:
     drawn = report.drawn()
     if not drawn:
         return
-    legend = [(run_name(run, report.current), _final_figures(run)) for run in drawn]
+    legend = [(fmt.run_name(run, report.current), _final_figures(run)) for run in drawn]
     if not have_curves(drawn):
         yield Section("ends", "At the end of training", [Text(note, lead=name, kind="-") for name, note in legend])
         return
@@ -66,9 +46,9 @@ def curves(report: Report) -> Iterator[Section]:
 def _final_figures(run: Run) -> str:
     """Accuracies and losses of the epoch whose weights were kept."""
     last = next((row for row in run["curves"] if row["epoch"] == run["kept_epoch"]), run["curves"][-1])
-    reached = f"test accuracy {percent(last['val_accuracy'])} (training {percent(last['accuracy'])})"
-    loss = f"test loss {number(last['val_loss'], 3)} (training {number(last['loss'], 3)})"
-    return f"after epoch {number(last['epoch'])} {reached}, {loss}"
+    reached = f"test accuracy {fmt.percent(last['val_accuracy'])} (training {fmt.percent(last['accuracy'])})"
+    loss = f"test loss {fmt.number(last['val_loss'], 3)} (training {fmt.number(last['loss'], 3)})"
+    return f"after epoch {fmt.number(last['epoch'])} {reached}, {loss}"
 
 
 def _drawn_note(report: Report, num_drawn: int) -> str:
@@ -84,7 +64,7 @@ def times_by_batch(report: Report) -> Iterator[Section]:
     current = {one["experiment"] for one in report.experiments if one["is_current"]}
     shown = [table for table in report.batch_sizes if not current or table["experiment"] in current]
     for place, table in enumerate(shown, start=1):
-        name = f"{model_and_recipe(table)}, {plural(table['epochs'], 'epoch')}, {computed_in(table)}"
+        name = f"{fmt.model_and_recipe(table)}, {fmt.plural(table['epochs'], 'epoch')}, {fmt.computed_in(table)}"
         blocks = [_batch_table(table, name), _batch_chart(table, name)] if has_times(table) else [Text(_NO_TIMES)]
         yield Section(f"batches-{place}", f"Time by batch: {name}", blocks)
 
@@ -92,15 +72,18 @@ def times_by_batch(report: Report) -> Iterator[Section]:
 def _batch_table(table: Run, name: str) -> Table:
     example = units_of_run(table).examples.removesuffix("s")
     columns = (
-        Column("batch", lambda point: number(point["global_batch_size"]), True),
+        Column("batch", lambda point: fmt.number(point["global_batch_size"]), True),
         Column("epoch, s", lambda point: _seconds(point["epoch_seconds"]), True),
         Column("step, ms", lambda point: _seconds(point.get("step_seconds"), 1e3), True),
         Column(f"{example}, µs", _microseconds, True),
-        Column("runs", lambda point: number(len(point["seeds"])) if "seeds" in point else NO_FIGURE, True),
+        Column("runs", lambda point: fmt.number(len(point["seeds"])) if "seeds" in point else NO_FIGURE, True),
     )
     ours = [Group(line, points) for line, points in _lines(table)]
     others = [
-        Group(f"{plain(line['effective_device'])}, published elsewhere: {plain(line['source'], 200)}", line["points"])
+        Group(
+            f"{fmt.plain(line['effective_device'])}, published elsewhere: {fmt.plain(line['source'], 200)}",
+            line["points"],
+        )
         for line in table["published"]
     ]
     caption = "Training seconds of an epoch and milliseconds of a step, compiling epochs left out."
@@ -109,14 +92,14 @@ def _batch_table(table: Run, name: str) -> Table:
 
 def _seconds(figure: Mapping[str, float | None] | float | None, scale: float = 1.0) -> str:
     if not isinstance(figure, Mapping):
-        return as_published(figure)
-    return mean_number(_scaled(figure, scale), 2)
+        return fmt.as_published(figure)
+    return fmt.mean_number(_scaled(figure, scale), 2)
 
 
 def _microseconds(point: Mapping[str, Any]) -> str:
     if "step_seconds" not in point:
-        return as_published(point["microseconds_per_example"])
-    return mean_number(_scaled(point["step_seconds"], 1e6 / max(1, point["global_batch_size"])), 1)
+        return fmt.as_published(point["microseconds_per_example"])
+    return fmt.mean_number(_scaled(point["step_seconds"], 1e6 / max(1, point["global_batch_size"])), 1)
 
 
 def _scaled(figure: Mapping[str, float | None], factor: float) -> dict[str, float | None]:
@@ -128,7 +111,7 @@ def _batch_chart(table: Run, name: str) -> Chart:
     data = []
     for line, batches in drawn:
         times = ", ".join(
-            f"batch {number(point['global_batch_size'])}: {_seconds(point['epoch_seconds'])} s, "
+            f"batch {fmt.number(point['global_batch_size'])}: {_seconds(point['epoch_seconds'])} s, "
             f"{_seconds(point['step_seconds'], 1e3)} ms"
             for point in batches
         )
@@ -147,13 +130,13 @@ def _lines(table: Run) -> list[tuple[str, Sequence[Mapping[str, Any]]]]:
     """The lines that were measured here, by device, host and reasons for care."""
     named = []
     for line in table["lines"]:
-        care = [*remarks(line), *([] if line["device_verified"] else ["device not verified"])]
-        where = f"{named_device(line)} on {hosts(line['hostnames'])}"
-        named.append(joined(where, f"requested {plain(line['requested_device'])}", *care))
+        care = [*fmt.remarks(line), *([] if line["device_verified"] else ["device not verified"])]
+        where = f"{fmt.named_device(line)} on {fmt.hosts(line['hostnames'])}"
+        named.append(fmt.joined(where, f"requested {fmt.plain(line['requested_device'])}", *care))
     count = Counter(named)
     # Other code or libraries make another line of the same name.
     return [
-        (f"{name}, {moment(line['finished_at'])}" if count[name] > 1 else name, line["points"])
+        (f"{name}, {fmt.moment(line['finished_at'])}" if count[name] > 1 else name, line["points"])
         for name, line in zip(named, table["lines"], strict=True)
     ]
 
@@ -165,7 +148,7 @@ def history(report: Report) -> Iterator[Section]:
         return
     names = [group_name(group) for group in groups]
     ends = [
-        f"{name}: from {percent(group['points'][0]['val_accuracy'])} to {percent(group['points'][-1]['val_accuracy'])}"
+        f"{name}: from " + " to ".join(fmt.percent(group["points"][place]["val_accuracy"]) for place in (0, -1))
         for name, group in zip(names, groups, strict=True)
     ]
     note = "Every run reported under this root, by groups of comparable runs; lines join runs of the same seed."
@@ -173,8 +156,8 @@ def history(report: Report) -> Iterator[Section]:
         "Test accuracy and throughput of every run reported here, by date",
         lambda text: drawings.draw_history(groups, alternative_text=text),
         ends,
-        note=f"{note} {left_out(len(report.history) - len(groups), 'more group')}".strip(),
-        legend=[(name, plural(len(group["points"]), "run")) for name, group in zip(names, groups, strict=True)],
+        note=f"{note} {fmt.left_out(len(report.history) - len(groups), 'more group')}".strip(),
+        legend=[(name, fmt.plural(len(group["points"]), "run")) for name, group in zip(names, groups, strict=True)],
     )
     changed = change_table(report)
     yield Section("history", "History", [*([changed] if changed.rows else []), chart])
@@ -194,8 +177,8 @@ def change_table(report: Report) -> Table:
         row
         for change in report.changes
         for row in (
-            (change, "test accuracy", change["val_accuracy"], percent, points),
-            (change, units_of_run(change).rate, change["examples_per_second"], number, signed),
+            (change, "test accuracy", change["val_accuracy"], fmt.percent, fmt.points),
+            (change, units_of_run(change).rate, change["examples_per_second"], fmt.number, fmt.signed),
         )
     ]
     return Table(columns, rows, label="Changes since the last comparable runs", style="changes-table")
@@ -203,6 +186,7 @@ def change_table(report: Report) -> Table:
 
 def group_name(group: Run) -> str:
     """The facts that the runs of a group share."""
-    where = f"{plain(group['effective_device'])} ({device_note(group) or 'unknown'})"
-    how = f"batch {number(group['global_batch_size'])}, {plural(group['epochs'], 'epoch')}, {computed_in(group)}"
-    return f"{model_and_recipe(group)} on {plain(group['dataset'])}, {how}, {where}"
+    where = f"{fmt.plain(group['effective_device'])} ({fmt.device_note(group) or 'unknown'})"
+    batch, epochs = fmt.number(group["global_batch_size"]), fmt.plural(group["epochs"], "epoch")
+    how = f"batch {batch}, {epochs}, {fmt.computed_in(group)}"
+    return f"{fmt.model_and_recipe(group)} on {fmt.plain(group['dataset'])}, {how}, {where}"

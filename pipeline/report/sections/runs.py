@@ -7,29 +7,10 @@ from typing import Any
 from pipeline.problems.judged import judged
 from pipeline.problems.units import NEXT_TOKEN, units_of_run
 from pipeline.report import drawings
+from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Box, Cell, Chart, Column, Section, Table, Text, pairs
 from pipeline.report.data.measures import to_accuracy, utilisation
-from pipeline.report.formats import (
-    NO_FIGURE,
-    Run,
-    capitalised,
-    data_verified,
-    device_note,
-    joined,
-    left_out,
-    megabytes,
-    model_and_recipe,
-    moment,
-    number,
-    percent,
-    plain,
-    plural,
-    run_name,
-    spread,
-    verified_as,
-    verified_words,
-    yes_no,
-)
+from pipeline.report.formats import NO_FIGURE, Run
 from pipeline.report.report import Report
 from pipeline.report.sections.evaluation import bits, evaluation_blocks, perplexity
 from pipeline.runs.record import is_stand_in
@@ -92,12 +73,12 @@ def requested_runs(report: Report) -> Iterator[Section]:
         yield Section("epochs", "", [Box("fold", [table], summary=name, is_open=is_open)] if table.rows else [])
         return
     folds = [_fold(report, run, place < _MAX_RUN_DRAWINGS) for place, run in enumerate(runs[:_MAX_RUNS])]
-    more = left_out(len(runs) - _MAX_RUNS, "more run")
+    more = fmt.left_out(len(runs) - _MAX_RUNS, "more run")
     yield Section("runs", "Requested runs", [*folds, *([Text(more)] if more else [])])
 
 
 def _fold(report: Report, run: Run, with_drawings: bool) -> Box:
-    name = run_name(run)
+    name = fmt.run_name(run)
     receipt = Box("part", receipt_blocks(run, f"Requested and effective: {name}"))
     facts = [Text("Settings and results", kind="heading"), pairs(circumstances(run))]
     times, epochs = time_blocks(run), epoch_table(run, f"Epoch by epoch: {name}")
@@ -120,7 +101,7 @@ def tiles(run: Run) -> list[tuple[str, str]]:
     if run["problem"] == NEXT_TOKEN:
         nats = run["val_loss"]
         found += [
-            ("Test loss, nats", number(nats, 4)),
+            ("Test loss, nats", fmt.number(nats, 4)),
             (f"Bits a {units.one}", bits(nats)),
             ("Perplexity", perplexity(nats)),
         ]
@@ -131,11 +112,11 @@ def tiles(run: Run) -> list[tuple[str, str]]:
     }
     return [
         *found,
-        ("Test accuracy", percent(run["val_accuracy"], 2)),
-        *((what, percent(one, 2)) for what, one in accuracies.items() if one is not None),
-        ("Training time", f"{number(run['train_seconds'], 1)} s"),
-        (capitalised(units.rate), number(run["examples_per_second"])),
-        ("First epoch", f"{number(run['first_epoch_seconds'], 1)} s"),
+        ("Test accuracy", fmt.percent(run["val_accuracy"], 2)),
+        *((what, fmt.percent(one, 2)) for what, one in accuracies.items() if one is not None),
+        ("Training time", f"{fmt.number(run['train_seconds'], 1)} s"),
+        (fmt.capitalised(units.rate), fmt.number(run["examples_per_second"])),
+        ("First epoch", f"{fmt.number(run['first_epoch_seconds'], 1)} s"),
     ]
 
 
@@ -148,7 +129,7 @@ def receipt_blocks(run: Run, label: str) -> list[Block]:
         Column("Verified", lambda row: Cell(text=row[3], needs_care=row[3] == "no" or row[3].startswith("yes,"))),
     )
     found = evidence(run)
-    more = left_out(len(found) - _MAX_EVIDENCE, "more line")
+    more = fmt.left_out(len(found) - _MAX_EVIDENCE, "more line")
     details = [pairs(found[:_MAX_EVIDENCE]), *([Text(more)] if more else [])]
     fold = [Box("fold", details, summary="Hardware evidence")] if found else []
     return [Table(columns, receipt(run), label=label), *fold]
@@ -156,17 +137,19 @@ def receipt_blocks(run: Run, label: str) -> list[Block]:
 
 def receipt(run: Run) -> list[tuple[str, str, str, str]]:
     """(setting, requested, effective, verified)."""
-    device = joined(plain(run["effective_device"]), device_note(run))
-    data = f"{plain(run['dataset'])}, a stand-in" if is_stand_in(run) else plain(run["dataset"])
-    if (verified := data_verified(run)) == "no reference":
+    device = fmt.joined(fmt.plain(run["effective_device"]), fmt.device_note(run))
+    data = f"{fmt.plain(run['dataset'])}, a stand-in" if is_stand_in(run) else fmt.plain(run["dataset"])
+    if (verified := fmt.data_verified(run)) == "no reference":
         verified = "no reference checksum exists for this data set"
-        digests = (f"{plain(split)} {plain(digest)}" for split, digest in (run["content_digests"] or {}).items())
+        digests = (
+            f"{fmt.plain(split)} {fmt.plain(digest)}" for split, digest in (run["content_digests"] or {}).items()
+        )
         data = "; ".join([data, *(f"sha256 of {digest}" for digest in digests)])
     return [
-        ("Device", plain(run["requested_device"]), device, verified_words(verified_as(run))),
-        ("Data", plain(run["requested_dataset"]), data, verified),
-        ("Backend", plain(run["requested_backend"]), plain(run["backend"]), "not measured"),
-        ("Precision", plain(run["requested_precision"]), plain(run["precision"]), "not measured"),
+        ("Device", fmt.plain(run["requested_device"]), device, fmt.verified_words(fmt.verified_as(run))),
+        ("Data", fmt.plain(run["requested_dataset"]), data, verified),
+        ("Backend", fmt.plain(run["requested_backend"]), fmt.plain(run["backend"]), "not measured"),
+        ("Precision", fmt.plain(run["requested_precision"]), fmt.plain(run["precision"]), "not measured"),
         ("XLA", _switch(run["requested_jit_compile"]), _switch(run["jit_compile"]), "not measured"),
     ]
 
@@ -174,7 +157,7 @@ def receipt(run: Run) -> list[tuple[str, str, str, str]]:
 def evidence(run: Run) -> list[tuple[str, str]]:
     """(path, value) of each leaf of the receipt, whatever it contains."""
     facts = {_RECEIPT_NAMES.get(name, name): part for name, part in (run["receipt"] or {}).items()}
-    return [(plain(" / ".join(path), 120), leaf(value)) for path, value in leaves(facts)]
+    return [(fmt.plain(" / ".join(path), 120), leaf(value)) for path, value in leaves(facts)]
 
 
 def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -189,30 +172,34 @@ def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
 def leaf(value: Any) -> str:
     """A leaf as text."""
     if isinstance(value, bool):
-        return yes_no(value)
-    return NO_FIGURE if value is None else plain(value, 200)
+        return fmt.yes_no(value)
+    return NO_FIGURE if value is None else fmt.plain(value, 200)
 
 
 def _switch(value: Any) -> str:
-    return {True: "on", False: "off", None: "auto"}.get(value, plain(value))
+    return {True: "on", False: "off", None: "auto"}.get(value, fmt.plain(value))
 
 
 def circumstances(run: Run) -> list[tuple[str, str]]:
     """Everything else that is needed to repeat a run."""
-    batch = f"{number(run['global_batch_size'])} {units_of_run(run).examples}"
+    batch = f"{fmt.number(run['global_batch_size'])} {units_of_run(run).examples}"
+    host, device = fmt.megabytes(run["peak_host_bytes"]), fmt.megabytes(run["peak_device_bytes"])
     return [
-        ("Model / recipe", model_and_recipe(run)),
+        ("Model / recipe", fmt.model_and_recipe(run)),
         *_weights(run),
-        ("Global batch", f"{batch} over {plural(run['num_replicas'], 'replica')}"),
-        ("Seed", plain(run["seed"])),
+        ("Global batch", f"{batch} over {fmt.plural(run['num_replicas'], 'replica')}"),
+        ("Seed", fmt.plain(run["seed"])),
         *_choices(run),
-        ("Test loss", number(run["val_loss"], 4)),
+        ("Test loss", fmt.number(run["val_loss"], 4)),
         *_standard_error(run),
         *_to_accuracy(run),
-        ("Finished", moment(run["finished_at"])),
-        ("Host", plain(run["hostname"] or "unknown")),
-        ("Fingerprint", plain(run["fingerprint"])),
-        ("Peak memory", f"host {megabytes(run['peak_host_bytes'])}, device {megabytes(run['peak_device_bytes'])}"),
+        ("Finished", fmt.moment(run["finished_at"])),
+        ("Host", fmt.plain(run["hostname"] or "unknown")),
+        ("Fingerprint", fmt.plain(run["fingerprint"])),
+        (
+            "Peak memory",
+            f"host {fmt.megabytes(run['peak_host_bytes'])}, device {fmt.megabytes(run['peak_device_bytes'])}",
+        ),
     ]
 
 
@@ -221,26 +208,26 @@ def _weights(run: Run) -> Iterator[tuple[str, str]]:
     if run["outputs"] == "logits":
         yield "Network gives", "logits; probabilities are their softmax"
     if run["initial_weights_digest"]:
-        which = f"run {plain(run['initial_run'])[:12]}" if run["initial_run"] else plain(run["initial_weights"])
-        yield "Initial weights", f"{which}, sha256 {plain(run['initial_weights_digest'])[:12]}"
+        which = f"run {fmt.plain(run['initial_run'])[:12]}" if run["initial_run"] else fmt.plain(run["initial_weights"])
+        yield "Initial weights", f"{which}, sha256 {fmt.plain(run['initial_weights_digest'])[:12]}"
     beginning = run.get("beginning") or {"taken": (), "left": {}, "frozen": ()}
     if examples := beginning.get("adapted_examples"):
-        yield "Adapted to", f"{number(examples)} examples of train"
+        yield "Adapted to", f"{fmt.number(examples)} examples of train"
     for what, names in (("Layers that took them", "taken"), ("Layers that did not", "left"), ("Frozen", "frozen")):
         if beginning[names]:
-            yield what, plain(", ".join(beginning[names]), 400)
+            yield what, fmt.plain(", ".join(beginning[names]), 400)
 
 
 def _choices(run: Run) -> Iterator[tuple[str, str]]:
     """Augmentation, the epoch that was kept, and why training ended, if the settings ask for them."""
     if run["augment"]:
         counts = "the label of the greater part counts" if "mixup" in run["augment"] else "as the network saw them"
-        augmented = f"{plain(run['augment'], 120)}; training accuracy is on augmented images, {counts}"
+        augmented = f"{fmt.plain(run['augment'], 120)}; training accuracy is on augmented images, {counts}"
         yield "Augmentation", augmented
     if run["keep"] != "last" and run["kept_epoch"] is not None:
-        yield "Weights kept", f"epoch {number(run['kept_epoch'])}, the best on the validation split"
+        yield "Weights kept", f"epoch {fmt.number(run['kept_epoch'])}, the best on the validation split"
     if run["patience"] and run["ended"]:
-        patience = f"no better epoch on the validation split in {plural(run['patience'], 'epoch')}"
+        patience = f"no better epoch on the validation split in {fmt.plural(run['patience'], 'epoch')}"
         yield "Training ended", patience if run["ended"] == "patience" else "after all its epochs"
 
 
@@ -250,16 +237,16 @@ def _standard_error(run: Run) -> Iterator[tuple[str, str]]:
     independent = judged(run["problem"]).predictions_per_draw == 1
     if independent and reached is not None and examples and 0 <= reached <= 1:
         error = 100 * math.sqrt(reached * (1 - reached) / examples)
-        yield "Standard error of the test accuracy", f"{number(error, 2)} points, of {number(examples)} images"
+        yield "Standard error of the test accuracy", f"{fmt.number(error, 2)} points, of {fmt.number(examples)} images"
 
 
 def _to_accuracy(run: Run) -> Iterator[tuple[str, str]]:
     for one in to_accuracy(run):
         flops = f"{one['flops']:.2e} FLOP" if one["flops"] is not None else ""
-        seconds = f"{number(one['seconds'], 1)} s" if one["seconds"] is not None else ""
+        seconds = f"{fmt.number(one['seconds'], 1)} s" if one["seconds"] is not None else ""
         how = " with test-time augmentation" if one["with_views"] else ""
-        what = f"Training to {percent(one['goal'], 0)} test accuracy{how}"
-        yield what, joined(flops, seconds, plural(one["epoch"], "epoch"))
+        what = f"Training to {fmt.percent(one['goal'], 0)} test accuracy{how}"
+        yield what, fmt.joined(flops, seconds, fmt.plural(one["epoch"], "epoch"))
 
 
 def time_verdict(run: Run) -> str:
@@ -268,7 +255,9 @@ def time_verdict(run: Run) -> str:
     if share is None:
         return ""
     return (
-        f"input-bound: {percent(share, 0)} of each step was spent waiting for input" if share > 0.1 else "compute-bound"
+        f"input-bound: {fmt.percent(share, 0)} of each step was spent waiting for input"
+        if share > 0.1
+        else "compute-bound"
     )
 
 
@@ -282,10 +271,10 @@ def time_blocks(run: Run) -> list[Block]:
     total = sum(seconds for _, seconds in parts)
     chart = []
     if math.isfinite(total) and total:
-        data = [f"{what}: {number(seconds, 1)} s" for what, seconds in parts]
+        data = [f"{what}: {fmt.number(seconds, 1)} s" for what, seconds in parts]
         chart.append(
             Chart(
-                f"Time breakdown of {run_name(run)}",
+                f"Time breakdown of {fmt.run_name(run)}",
                 lambda text: drawings.draw_seconds(parts, alternative_text=text),
                 data,
                 legend=[(words, "") for words in data],
@@ -310,10 +299,10 @@ def time_rows(run: Run) -> list[tuple[str, str]]:
         ("A step of training", _duration(step, 1000, "ms")),
         ("of it computing", _duration(step * (1 - share) if known else None, 1000, "ms")),
         ("of it waiting for its input", _duration(step * share if known else None, 1000, "ms")),
-        ("Share of a step spent waiting", percent(share, 0)),
+        ("Share of a step spent waiting", fmt.percent(share, 0)),
         *((what, _duration(parts[name], scale, unit)) for name, (what, scale, unit) in {**_TIMES, **present}.items()),
         *_operations(run),
-        *([("Not timed alone", plain(parts["not_measured"]))] if parts["not_measured"] else []),
+        *([("Not timed alone", fmt.plain(parts["not_measured"]))] if parts["not_measured"] else []),
     ]
 
 
@@ -324,9 +313,9 @@ def _operations(run: Run) -> list[tuple[str, str]]:
         return []
     flops, moved = run["time_breakdown"]["step_flops"], run["time_breakdown"].get("step_bytes")
     of = {"probe": "of the probe's speed", "published": "of the published peak"}
-    words = ", ".join(f"{percent(share, 0)} {of[name]}" for name, share in shares.items())
-    memory = [("Memory read and written by a step", f"{number(moved / 1e6, 0)} MB")] if moved else []
-    return [("Operations of a step", f"{number(flops / 1e9, 2)} GFLOP"), *memory, ("Model FLOP utilisation", words)]
+    words = ", ".join(f"{fmt.percent(share, 0)} {of[name]}" for name, share in shares.items())
+    memory = [("Memory read and written by a step", f"{fmt.number(moved / 1e6, 0)} MB")] if moved else []
+    return [("Operations of a step", f"{fmt.number(flops / 1e9, 2)} GFLOP"), *memory, ("Model FLOP utilisation", words)]
 
 
 def seconds_by_part(run: Run) -> list[tuple[str, float]]:
@@ -352,24 +341,24 @@ def seconds_by_part(run: Run) -> list[tuple[str, float]]:
 
 
 def _duration(seconds: float | None, scale: int, unit: str) -> str:
-    return NO_FIGURE if seconds is None else f"{number(scale * seconds, 2)} {unit}"
+    return NO_FIGURE if seconds is None else f"{fmt.number(scale * seconds, 2)} {unit}"
 
 
 def epoch_table(run: Run, label: str) -> Table:
     """Accuracy, loss, time and throughput of each epoch."""
-    shown = spread(run["curves"])
+    shown = fmt.spread(run["curves"])
     columns = (
-        Column("epoch", lambda row: number(row["epoch"]), True),
-        Column("training accuracy", lambda row: percent(row["accuracy"], 2), True),
-        Column("test accuracy", lambda row: percent(row["val_accuracy"], 2), True),
-        Column("training loss", lambda row: number(row["loss"], 4), True),
-        Column("test loss", lambda row: number(row["val_loss"], 4), True),
-        Column("training, s", lambda row: number(row["train_seconds"], 2), True),
-        Column("evaluation, s", lambda row: number(row["evaluation_seconds"], 2), True),
-        Column("per second", lambda row: number(row["examples_per_second"]), True),
+        Column("epoch", lambda row: fmt.number(row["epoch"]), True),
+        Column("training accuracy", lambda row: fmt.percent(row["accuracy"], 2), True),
+        Column("test accuracy", lambda row: fmt.percent(row["val_accuracy"], 2), True),
+        Column("training loss", lambda row: fmt.number(row["loss"], 4), True),
+        Column("test loss", lambda row: fmt.number(row["val_loss"], 4), True),
+        Column("training, s", lambda row: fmt.number(row["train_seconds"], 2), True),
+        Column("evaluation, s", lambda row: fmt.number(row["evaluation_seconds"], 2), True),
+        Column("per second", lambda row: fmt.number(row["examples_per_second"]), True),
         Column("learning rate", _learning_rate, True),
     )
-    more = left_out(len(run["curves"]) - len(shown), "more epoch")
+    more = fmt.left_out(len(run["curves"]) - len(shown), "more epoch")
     caption = f"Accuracy, loss, time and throughput of each epoch. {more}".strip()
     return Table(columns, shown, label=label, caption=caption, style="wide")
 
@@ -382,10 +371,10 @@ def export_blocks(report: Report, run: Run, name: str) -> list[Block]:
     """A table of the exported forms, if there are any."""
     forms = report.exports.get(run["fingerprint"], {}).get("forms", {})
     columns = (
-        Column("form", lambda one: plain(one[0])),
-        Column("size", lambda one: f"{number(one[1]['bytes'] / 1e6, 2)} MB", True),
-        Column("accuracy", lambda one: percent(one[1]["accuracy"], 2), True),
-        Column("agrees with Keras", lambda one: percent(one[1]["agreement"], 2), True),
+        Column("form", lambda one: fmt.plain(one[0])),
+        Column("size", lambda one: f"{fmt.number(one[1]['bytes'] / 1e6, 2)} MB", True),
+        Column("accuracy", lambda one: fmt.percent(one[1]["accuracy"], 2), True),
+        Column("agrees with Keras", lambda one: fmt.percent(one[1]["agreement"], 2), True),
     )
     return [Table(columns, [*forms.items()], label=f"Exported forms: {name}", style="classes")] if forms else []
 
@@ -394,6 +383,6 @@ def skipped_files(skipped: Mapping[str, int]) -> str:
     """The number of unusable files of a source by reason. Empty if there are none."""
     if not skipped:
         return ""
-    reasons = "; ".join(f"{plain(reason)}: {number(count)}" for reason, count in skipped.items())
-    files = plural(sum(skipped.values()), "file")
+    reasons = "; ".join(f"{fmt.plain(reason)}: {fmt.number(count)}" for reason, count in skipped.items())
+    files = fmt.plural(sum(skipped.values()), "file")
     return f"{files} of the source cannot be used: {reasons}. skipped.csv beside the records lists them."

@@ -6,33 +6,11 @@ from typing import Any
 
 from pipeline.problems.judged import judged
 from pipeline.problems.units import units_of_all, units_of_run
+from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Box, Cell, Column, Group, Section, Table, Text
 from pipeline.report.data.changes import change_words
 from pipeline.report.data.experiments import have_curves, series_of
-from pipeline.report.formats import (
-    NO_FIGURE,
-    Run,
-    as_published,
-    computed_in,
-    data_verified,
-    device_note,
-    device_phrase,
-    hosts,
-    inputs,
-    mark,
-    mean_number,
-    mean_percent,
-    model_and_recipe,
-    moment,
-    number,
-    plain,
-    plural,
-    points,
-    remarks,
-    sentence,
-    verified_as,
-    verified_words,
-)
+from pipeline.report.formats import NO_FIGURE, Run
 from pipeline.report.report import Report
 
 # From this accuracy on mistakes are counted.
@@ -45,7 +23,7 @@ _WITH_VIEWS = "with TTA"
 def overview(report: Report) -> Iterator[Section]:
     """A line for each experiment, if there are several."""
     columns = (
-        Column("experiment", lambda row: plain(row["experiment"])),
+        Column("experiment", lambda row: fmt.plain(row["experiment"])),
         Column("best on the test split", lambda row: ranking_figure(row["best"]) if row["best"] else NO_FIGURE),
         Column("by", lambda row: _by(row["best"])),
         Column("newest", lambda row: _newest(row["newest"])),
@@ -67,19 +45,19 @@ def overview(report: Report) -> Iterator[Section]:
 
 
 def _by(best: Run | None) -> str:
-    return f"{model_and_recipe(best)}, {plural(len(best['seeds']), 'run')}" if best else NO_FIGURE
+    return f"{fmt.model_and_recipe(best)}, {fmt.plural(len(best['seeds']), 'run')}" if best else NO_FIGURE
 
 
 def _newest(run: Run | None) -> str:
-    return f"{ranking_figure(run) or NO_FIGURE}, {moment(run['finished_at'])}" if run else NO_FIGURE
+    return f"{ranking_figure(run) or NO_FIGURE}, {fmt.moment(run['finished_at'])}" if run else NO_FIGURE
 
 
 def _best_seconds(best: Run | None) -> str:
-    return mean_number(best["train_seconds"], 2) if best else NO_FIGURE
+    return fmt.mean_number(best["train_seconds"], 2) if best else NO_FIGURE
 
 
 def _hardware(best: Run | None) -> str:
-    return f"{device_phrase(best)}, {computed_in(best)}" if best else NO_FIGURE
+    return f"{fmt.device_phrase(best)}, {fmt.computed_in(best)}" if best else NO_FIGURE
 
 
 def _change(change: Run | None) -> str:
@@ -88,7 +66,7 @@ def _change(change: Run | None) -> str:
     figure = change["val_accuracy"]
     # Beside a loss it would be taken for a change of the loss.
     what = "" if judged(change["problem"]).figure == "val_accuracy" else "accuracy "
-    return f"{what}{points(figure['change'])}, {change_words(figure)}"
+    return f"{what}{fmt.points(figure['change'])}, {change_words(figure)}"
 
 
 def scoreboards(report: Report) -> Iterator[Section]:
@@ -100,9 +78,9 @@ def scoreboards(report: Report) -> Iterator[Section]:
         table = scoreboard(report, one["experiment"])
         blocks: list[Block] = [table]
         if place and not one["is_current"]:
-            summary = f"{plural(len(table.rows), 'row')} of other runs under this root"
+            summary = f"{fmt.plural(len(table.rows), 'row')} of other runs under this root"
             blocks = [Box("fold", [table], summary=summary)]
-        title = f"Scoreboard: {plain(one['experiment'])}" if several else "Scoreboard"
+        title = f"Scoreboard: {fmt.plain(one['experiment'])}" if several else "Scoreboard"
         yield Section("scoreboard" if place == 0 else f"scoreboard-{place + 1}", title, blocks)
 
 
@@ -111,7 +89,11 @@ def scoreboard(report: Report, experiment: str) -> Table:
     drawn = report.drawn()
     curves = have_curves(drawn)
     rows = [
-        {**row, "mark": mark(row["fingerprints"], report.current), "series": series_of(row, drawn) if curves else []}
+        {
+            **row,
+            "mark": fmt.mark(row["fingerprints"], report.current),
+            "series": series_of(row, drawn) if curves else [],
+        }
         for row in report.scenarios
         if row["experiment"] == experiment
     ]
@@ -126,7 +108,7 @@ def scoreboard(report: Report, experiment: str) -> Table:
         columns(units_of_all(rows).rate),
         rows,
         published,
-        label=f"Scoreboard: {plain(experiment)}",
+        label=f"Scoreboard: {fmt.plain(experiment)}",
         caption=caption,
         style=f"scoreboard sortable{tall}",
         is_current=lambda row: bool(row.get("mark")),
@@ -141,8 +123,8 @@ def columns(rate: str) -> Sequence[Column]:
         Column("device verified", _verified),
         Column("data, verified", _data),
         Column("precision", _precision),
-        Column("batch", lambda row: number(row["global_batch_size"]), True),
-        Column("epochs", lambda row: number(row["epochs"]), True),
+        Column("batch", lambda row: fmt.number(row["global_batch_size"]), True),
+        Column("epochs", lambda row: fmt.number(row["epochs"]), True),
         Column("training time, s", _figure("train_seconds", 2), True),
         Column(rate, _figure("examples_per_second", 0), True),
         Column("test accuracy", accuracy, True, "strong"),
@@ -158,16 +140,16 @@ def is_published(row: Mapping[str, Any]) -> bool:
 
 def _run(row: Mapping[str, Any]) -> Cell:
     if is_published(row):
-        return Cell(text=plain(row["scenario"]), notes=("published elsewhere", *further(row)))
-    seeds = ", ".join(map(number, row["seeds"]))
+        return Cell(text=fmt.plain(row["scenario"]), notes=("published elsewhere", *further(row)))
+    seeds = ", ".join(map(fmt.number, row["seeds"]))
     several = len(row["seeds"]) > 1
-    which = plain(f"seeds {seeds}") if several else f"seed {seeds}, {plain(row['fingerprints'][0])[:8]}"
-    runs = plural(len(row["seeds"]), "run") if several else ""
+    which = fmt.plain(f"seeds {seeds}") if several else f"seed {seeds}, {fmt.plain(row['fingerprints'][0])[:8]}"
+    runs = fmt.plural(len(row["seeds"]), "run") if several else ""
     return Cell(
-        text=model_and_recipe(row),
-        notes=tuple(filter(None, [runs, inputs(row), which, moment(row["finished_at"])])),
+        text=fmt.model_and_recipe(row),
+        notes=tuple(filter(None, [runs, fmt.inputs(row), which, fmt.moment(row["finished_at"])])),
         tags=tuple(filter(None, [row.get("mark", "")])),
-        alarms=remarks(row),
+        alarms=fmt.remarks(row),
         series=row.get("series", ()),
     )
 
@@ -175,54 +157,58 @@ def _run(row: Mapping[str, Any]) -> Cell:
 def further(row: Mapping[str, Any]) -> Iterator[str]:
     """Published figures and words without a column."""
     if row["epoch_seconds"]:
-        yield f"an epoch {as_published(row['epoch_seconds'])} s"
+        yield f"an epoch {fmt.as_published(row['epoch_seconds'])} s"
     if row["microseconds_per_example"]:
-        yield f"an image {as_published(row['microseconds_per_example'])} µs"
+        yield f"an image {fmt.as_published(row['microseconds_per_example'])} µs"
     if row["val_loss"] is not None:
-        yield f"loss {as_published(row['val_loss'])}"
-    yield from map(plain, row["details"])
+        yield f"loss {fmt.as_published(row['val_loss'])}"
+    yield from map(fmt.plain, row["details"])
 
 
 def _device(row: Mapping[str, Any]) -> Cell:
-    asked, used = plain(row["requested_device"]), plain(row["effective_device"])
+    asked, used = fmt.plain(row["requested_device"]), fmt.plain(row["effective_device"])
     text = f"{asked} → {used}"
     if is_published(row):
-        return Cell(text=text, notes=[note] if (note := plain(row["device_note"])) else ())
-    host = f"on {hosts(row['hostnames'])}" if any(row["hostnames"]) else ""
-    return Cell(text=text, notes=tuple(filter(None, [device_note(row), host])), needs_care=asked not in ("auto", used))
+        return Cell(text=text, notes=[note] if (note := fmt.plain(row["device_note"])) else ())
+    host = f"on {fmt.hosts(row['hostnames'])}" if any(row["hostnames"]) else ""
+    return Cell(
+        text=text, notes=tuple(filter(None, [fmt.device_note(row), host])), needs_care=asked not in ("auto", used)
+    )
 
 
 def _verified(row: Mapping[str, Any]) -> Cell:
-    words = "not here" if is_published(row) else verified_words(verified_as(row))
+    words = "not here" if is_published(row) else fmt.verified_words(fmt.verified_as(row))
     return Cell(text=words, needs_care=words == "no" or words.startswith("yes,"))
 
 
 def _data(row: Mapping[str, Any]) -> Cell:
     if is_published(row):
-        return Cell(text=plain(row["datasets"][0]), notes=("verified: not here",))
-    verified = data_verified(row)
-    return Cell(text=plain(row["dataset"]), notes=(f"verified: {verified}",), needs_care=verified == "no")
+        return Cell(text=fmt.plain(row["datasets"][0]), notes=("verified: not here",))
+    verified = fmt.data_verified(row)
+    return Cell(text=fmt.plain(row["dataset"]), notes=(f"verified: {verified}",), needs_care=verified == "no")
 
 
 def _precision(row: Mapping[str, Any]) -> str:
     if is_published(row):
         return NO_FIGURE
-    asked = plain(row["requested_precision"])
-    return computed_in(row) if asked in ("auto", row["precision"]) else f"{asked} → {computed_in(row)}"
+    asked = fmt.plain(row["requested_precision"])
+    return fmt.computed_in(row) if asked in ("auto", row["precision"]) else f"{asked} → {fmt.computed_in(row)}"
 
 
 def _figure(name: str, decimals: int) -> Callable[[Mapping[str, Any]], str]:
-    return lambda row: as_published(row[name]) if is_published(row) else mean_number(row[name], decimals)
+    return lambda row: fmt.as_published(row[name]) if is_published(row) else fmt.mean_number(row[name], decimals)
 
 
 def accuracy(row: Mapping[str, Any]) -> Cell:
     """The test accuracy, with the other figures of the same model."""
     if not is_published(row):
         beside = loss_in_nats(row), with_views(row), _validation_accuracy(row), counted(row)
-        return Cell(text=mean_percent(row["val_accuracy"], 2), notes=tuple(filter(None, beside)))
+        return Cell(text=fmt.mean_percent(row["val_accuracy"], 2), notes=tuple(filter(None, beside)))
     figure = row["val_accuracy"]
-    text = NO_FIGURE if figure is None else f"{as_published(100 * figure)} %"
-    return Cell(text=text, notes=() if row["wrong"] is None else [_wrong(number(row["wrong"]), row["test_examples"])])
+    text = NO_FIGURE if figure is None else f"{fmt.as_published(100 * figure)} %"
+    return Cell(
+        text=text, notes=() if row["wrong"] is None else [_wrong(fmt.number(row["wrong"]), row["test_examples"])]
+    )
 
 
 def repeated(scenario: Run) -> str:
@@ -247,7 +233,7 @@ def ranking_figure(one: Run) -> str:
     figure = one[by] if isinstance(one[by], Mapping) else {"mean": one[by], "deviation": None}
     if figure["mean"] is None:
         return ""
-    return f"{mean_number(figure, 3)} nats" if by == "val_loss" else mean_percent(figure, 2)
+    return f"{fmt.mean_number(figure, 3)} nats" if by == "val_loss" else fmt.mean_percent(figure, 2)
 
 
 def counted(row: Run) -> str:
@@ -262,22 +248,22 @@ def counted(row: Run) -> str:
         return ""
     if mean >= _FEW_WRONG:
         wrong = {name: None if part is None else part * test_examples for name, part in figure.items()}
-        return _wrong(mean_number({**wrong, "mean": test_examples - wrong["mean"]}), test_examples)
-    so_many = f"{number(test_examples)} {units_of_run(row).many}"
+        return _wrong(fmt.mean_number({**wrong, "mean": test_examples - wrong["mean"]}), test_examples)
+    so_many = f"{fmt.number(test_examples)} {units_of_run(row).many}"
     if judged(row["problem"]).predictions_per_draw > 1:
         return so_many
     error = math.sqrt(mean * (1 - mean) / test_examples)
-    return f"standard error {number(100 * error, 1)} points ({so_many})" if error >= _MUCH else ""
+    return f"standard error {fmt.number(100 * error, 1)} points ({so_many})" if error >= _MUCH else ""
 
 
 def _wrong(count: str, test_examples: int | None) -> str:
-    return f"{count} of {number(test_examples)} wrong" if test_examples else f"{count} wrong"
+    return f"{count} of {fmt.number(test_examples)} wrong" if test_examples else f"{count} wrong"
 
 
 def with_views(scenario: Run) -> str:
     """The test accuracy with test-time augmentation. Empty if it was not requested."""
     figure = scenario.get("val_tta_accuracy")
-    return "" if figure is None or figure["mean"] is None else f"{mean_percent(figure, 2)} {_WITH_VIEWS}"
+    return "" if figure is None or figure["mean"] is None else f"{fmt.mean_percent(figure, 2)} {_WITH_VIEWS}"
 
 
 def _validation_accuracy(scenario: Run) -> str:
@@ -285,15 +271,15 @@ def _validation_accuracy(scenario: Run) -> str:
     if figure is None or figure["mean"] is None:
         return ""
     several = scenario.get("validation_tta_accuracy")
-    also = f" ({mean_percent(several, 2)} {_WITH_VIEWS})" if several and several["mean"] is not None else ""
-    return f"validation {mean_percent(figure, 2)}{also}"
+    also = f" ({fmt.mean_percent(several, 2)} {_WITH_VIEWS})" if several and several["mean"] is not None else ""
+    return f"validation {fmt.mean_percent(figure, 2)}{also}"
 
 
 def _speedup(row: Mapping[str, Any]) -> str:
     if is_published(row):
         return "published elsewhere"
     speedup = row["speedup"]
-    return speedup["words"] if speedup["ratio"] is None else f"{number(speedup['ratio'], 2)} × {speedup['words']}"
+    return speedup["words"] if speedup["ratio"] is None else f"{fmt.number(speedup['ratio'], 2)} × {speedup['words']}"
 
 
 def published_groups(report: Report, experiment: str) -> list[Group]:
@@ -306,7 +292,7 @@ def published_groups(report: Report, experiment: str) -> list[Group]:
         Group(
             "Published elsewhere, not measured here",
             rows,
-            notes=(plain(title, 300), *([_unsaid(unsaid)] if unsaid else [])),
+            notes=(fmt.plain(title, 300), *([_unsaid(unsaid)] if unsaid else [])),
             is_aside=True,
         )
         for (title, unsaid), rows in sources.items()
@@ -314,4 +300,4 @@ def published_groups(report: Report, experiment: str) -> list[Group]:
 
 
 def _unsaid(unsaid: Sequence[str]) -> str:
-    return sentence(f"Unsaid: {'; '.join(plain(one, 200) for one in unsaid)}")
+    return fmt.sentence(f"Unsaid: {'; '.join(fmt.plain(one, 200) for one in unsaid)}")
