@@ -183,7 +183,6 @@ def _switch(value: Any) -> str:
 def circumstances(run: Run) -> list[tuple[str, str]]:
     """Everything else that is needed to repeat a run."""
     batch = f"{fmt.number(run['global_batch_size'])} {units_of_run(run).examples}"
-    host, device = fmt.megabytes(run["peak_host_bytes"]), fmt.megabytes(run["peak_device_bytes"])
     return [
         ("Model / recipe", fmt.model_and_recipe(run)),
         *_weights(run),
