@@ -131,7 +131,11 @@ def test_the_line_of_cron_runs_locks_and_keeps_the_exit_code(unattended, here, t
 
     done = run(nightly)
     assert (done.returncode, done.stdout) == (0, ""), (tmp_path / "root" / "nightly.log").read_text()
-    failed = run(nightly.replace("Nightly ", "Nightly --date 2026-11-01 --Source-origin tfds --Source-dataset mnist "))
+    failed = run(
+        nightly.replace(
+            "tasks nightly ", "tasks nightly --date 2026-11-01 --Source-origin tfds --Source-dataset mnist "
+        )
+    )
     assert failed.returncode == 3
     assert "tensorcraft: exit code 3, see" in failed.stdout
     with (tmp_path / "root" / ".cron.lock").open() as lock:

@@ -189,6 +189,7 @@ def test_a_past_date_keeps_its_own_report_where_other_runs_are_judged(luigi, tmp
     ).folder
     manifest = read_manifest(folder)
     (folder / "manifest.json").unlink()
+    (folder / "verified.json").unlink()
     identity = {**manifest["identity"], "runs": ["gone"]}
     write_manifest(folder, stage="Nightly", identity=identity, details={"same_as": None})
     done = nightly(other, "--date", days_ago(9), "--Report-min-val-accuracy", "0.01")
