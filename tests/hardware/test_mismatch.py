@@ -1,6 +1,5 @@
 """A device that is not there: each known failure is explained with a remedy, and none passes for success."""
 
-import json
 from types import SimpleNamespace
 
 import pytest
@@ -232,23 +231,8 @@ def test_replicas_on_an_accelerator_that_auto_found_are_a_settings_error(monkeyp
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_accelerator")
-@pytest.mark.parametrize(
-    ("settings", "error", "line"),
-    [
-        (
-            '{"device": "gpu"}',
-            HardwareMismatchError,
-            "HardwareMismatchError: [Train] device: gpu was requested. This machine shows no NVIDIA driver",
-        ),
-        (
-            '{"device": "gpu", "replicas": 2}',
-            SettingsError,
-            "SettingsError: [Train] replicas: expected 1 on gpu",
-        ),
-    ],
-)
-def test_the_check_in_a_process_of_its_own_raises_its_error_here(settings, error, line):
-    job = {"settings": TrainSettings(**json.loads(settings))}
-    with pytest.raises(error) as raised:
+def test_the_check_in_a_process_of_its_own_raises_its_error_here():
+    job = {"settings": TrainSettings(device="gpu")}
+    with pytest.raises(HardwareMismatchError) as raised:
         in_child("pipeline.hardware.examination:require_device", job, is_kept=False, may_run_here=False)
-    assert f"{error.__name__}: {raised.value}".startswith(line)
+    assert str(raised.value).startswith("[Train] device: gpu was requested. This machine shows no NVIDIA driver")
