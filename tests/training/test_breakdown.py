@@ -93,7 +93,7 @@ def test_the_train_function_takes_as_many_steps_as_there_are_batches(small_recor
         seen.append((model.steps_per_execution, int(model.optimizer.iterations) - before))
         return measure(model, stream, *args, **how)
 
-    monkeypatch.setattr(breakdown, "measure", watch)
+    monkeypatch.setattr("pipeline.training.train.measure", watch)
     run(small_records, tmp_path / "a", epochs=1)
     assert seen == [(12, (1 + 3) * 2)]
 
