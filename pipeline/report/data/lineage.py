@@ -85,10 +85,10 @@ def stages(lineages: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
 def repetitions(root: Path) -> list[Repetition]:
     """All that lie under a storage root; one that cannot be read is named in the log and left out."""
     found = []
-    for place in sorted((root / layout.REPETITIONS).glob(f"[!.]*/{MANIFEST_NAME}")):
+    for folder in filter(_is_published, layout.artefact_folders(root / layout.REPETITIONS)):
         try:
-            check_files(place.parent, read_manifest(place.parent))
-            found.append(read_repetition(place.parent))
+            check_files(folder, read_manifest(folder))
+            found.append(read_repetition(folder))
         except DamagedArtefactError as error:
             _logger.warning("left out of the report: %s", error)
     return found
@@ -136,7 +136,7 @@ def _node(
 
 def _manifests(kind: Path, **facts: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """Name and manifest of each artefact whose manifest says all of the facts; the newest first."""
-    known = [(path.parent.name, _manifest(path.parent)) for path in sorted(kind.glob(f"[!.]*/{MANIFEST_NAME}"))]
+    known = [(folder.name, _manifest(folder)) for folder in filter(_is_published, layout.artefact_folders(kind))]
     fitting = [
         (name, manifest)
         for name, manifest in known
@@ -156,3 +156,7 @@ def _part(manifest: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
     identity = (manifest or {}).get("identity")
     part = identity.get(name) if isinstance(identity, Mapping) else None
     return part if isinstance(part, Mapping) else {}
+
+
+def _is_published(folder: Path) -> bool:
+    return (folder / MANIFEST_NAME).is_file()
