@@ -7,13 +7,16 @@ are. Pillow converts everything else: orientation by EXIF, palettes, CMYK, trans
 
 import hashlib
 import io
+import multiprocessing.connection
 import os
 import re
+import signal
+import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +31,10 @@ from pipeline.sources.files import Stamp, is_inside, read_file
 # Of what an image claims to be before it is decoded: a header of a few bytes can claim any size. 100 million pixels are
 # 300 MB as RGB.
 MAX_PIXELS = 100_000_000
+
+# Pillow parses files in Python, which threads share. From here on it pays to start processes (docs/LOG.md).
+MANY_FILES = 10_000
+_FILES_AT_ONCE = 64
 
 # By Pillow's names. What it calls MPO is a JPEG with others behind it, as telephones write them: the first counts.
 FORMATS = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png", "BMP": "bmp", "GIF": "gif", "WEBP": "webp"}
@@ -81,24 +88,44 @@ class UndecodableError(ValueError):
 def examine(
     folder: Path, paths: Sequence[str], stamps: Mapping[str, Stamp]
 ) -> tuple[dict[str, Picture], list[Skipped]]:
-    """Decode each file to its last pixel. Path → picture, and the files that cannot be used, in the order of paths.
-
-    Processes are no faster, even with 100,000 small images (docs/LOG.md).
-    """
-    pictures, skipped, examiner = {}, [], _Examiner(folder, stamps)
-    with quiet(), ThreadPoolExecutor(machine.granted_cores()) as pool:
+    """Decode each file to its last pixel. Path → picture, and the files that cannot be used, in the order of paths."""
+    pictures, skipped = {}, []
+    with quiet(), _workers(len(paths)) as pool:
         try:
-            for number, (path, found) in enumerate(zip(paths, pool.map(examiner, paths), strict=True), start=1):
+            results = pool.map(_Examiner(folder), paths, chunksize=_FILES_AT_ONCE)
+            for number, (path, found) in enumerate(zip(paths, results, strict=True), start=1):
                 if isinstance(found, Picture):
                     pictures[path] = found
                 else:
-                    skipped.append(found)
+                    skipped.append(replace(found, stamp=stamps.get(path, ())))
                 progress.tell("images", number, len(paths), unit="images")
         except BaseException:
             # An interrupt does not wait for the other files.
             pool.shutdown(cancel_futures=True)
             raise
     return pictures, skipped
+
+
+def _workers(num_files: int) -> Executor:
+    cores = machine.granted_cores()
+    if num_files < MANY_FILES or cores == 1:
+        return ThreadPoolExecutor(cores)
+    # Not forked from here, where other threads may hold a lock.
+    context = multiprocessing.get_context("forkserver")
+    return ProcessPoolExecutor(cores, mp_context=context, initializer=_start_worker)
+
+
+def _start_worker() -> None:
+    warnings.simplefilter("ignore")
+    # An interrupt at the terminal reaches all processes. The parent decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    # A worker waits for files, even of a parent that was killed.
+    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
+    os._exit(1)
 
 
 def _problem(error: OSError) -> UndecodableError:
@@ -108,8 +135,8 @@ def _problem(error: OSError) -> UndecodableError:
 
 
 class _Examiner:
-    def __init__(self, folder: Path, stamps: Mapping[str, Stamp]) -> None:
-        self._folder, self._root, self._stamps = str(folder), os.path.realpath(folder), stamps
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._root = str(folder), os.path.realpath(folder)
         self._is_inside: dict[str, bool] = {}
 
     def __call__(self, path: str) -> Picture | Skipped:
@@ -122,7 +149,7 @@ class _Examiner:
         except (OSError, UndecodableError) as error:
             problem = _problem(error) if isinstance(error, OSError) else error
         digest = "" if content is None else hashlib.sha256(content).hexdigest()
-        return Skipped(path, self._stamps.get(path, ()), digest, problem.reason, problem.detail)
+        return Skipped(path, (), digest, problem.reason, problem.detail)
 
     def _leads_out(self, place: str) -> bool:
         # Few files are links. To look at each of their folders once costs a tenth.
