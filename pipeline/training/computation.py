@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import keras
 
@@ -16,12 +17,13 @@ from pipeline import machine
 from pipeline.config.training import OF_THE_RECIPE, TrainSettings
 from pipeline.hardware.placement import Placement, choose_jit_compile, choose_precision
 from pipeline.networks.build import find_recipe
-from pipeline.networks.cpu_kernels import quicken
 from pipeline.networks.model import PROBABILITIES
 from pipeline.networks.muon import KernelMuon, last_matrices
 from pipeline.networks.recipes import Loss, Recipe, make_loss, make_optimizer
-from pipeline.runs.record import Beginning
 from pipeline.training.initial import seeded_network, take_drawn
+
+if TYPE_CHECKING:
+    from pipeline.runs.record import Beginning
 
 # Large enough to hide the cost of a call, and small enough for an answer to Ctrl-C within a second.
 STEPS_PER_EXECUTION = 32
@@ -65,9 +67,9 @@ def compiled_model(
     *,
     outputs: str = PROBABILITIES,
     labels_mixed: bool = False,
-    begin: Callable[[keras.Model], Beginning | None] = lambda model: None,
+    begin: Callable[[keras.Model], "Beginning | None"] = lambda model: None,
     drawn: Path | None = None,
-) -> tuple[keras.Model, Beginning | None]:
+) -> tuple[keras.Model, "Beginning | None"]:
     """A new model in the scope of the placement, compiled for ``steps`` steps per epoch, and the result of ``begin``.
 
     ``outputs`` of the model are "logits" or "probabilities"; ``labels_mixed``: as of MixedLoss; ``begin`` is
@@ -89,6 +91,9 @@ def compiled_model(
             take_drawn(model, drawn)
         beginning = begin(model)
         if placement.effective_device == "cpu" and not computation.jit_compile:
+            # JAX trains without TensorFlow being installed.
+            from pipeline.networks.cpu_kernels import quicken
+
             quicken(model)
         model.compile(
             optimizer=_optimizer(model, recipe, settings, total_steps=steps * settings.epochs),

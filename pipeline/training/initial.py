@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
@@ -21,7 +22,9 @@ from pipeline.networks.build import adapt_model, build_network, takes_from_data
 from pipeline.networks.model import ADAPTED_EXAMPLES, named_layers, named_variables
 from pipeline.problems.problem import Stream
 from pipeline.runs.initial import InitialWeights, digest_of
-from pipeline.runs.record import Beginning
+
+if TYPE_CHECKING:
+    from pipeline.runs.record import Beginning
 
 _MOST_NAMED = 20
 
@@ -54,12 +57,15 @@ def named_weights(model: keras.Model) -> dict[str, np.ndarray]:
 
 def begin(
     model: keras.Model, settings: TrainSettings, initial: InitialWeights | None, train: Stream
-) -> Beginning | None:
+) -> "Beginning | None":
     """Adapt a new model to the train split, assign its initial weights and freeze layers. None: nothing to do.
 
     Raises:
         SettingsError: no layer fits, none or all are to be frozen, or user code fails.
     """
+    # The benchmarks on a machine for JAX alone import this module, and have no pydantic.
+    from pipeline.runs.record import Beginning
+
     adapted = _adapt(model, settings.model, train) if takes_from_data(settings.model) else 0
     taken, left = _take(model, settings, initial) if initial else ((), {})
     frozen = _freeze(model, settings.freeze) if settings.freeze else ()

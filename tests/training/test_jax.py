@@ -180,7 +180,8 @@ def interrupt():
 
 
 def children():
-    return [one for one in psutil.Process().children(recursive=True) if "pipeline.stage_process" in one.cmdline()]
+    alive = [one for one in psutil.Process().children(recursive=True) if one.status() != psutil.STATUS_ZOMBIE]
+    return [one for one in alive if "pipeline.stage_process" in one.cmdline()]
 
 
 def test_a_resumed_run_ends_with_the_same_weights(small_records, tmp_path, caplog):
