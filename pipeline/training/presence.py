@@ -90,6 +90,11 @@ class Presence:
                     "--Train-join-timeout-seconds."
                 )
                 raise self.failure
+        # The thread that looks at the files may not have reported it yet.
+        for rank, about in self._present.items():
+            if about["settings"] != self._mine["settings"]:
+                self.failure = self._refused(rank)
+                raise self.failure
 
     def next_request(self, last: str, timeout_seconds: float) -> tuple[str, Any] | None:
         """Wait for a request of process 0 after ``last``: its id and content, or None if process 0 is done.
