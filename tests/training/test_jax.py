@@ -189,9 +189,11 @@ def test_a_resumed_run_ends_with_the_same_weights(small_records, tmp_path, caplo
     # With dropout, whose random state has to be restored.
     settings = {"backend": "jax", "epochs": 2, "model": "mnist_dense"}
     run(small_records, tmp_path / "whole", **settings)
+    # The child that serves TensorFlow's stages stays.
+    before = children()
     with at_log_line("epoch 1/", interrupt), pytest.raises(KeyboardInterrupt):
         run(small_records, tmp_path / "cut", checkpoints=tmp_path / "checkpoints", **settings)
-    assert not children()
+    assert set(children()) <= set(before)
     resumed = run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints", **settings)
     assert resumed["epochs_restored"] == 1
     whole, again = ((tmp_path / name / WEIGHTS_NAME).read_bytes() for name in ("whole", "resumed"))
