@@ -297,6 +297,9 @@ def _serve() -> None:
                 answer = "result", encode(find(job["function"])(**decode(job["arguments"])))
             except (Exception, SystemExit) as error:
                 answer = "error", describe_error(error)
+            if answers.is_closed:
+                # A library wrapped the interrupt in an error of its own.
+                os._exit(128 + signal.SIGTERM)
             is_busy.clear()
             answers.say(*answer)
     except KeyboardInterrupt:

@@ -51,7 +51,16 @@ def decode(value: Any) -> Any:
     if "tuple" in value:
         return tuple(decode(value["tuple"]))
     parts = {name: decode(one) for name, one in value["map"].items()}
-    return find(value["class"])(**parts) if "class" in value else parts
+    return _class(value["class"])(**parts) if "class" in value else parts
+
+
+def _class(name: str) -> type:
+    """A class of ours that ``encode`` can name. Data of others must not call anything else."""
+    kind = find(name) if name.startswith("pipeline.") else None
+    is_known = is_dataclass(kind) or hasattr(kind, "_asdict") or hasattr(kind, "model_dump")
+    if not isinstance(kind, type) or not is_known or not kind.__module__.startswith("pipeline."):
+        raise ValueError(f"{name} is no class of values")
+    return kind
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Presence files of the processes that train together, under the storage root that they share.
 
-Each process rewrites its file every second. A process is gone if it removed its file, or if the file no longer changes.
+Each process rewrites its file every second. A process is gone if its file is missing or no longer changes.
 So the others can name it, whatever error the end of its connection caused. Process 0 also leaves its requests to train.
 """
 
@@ -17,7 +17,6 @@ from typing import Any
 
 import psutil
 
-from pipeline import errors
 from pipeline.config.membership import Membership
 from pipeline.errors import PipelineError, SettingsError, WorkerDiedError
 
@@ -26,6 +25,8 @@ _REQUEST_NAME = "request.json"
 _BEAT_SECONDS = 1.0
 # A file that is as old belongs to a process that is gone.
 _SILENT_SECONDS = 20.0
+# What every file of a process has.
+_KEYS = {"end", "seen", "settings", "token"}
 # A process that is at work may report a better reason than the end of another.
 _PATIENCE_SECONDS = 10.0
 
@@ -65,7 +66,7 @@ class Presence:
             self._request_path().unlink(missing_ok=True)
         self._beat()
         # The clocks of hosts differ, but all files have that of the file system.
-        self._since = self._read(member.process_id)["at"]
+        self._since = (self._read(member.process_id) or {"at": time.time()})["at"]
         threading.Thread(target=self._run, daemon=True).start()
 
     def wait_for_all(self, timeout_seconds: float) -> None:
@@ -202,11 +203,16 @@ class Presence:
                 continue
             if isinstance(content["end"], list):
                 name, message = content["end"]
-                return getattr(errors, name, WorkerDiedError)(message)
+                return {"SettingsError": SettingsError}.get(name, WorkerDiedError)(message)
             if content["settings"] != self._mine["settings"]:
                 return self._refused(rank)
-            is_gone = found is None or now - since > _SILENT_SECONDS or _has_ended(content)
-            if is_gone and content["end"] != "done":
+            if content["end"] == "done":
+                continue
+            # A file system may fail to show a file for a moment.
+            silent = 3 * _BEAT_SECONDS if found is None else _SILENT_SECONDS
+            is_gone = now - since > silent or _has_ended(content)
+            # It may have written its end since, and ended.
+            if is_gone and not (self._read(rank) or content)["end"]:
                 return self._gone(rank)
         return None
 
@@ -225,7 +231,8 @@ class Presence:
         )
 
     def _read(self, rank: int) -> dict | None:
-        return _json_of(self._path(rank))
+        content = _json_of(self._path(rank))
+        return content if content and content.keys() >= _KEYS else None
 
     def _path(self, rank: int) -> Path:
         return self._folder / f"{rank}.json"
@@ -237,7 +244,8 @@ class Presence:
 def say_done(root: Path, *, settings: str) -> None:
     """Tell the other processes that process 0 has nothing to do."""
     (root / FOLDER_NAME).mkdir(parents=True, exist_ok=True)
-    _write(root / FOLDER_NAME / "0.json", {"settings": settings, "end": "done", "seen": {}, "token": ""})
+    about = {"host": socket.gethostname(), "settings": settings, "end": "done", "seen": {}, "token": ""}
+    _write(root / FOLDER_NAME / "0.json", about)
 
 
 def _namespace() -> str:
@@ -260,7 +268,7 @@ def _has_ended(about: dict) -> bool:
 def _json_of(path: Path) -> dict | None:
     try:
         return json.loads(path.read_text(encoding="utf-8")) | {"at": path.stat().st_mtime}
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError):
         return None
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -70,6 +71,12 @@ def wait(path):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     open(path, "w").write(str(child.pid))
     time.sleep(600)
+
+def wrap(path):
+    try:
+        wait(path)
+    except KeyboardInterrupt:
+        raise RuntimeError("wrapped")
 
 def ignore(path):
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
@@ -145,6 +152,34 @@ def test_causes_of_an_error_are_rebuilt():
 @pytest.mark.parametrize("value", [None, 1.5, "a", [1, (2,)], {"tuple": [1], "class": "b"}, {"map": {}}])
 def test_a_value_survives_json(value):
     assert decode(encode(value)) == value
+
+
+@pytest.mark.parametrize(
+    "name", ["subprocess:getoutput", "pipeline.stage_process:subprocess.getoutput", "pipeline.stage_values:find"]
+)
+def test_a_value_calls_only_classes_of_values(name):
+    with pytest.raises(ValueError, match="no class of values"):
+        decode({"class": name, "map": {"cmd": "echo ran"}})
+
+
+def test_an_interrupt_that_a_library_wraps_ends_the_child_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(stage_process, "GRACE_SECONDS", 300.0)
+    call("pid")
+    child = stage_process._kept[os.getpid()]
+    threading.Thread(target=end_when, args=(tmp_path / "pid", child.process)).start()
+    with pytest.raises(RuntimeError, match=r"exit code 143"):
+        call("wrap", path=str(tmp_path / "pid"))
+
+
+def end_when(path, process):
+    while not path.exists() or not path.read_text():
+        time.sleep(0.05)
+    process.terminate()
+    # A child that waits for another job would let the test wait for ever.
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 def test_a_child_that_dies_is_named_with_its_signal_and_replaced():

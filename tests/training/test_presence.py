@@ -181,3 +181,51 @@ def test_a_process_that_process_0_does_not_need_ends(group, tmp_path):
     say_done(tmp_path, settings="same")
     os.utime(tmp_path / FOLDER_NAME / "0.json", (time.time() + 5, time.time() + 5))
     assert other.next_request("", 20) is None
+
+
+def test_one_failed_read_is_no_end(group, monkeypatch):
+    chief, _ = group(0), group(1)
+    chief.wait_for_all(20)
+    monkeypatch.setattr(module, "_BEAT_SECONDS", 100.0)
+    real = chief._read
+    monkeypatch.setattr(chief, "_read", lambda rank: None if rank == 1 else real(rank))
+    assert chief._look() is None
+
+
+def test_a_process_that_is_done_between_two_looks_is_not_gone(group, monkeypatch):
+    chief, other = group(0), group(1)
+    chief.wait_for_all(20)
+    monkeypatch.setattr(module, "_BEAT_SECONDS", 100.0)
+    before, real = [chief._read(1)], chief._read
+    other.leave(is_done=True)
+    monkeypatch.setattr(module, "_has_ended", lambda about: True)
+    monkeypatch.setattr(chief, "_read", lambda rank: before.pop() if rank == 1 and before else real(rank))
+    assert chief._look() is None
+
+
+@pytest.mark.parametrize("odd", ["[]", "{}", '{"end": null, "seen": {}}'])
+def test_an_odd_file_is_the_file_of_nobody(group, tmp_path, odd):
+    chief = group(0)
+    (tmp_path / FOLDER_NAME / "1.json").write_text(odd)
+    assert chief._look() is None
+    group(1)
+    chief.wait_for_all(20)
+
+
+@pytest.mark.parametrize("name", ["Path", "error_for_user", "PipelineError"])
+def test_an_odd_reason_is_the_end_of_a_process(group, name):
+    chief, other = group(0), group(1)
+    chief.wait_for_all(20)
+    other._is_over.set()
+    module._write(other._path(1), other._mine | {"end": [name, "reason"]})
+    assert type(failure_of(chief)) is WorkerDiedError
+
+
+def test_a_process_0_that_had_nothing_to_do_twice_is_no_surprise(group, tmp_path):
+    other = group(1)
+    for _ in range(2):
+        say_done(tmp_path, settings="same")
+        other._look()
+        time.sleep(0.02)
+    assert 0 in other._present
+    assert other._look() is None
