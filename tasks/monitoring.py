@@ -70,9 +70,9 @@ def write_metrics(
         metrics.set("success_timestamp_seconds", "When the last scheduled run that succeeded ended.", success)
     for stage, manifest in manifests.items():
         text = "Wall-clock time of the stage when it was last built."
-        metrics.set("stage_duration_seconds", text, manifest["seconds"], stage=stage)
+        metrics.set("stage_duration_seconds", text, manifest.get("seconds"), stage=stage)
         for split, about in manifest.get("splits", {}).items():
-            metrics.set("records", "Examples in the records.", about["num_examples"], split=split)
+            metrics.set("records", "Examples in the records.", about.get("num_examples"), split=split)
     for run in runs:
         labels = {name: getattr(run, name) for name in _LABELS}
         for field, (name, text) in _OF_A_RUN.items():

@@ -28,7 +28,8 @@ class Outcome:
         invocation: systemd's id of the run.
         last_success: when the last run that succeeded ended.
         failing_since: when the first failed run of the present, or just ended, incident started.
-        notified: whether all subscribers know.
+        notified: whether the webhook accepted it, or needs no message.
+        mailed: the same for e-mail.
     """
 
     task: str
@@ -42,6 +43,7 @@ class Outcome:
     last_success: str | None = None
     failing_since: str | None = None
     notified: bool = False
+    mailed: bool = False
 
     @property
     def cause(self) -> tuple[str, int]:
@@ -61,6 +63,7 @@ class Outcome:
                 last_success=previous and previous.last_success,
                 failing_since=previous.failing_since if known else self.started_at,
                 notified=known and previous.notified and previous.cause == self.cause,
+                mailed=known and previous.mailed and previous.cause == self.cause,
             )
         is_recovery = previous is not None and (previous.exit_code != 0 or not previous.notified)
         return replace(
@@ -68,6 +71,7 @@ class Outcome:
             last_success=self.ended_at().isoformat(timespec="seconds"),
             failing_since=previous.failing_since if is_recovery else None,
             notified=not is_recovery,
+            mailed=not is_recovery or (previous.exit_code == 0 and previous.mailed),
         )
 
 

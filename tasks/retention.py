@@ -137,9 +137,8 @@ def apply_limits(stages: Sequence[Stage]) -> bool:
                 roots.add(artifact.folder)
     marked = mark(artifacts, roots)
     going = [artifact.folder for artifact in artifacts if artifact.folder not in marked]
-    for folder in going:
-        _remove(folder, beyond.get(folder, "no run that is kept needs it"))
-    return bool(going)
+    are_gone = [_remove(folder, beyond.get(folder, "no run that is kept needs it")) for folder in going]
+    return any(are_gone)
 
 
 def read_runs(folder: Path) -> list[Run]:
@@ -299,7 +298,9 @@ def _is_older(moment: datetime, keep_days: int, now: datetime) -> bool:
     return bool(keep_days) and moment < now - timedelta(days=keep_days)
 
 
-def _remove(folder: Path, reason: str) -> None:
+def _remove(folder: Path, reason: str) -> bool:
     size = used_bytes(folder)
-    if remove_artefact(folder):
+    is_gone = remove_artefact(folder)
+    if is_gone:
         _logger.info("removed %s, %.1f MB: %s", folder.relative_to(root_folder()), size / 1e6, reason)
+    return is_gone

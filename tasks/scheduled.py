@@ -85,7 +85,8 @@ def outcome_from_systemd(environment: Mapping[str, str]) -> Outcome:
         task=environment.get("MONITOR_UNIT", "a run"),
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=0,
-        exit_code=int(status) if status.isdigit() else 128 + getattr(signal, f"SIG{status}", 0),
+        # After a time limit systemd may report the status 0.
+        exit_code=(int(status) if status.isdigit() else 128 + getattr(signal, f"SIG{status}", 0)) or 1,
         reason=f"systemd: {environment.get('MONITOR_SERVICE_RESULT', 'failure')} ({code} {status})",
         invocation=environment.get("MONITOR_INVOCATION_ID", "unknown"),
     )
@@ -149,10 +150,15 @@ def send(address: str, content: Mapping[str, object]) -> bool:
         about = NotifyJSON.parse_url(f"json{address.removeprefix('http')}")
         # An empty value removes a field that apprise adds.
         payload = dict.fromkeys(("version", "title", "message", "attachments", "type"), "") | dict(content)
-        channel.add(NotifyJSON(**about | {"params": about["qsd"], "payload": payload}, asset=channel.asset))
+        is_known = about is not None and channel.add(
+            NotifyJSON(**about | {"params": about["qsd"], "payload": payload}, asset=channel.asset)
+        )
     else:
-        channel.add(address)
+        is_known = channel.add(address)
     logging.getLogger("apprise").setLevel(logging.WARNING)
+    if not is_known:
+        _logger.warning("No notification was sent: apprise does not know this kind of address, or it is incomplete.")
+        return False
     retrying = tenacity.Retrying(
         stop=tenacity.stop_after_attempt(_ATTEMPTS),
         wait=_WAIT,
@@ -265,8 +271,9 @@ def _record(outcome: Outcome) -> Outcome:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(filelock.FileLock(path.with_name(f".{path.name}.lock")))
         outcome = outcome.after(read_outcome(path) if path else None)
-        if not outcome.notified:
-            outcome = replace(outcome, notified=_notify(outcome))
+        # Each channel by itself: one that is down neither silences nor repeats the other.
+        outcome = replace(outcome, notified=outcome.notified or _notify(outcome))
+        outcome = replace(outcome, mailed=outcome.mailed or _mail(outcome))
         if path:
             with _logging_failures("The outcome of this run was not recorded"):
                 write_outcome(path, outcome)
@@ -274,19 +281,29 @@ def _record(outcome: Outcome) -> Outcome:
 
 
 def _notify(outcome: Outcome) -> bool:
-    """Send the outcome to every channel. Return whether all of them accepted it."""
-    accepted = False
+    """Send the outcome to the webhook. Return whether it was accepted, or there is no webhook."""
     with _logging_failures("The notification was not sent"):
-        report = ""
-        with contextlib.suppress(PipelineError):
-            report = report_path()
-        content = message(outcome, report=report)
         address = Notify().webhook_url
-        accepted = not address or send(address, content)
+        return not address or send(address, _content(outcome))
+    return False
+
+
+def _mail(outcome: Outcome) -> bool:
+    """Send the outcome by e-mail. Return whether no error was raised."""
+    with _logging_failures("The e-mail was not sent"):
         if luigi.notifications.email().receiver:
+            content = _content(outcome)
             # Luigi logs its own failures.
             luigi.notifications.send_error_email(content["text"], _as_text(content))
-    return accepted
+        return True
+    return False
+
+
+def _content(outcome: Outcome) -> dict[str, object]:
+    report = ""
+    with contextlib.suppress(PipelineError):
+        report = report_path()
+    return message(outcome, report=report)
 
 
 @contextlib.contextmanager

@@ -69,11 +69,20 @@ def test_a_server_does_not_forward_the_message(webhook):
     assert webhook.asked == 2, "asked again, and not sent on"
 
 
-@pytest.mark.parametrize("address", ["http://127.0.0.1:9/services/SECRET", "slack://SECRET"])
-def test_a_server_that_is_not_there_is_logged_without_its_address(caplog, address):
+@pytest.mark.parametrize(
+    ("address", "warning"),
+    [
+        ("http://127.0.0.1:9/services/SECRET", "The notification was not accepted"),
+        ("slack://SECRET", "apprise does not know this kind of address"),
+        ("slak://a/b/SECRET", "apprise does not know this kind of address"),
+        ("http://a b/SECRET", "apprise does not know this kind of address"),
+    ],
+)
+def test_a_server_that_is_not_there_is_logged_without_its_address(caplog, address, warning):
     caplog.set_level("DEBUG", logger="tasks")
     assert not scheduled.send(address, example())
-    assert "The notification was not accepted" in caplog.text
+    (record,) = [record for record in caplog.records if record.name == scheduled.__name__]
+    assert warning in record.message
     assert "SECRET" not in caplog.text
 
 

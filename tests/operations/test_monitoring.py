@@ -48,6 +48,13 @@ def test_the_throughput_of_a_text_is_of_what_it_predicts(tmp_path, tokens, many)
     assert [name for name in found if name.startswith("train_")] == [f"train_{many}_per_second"]
 
 
+def test_a_manifest_without_figures_leaves_the_others(tmp_path):
+    path = tmp_path / "tensorcraft.prom"
+    write_metrics(path, ENDED, {"Records": {"splits": {"train": {}}}, "Train": {"seconds": 2.0}})
+    assert samples(path)["stage_duration_seconds"] == [({"stage": "Train"}, 2)]
+    assert "records" not in samples(path)
+
+
 def test_what_is_not_known_is_left_out(tmp_path):
     path = tmp_path / "tensorcraft.prom"
     write_metrics(path, replace(ENDED, exit_code=3, last_success=None), {})

@@ -4,6 +4,7 @@ import json
 import shutil
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from luigi_process import FAST
@@ -11,6 +12,7 @@ from scheduled import days_ago, nightly
 
 from pipeline.artefacts.manifest import read_manifest, write_manifest
 from pipeline.config.report import SWEPT
+from tasks import retention
 from tasks.dated_reports import DatedReport
 from tasks.retention import Run, read_runs, superfluous_reports, superfluous_runs
 
@@ -143,6 +145,22 @@ def test_a_date_without_a_time_zone_leaves_the_run_out_and_is_warned_of(make_run
     assert superfluous_runs(runs, keep_runs=1, keep_days=0, now=NOW) == {}
     assert "naive/run.json: kept, and left out of retention: " in caplog.text
     assert "expected a date with its time zone, got '2026-11-20T02:00:00'" in caplog.text
+
+
+def test_only_what_is_gone_counts_as_removed(tmp_path, monkeypatch):
+    folders = [tmp_path / "runs" / name for name in ("kept", "other")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        write_manifest(folder, stage="Train", identity={}, details={})
+    (folders[0] / "notes.txt").write_text("a file of ours")
+    monkeypatch.setattr(retention, "root_folder", lambda: tmp_path)
+    monkeypatch.setattr(retention, "history_folder", lambda: tmp_path / "history")
+    monkeypatch.setattr(retention, "_roots", lambda *_: set())
+    monkeypatch.setattr(retention, "superfluous_runs", lambda *_, **__: dict.fromkeys(folders, "old"))
+    monkeypatch.setattr(retention, "Storage", lambda: SimpleNamespace(keep_runs=0, keep_days=1))
+    assert retention.apply_limits([])
+    assert [folder.is_dir() for folder in folders] == [True, False]
+    assert not retention.apply_limits([])
 
 
 def plant(luigi, name: str, days: int, **changes) -> Path:

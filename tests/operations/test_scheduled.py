@@ -5,6 +5,7 @@ import json
 import os
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -270,6 +271,36 @@ def test_a_changed_outcome_is_sent_once_and_again_until_it_is_accepted(tmp_path,
         scheduled._record(ended(code, "Train" if code else "", day=number + 1))
         messages.append(len(asked))
     assert messages == sent
+
+
+@pytest.mark.parametrize(
+    ("codes", "down", "mailed"),
+    [
+        ([3, 3, 8, 0, 0, 0], range(6), [1, 0, 1, 1, 0, 0]),
+        ([0, 3, 3, 0, 3], (), [0, 1, 0, 1, 1]),
+    ],
+)
+def test_each_message_is_mailed_once_whether_or_not_the_webhook_fails(tmp_path, monkeypatch, codes, down, mailed):
+    def send(*_: object) -> bool:
+        if number in down:
+            raise TypeError("in apprise")
+        return True
+
+    mails = []
+    monkeypatch.setattr(scheduled, "outcome_path", lambda: tmp_path / "last_outcome.json")
+    monkeypatch.setattr(scheduled, "report_path", lambda: "report.html")
+    monkeypatch.setattr(scheduled, "Notify", lambda: SimpleNamespace(webhook_url="http://hooks.example.org"))
+    monkeypatch.setattr(scheduled, "send", send)
+    monkeypatch.setattr(scheduled.luigi.notifications, "email", lambda: SimpleNamespace(receiver="ops@example.org"))
+    monkeypatch.setattr(scheduled.luigi.notifications, "send_error_email", lambda *_: mails.append(number))
+    for number, code in enumerate(codes):
+        assert scheduled._record(ended(code, "Train" if code else "", day=number + 1)).mailed
+    assert [mails.count(number) for number in range(len(codes))] == mailed
+
+
+@pytest.mark.parametrize(("status", "code"), [("0", 1), ("3", 3), ("KILL", 137)])
+def test_no_failure_that_systemd_reports_is_recorded_as_success(status, code):
+    assert scheduled.outcome_from_systemd({"MONITOR_EXIT_STATUS": status}).exit_code == code
 
 
 def test_the_same_code_in_another_stage_is_another_cause():
