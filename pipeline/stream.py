@@ -62,7 +62,7 @@ class Split:
     spec: FeatureSpec
     predictions_per_example: int
     layout: Rows | None
-    shard_examples: tuple[int, ...] = ()
+    shard_examples: tuple[int, ...]
 
     @classmethod
     def of_manifest(cls, folder: Path, manifest: Mapping, split: str) -> "Split":
@@ -306,6 +306,7 @@ def _copy_into(split: Split, rows: Rows, columns: Mapping[str, np.ndarray]) -> N
             column[start : start + num_records] = found[name]
 
     starts = np.cumsum((0, *split.shard_examples))
+    _require_all(split, int(starts[-1]))
     with ThreadPoolExecutor(machine.granted_cores()) as pool:
         list(pool.map(copy, split.files, split.shard_examples, starts))
 
@@ -323,9 +324,13 @@ def _decode_into(split: Split, columns: Mapping[str, np.ndarray]) -> None:
         for name, column in columns.items():
             column[start:stop] = found[name]
         start = stop
-    if start != split.num_examples:
+    _require_all(split, start)
+
+
+def _require_all(split: Split, found: int) -> None:
+    if found != split.num_examples:
         raise DamagedArtefactError(
-            f"{Path(split.files[0]).parent}: manifest lists {split.num_examples} {split.name} records, found {start}. "
+            f"{Path(split.files[0]).parent}: manifest lists {split.num_examples} {split.name} records, found {found}. "
             'Run "make pipeline" to rebuild it.'
         )
 

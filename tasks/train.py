@@ -60,8 +60,9 @@ class Train(Stage, parameters=TrainSettings):
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """TensorFlow makes the batches on either backend."""
-        return ("keras", "numpy", "tensorflow", *(("jax", "jaxlib") if choose_backend(self.settings) == JAX else ()))
+        """TensorFlow makes the batches on either backend, SciPy the shares of mixup."""
+        backend = ("jax", "jaxlib") if choose_backend(self.settings) == JAX else ()
+        return ("keras", "numpy", "tensorflow", *backend, *(("scipy",) if "mixup" in self.settings.augment else ()))
 
     def requires(self) -> Records:
         """The records to train on."""

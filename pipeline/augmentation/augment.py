@@ -9,7 +9,6 @@ the number of labels.
 from collections.abc import Callable
 
 import numpy as np
-import scipy.special
 import tensorflow as tf
 
 from pipeline.augmentation import pixels
@@ -110,6 +109,9 @@ class Augmentation:
 
 def beta_quantiles(alpha: float) -> np.ndarray:
     """Quantiles of Beta(alpha, alpha) at equal distances from 0 to 1, float32 (4097,)."""
+    # Of all operations mixup alone needs it.
+    import scipy.special
+
     return scipy.special.betaincinv(alpha, alpha, np.linspace(0, 1, _TABLE_SIZE)).astype(np.float32)
 
 

@@ -66,7 +66,7 @@ class SharedFolder:
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
         """Some bytes of a file."""
-        with Path(self.folder, name).open("rb", buffering=0) as file:
+        with Path(self.folder, name).open("rb") as file:
             file.seek(start)
             return file.read(length)
 

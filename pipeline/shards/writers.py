@@ -195,9 +195,15 @@ class StoreWriter(RunWriter):
             digests[shard["name"]], sizes[digest] = digest, size
         require_space(Path(job.folder), sum(sizes.values()))
         receive(job.shared.objects, job.shared.files, sizes, scratch, "fetch shards")
+        placed: dict[str, Path] = {}
         for name, digest in digests.items():
+            path = Path(job.folder, name)
             # Equal shards, such as empty ones, share an object.
-            shutil.copyfile(scratch / digest, Path(job.folder, name))
+            if digest in placed:
+                shutil.copyfile(placed[digest], path)
+            else:
+                os.replace(scratch / digest, path)
+                placed[digest] = path
 
 
 @message
@@ -278,6 +284,8 @@ def _read(shared: Shared, runs: Sequence[str], entries: np.ndarray, pool: Thread
         rows = np.flatnonzero(entries[:, 3] == number)
         stops = np.cumsum(entries[rows, 1]).tolist()
         content = memoryview(shared.read_range(runs[number], int(entries[rows[0], 2]), stops[-1]))
+        if len(content) != stops[-1]:
+            raise ValueError(f"{runs[number]}: expected {stops[-1]} bytes, found {len(content)}")
         for row, start, stop in zip(rows.tolist(), [0, *stops], stops, strict=False):
             records[row] = content[start:stop]
 
