@@ -94,7 +94,7 @@ scheduler: setup ## Luigi's central scheduler and visualiser, for SCHEDULER=cent
 config: setup ## write config.ini and docs/settings.md from the settings that pipeline/config declares
 	@$(BIN)/python -m pipeline.config.reference
 
-status: setup ## what is fresh, stale, missing or damaged, and why (ARGS="--json")
+status: setup ## the state of each stage (fresh, stale, new, damaged, unreadable, waiting), and why (ARGS="--json")
 	@$(BIN)/python -m tasks status $(ARGS)
 
 doctor: setup ## whether a run would work here, and on what hardware (ARGS="--Train-device gpu", ARGS="--json")

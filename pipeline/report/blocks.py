@@ -8,6 +8,8 @@ from pipeline.report.formats import NO_FIGURE
 
 #: Styles of tables with two columns that are shown as a list of terms with their values.
 LISTS = ("tiles", "facts", "facts seconds", "definitions")
+# A screen reader reads the alternative text of a chart as a whole.
+_MOST_ALTERNATIVE_ROWS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +105,7 @@ class Chart:
     """A drawing with its data in words. ``draw`` makes HTML from the alternative text.
 
     ``legend``: name and note of each line. ``is_chosen``: the reader chooses the lines. At
-    first ``num_drawn`` are chosen.
+    first ``num_drawn`` are chosen. ``has_table``: the table beside it has the same data.
     """
 
     caption: str
@@ -113,11 +115,12 @@ class Chart:
     legend: Sequence[tuple[str, str]] = ()
     is_chosen: bool = False
     num_drawn: int = 0
+    has_table: bool = False
 
     def alternative(self) -> str:
-        """The text for those who do not see it: the caption, and the first and the last row of the data."""
-        ends = [*self.data[:1], *self.data[1:][-1:]]
-        return f"{self.caption}. {'; '.join(ends)}."
+        """The text for those who do not see it: the caption and the data, of many rows the first and the last."""
+        rows = self.data if len(self.data) <= _MOST_ALTERNATIVE_ROWS else [self.data[0], self.data[-1]]
+        return f"{self.caption}. {'; '.join(rows)}."
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from rich.text import Text as RichText
 from pipeline.report import cards
 from pipeline.report.blocks import LISTS, Block, Box, Cell, Chart, Column, Gallery, Table, Text
 from pipeline.report.diff import Difference, difference_table
+from pipeline.report.formats import sentence
 from pipeline.report.report import Report
 from pipeline.report.results import results
 from pipeline.report.sections import TERMINAL, sections
@@ -125,16 +126,15 @@ def _escaped(value: object) -> str:
 
 
 def _markdown(blocks: Sequence[Block], level: str = "###") -> Iterator[str]:
-    has_table = any(isinstance(block, Table) for block in blocks)
     for block in blocks:
         if isinstance(block, Table):
-            yield from [_markdown_table(block)] if block.parts() else []
+            yield from [_escaped(block.caption), _markdown_table(block)] if block.parts() else []
         elif isinstance(block, Chart):
-            # A table beside it has the same data.
-            if has_table:
-                continue
-            listed = [f"{name}: {note}" if note else name for name, note in block.legend]
-            yield "\n".join(f"- {_escaped(line)}" for line in (listed if len(listed) > len(block.data) else block.data))
+            yield _escaped(block.note)
+            # A table beside it may have the same data.
+            listed = [] if block.has_table else [f"{name}: {note}" if note else name for name, note in block.legend]
+            data = [] if block.has_table else block.data
+            yield "\n".join(f"- {_escaped(line)}" for line in (listed if len(listed) > len(data) else data))
         elif isinstance(block, Gallery):
             mistakes = [picture for picture in block.pictures if picture.is_mistake][:_MAX_MISTAKES]
             yield "\n".join(f"- {_escaped(one.alternative)} ({_escaped(one.value)})" for one in mistakes)
@@ -182,7 +182,8 @@ def _markdown_table(table: Table) -> str:
     ]
     for group in table.parts():
         if group.title:
-            lines.append([f"**{_escaped('. '.join([group.title, *group.notes]))}**", *[""] * (len(columns) - 1)])
+            title = " ".join([sentence(group.title), *group.notes]) if group.notes else group.title
+            lines.append([f"**{_escaped(title)}**", *[""] * (len(columns) - 1)])
         for row in group.rows:
             first, *others = [_markdown_cell(column.cell(row)) for column in columns]
             lines.append([f"*{first}*" if group.is_aside else first, *others])
@@ -281,7 +282,9 @@ def _as_lists(table: Table, columns: Sequence[Column]) -> Iterator[RenderableTyp
             yield RichText(group.title)
         for row in group.rows:
             first, *others = ["\n".join(column.cell(row).lines()) for column in columns]
-            yield RichText(f"{_row_mark(table, group.is_aside, row)}{first}".replace("\n", ", "))
+            # A number says nothing without its title.
+            title = f"{columns[0].title} " if columns[0].is_number else ""
+            yield RichText(f"{_row_mark(table, group.is_aside, row)}{title}{first}".replace("\n", ", "))
             grid = RichTable.grid(padding=(0, 2, 0, 0))
             grid.add_column(overflow="fold")
             grid.add_column(overflow="fold")

@@ -207,8 +207,10 @@ def test_a_row_shows_the_mean_accuracy_on_a_validation_split_where_there_is_one(
 def test_the_page_stays_small_with_many_long_runs(make_run, tmp_path):
     curves = [EPOCH | {"epoch": epoch, "loss": 1 / epoch} for epoch in range(1, 1001)]
     folders = [make_run(f"run{n}", curves, fingerprint=f"{n:064x}", epochs=1000) for n in range(8)]
-    page = render(folders, tmp_path / "out", current=[f"{0:064x}"], drawn=True)["report.html"]
-    assert len(page.encode()) < 200_000
+    texts = render(folders, tmp_path / "out", current=[f"{0:064x}"], drawn=True)
+    assert len(texts["report.html"].encode()) < 200_000
+    for name in ("report.html", "report.md"):
+        assert "900 more epochs in report.json." in texts[name]
 
 
 def test_the_drawing_is_readable_without_seeing_it(make_run, tmp_path):

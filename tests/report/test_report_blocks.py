@@ -76,9 +76,11 @@ def test_a_group_has_its_title_in_each_rendering(rendered):
         assert places == sorted(places)
 
 
-def test_the_alternative_text_of_a_chart_is_its_caption_with_its_first_and_its_last_row(rendered):
-    chart = blocks.Chart("Length by name", lambda text: f"<p>{text}</p>", ["a: 1", "b: 2", "c: 3"])
+def test_the_alternative_text_of_a_chart_is_its_caption_with_its_data(rendered):
+    chart = blocks.Chart("Length by name", lambda text: f"<p>{text}</p>", ["a: 1", "b: 2", "c: 3"], note="In metres.")
     texts = rendered(chart)
-    assert "Length by name. a: 1; c: 3." in texts["html"]
-    assert "- b: 2" in texts["markdown"]
+    assert "Length by name. a: 1; b: 2; c: 3." in texts["html"]
+    assert "In metres.\n\n- a: 1\n- b: 2" in texts["markdown"]
+    many = [f"a{number}: 1" for number in range(17)]
+    assert blocks.Chart("Length", str, many).alternative() == "Length. a0: 1; a16: 1."
     assert blocks.Chart("Length", str, ["a: 1"]).alternative() == "Length. a: 1."

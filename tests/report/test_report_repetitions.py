@@ -13,9 +13,9 @@ from pipeline.runs.repetition import REPETITION_NAME, check_machine, compare
 
 
 def setup_module() -> None:
-    global build_report, format_table, repeated
+    global _repeated, build_report, format_table, repeated
     from pipeline.report import build_report, format_table
-    from pipeline.report.sections.scoreboard import repeated
+    from pipeline.report.sections.scoreboard import _repeated, repeated
 
 
 IDENTICAL, DIFFERENT = {"is_identical": True}, {"is_identical": False}
@@ -35,6 +35,12 @@ IDENTICAL, DIFFERENT = {"is_identical": True}, {"is_identical": False}
 )
 def test_a_row_says_what_was_seen_of_its_runs(found, deterministic, said):
     assert repeated({"repetitions": found, "deterministic": deterministic}) == said
+
+
+def test_weights_that_differ_are_marked():
+    row = {"repetitions": [DIFFERENT], "deterministic": "true"}
+    assert _repeated(row).needs_care
+    assert not _repeated(row | {"repetitions": [IDENTICAL]}).needs_care
 
 
 @pytest.fixture

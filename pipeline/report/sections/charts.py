@@ -123,6 +123,7 @@ def _batch_chart(table: Run, name: str) -> Chart:
         data,
         note=f"Drawn are the first {len(drawn)} of {len(table['lines'])} devices." if more else "",
         legend=[(line, "") for line, _ in drawn],
+        has_table=True,
     )
 
 

@@ -70,7 +70,9 @@ def requested_runs(report: Report) -> Iterator[Section]:
         name = "This run, epoch by epoch"
         is_open = len(runs[0]["curves"]) <= _OPEN_EPOCHS
         table = epoch_table(runs[0], name)
-        yield Section("epochs", "", [Box("fold", [table], summary=name, is_open=is_open)] if table.rows else [])
+        yield Section(
+            "epochs", "Epoch by epoch", [Box("fold", [table], summary=name, is_open=is_open)] if table.rows else []
+        )
         return
     folds = [_fold(report, run, place < _MAX_RUN_DRAWINGS) for place, run in enumerate(runs[:_MAX_RUNS])]
     more = fmt.left_out(len(runs) - _MAX_RUNS, "more run")

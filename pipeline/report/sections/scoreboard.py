@@ -128,7 +128,7 @@ def columns(rate: str) -> Sequence[Column]:
         Column("training time, s", _figure("train_seconds", 2), True),
         Column(rate, _figure("examples_per_second", 0), True),
         Column("test accuracy", accuracy, True, "strong"),
-        Column("repeated", lambda row: "" if is_published(row) else repeated(row)),
+        Column("repeated", _repeated),
         Column("speed-up, or why none", _speedup),
     )
 
@@ -209,6 +209,11 @@ def accuracy(row: Mapping[str, Any]) -> Cell:
     return Cell(
         text=text, notes=() if row["wrong"] is None else [_wrong(fmt.number(row["wrong"]), row["test_examples"])]
     )
+
+
+def _repeated(row: Mapping[str, Any]) -> Cell:
+    text = "" if is_published(row) else repeated(row)
+    return Cell(text=text, needs_care=text.startswith("differs"))
 
 
 def repeated(scenario: Run) -> str:
