@@ -109,7 +109,7 @@ def takes_from_data(name: str) -> bool:
     Raises:
         SettingsError: user code cannot be imported.
     """
-    return hasattr(_function(name), "adapt")
+    return getattr(_function(name), "adapt", None) is not None
 
 
 def adapt_model(name: str, model: keras.Model, inputs: np.ndarray) -> None:

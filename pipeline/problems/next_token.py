@@ -7,7 +7,6 @@ without state, so the loss of an early token is greater than that of a late one.
 character are that over ln 2, and perplexity is its exponential.
 """
 
-import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,7 +110,8 @@ class NextToken(Problem):
         shown = {_title(one["temperature"]): one["text"] for one in facts["written"]}
         shown[_title(None)] = "\n\n".join("".join(one["pieces"]) for one in facts["passages"])
         # Indented, so that Markdown shows it as code.
-        return Shown(facts, {name: textwrap.indent(text, " " * 4, lambda _: True) for name, text in shown.items()}, {})
+        indent = " " * 4
+        return Shown(facts, {name: indent + text.replace("\n", f"\n{indent}") for name, text in shown.items()}, {})
 
 
 @message

@@ -166,9 +166,8 @@ _MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UT
 _FEW_ZEROS = 8
 
 
-@message
 def other_encoding(content: bytes) -> str:
-    """The likely encoding of a text that is not UTF-8, or has zero bytes; "" of one in UTF-8."""
+    """The likely encoding of a text that is not UTF-8, or has zero bytes: UTF-16, UTF-32, other; "" of one in UTF-8."""
     if name := next((name for mark, name in _MARKS.items() if content.startswith(mark)), ""):
         return name
     # Of texts in European languages half the bytes of UTF-16 are zero.
@@ -181,5 +180,12 @@ def other_encoding(content: bytes) -> str:
     try:
         content.decode()
     except UnicodeDecodeError:
-        return "another encoding than UTF-8, such as Latin-1 or Windows-1252"
+        return "other"
     return ""
+
+
+@message
+def is_in(encoding: str) -> str:
+    """What to do about a text of an ``other_encoding``."""
+    named = "another encoding than UTF-8, such as Latin-1 or Windows-1252" if encoding == "other" else encoding
+    return f"It is in {named}: save it in UTF-8."

@@ -46,6 +46,14 @@ _JPEG_QUALITY = 95
 _LOOKED_AT_BYTES = 2_048
 # How files of these formats begin.
 _SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8")
+# How files of other formats begin.
+_OTHER_FORMATS = {
+    "HEIC": rb"....ftyp(heic|heix|hevc|mif1|msf1)",
+    "JPEG 2000": rb"\0\0\0\x0cjP  |\xff\x4f\xff\x51",
+    "SVG": rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*(<!DOCTYPE svg[^>]*>\s*)?<svg",
+    "HTML": rb"(\xef\xbb\xbf)?\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)",
+    "PDF": rb"%PDF",
+}
 
 # EXIF orientation → what makes the picture upright.
 _TURNS = {
@@ -131,7 +139,7 @@ def _end_with_parent() -> None:
 def _problem(error: OSError) -> UndecodableError:
     if isinstance(error, FileNotFoundError):
         return UndecodableError("not there")
-    return UndecodableError("cannot be read", error.strerror)
+    return UndecodableError("cannot be read", error.strerror or error)
 
 
 class _Examiner:
@@ -295,7 +303,7 @@ def _opened(content: bytes) -> Image.Image:
     except UnidentifiedImageError as error:
         if content.startswith(_SIGNATURES):
             raise UndecodableError("damaged or cut off") from error
-        what = _other_format(content[:_LOOKED_AT_BYTES])
+        what = _described(_other_format(content[:_LOOKED_AT_BYTES]))
         raise UndecodableError("not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image", what) from error
     except Exception as error:
         raise UndecodableError("damaged or cut off", error) from error
@@ -307,20 +315,20 @@ def _opened(content: bytes) -> Image.Image:
     return image
 
 
-@message
 def _other_format(begin: bytes) -> str:
-    """What a file is that is no such image, by its first bytes; "" if unknown."""
-    for pattern, name in {
-        rb"....ftyp(heic|heix|hevc|mif1|msf1)": "a HEIC image, convert it to JPEG",
-        rb"\0\0\0\x0cjP  |\xff\x4f\xff\x51": "a JPEG 2000 image, convert it to PNG",
-        rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*(<!DOCTYPE svg[^>]*>\s*)?<svg": (
-            "an SVG drawing, convert it to PNG"
-        ),
-        rb"(\xef\xbb\xbf)?\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)": (
-            "an HTML page, the download probably failed"
-        ),
-        rb"%PDF": "a PDF document",
-    }.items():
+    """The format of a file that is no such image, by its first bytes; "" if unknown."""
+    for name, pattern in _OTHER_FORMATS.items():
         if re.match(pattern, begin, re.DOTALL | re.IGNORECASE):
             return name
     return ""
+
+
+@message
+def _described(other_format: str) -> str:
+    return {
+        "HEIC": "a HEIC image, convert it to JPEG",
+        "JPEG 2000": "a JPEG 2000 image, convert it to PNG",
+        "SVG": "an SVG drawing, convert it to PNG",
+        "HTML": "an HTML page, the download probably failed",
+        "PDF": "a PDF document",
+    }.get(other_format, "")

@@ -36,10 +36,9 @@ class ImageSource(FileSource):
         """The folder and the index."""
         return Location(folder=str(self.folder()), listing=str(artifact / INDEX_NAME))
 
-    @message
     def availability(self) -> str:
         """Count the files, by their names alone."""
-        return f"{len(self.found_files().stamps):,} images in {self.settings.path}"
+        return _counted(len(self.found_files().stamps), self.settings.path)
 
     def find(self, artifact: Path | None) -> SourceInfo:
         """Decode every image, and write the index."""
@@ -110,6 +109,11 @@ def _judge(settings: SourceSettings, skipped: Sequence[Skipped], total: int) -> 
             f"{share}. Mend or remove them, or raise it.\n{listed}"
         )
     _logger.warning("%s of %s images are left out:\n%s", f"{len(skipped):,}", f"{total:,}", listed)
+
+
+@message
+def _counted(images: int, path: str) -> str:
+    return f"{images:,} images in {path}"
 
 
 @message

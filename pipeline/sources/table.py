@@ -14,7 +14,7 @@ from pipeline.errors import message
 from pipeline.records.keys import SPLITS
 from pipeline.sources.file_index import FileIndex, FoundFiles
 from pipeline.sources.file_source import split_called
-from pipeline.sources.files import Stamp, other_encoding, quoted, stamps_of
+from pipeline.sources.files import Stamp, is_in, other_encoding, quoted, stamps_of
 from pipeline.sources.image_source import ImageSource, checked_labels, natural
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -128,31 +128,32 @@ def _rows(found: Sequence[tuple[int, Sequence[str]]]) -> str:
 
 def _check_labels(labels: Sequence[str], settings: SourceSettings) -> None:
     """That the column has labels: neither numbers to predict, nor names, nor several in a cell."""
-    if hint := _no_labels(labels):
-        _refuse(settings, "a column of labels", hint, "label_column")
-
-
-@message
-def _no_labels(labels: Sequence[str]) -> str:
-    """What a column seems to contain instead of labels, "" if it has labels."""
     different = set(labels)
     fractions = sorted(label for label in different if not re.fullmatch(r"[+-]?\d+", label))
     if fractions and all(map(_NUMBER.fullmatch, different)):
-        return (
+        _refuse(
+            settings,
+            "a column of labels",
             f" It holds decimals such as {fractions[0]!r} and looks like numbers to predict (regression), which is not "
-            "supported. Name a column of labels with [Source] label_column, or write whole numbers without a point."
+            "supported. Name a column of labels with [Source] label_column, or write whole numbers without a point.",
+            "label_column",
         )
     if several := _several(different):
-        return (
+        _refuse(
+            settings,
+            "a column of labels",
             f" It holds cells such as {several!r} and looks like several labels for an image (multi-label), which is "
-            "not supported. Name a column with one label each with [Source] label_column."
+            "not supported. Name a column with one label each with [Source] label_column.",
+            "label_column",
         )
     if len(labels) >= _FEW_ROWS and len(different) > _MANY_DIFFERENT * len(labels):
-        return (
+        _refuse(
+            settings,
+            "a column of labels",
             f" Its {len(labels):,} rows hold {len(different):,} different values: it looks like a column of names or "
-            "measurements. Name a column of labels with [Source] label_column."
+            "measurements. Name a column of labels with [Source] label_column.",
+            "label_column",
         )
-    return ""
 
 
 def _several(labels: Collection[str]) -> str:
@@ -257,8 +258,8 @@ def _read(table: Path, settings: SourceSettings, asked: Sequence[str]) -> list[l
 
 def _refuse_other_forms(table: Path, settings: SourceSettings, asked: Sequence[str]) -> None:
     """Refuse another encoding or delimiter, and a missing header."""
-    if name := other_encoding(table.read_bytes()):
-        _refuse(settings, "a table in UTF-8", f" It is in {name}: save it in UTF-8.")
+    if encoding := other_encoding(table.read_bytes()):
+        _refuse(settings, "a table in UTF-8", f" {is_in(encoding)}")
     wanted, delimiter = [getattr(settings, setting) for setting in asked], _DELIMITERS[table.suffix.lower()]
     with table.open(encoding="utf-8-sig", newline="") as file:
         first = file.readline().rstrip("\r\n")

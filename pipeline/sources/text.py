@@ -17,7 +17,16 @@ from pipeline.errors import message
 from pipeline.records.keys import SPLITS
 from pipeline.sources.file_index import FileIndex, FoundFiles, IndexedSplit
 from pipeline.sources.file_source import FileSource, log_renamed_splits, split_called
-from pipeline.sources.files import cannot_be_read, is_inside, leads_out, other_encoding, quoted, read_file, stamps_of
+from pipeline.sources.files import (
+    cannot_be_read,
+    is_in,
+    is_inside,
+    leads_out,
+    other_encoding,
+    quoted,
+    read_file,
+    stamps_of,
+)
 from pipeline.sources.source import SourceInfo
 
 _logger = logging.getLogger(__name__)
@@ -33,11 +42,9 @@ class Text(FileSource):
             _refuse(self.settings, " It does not exist.")
         return path if path.is_dir() else path.parent
 
-    @message
     def availability(self) -> str:
         """Count the files."""
-        files = len(self.found_files().stamps)
-        return f"a text of {files:,} file{'' if files == 1 else 's'} in {self.settings.path}"
+        return _counted(len(self.found_files().stamps), self.settings.path)
 
     def find(self, artifact: Path | None) -> SourceInfo:
         """Read the text, and write its tokens and the index."""
@@ -110,8 +117,8 @@ class Text(FileSource):
 
     def _decoded(self, path: str, content: bytes) -> str:
         """The text of a file without a mark of the byte order, its lines ended by a line feed alone."""
-        if name := other_encoding(content):
-            _refuse(self.settings, f" {quoted(path)}: It is in {name}: save it in UTF-8.")
+        if encoding := other_encoding(content):
+            _refuse(self.settings, f" {quoted(path)}: {is_in(encoding)}")
         if zeros := content.count(0):
             _refuse(
                 self.settings,
@@ -122,6 +129,11 @@ class Text(FileSource):
         if carriage_returns := text.count("\r"):
             _logger.info("%s: %s carriage returns are read as line ends", quoted(path), f"{carriage_returns:,}")
         return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+@message
+def _counted(files: int, path: str) -> str:
+    return f"a text of {files:,} file{'' if files == 1 else 's'} in {path}"
 
 
 def _refuse(settings: SourceSettings, hint: str, expected: str = "") -> NoReturn:

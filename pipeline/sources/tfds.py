@@ -49,7 +49,6 @@ class Tfds(Kind):
         """The folder of all datasets, absolute for processes with another environment."""
         return Location(tfds_data_dir=str(datasets_folder(self.settings.tfds_data_dir)), artefact=str(artifact))
 
-    @message
     def availability(self) -> str:
         """Look for a prepared copy, and ask the hosts if there is none."""
         dataset = self.settings.dataset
@@ -57,9 +56,9 @@ class Tfds(Kind):
         if not _text_feature(builder):
             supervised_keys(builder)
         if builder.is_prepared():
-            return f"{dataset} is prepared in {builder.data_path}"
+            return _is_prepared_in(dataset, builder.data_path)
         _probe_hosts(builder)
-        return f"{dataset} can be downloaded to {builder.data_path}"
+        return _can_be_downloaded(dataset, builder.data_path)
 
     def find(self, artifact: Path | None) -> SourceInfo:
         """Download and prepare the dataset if it is not prepared, and describe it.
@@ -124,6 +123,16 @@ class Tfds(Kind):
         with contextlib.suppress(OSError):
             if (folder / _DESCRIPTIONS[0]).exists() and _prepared_digest(folder, artifact) != source["digest"]:
                 yield _has_changed(folder)
+
+
+@message
+def _is_prepared_in(dataset: str, place: str) -> str:
+    return f"{dataset} is prepared in {place}"
+
+
+@message
+def _can_be_downloaded(dataset: str, place: str) -> str:
+    return f"{dataset} can be downloaded to {place}"
 
 
 @message

@@ -64,3 +64,7 @@ def test_the_processes_end_with_a_parent_that_is_killed(tmp_path):
     while running := [pid for pid in children if psutil.pid_exists(pid)]:
         assert time.monotonic() < deadline, running
         time.sleep(0.1)
+
+
+def test_an_error_without_a_number_is_told_by_its_text():
+    assert image_files._problem(OSError("gone")).detail == "gone"
