@@ -135,6 +135,7 @@ class _Child:
         )
         self._grace_seconds = _GRACE_SECONDS_OF_SEVERAL if is_one_of_several else GRACE_SECONDS
         self._held_back: list[str] | None = [] if is_one_of_several else None
+        self._is_killed = False
         self._noise = threading.Thread(target=self._log_noise, daemon=True)
         self._noise.start()
 
@@ -177,8 +178,12 @@ class _Child:
             self._kill()
 
     def _kill(self) -> None:
+        if self._is_killed:
+            # Another process may have its id by now.
+            return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
+        self._is_killed = True
         self.process.wait()
         self._noise.join(1.0)
 
@@ -257,25 +262,25 @@ class _Answers(logging.Handler):
 
     def say(self, kind: str, value: object) -> None:
         if not self.is_closed:
+            line = json.dumps([kind, value]) + "\n"
             with self.lock:
-                self._file.write(json.dumps([kind, value]) + "\n")
+                self._file.write(line)
 
     def emit(self, record: logging.LogRecord) -> None:
         self.say("log", [record.name, record.levelno, self.format(record)])
 
 
-def _read_jobs(jobs: "queue.SimpleQueue[dict]", is_busy: threading.Event) -> None:
+def _read_jobs(jobs: "queue.SimpleQueue[dict]") -> None:
     for line in os.fdopen(os.dup(0), encoding="utf-8"):
-        is_busy.set()
         jobs.put(json.loads(line))
-    if is_busy.is_set() and os.getpgrp() == os.getpid():
+    if os.getpgrp() == os.getpid():
         # The parent is gone. No process that this one started may stay either.
         os.killpg(0, signal.SIGKILL)
     os._exit(0)
 
 
 def _serve() -> None:
-    answers, jobs, is_busy = _Answers(), queue.SimpleQueue(), threading.Event()
+    answers, jobs = _Answers(), queue.SimpleQueue()
 
     def interrupt(*_: object) -> None:
         # The parent does not read any more.
@@ -289,19 +294,17 @@ def _serve() -> None:
     logging.captureWarnings(True)
     set_log_levels()
     progress.listen(lambda *values: answers.say("progress", values))
-    threading.Thread(target=_read_jobs, args=(jobs, is_busy), daemon=True).start()
+    threading.Thread(target=_read_jobs, args=(jobs,), daemon=True).start()
     try:
         while True:
             job = jobs.get()
             try:
-                answer = "result", encode(find(job["function"])(**decode(job["arguments"])))
+                answers.say("result", encode(find(job["function"])(**decode(job["arguments"]))))
             except (Exception, SystemExit) as error:
-                answer = "error", describe_error(error)
+                answers.say("error", describe_error(error))
             if answers.is_closed:
                 # A library wrapped the interrupt in an error of its own.
                 os._exit(128 + signal.SIGTERM)
-            is_busy.clear()
-            answers.say(*answer)
     except KeyboardInterrupt:
         os._exit(128 + signal.SIGTERM)
 

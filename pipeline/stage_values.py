@@ -25,6 +25,8 @@ def encode(value: Any) -> Any:
     if isinstance(value, Path):
         return {"path": str(value)}
     if isinstance(value, Mapping):
+        if wrong := [name for name in value if not isinstance(name, str)]:
+            raise TypeError(f"names of values are texts, not {wrong[0]!r}")
         return {"map": {name: encode(one) for name, one in value.items()}}
     parts = None
     if is_dataclass(value):

@@ -67,6 +67,9 @@ def _ask(*chosen: str) -> PipelineError | None:
         return HardwareMismatchError(message, {"device": settings.device, "cause": message, "remedy": ""})
     except PipelineError as error:
         return error
+    except Exception as error:
+        _logger.exception("ERROR: the process that asks for the device failed")
+        raise SystemExit(1) from error
     return None
 
 

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 from pipeline.errors import PipelineError, TimeLimitError
@@ -50,7 +51,7 @@ def stop(reason: PipelineError) -> None:
 
 @contextlib.contextmanager
 def time_limit(stage: str, seconds: int) -> Iterator[None]:
-    """Run a stage for at most ``seconds``, or without limit if 0.
+    """Run a stage for at most ``seconds``, or without limit if 0. A limit around it goes on afterwards.
 
     Raises:
         KeyboardInterrupt: a signal interrupted the stage.
@@ -58,7 +59,8 @@ def time_limit(stage: str, seconds: int) -> Iterator[None]:
         TimeLimitError: the stage ran out of time.
     """
     _received.clear()
-    signal.alarm(seconds)
+    begun = time.monotonic()
+    left = signal.alarm(seconds)
     try:
         yield
     except PipelineError:
@@ -78,7 +80,7 @@ def time_limit(stage: str, seconds: int) -> Iterator[None]:
             raise KeyboardInterrupt from None
         raise
     finally:
-        signal.alarm(0)
+        signal.alarm(max(1, left - int(time.monotonic() - begun)) if left else 0)
         _received.clear()
 
 

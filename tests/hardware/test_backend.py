@@ -77,3 +77,18 @@ def test_that_there_is_no_driver_is_said_without_asking_a_library(monkeypatch, c
         device.require(TrainSettings(device="gpu"))
     assert ended.value.code == HardwareMismatchError.exit_code
     assert "This machine shows no NVIDIA driver, and so no GPU." in caplog.text
+
+
+def test_a_defect_in_the_process_that_asks_ends_the_run(monkeypatch, caplog):
+    from tasks import device
+
+    def fail(*_, **__):
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr("pipeline.machine.has_gpu_driver", lambda: True)
+    monkeypatch.setattr(device, "in_child", fail)
+    device._ask.cache_clear()
+    with pytest.raises(SystemExit) as ended:
+        device.require(TrainSettings(device="gpu"))
+    assert ended.value.code == 1
+    assert "a defect" in caplog.text

@@ -53,3 +53,11 @@ def test_a_time_limit_ends_with_its_stage():
     with interrupt.time_limit("Train", 100):
         pass
     assert signal.alarm(0) == 0, "seconds left until the alarm"
+
+
+def test_a_time_limit_goes_on_after_one_within_it():
+    with interrupt.time_limit("Train", 1000):
+        with interrupt.time_limit("Train", 10):
+            pass
+        assert 900 < signal.alarm(0) <= 1000
+    assert signal.alarm(0) == 0

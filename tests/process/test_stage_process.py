@@ -72,6 +72,13 @@ def wait(path):
     open(path, "w").write(str(child.pid))
     time.sleep(600)
 
+def start(path):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    open(path, "w").write(str(child.pid))
+
+def give(number):
+    return {number: 1} if number else {1, 2}
+
 def wrap(path):
     try:
         wait(path)
@@ -152,6 +159,31 @@ def test_causes_of_an_error_are_rebuilt():
 @pytest.mark.parametrize("value", [None, 1.5, "a", [1, (2,)], {"tuple": [1], "class": "b"}, {"map": {}}])
 def test_a_value_survives_json(value):
     assert decode(encode(value)) == value
+
+
+def test_a_result_that_is_no_data_is_an_error():
+    for number in (0, 1):
+        with pytest.raises(RuntimeError, match="TypeError: "):
+            call("give", number=number)
+    assert len({call("pid")[0], stage_process._kept[os.getpid()].process.pid}) == 1
+
+
+def test_an_idle_child_whose_parent_ends_leaves_no_process(tmp_path):
+    call("start", path=str(tmp_path / "pid"))
+    stage_process._kept[os.getpid()].process.stdin.close()
+    deadline = time.monotonic() + 60
+    while not has_ended(int((tmp_path / "pid").read_text())):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_child_that_was_killed_is_not_killed_again(monkeypatch):
+    with pytest.raises(WorkerDiedError):
+        call("die")
+    killed = []
+    monkeypatch.setattr(os, "killpg", lambda *about: killed.append(about))
+    stage_process.close_child()
+    assert not killed
 
 
 @pytest.mark.parametrize(
