@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 
+from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import MANIFEST_NAME, check_files, read_manifest, write_manifest
 from pipeline.artefacts.publish import publishing
 from pipeline.errors import DamagedArtefactError
@@ -121,8 +122,8 @@ def publish_dated_report(
 
 def histories(folder: Path) -> list[Path]:
     """The folders of dated copies: the one of all, which has those of no experiment, and one for each experiment."""
-    found = (path for path in folder.glob("[!.]*") if path.is_dir() and not is_date(path.name))
-    return [folder, *sorted(found)]
+    found = (path for path in layout.artefact_folders(folder) if path.is_dir() and not is_date(path.name))
+    return [folder, *found]
 
 
 def referred_runs(folder: Path) -> set[str]:

@@ -185,6 +185,10 @@ def put_pending() -> None:
         except DamagedArtefactError:
             marker.unlink(missing_ok=True)
             continue
+        if read_fetched(folder):
+            # A download has taken the place of what was made here.
+            marker.unlink(missing_ok=True)
+            continue
         if is_final(folder):
             cache.put(kind, folder, replace=marker.read_text(encoding="utf-8") == "replace", keep=True)
 

@@ -13,6 +13,7 @@ from pipeline.artefacts import layout
 from pipeline.config.refusal import refuse
 from pipeline.config.training import RepetitionSettings
 from pipeline.errors import DamagedArtefactError, GateError, SettingsError
+from tasks.process import console
 from tasks.report import Report
 from tasks.stage import Stage
 from tasks.train import Train
@@ -50,11 +51,12 @@ class Repetition(Stage, parameters=RepetitionSettings):
             f"got {self.of!r}. Give the settings that it was made with: EXPERIMENT=… and ARGS=…"
         )
 
-    def make_settings(self) -> RepetitionSettings:
-        """The stage's validated settings."""
+    def complete(self) -> bool:
+        """As any stage's, of a run that one process trains."""
         if (processes := Train().processes) > 1:
-            refuse("Train", "processes", "1, to train a run again", processes)
-        return super().make_settings()
+            with console.leaving_on_errors():
+                refuse("Train", "processes", "1, to train a run again", processes)
+        return super().complete()
 
     def upstream(self) -> object:
         """The run, and the weights that it ended with."""

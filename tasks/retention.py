@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.artefacts import layout
-from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
+from pipeline.artefacts.manifest import MANIFEST_NAME, read_fetched, read_manifest
 from pipeline.artefacts.publish import remove_artefact
 from pipeline.artefacts.space import used_bytes
 from pipeline.config.report import SWEPT
@@ -56,14 +56,14 @@ class Artifact:
     Attributes:
         folder: of the artifact.
         experiment: its name. None if the artifact does not state one.
-        created_at: with a time zone.
+        here_since: when it was made, or fetched, with a time zone.
         provides: fingerprint, or description of the dataset, by which others name it as their input.
         needs: what its inputs provide.
     """
 
     folder: Path
     experiment: str | None
-    created_at: datetime
+    here_since: datetime
     provides: str | None
     needs: frozenset[str]
 
@@ -131,7 +131,7 @@ def apply_limits(stages: Sequence[Stage]) -> bool:
     for artifact in artifacts:
         # They are small, and useful until they are old.
         if artifact.kind in (layout.CHECKPOINTS, layout.SOURCE):
-            if _is_older(artifact.created_at, keep_days, now):
+            if _is_older(artifact.here_since, keep_days, now):
                 beyond[artifact.folder] = too_old
             else:
                 roots.add(artifact.folder)
@@ -213,7 +213,7 @@ def superfluous_reports(reports: Sequence[DatedReport], *, keep_days: int, today
 def _roots(stages: Sequence[Stage], artifacts: Sequence[Artifact], now: datetime) -> set[Path]:
     mine, referred = _experiments_of(stages), referred_runs(dated_reports_folder())
     others = [artifact for artifact in artifacts if artifact.experiment not in mine]
-    unfinished = {one.folder for one in others if one.kind == layout.CHECKPOINTS or now - one.created_at < _IN_USE}
+    unfinished = {one.folder for one in others if one.kind == layout.CHECKPOINTS or now - one.here_since < _IN_USE}
     runs = [one for one in others if one.kind == layout.RUNS]
     return {
         *(folder for stage in (*stages, Export(), Repetition(of="")) for folder in stage.folders()),
@@ -260,14 +260,23 @@ def _read_artifact(folder: Path) -> Artifact | None:
         case _:
             provides, needs = None, [_part(upstream, "run")]
     experiment = _part(about, "experiment")
-    created_at = manifest.get("created_at")
     return Artifact(
         folder=folder,
         experiment=experiment if isinstance(experiment, str) else None,
-        created_at=datetime.fromisoformat(created_at) if created_at else datetime.now(UTC),
+        here_since=_here_since(folder, manifest.get("created_at")),
         provides=provides,
         needs=frozenset(need for need in needs if isinstance(need, str)),
     )
+
+
+def _here_since(folder: Path, created_at: str | None) -> datetime:
+    """When it was made; if it was fetched after that, when that was."""
+    made = datetime.fromisoformat(created_at) if created_at else datetime.now(UTC)
+    if fetched := read_fetched(folder):
+        # A damaged note names no date, or one that cannot be compared.
+        with contextlib.suppress(ValueError, TypeError):
+            return max(made, datetime.fromisoformat(fetched["fetched_at"]))
+    return made
 
 
 def _read_record(folder: Path) -> dict:

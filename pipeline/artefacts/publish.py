@@ -33,9 +33,18 @@ def publishing(final: Path, *, bytes_needed: int = 0) -> Iterator[Path]:
         yield temporary
         _flush(temporary)
         aside = temporary.with_name(f"{temporary.name}.old")
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(final, aside)
-        os.rename(temporary, final)
+        if final.is_dir():
+            # Left by this process where a replaced folder could not be removed.
+            retire(aside, final)
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(final, aside)
+            os.rename(temporary, final)
+        except BaseException:
+            # The old one stays where there is no new one.
+            with contextlib.suppress(OSError):
+                os.rename(aside, final)
+            raise
         _sync(final.parent)
         retire(aside, final)
 

@@ -15,10 +15,11 @@ from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest, unreadable
 from pipeline.errors import DamagedArtefactError, SettingsError, UnreadableArtefactError
 from pipeline.stage_process import in_child
-from tasks.beside import BESIDE
 from tasks.commands.command import command
 from tasks.dated_reports import histories, is_date
+from tasks.export import Export
 from tasks.records import Records
+from tasks.repetition import Repetition
 from tasks.report import Report, dated_reports_folder
 from tasks.retention import PAST_KINDS
 from tasks.source import Source
@@ -72,7 +73,7 @@ def verify(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 
 def _artefacts(root: Path) -> Iterator[Path]:
     """Every folder where an artefact is, or must be; some twice. A folder of artefacts that may not be read, too."""
-    for kind in (*(stage.kind for stage in (Source, Records, Train, *BESIDE)), *PAST_KINDS):
+    for kind in (*(stage.kind for stage in (Source, Records, Train, Export, Repetition)), *PAST_KINDS):
         yield from _named(root / kind, _OF_A_STAGE.fullmatch)
     for folder in _named(root / layout.CHECKPOINTS, _OF_A_STAGE.fullmatch):
         yield from _named(folder, _OF_A_CHECKPOINT.fullmatch)
@@ -87,12 +88,19 @@ def _artefacts(root: Path) -> Iterator[Path]:
 
 
 def _named(place: Path, is_ours: Callable[[str], object]) -> list[Path]:
-    """The folders in a place that are named as ours, or hold a manifest; the place itself where it may not be read."""
+    """The folders in a place that are named as ours, or hold a manifest; the place itself where it may not be read.
+
+    Hidden and kept folders are none.
+    """
     try:
-        entries = [entry for entry in _list(place) if entry.is_dir() and not entry.name.startswith(".")]
+        entries = [entry for entry in _list(place) if entry.is_dir() and _may_be_ours(entry.name)]
     except UnreadableArtefactError:
         return [place]
     return [Path(entry) for entry in entries if is_ours(entry.name) or os.path.lexists(Path(entry, MANIFEST_NAME))]
+
+
+def _may_be_ours(name: str) -> bool:
+    return not name.startswith(".") and layout.KEPT not in name
 
 
 def _list(folder: Path) -> list[os.DirEntry]:

@@ -1,6 +1,6 @@
 """Events: what Luigi's tasks do, reported to those who have to know.
 
-A process that supervises this one, if there is one (see operations/supervise.py), reads them in a file in memory: the
+A process that supervises this one, if there is one (see tasks/scheduled.py), reads them in a file in memory: the
 log is for people, and the disk may be full. Luigi's own worker learns of a failure by a signal.
 """
 

@@ -24,7 +24,7 @@ from pipeline.errors import BusyError, StorageError
 
 LOCK_NAME = ".lock"
 
-# Where unfinished work lies (the report's in the root itself) and how it is called: by manifest.publishing after the
+# Where unfinished work lies (the report's in the root itself) and how it is called: by publish.publishing after the
 # artefact and the process, and by what the records' job notes of its blocks, make doctor of a cluster's workers, and
 # what is trained again.
 _PLACES = (

@@ -233,7 +233,6 @@ def sentences(module: str) -> set[str]:
 @pytest.mark.parametrize("stage", ["Source", "Records", "Train"])
 def test_no_sentence_is_left_in_the_code_that_an_identity_covers(stage):
     covered = digests_of(stage)
-    assert not [module for module in covered if module.endswith(".words")]
     found = {module: left for module in covered if (left := sentences(module) - NAMES_AND_PATTERNS)}
     assert found == {}
 

@@ -50,6 +50,34 @@ def test_every_file_and_folder_is_on_disk_before_the_folder_gets_its_name(tmp_pa
     assert ("fsync", tmp_path.name) in steps[renamed:], "the new name is on disk, too"
 
 
+def test_where_the_new_folder_cannot_take_its_place_the_old_one_stays(tmp_path, monkeypatch):
+    final, rename = tmp_path / "final", os.rename
+    with publishing(final) as temporary:
+        write_artifact(temporary)
+
+    def interrupt(source, target):
+        if Path(source).suffix == ".tmp":
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", interrupt)
+    with pytest.raises(KeyboardInterrupt), publishing(final) as temporary:
+        (temporary / "other.bin").write_bytes(b"2")
+    assert [path.name for path in tmp_path.iterdir()] == ["final"]
+    assert (final / "zero.bin").is_file()
+
+
+def test_what_an_earlier_publication_could_not_remove_is_no_obstacle(tmp_path):
+    final = tmp_path / "final"
+    for _ in range(2):
+        left = tmp_path / f".final.{os.getpid()}.tmp.old"
+        left.mkdir()
+        write_artifact(left)
+        with publishing(final) as temporary:
+            write_artifact(temporary)
+    assert [path.name for path in tmp_path.iterdir()] == ["final"]
+
+
 def test_a_folder_that_is_replaced_in_place_gets_its_manifest_last(tmp_path, steps):
     with publishing_in_place(tmp_path / "final") as temporary:
         (temporary / "zero.bin").write_bytes(b"0")

@@ -74,6 +74,17 @@ def test_verify_names_each_artefact_that_has_no_manifest(luigi):
     assert "0 valid, 0 bytes read; 6 damaged, 0 unreadable" in summary
 
 
+def test_verify_reads_no_kept_folder(luigi):
+    (run,) = luigi.root.glob("runs/*")
+    for kept in (run, luigi.root / "report" / "history" / "one"):
+        damaged = kept.with_name(f"{kept.name}.kept-20261120T020000") / "2026-11-01"
+        damaged.mkdir(parents=True)
+        (damaged.parent / "manifest.json").write_text("{}")
+    done = luigi.command("verify")
+    assert done.returncode == 0, done.stdout
+    assert "4 artefacts under" in done.stdout
+
+
 def test_verify_misses_a_run_that_the_report_shows(luigi):
     (run,) = luigi.root.glob("runs/*")
     shutil.rmtree(run)
@@ -378,6 +389,11 @@ def test_clean_stale_names_a_kept_folder_and_leaves_it(luigi):
     assert done.returncode == 0, done.stderr
     assert f"{kept} stays: it contains files of yours." in done.stdout
     assert (kept / "notes.txt").is_file()
+
+
+def test_clean_stale_lists_where_several_processes_train(luigi):
+    done = luigi.command("clean-stale", *FAST, *("--Train-processes", "2", "--Train-device", "cpu"))
+    assert done.returncode == 0, done.stderr
 
 
 def test_clean_stale_removes_nothing_before_the_source_is_known(luigi):

@@ -10,11 +10,11 @@ import pytest
 from luigi_process import FAST
 from scheduled import days_ago, nightly
 
-from pipeline.artefacts.manifest import read_manifest, write_manifest
+from pipeline.artefacts.manifest import FETCHED_NAME, read_manifest, seal, write_fetched, write_manifest
 from pipeline.config.report import SWEPT
-from tasks import retention
+from tasks import remote_cache, retention
 from tasks.dated_reports import DatedReport
-from tasks.retention import Run, read_runs, superfluous_reports, superfluous_runs
+from tasks.retention import Run, read_artifacts, read_runs, superfluous_reports, superfluous_runs
 
 NOW = datetime(2026, 11, 21, 2, tzinfo=UTC)
 
@@ -161,6 +161,37 @@ def test_only_what_is_gone_counts_as_removed(tmp_path, monkeypatch):
     assert retention.apply_limits([])
     assert [folder.is_dir() for folder in folders] == [True, False]
     assert not retention.apply_limits([])
+
+
+def make_fetched(root: Path) -> Path:
+    """Records that another machine made long ago, fetched now."""
+    folder = root / "records" / "fetched"
+    folder.mkdir(parents=True)
+    manifest = write_manifest(folder, stage="Records", identity={}, details={})
+    manifest["created_at"] = "2020-01-01T00:00:00+00:00"
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "seal": seal(manifest)}))
+    write_fetched(folder, remote="s3://bucket")
+    return folder
+
+
+def test_what_was_fetched_is_as_old_as_the_download(tmp_path):
+    folder = make_fetched(tmp_path)
+    (found,) = read_artifacts(tmp_path)
+    assert datetime.now(UTC) - found.here_since < timedelta(hours=1)
+    for damaged in ("{", '{"remote": "s3://bucket", "fetched_at": "2026-11-20T02:00:00"}'):
+        (folder / FETCHED_NAME).write_text(damaged)
+        (found,) = read_artifacts(tmp_path)
+        assert found.here_since.year == 2020
+
+
+def test_what_a_download_replaced_does_not_wait_to_be_pushed(tmp_path, monkeypatch):
+    marker = tmp_path / ".unpushed" / "records" / make_fetched(tmp_path).name
+    marker.parent.mkdir(parents=True)
+    marker.write_text("")
+    monkeypatch.setattr(remote_cache, "root_folder", lambda: tmp_path)
+    monkeypatch.setattr(remote_cache, "shared", object)
+    remote_cache.put_pending()
+    assert not marker.exists()
 
 
 def plant(luigi, name: str, days: int, **changes) -> Path:

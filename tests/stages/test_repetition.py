@@ -33,6 +33,12 @@ def repeated(luigi) -> dict[str, object]:
     return {names[run["fingerprint"]]: run["repetition"] for run in luigi.report()["runs"]}
 
 
+def test_a_run_of_several_processes_is_not_repeated(luigi):
+    done = luigi.here("tasks", "Repetition", *FAST, "--Train-processes", "2", "--Train-device", "cpu")
+    assert done.returncode == 2
+    assert "[Train] processes: expected 1, to train a run again" in done.stderr
+
+
 @pytest.mark.slow
 def test_the_same_weights_are_called_bit_identical_where_that_was_seen_and_nowhere_else(luigi):
     args = [*FAST, *TINY, "--Train-deterministic", "true"]
