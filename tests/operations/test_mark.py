@@ -91,7 +91,7 @@ def test_artifacts_that_others_may_be_about_to_use_stay_a_day(root, monkeypatch)
         artefact(root, f"records/{name}", {}, experiment="flowers")
         artefact(root, f"records/{name}-mine", {}, experiment="mine")
     earlier = [
-        replace(one, created_at=datetime.now(UTC) - timedelta(days=2 * one.folder.name.startswith("old")))
+        replace(one, here_since=datetime.now(UTC) - timedelta(days=2 * one.folder.name.startswith("old")))
         for one in read_artifacts(root)
     ]
     monkeypatch.setattr(retention, "read_artifacts", lambda _: earlier)
