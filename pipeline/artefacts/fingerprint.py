@@ -1,12 +1,10 @@
-"""Identities and fingerprints: what an artifact was made from, as data and as one hash.
+"""Identities of artifacts, their hashes (fingerprints) and the differences between two of them.
 
-An identity is a plain dictionary: settings, inputs from upstream stages, code, and versions of the libraries that shape
-the bytes. The manifest contains it, so that two identities can be compared. Its hash is the fingerprint.
-
-Code is hashed as syntax, per function, in every module of ``pipeline`` that the stage's entry module reaches by imports
-(``syntax.py`` lists what counts). Modules are read as text and never imported, so that no library is loaded.
+An identity is plain data: settings, inputs from upstream stages, code, and versions of libraries. Code is hashed as
+syntax, per function (syntax.py). Modules are read as text and never imported, so that no library is loaded.
 """
 
+import contextlib
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -17,23 +15,22 @@ from pathlib import Path
 
 from pipeline.artefacts.modules import Import, read_module_text, read_own_module
 
-# Part of every identity. Raise it when artifacts of earlier versions must be rebuilt anyway. The reason given is then
-# the version and not a list of modules.
+# Part of every identity. Raise it when artifacts of earlier versions must be rebuilt anyway.
 IDENTITY_SCHEMA = 2
 
 # Packages and modules that check, name and move artifacts, or tell people about them. They cannot change a byte.
 _NOT_COVERED = (
-    "artefacts",
-    "config",
-    "errors",
-    "installed",
-    "progress",
-    "redaction",
-    "remote",
-    "runs.untrusted",
-    "shards.engine",
-    "shards.presence",
-    "shards.shared",
+    "pipeline.artefacts.",
+    "pipeline.config.",
+    "pipeline.errors.",
+    "pipeline.installed.",
+    "pipeline.progress.",
+    "pipeline.redaction.",
+    "pipeline.remote.",
+    "pipeline.runs.untrusted.",
+    "pipeline.shards.engine.",
+    "pipeline.shards.presence.",
+    "pipeline.shards.shared.",
 )
 
 # In phrases: an absent value, and the most characters of a value.
@@ -53,42 +50,29 @@ def fingerprint(identity: Mapping[str, object]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def package_versions(names: Iterable[str]) -> dict[str, str]:
-    """Installed version of each distribution, without importing it; "absent" where there is none."""
-    return {name: _installed_version(name) for name in names}
-
-
 def code_digests(entry: str, own: Sequence[str] = ()) -> dict[str, dict[str, str]]:
     """Module → top-level definition → digest, for ``entry`` and every module of ``pipeline`` it reaches.
 
-    ``entry`` is a dotted module name such as ``"pipeline.shards"``. Statements outside any function or class are
-    digested together under ``"<module>"``. ``own`` are modules of the user's, which count with what they import of
-    ``pipeline`` and locally (``modules.py``).
+    Statements outside any function or class are digested together under ``"<module>"``. ``own`` are modules of the
+    user, which count with their imports of ``pipeline`` and of local modules (modules.py).
     """
-    found: dict[str, dict[str, str]] = {}
-    waiting, packages = [entry, *own], frozenset(module.partition(".")[0] for module in own)
-    seen = set()
+    digests: dict[str, dict[str, str]] = {}
+    waiting, seen, packages = [entry, *own], set(), frozenset(module.partition(".")[0] for module in own)
     while waiting:
-        module = waiting.pop()
-        if module in seen:
+        if (module := waiting.pop()) in seen:
             continue
         seen.add(module)
-        if read := _read(module, packages):
-            found[module], imports = read
+        if module.partition(".")[0] != "pipeline":
+            content = read_own_module(module, packages)
+        # An import of user code may name a function in a module.
+        elif f"{module}.".startswith(_NOT_COVERED) or not _module_path(module).is_file():
+            continue
+        else:
+            content = read_module(module)
+        if content:
+            digests[module], imports = content
             waiting.extend(imports)
-    return found
-
-
-def _read(module: str, packages: frozenset[str]) -> tuple[dict[str, str], tuple[str, ...]] | None:
-    if module.partition(".")[0] != "pipeline":
-        return read_own_module(module, packages)
-    # What own code imports may be a name in a module.
-    return None if _counts_not(module) or not _module_path(module).is_file() else read_module(module)
-
-
-def _counts_not(module: str) -> bool:
-    name = module.removeprefix("pipeline.")
-    return any(f"{name}.".startswith(f"{part}.") for part in _NOT_COVERED)
+    return digests
 
 
 # The stages share most of their modules.
@@ -100,12 +84,15 @@ def read_module(module: str) -> tuple[dict[str, str], tuple[str, ...]]:
     return {**definitions, **_template_digests(path)}, tuple(_imports_of_ours(imports))
 
 
+def package_versions(names: Iterable[str]) -> dict[str, str]:
+    """Installed version of each distribution, without importing it; "absent" if it is not installed."""
+    return {name: _installed_version(name) for name in names}
+
+
 def _installed_version(name: str) -> str:
     for candidate in _ALTERNATIVES.get(name, (name,)):
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return importlib.metadata.version(candidate)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return "absent"
 
 
@@ -145,9 +132,8 @@ def _template_digests(path: Path) -> dict[str, str]:
 def differences(made_from: Mapping, asked_for: Mapping) -> list[str]:
     """One phrase for each difference between two identities, settings first.
 
-    Settings and packages are given with both values, code by module and function, inputs by their path:
-    ``"epochs: 5 → 1"``, ``"pipeline.networks.baseline_cnn changed"``, ``"keras 3.15.1 → 3.16.0"``. Code and packages of
-    another identity schema are not compared: its version is the reason.
+    Examples: ``"epochs: 5 → 1"``, ``"pipeline.networks.baseline_cnn changed"``, ``"keras 3.15.1 → 3.16.0"``. Code and
+    packages of another identity schema are not compared.
     """
     parts = {
         part: list(_changes(made_from.get(part, {}), asked_for.get(part, {})))

@@ -1,10 +1,7 @@
-"""Manifests: what an artifact contains.
+"""Manifests: the identity of an artifact, and name, bytes and sha256 of its files.
 
-An artifact is a folder. Its ``manifest.json`` is the commit point and is written last (publish.py). A folder without a
-valid manifest does not exist to the pipeline. Stray files, which the manifest does not list, are logged and left alone.
-
-A manifest contains the identity and fingerprint of the artifact (fingerprint.py), and name, bytes and sha256 of every
-file. It is the same on every machine, and it is untrusted: no name in it may lead out of the artifact's folder.
+An artifact is a folder. Its ``manifest.json`` is the commit point and is written last (publish.py). Folders without a
+valid manifest are ignored. A manifest is untrusted: no name in it may lead out of the artifact's folder.
 """
 
 import contextlib
@@ -65,12 +62,7 @@ def read_manifest(folder: Path) -> dict:
 
 
 def parse_manifest(content: bytes, place: str | Path, *, remedy: str = _REMEDY) -> dict:
-    """The bytes of a manifest as data, whoever wrote them.
-
-    Args:
-        content: the bytes.
-        place: their origin, for the error.
-        remedy: what to do if they are not a manifest.
+    """Check and return the data of a manifest; ``place`` and ``remedy`` are for the error.
 
     Raises:
         DamagedArtefactError: it is not what this version writes, or a file's name leads out of the folder.
@@ -128,11 +120,7 @@ def check_files(folder: Path, manifest: Mapping, *, shared: bool = False) -> Non
 
 
 def check_contents(folder: Path, manifest: Mapping, *, shared: bool = False) -> None:
-    """Whole check: as ``check_files``, but digests every file, whatever its stamp.
-
-    Raises:
-        The same as ``check_files``.
-    """
+    """Whole check: as ``check_files``, but it digests every file. It raises the same errors."""
     for entry in _present(folder, manifest, shared=shared):
         path = folder / entry["name"]
         try:
@@ -156,10 +144,9 @@ def stray_files(folder: Path, listed: Container[str]) -> list[Path]:
 
 
 def write_manifest(folder: Path, *, stage: str, identity: Mapping, details: Mapping) -> dict:
-    """Describe every file now in ``folder`` and write its manifest; returns what was written.
+    """Write and return the manifest of all files in ``folder``.
 
-    ``details`` is merged in at the top level. A ``files`` entry of it, name → extra fields, is merged into the
-    description of that file (a shard's number of records, say).
+    ``details`` is merged in at the top level. Its ``files``, name → extra fields, are merged into the entries of files.
     """
     extra = details.get("files", {})
     names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]

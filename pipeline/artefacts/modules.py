@@ -1,7 +1,7 @@
 """Reads Python modules as text: the digests of their definitions, and their imports.
 
-To parse all modules takes longer than the rest of a start that finds everything fresh. The results are therefore kept,
-by the sha256 of a module's text, beside Python's bytecode and by its rules. Nothing depends on that file but time.
+Parsing all modules takes longer than the rest of a run with nothing to do. The results are therefore cached beside
+Python's bytecode, by the sha256 of a module's text.
 """
 
 import ast
@@ -21,7 +21,7 @@ from typing import NamedTuple
 from pipeline.artefacts import syntax
 from pipeline.installed import find_module, is_local
 
-# Many times more than the project has. Results of texts that are gone are removed if there are so many.
+# Many times the modules of the project. Above it, results that this process did not use are removed.
 _MOST = 2000
 # "module:name" of ours, as registries have it that import a module when it is used.
 _LAZY = re.compile(r"pipeline(\.\w+)+:\w+")
@@ -59,10 +59,10 @@ def read_module_text(content: bytes) -> Module:
 # Several runs of a sweep share them.
 @cache
 def read_own_module(module: str, packages: Collection[str]) -> tuple[dict[str, str], tuple[str, ...]] | None:
-    """Definition → digest of a module of the user's, and all modules that it may import; None if it does not count.
+    """Definition → digest of a user module, and all modules that it may import; None if it does not count.
 
-    A module counts if it is local, neither installed nor of the standard library, or in one of the ``packages``, those
-    of the functions that the settings name. Imports by a computed name and files that it reads are not seen.
+    A module counts if it is local (not installed, not of the standard library) or in one of the ``packages`` that the
+    settings name. Imports by a computed name and files that it reads are not seen.
     """
     origin = _origin(module)
     if origin is None or not (is_local(origin) or module.partition(".")[0] in packages):

@@ -51,9 +51,9 @@ def publishing(final: Path, *, bytes_needed: int = 0) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def publishing_in_place(final: Path, *, bytes_needed: int = 0) -> Iterator[Path]:
-    """As ``publishing``, for files at a stable path that people may have open or keep others beside.
+    """As ``publishing``, but each file replaces the one of its name by a rename, the manifest last.
 
-    Each file replaces its namesake by one rename, the manifest last: there is always a complete file of each name.
+    It is for a folder that people may have open, or in which they keep files of their own.
     """
     with _temporary_folder(final, bytes_needed) as temporary:
         yield temporary
@@ -90,11 +90,7 @@ def discard(folder: Path) -> None:
 
 
 def remove_artefact(folder: Path) -> bool:
-    """Remove an artifact as ``discard`` does, unless it contains stray files: then it stays, and they are logged.
-
-    Returns:
-        Whether it is gone.
-    """
+    """Remove an artifact by ``discard``. If it contains stray files, log them instead and return False."""
     with contextlib.suppress(DamagedArtefactError):
         if found := stray_files(folder, {entry["name"] for entry in read_manifest(folder)["files"]}):
             names = ", ".join(str(path.relative_to(folder)) for path in found)

@@ -14,15 +14,7 @@ _REMEDY = "Free some space, or set [Storage] root to a writable folder with enou
 
 
 def require_space(folder: Path, bytes_needed: int) -> None:
-    """Refuse to begin what cannot be finished.
-
-    Args:
-        folder: to be written to; need not exist yet.
-        bytes_needed: the most it takes at one time.
-
-    Raises:
-        StorageError: fewer bytes are free; names the folder and both numbers.
-    """
+    """Raise a StorageError if fewer bytes are free for ``folder``, which need not exist yet."""
     free = free_bytes(folder)
     if free < bytes_needed:
         raise StorageError(f"{folder}: needs {_megabytes(bytes_needed)}, {_megabytes(free)} are free. {_REMEDY}")
@@ -35,7 +27,7 @@ def used_bytes(path: Path) -> int:
 
 
 def free_bytes(folder: Path) -> int:
-    """Bytes an ordinary user may still write to the file system that contains, or will contain, ``folder``."""
+    """Free bytes of the file system of ``folder``, which need not exist yet."""
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free

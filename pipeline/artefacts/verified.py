@@ -1,7 +1,6 @@
-"""Stamps of the files whose content was digested, so that a file that was left alone is not read again.
+"""Stamps of files whose content was digested, so that an unchanged file is not read again.
 
-They are in ``verified.json`` beside the manifest, and no part of the artifact: they differ between machines. If it is
-missing or damaged, files are digested. A stamp counts only for a file of the same size, inode and times.
+``verified.json`` contains them, beside the manifest. It is no part of the artifact, as stamps differ between machines.
 """
 
 import contextlib
@@ -36,12 +35,7 @@ def stamp_of(status: os.stat_result, sha256: str) -> Stamp:
 
 
 def current_stamp(path: Path, known: object, digest: Callable[[Path], str] = sha256_of) -> Stamp:
-    """Stamp of a file as it is now; its content is read only if ``known`` is not that stamp.
-
-    Args:
-        path: of the file.
-        known: its stamp in ``verified.json``, None if there is none.
-        digest: reads the file.
+    """Current stamp of a file; ``digest`` reads it unless ``known``, an entry of ``verified.json``, is that stamp.
 
     Raises:
         OSError: the file is missing or cannot be read.

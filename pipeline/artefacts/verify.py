@@ -1,7 +1,4 @@
-"""Verification: an artefact read to the last byte, where a run itself is content with sizes and digests.
-
-Beside the data's way; what ``make verify`` asks.
-"""
+"""Reads a whole artifact and compares it with its manifest, for the command ``verify``."""
 
 from collections.abc import Mapping
 from pathlib import Path
