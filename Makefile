@@ -124,8 +124,8 @@ report-diff: setup ## what differs between two runs (A=<name or fingerprint> B=<
 predict: setup ## labels of a folder of images, or nats of texts (MODEL=<run> IMAGES=<folder> or TEXTS=<folder> OUTPUT=predictions)
 	@$(BIN)/python -m tasks predict "$(MODEL)" "$(or $(IMAGES),$(TEXTS))" --output "$(or $(OUTPUT),predictions)" $(ARGS)
 
-verify-determinism: setup ## train a run again and compare the weights bit by bit (RUN=<name>; empty: that of [Train])
-	@$(BIN)/python -m tasks verify-determinism $(if $(RUN),--run "$(RUN)") $(ARGS)
+verify-determinism: setup ## train the run again and compare the weights bit by bit
+	@$(BIN)/python -m tasks verify-determinism $(ARGS)
 
 export: $(BIN)/.installed-optional ## the run as SavedModel and LiteRT, each compared with Keras (ARGS as for pipeline)
 	@$(BIN)/python -m tasks export $(ARGS)

@@ -13,7 +13,7 @@ The data's way, one module or package for each step:
     hardware/       requested device → placement, and the receipt of what was used
     networks/       Keras networks, optimizers and kernels
     training/       compile, fit, evaluate: what makes a run
-    runs/           a run's record and metrics, its exports, its repetition
+    runs/           a run's record and metrics, its exports
     report/         runs → scoreboard → JSON, Markdown, HTML
     predict/        what a run says of files that it was not trained on
 

@@ -44,7 +44,6 @@ config_files.load()
 from tasks.export import Export  # noqa: E402
 from tasks.nightly import Nightly  # noqa: E402
 from tasks.records import Records  # noqa: E402
-from tasks.repetition import Repetition  # noqa: E402
 from tasks.report import Report  # noqa: E402
 from tasks.sections import Experiment, Force, Metrics, Notify  # noqa: E402
 from tasks.source import Source  # noqa: E402
@@ -59,7 +58,6 @@ __all__ = [
     "Nightly",
     "Notify",
     "Records",
-    "Repetition",
     "Report",
     "Source",
     "Storage",

@@ -29,7 +29,10 @@ COMMANDS = {
     "pull": ("tasks.commands.artifacts:pull", "Download the artifacts of the settings from [Storage] remote."),
     "nightly": ("tasks.commands.run:nightly", "Run, keep the report of the date, and notify if the outcome changed."),
     "report-killed": ("tasks.commands.run:report_killed", "Report the scheduled run that systemd describes."),
-    "verify-determinism": ("tasks.commands.runs:verify_determinism", "Train a run again and compare the weights."),
+    "verify-determinism": (
+        "tasks.commands.determinism:verify_determinism",
+        "Train again and compare the weights.",
+    ),
     "tensorboard": ("tasks.commands.runs:tensorboard", "Show all runs in TensorBoard, on this machine only."),
     "train-local": ("tasks.commands.train_local:train_local", "Train with several processes of this machine, on JAX."),
     "train-worker": ("tasks.commands.train_local:train_worker", "Train with process 0, which runs on another host."),

@@ -88,7 +88,8 @@ def check_config_file() -> None:
     parser = get_config()
     for section in parser.sections():
         if section not in known:
-            raise SettingsError(f"config: no task or tool reads section [{section}].{closest(section, [*known])}")
+            hint = remedy(f"[{section}]") or closest(section, [*known])
+            raise SettingsError(f"config: no task or tool reads section [{section}].{hint}")
         for name in parser[section]:
             if name not in known[section]:
                 flag = f"--{section}-{name.replace('_', '-')}"

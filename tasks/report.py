@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import luigi
@@ -47,9 +47,13 @@ class Report(Stage, parameters=ReportSettings):
         By folder: a run copied here from another machine may have the fingerprint of one that was made here.
         """
         runs = {folder.name: _digests(manifest) for folder, manifest in self.whole_runs()}
-        made = {kind: _manifest_digests(root_folder() / kind) for kind in (layout.EXPORTS, layout.REPETITIONS)}
-        beside = {"published": _published_digests()} | {kind: digests for kind, digests in made.items() if digests}
-        return {"current": self.current(), "runs": runs} | beside
+        return {
+            "current": self.current(),
+            "runs": runs,
+            "exports": _manifest_digests(root_folder() / layout.EXPORTS),
+            "determinism": _file_digests((root_folder() / layout.DETERMINISM).glob("[!.]*.json")),
+            "published": _file_digests(published_files(config_files.EXPERIMENTS_FOLDER).values()),
+        }
 
     def demands(self) -> dict[str, float]:
         """What the gate is asked to judge by; nothing where it demands nothing."""
@@ -146,8 +150,8 @@ def _manifest_digests(kind: Path) -> dict[str, str]:
     return found
 
 
-def _published_digests() -> dict[str, str]:
-    return {name: sha256_of(path) for name, path in published_files(config_files.EXPERIMENTS_FOLDER).items()}
+def _file_digests(files: Iterable[Path]) -> dict[str, str]:
+    return {path.name: sha256_of(path) for path in files}
 
 
 def published_rows() -> list[dict]:

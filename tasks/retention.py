@@ -23,21 +23,20 @@ from pipeline.config.report import SWEPT
 from pipeline.errors import DamagedArtefactError
 from pipeline.problems.judged import merit
 from pipeline.problems.units import IMAGE_CLASSIFICATION
+from pipeline.runs.determinism import determinism_path
 from pipeline.runs.record import RECORD_NAME, is_stand_in, names
 from tasks import remote_cache
 from tasks.dated_reports import DatedReport, is_past, read_dated_reports, referred_runs
 from tasks.export import Export
-from tasks.repetition import Repetition
 from tasks.report import dated_reports_folder, history_folder
 from tasks.stage import Stage
 from tasks.storage import Storage, root_folder
 from tasks.train import Train
 
 #: Kinds of earlier versions, which no stage makes any more.
-PAST_KINDS = ("tuning",)
-_MADE_OF_RUNS = (layout.EXPORTS, layout.REPETITIONS)
+PAST_KINDS = ("repetitions", "tuning")
 # Each kind stands before those that its artifacts were made from.
-_KINDS = (*_MADE_OF_RUNS, layout.CHECKPOINTS, layout.RUNS, layout.RECORDS, layout.SOURCE)
+_KINDS = (layout.EXPORTS, layout.CHECKPOINTS, layout.RUNS, layout.RECORDS, layout.SOURCE)
 # The next stage of another experiment may be about to use an artifact of this age.
 _IN_USE = timedelta(days=1)
 # A row has the runs of one model that agree in what a sweep varies, except the seed.
@@ -122,7 +121,7 @@ def apply_limits(stages: Sequence[Stage]) -> bool:
     now = datetime.now(UTC)
     too_old = f"older than {keep_days} days"
     for report in superfluous_reports(read_dated_reports(history_folder())[0], keep_days=keep_days, today=now.date()):
-        _remove(report.folder, too_old)
+        remove(report.folder, too_old)
     artifacts = read_artifacts(root_folder())
     beyond = superfluous_runs(read_runs(root_folder() / Train.kind), keep_runs=keep_runs, keep_days=keep_days, now=now)
     roots = _roots(stages, artifacts, now)
@@ -137,7 +136,7 @@ def apply_limits(stages: Sequence[Stage]) -> bool:
                 roots.add(artifact.folder)
     marked = mark(artifacts, roots)
     going = [artifact.folder for artifact in artifacts if artifact.folder not in marked]
-    are_gone = [_remove(folder, beyond.get(folder, "no run that is kept needs it")) for folder in going]
+    are_gone = [remove(folder, beyond.get(folder, "no run that is kept needs it")) for folder in going]
     return any(are_gone)
 
 
@@ -216,7 +215,7 @@ def _roots(stages: Sequence[Stage], artifacts: Sequence[Artifact], now: datetime
     unfinished = {one.folder for one in others if one.kind == layout.CHECKPOINTS or now - one.here_since < _IN_USE}
     runs = [one for one in others if one.kind == layout.RUNS]
     return {
-        *(folder for stage in (*stages, Export(), Repetition(of="")) for folder in stage.folders()),
+        *(folder for stage in (*stages, Export()) for folder in stage.folders()),
         *remote_cache.pending(),
         *(one.folder for one in artifacts if one.provides in referred),
         *unfinished,
@@ -228,7 +227,7 @@ def _roots(stages: Sequence[Stage], artifacts: Sequence[Artifact], now: datetime
 def _made_of(runs: Sequence[Artifact], artifacts: Sequence[Artifact]) -> set[Path]:
     """The exports of these runs."""
     provided = {run.provides for run in runs}
-    return {one.folder for one in artifacts if one.kind in _MADE_OF_RUNS and one.needs & provided}
+    return {one.folder for one in artifacts if one.kind == layout.EXPORTS and one.needs & provided}
 
 
 def _experiments_of(stages: Sequence[Stage]) -> set[str | None]:
@@ -307,9 +306,11 @@ def _is_older(moment: datetime, keep_days: int, now: datetime) -> bool:
     return bool(keep_days) and moment < now - timedelta(days=keep_days)
 
 
-def _remove(folder: Path, reason: str) -> bool:
+def remove(folder: Path, reason: str) -> bool:
+    """Remove an artifact, and the result of training it again. Return whether it is gone."""
     size = used_bytes(folder)
-    is_gone = remove_artefact(folder)
-    if is_gone:
+    if is_gone := remove_artefact(folder):
         _logger.info("removed %s, %.1f MB: %s", folder.relative_to(root_folder()), size / 1e6, reason)
+        if folder.parent.name == layout.RUNS:
+            determinism_path(folder).unlink(missing_ok=True)
     return is_gone

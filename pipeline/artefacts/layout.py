@@ -12,8 +12,9 @@ RECORDS = "records"
 RUNS = "runs"
 CHECKPOINTS = "checkpoints"
 EXPORTS = "exports"
-REPETITIONS = "repetitions"
 REPORT = "report"
+# A file for each run that was trained again, see pipeline/runs/determinism.py.
+DETERMINISM = "determinism"
 # Partial downloads from the remote by fingerprint, and a file for each artifact that is still to be uploaded.
 FETCHING = ".fetching"
 UNPUSHED = ".unpushed"

@@ -13,11 +13,11 @@ from pipeline.config.experiment import ExperimentSettings
 from pipeline.config.report import ReportSettings
 from pipeline.config.schema import Settings, settings_of
 from pipeline.config.storage import ForceSettings, MetricsSettings, NotifySettings, StorageSettings
-from pipeline.config.training import ExportSettings, RepetitionSettings, TrainSettings
+from pipeline.config.training import ExportSettings, TrainSettings
 
 SECTIONS: tuple[type[Settings], ...] = (
     *(StorageSettings, ExperimentSettings, ForceSettings, NotifySettings, MetricsSettings),
-    *(SourceSettings, RecordsSettings, TrainSettings, ReportSettings, ExportSettings, RepetitionSettings),
+    *(SourceSettings, RecordsSettings, TrainSettings, ReportSettings, ExportSettings),
 )
 _PROJECT = Path(__file__).resolve().parent.parent.parent
 _WIDTH = 120

@@ -18,9 +18,11 @@ def refuse(section: str, name: str, expected: str, got: object, hint: str = "") 
     )
 
 
-# The flags of settings that the last release had → the remedy. An entry stays for one release.
+# The flags of settings, and the sections, that the last release had → the remedy. An entry stays for one release.
 _REMOVED = {
     "--Storage-lease-seconds": "Leases were removed, so remove the setting.",
+    "--Repetition-of": "Give the settings of the run to verify-determinism.",
+    "[Repetition]": "It was removed, so remove the section.",
 }
 # Names that other programs use.
 _SYNONYMS = {"cuda": "gpu", "nvidia": "gpu", "fp32": "float32", "bf16": "bfloat16", "synthetic": "placeholder"}

@@ -1,4 +1,4 @@
-"""Settings of runs: [Train], [Export], [Repetition]."""
+"""Settings of runs: [Train], [Export]."""
 
 import re
 import urllib.parse
@@ -169,14 +169,6 @@ class ExportSettings(StageSettings):
 
     calibration_examples: Annotated[int, integer(1, 1_000_000)] = 500
     """Train images that set the ranges for int8."""
-
-
-@section("Repetition")
-class RepetitionSettings(StageSettings):
-    """The run that make verify-determinism trains again."""
-
-    of: Annotated[str, NOT_IN_IDENTITY] = ""
-    """Name of the run, which must be one that the settings reach. Empty means the run of [Train]."""
 
 
 def check_keras_environment(environment: Mapping[str, str]) -> None:

@@ -18,7 +18,7 @@ from pipeline.report.data.evaluation import read_pictures
 from pipeline.report.data.experiments import drawn_runs, experiments
 from pipeline.report.data.gate import NO_DEMANDS, Gate, Outcome, judge_gate
 from pipeline.report.data.history import entries_of, merged, trends
-from pipeline.report.data.lineage import exported, lineage, repetition, repetitions, stages
+from pipeline.report.data.lineage import exported, lineage, repetition, stages
 from pipeline.report.data.measures import encodings
 from pipeline.report.data.published import by_batch, published_beside
 from pipeline.report.data.reading import read_run
@@ -112,9 +112,7 @@ def build_report(
         ValueError: No readable run has one of the fingerprints of `current`.
     """
     found = sorted(_readable_runs(run_folders), key=lambda pair: _age_order(pair[1]), reverse=True)
-    # Runs of a report lie under one root.
-    repeated = [one for root in {folder.parent.parent for folder, _ in found} for one in repetitions(root)]
-    found = [(folder, {**run, "repetition": repetition(folder, run, repeated)}) for folder, run in found]
+    found = [(folder, {**run, "repetition": repetition(folder)}) for folder, run in found]
     runs = [run for _, run in found]
     for asked_for in current:
         if asked_for not in {run["fingerprint"] for run in runs}:

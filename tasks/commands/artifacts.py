@@ -4,13 +4,13 @@ import argparse
 from typing import TYPE_CHECKING
 
 from pipeline.artefacts import layout
-from pipeline.artefacts.publish import discard, remove_artefact
+from pipeline.artefacts.publish import discard
 from pipeline.artefacts.space import used_bytes
 from pipeline.errors import RemoteError, SettingsError
 from tasks import remote_cache
 from tasks.commands.command import argument, command
 from tasks.process import lock
-from tasks.retention import find_stale
+from tasks.retention import find_stale, remove
 from tasks.stage import Stage, by_name
 from tasks.status import status
 from tasks.storage import Storage, root_folder
@@ -41,7 +41,7 @@ def clean_stale(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     sizes = {folder: used_bytes(folder) for folder in stale}
     for folder, size in sizes.items():
         print(f"{size / 1e6:10.1f} MB  {folder}")
-    removed = [folder for folder in stale if arguments.yes and remove_artefact(folder)]
+    removed = [folder for folder in stale if arguments.yes and remove(folder, "nothing needs it")]
     outcome = f"{len(removed)} removed" if arguments.yes else _NOT_REMOVED
     print(f"{sum(sizes.values()) / 1e6:10.1f} MB in {len(stale)} artefacts, {outcome}")
     for folder in sorted(root.glob(f"*/[!.]*{layout.KEPT}*")):

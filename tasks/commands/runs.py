@@ -1,4 +1,4 @@
-"""Commands for runs: ``diff``, ``experiments``, ``experiments-table``, ``tensorboard`` and ``verify-determinism``."""
+"""Commands for runs: ``diff``, ``experiments``, ``experiments-table`` and ``tensorboard``."""
 
 import argparse
 import logging
@@ -82,13 +82,3 @@ def tensorboard(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     flags = {"logdir": runs, "host": "127.0.0.1", "port": arguments.port, "load_fast": arguments.load_fast}
     program = [sys.executable, "-m", "tensorboard.main", *(f"--{name}={value}" for name, value in flags.items())]
     os.execv(program[0], program)
-
-
-def verify_determinism(parser: Parser, argv: Sequence[str]) -> int:
-    """Run the task Repetition."""
-    from tasks.commands.run import run
-
-    parser.add_argument("--run", default="", help="the name of the run. By default the run of [Train]")
-    arguments, settings = parser.parse_known_args(argv)
-    named_run = ["--Repetition-of", arguments.run] if arguments.run else []
-    return run(parser, ["Repetition", *named_run, *settings])

@@ -16,7 +16,7 @@ from luigi.task_register import Register
 from pipeline.config.refusal import remedy
 from pipeline.errors import PipelineError, SettingsError
 
-_TASKS = ("Source", "Records", "Train", "Report", "Nightly", "Export", "Repetition")
+_TASKS = ("Source", "Records", "Train", "Report", "Nightly", "Export")
 _HELP = "tensorcraft run --help-all lists the settings."
 
 

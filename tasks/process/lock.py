@@ -30,7 +30,7 @@ LOCK_NAME = ".lock"
 _PLACES = (
     ".",
     *(layout.SOURCE, layout.RECORDS, layout.RUNS, layout.CHECKPOINTS, f"{layout.CHECKPOINTS}/*"),
-    *(layout.EXPORTS, layout.REPETITIONS),
+    *(layout.EXPORTS, layout.DETERMINISM),
     *(layout.DATED_REPORTS, f"{layout.DATED_REPORTS}/*"),
 )
 _UNFINISHED = re.compile(r"\.(?P<artefact>.+)\.\d+\.tmp(?P<replaced>\.old)?|\.(?:notes|drawn|reach|again)-\w+")

@@ -234,7 +234,7 @@ def test_run_is_the_default_and_takes_a_task_and_luigis_flags(first_run):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["Reprt"], "expected a task of Source, Records, Train, Report, Nightly, Export, Repetition, got 'Reprt'"),
+        (["Reprt"], "expected a task of Source, Records, Train, Report, Nightly, Export, got 'Reprt'"),
         (["Nightly", "--date", "2026-13-01"], "--date: cannot be '2026-13-01'"),
         (["RangeDaily", "--of", "Nightly", "--start", "today"], "--start: cannot be 'today'"),
         (["Report", "--workers", "two"], "--workers: cannot be 'two'"),

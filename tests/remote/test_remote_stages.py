@@ -99,14 +99,14 @@ def test_a_machine_without_the_dataset_fetches_what_another_has_trained(machine,
     assert TRAINS in more.stderr
 
 
-def test_what_a_fetched_run_was_trained_on_is_fetched_for_its_repetition(machine, office):
+def test_what_a_fetched_run_was_trained_on_is_fetched_to_train_it_again(machine, office):
     laptop = machine("laptop", has_data=False)
     assert run(laptop).returncode == 0
     assert not laptop.artefacts("records")
-    done = laptop.here("tasks", "Repetition", *FAST)
+    done = laptop.command("verify-determinism", *FAST)
     assert done.returncode == 0, done.stderr
     assert "Records: fetching" in done.stderr
-    assert laptop.artefacts("repetitions")
+    assert [*laptop.root.glob("determinism/*.json")]
 
 
 def test_an_export_fetches_records_and_stays_where_neither_run_nor_remote_is_there_to_ask(machine, office, store):

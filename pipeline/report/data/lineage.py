@@ -1,18 +1,18 @@
-"""What the storage root knows about a run: its lineage, its export and its repetitions, by their manifests.
+"""What the storage root knows about a run: its lineage, its export and whether it came out the same again.
 
 Settings, versions and seconds of an artifact that is not under this root are unknown.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pipeline.artefacts import layout
-from pipeline.artefacts.manifest import MANIFEST_NAME, check_files, read_manifest
+from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.errors import DamagedArtefactError
-from pipeline.runs.metrics import EXPORT_NAME, WEIGHTS_NAME, weights_digest
-from pipeline.runs.repetition import Repetition, read_repetition
+from pipeline.runs.determinism import read_determinism
+from pipeline.runs.metrics import EXPORT_NAME, weights_digest
 from pipeline.runs.untrusted import Count, Figure, Untrusted, checked, read_text
 
 _DIGITS_IN_NAME = 12
@@ -82,40 +82,20 @@ def stages(lineages: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     return [{"stage": name, "artefacts": [*nodes.values()]} for name, nodes in found.items() if nodes]
 
 
-def repetitions(root: Path) -> list[Repetition]:
-    """All that lie under a storage root; one that cannot be read is named in the log and left out."""
-    found = []
-    for folder in filter(_is_published, layout.artefact_folders(root / layout.REPETITIONS)):
-        try:
-            check_files(folder, read_manifest(folder))
-            found.append(read_repetition(folder))
-        except DamagedArtefactError as error:
-            _logger.warning("left out of the report: %s", error)
-    return found
-
-
-def repetition(run_folder: Path, run: Mapping[str, Any], known: Sequence[Repetition]) -> dict[str, Any] | None:
-    """The result of training a run again, for its present weights. None if nobody did.
+def repetition(run_folder: Path) -> dict[str, Any] | None:
+    """The result of training a run again, for its present weights. None if nobody did, or the file is damaged.
 
     `is_identical`, and the `trainings` with `weights_sha256`, `finished_at`, `hostname` and `device_name`.
     """
-    weights = _weights_sha256(run_folder)
-    found = [one for one in known if (one.run, one.first.weights_sha256) == (run["fingerprint"], weights)]
-    if not found:
-        return None
-    trainings = [found[0].first, *(again for one in found for again in one.again)]
-    return {
-        "is_identical": all(one.is_identical for one in found),
-        "trainings": [training.model_dump() for training in trainings],
-    }
-
-
-def _weights_sha256(run_folder: Path) -> str | None:
     try:
-        files = {entry["name"]: entry["sha256"] for entry in read_manifest(run_folder)["files"]}
-    except DamagedArtefactError:
+        found = read_determinism(run_folder)
+    except DamagedArtefactError as error:
+        _logger.warning("left out of the report: %s", error)
         return None
-    return files.get(WEIGHTS_NAME)
+    return found and {
+        "is_identical": found.is_identical,
+        "trainings": [training.model_dump() for training in (found.first, *found.again)],
+    }
 
 
 def _node(

@@ -8,8 +8,8 @@ from report_runs import SKIPPED
 from pipeline import machine
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.errors import SettingsError
+from pipeline.runs.determinism import check_machine, compare, determinism_path, read_determinism
 from pipeline.runs.metrics import WEIGHTS_NAME
-from pipeline.runs.repetition import REPETITION_NAME, check_machine, compare
 
 
 def setup_module() -> None:
@@ -51,10 +51,7 @@ def root(tmp_path, make_run):
         folder = make_run(name)
         (folder / WEIGHTS_NAME).write_bytes(b"weights")
     publish(tmp_path)
-    found = tmp_path / "repetitions" / "cnn-0123456789ab"
-    found.mkdir(parents=True)
-    compare(tmp_path / "runs/cnn", tmp_path / "again", found)
-    write_manifest(found, stage="Repetition", identity={}, details={})
+    compare(tmp_path / "runs/cnn", tmp_path / "again")
     return tmp_path
 
 
@@ -85,14 +82,12 @@ def test_of_weights_that_came_later_nothing_is_said(root):
     assert said(root) == (None, "–")
 
 
-def test_one_that_came_out_otherwise_is_not_forgotten_when_the_next_is_the_same(root, tmp_path):
-    place, same = root / "repetitions" / "cnn-0123456789ab", (root / "again" / WEIGHTS_NAME).read_bytes()
-    before = None
-    for content, expected in ((b"others", False), (same, False)):
-        (root / "again" / WEIGHTS_NAME).write_bytes(content)
-        before = compare(root / "runs/cnn", root / "again", place, before)
-        assert before.is_identical is expected
-    assert len(before.again) == 2
+def test_one_that_came_out_otherwise_is_not_forgotten_when_the_next_is_the_same(root):
+    run, again = root / "runs/cnn", root / "again"
+    for count, content, expected in ((2, b"others", False), (3, b"weights", False)):
+        (again / WEIGHTS_NAME).write_bytes(content)
+        found = compare(run, again, read_determinism(run))
+        assert (found, len(found.again), found.is_identical) == (read_determinism(run), count, expected)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +101,7 @@ def test_on_other_hardware_nothing_is_compared(root, make_run, changes):
     other = make_run("other", curves=[] if changes is SKIPPED else None, **changes)
     (other / WEIGHTS_NAME).write_bytes(b"weights")
     with pytest.raises(SettingsError, match="that would say nothing of its kernels"):
-        compare(root / "runs/cnn", other, root / "repetitions" / "cnn-0123456789ab")
+        compare(root / "runs/cnn", other)
 
 
 @pytest.mark.parametrize("changes", [{"cpu_model": "another"}, {"granted_cores": 4_096}])
@@ -119,10 +114,10 @@ def test_a_run_of_another_machine_is_refused_before_it_is_trained_again(make_run
         check_machine(make_run("elsewhere", receipt={"host": host | changes}), host)
 
 
-def test_a_repetition_that_was_edited_is_left_out(root, caplog):
-    path = root / "repetitions" / "cnn-0123456789ab" / REPETITION_NAME
+def test_a_damaged_result_is_left_out(root, caplog):
+    path = determinism_path(root / "runs/cnn")
     content = json.loads(path.read_text())
-    content["again"][0]["weights_sha256"] = "0" * 64
+    content["again"][0]["weights_sha256"] = 0
     path.write_text(json.dumps(content))
     assert said(root) == (None, "–")
     assert "left out of the report" in caplog.text
