@@ -1,10 +1,9 @@
 """Diff: the differences between two runs, from their settings to their metrics, as a table."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.report.blocks import Column, Group, Table
@@ -15,38 +14,29 @@ from pipeline.runs.record import names
 _DIGEST_LETTERS = 12
 
 
-@dataclass(frozen=True)
-class Difference:
-    """One thing that differs; None where a run says nothing of it."""
+class Difference(NamedTuple):
+    """A fact that differs. None where it is not known of a run."""
 
     section: str
     name: str
     one: Any
     other: Any
 
-    @property
-    def change(self) -> float | None:
-        """How much larger the other figure is; None where it is no measured figure."""
-        figures = (self.one, self.other)
-        known = all(isinstance(figure, int | float) and not isinstance(figure, bool) for figure in figures)
-        return self.other - self.one if self.section == "metrics" and known else None
-
 
 def compare_runs(one: Path, other: Path) -> list[Difference]:
-    """What differs between two runs' folders, in the order of the sections of _facts: settings first, metrics last.
+    """The differences of the runs in two folders, settings first, metrics last.
 
     Raises:
-        DamagedArtefactError: a folder holds no run, or a damaged one.
+        DamagedArtefactError: A folder contains no run, or a damaged one.
     """
-    sections = [_facts(folder) for folder in (one, other)]
-    found = []
-    for section in sections[0]:
-        leaves = [dict(_leaves(facts[section])) for facts in sections]
-        for name in dict.fromkeys((*leaves[0], *leaves[1])):
-            values = [side.get(name) for side in leaves]
-            if values[0] != values[1]:
-                found.append(Difference(section, name, *values))
-    return found
+    first, second = (dict(_leaves(_facts(folder))) for folder in (one, other))
+    found = [
+        Difference(path[0], ".".join(path[1:]), first.get(path), second.get(path))
+        for path in dict.fromkeys((*first, *second))
+        if first.get(path) != second.get(path)
+    ]
+    order = list(dict.fromkeys(path[0] for path in first))
+    return sorted(found, key=lambda difference: order.index(difference.section))
 
 
 def difference_table(differences: Sequence[Difference], names: tuple[str, str]) -> Table:
@@ -55,7 +45,7 @@ def difference_table(differences: Sequence[Difference], names: tuple[str, str]) 
         Column("", lambda one: plain(one.name)),
         Column(plain(names[0]), lambda one: _show(one.name, one.one)),
         Column(plain(names[1]), lambda one: _show(one.name, one.other)),
-        Column("change", lambda one: "" if one.change is None else signed(one.change, _decimals(one.change)), True),
+        Column("change", _change, True),
     )
     groups = groupby(differences, key=lambda one: one.section)
     return Table(columns, groups=[Group(section.upper(), list(found)) for section, found in groups])
@@ -65,43 +55,42 @@ def _facts(folder: Path) -> dict[str, Any]:
     run = read_run(folder)
     identity = read_manifest(folder)["identity"] if (folder / MANIFEST_NAME).exists() else {}
     receipt, evaluation = run["receipt"] or {}, run["evaluation"] or {}
+    # Objects, as the receipt, are compared by parts elsewhere.
+    evidence = {name: run[name] for name in names("evidence") if not isinstance(run[name], Mapping | list)}
+    versions = receipt.get("versions")
     return {
-        # A manifest knows them by the settings' own names.
+        # In a manifest these have their names in the settings.
         "settings": identity.get("settings") or {name: run[name] for name in names("setting")},
         "data": {name: run[name] for name in names("data")},
         "code": identity.get("code", {}),
-        "versions": {**identity.get("packages", {}), **_part(receipt, "versions")},
-        "hardware": {
-            **{name: run[name] for name in names("hardware", "computation")},
-            # What is more than a word, as the receipt, is named by its parts where they matter.
-            **{name: run[name] for name in names("evidence") if not isinstance(run[name], Mapping | list)},
-            "device_verified": verified_as(run),
-        },
-        "host": {
-            "hostname": run["hostname"],
-            "fetched_from": run["fetched_from"],
-            **{name: receipt.get(name) for name in ("host", "flags")},
-        },
-        "metrics": {
-            "status": run["status"],
-            **{name: run[name] for name in names("measured")},
-            "expected_calibration_error": evaluation.get("expected_calibration_error"),
-        },
+        "versions": identity.get("packages", {}) | (versions if isinstance(versions, Mapping) else {}),
+        "hardware": {name: run[name] for name in names("hardware", "computation")}
+        | evidence
+        | {"device_verified": verified_as(run)},
+        "host": {name: run[name] for name in ("hostname", "fetched_from")}
+        | {name: receipt.get(name) for name in ("host", "flags")},
+        "metrics": {name: run[name] for name in ("status", *names("measured"))}
+        | {"expected_calibration_error": evaluation.get("expected_calibration_error")},
     }
 
 
-def _part(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    part = facts.get(name)
-    return part if isinstance(part, Mapping) else {}
-
-
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted path, value) of each leaf; a list is one: its places mean nothing by themselves."""
+def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """(path, value) of each leaf. A list is a leaf: its places mean nothing by themselves."""
     if not isinstance(value, Mapping):
         yield path, value
         return
     for name, child in value.items():
-        yield from _leaves(child, f"{path}.{name}" if path else str(name))
+        yield from _leaves(child, (*path, str(name)))
+
+
+def _change(one: Difference) -> str:
+    """The change of a measured figure."""
+    figures = (one.one, one.other)
+    known = all(isinstance(figure, int | float) and not isinstance(figure, bool) for figure in figures)
+    if one.section != "metrics" or not known:
+        return ""
+    change = one.other - one.one
+    return signed(change, _decimals(change))
 
 
 def _show(name: str, value: Any) -> str:

@@ -4,7 +4,6 @@ No clock and no folder name enters the report: the same runs give the same repor
 """
 
 import json
-import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,30 +11,24 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import DamagedArtefactError
 from pipeline.report.data.changes import changes
 from pipeline.report.data.evaluation import read_pictures
 from pipeline.report.data.experiments import drawn_runs, experiments
-from pipeline.report.data.gate import NO_DEMANDS, Gate, Outcome, judge_gate
+from pipeline.report.data.gate import Gate, Outcome, judge_gate
 from pipeline.report.data.history import entries_of, merged, trends
-from pipeline.report.data.lineage import exported, lineage, repetition, stages
+from pipeline.report.data.lineage import exported, lineage, repetition
 from pipeline.report.data.measures import encodings
 from pipeline.report.data.published import by_batch, published_beside
-from pipeline.report.data.reading import read_run
+from pipeline.report.data.reading import or_none, read_run
 from pipeline.report.data.scenarios import batch_sizes, scenarios, with_speedups
 from pipeline.report.formats import Run
 from pipeline.runs.record import FINISHED
 
-# 2: `current` is a list; `scenarios` and `batch_sizes` came. 3: `evaluation` of each run, `lineage`, `exports`,
-# `history`, `changes` and `gate` came. 4: rows and lines have `hostnames` in place of `hostname`, groups of the history
-# none; a change's `obstacle` and the gate's `not_judged` came. 5: `encodings`, `records` of each run, `experiments`,
-# and of `published` the figures by batch and what a source left unsaid, came. 6: `repetition` of each run came.
+# 6: `repetition` of each run came.
 SCHEMA_VERSION = 6
 
 # Pictures of more runs would make a page of megabytes.
 MAX_PICTURED_RUNS = 3
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +89,7 @@ def build_report(
     *,
     current: Sequence[str],
     past: Sequence[Run] = (),
-    gate: Gate = NO_DEMANDS,
+    gate: Gate | None = None,
     published: Sequence[Mapping[str, Any]] = (),
 ) -> Report:
     """Collect runs into a report. A run that cannot be read is named in the log and omitted.
@@ -112,17 +105,18 @@ def build_report(
         ValueError: No readable run has one of the fingerprints of `current`.
     """
     found = sorted(_readable_runs(run_folders), key=lambda pair: _age_order(pair[1]), reverse=True)
-    found = [(folder, {**run, "repetition": repetition(folder)}) for folder, run in found]
     runs = [run for _, run in found]
-    for asked_for in current:
-        if asked_for not in {run["fingerprint"] for run in runs}:
-            raise ValueError(f"current: expected fingerprints of the {len(runs)} runs, got {asked_for!r}")
+    if unknown := set(current).difference(run["fingerprint"] for run in runs):
+        raise ValueError(f"current: expected fingerprints of the {len(runs)} runs, got {min(unknown)!r}")
     asked = [pair for fingerprint in current for pair in found if pair[1]["fingerprint"] == fingerprint]
     rows = with_speedups(scenarios(runs))
     entries = merged(past, entries_of(runs))
     # A skipped run has no figures. The history may have those of another under its fingerprint.
     finished = {(run["fingerprint"], run["finished_at"]) for _, run in asked if run["status"] == FINISHED}
     changed, beside = changes(entries, finished), published_beside(runs, published)
+    exports = {run["fingerprint"]: or_none(exported, folder, run) for folder, run in asked}
+    pictured = [(folder, run) for folder, run in asked if "tiles" in (run["evaluation"] or {})][:MAX_PICTURED_RUNS]
+    pictures = {runs.index(run): or_none(read_pictures, folder, run["evaluation"]) for folder, run in pictured}
     return Report(
         current=list(current),
         runs=runs,
@@ -130,13 +124,13 @@ def build_report(
         experiments=experiments(rows, runs, entries, current),
         batch_sizes=[{**table, "published": by_batch(beside, table)} for table in batch_sizes(rows)],
         encodings=encodings(runs, current),
-        lineage=stages([lineage(folder, run) for folder, run in asked]),
+        lineage=lineage(asked),
         history=trends(entries, {fingerprint for fingerprint, _ in finished}),
         changes=changed,
-        gate=judge_gate(gate, [run for _, run in asked], changed),
-        exports=_exports(asked),
+        gate=judge_gate(gate, [run for _, run in asked], changed) if gate else None,
+        exports={fingerprint: forms for fingerprint, forms in exports.items() if forms},
         published=beside,
-        pictures=_pictures(asked, runs),
+        pictures={place: found for place, found in pictures.items() if found},
     )
 
 
@@ -149,40 +143,16 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _exports(asked: Sequence[tuple[Path, Run]]) -> dict[str, Any]:
-    found = {}
-    for folder, run in asked:
-        try:
-            found[run["fingerprint"]] = exported(folder, run)
-        except DamagedArtefactError as error:
-            _logger.warning("left out of the report: %s", error)
-    return {fingerprint: facts for fingerprint, facts in found.items() if facts}
-
-
-def _pictures(asked: Sequence[tuple[Path, Run]], runs: Sequence[Run]) -> dict[int, Any]:
-    pictured = [(folder, run) for folder, run in asked if "tiles" in (run["evaluation"] or {})][:MAX_PICTURED_RUNS]
-    found = {}
-    for folder, run in pictured:
-        try:
-            found[runs.index(run)] = read_pictures(folder, run["evaluation"])
-        except DamagedArtefactError as error:
-            _logger.warning("left out of the report: %s", error)
-    return found
-
-
 def _readable_runs(folders: Sequence[Path]) -> Iterator[tuple[Path, Run]]:
     seen = set()
     for folder in folders:
-        try:
-            run = read_run(folder)
-        except DamagedArtefactError as error:
-            _logger.warning("left out of the report: %s", error)
+        if (run := or_none(read_run, folder)) is None:
             continue
         # A copy beside its original is no second measurement.
         which = (run["fingerprint"], run["hostname"], run["finished_at"])
         if which not in seen:
             seen.add(which)
-            yield folder, run
+            yield folder, {**run, "repetition": repetition(folder)}
 
 
 def _age_order(run: Run) -> tuple[datetime, str, str]:

@@ -77,12 +77,12 @@ OLD_LINE = {
 }  # fmt: skip
 
 
-def test_a_line_of_an_earlier_version_is_read_and_what_it_leaves_out_is_unknown(tmp_path):
+def test_a_line_of_an_earlier_version_is_read_and_what_it_leaves_out_is_unknown_or_as_it_was_then(tmp_path):
     log = tmp_path / "history.jsonl"
     log.write_text(json.dumps(OLD_LINE) + "\n")
     (old,) = read_history(log)
     assert old["val_accuracy"] == 0.7
-    assert (old["replicas"], old["scale_learning_rate"], old["granted_cores"]) == (None, None, None)
+    assert (old["requested_jit_compile"], old["granted_cores"], old["replicas"]) == (None, None, 1)
     assert [len(group["points"]) for group in trends([old, entry(2, 0.7)], [])] == [1, 1], "it may not be comparable"
 
 

@@ -104,9 +104,9 @@ def test_a_skipped_run_needs_no_metrics(make_run, metrics):
     assert (run["curves"], run["mismatch"]) == ([], {"device": None} | MISMATCH)
 
 
-def made_from(folder, code="1", in_memory=True, **settings):
+def made_from(folder, code="1", **settings):
     settings = {"seed": 0, "global_batch_size": 64, "epochs": 2} | settings
-    identity = {"settings": settings, "upstream": {"computation": {"in_memory": in_memory}}, "code": {"f": code}}
+    identity = {"settings": settings, "upstream": {}, "code": {"f": code}}
     write_manifest(folder, stage="Train", identity=identity, details={})
     return read_run(folder)["made_from"]
 
@@ -115,7 +115,6 @@ def test_what_a_run_was_made_from_is_the_same_for_all_seeds_and_batches_and_no_m
     folder = make_run()
     first = made_from(folder)
     assert made_from(folder, seed=1) == made_from(folder, global_batch_size=128) == first
-    assert made_from(folder, in_memory=False) == first
     assert made_from(folder, epochs=3) != first
     assert made_from(folder, code="2") != first
 

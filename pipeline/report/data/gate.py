@@ -5,7 +5,7 @@ device, is no evidence and fails the gate. While there are too few comparable ru
 accuracy does not fail it; the report then says so.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from pipeline.report.formats import Run, dataset_name, is_fallback, model_and_recipe, number, percent, plain, plural
@@ -21,9 +21,6 @@ class Gate:
     max_regression_sigma: float = 0.0
 
 
-NO_DEMANDS = Gate()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Outcome(Gate):
     """The requirements, whether all are met, and in words those that are not or that could not be judged yet."""
@@ -35,22 +32,22 @@ class Outcome(Gate):
 
 def judge_gate(gate: Gate, runs: Sequence[Run], changes: Sequence[Run]) -> Outcome | None:
     """Judge the requested runs and their changes, see `changes.changes`. None without requirements."""
-    if gate == NO_DEMANDS:
+    if gate == Gate():
         return None
+    failures = [] if runs else ["no run was asked for: nothing shows that the demands are met"]
+    failures += [f"run {_which(run)} is no evidence: {reason}" for run in runs if (reason := _no_evidence(run))]
     finished = [run for run in runs if run["status"] == FINISHED]
-    failures = [
-        *([] if runs else ["no run was asked for: nothing shows that the demands are met"]),
-        *(f"run {_which(run)} is no evidence: {reason}" for run in runs if (reason := _no_evidence(run))),
-        *_below(gate.min_val_accuracy, finished),
-        *_above(gate.max_val_loss, finished),
-        *_worse(gate.max_regression_sigma, finished, changes),
-    ]
-    not_judged = _not_judged(changes) if gate.max_regression_sigma else []
+    failures += _beyond(gate, finished)
+    not_judged = []
+    if allowed := gate.max_regression_sigma:
+        words = _worse(allowed, finished, changes)
+        failures += [f"{one}, allowed are {number(allowed, 1)} ([Report] max_regression_sigma)" for one in words]
+        not_judged = _not_judged(changes)
     return Outcome(**asdict(gate), passed=not failures, failures=failures, not_judged=not_judged)
 
 
 def _no_evidence(run: Run) -> str:
-    """Why the run says nothing about the requested data and device. Empty if it does."""
+    """Why the run shows nothing about the requested data and device. Empty if it does."""
     asked, used = plain(run["requested_device"]), plain(run["effective_device"])
     if run["status"] != FINISHED:
         return f"skipped, for {asked} was requested and {plain(run['mismatch']['cause'], 200)}"
@@ -64,59 +61,44 @@ def _no_evidence(run: Run) -> str:
     return ""
 
 
-def _below(required: float, runs: Sequence[Run]) -> list[str]:
-    return [
-        f"test accuracy of run {_which(run)}: {percent(run['val_accuracy'], 2)}, demanded are "
-        f"at least {percent(required, 2)} ([Report] min_val_accuracy)"
-        for run in runs
-        if required and (run["val_accuracy"] is None or not run["val_accuracy"] >= required)
-    ]
+def _beyond(gate: Gate, runs: Sequence[Run]) -> Iterator[str]:
+    """The runs with a lower accuracy or a higher loss than required. An unknown figure is neither."""
+    least, most = gate.min_val_accuracy, gate.max_val_loss
+    for run in runs if least else ():
+        if run["val_accuracy"] is None or not run["val_accuracy"] >= least:
+            found, required = percent(run["val_accuracy"], 2), f"at least {percent(least, 2)}"
+            yield f"test accuracy of run {_which(run)}: {found}, demanded are {required} ([Report] min_val_accuracy)"
+    for run in runs if most else ():
+        if run["val_loss"] is None or not run["val_loss"] <= most:
+            found, required = number(run["val_loss"], 4), f"at most {number(most, 4)}"
+            yield f"test loss of run {_which(run)}: {found}, demanded are {required} ([Report] max_val_loss)"
 
 
-def _above(allowed: float, runs: Sequence[Run]) -> list[str]:
-    return [
-        f"test loss of run {_which(run)}: {number(run['val_loss'], 4)}, demanded are "
-        f"at most {number(allowed, 4)} ([Report] max_val_loss)"
-        for run in runs
-        if allowed and (run["val_loss"] is None or not run["val_loss"] <= allowed)
-    ]
-
-
-def _worse(allowed: float, runs: Sequence[Run], changes: Sequence[Run]) -> list[str]:
-    if not allowed:
-        return []
+def _worse(allowed: float, runs: Sequence[Run], changes: Sequence[Run]) -> Iterator[str]:
+    """The runs without a figure to compare, and the falls of the accuracy beyond the noise."""
+    yield from (f"run {_which(run)} has no accuracy to compare" for run in runs if run["val_accuracy"] is None)
     compared = {fingerprint for change in changes for fingerprint in change["fingerprints"]}
-    found = [
-        *(f"run {_which(run)} has no accuracy to compare" for run in runs if run["val_accuracy"] is None),
-        *(f"what run {_which(run)} was trained on is not known" for run in runs if run["fingerprint"] not in compared),
-        *(_fall(change) for change in changes if _fell(change["val_accuracy"], allowed)),
-    ]
-    return [f"{words}, allowed are {number(allowed, 1)} ([Report] max_regression_sigma)" for words in found]
-
-
-def _fell(figure: Run, allowed: float) -> bool:
-    if figure["deviation"] is None or figure["change"] is None:
-        return False
-    # If the earlier runs were exactly alike on an unknown number of examples, any fall is more than their noise.
-    return figure["sigmas"] < -allowed if figure["sigmas"] is not None else figure["change"] < 0
-
-
-def _fall(change: Run) -> str:
-    figure = change["val_accuracy"]
-    sigmas = figure["sigmas"]
-    by = "where the earlier runs did not differ" if sigmas is None else f"by {number(-sigmas, 1)} σ"
-    before, now = percent(figure["baseline"], 2), percent(figure["value"], 2)
-    return f"test accuracy of {model_and_recipe(change)} fell from {before} to {now}, {by}"
+    unknown = [run for run in runs if run["fingerprint"] not in compared]
+    yield from (f"what run {_which(run)} was trained on is not known" for run in unknown)
+    for change in changes:
+        figure = change["val_accuracy"]
+        sigmas = figure["sigmas"]
+        if figure["deviation"] is None or figure["change"] is None:
+            continue
+        # If the earlier runs were exactly alike on an unknown number of examples, any fall is more than their noise.
+        if sigmas < -allowed if sigmas is not None else figure["change"] < 0:
+            by = "where the earlier runs did not differ" if sigmas is None else f"by {number(-sigmas, 1)} σ"
+            before, now = percent(figure["baseline"], 2), percent(figure["value"], 2)
+            yield f"test accuracy of {model_and_recipe(change)} fell from {before} to {now}, {by}"
 
 
 def _not_judged(changes: Sequence[Run]) -> list[str]:
-    figures = [(change, change["val_accuracy"]) for change in changes]
     return [
         f"whether the accuracy of {model_and_recipe(change)} fell: "
         f"{plural(change['earlier'], 'comparable run')} before, "
         "too few to know the noise ([Report] max_regression_sigma)"
-        for change, figure in figures
-        if figure["value"] is not None and figure["deviation"] is None
+        for change in changes
+        if change["val_accuracy"]["value"] is not None and change["val_accuracy"]["deviation"] is None
     ]
 
 

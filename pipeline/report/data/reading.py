@@ -1,12 +1,9 @@
-"""Reading: a run's folder to the plain dict all of the report works on.
+"""Reads a run's folder. The folder is untrusted: schemas check its names and types here, once."""
 
-A run folder is untrusted: names and types are checked once, by the schemas of what it holds, so that everything after
-may rely on them.
-"""
-
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pipeline.artefacts.fingerprint import fingerprint
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_fetched, read_manifest
@@ -16,6 +13,18 @@ from pipeline.report.data.evaluation import read_evaluation
 from pipeline.runs.metrics import METRICS_NAME, read_metrics
 from pipeline.runs.record import SKIPPED, names, read_record
 from pipeline.runs.untrusted import message
+
+_logger = logging.getLogger(__name__)
+_Found = TypeVar("_Found")
+
+
+def or_none(read: Callable[..., _Found], *arguments: object) -> _Found | None:
+    """The result of a function that reads an artifact. None if that is damaged, which the log says."""
+    try:
+        return read(*arguments)
+    except DamagedArtefactError as error:
+        _logger.warning("left out of the report: %s", error)
+        return None
 
 
 def read_run(folder: Path) -> dict[str, Any]:
@@ -32,7 +41,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     skipped = run["status"] == SKIPPED
     evaluation = None if skipped else read_evaluation(folder, run["problem"])
     if (evaluation or {}).get("tokens") == BYTES:
-        # Records before version 10 did not say so.
+        # Records before version 10 lack it.
         run["tokens"] = BYTES
     return {
         **run,
@@ -45,13 +54,14 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 
 def _resumed(run: Mapping[str, Any]) -> list[dict[str, Any]]:
-    if not run["segments"] and run["epochs_restored"]:
+    segments, restored = run["segments"], run["epochs_restored"]
+    found = [{"epoch": one["first_epoch"], "hostname": one["hostname"]} for one in segments[1:]]
+    if segments and restored >= segments[-1]["last_epoch"]:
+        # No epoch was left to train, so no segment shows the resumption.
+        found.append({"epoch": restored + 1, "hostname": run["finished_on"]})
+    elif restored and not segments:
         # An earlier version recorded the last time alone.
-        return [{"epoch": run["epochs_restored"] + 1, "hostname": run["hostname"]}]
-    found = [{"epoch": one["first_epoch"], "hostname": one["hostname"]} for one in run["segments"][1:]]
-    if run["segments"] and run["epochs_restored"] >= run["segments"][-1]["last_epoch"]:
-        # No epoch was left to train: it is resumed all the same, and no segment says so.
-        found.append({"epoch": run["epochs_restored"] + 1, "hostname": run["finished_on"]})
+        found.append({"epoch": restored + 1, "hostname": run["hostname"]})
     return found
 
 
@@ -64,11 +74,9 @@ def _origin(folder: Path) -> dict[str, str | None]:
     except (KeyError, TypeError, ValueError) as error:
         problem = f'"identity": expected settings and upstream, found other ({error!r})'
         raise DamagedArtefactError(message(folder / MANIFEST_NAME, problem)) from error
-    # By their names in the record, which are the settings' own for these.
+    # In the identity these have their names in the record.
     for name in ("global_batch_size", *names("setting", repeated=True)):
         settings.pop(name, None)
-    # Earlier versions measured how a network is computed best, anew for each batch; the record says what it came to.
-    upstream.pop("computation", None)
     return {
         "made_from": fingerprint({**identity, "settings": settings, "upstream": upstream}),
         "code": fingerprint({part: identity.get(part) for part in ("code", "packages")}),
