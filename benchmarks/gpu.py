@@ -28,7 +28,7 @@ from pipeline.config.training import TrainSettings
 from pipeline.errors import PipelineError
 from pipeline.hardware.jax import Jax
 from pipeline.hardware.placement import Placement, place
-from pipeline.hardware.receipt import write_receipt
+from pipeline.hardware.receipt import verdict, write_receipt
 from pipeline.networks.build import NETWORKS, build_model
 from pipeline.networks.char_lstm import TEXT_NETWORKS
 from pipeline.problems.find import problem_of_records
@@ -94,9 +94,9 @@ def measure(folder: Path, asked: argparse.Namespace) -> None:
     placement = place(settings)
     # One device is measured, however many there are.
     placement = replace(placement, strategy=placement.strategy[:1], num_replicas=1)
-    receipts = {name: write_receipt(settings, placement, name).to_json() for name in asked.precisions}
+    receipts = {name: write_receipt(settings, placement, name) for name in asked.precisions}
     for name, receipt in receipts.items():
-        _say(f"{receipt['device_name']}, {name}: {_verdict(receipt)}")
+        _say(f"{receipt['device_name']}, {name}: {verdict(receipt)}")
     found = {
         "measured": datetime.now(UTC).date().isoformat(),
         "receipts": receipts,
@@ -105,7 +105,7 @@ def measure(folder: Path, asked: argparse.Namespace) -> None:
         "throughput": [],
     }
     for how, receipt in found["falsified"].items():
-        _say(f"the CPU in its place, {how}: {_verdict(receipt)}")
+        _say(f"the CPU in its place, {how}: {verdict(receipt)}")
     _keep(found, asked.output)
     if asked.epochs:
         found["to_accuracy"] = _to_accuracy(folder, manifest, placement, asked.epochs)
@@ -228,11 +228,7 @@ def _falsified(settings: TrainSettings, placement: Placement) -> dict[str, dict]
         "under its own name": replace(placement, strategy=(jax.devices("cpu")[0],)),
         "under the device's name": replace(placement, runtime=_Posing()),
     }
-    return {how: write_receipt(settings, one, "float32").to_json() for how, one in placements.items()}
-
-
-def _verdict(receipt: Mapping) -> str:
-    return "verified" if receipt["device_verified"] else f"NOT verified: {'; '.join(receipt['doubts'])}"
+    return {how: write_receipt(settings, one, "float32") for how, one in placements.items()}
 
 
 def _of_images() -> list[str]:

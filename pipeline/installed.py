@@ -1,11 +1,11 @@
-"""Installed: whether a module is there, has a name and is local, found out without importing it.
+"""Find modules, their names and installed versions without importing them.
 
-A setting may name a class of a library that takes seconds to import, or a function of the user's own. Beside the
-data's way.
+A setting may name a class of a library that takes seconds to import, or a function of the user's own.
 """
 
 import ast
 import importlib.machinery
+import importlib.metadata
 import importlib.util
 import sysconfig
 from collections.abc import Iterator, Set
@@ -22,6 +22,14 @@ def is_local(path: Path) -> bool:
     """
     path = path.resolve()
     return not _PACKAGES & set(path.parts) and not any(path.is_relative_to(folder) for folder in _INSTALLED)
+
+
+def installed_version(distribution: str) -> str | None:
+    """The version of a distribution, None if it is not installed."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def find_module(module: str) -> importlib.machinery.ModuleSpec | None:

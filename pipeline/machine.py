@@ -66,10 +66,9 @@ def free_memory_bytes() -> int:
     return min([psutil.virtual_memory().available, *(max(0, limit - used) for limit, used in _memory_limits())])
 
 
-def accelerators() -> list[str]:
-    """NVIDIA cards by their driver's word, TPU chips by their PCI ids; that they compute is not said."""
-    cards = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
-    return [*(_value(_read(card), "Model") for card in cards), *tpu_chips()]
+def nvidia_cards() -> list[str]:
+    """The models of the NVIDIA cards that the driver lists."""
+    return [_value(_read(card), "Model") for card in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))]
 
 
 def has_gpu_driver() -> bool:
@@ -104,7 +103,7 @@ def describe() -> dict[str, object]:
         "cores": os.cpu_count(),
         "granted_cores": granted_cores(),
         "instruction_sets": [flag for flag in _TELLING_FLAGS if flag in flags],
-        "accelerators": accelerators(),
+        "accelerators": [*nvidia_cards(), *tpu_chips()],
         "memory_bytes": psutil.virtual_memory().total,
         "granted_memory_bytes": granted_memory_bytes(),
         "system": f"{platform.system()} {platform.release()}",

@@ -48,8 +48,7 @@ def is_there(settings: TrainSettings) -> bool:
 def _error(settings: TrainSettings) -> PipelineError | None:
     if settings.device == "gpu" and not machine.has_gpu_driver():
         # TensorFlow takes ten seconds to find the same.
-        mismatch = explain("gpu", RuntimeError("no driver"))
-        return HardwareMismatchError(str(mismatch), mismatch.to_json())
+        return explain("gpu", RuntimeError("no driver"))
     return _ask(choose_backend(settings), *(getattr(settings, name) for name in _NAMES[1:]))
 
 
@@ -61,7 +60,7 @@ def _ask(*chosen: str) -> PipelineError | None:
     how = {"backend": settings.backend, "is_kept": False, "may_run_here": False}
     try:
         with time_limit("Train", _TIMEOUT_SECONDS):
-            in_child("pipeline.hardware.examination:require_device", {"settings": settings}, **how)
+            in_child("pipeline.hardware.receipt:require_device", {"settings": settings}, **how)
     except TimeLimitError:
         message = f"[Train] device: {settings.device} did not answer within {_TIMEOUT_SECONDS} s."
         return HardwareMismatchError(message, {"device": settings.device, "cause": message, "remedy": ""})

@@ -4,9 +4,7 @@ An identity is plain data: settings, inputs from upstream stages, code, and vers
 syntax, per function (syntax.py). Modules are read as text and never imported, so that no library is loaded.
 """
 
-import contextlib
 import hashlib
-import importlib.metadata
 import importlib.util
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from pipeline.artefacts.modules import Import, read_module_text, read_own_module
+from pipeline.installed import installed_version
 
 # Part of every identity. Raise it when artifacts of earlier versions must be rebuilt anyway.
 IDENTITY_SCHEMA = 2
@@ -50,6 +49,12 @@ def fingerprint(identity: Mapping[str, object]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
+def package_versions(names: Iterable[str]) -> dict[str, str]:
+    """Installed version of each distribution, without importing it; "absent" where there is none."""
+    alternatives = {name: map(installed_version, _ALTERNATIVES.get(name, (name,))) for name in names}
+    return {name: next(filter(None, versions), "absent") for name, versions in alternatives.items()}
+
+
 def code_digests(entry: str, own: Sequence[str] = ()) -> dict[str, dict[str, str]]:
     """Module → top-level definition → digest, for ``entry`` and every module of ``pipeline`` it reaches.
 
@@ -82,18 +87,6 @@ def read_module(module: str) -> tuple[dict[str, str], tuple[str, ...]]:
     path = _module_path(module)
     definitions, imports = read_module_text(path.read_bytes())
     return {**definitions, **_template_digests(path)}, tuple(_imports_of_ours(imports))
-
-
-def package_versions(names: Iterable[str]) -> dict[str, str]:
-    """Installed version of each distribution, without importing it; "absent" if it is not installed."""
-    return {name: _installed_version(name) for name in names}
-
-
-def _installed_version(name: str) -> str:
-    for candidate in _ALTERNATIVES.get(name, (name,)):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            return importlib.metadata.version(candidate)
-    return "absent"
 
 
 @cache

@@ -5,12 +5,12 @@ The choice depends on the machine and the installed packages. Nothing heavy is i
 
 import os
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 
 from pipeline import machine
 from pipeline.config.refusal import refuse
 from pipeline.config.training import JAX, TENSORFLOW, TrainSettings
+from pipeline.installed import installed_version
 
 # Distributions for JAX on NVIDIA cards, one per CUDA version.
 _CUDA_PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
@@ -47,39 +47,24 @@ def choose_backend(settings: TrainSettings) -> str:
         return JAX
     if settings.device in ("auto", "tpu") and machine.tpu_chips() and not _is_remote(settings):
         return JAX
-    if settings.device in ("auto", "gpu") and _has_nvidia_driver() and any(map(_is_installed, _CUDA_PLUGINS)):
+    if settings.device in ("auto", "gpu") and _has_nvidia_driver() and any(map(installed_version, _CUDA_PLUGINS)):
         return JAX
     return TENSORFLOW
 
 
 def require_backend(settings: TrainSettings) -> None:
     """Refuse a backend whose packages are not installed, by a SettingsError with the command that installs them."""
-    if choose_backend(settings) == JAX and not _is_installed("jax"):
+    if choose_backend(settings) == JAX and not installed_version("jax"):
         extra = {"gpu": "jax-gpu", "tpu": "jax-tpu"}.get(settings.device, "jax")
-        refuse(
-            "Train",
-            "backend",
-            "tensorflow, as the package jax is not installed",
-            settings.backend,
-            f" It is with make setup EXTRA={extra}.",
-        )
+        refuse("Train", "backend", f"tensorflow, as jax needs make setup EXTRA={extra}", settings.backend)
 
 
 def _is_remote(settings: TrainSettings) -> bool:
-    address = settings.tpu_address or os.environ.get("TPU_NAME") or "local"
-    return address != "local"
+    return (settings.tpu_address or os.environ.get("TPU_NAME") or "local") != "local"
 
 
 def _has_nvidia_driver() -> bool:
     return Path("/dev/nvidiactl").exists()
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 def computation_flags(environment: Mapping[str, str]) -> dict[str, str]:

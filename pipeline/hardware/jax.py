@@ -22,11 +22,10 @@ from jax import numpy as jnp
 
 from pipeline import machine
 from pipeline.config.refusal import refuse
-from pipeline.config.training import JAX, TrainSettings, refuse_replicas
-from pipeline.errors import HardwareMismatchError
+from pipeline.config.training import JAX, TrainSettings
 from pipeline.hardware.mismatch import explain
 from pipeline.hardware.probe import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, SIZE
-from pipeline.hardware.runtime import TF32, dtype_of, found_no_tpu, found_tpu
+from pipeline.hardware.runtime import TF32, Runtime
 
 # JAX's names of the platforms.
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
@@ -35,17 +34,15 @@ _FIRST_GPU_CAPABILITY_WITH_BFLOAT16 = 8.0
 _DETERMINISTIC_FLAG = "--xla_gpu_deterministic_ops=true"
 
 
-class Jax:
+class Jax(Runtime):
     """See runtime.Runtime."""
 
     backend = JAX
+    device_error = jax.errors.JaxRuntimeError
 
-    def first_present(self) -> tuple[str, str]:
+    def num_gpus(self) -> int:
         # A question to JAX would initialize it.
-        if chips := machine.tpu_chips():
-            return "tpu", found_tpu(chips=chips)
-        cards = machine.accelerators()
-        return "gpu" if cards else "cpu", found_no_tpu(len(cards), "the driver")
+        return len(machine.nvidia_cards())
 
     def make_deterministic(self) -> None:
         # XLA reads the flag at the first use of a device. CPU and TPU are deterministic without it.
@@ -53,8 +50,6 @@ class Jax:
         os.environ["XLA_FLAGS"] = f"{flags} {_DETERMINISTIC_FLAG}".strip()
 
     def place_on(self, device: str, settings: TrainSettings) -> dict:
-        if device != "cpu":
-            refuse_replicas(settings.replicas, device)
         if tf := _tensorflow():
             tf.config.set_visible_devices([], "GPU")
         jax.config.update("jax_platforms", _PLATFORMS[device])
@@ -66,12 +61,6 @@ class Jax:
         devices = [one for part in parts for one in part[:most]]
         topology = {"process_count": jax.process_count(), "local_devices": jax.local_device_count()}
         return {"strategy": tuple(devices), "num_replicas": len(devices), "topology": topology}
-
-    def failed_in_use(self, error: Exception) -> bool:
-        return isinstance(error, jax.errors.JaxRuntimeError)
-
-    def strategy_name(self, strategy: tuple[jax.Device, ...]) -> str:
-        return "DataParallel" if len(strategy) > 1 else "SingleDevice"
 
     def scope(self, strategy: tuple[jax.Device, ...]) -> AbstractContextManager:
         if len(strategy) == 1:
@@ -130,17 +119,15 @@ class Jax:
         model.make_train_function = make_observed
         return devices
 
-    def computations(self, device: str, side: int, precision: str) -> dict[str, Callable[[], object]]:
-        where, dtype = _local_devices(device)[0], jnp.dtype(dtype_of(precision))
+    def computations(self, device: str, side: int, dtype: str) -> dict[str, Callable[[], object]]:
+        where = _local_device(device)
 
         def normal(seed: int, *shape: int) -> jax.Array:
             return jax.device_put(jax.random.normal(jax.random.key(seed), shape).astype(dtype), where)
 
         matrix = normal(0, side, side)
-        images, kernel = (
-            normal(1, IMAGES, SIZE, SIZE, CHANNELS_IN),
-            normal(2, KERNEL, KERNEL, CHANNELS_IN, CHANNELS_OUT),
-        )
+        images = normal(1, IMAGES, SIZE, SIZE, CHANNELS_IN)
+        kernel = normal(2, KERNEL, KERNEL, CHANNELS_IN, CHANNELS_OUT)
         layout = ("NHWC", "HWIO", "NHWC")
 
         # Runs on the device of the arguments. The sum keeps the transfer short.
@@ -189,35 +176,27 @@ class Jax:
             return (_lowered_step(model, batch).compile().cost_analysis() or {}).get("bytes accessed")
         return None
 
-    def logical_devices(self) -> list[str]:
-        return _names(jax.local_devices())
-
-    def physical_devices(self) -> list[dict]:
-        return [
-            {"type": device.platform, "name": device.device_kind, **_gpu(device)}
-            for platform in {jax.default_backend(), "cpu"}
-            for device in jax.local_devices(backend=platform)
-        ]
-
-    def versions(self) -> dict[str, str | None]:
-        tf = _tensorflow()
+    def describe(self, strategy: tuple[jax.Device, ...]) -> dict[str, Any]:
+        tf, precision = _tensorflow(), str(jax.config.jax_default_matmul_precision)
+        platforms = {jax.default_backend(), "cpu"}
         return {
-            "jax": jax.__version__,
-            "jaxlib": jaxlib.__version__,
-            "platform": jax.devices()[0].client.platform_version,
-            "tensorflow": tf and tf.__version__,
+            "strategy": "DataParallel" if len(strategy) > 1 else "SingleDevice",
+            "logical_devices": _names(jax.local_devices()),
+            "physical_devices": [_describe(one) for name in platforms for one in jax.local_devices(backend=name)],
+            "versions": {
+                "jax": jax.__version__,
+                "jaxlib": jaxlib.__version__,
+                "platform": jax.devices()[0].client.platform_version,
+                "tensorflow": tf and tf.__version__,
+            },
+            "matmul_precision": TF32 if precision == "tensorfloat32" else precision,
+            # XLA takes as many as there are cores.
+            "threads": {},
         }
-
-    def threads(self) -> dict[str, int]:
-        return {}  # XLA takes as many as there are cores.
 
     def set_matmul_precision(self, precision: str) -> None:
         # JAX's default is below float32 on GPUs and TPUs.
         jax.config.update("jax_default_matmul_precision", "tensorfloat32" if precision == TF32 else "highest")
-
-    def matmul_precision(self) -> str:
-        found = str(jax.config.jax_default_matmul_precision)
-        return TF32 if found == "tensorfloat32" else found
 
     def computes_in_bfloat16(self, device: str) -> bool:
         if device == "gpu":
@@ -225,14 +204,8 @@ class Jax:
         # On a CPU, XLA converts bfloat16 to float32 and back.
         return device == "tpu"
 
-    def compiles(self, device: str) -> bool:
-        return True
-
-    def reset_peak_memory(self) -> None:
-        """JAX cannot. A training has its own process."""
-
     def peak_device_bytes(self, device: str) -> int | None:
-        found = None if device == "cpu" else _local_devices(device)[0].memory_stats()
+        found = None if device == "cpu" else _local_device(device).memory_stats()
         return found and found.get("peak_bytes_in_use")
 
     def profile(self, folder: Path) -> AbstractContextManager:
@@ -262,12 +235,11 @@ def _devices(device: str) -> list[jax.Device]:
             raise RuntimeError("no driver")
         return jax.devices(device)
     except RuntimeError as error:
-        mismatch = explain(device, error)
-        raise HardwareMismatchError(str(mismatch), mismatch.to_json()) from error
+        raise explain(device, error) from error
 
 
-def _local_devices(device: str) -> list[jax.Device]:
-    return [one for one in _devices(device) if one.process_index == jax.process_index()]
+def _local_device(device: str) -> jax.Device:
+    return next(one for one in _devices(device) if one.process_index == jax.process_index())
 
 
 def _split_cpu(replicas: int) -> None:
@@ -283,10 +255,11 @@ def _names(devices: Any) -> list[str]:
     return sorted(f"{device.platform}:{device.id}" for device in devices)
 
 
-def _gpu(device: jax.Device) -> dict:
-    if device.platform != "gpu":
-        return {}
-    return {"compute_capability": str(device.compute_capability), "driver": machine.nvidia_driver()}
+def _describe(device: jax.Device) -> dict:
+    description = {"type": device.platform, "name": device.device_kind}
+    if device.platform == "gpu":
+        description |= {"compute_capability": str(device.compute_capability), "driver": machine.nvidia_driver()}
+    return description
 
 
 def _loops(model: Any) -> bool:

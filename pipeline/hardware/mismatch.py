@@ -5,91 +5,49 @@ from TensorFlow 2.21 and JAX 0.10, from their sources, their bug reports and mac
 """
 
 import re
-from dataclasses import asdict, dataclass
 
-from pipeline.errors import message
+from pipeline.errors import HardwareMismatchError, message
 
-
-@dataclass(frozen=True)
-class Mismatch:
-    """An unavailable device. ``error`` is the text of the exception."""
-
-    device: str
-    cause: str
-    remedy: str
-    error: str
-
-    def __str__(self) -> str:
-        return _sentence(self.device, self.cause, self.remedy)
-
-    def to_json(self) -> dict[str, str]:
-        """Plain data for a run's record."""
-        return asdict(self)
-
-
-# (device, text of the exception, cause). The first match counts.
-_KNOWN = (
-    ("tpu", r"ConfigureDistributedTPU|No OpKernel was registered", "tpu_build"),
-    ("tpu", r"ml_dtypes|jaxlib?\b|_ARRAY_API|numpy\.core\.multiarray failed", "tpu_packages"),
-    ("tpu", r"/dev/(accel|vfio)\S*.*(Permission denied|not permitted|EACCES|EPERM)", "tpu_permission"),
-    ("tpu", r"(instance|TPU) metadata|metadata server|metadata\.google\.internal", "tpu_metadata"),
-    (
-        "tpu",
-        r"already in use|libtpu lockfile|Device or resource busy|"
-        r"/dev/(accel|vfio).*(busy|in use)",
-        "tpu_in_use",
-    ),
-    ("tpu", r"libtpu", "libtpu"),
-    ("tpu", r"scheme '?\[?local\]?'? not implemented|File system scheme '\[local\]'", "remote_files"),
-    ("tpu", r"provide a TPU Name", "tpu_unnamed"),
-    ("tpu", r"Google API client", "tpu_client"),
-    ("tpu", r"is not yet ready|to become healthy", "tpu_not_ready"),
-    (
-        "tpu",
-        r"No TPUs with the specified names|urlopen error|Name or service not known|"
-        r"metadata|Could not find (the )?TPU|TPU \S+ not found|HttpError 404",
-        "tpu_name",
-    ),
-    (
-        "tpu",
-        r"unreachable|failed to connect|Connection refused|timed out|Deadline|"
-        r"UNAVAILABLE|Socket closed",
-        "tpu_unreachable",
-    ),
-    ("tpu", r"TPUs not found|topology holds no TPU|no TPU devices|instances of tpu are present", "tpu_absent"),
-    ("gpu", r"built without CUDA", "gpu_build"),
-    ("gpu", r"no driver", "gpu_driver"),
-    ("gpu", r"sees none", "gpu_libraries"),
-    ("gpu", r"instances of gpu are present|Unable to initialize backend 'cuda'|Unknown backend cuda", "gpu_jax"),
-)
+# Cause → text of the exception. A cause begins with its device, and the first match counts.
+_KNOWN = {
+    "tpu_build": r"ConfigureDistributedTPU|No OpKernel was registered",
+    "tpu_packages": r"ml_dtypes|jaxlib?\b|_ARRAY_API|numpy\.core\.multiarray failed",
+    "tpu_permission": r"/dev/(accel|vfio)\S*.*(Permission denied|not permitted|EACCES|EPERM)",
+    "tpu_metadata": r"(instance|TPU) metadata|metadata server|metadata\.google\.internal",
+    "tpu_in_use": r"already in use|libtpu lockfile|Device or resource busy|/dev/(accel|vfio).*(busy|in use)",
+    "tpu_library": r"libtpu",
+    "tpu_files": r"scheme '?\[?local\]?'? not implemented|File system scheme '\[local\]'",
+    "tpu_unnamed": r"provide a TPU Name",
+    "tpu_client": r"Google API client",
+    "tpu_not_ready": r"is not yet ready|to become healthy",
+    "tpu_name": r"No TPUs with the specified names|urlopen error|Name or service not known|metadata"
+    r"|Could not find (the )?TPU|TPU \S+ not found|HttpError 404",
+    "tpu_unreachable": r"unreachable|failed to connect|Connection refused|timed out|Deadline|UNAVAILABLE|Socket closed",
+    "tpu_absent": r"TPUs not found|topology holds no TPU|no TPU devices|instances of tpu are present",
+    "gpu_build": r"built without CUDA",
+    "gpu_driver": r"no driver",
+    "gpu_libraries": r"sees none",
+    "gpu_jax": r"instances of gpu are present|Unable to initialize backend 'cuda'|Unknown backend cuda",
+}
 
 
-def is_known(device: str, error: BaseException) -> bool:
-    """Whether an exception is known to mean that a device is unavailable."""
-    return _known(device, _text(error)) is not None
-
-
-def explain(device: str, error: BaseException) -> Mismatch:
-    """The cause and remedy of an exception during the placement on a device."""
+def known_cause(device: str, error: BaseException) -> str | None:
+    """The cause of an exception that is known to mean that a device is unavailable."""
     text = _text(error)
-    known = _known(device, text)
-    return Mismatch(device, _cause(known, text), _remedy(known), text)
+    matching = (cause for cause, pattern in _KNOWN.items() if re.search(pattern, text, re.IGNORECASE))
+    return next((cause for cause in matching if cause.startswith(device)), None)
+
+
+def explain(device: str, error: BaseException) -> HardwareMismatchError:
+    """The error for the user of an exception during the placement on a device, with its cause and remedy."""
+    known, text = known_cause(device, error), _text(error)
+    cause, remedy = _cause(known, text), _remedy(known)
+    mismatch = {"device": device, "cause": cause, "remedy": remedy, "error": text}
+    return HardwareMismatchError(f"[Train] device: {device} was requested. {cause} {remedy}", mismatch)
 
 
 def _text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-def _known(device: str, text: str) -> str | None:
-    for known_device, pattern, cause in _KNOWN:
-        if known_device == device and re.search(pattern, text, re.IGNORECASE):
-            return cause
-    return None
-
-
-@message
-def _sentence(device: str, cause: str, remedy: str) -> str:
-    return f"[Train] device: {device} was requested. {cause} {remedy}"
 
 
 @message
@@ -101,8 +59,8 @@ def _cause(known: str | None, text: str) -> str:
         "tpu_permission": "This user may not open the TPU's device files (/dev/vfio or /dev/accel).",
         "tpu_metadata": "The metadata server, which tells a TPU's host of its place among the others, does not answer.",
         "tpu_in_use": "Another process holds the TPU: libtpu lets one process use it at a time.",
-        "libtpu": "The TPU's library libtpu could not be loaded.",
-        "remote_files": "A remote TPU node cannot read this machine's files.",
+        "tpu_library": "The TPU's library libtpu could not be loaded.",
+        "tpu_files": "A remote TPU node cannot read this machine's files.",
         "tpu_unnamed": "No TPU is named, and this machine does not announce one.",
         "tpu_client": "TensorFlow can look up a TPU by name only with Google's API client, which is not installed.",
         "tpu_not_ready": "The TPU is there and not ready yet.",
@@ -114,7 +72,7 @@ def _cause(known: str | None, text: str) -> str:
         "gpu_jax": "The driver is there, but JAX sees no GPU: its CUDA plugin is missing or could not be loaded.",
         "gpu_libraries": "The driver is there, but TensorFlow could not load its CUDA libraries or use the card.",
     }
-    return causes[known] if known else f"It could not be initialised, for a reason not known here: {text}"
+    return causes[known] if known else f"It could not be initialized, for an unknown reason: {text}"
 
 
 @message
@@ -122,27 +80,22 @@ def _remedy(known: str | None) -> str:
     another_device = "or choose another device with [Train] device"
     remedies = {
         "tpu_build": f"On a TPU host install TensorFlow's TPU build (tensorflow-tpu) with libtpu, {another_device}.",
-        "tpu_packages": "Install the locked versions into a fresh environment (make clean setup), without packages of "
-        "your own in it.",
-        "tpu_permission": "Add the user to the group that owns them, or run as one that may; in a container, pass the "
-        "devices on.",
-        "tpu_metadata": "Run on the TPU VM itself with its metadata server reachable; TPU_SKIP_MDS_QUERY=1 with the "
-        f"topology's own variables does without it, {another_device}.",
+        "tpu_packages": "Install the locked versions into a fresh environment: make clean setup.",
+        "tpu_permission": "Add the user to the group that owns them. In a container, pass the devices on.",
+        "tpu_metadata": "Run on the TPU VM itself, with its metadata server, or set TPU_SKIP_MDS_QUERY=1 and the "
+        f"variables of the topology, {another_device}.",
         "tpu_in_use": "Wait for that process or end it, then run again.",
-        "libtpu": f"Install libtpu on the TPU host, {another_device}.",
-        "remote_files": f"Run on the TPU's own host, {another_device}.",
+        "tpu_library": f"Install libtpu on the TPU host, {another_device}.",
+        "tpu_files": f"Run on the TPU's own host, {another_device}.",
         "tpu_unnamed": f"Set [Train] tpu_address (or TPU_NAME) to a name, grpc://host:port or local, {another_device}.",
         "tpu_client": "Give [Train] tpu_address as grpc://host:port or local, or install cloud-tpu-client.",
         "tpu_not_ready": "Wait until its state is READY, then run again.",
-        "tpu_name": "Check [Train] tpu_address, tpu_zone and tpu_project, or give the address itself as "
-        "grpc://host:port.",
-        "tpu_unreachable": "Check that the TPU node is running and that this machine may reach host and port of "
-        "[Train] tpu_address.",
+        "tpu_name": "Check [Train] tpu_address, tpu_zone and tpu_project, or give the address as grpc://host:port.",
+        "tpu_unreachable": "Check that the TPU node is running and that this machine may reach [Train] tpu_address.",
         "tpu_absent": f"Run on a TPU host, {another_device}.",
         "gpu_build": f"Install the GPU build with make setup EXTRA=gpu, {another_device}.",
         "gpu_driver": f"Run on a machine whose nvidia-smi lists a GPU, {another_device}.",
         "gpu_jax": f"Install it with make setup EXTRA=jax-gpu and check CUDA_VISIBLE_DEVICES, {another_device}.",
-        "gpu_libraries": "Install the GPU build with make setup EXTRA=gpu and check CUDA_VISIBLE_DEVICES, "
-        f"{another_device}.",
+        "gpu_libraries": f"Run make setup EXTRA=gpu and check CUDA_VISIBLE_DEVICES, {another_device}.",
     }
     return remedies[known] if known else f"See the message, {another_device}."

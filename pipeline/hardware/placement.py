@@ -1,22 +1,19 @@
 """Placement of a run on devices, and the rules behind ``precision = auto`` and ``jit_compile = auto``."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
+from pipeline import machine
 from pipeline.config.refusal import refuse
-from pipeline.config.training import JAX, TrainSettings
+from pipeline.config.training import JAX, TENSORFLOW, TrainSettings, refuse_replicas
 from pipeline.errors import HardwareMismatchError, message
 from pipeline.hardware.backend import choose_backend
-from pipeline.hardware.mismatch import Mismatch, explain
+from pipeline.hardware.mismatch import explain
 from pipeline.hardware.runtime import TF32, Runtime
-
-
-def runtime_of(settings: TrainSettings) -> Runtime:
-    """The runtime of the backend in the settings."""
-    return runtime_called(choose_backend(settings))
 
 
 def runtime_called(backend: str) -> Runtime:
@@ -43,7 +40,7 @@ class Placement:
     requested_device: str
     effective_device: str
     device_reason: str = ""
-    mismatch: Mismatch | None = None
+    mismatch: dict | None = None
     resolver: dict = field(default_factory=dict)
     topology: dict = field(default_factory=dict)
 
@@ -60,11 +57,10 @@ class Placement:
         """Raise errors of a TPU in use, such as files that its host cannot read, as HardwareMismatchError."""
         try:
             yield
-        except Exception as error:
-            if self.effective_device != "tpu" or not self.runtime.failed_in_use(error):
+        except self.runtime.device_error as error:
+            if self.effective_device != "tpu":
                 raise
-            mismatch = explain("tpu", error)
-            raise HardwareMismatchError(str(mismatch), mismatch.to_json()) from error
+            raise explain("tpu", error) from error
 
 
 def place(settings: TrainSettings, runtime: Runtime | None = None) -> Placement:
@@ -74,23 +70,41 @@ def place(settings: TrainSettings, runtime: Runtime | None = None) -> Placement:
         HardwareMismatchError: the device is unavailable, and ``on_mismatch`` is not "fallback".
         SettingsError: the settings do not fit the device.
     """
-    runtime = runtime or runtime_of(settings)
+    runtime = runtime or runtime_called(choose_backend(settings))
     if settings.deterministic == "true":
         runtime.make_deterministic()
     requested = settings.device
-    wanted, reason = runtime.first_present() if requested == "auto" else (requested, _requested(requested))
-    about = {"runtime": runtime, "requested_device": requested}
+    device, reason = first_present(runtime) if requested == "auto" else (requested, _requested(requested))
+    mismatch = None
     try:
-        found = runtime.place_on(wanted, settings)
-        return Placement(effective_device=wanted, device_reason=reason, **about, **found)
+        found = _place_on(device, settings, runtime)
     except HardwareMismatchError as error:
         if settings.on_mismatch != "fallback":
             raise
-        mismatch = Mismatch(**error.mismatch)
-    kinds = {device["type"] for device in runtime.physical_devices()}
-    instead = "gpu" if wanted == "tpu" and "gpu" in kinds else "cpu"
-    found, reason = runtime.place_on(instead, settings), _fallback(reason, wanted, instead)
-    return Placement(effective_device=instead, device_reason=reason, mismatch=mismatch, **about, **found)
+        mismatch, unavailable = error.mismatch, device
+        device = "gpu" if unavailable == "tpu" and runtime.num_gpus() else "cpu"
+        reason = _fallback(reason, unavailable, device)
+        found = _place_on(device, settings, runtime)
+    about = {"runtime": runtime, "requested_device": requested, "effective_device": device}
+    return Placement(device_reason=reason, mismatch=mismatch, **about, **found)
+
+
+def first_present(runtime: Runtime) -> tuple[str, str]:
+    """The first available one of "tpu", "gpu" and "cpu", and the reason in words."""
+    # A resolver of TensorFlow would only wait for a metadata server without these. JAX does not take a remote TPU.
+    name = os.environ.get("TPU_NAME") if runtime.backend == TENSORFLOW else None
+    chips, num_gpus = machine.tpu_chips(), 0
+    device = "tpu" if name or chips else "cpu"
+    if device == "cpu":
+        num_gpus = runtime.num_gpus()
+        device = "gpu" if num_gpus else "cpu"
+    return device, _reason(name, chips, num_gpus, runtime.backend)
+
+
+def _place_on(device: str, settings: TrainSettings, runtime: Runtime) -> dict:
+    if device != "cpu":
+        refuse_replicas(settings.replicas, device)
+    return runtime.place_on(device, settings)
 
 
 def choose_precision(requested: str, placement: Placement) -> str:
@@ -107,9 +121,11 @@ def choose_precision(requested: str, placement: Placement) -> str:
 
 def choose_jit_compile(requested: str, placement: Placement) -> bool:
     """Whether to compile with XLA. "auto" compiles if that is faster. SettingsError: "false" with JAX."""
+    is_jax = placement.runtime.backend == JAX
     if requested == "auto":
-        return placement.runtime.compiles(placement.effective_device)
-    if requested == "false" and placement.runtime.backend == JAX:
+        # On a CPU, XLA made the baseline CNN of TensorFlow four times slower.
+        return is_jax or placement.effective_device != "cpu"
+    if requested == "false" and is_jax:
         refuse("Train", "jit_compile", "auto or true (JAX compiles whatever it trains)", requested)
     return requested == "true"
 
@@ -122,3 +138,14 @@ def _requested(device: str) -> str:
 @message
 def _fallback(reason: str, unavailable: str, instead: str) -> str:
     return f"{reason}; {unavailable} is unavailable, {instead} instead"
+
+
+@message
+def _reason(tpu_name: str | None, chips: list[str], num_gpus: int, backend: str) -> str:
+    if tpu_name:
+        return f"auto: TPU_NAME is {tpu_name}"
+    if chips:
+        return f"auto: on the PCI bus {len(chips)} × {chips[0]}"
+    gpus = f"{num_gpus} GPU" if num_gpus else "no GPU"
+    listed_by = "TensorFlow" if backend == TENSORFLOW else "the driver"
+    return f"auto: TPU_NAME is not set, no TPU on the PCI bus, {gpus} listed by {listed_by}"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from statistics import geometric_mean
 
-from pipeline.hardware.runtime import Runtime
+from pipeline.hardware.runtime import TF32, Runtime
 
 # Rounds per operation, and seconds per round. A comparison of two devices takes more, so that other work on the machine
 # affects both.
@@ -30,7 +30,8 @@ def measure(runtime: Runtime, device: str, precision: str) -> dict[str, float | 
     side = _SIDE if device == "cpu" else _SIDE_ON_ACCELERATOR
     flop = {"matmul": 2 * side**3, "convolution": _CONVOLUTION_FLOP}
     devices = {"": device} if device == "cpu" else {"": device, "host_": "cpu"}
-    computations = {prefix: runtime.computations(where, side, precision) for prefix, where in devices.items()}
+    dtype = "float32" if precision == TF32 else precision
+    computations = {prefix: runtime.computations(where, side, dtype) for prefix, where in devices.items()}
     for of_device in computations.values():
         for compute in of_device.values():
             # Compiles.

@@ -1,8 +1,8 @@
-"""The receipt: evidence of the hardware that a run used, as plain data.
+"""The receipt: evidence of the hardware that a run used, as plain JSON data.
 
 ``device_verified`` requires that each replica's variable and computation was seen on its own device of the effective
 kind, and that an accelerator is not exactly as fast as its host's CPU. ``placement["observed"]`` names the observed
-computation: "train_function" of the run, or "probe".
+computation: "train_function" of the run, or "probe". ``processes``: ``seen_here`` of each of several processes.
 """
 
 import logging
@@ -12,56 +12,24 @@ import re
 import socket
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from importlib import metadata
+from typing import Any
 
 from pipeline import machine
 from pipeline.config.training import TrainSettings
 from pipeline.errors import message
 from pipeline.hardware import probe
 from pipeline.hardware.backend import flags
-from pipeline.hardware.placement import Placement
-from pipeline.hardware.runtime import Runtime
+from pipeline.hardware.placement import Placement, choose_precision, place
+from pipeline.installed import installed_version
 
 # Only a ratio near 1 shows that the host replaced an accelerator: a real one may even be slower, such as a T4 beside 64
 # cores. In 60 probes of a host against itself, on 2 cores with a load of 3 to 10, the mean ratio was 0.80 to 1.24.
 _AS_FAST_AS_HOST = 1.5
+_REQUESTED = ("backend", "device", "precision", "jit_compile", "replicas", "on_mismatch")
+_REQUESTED += ("tpu_address", "tpu_zone", "tpu_project")
 _logger = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, kw_only=True)
-class Receipt:
-    """Requested and effective hardware with the evidence, as plain JSON data.
-
-    ``matmul_precision`` of float32 is "highest" or "tf32". ``processes``: ``seen_here`` of each of several processes.
-    """
-
-    requested: dict
-    backend: str
-    device_reason: str
-    mismatch: dict | None
-    resolver: dict
-    topology: dict
-    strategy: str
-    num_replicas: int
-    logical_devices: list[str]
-    physical_devices: list[dict]
-    placement: dict
-    probe: dict
-    host: dict
-    versions: dict
-    flags: dict
-    matmul_precision: str
-    threads: dict
-    effective_device: str
-    device_name: str
-    device_verified: bool
-    doubts: list[str]
-    processes: list[dict] = field(default_factory=list)
-
-    def to_json(self) -> dict:
-        """Plain data."""
-        return asdict(self)
+Receipt = dict[str, Any]
 
 
 def write_receipt(settings: TrainSettings, placement: Placement, precision: str) -> Receipt:
@@ -71,67 +39,91 @@ def write_receipt(settings: TrainSettings, placement: Placement, precision: str)
     """
     effective, runtime = placement.effective_device, placement.runtime
     runtime.set_matmul_precision(precision)
-    seen = runtime.observe(placement.strategy)
-    speeds = probe.measure(runtime, effective, precision)
-    doubts = find_doubts(effective, placement.num_replicas, seen, speeds)
-    asked = ("backend", "device", "precision", "jit_compile", "replicas", "on_mismatch")
-    asked += ("tpu_address", "tpu_zone", "tpu_project")
-    return Receipt(
-        requested={name: getattr(settings, name) for name in asked},
-        backend=runtime.backend,
-        device_reason=placement.device_reason,
-        mismatch=placement.mismatch and placement.mismatch.to_json(),
-        resolver=placement.resolver,
-        topology=placement.topology,
-        strategy=runtime.strategy_name(placement.strategy),
-        num_replicas=placement.num_replicas,
-        logical_devices=runtime.logical_devices(),
-        physical_devices=runtime.physical_devices(),
-        placement=seen,
-        probe=speeds,
-        host=machine.describe(),
-        versions=_versions(runtime),
-        flags=flags(os.environ),
-        matmul_precision=runtime.matmul_precision(),
-        threads=runtime.threads(),
-        effective_device=effective,
-        device_name=device_name(runtime, effective),
-        device_verified=not doubts,
-        doubts=doubts,
-    )
+    receipt = {
+        "requested": {name: getattr(settings, name) for name in _REQUESTED},
+        "backend": runtime.backend,
+        "device_reason": placement.device_reason,
+        "mismatch": placement.mismatch,
+        "resolver": placement.resolver,
+        "topology": placement.topology,
+        "num_replicas": placement.num_replicas,
+        **runtime.describe(placement.strategy),
+        "placement": runtime.observe(placement.strategy),
+        "probe": probe.measure(runtime, effective, precision),
+        "host": machine.describe(),
+        "flags": flags(os.environ),
+        "effective_device": effective,
+        "processes": [],
+    }
+    libtpu = installed_version("libtpu") or installed_version("libtpu-nightly")
+    versions = {"python": platform.python_version(), "keras": installed_version("keras"), "libtpu": libtpu}
+    versions |= receipt["versions"]
+    receipt["versions"] = {name: str(version) for name, version in versions.items() if version}
+    if effective == "cpu":
+        receipt["device_name"] = f"{machine.cpu_model()}, {machine.granted_cores()} cores"
+    else:
+        names = [device["name"] for device in receipt["physical_devices"] if device["type"] == effective]
+        receipt["device_name"] = ", ".join(names)
+    return _with_doubts(receipt, _doubts_of_device(receipt))
+
+
+def examine(settings: TrainSettings) -> dict[str, Any]:
+    """Place a run and write its receipt, without training. Meant for a child process.
+
+    Raises:
+        HardwareMismatchError: the device is unavailable, and ``on_mismatch`` is not ``fallback``.
+    """
+    placement = place(settings)
+    precision = choose_precision(settings.precision, placement)
+    return {"receipt": write_receipt(settings, placement, precision), "precision": precision}
+
+
+def require_device(settings: TrainSettings) -> None:
+    """Raise HardwareMismatchError if the device of the settings is unavailable. Meant for a child process."""
+    place(settings)
+
+
+@message
+def verdict(receipt: Mapping) -> str:
+    """Whether the device is verified, in words, with the failed checks."""
+    return "verified" if receipt["device_verified"] else f"NOT verified: {'; '.join(receipt['doubts'])}"
 
 
 def seen_here(receipt: Receipt) -> dict:
     """The device of this process, for the other processes of the training."""
-    return {
-        "hostname": socket.gethostname(),
-        "device_name": receipt.device_name,
-        "devices": receipt.logical_devices,
-        "doubts": receipt.doubts,
-    }
+    about = {name: receipt[name] for name in ("device_name", "doubts")}
+    return {"hostname": socket.gethostname(), "devices": receipt["logical_devices"], **about}
 
 
 def with_processes(receipt: Receipt, processes: Sequence[Mapping]) -> Receipt:
     """The receipt of a training by several processes. It is verified if each process verified its device."""
-    receipt = replace(receipt, processes=[dict(one) for one in processes])
-    doubts = _doubts_of_processes(receipt)
-    return replace(receipt, device_verified=not doubts, doubts=doubts)
-
-
-def _doubts_of_processes(receipt: Receipt) -> list[str]:
-    return [_of_process(number, doubt) for number, one in enumerate(receipt.processes) for doubt in one["doubts"]]
+    receipt = {**receipt, "processes": [dict(one) for one in processes]}
+    return _with_doubts(receipt, _doubts_of_processes(receipt))
 
 
 def confirm(receipt: Receipt, train_devices: Sequence[str]) -> Receipt:
     """The receipt with the devices on which the run's own train function was seen; none leaves it with the probe's."""
     if not train_devices:
         return receipt
-    seen = {**receipt.placement, "computation_devices": list(train_devices), "observed": "train_function"}
-    doubts = find_doubts(receipt.effective_device, receipt.num_replicas, seen, receipt.probe)
-    doubts += _doubts_of_processes(receipt)
-    if doubts and receipt.device_verified:
+    seen = {**receipt["placement"], "computation_devices": list(train_devices), "observed": "train_function"}
+    confirmed = {**receipt, "placement": seen}
+    doubts = _doubts_of_device(confirmed) + _doubts_of_processes(receipt)
+    if doubts and receipt["device_verified"]:
         _logger.warning("NOT verified: the train function ran elsewhere than the probe: %s", "; ".join(doubts))
-    return replace(receipt, placement=seen, device_verified=not doubts, doubts=doubts)
+    return _with_doubts(confirmed, doubts)
+
+
+def _with_doubts(receipt: Receipt, doubts: list[str]) -> Receipt:
+    return {**receipt, "device_verified": not doubts, "doubts": doubts}
+
+
+def _doubts_of_processes(receipt: Receipt) -> list[str]:
+    return [f"process {number}: {doubt}" for number, one in enumerate(receipt["processes"]) for doubt in one["doubts"]]
+
+
+def _doubts_of_device(receipt: Receipt) -> list[str]:
+    names = ("effective_device", "num_replicas", "placement", "probe")
+    return find_doubts(*(receipt[name] for name in names))
 
 
 def find_doubts(effective: str, num_replicas: int, seen: Mapping, speeds: Mapping) -> list[str]:
@@ -142,36 +134,12 @@ def find_doubts(effective: str, num_replicas: int, seen: Mapping, speeds: Mappin
         if kinds != {effective}:
             doubts.append(_wrong_devices(what, effective, ", ".join(sorted(kinds))))
         elif len(set(seen[what])) != num_replicas:
-            doubts.append(_wrong_devices(what, num_replicas, len(set(seen[what]))))
+            doubts.append(_wrong_devices(what, f"{num_replicas} devices", len(set(seen[what]))))
     if effective != "cpu":
         ratio = statistics.geometric_mean(speeds[f"{operation}_times_host"] for operation in probe.OPERATIONS)
         if 1 / _AS_FAST_AS_HOST < ratio < _AS_FAST_AS_HOST:
             doubts.append(_as_fast_as_host(effective, ratio))
     return doubts
-
-
-def device_name(runtime: Runtime, effective_device: str) -> str:
-    """The processor with its granted cores, or the names of the accelerators."""
-    if effective_device == "cpu":
-        return f"{machine.cpu_model()}, {machine.granted_cores()} cores"
-    return ", ".join(device["name"] for device in runtime.physical_devices() if device["type"] == effective_device)
-
-
-def _versions(runtime: Runtime) -> dict[str, str]:
-    found = {
-        "python": platform.python_version(),
-        **runtime.versions(),
-        "keras": _installed("keras"),
-        "libtpu": next((_installed(name) for name in ("libtpu", "libtpu-nightly") if _installed(name)), None),
-    }
-    return {name: str(version) for name, version in found.items() if version}
-
-
-def _installed(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _kind(device: str) -> str:
@@ -181,15 +149,10 @@ def _kind(device: str) -> str:
 
 
 @message
-def _wrong_devices(what: str, expected: str | int, seen: str | int) -> str:
-    return f"{what}: expected {expected}{' devices' if isinstance(expected, int) else ''}, seen {seen}"
+def _wrong_devices(what: str, expected: str, seen: str | int) -> str:
+    return f"{what}: expected {expected}, seen {seen}"
 
 
 @message
 def _as_fast_as_host(effective: str, ratio: float) -> str:
     return f"probe: {effective} computes {ratio:.2f} times as fast as its host's CPU: it may be that CPU"
-
-
-@message
-def _of_process(number: int, doubt: str) -> str:
-    return f"process {number}: {doubt}"

@@ -20,11 +20,11 @@ from tensorflow.python.eager import context
 
 from pipeline import machine
 from pipeline.config.refusal import refuse
-from pipeline.config.training import TENSORFLOW, TPU_ADDRESS, TrainSettings, names_tpu, refuse_replicas
-from pipeline.errors import HardwareMismatchError, SettingsError
-from pipeline.hardware.mismatch import explain, is_known
+from pipeline.config.training import TENSORFLOW, TPU_ADDRESS, TrainSettings, names_tpu
+from pipeline.errors import SettingsError
+from pipeline.hardware.mismatch import explain, known_cause
 from pipeline.hardware.probe import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, SIZE
-from pipeline.hardware.runtime import TF32, dtype_of, found_no_tpu, found_tpu
+from pipeline.hardware.runtime import TF32, Runtime
 
 # TensorFlow waits forever for an address that does not answer.
 CONNECT_TIMEOUT_SECONDS = 10
@@ -36,38 +36,24 @@ _BFLOAT16_CPU_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
 _FIRST_GPU_CAPABILITY_WITH_BFLOAT16 = (8, 0)
 
 
-class TensorFlow:
+class TensorFlow(Runtime):
     """See runtime.Runtime."""
 
     backend = TENSORFLOW
+    device_error = tf.errors.OpError
 
-    def first_present(self) -> tuple[str, str]:
-        # Without these, the resolver only waits for a metadata server.
-        if name := os.environ.get("TPU_NAME"):
-            return "tpu", found_tpu(name=name)
-        if chips := machine.tpu_chips():
-            return "tpu", found_tpu(chips=chips)
-        gpus = tf.config.list_physical_devices("GPU")
-        return "gpu" if gpus else "cpu", found_no_tpu(len(gpus), "TensorFlow")
+    def num_gpus(self) -> int:
+        return len(tf.config.list_physical_devices("GPU"))
 
     def make_deterministic(self) -> None:
         tf.config.experimental.enable_op_determinism()
 
     def place_on(self, device: str, settings: TrainSettings) -> dict:
-        found = _STRATEGIES[device](settings)
+        found = {"cpu": _on_cpu, "gpu": _on_gpu, "tpu": _on_tpu}[device](settings)
         return {**found, "num_replicas": found["strategy"].num_replicas_in_sync}
-
-    def failed_in_use(self, error: Exception) -> bool:
-        return isinstance(error, tf.errors.OpError)
-
-    def strategy_name(self, strategy: tf.distribute.Strategy) -> str:
-        return type(strategy).__name__
 
     def scope(self, strategy: tf.distribute.Strategy) -> AbstractContextManager:
         return strategy.scope()
-
-    def evaluating(self, strategy: tf.distribute.Strategy) -> AbstractContextManager:
-        return contextlib.nullcontext()
 
     def observe(self, strategy: tf.distribute.Strategy) -> dict[str, list[str] | str]:
         with strategy.scope():
@@ -107,8 +93,7 @@ class TensorFlow:
         model.train_function = observed
         return devices
 
-    def computations(self, device: str, side: int, precision: str) -> dict[str, Callable[[], object]]:
-        dtype = tf.as_dtype(dtype_of(precision))
+    def computations(self, device: str, side: int, dtype: str) -> dict[str, Callable[[], object]]:
         with tf.device(f"/{device}:0"):
             matrix = tf.cast(tf.random.stateless_normal([side, side], [0, 0]), dtype)
             images = tf.cast(tf.random.stateless_normal([IMAGES, SIZE, SIZE, CHANNELS_IN], [0, 1]), dtype)
@@ -161,51 +146,39 @@ class TensorFlow:
             tf.get_logger().setLevel(level)
         return float(counted.total_float_ops) or None
 
-    def step_bytes(self, model: Any, batch: Any) -> None:
-        """TensorFlow does not count them."""
-
-    def logical_devices(self) -> list[str]:
-        return [device.name for device in tf.config.list_logical_devices()]
-
-    def physical_devices(self) -> list[dict]:
-        return [_describe(device) for device in tf.config.list_physical_devices()]
-
-    def versions(self) -> dict[str, str | None]:
-        build = tf.sysconfig.get_build_info()
+    def describe(self, strategy: tf.distribute.Strategy) -> dict[str, Any]:
+        build, threading = tf.sysconfig.get_build_info(), tf.config.threading
+        is_tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
         return {
-            "tensorflow": tf.__version__,
-            # The version of XLA and oneDNN inside TensorFlow.
-            "tensorflow_commit": tf.version.GIT_VERSION,
-            "built_for_cuda": build.get("cuda_version"),
-            "built_for_cudnn": build.get("cudnn_version"),
-        }
-
-    def threads(self) -> dict[str, int]:
-        return {
-            "inter_op": tf.config.threading.get_inter_op_parallelism_threads(),
-            "intra_op": tf.config.threading.get_intra_op_parallelism_threads(),
+            "strategy": type(strategy).__name__,
+            "logical_devices": [device.name for device in tf.config.list_logical_devices()],
+            "physical_devices": [_describe(device) for device in tf.config.list_physical_devices()],
+            "versions": {
+                "tensorflow": tf.__version__,
+                # The version of XLA and oneDNN inside TensorFlow.
+                "tensorflow_commit": tf.version.GIT_VERSION,
+                "built_for_cuda": build.get("cuda_version"),
+                "built_for_cudnn": build.get("cudnn_version"),
+            },
+            "matmul_precision": TF32 if is_tf32 else "highest",
+            "threads": {
+                "inter_op": threading.get_inter_op_parallelism_threads(),
+                "intra_op": threading.get_intra_op_parallelism_threads(),
+            },
         }
 
     def set_matmul_precision(self, precision: str) -> None:
         tf.config.experimental.enable_tensor_float_32_execution(precision == TF32)
 
-    def matmul_precision(self) -> str:
-        return TF32 if tf.config.experimental.tensor_float_32_execution_enabled() else "highest"
-
     def computes_in_bfloat16(self, device: str) -> bool:
         if device == "cpu":
             # Without oneDNN bfloat16 is slower than float32.
-            return os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") != "0" and bool(
-                _BFLOAT16_CPU_FLAGS & machine.cpu_flags()
-            )
+            has_onednn = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") != "0"
+            return has_onednn and bool(_BFLOAT16_CPU_FLAGS & machine.cpu_flags())
         if device == "gpu":
             details = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
             return all(one.get("compute_capability", (0, 0)) >= _FIRST_GPU_CAPABILITY_WITH_BFLOAT16 for one in details)
         return True
-
-    def compiles(self, device: str) -> bool:
-        # On a CPU, XLA made the baseline CNN four times slower.
-        return device in ("gpu", "tpu")
 
     def reset_peak_memory(self) -> None:
         for gpu in tf.config.list_logical_devices("GPU"):
@@ -248,37 +221,30 @@ def _describe(device: tf.config.PhysicalDevice) -> dict:
     return description
 
 
-def split_cpu(replicas: int) -> None:
-    """Lay out ``replicas`` logical CPU devices, before TensorFlow first computes: it holds for the process.
-
-    Raises:
-        SettingsError: TensorFlow has computed already, on another layout.
-    """
-    if replicas > 1:
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        try:
-            tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * replicas)
-        except RuntimeError:
-            if len(tf.config.list_logical_devices("CPU")) < replicas:
-                refuse("Train", "replicas", "the number this process began with; run again", replicas)
-
-
 @contextlib.contextmanager
 def _asking(device: str) -> Iterator[None]:
     """Raise errors of an unavailable device as HardwareMismatchError. Use it around calls of the library alone."""
     try:
         yield
-    except (ImportError, ValueError, OSError, RuntimeError, tf.errors.OpError) as error:
-        if not is_known(device, error) and not isinstance(error, tf.errors.OpError):
+    except tf.errors.OpError as error:
+        raise explain(device, error) from error
+    except (ImportError, ValueError, OSError, RuntimeError) as error:
+        if known_cause(device, error) is None:
             raise
-        mismatch = explain(device, error)
-        raise HardwareMismatchError(str(mismatch), mismatch.to_json()) from error
+        raise explain(device, error) from error
 
 
 def _on_cpu(settings: TrainSettings) -> dict:
-    if settings.replicas > 1:
-        split_cpu(settings.replicas)
-        return {"strategy": tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(settings.replicas)])}
+    replicas = settings.replicas
+    if replicas > 1:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        try:
+            tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * replicas)
+        except RuntimeError:
+            # TensorFlow has computed already. The layout lasts for the process.
+            if len(tf.config.list_logical_devices("CPU")) < replicas:
+                refuse("Train", "replicas", "the number this process began with; run again", replicas)
+        return {"strategy": tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(replicas)])}
     if not tf.config.list_logical_devices("GPU"):
         # TensorFlow's default. Another strategy would copy every batch once more.
         return {"strategy": tf.distribute.get_strategy()}
@@ -286,7 +252,6 @@ def _on_cpu(settings: TrainSettings) -> dict:
 
 
 def _on_gpu(settings: TrainSettings) -> dict:
-    refuse_replicas(settings.replicas, "gpu")
     with _asking("gpu"):
         gpus = tf.config.list_logical_devices("GPU")
         if not gpus:
@@ -299,7 +264,6 @@ def _on_gpu(settings: TrainSettings) -> dict:
 
 
 def _on_tpu(settings: TrainSettings) -> dict:
-    refuse_replicas(settings.replicas, "tpu")
     address = _tpu_address(settings)
     with _asking("tpu"):
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
@@ -307,9 +271,11 @@ def _on_tpu(settings: TrainSettings) -> dict:
         )
         master = resolver.master()
     if settings.tpu_address != "local":
-        host, port = _host_and_port(master)
+        parts = urllib.parse.urlsplit(master if "://" in master else f"grpc://{master}")
+        host, port = parts.hostname, parts.port or _TPU_PORT
         with _asking("tpu"):
-            _require_answer(master, host, port)
+            if host:
+                _require_answer(master, host, port)
             tf.config.experimental_connect_to_cluster(resolver)
     with _asking("tpu"):
         topology = tf.tpu.experimental.initialize_tpu_system(resolver)
@@ -317,9 +283,10 @@ def _on_tpu(settings: TrainSettings) -> dict:
             # A resolver for "local" answers on any machine.
             raise RuntimeError("the topology holds no TPU")
         strategy = tf.distribute.TPUStrategy(resolver)
+    cluster = resolver.cluster_spec()
     return {
         "strategy": strategy,
-        "resolver": {"master": master, "cluster": _cluster(resolver)},
+        "resolver": {"master": master, "cluster": cluster.as_dict() if cluster else {}},
         "topology": {
             "mesh_shape": [int(size) for size in topology.mesh_shape],
             "num_tasks": int(topology.num_tasks),
@@ -338,22 +305,8 @@ def _tpu_address(settings: TrainSettings) -> str | None:
     return name or ("local" if machine.tpu_chips() else None)
 
 
-def _host_and_port(master: str) -> tuple[str | None, int]:
-    parts = urllib.parse.urlsplit(master if "://" in master else f"grpc://{master}")
-    return parts.hostname, parts.port or _TPU_PORT
-
-
-def _require_answer(master: str, host: str | None, port: int) -> None:
-    if host:
-        try:
-            socket.create_connection((host, port), CONNECT_TIMEOUT_SECONDS).close()
-        except OSError as error:
-            raise ConnectionError(f"{master} is unreachable ({error})") from error
-
-
-def _cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> dict:
-    cluster = resolver.cluster_spec()
-    return {job: list(cluster.job_tasks(job)) for job in cluster.jobs} if cluster else {}
-
-
-_STRATEGIES: dict[str, Callable[[TrainSettings], dict]] = {"cpu": _on_cpu, "gpu": _on_gpu, "tpu": _on_tpu}
+def _require_answer(master: str, host: str, port: int) -> None:
+    try:
+        socket.create_connection((host, port), CONNECT_TIMEOUT_SECONDS).close()
+    except OSError as error:
+        raise ConnectionError(f"{master} is unreachable ({error})") from error

@@ -96,10 +96,10 @@ def nothing_measured(settings: TrainSettings) -> dict:
 def used_by(receipt: Receipt, computation: Computation, stream: InputStream) -> dict:
     """Hardware and computation: fields of the record that a process must share to resume from a checkpoint."""
     return {
-        "backend": receipt.backend,
-        "effective_device": receipt.effective_device,
-        "device_name": receipt.device_name,
-        "num_replicas": receipt.num_replicas,
+        "backend": receipt["backend"],
+        "effective_device": receipt["effective_device"],
+        "device_name": receipt["device_name"],
+        "num_replicas": receipt["num_replicas"],
         "precision": computation.precision,
         "jit_compile": computation.jit_compile,
         # The order of an epoch from disk differs.
@@ -114,8 +114,8 @@ def segment(receipt: Receipt, first_epoch: int, last_epoch: int) -> Segment:
         first_epoch=first_epoch,
         last_epoch=last_epoch,
         hostname=socket.gethostname(),
-        device_verified=receipt.device_verified,
-        receipt=receipt.to_json(),
+        device_verified=receipt["device_verified"],
+        receipt=receipt,
     )
 
 
@@ -137,7 +137,7 @@ def outcome_of(
         "hostname": last.hostname,
         "device_verified": all(one.device_verified for one in history.segments),
         "device_reason": last.receipt["device_reason"],
-        "mismatch": receipt.mismatch,
+        "mismatch": receipt["mismatch"],
         "receipt": last.receipt,
         **seen_in(last.receipt),
         "segments": tuple(history.segments),

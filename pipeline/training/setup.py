@@ -11,7 +11,7 @@ import keras
 from pipeline.config.training import TrainSettings
 from pipeline.errors import message
 from pipeline.hardware.placement import Placement
-from pipeline.hardware.receipt import Receipt, seen_here, with_processes, write_receipt
+from pipeline.hardware.receipt import Receipt, seen_here, verdict, with_processes, write_receipt
 from pipeline.networks.build import kind_of_outputs
 from pipeline.networks.cpu_kernels import as_keras
 from pipeline.problems.problem import Problem
@@ -124,15 +124,15 @@ def _receipt(settings: TrainSettings, placement: Placement, computation: Computa
     receipt = write_receipt(settings, placement, computation.precision)
     if group.processes > 1:
         receipt = with_processes(receipt, group.gather(seen_here(receipt)))
-        share = f"{len(receipt.logical_devices)} {receipt.effective_device}, {computation.precision}"
+        share = f"{len(receipt['logical_devices'])} {receipt['effective_device']}, {computation.precision}"
         group.check_equal(_shared_devices(), share)
-    if receipt.mismatch:
-        _logger.warning("FALLBACK to %s: %s", receipt.effective_device, receipt.mismatch["cause"])
+    if receipt["mismatch"]:
+        _logger.warning("FALLBACK to %s: %s", receipt["effective_device"], receipt["mismatch"]["cause"])
     _logger.info(
         "training %s on %s (requested %s, %s; %s), %d replica(s), %s, XLA %s",
-        *(settings.model, receipt.effective_device, settings.device),
-        "verified" if receipt.device_verified else f"NOT verified: {'; '.join(receipt.doubts)}",
-        *(receipt.device_name, receipt.num_replicas, computation.precision),
+        *(settings.model, receipt["effective_device"], settings.device),
+        verdict(receipt),
+        *(receipt["device_name"], receipt["num_replicas"], computation.precision),
         "on" if computation.jit_compile else "off",
     )
     return receipt

@@ -12,6 +12,8 @@ from pipeline.artefacts.space import free_bytes, require_space
 from pipeline.config.training import TENSORFLOW
 from pipeline.errors import DatasetUnavailableError, PipelineError, SettingsError
 from pipeline.hardware.backend import choose_backend
+from pipeline.hardware.receipt import verdict
+from pipeline.installed import installed_version
 from pipeline.stage_process import in_child
 from tasks import remote_cache
 from tasks.commands.command import argument, command
@@ -61,12 +63,12 @@ def check_packages() -> str:
     for text in metadata.requires(_DISTRIBUTION) or ():
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            version = _installed(requirement.name)
+            version = installed_version(requirement.name)
             if version is None or not requirement.specifier.contains(version, prereleases=True):
                 wrong.append(f"{requirement} is needed, {version or 'none'} is installed")
     if wrong:
         raise SettingsError(f"{'; '.join(wrong)}. Install the locked versions with: make clean setup")
-    return f"python and packages fit, tensorflow {_installed('tensorflow')}, keras {_installed('keras')}"
+    return f"python and packages fit, tensorflow {installed_version('tensorflow')}, keras {installed_version('keras')}"
 
 
 def check_storage(stages: Sequence[Stage]) -> str:
@@ -126,10 +128,10 @@ def check_device(train: Train, receipt: dict) -> str:
     """
     backend = choose_backend(train.settings)
     how = {"backend": backend, "cpu_devices": train.replicas, "is_kept": backend == TENSORFLOW}
-    found = in_child("pipeline.hardware.examination:examine", {"settings": train.settings}, **how)
+    found = in_child("pipeline.hardware.receipt:examine", {"settings": train.settings}, **how)
     receipt |= found["receipt"]
-    about = f"requested {train.device}, {found['verified']}; {found['device_name']}"
-    return f"{found['device']} ({about}), {found['precision']}"
+    about = f"requested {train.device}, {verdict(receipt)}; {receipt['device_name']}"
+    return f"{receipt['effective_device']} ({about}), {found['precision']}"
 
 
 def _ask(check: Callable[[], str]) -> tuple[int, str]:
@@ -137,13 +139,6 @@ def _ask(check: Callable[[], str]) -> tuple[int, str]:
         return 0, check()
     except PipelineError as error:
         return error.exit_code, f"{type(error).__name__}: {error}"
-
-
-def _installed(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _flattened(value: Mapping, path: str = "") -> Iterator[tuple[str, object]]:

@@ -447,6 +447,6 @@ def test_a_package_of_a_wrong_version_is_named(monkeypatch):
     from pipeline.errors import SettingsError
     from tasks.commands import doctor
 
-    monkeypatch.setattr(doctor, "_installed", lambda name: "1.0" if name == "keras" else None)
+    monkeypatch.setattr(doctor, "installed_version", lambda name: "1.0" if name == "keras" else None)
     with pytest.raises(SettingsError, match=r"keras>=3.* is needed, 1.0 is installed.*luigi.*none is installed"):
         doctor.check_packages()

@@ -37,7 +37,7 @@ def test_float32_is_of_all_its_bits_unless_tf32_is_requested(precision, expected
     try:
         RUNTIME.set_matmul_precision(precision)
         assert tf.config.experimental.tensor_float_32_execution_enabled() is (precision == "tf32")
-        assert RUNTIME.matmul_precision() == expected
+        assert RUNTIME.describe(None)["matmul_precision"] == expected
     finally:
         tf.config.experimental.enable_tensor_float_32_execution(False)
 
@@ -53,7 +53,7 @@ def test_jax_compiles_products_of_all_bits_unless_tf32_is_requested(precision, e
     before = jax.config.jax_default_matmul_precision
     try:
         RUNTIME.set_matmul_precision(precision)
-        assert RUNTIME.matmul_precision() == expected
+        assert RUNTIME.describe(())["matmul_precision"] == expected
         product = jax.jit(lambda one, other: one @ other).lower(*[jax.ShapeDtypeStruct((8, 8), "float32")] * 2)
         assert compiled in product.as_text()
     finally:

@@ -21,7 +21,7 @@ settings = TrainSettings(
 placement = place(settings)
 receipts = [write_receipt(settings, placement, "float32")]
 {more}
-print(json.dumps([receipt.to_json() for receipt in receipts]))
+print(json.dumps(receipts))
 """
 # Two CPUs that pose as an accelerator. Of the second every name says the accelerator too: only its speed is the host's.
 POSING = """

@@ -11,10 +11,10 @@ from pipeline.stage_process import in_child
 
 
 def setup_module() -> None:
-    global Placement, place, tensorflow, tf
+    global Placement, place, placement, tensorflow, tf
     import tensorflow as tf
 
-    from pipeline.hardware import tensorflow
+    from pipeline.hardware import placement, tensorflow
     from pipeline.hardware.placement import Placement, place
 
 
@@ -81,17 +81,17 @@ def exception_of(error: Exception | tuple[str, str]) -> Exception:
 @pytest.mark.parametrize(("device", "error", "cause", "remedy"), FAILURES, ids=lambda value: str(value)[:40])
 def test_a_known_failure_is_explained(device, error, cause, remedy):
     error = exception_of(error)
-    mismatch = explain(device, error)
-    assert cause in mismatch.cause
-    assert remedy in mismatch.remedy
-    assert str(error) in mismatch.error
-    assert "Cloud Storage" not in mismatch.remedy, "the storage root is a folder on this machine"
+    mismatch = explain(device, error).mismatch
+    assert cause in mismatch["cause"]
+    assert remedy in mismatch["remedy"]
+    assert str(error) in mismatch["error"]
+    assert "Cloud Storage" not in mismatch["remedy"], "the storage root is a folder on this machine"
 
 
 def test_an_unknown_failure_is_quoted_whole():
-    mismatch = explain("tpu", RuntimeError("the moon is in the wrong place"))
-    assert "RuntimeError: the moon is in the wrong place" in mismatch.cause
-    assert "[Train] device" in mismatch.remedy
+    mismatch = explain("tpu", RuntimeError("the moon is in the wrong place")).mismatch
+    assert "RuntimeError: the moon is in the wrong place" in mismatch["cause"]
+    assert "[Train] device" in mismatch["remedy"]
 
 
 RAISED_BY_THE_RUNTIME = [one for one in FAILURES if one[0] == "tpu" and not isinstance(one[1], AttributeError)]
@@ -202,16 +202,16 @@ def test_what_fails_only_in_use_is_explained_on_a_tpu_and_left_alone_elsewhere()
 @pytest.mark.parametrize("device", ["gpu", "tpu"])
 def test_a_fallback_says_what_it_is(monkeypatch, device):
     monkeypatch.delenv("TPU_NAME", raising=False)
-    placement = place(TrainSettings(device=device, on_mismatch="fallback"))
-    assert (placement.requested_device, placement.effective_device) == (device, "cpu")
-    assert placement.mismatch.device == device
-    assert placement.mismatch.cause
-    assert placement.device_reason == f"[Train] device = {device}; {device} is unavailable, cpu instead"
+    placed = place(TrainSettings(device=device, on_mismatch="fallback"))
+    assert (placed.requested_device, placed.effective_device) == (device, "cpu")
+    assert placed.mismatch["device"] == device
+    assert placed.mismatch["cause"]
+    assert placed.device_reason == f"[Train] device = {device}; {device} is unavailable, cpu instead"
 
 
 @pytest.mark.usefixtures("no_accelerator")
 def test_a_tpu_that_is_announced_and_not_there_is_no_cpu_by_silence(monkeypatch):
-    monkeypatch.setattr(tensorflow.TensorFlow, "first_present", lambda _: ("tpu", "TPU_NAME is set"))
+    monkeypatch.setattr(placement, "first_present", lambda _: ("tpu", "TPU_NAME is set"))
     with pytest.raises(HardwareMismatchError):
         place(TrainSettings(device="auto", tpu_address="grpc://127.0.0.1:9"))
 
@@ -224,7 +224,7 @@ def test_replicas_with_an_accelerator_are_a_settings_error_before_any_device_is_
 
 
 def test_replicas_on_an_accelerator_that_auto_found_are_a_settings_error(monkeypatch):
-    monkeypatch.setattr(tensorflow.TensorFlow, "first_present", lambda _: ("gpu", "it is there"))
+    monkeypatch.setattr(placement, "first_present", lambda _: ("gpu", "it is there"))
     with pytest.raises(SettingsError, match=r"\[Train\] replicas: expected 1 on gpu"):
         place(TrainSettings(device="auto", replicas=2))
 
@@ -234,5 +234,5 @@ def test_replicas_on_an_accelerator_that_auto_found_are_a_settings_error(monkeyp
 def test_the_check_in_a_process_of_its_own_raises_its_error_here():
     job = {"settings": TrainSettings(device="gpu")}
     with pytest.raises(HardwareMismatchError) as raised:
-        in_child("pipeline.hardware.examination:require_device", job, is_kept=False, may_run_here=False)
+        in_child("pipeline.hardware.receipt:require_device", job, is_kept=False, may_run_here=False)
     assert str(raised.value).startswith("[Train] device: gpu was requested. This machine shows no NVIDIA driver")

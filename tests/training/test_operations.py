@@ -16,11 +16,10 @@ def count_operations(backend: str) -> list[float | None]:
     import keras
     import numpy as np
 
-    from pipeline.config.training import TrainSettings
-    from pipeline.hardware.placement import runtime_of
+    from pipeline.hardware.placement import runtime_called
     from pipeline.training.breakdown import step_flops
 
-    layers, runtime, counted = keras.layers, runtime_of(TrainSettings(backend=backend)), []
+    layers, runtime, counted = keras.layers, runtime_called(backend), []
     for length in (SHORT, LONG):
         recurrent = [layers.LSTM(UNITS, return_sequences=True) for _ in range(2)]
         ends = layers.Embedding(LABELS, EMBEDDING), layers.Dense(LABELS)
