@@ -24,13 +24,12 @@ from rich.table import Table
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.columns import ColumnStream
-from pipeline.config.training import TrainSettings
+from pipeline.config.training import MODELS, TEXT_MODELS, TrainSettings
 from pipeline.errors import PipelineError
 from pipeline.hardware.jax import Jax
 from pipeline.hardware.placement import Placement, place
 from pipeline.hardware.receipt import verdict, write_receipt
-from pipeline.networks.build import NETWORKS, build_model
-from pipeline.networks.char_lstm import TEXT_NETWORKS
+from pipeline.networks.build import build_model
 from pipeline.problems.find import problem_of_records
 from pipeline.training.computation import by_rule, compiled_model
 
@@ -232,7 +231,7 @@ def _falsified(settings: TrainSettings, placement: Placement) -> dict[str, dict]
 
 
 def _of_images() -> list[str]:
-    return sorted(set(NETWORKS) - set(TEXT_NETWORKS))
+    return sorted(set(MODELS) - set(TEXT_MODELS))
 
 
 def _default_networks(manifest: Mapping) -> list[str]:

@@ -20,7 +20,7 @@ from pipeline.artefacts.publish import discard
 from pipeline.config.membership import Membership, membership
 from pipeline.config.own_code import own_modules
 from pipeline.config.refusal import refuse
-from pipeline.config.training import JAX, TrainSettings, check_keras_environment, refuse_without_validation
+from pipeline.config.training import JAX, MODELS, TrainSettings, check_keras_environment, refuse_without_validation
 from pipeline.errors import DamagedArtefactError, HardwareMismatchError, SettingsError
 from pipeline.hardware import tpu_vm
 from pipeline.hardware.backend import choose_backend, require_backend
@@ -124,8 +124,8 @@ class Train(Stage, parameters=TrainSettings):
         return found
 
     def own_modules(self) -> tuple[str, ...]:
-        """Those of a network or a recipe of one's own."""
-        return own_modules(self.model, self.recipe)
+        """Those of the network, and of a recipe of one's own."""
+        return own_modules(MODELS.get(self.model, self.model), self.recipe)
 
     def label(self) -> str:
         """The network."""

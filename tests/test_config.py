@@ -4,7 +4,6 @@ from pipeline.config.data import RUNNERS, RecordsSettings, SourceSettings
 from pipeline.config.report import ReportSettings
 from pipeline.config.storage import StorageSettings
 from pipeline.config.training import (
-    MODELS,
     RECIPES,
     ExportSettings,
     TrainSettings,
@@ -124,9 +123,7 @@ def test_settings_have_no_rules_that_shape_bytes():
 
 def test_listed_choices_are_the_implemented_ones():
     from pipeline.networks import recipes
-    from pipeline.networks.build import NETWORKS
 
-    assert set(MODELS) == set(NETWORKS)
     assert set(RECIPES) == set(recipes.RECIPES)
 
 

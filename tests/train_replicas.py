@@ -8,8 +8,7 @@ from pathlib import Path
 
 import keras
 
-from pipeline.config.training import TrainSettings
-from pipeline.networks.build import NETWORKS
+from pipeline.config.training import MODELS, TrainSettings
 from pipeline.training.request import TrainRequest
 from pipeline.training.train import train
 
@@ -33,7 +32,7 @@ def without_dropout(image_shape: tuple[int, int, int], num_labels: int) -> keras
 
 if __name__ == "__main__":
     records, top, replicas, *recipes = sys.argv[1:]
-    NETWORKS["baseline_cnn"] = without_dropout
+    MODELS["baseline_cnn"] = f"{__name__}:without_dropout"
     settings = {"device": "cpu", "precision": "float32", "epochs": 1, "global_batch_size": 64}
     for recipe in recipes:
         folder = Path(top) / recipe

@@ -12,14 +12,24 @@ from pipeline.config.refusal import refuse
 from pipeline.config.schema import MAX_SEED, NOT_IN_IDENTITY, Rule, StageSettings, integer, number, one_of, section
 from pipeline.errors import SettingsError
 
-# The models of MODELS for text. All others are for images.
+# Model → its builder, which imports Keras.
+MODELS = {
+    "baseline_cnn": "pipeline.networks.baseline_cnn:baseline_cnn",
+    "compact_convnet": "pipeline.networks.compact_convnet:compact_convnet",
+    "small_convnet": "pipeline.networks.small_convnet:small_convnet",
+    "airbench_convnet": "pipeline.networks.airbench_convnet:airbench_convnet",
+    "airbench_convnet_small": "pipeline.networks.airbench_convnet:airbench_convnet_small",
+    "airbench_convnet_large": "pipeline.networks.airbench_convnet:airbench_convnet_large",
+    "mnist_dense": "pipeline.networks.tutorials:mnist_dense",
+    "mnist_cnn": "pipeline.networks.tutorials:mnist_cnn",
+    "fashion_cnn": "pipeline.networks.tutorials:fashion_cnn",
+    "flowers_convnet": "pipeline.networks.tutorials:flowers_convnet",
+    "char_lstm": "pipeline.networks.char_lstm:char_lstm",
+    "char_lstm_large": "pipeline.networks.char_lstm:char_lstm_large",
+    "shakespeare_lstm": "pipeline.networks.char_lstm:shakespeare_lstm",
+}
+# Those for text. All others are for images.
 TEXT_MODELS = ("char_lstm", "char_lstm_large", "shakespeare_lstm")
-MODELS = (
-    *("baseline_cnn", "compact_convnet", "small_convnet"),
-    *("airbench_convnet", "airbench_convnet_small", "airbench_convnet_large"),
-    *("mnist_dense", "mnist_cnn", "fashion_cnn", "flowers_convnet"),
-    *TEXT_MODELS,
-)
 RECIPES = ("baseline", "onecycle", "adam", "lamb", "adam_cosine", "muon")
 TENSORFLOW, JAX = "tensorflow", "jax"
 TEST_TIME_AUGMENTATION = ("none", "flip", "flip_translate")

@@ -1,61 +1,38 @@
 """Models and recipes by their names in the settings."""
 
-import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 
 import keras
 import numpy as np
 
 from pipeline.config.own_code import is_own
+from pipeline.config.training import MODELS, TEXT_MODELS
 from pipeline.errors import SettingsError
 from pipeline.networks import own
-from pipeline.networks.airbench_convnet import airbench_convnet, airbench_convnet_large, airbench_convnet_small
-from pipeline.networks.baseline_cnn import baseline_cnn
-from pipeline.networks.char_lstm import TEXT_NETWORKS
-from pipeline.networks.compact_convnet import compact_convnet
 from pipeline.networks.model import LOGITS, PROBABILITIES, configure_keras
-from pipeline.networks.recipes import RECIPES, Recipe, overridden
-from pipeline.networks.small_convnet import small_convnet
-from pipeline.networks.tutorials import fashion_cnn, flowers_convnet, mnist_cnn, mnist_dense
+from pipeline.networks.recipes import RECIPES, Recipe
 from pipeline.problems.find import problem_of_records
-from pipeline.problems.problem import Task
 
 # Three poolings leave one pixel of it.
 MIN_IMAGE_SIDE = 8
-
-_logger = logging.getLogger(__name__)
-
 _POLICIES = {"float32": "float32", "tf32": "float32", "bfloat16": "mixed_bfloat16"}
-
-
-NETWORKS: dict[str, Callable[[tuple[int, ...], int], keras.Model]] = {
-    "baseline_cnn": baseline_cnn,
-    "compact_convnet": compact_convnet,
-    "small_convnet": small_convnet,
-    "airbench_convnet": airbench_convnet,
-    "airbench_convnet_small": airbench_convnet_small,
-    "airbench_convnet_large": airbench_convnet_large,
-    "mnist_dense": mnist_dense,
-    "mnist_cnn": mnist_cnn,
-    "fashion_cnn": fashion_cnn,
-    "flowers_convnet": flowers_convnet,
-    **TEXT_NETWORKS,
-}
 # The others give probabilities.
 _GIVE_LOGITS = (
     *("mnist_dense", "airbench_convnet", "airbench_convnet_small", "airbench_convnet_large"),
-    *TEXT_NETWORKS,
+    *TEXT_MODELS,
 )
 
+_logger = logging.getLogger(__name__)
 
-def find_recipe(name: str, **overrides: float) -> Recipe:
-    """The recipe of this name, with the settings that override it; see ``overridden``.
+
+def find_recipe(name: str) -> Recipe:
+    """The recipe of this name.
 
     Raises:
         SettingsError: user code is no recipe.
     """
-    return overridden(own.load_recipe(name) if is_own(name) else RECIPES[name], **overrides)
+    return own.load_recipe(name) if is_own(name) else RECIPES[name]
 
 
 def build_network(manifest: Mapping, name: str, precision: str) -> keras.Model:
@@ -70,24 +47,30 @@ def build_network(manifest: Mapping, name: str, precision: str) -> keras.Model:
         SettingsError: the model does not take such examples, or Keras limits epochs or steps.
     """
     configure_keras()
-    task = _task(manifest)
-    try:
-        with _computing_in(precision):
-            return build_model(name, task.input_shape, task.num_labels)
-    except SettingsError:
-        raise
-    except ValueError as error:
-        raise SettingsError(f"[Train] model: {error}. Choose another dataset or model.") from error
-
-
-@contextlib.contextmanager
-def _computing_in(precision: str) -> Iterator[None]:
+    task = problem_of_records(manifest).task(manifest)
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(_POLICIES[precision])
     try:
-        yield
+        return build_model(name, task.input_shape, task.num_labels)
     finally:
         keras.config.set_dtype_policy(before)
+
+
+def build_model(name: str, input_shape: tuple[int, ...], num_labels: int) -> keras.Model:
+    """A new model for examples of this shape.
+
+    For images: uint8 (batch, height, width, channels) → float32 (batch, num_labels). For a text: uint8 (batch, length)
+    → float32 (batch, length, num_labels). Outputs are logits or probabilities, see ``kind_of_outputs``.
+
+    Raises:
+        SettingsError: the images are smaller than the models allow, or user code failed.
+    """
+    if not is_own(name) and len(input_shape) == 3 and min(input_shape[:2]) < MIN_IMAGE_SIDE:
+        raise SettingsError(
+            f"[Train] model: {name}: expected images of at least {MIN_IMAGE_SIDE} pixels a side, got {input_shape}. "
+            "Choose another dataset or model."
+        )
+    return own.build(_path(name), input_shape, num_labels)
 
 
 def kind_of_outputs(manifest: Mapping, name: str, precision: str) -> str:
@@ -98,7 +81,8 @@ def kind_of_outputs(manifest: Mapping, name: str, precision: str) -> str:
     """
     if not is_own(name):
         return LOGITS if name in _GIVE_LOGITS else PROBABILITIES
-    kind = own.examined(name, build_network(manifest, name, precision), _task(manifest))
+    task = problem_of_records(manifest).task(manifest)
+    kind = own.examined(name, build_network(manifest, name, precision), task)
     _logger.info("%s gives %s", name, kind)
     return kind
 
@@ -109,7 +93,7 @@ def takes_from_data(name: str) -> bool:
     Raises:
         SettingsError: user code cannot be imported.
     """
-    return getattr(_function(name), "adapt", None) is not None
+    return getattr(own.load_function("model", _path(name)), "adapt", None) is not None
 
 
 def adapt_model(name: str, model: keras.Model, inputs: np.ndarray) -> None:
@@ -118,32 +102,9 @@ def adapt_model(name: str, model: keras.Model, inputs: np.ndarray) -> None:
     Raises:
         SettingsError: user code failed.
     """
-    adapt = _function(name).adapt
-    if is_own(name):
-        own.adapt_own(name, adapt, model, inputs)
-    else:
-        adapt(model, inputs)
+    own.adapt(_path(name), model, inputs)
 
 
-def _function(name: str) -> Callable:
-    return own.load_function("model", name) if is_own(name) else NETWORKS[name]
-
-
-def _task(manifest: Mapping) -> Task:
-    return problem_of_records(manifest).task(manifest)
-
-
-def build_model(name: str, input_shape: tuple[int, ...], num_labels: int) -> keras.Model:
-    """A new model for examples of this shape.
-
-    For images: uint8 (batch, height, width, channels) → float32 (batch, num_labels). For a text: uint8 (batch, length)
-    → float32 (batch, length, num_labels). Outputs are logits or probabilities, see ``kind_of_outputs``.
-
-    Raises:
-        ValueError: the images are smaller than the models allow.
-    """
-    if is_own(name):
-        return own.build_own(name, input_shape, num_labels)
-    if len(input_shape) == 3 and min(input_shape[:2]) < MIN_IMAGE_SIDE:
-        raise ValueError(f"{name}: expected images of at least {MIN_IMAGE_SIDE} pixels a side, got {input_shape}")
-    return NETWORKS[name](input_shape, num_labels)
+def _path(name: str) -> str:
+    """``module:function`` of a model's builder."""
+    return MODELS.get(name, name)

@@ -80,30 +80,27 @@ def adapted_by(adapt: Adapt) -> Callable[[Build], Build]:
 
 
 @dataclass(frozen=True)
-class LogitsCrossentropy:
-    """(int labels (batch, …), logits (batch, …, num_labels)) → float32 (batch, …)."""
+class Crossentropy:
+    """(int labels (batch, …), outputs of this kind (batch, …, num_labels)) → float32 (batch, …)."""
 
+    kind: str = PROBABILITIES
     label_smoothing: float = 0.0
 
-    def __call__(self, labels: keras.KerasTensor, logits: keras.KerasTensor) -> keras.KerasTensor:
+    def __call__(self, labels: keras.KerasTensor, outputs: keras.KerasTensor) -> keras.KerasTensor:
         """The loss of each prediction."""
-        if not self.label_smoothing:
-            return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
-        one_hot = one_hot_as(labels, logits)
-        smoothing = self.label_smoothing
-        return keras.losses.categorical_crossentropy(one_hot, logits, from_logits=True, label_smoothing=smoothing)
+        by_logits, smoothing = self.kind == LOGITS, self.label_smoothing
+        if not smoothing:
+            return keras.losses.sparse_categorical_crossentropy(labels, outputs, from_logits=by_logits)
+        # Keras may have added a last dimension of 1 to the labels.
+        labels = keras.ops.reshape(labels, keras.ops.shape(outputs)[:-1])
+        one_hot = keras.ops.one_hot(labels, outputs.shape[-1])
+        return keras.losses.categorical_crossentropy(one_hot, outputs, from_logits=by_logits, label_smoothing=smoothing)
 
 
-def one_hot_as(labels: keras.KerasTensor, outputs: keras.KerasTensor) -> keras.KerasTensor:
-    """Int labels (batch, …) in one-hot form, in the shape of the outputs (batch, …, num_labels)."""
-    # Keras may have added a last dimension of 1 to the labels.
-    return keras.ops.one_hot(keras.ops.reshape(labels, keras.ops.shape(outputs)[:-1]), outputs.shape[-1])
-
-
-def trained_by_logits(model: keras.Model) -> bool:
-    """Whether the outputs of a compiled model are logits."""
+def kind_trained_on(model: keras.Model) -> str:
+    """Whether the outputs of a compiled model are "logits" or "probabilities"."""
     # A model that learns from mixed labels has its loss for plain labels in ``of_plain``.
-    return isinstance(getattr(model.loss, "of_plain", model.loss), LogitsCrossentropy)
+    return getattr(getattr(model.loss, "of_plain", model.loss), "kind", PROBABILITIES)
 
 
 def as_probabilities(outputs: np.ndarray, kind: str) -> np.ndarray:

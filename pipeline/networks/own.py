@@ -1,7 +1,4 @@
-"""User code: functions that the settings name instead of a model or a recipe of the pipeline.
-
-The model that a function builds is checked before the first step (``examined``).
-"""
+"""Builders of models and recipes as ``module:function``. User code is checked before the first step (``examined``)."""
 
 import importlib
 import tempfile
@@ -43,48 +40,41 @@ def load_recipe(name: str) -> Recipe:
     """The recipe that ``module:function`` names.
 
     Raises:
-        SettingsError: it is no recipe, or makes no optimizer.
+        SettingsError: it cannot be imported. Its optimizer raises one if it makes none.
     """
     found = load_function("recipe", name)
     recipe = found if isinstance(found, Recipe) else Recipe(found)
-    if not callable(recipe.optimizer):
-        raise _refusal(name, f"it is {_kind(recipe.optimizer)}", "recipe")
 
     def optimizer(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
         made = _call("recipe", name, recipe.optimizer, total_steps, scale)
         if not isinstance(made, keras.optimizers.Optimizer):
-            raise _refusal(name, f"it made {_kind(made)}, no Keras optimizer", "recipe")
+            raise _refusal(name, f"it made {made!r:.100}, no Keras optimizer", "recipe")
         return made
 
     return replace(recipe, optimizer=optimizer)
 
 
-def build_own(name: str, input_shape: tuple[int, ...], num_labels: int) -> keras.Model:
+def build(name: str, input_shape: tuple[int, ...], num_labels: int) -> keras.Model:
     """The model that ``build(input_shape, num_labels)`` returns, built.
 
     Raises:
         SettingsError: it returns no Keras model, or one that does not take such examples.
     """
-    build = load_function("model", name)
-    if not callable(build):
-        raise _refusal(name, f"it is {_kind(build)}")
-    model = _call("model", name, build, input_shape, num_labels)
+    model = _call("model", name, load_function("model", name), input_shape, num_labels)
     if not isinstance(model, keras.Model):
-        raise _refusal(name, f"it returned {_kind(model)}, no keras.Model")
+        raise _refusal(name, f"it returned {model!r:.100}, no keras.Model")
     if not model.built:
         _outputs(name, model, np.zeros((1, *input_shape), np.uint8))
     return model
 
 
-def adapt_own(name: str, adapt: Callable, model: keras.Model, inputs: np.ndarray) -> None:
+def adapt(name: str, model: keras.Model, inputs: np.ndarray) -> None:
     """Call the ``adapt(model, inputs)`` of a model builder.
 
     Raises:
-        SettingsError: it is no function, or raised an error.
+        SettingsError: it raised an error.
     """
-    if not callable(adapt):
-        raise _refusal(name, f"its attribute adapt is {_kind(adapt)}")
-    _call("model", name, adapt, model, inputs, call=f"adapt(model, {inputs.dtype} {inputs.shape})")
+    _call("model", name, load_function("model", name).adapt, model, inputs)
 
 
 def untrained_copy(model: keras.Model, input_shape: tuple[int, ...]) -> keras.Model:
@@ -102,7 +92,7 @@ def examined(name: str, model: keras.Model, task: Task) -> str:
         SettingsError: the outputs do not fit the task, or the model cannot be saved and loaded.
     """
     inputs = np.random.default_rng(0).integers(0, task.inputs, (_EXAMINED_EXAMPLES, *task.input_shape), np.uint8)
-    outputs = _outputs(name, model, inputs, task.examples)
+    outputs = _outputs(name, model, inputs)
     expected = (_EXAMINED_EXAMPLES, *task.output_shape)
     if outputs.shape != expected:
         raise _refusal(
@@ -126,9 +116,11 @@ def examined(name: str, model: keras.Model, task: Task) -> str:
     return LOGITS
 
 
-def _outputs(name: str, model: keras.Model, inputs: np.ndarray, examples: str = "examples") -> np.ndarray:
-    call = _call_on(inputs, examples)
-    found = _call("model", name, lambda batch: model(batch, training=False), inputs, call=call)
+def _outputs(name: str, model: keras.Model, inputs: np.ndarray) -> np.ndarray:
+    def network(batch: np.ndarray) -> keras.KerasTensor:
+        return model(batch, training=False)
+
+    found = _call("model", name, network, inputs)
     if isinstance(found, dict | list | tuple):
         raise _refusal(name, f"its network has {len(found)} outputs")
     return keras.ops.convert_to_numpy(keras.ops.cast(found, "float32"))
@@ -167,14 +159,16 @@ def _check_saving(name: str, model: keras.Model, inputs: np.ndarray, outputs: np
         raise _refusal(name, "its network gives other outputs once it is saved and loaded")
 
 
-def _call(setting: str, name: str, function: Callable, *arguments: Any, call: str = "") -> Any:
+def _call(setting: str, name: str, function: Callable, *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except SettingsError:
         raise
+    # User code may raise anything.
     except Exception as error:
-        call = call or f"{name.partition(':')[2]}({', '.join(map(repr, arguments))})"
-        raise _refusal(name, f"{call} raised {_brief(error)}", setting) from error
+        given = [_shown(argument) for argument in arguments]
+        called = getattr(function, "__name__", name)
+        raise _refusal(name, f"{called}({', '.join(given)}) raised {_brief(error)}", setting) from error
 
 
 def _refusal(name: str, problem: str, setting: str = "model") -> SettingsError:
@@ -189,13 +183,8 @@ def _signature(setting: str) -> str:
 
 
 @message
-def _call_on(inputs: np.ndarray, examples: str) -> str:
-    return f"its network, on {inputs.dtype} {examples} of the shape {inputs.shape},"
-
-
-@message
-def _kind(found: object) -> str:
-    return "None" if found is None else f"an object of the class {type(found).__name__}"
+def _shown(argument: object) -> str:
+    return f"{argument.dtype} {argument.shape}" if isinstance(argument, np.ndarray) else repr(argument)
 
 
 @message

@@ -8,19 +8,17 @@ character are that over ln 2, and perplexity is its exponential.
 """
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from pipeline.config.own_code import is_own
 from pipeline.config.refusal import refuse
 from pipeline.config.training import TEXT_MODELS, TrainSettings
-from pipeline.errors import message
-from pipeline.problems.problem import Problem, Shown, Stream, Task
+from pipeline.problems.problem import Problem, Task
 from pipeline.problems.units import NEXT_TOKEN
 from pipeline.records.features import TOKENS
 
 if TYPE_CHECKING:
-    import keras
     import tensorflow as tf
 
 
@@ -71,49 +69,9 @@ class NextToken(Problem):
         if (views := settings.test_time_augmentation) != "none":
             refuse("Train", "test_time_augmentation", "none, as the records are a text", views)
 
-    def predict(self, model: "keras.Model", held_out: Stream, test_time_augmentation: str = "none") -> Any:
-        """See text_evaluation.Surprises."""
-        from pipeline.problems.text_evaluation import predict
+    @property
+    def evaluation(self) -> ModuleType:
+        """See text_evaluation.py."""
+        from pipeline.problems import text_evaluation
 
-        return predict(model, held_out)
-
-    def figures(self, model: "keras.Model", predictions: Any) -> dict[str, float]:
-        """Of all tokens alike."""
-        return {"loss": float(predictions.nats.mean()), "accuracy": float(predictions.right.mean())}
-
-    def quick_figures(self, model: "keras.Model", held_out: Stream) -> dict[str, float]:
-        """The same."""
-        return self.figures(model, self.predict(model, held_out))
-
-    def evaluate(
-        self,
-        predictions: Any,
-        *,
-        model: "keras.Model",
-        settings: TrainSettings,
-        streams: Mapping[str, Stream],
-        manifest: Mapping,
-        folder: Path,
-    ) -> Shown:
-        """See text_evaluation.evaluate."""
-        from pipeline.problems.text_evaluation import evaluate
-
-        facts = evaluate(
-            predictions,
-            model=model,
-            network=settings.model,
-            seed=settings.seed,
-            test=streams["test"],
-            manifest=manifest,
-            folder=folder,
-        )
-        shown = {_title(one["temperature"]): one["text"] for one in facts["written"]}
-        shown[_title(None)] = "\n\n".join("".join(one["pieces"]) for one in facts["passages"])
-        # Indented, so that Markdown shows it as code.
-        indent = " " * 4
-        return Shown(facts, {name: indent + text.replace("\n", f"\n{indent}") for name, text in shown.items()}, {})
-
-
-@message
-def _title(temperature: float | None) -> str:
-    return "most surprising passages" if temperature is None else f"written at temperature {temperature:g}"
+        return text_evaluation

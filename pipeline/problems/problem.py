@@ -5,16 +5,15 @@
 
 import abc
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pipeline.config.training import TrainSettings
 from pipeline.problems.units import Units, units_of
 
 if TYPE_CHECKING:
-    import keras
     import numpy as np
     import tensorflow as tf
 
@@ -67,6 +66,16 @@ class Stream(Protocol):
         """One pass over the split in its stored order."""
 
 
+def examples_at(stream: Stream, places: Sequence[int]) -> list[tuple["np.ndarray", "np.ndarray"]]:
+    """Inputs and labels of the examples at these places of the stored order, in one pass."""
+    found, start = {}, 0
+    for inputs, labels in stream.evaluation().as_numpy_iterator():
+        here = [place for place in places if start <= place < start + len(inputs)]
+        found |= {place: (inputs[place - start], labels[place - start]) for place in here}
+        start += len(inputs)
+    return [found[place] for place in places]
+
+
 class Problem(abc.ABC):
     """A learning problem: inputs, targets, figures and evaluation."""
 
@@ -106,27 +115,14 @@ class Problem(abc.ABC):
             SettingsError: names the setting.
         """
 
+    @property
     @abc.abstractmethod
-    def predict(self, model: "keras.Model", held_out: Stream, test_time_augmentation: str = "none") -> Any:
-        """Predictions of a compiled model for a split, in its stored order."""
+    def evaluation(self) -> ModuleType:
+        """The module that evaluates a compiled model. It imports Keras, so it is imported when it is used.
 
-    @abc.abstractmethod
-    def figures(self, model: "keras.Model", predictions: Any) -> dict[str, float]:
-        """The mean ``loss`` and the ``accuracy`` of predictions."""
-
-    @abc.abstractmethod
-    def quick_figures(self, model: "keras.Model", held_out: Stream) -> dict[str, float]:
-        """The same figures for an epoch whose predictions are not used further."""
-
-    @abc.abstractmethod
-    def evaluate(
-        self,
-        predictions: Any,
-        *,
-        model: "keras.Model",
-        settings: TrainSettings,
-        streams: Mapping[str, Stream],
-        manifest: Mapping,
-        folder: Path,
-    ) -> Shown:
-        """Write evaluation.json of the test split into the run's folder. ``streams``: "train" and "test"."""
+        - predict(model, stream, test_time_augmentation): predictions for a split, in its stored order.
+        - figures(model, predictions): their mean ``loss`` and ``accuracy``.
+        - quick_figures(model, stream): the same for an epoch whose predictions are not used further.
+        - evaluate(predictions, *, model, settings, streams, manifest, folder): writes evaluation.json of the test split
+          into the run's folder and returns a ``Shown``. ``streams`` are "train" and "test".
+        """

@@ -7,6 +7,7 @@ from the last tokens as a sequence. All temperatures are written as one batch, a
 import contextlib
 import json
 import math
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,9 +16,11 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from pipeline.networks.char_lstm import one_step_network
-from pipeline.networks.model import named_variables, trained_by_logits
-from pipeline.problems.problem import Stream
+from pipeline.config.training import MODELS, TEXT_MODELS, TrainSettings
+from pipeline.errors import message
+from pipeline.networks.model import LOGITS, kind_trained_on, named_variables
+from pipeline.networks.own import load_function
+from pipeline.problems.problem import Shown, Stream, examples_at
 from pipeline.problems.units import NEXT_TOKEN
 from pipeline.records.vocabulary import Vocabulary
 from pipeline.runs.metrics import EVALUATION_NAME
@@ -30,8 +33,7 @@ WRITTEN_TOKENS = 400
 # The surprise of a smaller probability would be infinite in float32.
 _LEAST_PROBABILITY = 1e-37
 
-
-#: Tokens uint8 (batch,) → logarithms of probabilities float32 (batch, vocabulary) of the next.
+#: Tokens uint8 (batch,) → the model's outputs for the next, float32 (batch, vocabulary).
 Step = Callable[[np.ndarray], np.ndarray]
 
 
@@ -70,45 +72,49 @@ def _surprised(model: keras.Model, shape: tuple[int, ...]) -> keras.Model:
     strategy = getattr(model, "distribute_strategy", None)
     with strategy.scope() if strategy else contextlib.nullcontext():
         tokens, labels = keras.Input(shape, dtype="uint8"), keras.Input(shape, dtype="int32")
-        found = Surprise(trained_by_logits(model))(labels, model(tokens, training=False))
+        found = Surprise(kind_trained_on(model) == LOGITS)(labels, model(tokens, training=False))
         return keras.Model([tokens, labels], found)
 
 
-def predict(model: keras.Model, held_out: Stream) -> Surprises:
-    """One pass of a compiled model (uint8 tokens → logits or probabilities) over a split."""
-    (size,) = held_out.split.content_shape
-    pairs = held_out.evaluation().map(lambda tokens, labels: ((tokens, labels),))
+def predict(model: keras.Model, stream: Stream, test_time_augmentation: str = "none") -> Surprises:
+    """One pass over a split. A text has no views."""
+    (size,) = stream.split.content_shape
+    pairs = stream.evaluation().map(lambda tokens, labels: ((tokens, labels),))
     found = _surprised(model, (size - 1,)).predict(pairs, verbose=0)
     return Surprises(found[..., 0], found[..., 1] > 0.5)
 
 
+def figures(model: keras.Model, predictions: Surprises) -> dict[str, float]:
+    """Of all tokens alike."""
+    return {"loss": float(predictions.nats.mean()), "accuracy": float(predictions.right.mean())}
+
+
+def quick_figures(model: keras.Model, stream: Stream) -> dict[str, float]:
+    """The same."""
+    return figures(model, predict(model, stream))
+
+
 def evaluate(
-    found: Surprises,
+    predictions: Surprises,
     *,
     model: keras.Model,
-    network: str,
-    seed: int,
-    test: Stream,
+    settings: TrainSettings,
+    streams: Mapping[str, Stream],
     manifest: Mapping,
     folder: Path,
-) -> dict:
-    """Write evaluation.json into ``folder`` and return its contents.
-
-    Args:
-        found: of the test split.
-        model: the trained model.
-        network: its name in the settings.
-        seed: of the written text.
-        test: the input stream of the test split.
-        manifest: that of the records.
-        folder: the run's folder.
-    """
-    vocabulary = Vocabulary(tuple(manifest["label_names"]))
-    nats = np.nan_to_num(found.nats, nan=-math.log(_LEAST_PROBABILITY))
-    means = nats.mean(axis=1)
-    places = np.argsort(-means, kind="stable")[:MAX_PASSAGES]
-    prompt_from = int(np.random.default_rng(seed).integers(len(nats)))
-    sequences = _sequences(test, [*places.tolist(), prompt_from])
+) -> Shown:
+    """Write evaluation.json. See ``Problem.evaluation``."""
+    vocabulary, test = Vocabulary(tuple(manifest["label_names"])), streams["test"]
+    nats = np.nan_to_num(predictions.nats, nan=-math.log(_LEAST_PROBABILITY))
+    places = np.argsort(-nats.mean(axis=1), kind="stable")[:MAX_PASSAGES].tolist()
+    prompt_from = int(np.random.default_rng(settings.seed).integers(len(nats)))
+    found = examples_at(test, [*places, prompt_from])
+    passages = [
+        {"index": place, **passage(vocabulary, np.append(tokens, labels[-1]), nats[place])}
+        for place, (tokens, labels) in zip(places, found, strict=False)
+    ]
+    prompt = found[-1][0][:PROMPT_TOKENS]
+    written = write_text(model, vocabulary, settings.model, prompt, length=nats.shape[1], seed=settings.seed)
     loss = float(nats.mean())
     facts = {
         "problem": NEXT_TOKEN,
@@ -120,19 +126,22 @@ def evaluate(
         "loss": loss,
         "bits": loss / math.log(2),
         "perplexity": math.exp(min(loss, 700)),
-        "accuracy": float(found.right.mean()),
+        "accuracy": float(predictions.right.mean()),
         "position_loss": [round(float(one), 5) for one in nats.mean(axis=0)],
-        "passages": [
-            {"index": int(place), **passage(vocabulary, sequence, nats[place])}
-            for place, sequence in zip(places, sequences, strict=False)
-        ],
-        "written": write_text(
-            model, vocabulary, network, sequences[-1][:PROMPT_TOKENS], length=nats.shape[1], seed=seed
-        ),
+        "passages": passages,
+        "written": written,
         "data_warnings": [list(warning) for warning in manifest.get("warnings", ())],
     }
     (folder / EVALUATION_NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    return facts
+    shown = {_title(one["temperature"]): one["text"] for one in written}
+    shown[_title(None)] = "\n\n".join("".join(one["pieces"]) for one in passages)
+    # Indented, so that Markdown shows it as code.
+    return Shown(facts, {name: textwrap.indent(text, " " * 4) for name, text in shown.items()}, {})
+
+
+@message
+def _title(temperature: float | None) -> str:
+    return "most surprising passages" if temperature is None else f"written at temperature {temperature:g}"
 
 
 def passage(vocabulary: Vocabulary, sequence: np.ndarray, nats: np.ndarray) -> dict:
@@ -154,18 +163,6 @@ def passage(vocabulary: Vocabulary, sequence: np.ndarray, nats: np.ndarray) -> d
             sums.append(None if math.isnan(waiting) else round(waiting, 3))
             waiting = 0.0
     return {"loss": round(float(nats.mean()), 4), "pieces": pieces, "nats": sums}
-
-
-def _sequences(test: Stream, places: list[int]) -> np.ndarray:
-    """Sequences of the split at these places, uint8 (places, length + 1), in one pass."""
-    wanted, start = np.array(places), 0
-    found = np.empty((len(wanted), *test.split.content_shape), np.uint8)
-    for tokens, labels in test.evaluation().as_numpy_iterator():
-        here = (wanted >= start) & (wanted < start + len(tokens))
-        found[here, :-1] = tokens[wanted[here] - start]
-        found[here, -1] = labels[wanted[here] - start, -1]
-        start += len(tokens)
-    return found
 
 
 def write_text(
@@ -192,40 +189,42 @@ def write_text(
     Returns:
         For each temperature ``temperature``, ``prompt`` and ``text``, without the prompt.
     """
-    step = _stateful(model, network, len(vocabulary.names)) or _by_sequences(model, length)
+    step = _by_tokens(model, network, len(vocabulary.names)) or _by_sequences(model, length)
     rng, temperatures = np.random.default_rng(seed), np.array(TEMPERATURES)[:, None]
-    logs = np.empty(0)
     for token in prompt:
-        logs = step(np.full(len(TEMPERATURES), token, np.uint8))
+        outputs = step(np.full(len(TEMPERATURES), token, np.uint8))
     written = np.empty((len(TEMPERATURES), tokens), np.uint8)
     for place in range(tokens):
+        logs = outputs.astype(np.float64)
+        if kind_trained_on(model) != LOGITS:
+            logs = np.log(logs + _LEAST_PROBABILITY)
         # The maximum of logarithms with Gumbel noise is a draw (Gumbel 1954). A diverged model draws the first token.
         noise = rng.gumbel(size=logs.shape)
         written[:, place] = np.nan_to_num(logs / temperatures + noise, nan=-np.inf).argmax(axis=1)
         if place + 1 < tokens:
-            logs = step(written[:, place])
+            outputs = step(written[:, place])
     return [
         {"temperature": temperature, "prompt": vocabulary.decode(prompt), "text": vocabulary.decode(row)}
         for temperature, row in zip(TEMPERATURES, written, strict=True)
     ]
 
 
-def _stateful(model: keras.Model, network: str, num_tokens: int) -> Step | None:
-    one_step = one_step_network(network, num_tokens, batch_size=len(TEMPERATURES))
-    if one_step is None:
+def _by_tokens(model: keras.Model, network: str, num_tokens: int) -> Step | None:
+    """Predict from one token and the state. None for a model without such a form, as that of user code."""
+    if network not in TEXT_MODELS:
         return None
+    one_step = load_function("model", MODELS[network])((1,), num_tokens, batch_size=len(TEMPERATURES))
     variables = named_variables(one_step)
     for name, trained in named_variables(model).items():
         variables[name].assign(keras.ops.convert_to_numpy(trained))
-    logarithms, call = _logarithms(model), _called(one_step)
-    return lambda tokens: logarithms(call(tokens[:, None])[:, 0])
+    call = _called(one_step)
+    return lambda tokens: call(tokens[:, None])[:, 0]
 
 
 def _by_sequences(model: keras.Model, length: int) -> Step:
     """Predict from the last tokens as a sequence."""
     # The places behind the last token are ignored. networks/own.py refuses a model that looks ahead.
-    sequences, logarithms, known = np.zeros((len(TEMPERATURES), length), np.uint8), _logarithms(model), 0
-    call = _called(model)
+    sequences, known, call = np.zeros((len(TEMPERATURES), length), np.uint8), 0, _called(model)
 
     def step(tokens: np.ndarray) -> np.ndarray:
         nonlocal known
@@ -233,7 +232,7 @@ def _by_sequences(model: keras.Model, length: int) -> Step:
             sequences[:, :-1] = sequences[:, 1:].copy()
         known = min(known + 1, length)
         sequences[:, known - 1] = tokens
-        return logarithms(call(sequences)[:, known - 1])
+        return call(sequences)[:, known - 1]
 
     return step
 
@@ -247,9 +246,3 @@ def _called(network: keras.Model) -> Callable[[np.ndarray], np.ndarray]:
         return lambda tokens: traced(tf.constant(tokens)).numpy()
     # Compiled once. A plain call would run operation by operation.
     return network.predict_on_batch
-
-
-def _logarithms(model: keras.Model) -> Callable[[np.ndarray], np.ndarray]:
-    if trained_by_logits(model):
-        return lambda outputs: outputs.astype(np.float64)
-    return lambda outputs: np.log(outputs.astype(np.float64) + _LEAST_PROBABILITY)

@@ -17,9 +17,9 @@ from pipeline import machine
 from pipeline.config.training import OF_THE_RECIPE, TrainSettings
 from pipeline.hardware.placement import Placement, choose_jit_compile, choose_precision
 from pipeline.networks.build import find_recipe
-from pipeline.networks.model import PROBABILITIES
+from pipeline.networks.model import PROBABILITIES, Crossentropy
 from pipeline.networks.muon import KernelMuon, last_matrices
-from pipeline.networks.recipes import Loss, Recipe, make_loss, make_optimizer
+from pipeline.networks.recipes import Recipe, make_optimizer
 from pipeline.training.initial import seeded_network, take_drawn
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ def compiled_model(
     Raises:
         SettingsError: the model does not take the examples of the records.
     """
-    recipe = find_recipe(settings.recipe, **recipe_overrides(settings))
-    loss = make_loss(recipe, outputs)
+    recipe, overrides = find_recipe(settings.recipe), recipe_overrides(settings)
+    loss = Crossentropy(outputs, overrides.get("label_smoothing", recipe.label_smoothing))
     if labels_mixed:
         loss = MixedLoss(loss)
     # Outside the scope, because it clears the distribution of JAX too.
@@ -112,16 +112,19 @@ def recipe_overrides(settings: TrainSettings) -> dict[str, float]:
 
 
 def _optimizer(model: keras.Model, recipe: Recipe, settings: TrainSettings, *, total_steps: int) -> keras.Optimizer:
+    overrides = recipe_overrides(settings)
     optimizer = make_optimizer(
         recipe,
         total_steps=total_steps,
         global_batch_size=settings.global_batch_size,
         scale_learning_rate=settings.scale_learning_rate,
+        learning_rate=overrides.get("learning_rate"),
+        weight_decay=overrides.get("weight_decay"),
     )
     if isinstance(optimizer, KernelMuon):
         optimizer.exclude_from_muon(last_matrices(model))
     # Without biases and the scales of normalizations.
-    if "weight_decay" in recipe_overrides(settings) and not recipe.decays_vectors:
+    if "weight_decay" in overrides and not recipe.decays_vectors:
         vectors = [variable for variable in model.trainable_variables if len(variable.shape) < 2]
         optimizer.exclude_from_weight_decay(vectors)
     # Built before the first step, so that its variables have the same names in a resumed run.
@@ -172,7 +175,7 @@ class MixedLoss:
     ``of_plain``: (int labels (batch,), outputs (batch, n)) → (batch,).
     """
 
-    of_plain: Loss
+    of_plain: Crossentropy
 
     def __call__(self, labels: keras.KerasTensor, outputs: keras.KerasTensor) -> keras.KerasTensor:
         """The loss of each example."""

@@ -116,7 +116,7 @@ def _epochs_left(rows: Rows, settings: TrainSettings, figure: str) -> Iterator[i
 
 def _run_epoch(setup: TrainingSetup, epoch: int) -> tuple[Row, dict[str, Any]]:
     """Train and evaluate one epoch. Returns predictions for the last epoch only."""
-    model, problem, epochs = setup.model, setup.problem, setup.settings.epochs
+    model, evaluation, epochs = setup.model, setup.problem.evaluation, setup.settings.epochs
     setup.clock.enter("training")
     row = _train(model, setup.stream, epoch, epochs)
     _check_updates(model, (epoch + 1) * setup.stream.steps_per_epoch)
@@ -124,10 +124,10 @@ def _run_epoch(setup: TrainingSetup, epoch: int) -> tuple[Row, dict[str, Any]]:
     started, predictions = time.perf_counter(), {}
     with setup.evaluating():
         if epoch + 1 == epochs:
-            predictions = {prefix: problem.predict(model, split) for prefix, split in setup.evaluated.items()}
-            figures = {prefix: problem.figures(model, found) for prefix, found in predictions.items()}
+            predictions = {prefix: evaluation.predict(model, split) for prefix, split in setup.evaluated.items()}
+            figures = {prefix: evaluation.figures(model, found) for prefix, found in predictions.items()}
         else:
-            figures = {prefix: problem.quick_figures(model, split) for prefix, split in setup.evaluated.items()}
+            figures = {prefix: evaluation.quick_figures(model, split) for prefix, split in setup.evaluated.items()}
     row |= {f"{prefix}_{name}": value for prefix, found in figures.items() for name, value in found.items()}
     row["evaluation_seconds"] = round(time.perf_counter() - started, 4)
     return row, predictions

@@ -15,7 +15,7 @@ from pipeline.errors import message
 from pipeline.hardware.backend import choose_backend, computation_flags
 from pipeline.hardware.receipt import Receipt
 from pipeline.networks.build import build_network
-from pipeline.networks.model import LOGITS, PROBABILITIES, trained_by_logits
+from pipeline.networks.model import kind_trained_on
 from pipeline.networks.own import untrained_copy
 from pipeline.problems.find import problem_of_records
 from pipeline.problems.problem import Problem
@@ -141,7 +141,7 @@ def outcome_of(
         "receipt": last.receipt,
         **seen_in(last.receipt),
         "segments": tuple(history.segments),
-        "outputs": LOGITS if trained_by_logits(model) else PROBABILITIES,
+        "outputs": kind_trained_on(model),
         "steps_per_execution": model.steps_per_execution,
         "steps_per_epoch": stream.steps_per_epoch,
         "train_seconds": round(sum(row["train_seconds"] for row in rows), 4),
@@ -175,8 +175,8 @@ def augmented_accuracies(model: keras.Model, evaluated: Mapping[str, InputStream
     _logger.info("evaluating with test-time augmentation: %s", how)
     accuracies = {}
     for prefix, stream in evaluated.items():
-        problem = stream.split.problem
-        accuracies[prefix] = problem.figures(model, problem.predict(model, stream, how))["accuracy"]
+        evaluation = stream.split.problem.evaluation
+        accuracies[prefix] = evaluation.figures(model, evaluation.predict(model, stream, how))["accuracy"]
     _logger.info("with test-time augmentation: %s", _accuracies(accuracies))
     return {f"{prefix}_tta_accuracy": accuracy for prefix, accuracy in accuracies.items()}
 

@@ -141,10 +141,10 @@ def _keep_epoch(setup: TrainingSetup, history: History) -> int:
 def _evaluate(setup: TrainingSetup, predictions: Any) -> Shown:
     """Evaluate the model on the test split. ``predictions`` may be None."""
     _logger.info("looking at the predictions for the test split")
-    test = setup.evaluated["val"]
+    test, evaluation = setup.evaluated["val"], setup.problem.evaluation
     with setup.evaluating():
-        return setup.problem.evaluate(
-            predictions or setup.problem.predict(setup.model, test),
+        return evaluation.evaluate(
+            predictions or evaluation.predict(setup.model, test),
             model=setup.model,
             settings=setup.settings,
             streams={"train": setup.stream, "test": test},

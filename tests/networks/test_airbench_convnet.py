@@ -5,12 +5,10 @@ import pytest
 
 
 def setup_module() -> None:
-    global adapt_model, build_model, find_recipe, keras, make_loss, recipes, takes_from_data
+    global adapt_model, build_model, keras, takes_from_data
     import keras
 
-    from pipeline.networks import recipes
-    from pipeline.networks.build import adapt_model, build_model, find_recipe, takes_from_data
-    from pipeline.networks.recipes import make_loss
+    from pipeline.networks.build import adapt_model, build_model, takes_from_data
 
 
 NAMES = ("airbench_convnet", "airbench_convnet_small", "airbench_convnet_large")

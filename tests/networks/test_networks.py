@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from pipeline.config.training import MODELS, TEXT_MODELS
+from pipeline.errors import SettingsError
 
 
 def setup_module() -> None:
-    global build_model, keras, kind_of_outputs
+    global build_model, build_network, keras, kind_of_outputs
     import keras
 
-    from pipeline.networks.build import build_model, kind_of_outputs
+    from pipeline.networks.build import build_model, build_network, kind_of_outputs
 
 
 def test_baseline_cnn_is_the_published_network():
@@ -84,8 +85,17 @@ def test_a_model_takes_images_of_any_shape_from_8_pixels(name):
 
 
 def test_images_too_small_are_refused():
-    with pytest.raises(ValueError, match="at least 8 pixels"):
-        build_model("baseline_cnn", (4, 32, 3), 10)
+    before = keras.config.dtype_policy()
+    with pytest.raises(SettingsError, match="at least 8 pixels"):
+        build_network({"image": {"shape": (4, 32, 3)}, "label_names": list("ab")}, "baseline_cnn", "bfloat16")
+    assert keras.config.dtype_policy() == before
+
+
+def test_a_model_in_bfloat16_leaves_the_policy_of_the_process_alone():
+    manifest, before = {"image": {"shape": (28, 28, 1)}, "label_names": list("ab")}, keras.config.dtype_policy()
+    assert build_network(manifest, "mnist_dense", "bfloat16").layers[-2].compute_dtype == "bfloat16"
+    assert keras.config.dtype_policy() == before
+    assert build_network(manifest, "mnist_dense", "float32").layers[-2].compute_dtype == "float32"
 
 
 def test_the_small_convnet_has_as_many_weights_whatever_the_size_of_the_images():

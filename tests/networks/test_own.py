@@ -5,31 +5,27 @@ import pytest
 from own_package import forget, write_package
 
 from pipeline.config.report import ReportSettings
-from pipeline.config.training import TrainSettings
+from pipeline.config.training import MODELS, TEXT_MODELS, TrainSettings
 from pipeline.errors import SettingsError
 
 
 def setup_module() -> None:
     global \
         keras, \
-        NETWORKS, \
-        Recipe, \
-        TEXT_NETWORKS, \
+        Crossentropy, \
         as_probabilities, \
         build_model, \
         find_recipe, \
         kind_of_outputs, \
-        make_loss, \
         make_optimizer, \
         named_variables, \
         untrained_copy
     import keras
 
-    from pipeline.networks.build import NETWORKS, build_model, find_recipe, kind_of_outputs
-    from pipeline.networks.char_lstm import TEXT_NETWORKS
-    from pipeline.networks.model import as_probabilities, named_variables
+    from pipeline.networks.build import build_model, find_recipe, kind_of_outputs
+    from pipeline.networks.model import Crossentropy, as_probabilities, named_variables
     from pipeline.networks.own import untrained_copy
-    from pipeline.networks.recipes import Recipe, make_loss, make_optimizer
+    from pipeline.networks.recipes import make_optimizer
 
 
 SHAPE, LABELS = (32, 32, 3), 5
@@ -61,9 +57,9 @@ def test_what_a_network_gives_is_found_out(package, function, kind, precision):
 
 
 def test_what_ours_give_is_known_and_they_are_not_built_for_it():
-    kinds = {name: kind_of_outputs({}, name, "float32") for name in NETWORKS}
+    kinds = {name: kind_of_outputs({}, name, "float32") for name in MODELS}
     airbench = {"airbench_convnet", "airbench_convnet_small", "airbench_convnet_large"}
-    logits = {"mnist_dense", *airbench, *TEXT_NETWORKS}
+    logits = {"mnist_dense", *airbench, *TEXT_MODELS}
     assert {name for name, kind in kinds.items() if kind == "logits"} == logits
 
 
@@ -71,11 +67,10 @@ def test_what_ours_give_is_known_and_they_are_not_built_for_it():
 def test_logits_have_the_loss_of_their_probabilities(smoothing):
     rng = np.random.default_rng(0)
     logits, labels = rng.normal(size=(7, LABELS)).astype(np.float32), np.arange(7) % LABELS
-    recipe = Recipe(None, label_smoothing=smoothing)
     probabilities = as_probabilities(logits, "logits")
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-6)
     losses = [
-        make_loss(recipe, kind)(labels, keras.ops.convert_to_tensor(outputs))
+        Crossentropy(kind, smoothing)(labels, keras.ops.convert_to_tensor(outputs))
         for kind, outputs in (("logits", logits), ("probabilities", probabilities))
     ]
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
@@ -94,13 +89,13 @@ def test_weights_of_models_in_models_have_names_of_their_own(package):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("build = 3", ["it is an object of the class int"]),
+        ("build = 3", ["build((32, 32, 3), 5) raised TypeError: 'int' object is not callable"]),
         ("def build(input_shape):\n    pass", ["build((32, 32, 3), 5) raised TypeError"]),
         ("def build(input_shape, num_labels):\n    pass", ["it returned None, no keras.Model"]),
         ("def build(input_shape, num_labels):\n    return num_labels / 0", ["ZeroDivisionError", "other.py, line 4"]),
         (stack(FLAT, "layers.Dense(n + 1)"), ["should have the shape (4, 5)", "they have (4, 6)"]),
         (stack("layers.Dense(n)"), ["they have (4, 32, 32, 5)"]),
-        (stack(FLAT, "layers.Dense(n)", shape="(8, 8, 3)"), ["on uint8 images of the shape (4, 32, 32, 3), raised"]),
+        (stack(FLAT, "layers.Dense(n)", shape="(8, 8, 3)"), ["network(uint8 (4, 32, 32, 3)) raised"]),
         (
             "def build(s, n):\n    i = keras.Input(s)\n    x = layers.Dense(n)(layers.Flatten()(i))\n"
             "    return keras.Model(i, [x, x])",
@@ -143,17 +138,17 @@ def test_a_recipe_is_a_function_or_a_recipe(package):
     assert (plain.label_smoothing, smoothed.label_smoothing) == (0.0, 0.2)
     optimizer = make_optimizer(smoothed, total_steps=10, global_batch_size=256, scale_learning_rate="linear")
     assert float(optimizer.learning_rate) == pytest.approx(0.2)
-    slower = find_recipe("my_package.recipes:recipe", learning_rate=0.03)
-    assert float(slower.optimizer(10, 1.0).learning_rate) == pytest.approx(0.03)
+    how = {"total_steps": 10, "global_batch_size": 128, "scale_learning_rate": "none"}
+    assert float(make_optimizer(plain, **how, learning_rate=0.03).learning_rate) == pytest.approx(0.03)
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("recipe = 3", "it is an object of the class int"),
+        ("recipe = 3", "recipe(10, 1.0) raised TypeError: 'int' object is not callable"),
         (
             "def recipe(total_steps, scale):\n    return 'adam'",
-            "it made an object of the class str, no",
+            "it made 'adam', no Keras optimizer",
         ),
         ("def recipe(total_steps):\n    pass", "recipe(10, 1.0) raised TypeError"),
     ],

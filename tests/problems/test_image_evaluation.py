@@ -16,29 +16,26 @@ def setup_module() -> None:
     global \
         InputStream, \
         Predictions, \
-        RECIPES, \
+        Crossentropy, \
         Split, \
         calibration, \
         evaluate, \
         evaluation, \
-        expected_calibration_error, \
-        figures_of, \
+        figures, \
         judge, \
         keras, \
-        make_loss, \
         predict, \
         tf
     import keras
     import tensorflow as tf
 
-    from pipeline.networks.recipes import RECIPES, make_loss
+    from pipeline.networks.model import Crossentropy
     from pipeline.problems import image_evaluation as evaluation
     from pipeline.problems.image_evaluation import (
         Predictions,
         calibration,
         evaluate,
-        expected_calibration_error,
-        figures_of,
+        figures,
         judge,
         predict,
     )
@@ -109,8 +106,8 @@ def test_the_calibration_error_lies_between_none_and_whole(rows):
     ],
 )
 def test_the_calibration_error_of_a_few_cases_worked_by_hand(right, confidence, error):
-    bins = calibration(np.array(right), np.array(confidence))
-    assert expected_calibration_error(bins) == pytest.approx(error)
+    found = calibration(np.array(right), np.array(confidence))
+    assert found["expected_calibration_error"] == pytest.approx(error)
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +125,15 @@ def stream(records: Path, *, batch=40, in_memory=True) -> "InputStream":
 
 
 def looked_at(model, test, records, folder):
-    return evaluate(predict(model, test), test, read_manifest(records), folder)
+    return evaluated_of(predict(model, test), test, read_manifest(records), folder)
+
+
+def evaluated_of(predictions, test, manifest, folder):
+    """The facts and the tiles of the mistakes. The train split is not augmented."""
+    shown = evaluate(
+        predictions, model=None, settings=None, streams={"train": test, "test": test}, manifest=manifest, folder=folder
+    )
+    return shown.facts, shown.images.get("mistakes", ())
 
 
 @pytest.fixture(scope="module")
@@ -145,13 +150,13 @@ def test_the_accuracy_is_what_keras_measures(evaluated, network, small_records):
     assert facts["accuracy"] == pytest.approx(measured["accuracy"])
 
 
-@pytest.mark.parametrize("recipe", ["baseline", "onecycle"])
-def test_loss_and_accuracy_of_the_predictions_are_what_keras_measures(network, small_records, recipe):
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_loss_and_accuracy_of_the_predictions_are_what_keras_measures(network, small_records, smoothing):
     model = keras.models.clone_model(network)
     model.set_weights(network.get_weights())
-    model.compile(loss=make_loss(RECIPES[recipe]), metrics=["accuracy"])
+    model.compile(loss=Crossentropy(label_smoothing=smoothing), metrics=["accuracy"])
     measured = model.evaluate(stream(small_records).evaluation(), verbose=0, return_dict=True)
-    found = figures_of(model, predict(model, stream(small_records)))
+    found = figures(model, predict(model, stream(small_records)))
     assert found == {name: pytest.approx(measured[name], rel=1e-5) for name in ("loss", "accuracy")}
 
 
@@ -199,7 +204,7 @@ def test_a_network_without_mistakes_leaves_no_sheet_of_them(small_records, tmp_p
     test = stream(small_records)
     labels = np.concatenate([labels for _, labels in test.evaluation()])
     perfect = Predictions(labels, np.eye(10, dtype=np.float32)[labels])
-    facts, tiles = evaluate(perfect, test, read_manifest(small_records), tmp_path)
+    facts, tiles = evaluated_of(perfect, test, read_manifest(small_records), tmp_path)
     assert (facts["accuracy"], facts["mistakes"], len(tiles)) == (1.0, [], 0)
     assert not (tmp_path / MISTAKES_NAME).exists()
 
@@ -211,9 +216,9 @@ def test_the_accuracy_without_the_test_images_that_train_holds(small_records, tm
     # Right but for one that train holds and one that it does not.
     given[[3, 50]] = (labels[[3, 50]] + 1) % 10
     guesses = Predictions(labels, np.eye(10, dtype=np.float32)[given])
-    assert evaluate(guesses, test, manifest, tmp_path)[0]["without_duplicates"] is None
+    assert evaluated_of(guesses, test, manifest, tmp_path)[0]["without_duplicates"] is None
     doubtful = {**manifest, "findings": {"test_in_train": [3, 4, 5]}, "warnings": [["Odd", "It is."]]}
-    facts, _ = evaluate(guesses, test, doubtful, tmp_path)
+    facts, _ = evaluated_of(guesses, test, doubtful, tmp_path)
     assert facts["without_duplicates"] == {"num_examples": len(labels) - 3, "accuracy": pytest.approx(97 / 98)}
     assert facts["data_warnings"] == [["Odd", "It is."]]
 

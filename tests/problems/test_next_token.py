@@ -25,21 +25,19 @@ def setup_module() -> None:
         keras, \
         load_trained, \
         build_network, \
-        find_recipe, \
+        Crossentropy, \
         kind_of_outputs, \
-        make_loss, \
         named_variables, \
-        one_step_network, \
+        char_lstm, \
         passage, \
         predict, \
         surprises, \
         write_text
     import keras
 
-    from pipeline.networks.build import build_network, find_recipe, kind_of_outputs
-    from pipeline.networks.char_lstm import one_step_network
-    from pipeline.networks.model import named_variables
-    from pipeline.networks.recipes import make_loss
+    from pipeline.networks.build import build_network, kind_of_outputs
+    from pipeline.networks.char_lstm import char_lstm
+    from pipeline.networks.model import Crossentropy, named_variables
     from pipeline.predict.job import predict
     from pipeline.predict.texts import surprises
     from pipeline.problems.text_evaluation import passage, write_text
@@ -111,9 +109,9 @@ def small_lstm():
     """Let char_lstm have 32 units instead of 256: it learns the text of the tests as well."""
     from pipeline.networks import char_lstm
 
-    one_layer = char_lstm._one_layer
+    lstm = char_lstm._lstm
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(char_lstm, "_one_layer", lambda *shape, **how: one_layer(*shape, **how | {"units": 32}))
+        patch.setattr(char_lstm, "_lstm", lambda *shape, **how: lstm(*shape, **how | {"units": (32,)}))
         yield
 
 
@@ -163,7 +161,7 @@ def test_a_run_says_its_problem_and_its_loss_is_the_mean_of_nats(records, traine
 def test_the_network_that_writes_has_the_trained_weights(records, trained):
     folder, _ = trained
     model = load_trained(folder).model
-    stateful = one_step_network("char_lstm", model.output_shape[-1], batch_size=2)
+    stateful = char_lstm((1,), model.output_shape[-1], batch_size=2)
     for name, variable in named_variables(model).items():
         named_variables(stateful)[name].assign(variable)
     tokens = np.tile(np.arange(LENGTH, dtype=np.uint8) % 20, (2, 1))
@@ -175,7 +173,7 @@ def test_what_is_written_follows_from_the_seed(trained):
     folder, _ = trained
     facts = json.loads((folder / "evaluation.json").read_text())
     model = load_trained(folder).model
-    model.compile(loss=make_loss(find_recipe("adam_cosine"), "logits"))
+    model.compile(loss=Crossentropy("logits"))
     vocabulary = Vocabulary(tuple(facts["vocabulary"]))
     first = facts["written"][0]
     prompt = vocabulary.encode(first["prompt"])
@@ -210,7 +208,7 @@ def test_a_saved_network_that_is_a_class_of_its_own_writes_and_is_asked_for_text
     (tmp_path / "run.json").write_text(json.dumps(trained[1] | {"model": name}))
     loaded, tokens = load_trained(tmp_path), np.zeros(3 * LENGTH + 2, np.uint8)
     assert len(surprises(loaded, tokens)) == 3 * LENGTH + 1
-    loaded.model.compile(loss=make_loss(find_recipe("onecycle"), "logits"))
+    loaded.model.compile(loss=Crossentropy("logits"))
     vocabulary = Vocabulary(tuple(manifest["label_names"]))
     written = write_text(loaded.model, vocabulary, name, tokens[:3], length=LENGTH, seed=0, tokens=2 * LENGTH)
     assert [len(one["text"]) for one in written] == [2 * LENGTH] * 3

@@ -1,5 +1,7 @@
 """Text that a model writes: the lower the temperature, the more often it draws the most probable token."""
 
+from types import SimpleNamespace
+
 import numpy as np
 
 from pipeline.records.vocabulary import Vocabulary
@@ -11,10 +13,16 @@ def setup_module() -> None:
 
 
 def test_a_lower_temperature_draws_the_most_probable_token_more_often(monkeypatch):
-    logarithms = np.log(np.tile([0.5, 0.3, 0.2], (len(text_evaluation.TEMPERATURES), 1)))
-    monkeypatch.setattr(text_evaluation, "_stateful", lambda *_: lambda tokens: logarithms)
+    probabilities = np.tile([0.5, 0.3, 0.2], (len(text_evaluation.TEMPERATURES), 1))
+    monkeypatch.setattr(text_evaluation, "_by_tokens", lambda *_: lambda tokens: probabilities)
     texts = text_evaluation.write_text(
-        None, Vocabulary.of(["abc"]), "model", np.zeros(1, np.uint8), length=4, seed=0, tokens=2_000
+        SimpleNamespace(loss=None),
+        Vocabulary.of(["abc"]),
+        "model",
+        np.zeros(1, np.uint8),
+        length=4,
+        seed=0,
+        tokens=2_000,
     )
     share = {one["temperature"]: one["text"].count("a") / 2_000 for one in texts}
     for temperature, found in share.items():

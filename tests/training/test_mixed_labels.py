@@ -8,11 +8,12 @@ from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, read_metrics
 
 
 def setup_module() -> None:
-    global MixedAccuracy, MixedLoss, RECIPES, build_model, keras, make_loss
+    global Crossentropy, MixedAccuracy, MixedLoss, RECIPES, build_model, keras
     import keras
 
     from pipeline.networks.build import build_model
-    from pipeline.networks.recipes import RECIPES, make_loss
+    from pipeline.networks.model import Crossentropy
+    from pipeline.networks.recipes import RECIPES
     from pipeline.training.computation import MixedAccuracy, MixedLoss
 
 
@@ -23,9 +24,9 @@ def test_the_loss_is_that_of_the_mixed_label(recipe, smoothing, rng):
     mixed = np.stack([first, second, share], axis=1).astype(np.float32)
     one_hot = share[:, None] * np.eye(10)[first] + (1 - share[:, None]) * np.eye(10)[second]
     expected = keras.losses.categorical_crossentropy(one_hot, probabilities, label_smoothing=smoothing)
-    loss = MixedLoss(make_loss(RECIPES[recipe]))
+    loss = MixedLoss(Crossentropy(label_smoothing=RECIPES[recipe].label_smoothing))
     np.testing.assert_allclose(loss(keras.ops.convert_to_tensor(mixed), probabilities), expected, rtol=1e-5)
-    plain = make_loss(RECIPES[recipe])(first, keras.ops.convert_to_tensor(probabilities))
+    plain = loss.of_plain(first, keras.ops.convert_to_tensor(probabilities))
     np.testing.assert_array_equal(loss(first, keras.ops.convert_to_tensor(probabilities)), plain)
 
 
