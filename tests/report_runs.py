@@ -139,10 +139,10 @@ def report_of(folders, current=(RUN["fingerprint"],), **how):
 
 def cells_of(table) -> list[dict[str, str]]:
     """The rows of a table: by the title of a column all text of its cell."""
-    shown = table.shown()
+    columns, groups = table.shown()
     return [
-        {column.title: ", ".join([*column.cell(row).lines(), *column.cell(row).tags]) for column in shown}
-        for group in table.parts()
+        {column.title: ", ".join([*cell.lines(), *cell.tags]) for column, cell in zip(columns, row, strict=True)}
+        for group in groups
         for row in group.rows
     ]
 
@@ -161,11 +161,11 @@ def render(folders, out, current=(RUN["fingerprint"],), *, drawn=False, **how):
     """
     from pipeline.report import drawings, write_report
 
-    empty = {} if drawn else {name: _empty_drawing for name in vars(drawings) if name.startswith("draw_")}
+    empty = {} if drawn else {"draw": _empty_drawing}
     with mock.patch.dict(vars(drawings), empty):
         write_report(report_of(folders, current, **how), out)
     return {name: (out / name).read_text(encoding="utf-8") for name in NAMES}
 
 
-def _empty_drawing(*_, alternative_text: str) -> str:
-    return f'<div class="panels" role="img" aria-label="{html.escape(alternative_text)}"><svg></svg></div>'
+def _empty_drawing(chart) -> str:
+    return f'<div class="panels" role="img" aria-label="{html.escape(chart.alternative())}"><svg></svg></div>'

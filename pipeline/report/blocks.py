@@ -1,20 +1,20 @@
-"""The blocks of a report's sections. Their text is plain; the renderers escape it."""
+"""The blocks of a report's sections. Their text is plain; the renderers escape it.
+
+A block without data is false. It is not rendered.
+"""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from pipeline.report.formats import NO_FIGURE
 
-#: Styles of tables with two columns that are shown as a list of terms with their values.
-LISTS = ("tiles", "facts", "facts seconds", "definitions")
 # A screen reader reads the alternative text of a chart as a whole.
 _MOST_ALTERNATIVE_ROWS = 16
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Cell:
-    """A cell: its text, smaller ``notes`` below it, and ``tags`` and ``alarms`` as labels.
+    """A cell: its text, smaller ``notes`` below it, and ``tags`` and ``alarms`` as labels. Empty notes are omitted.
 
     ``needs_care``: colored. ``share``: depth of its background, from 0 to 1. ``series``: indices of a run's curves.
     """
@@ -28,6 +28,9 @@ class Cell:
     is_right: bool = False
     series: Sequence[int] = ()
 
+    def __str__(self) -> str:
+        return self.text
+
     def lines(self) -> list[str]:
         """Its text, line by line, without the tags."""
         return [line for line in (self.text, *self.notes, *self.alarms) if line]
@@ -35,17 +38,21 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its title, and the text or the cell of a row."""
+    """The title of a column, and how its cells look."""
 
     title: str
-    value: Callable[[Any], str | Cell]
     is_number: bool = False
     style: str = ""
 
-    def cell(self, row: Any) -> Cell:
-        """The cell of a row."""
-        value = self.value(row)
-        return value if isinstance(value, Cell) else Cell(text=value)
+
+def words(*titles: str) -> list[Column]:
+    """Columns of words."""
+    return [Column(title) for title in titles]
+
+
+def figures(*titles: str) -> list[Column]:
+    """Columns of numbers."""
+    return [Column(title, is_number=True) for title in titles]
 
 
 @dataclass(frozen=True)
@@ -53,79 +60,88 @@ class Group:
     """Rows of a table below a title. ``is_aside``: they were not measured here."""
 
     title: str
-    rows: Sequence[Any]
+    rows: Sequence[Sequence[str | Cell]]
     notes: Sequence[str] = ()
     is_aside: bool = False
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows with the cells of the columns.
+    """Rows with a cell for each column. A row is highlighted if its first cell has a tag.
 
-    ``label``: its name for screen readers. ``style``: CSS classes. ``is_current``: whether a row is highlighted.
+    ``label``: its name for screen readers. ``style``: CSS classes.
     """
 
     columns: Sequence[Column]
-    rows: Sequence[Any] = ()
+    rows: Sequence[Sequence[str | Cell]] = ()
     groups: Sequence[Group] = ()
     label: str = ""
     caption: str = ""
     style: str = ""
-    is_current: Callable[[Any], bool] = lambda row: False
 
-    def shown(self) -> list[Column]:
-        """The columns in which some row has a value."""
-        rows = [*self.rows, *(row for group in self.groups for row in group.rows)]
-        return [
-            column
-            for place, column in enumerate(self.columns)
-            if place == 0 or any(column.cell(row).text not in ("", NO_FIGURE) for row in rows)
+    def __bool__(self) -> bool:
+        return any(group.rows for group in (self, *self.groups))
+
+    def shown(self) -> tuple[list[Column], list[Group]]:
+        """The columns in which some row has a value, and the cells of these columns by group."""
+        groups = [group for group in (Group("", self.rows), *self.groups) if group.rows]
+        texts = [[str(cell) for cell in row] for group in groups for row in group.rows]
+        places = [
+            place
+            for place in range(len(self.columns))
+            if place == 0 or any(row[place] not in ("", NO_FIGURE) for row in texts)
+        ]
+        return [self.columns[place] for place in places], [
+            replace(group, rows=[[_cell(row[place]) for place in places] for row in group.rows]) for group in groups
         ]
 
-    def parts(self) -> list[Group]:
-        """All rows in groups, those without a title first."""
-        return [*([Group("", self.rows)] if self.rows else []), *(group for group in self.groups if group.rows)]
+
+def _cell(value: str | Cell) -> Cell:
+    return value if isinstance(value, Cell) else Cell(value)
 
 
-def pairs(entries: Sequence[tuple[str, str]], style: str = "facts") -> Table:
-    """Terms with their values, shown as a list."""
-    return Table((Column("", lambda pair: pair[0]), Column("", lambda pair: pair[1])), entries, style=style)
+@dataclass(frozen=True)
+class Facts:
+    """Terms with their values. ``style``: "tiles", "facts", "facts seconds" or "definitions"."""
 
+    pairs: Sequence[tuple[str, str]]
+    style: str = "facts"
 
-def plain_table(titles: Sequence[str], rows: Sequence[Sequence[str | Cell]], label: str, style: str = "") -> Table:
-    """A table of cells that are known already: the first column has names, the others have numbers."""
-    columns = [
-        Column(title, lambda row, place=place: row[place], is_number=place > 0) for place, title in enumerate(titles)
-    ]
-    return Table(columns, rows, label=label, style=style)
+    def __bool__(self) -> bool:
+        return bool(self.pairs)
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawing with its data in words. ``draw`` makes HTML from the alternative text.
+    """A drawing with its data in words. ``plot`` draws into the axes of so many ``panels``, or ``shares`` are a bar.
 
-    ``legend``: name and note of each line. ``is_chosen``: the reader chooses the lines. At
-    first ``num_drawn`` are chosen. ``has_table``: the table beside it has the same data.
+    ``legend``: name and note of each line. ``num_drawn``: the reader chooses the lines, at first so many are chosen.
+    ``data``: by default that of the legend. ``has_table``: the table beside it has the same data.
     """
 
     caption: str
-    draw: Callable[[str], str]
-    data: Sequence[str]
+    plot: Callable[..., None] | None = None
+    data: Sequence[str] = ()
     note: str = ""
     legend: Sequence[tuple[str, str]] = ()
-    is_chosen: bool = False
+    panels: int = 2
+    shares: Sequence[float] = ()
     num_drawn: int = 0
     has_table: bool = False
 
+    def rows(self) -> list[str]:
+        """The data, a line for each row."""
+        return [*self.data] or [f"{name}: {note}" if note else name for name, note in self.legend]
+
     def alternative(self) -> str:
         """The text for those who do not see it: the caption and the data, of many rows the first and the last."""
-        rows = self.data if len(self.data) <= _MOST_ALTERNATIVE_ROWS else [self.data[0], self.data[-1]]
-        return f"{self.caption}. {'; '.join(rows)}."
+        rows = self.rows()
+        return f"{self.caption}. {'; '.join(rows if len(rows) <= _MOST_ALTERNATIVE_ROWS else (rows[0], rows[-1]))}."
 
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph, or with another ``kind`` a heading, a note, a finding or prose.
+    """A paragraph, or with another ``kind`` a heading, a note, a finding, prose, or the mark of a list.
 
     ``shades``: parts of prose, each with the depth of its background from 0 to 8. ``lead``: its beginning, in bold.
     """
@@ -135,6 +151,9 @@ class Text:
     lead: str = ""
     shades: Sequence[tuple[str, int]] = ()
 
+    def __bool__(self) -> bool:
+        return bool(self.text or self.lead or self.shades)
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -142,7 +161,7 @@ class Picture:
 
     png: str
     alternative: str
-    title: str
+    title: str = ""
     value: str = ""
     note: str = ""
     is_mistake: bool = False
@@ -153,6 +172,9 @@ class Gallery:
     """Images in rows."""
 
     pictures: Sequence[Picture]
+
+    def __bool__(self) -> bool:
+        return bool(self.pictures)
 
 
 @dataclass(frozen=True)
@@ -166,13 +188,21 @@ class Box:
     is_open: bool = False
     style: str = ""
 
+    def __bool__(self) -> bool:
+        return any(self.blocks)
 
-Block = Table | Chart | Text | Gallery | Box
+
+Block = Table | Facts | Chart | Text | Gallery | Box
+
+
+def titled(title: str, *blocks: Block) -> list[Block]:
+    """The blocks below a heading, if there are any."""
+    return [Text(title, "heading"), *blocks] if any(blocks) else []
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report with a title. It is not rendered if it is empty."""
+    """A part of the report with a title."""
 
     name: str
     title: str

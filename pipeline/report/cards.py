@@ -5,7 +5,7 @@ The front matter is JSON, which is YAML too: no text of a run can end a string i
 
 import json
 from bisect import bisect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.artefacts import layout
@@ -14,6 +14,7 @@ from pipeline.report import formats
 from pipeline.report.formats import Run, dataset_name, plain
 from pipeline.report.report import Report, finite
 from pipeline.report.sections.evaluation import class_rows, confusion_rows, is_text, text_rows
+from pipeline.report.templating import render
 from pipeline.runs.record import FINISHED, is_stand_in
 
 # The Hub's names of sizes, from a thousand examples by factors of ten.
@@ -23,8 +24,8 @@ _MOST_CONFUSIONS = 5
 _TASKS = {IMAGE_CLASSIFICATION: "image-classification", NEXT_TOKEN: "text-generation"}
 
 
-def cards(report: Report, render: Callable[[str, dict[str, Any]], str]) -> dict[str, str]:
-    """The cards "model" and "dataset" of the first requested run that finished. ``render`` renders a template."""
+def cards(report: Report) -> dict[str, str]:
+    """The cards "model" and "dataset" of the first requested run that finished."""
     run = next((run for run in report.requested() if run["status"] == FINISHED), None)
     # Always written: a card of an earlier report must not stay.
     found = dict.fromkeys(("model", "dataset"), "No requested run has what this card describes.\n")
@@ -32,9 +33,9 @@ def cards(report: Report, render: Callable[[str, dict[str, Any]], str]) -> dict[
         facts = run["evaluation"] or {}
         counts = _counts(facts)
         context = _context(run, facts, report) | {"counts": counts}
-        found["model"] = _model_front_matter(finite(run)) + render("model-card.md.j2", context)
+        found["model"] = _model_front_matter(finite(run)) + render("model-card.md.j2", **context)
         if facts:
-            found["dataset"] = _dataset_front_matter(run, facts, counts) + render("dataset-card.md.j2", context)
+            found["dataset"] = _dataset_front_matter(run, facts, counts) + render("dataset-card.md.j2", **context)
     return found
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
-from pipeline.report.blocks import Column, Group, Table
+from pipeline.report.blocks import Group, Table, figures, words
 from pipeline.report.data.reading import read_run
 from pipeline.report.formats import NO_FIGURE, plain, signed, verified_as, verified_words, yes_no
 from pipeline.runs.record import names
@@ -41,14 +41,13 @@ def compare_runs(one: Path, other: Path) -> list[Difference]:
 
 def difference_table(differences: Sequence[Difference], names: tuple[str, str]) -> Table:
     """The differences of two runs of these names, by sections."""
-    columns = (
-        Column("", lambda one: plain(one.name)),
-        Column(plain(names[0]), lambda one: _show(one.name, one.one)),
-        Column(plain(names[1]), lambda one: _show(one.name, one.other)),
-        Column("change", _change, True),
-    )
+    columns = [*words("", *map(plain, names)), *figures("change")]
     groups = groupby(differences, key=lambda one: one.section)
-    return Table(columns, groups=[Group(section.upper(), list(found)) for section, found in groups])
+    return Table(columns, groups=[Group(section.upper(), [*map(_cells, found)]) for section, found in groups])
+
+
+def _cells(one: Difference) -> list[str]:
+    return [plain(one.name), _show(one.name, one.one), _show(one.name, one.other), _change(one)]
 
 
 def _facts(folder: Path) -> dict[str, Any]:
@@ -85,8 +84,8 @@ def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
 
 def _change(one: Difference) -> str:
     """The change of a measured figure."""
-    figures = (one.one, one.other)
-    known = all(isinstance(figure, int | float) and not isinstance(figure, bool) for figure in figures)
+    values = (one.one, one.other)
+    known = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     if one.section != "metrics" or not known:
         return ""
     change = one.other - one.one

@@ -12,6 +12,8 @@ from pipeline.runs.record import SKIPPED, is_stand_in
 
 #: A run, or what several runs share: fields of pipeline.runs.record.RunRecord by their names.
 Run = Mapping[str, Any]
+#: One figure, or the result of `mean_and_deviation`.
+Figure = Mapping[str, float | None] | float | None
 
 NO_FIGURE = "–"
 
@@ -42,15 +44,16 @@ def percent(fraction: float | None, decimals: int = 1) -> str:
     return text if text == NO_FIGURE else f"{text} %"
 
 
-def mean_number(figure: Mapping[str, float | None], decimals: int = 0) -> str:
-    """A mean with its standard deviation, if there is one. See `mean_and_deviation`."""
-    mean = number(figure["mean"], decimals)
-    return mean if figure["deviation"] is None else f"{mean} ± {number(figure['deviation'], decimals)}"
+def mean_number(figure: Figure, decimals: int = 0, *, scale: float = 1) -> str:
+    """A figure, or a mean with its standard deviation if there is one, times the scale."""
+    parts = (figure["mean"], figure["deviation"]) if isinstance(figure, Mapping) else (figure, None)
+    mean, deviation = (None if part is None else scale * part for part in parts)
+    return number(mean, decimals) + ("" if deviation is None else f" ± {number(deviation, decimals)}")
 
 
-def mean_percent(figure: Mapping[str, float | None], decimals: int = 1) -> str:
-    """The mean of fractions from 0 to 1, in percent."""
-    text = mean_number({name: None if part is None else part * 100 for name, part in figure.items()}, decimals)
+def mean_percent(figure: Figure, decimals: int = 1) -> str:
+    """A fraction from 0 to 1 or the mean of several, in percent."""
+    text = mean_number(figure, decimals, scale=100)
     return text if text == NO_FIGURE else f"{text} %"
 
 

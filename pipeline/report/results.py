@@ -1,21 +1,20 @@
 """The table of results for a README: a row for each model and recipe, its sources and its machines."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.problems.units import units_of_run
 from pipeline.report import formats as fmt
-from pipeline.report.blocks import Block, Column, Group, Table, Text
+from pipeline.report.blocks import Block, Group, Table, Text, figures, words
 from pipeline.report.data.scenarios import grouped
 from pipeline.report.formats import Run
 from pipeline.report.report import Report
 from pipeline.report.sections.scoreboard import (
-    accuracy,
     counted,
     further,
-    is_published,
     loss_in_nats,
-    published_groups,
+    published_accuracy,
+    published_sources,
     with_views,
 )
 from pipeline.runs.record import FINISHED, is_stand_in, names
@@ -37,60 +36,55 @@ def results(report: Report) -> list[Block]:
         rows = []
         for row in reversed([group[0] for group in grouped(mine, same)]):
             where = _number_machines([runs[one] for one in row["fingerprints"]], machines)
-            rows.append({**row, "on": f"machine {' and '.join(map(str, where))}"})
+            rows.append(_our_cells(row, f"machine {' and '.join(map(str, where))}"))
         groups.append(Group("", rows))
-        for source in published_groups(report, experiment):
-            sources.append(" ".join([fmt.sentence(source.notes[0]), *source.notes[1:]]))
-            rows = [{**row, "on": "elsewhere", "source_number": len(sources)} for row in source.rows]
-            groups.append(Group("", rows, is_aside=True))
-    table = Table(
-        (
-            Column("experiment", lambda row: fmt.plain(row["experiment"])),
-            Column("network / recipe", _result_name),
-            Column("batch, epochs", lambda row: f"{fmt.number(row['global_batch_size'])}, {fmt.number(row['epochs'])}"),
-            Column("training time, s", _result_figure("train_seconds", 1), True),
-            Column("trained a second", _result_figure("examples_per_second", 0), True),
-            Column("on the test split", _result_accuracy, True),
-            Column("on", lambda row: row["on"]),
-        ),
-        groups=groups,
-    )
+        for (title, omissions), rows in published_sources(report, experiment).items():
+            sources.append(f"{fmt.sentence(title)} {omissions}".strip())
+            groups.append(Group("", [_published_cells(row, len(sources)) for row in rows], is_aside=True))
+    columns = [
+        *words("experiment", "network / recipe", "batch, epochs"),
+        *figures("training time, s", "trained a second", "on the test split"),
+        *words("on"),
+    ]
     listed = [Text(text, kind=f"{place}.") for place, text in enumerate(sources, start=1)]
     lines = [
         Text(f"machine {place}: {machine}{_speeds(speeds)}", kind="-")
         for place, (machine, speeds) in enumerate(machines.items(), start=1)
     ]
     elsewhere = [Text("Published elsewhere, not measured here:"), *listed] if listed else []
-    return [table, *elsewhere, Text("Measured on:"), *lines]
+    return [Table(columns, groups=groups), *elsewhere, Text("Measured on:"), *lines]
 
 
-def _result_name(row: Mapping[str, Any]) -> str:
-    if not is_published(row):
-        parts = [fmt.model_and_recipe(row), fmt.plain(row["augment"]), fmt.inputs(row)]
-        return " / ".join(filter(None, parts))
-    note = f" ({fmt.plain(row['device_note'])})" if row["device_note"] else ""
-    what = fmt.joined(f"{fmt.plain(row['scenario'])}{note}", *further(row))
-    # By number: titles of sources would make the column too wide.
-    return f"published, source {row['source_number']}: {what}"
-
-
-def _result_figure(name: str, decimals: int) -> Callable[[Mapping[str, Any]], str]:
-    def text(row: Mapping[str, Any]) -> str:
-        if is_published(row):
-            return fmt.as_published(row[name])
-        unit = f" {units_of_run(row).many}" if name == "examples_per_second" else ""
-        return f"{fmt.mean_number(row[name], decimals)}{unit}"
-
-    return text
-
-
-def _result_accuracy(row: Mapping[str, Any]) -> str:
-    if is_published(row):
-        cell = accuracy(row)
-        return f"{cell.text} ({fmt.joined(*cell.notes)})" if cell.notes else cell.text
+def _our_cells(row: Run, machine: str) -> list[str]:
+    name = (fmt.model_and_recipe(row), fmt.plain(row["augment"]), fmt.inputs(row))
     how_often = fmt.plural(len(row["seeds"]), "run") + ", not made here" * bool(row["fetched_from"])
-    first, *further = filter(None, [loss_in_nats(row), fmt.mean_percent(row["val_accuracy"], 2)])
-    return f"{first} ({fmt.joined(*further, with_views(row), how_often, counted(row))})"
+    first, *others = filter(None, [loss_in_nats(row), fmt.mean_percent(row["val_accuracy"], 2)])
+    return [
+        fmt.plain(row["experiment"]),
+        " / ".join(filter(None, name)),
+        f"{fmt.number(row['global_batch_size'])}, {fmt.number(row['epochs'])}",
+        fmt.mean_number(row["train_seconds"], 1),
+        f"{fmt.mean_number(row['examples_per_second'])} {units_of_run(row).many}",
+        f"{first} ({fmt.joined(*others, with_views(row), how_often, counted(row))})",
+        machine,
+    ]
+
+
+def _published_cells(row: Mapping[str, Any], source: int) -> list[str]:
+    note = f" ({fmt.plain(row['device_note'])})" if row["device_note"] else ""
+    name = fmt.joined(f"{fmt.plain(row['scenario'])}{note}", *further(row))
+    accuracy = published_accuracy(row)
+    mistakes = f" ({fmt.joined(*accuracy.notes)})" if accuracy.notes else ""
+    return [
+        fmt.plain(row["experiment"]),
+        # By number: titles of sources would make the column too wide.
+        f"published, source {source}: {name}",
+        f"{fmt.number(row['global_batch_size'])}, {fmt.number(row['epochs'])}",
+        fmt.as_published(row["train_seconds"]),
+        fmt.as_published(row["examples_per_second"]),
+        f"{accuracy.text}{mistakes}",
+        "elsewhere",
+    ]
 
 
 def _number_machines(runs: Sequence[Run], machines: dict[str, list[float]]) -> list[int]:

@@ -1,8 +1,6 @@
 """The blocks of a section: the three renderings of a table, what is not rendered, and a section from outside."""
 
 import re
-import sys
-import types
 
 import pytest
 from html_outline import Outline
@@ -21,12 +19,9 @@ TITLES = ("name", "speed", "note")
 
 
 def toy_table(rows):
-    columns = (
-        blocks.Column("name", lambda row: row[0]),
-        blocks.Column("speed", lambda row: row[1], is_number=True),
-        blocks.Column("note", lambda row: blocks.Cell(text=row[2], notes=("measured twice",), alarms=("with care",))),
-    )
-    return blocks.Table(columns, rows, label="toys")
+    cells = [(name, speed, blocks.Cell(note, ("measured twice",), alarms=("with care",))) for name, speed, note in rows]
+    columns = [*blocks.words("name"), *blocks.figures("speed"), *blocks.words("note")]
+    return blocks.Table(columns, cells, label="toys")
 
 
 @pytest.fixture
@@ -36,10 +31,8 @@ def rendered(make_run, tmp_path, monkeypatch):
     make_run()
 
     def render(*made):
-        module = types.ModuleType("toys")
-        module.toys = lambda report: [blocks.Section("toys", "Toys", made)]
-        monkeypatch.setitem(sys.modules, "toys", module)
-        monkeypatch.setattr(sections_of, "SECTIONS", {"toys": "toys:toys"})
+        toys = {"toys": lambda report: [blocks.Section("toys", "Toys", made)]}
+        monkeypatch.setattr(sections_of, "SECTIONS", toys)
         monkeypatch.setattr(rendering, "TERMINAL", ("toys",))
         report = report_of([tmp_path / "run"], published=[])
         terminals = {width: rendering.format_table(report, width=width) for width in (40, 120)}
@@ -69,18 +62,17 @@ def test_a_column_without_a_value_and_a_section_without_blocks_are_not_rendered(
 
 
 def test_a_group_has_its_title_in_each_rendering(rendered):
-    columns = (blocks.Column("name", lambda row: row), blocks.Column("length", lambda row: str(len(row)), True))
-    groups = [blocks.Group("MADE HERE", ["tin"]), blocks.Group("MADE ELSEWHERE", ["lead"])]
-    for text in rendered(blocks.Table(columns, groups=groups)).values():
+    groups = [blocks.Group("MADE HERE", [("tin", "3")]), blocks.Group("MADE ELSEWHERE", [("lead", "4")])]
+    for text in rendered(blocks.Table(blocks.words("name", "length"), groups=groups)).values():
         places = [text.rindex(words) for words in ("MADE HERE", "tin", "MADE ELSEWHERE", "lead")]
         assert places == sorted(places)
 
 
 def test_the_alternative_text_of_a_chart_is_its_caption_with_its_data(rendered):
-    chart = blocks.Chart("Length by name", lambda text: f"<p>{text}</p>", ["a: 1", "b: 2", "c: 3"], note="In metres.")
+    chart = blocks.Chart("Length by name", data=["a: 1", "b: 2", "c: 3"], note="In metres.", shares=[0.5, 0.5])
     texts = rendered(chart)
     assert "Length by name. a: 1; b: 2; c: 3." in texts["html"]
     assert "In metres.\n\n- a: 1\n- b: 2" in texts["markdown"]
     many = [f"a{number}: 1" for number in range(17)]
-    assert blocks.Chart("Length", str, many).alternative() == "Length. a0: 1; a16: 1."
-    assert blocks.Chart("Length", str, ["a: 1"]).alternative() == "Length. a: 1."
+    assert blocks.Chart("Length", data=many).alternative() == "Length. a0: 1; a16: 1."
+    assert blocks.Chart("Length", data=["a: 1"]).alternative() == "Length. a: 1."

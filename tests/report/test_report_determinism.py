@@ -13,9 +13,9 @@ from pipeline.runs.metrics import WEIGHTS_NAME
 
 
 def setup_module() -> None:
-    global _repeated, build_report, format_table, repeated
+    global build_report, format_table, our_cells, repeated
     from pipeline.report import build_report, format_table
-    from pipeline.report.sections.scoreboard import _repeated, repeated
+    from pipeline.report.sections.scoreboard import our_cells, repeated
 
 
 IDENTICAL, DIFFERENT = {"is_identical": True}, {"is_identical": False}
@@ -37,10 +37,12 @@ def test_a_row_says_what_was_seen_of_its_runs(found, deterministic, said):
     assert repeated({"repetitions": found, "deterministic": deterministic}) == said
 
 
-def test_weights_that_differ_are_marked():
-    row = {"repetitions": [DIFFERENT], "deterministic": "true"}
-    assert _repeated(row).needs_care
-    assert not _repeated(row | {"repetitions": [IDENTICAL]}).needs_care
+def test_weights_that_differ_are_marked(make_run):
+    (row,) = build_report([make_run()], current=[]).scenarios
+    marked = {"differs": DIFFERENT, "bit-identical": IDENTICAL}
+    for words, one in marked.items():
+        cells = our_cells(row | {"repetitions": [one]}, "", [])
+        assert [cell.needs_care for cell in cells if str(cell) == words] == [words == "differs"]
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import statistics
+from functools import partial
 
 import pytest
 from luigi_process import FAST, TINY
@@ -17,15 +18,18 @@ from pipeline.runs.record import STAGE_PARTS
 def setup_module() -> None:
     global \
         COLOURS, \
+        Chart, \
         build_report, \
         compare_runs, \
-        draw_history, \
+        draw, \
+        plot_history, \
         entries_of, \
         format_differences, \
         format_table, \
         seconds_by_part
     from pipeline.report import build_report, compare_runs, entries_of, format_differences, format_table
-    from pipeline.report.drawings import COLOURS, draw_history
+    from pipeline.report.blocks import Chart
+    from pipeline.report.drawings import COLOURS, draw, plot_history
     from pipeline.report.sections.runs import seconds_by_part
 
 
@@ -181,9 +185,8 @@ def test_the_history_joins_no_runs_of_different_seeds():
          "examples_per_second": 1000.0 + n}
         for n in range(6)
     ]  # fmt: skip
-    drawing = draw_history(
-        [{"problem": "image_classification", "tokens": "", "points": points}], alternative_text="history"
-    )
+    groups = [{"problem": "image_classification", "tokens": "", "points": points}]
+    drawing = draw(Chart("history", partial(plot_history, groups)))
     lines = re.findall(r'<path d="([^"]*)"[^>]*fill: none; stroke: var\(--run-1\); stroke-width: 1.2', drawing)
     assert [line.count("L") for line in lines] == [2, 2, 2, 2], "two seeds of three runs each, in two panels"
 
@@ -259,7 +262,7 @@ BREAKDOWN = {
 def test_where_the_time_went_is_said_in_words(make_run, tmp_path, share, words):
     files = render([make_run(time_breakdown=BREAKDOWN | {"input_wait_share": share})], tmp_path / "out")
     assert f'<p class="finding">{words}</p>' in files["report.html"]
-    assert f"Time breakdown: {words}\n" in files["report.md"]
+    assert f"\n- {words}\n" in files["report.md"]
     assert "<dd>31.00 ms</dd>" in files["report.html"]
 
 

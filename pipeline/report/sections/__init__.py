@@ -1,24 +1,24 @@
 """The sections of a report in the order of the page. Each function takes the report and yields its sections."""
 
-import importlib
 from collections.abc import Iterable, Iterator
 
 from pipeline.report.blocks import Section
 from pipeline.report.report import Report
+from pipeline.report.sections import charts, evaluation, glossary, records, runs, scoreboard
 
 SECTIONS = {
-    "overview": "pipeline.report.sections.scoreboard:overview",
-    "this-run": "pipeline.report.sections.runs:this_run",
-    "scoreboard": "pipeline.report.sections.scoreboard:scoreboards",
-    "batches": "pipeline.report.sections.charts:times_by_batch",
-    "curves": "pipeline.report.sections.charts:curves",
-    "history": "pipeline.report.sections.charts:history",
-    "evaluation": "pipeline.report.sections.evaluation:evaluation",
-    "exports": "pipeline.report.sections.runs:exports",
-    "records": "pipeline.report.sections.records:records",
-    "lineage": "pipeline.report.sections.records:lineage",
-    "runs": "pipeline.report.sections.runs:requested_runs",
-    "definitions": "pipeline.report.sections.glossary:glossary",
+    "overview": scoreboard.overview,
+    "this-run": runs.this_run,
+    "scoreboard": scoreboard.scoreboards,
+    "batches": charts.times_by_batch,
+    "curves": charts.curves,
+    "history": charts.history,
+    "evaluation": evaluation.evaluation,
+    "exports": runs.exports,
+    "records": records.records,
+    "lineage": records.lineage,
+    "runs": runs.requested_runs,
+    "definitions": glossary.glossary,
 }
 #: The sections that the terminal shows.
 TERMINAL = ("overview", "scoreboard", "batches")
@@ -27,6 +27,4 @@ TERMINAL = ("overview", "scoreboard", "batches")
 def sections(report: Report, names: Iterable[str] | None = None) -> Iterator[Section]:
     """The sections of these names, by default all, that have blocks."""
     for name in SECTIONS if names is None else names:
-        module, _, function = SECTIONS[name].partition(":")
-        make = getattr(importlib.import_module(module), function)
-        yield from (section for section in make(report) if section.blocks)
+        yield from (section for section in SECTIONS[name](report) if any(section.blocks))

@@ -1,13 +1,13 @@
 """Sections with a chart: curves of the runs, times by batch, and figures over time."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pipeline.problems.units import units_of_run
 from pipeline.report import drawings
 from pipeline.report import formats as fmt
-from pipeline.report.blocks import Chart, Column, Group, Section, Table, Text
+from pipeline.report.blocks import Block, Chart, Group, Section, Table, Text, figures, words
 from pipeline.report.data.changes import change_words
 from pipeline.report.data.experiments import have_curves
 from pipeline.report.data.scenarios import has_times
@@ -24,20 +24,19 @@ _NO_TIMES = (
 def curves(report: Report) -> Iterator[Section]:
     """Accuracy and loss by epoch, or the final figures if each run has one epoch."""
     drawn = report.drawn()
-    if not drawn:
-        return
     legend = [(fmt.run_name(run, report.current), _final_figures(run)) for run in drawn]
     if not have_curves(drawn):
         yield Section("ends", "At the end of training", [Text(note, lead=name, kind="-") for name, note in legend])
         return
+    current = {run["experiment"] for run in report.requested()}
+    total = sum(run["status"] != SKIPPED for run in report.runs if not current or run["experiment"] in current)
     num_drawn = min(len(drawn), drawings.MAX_LINES)
+    some = f" Initially drawn: {num_drawn} of {total} runs, the requested ones first, then the newest."
     chart = Chart(
         "Accuracy and loss by epoch, training and test",
-        lambda text: drawings.draw_curves(drawn, alternative_text=text),
-        [f"{name}: {final}" for name, final in legend[:num_drawn]],
-        note=f"Solid lines with marks: test. Dashed lines: training. {_drawn_note(report, num_drawn)}".strip(),
+        partial(drawings.plot_curves, drawn),
+        note=f"Solid lines with marks: test. Dashed lines: training.{some if num_drawn < total else ''}",
         legend=legend,
-        is_chosen=True,
         num_drawn=num_drawn,
     )
     yield Section("curves", "Accuracy and loss by epoch", [chart])
@@ -51,94 +50,83 @@ def _final_figures(run: Run) -> str:
     return f"after epoch {fmt.number(last['epoch'])} {reached}, {loss}"
 
 
-def _drawn_note(report: Report, num_drawn: int) -> str:
-    current = {run["experiment"] for run in report.requested()}
-    total = sum(run["status"] != SKIPPED for run in report.runs if not current or run["experiment"] in current)
-    if num_drawn >= total:
-        return ""
-    return f"Initially drawn: {num_drawn} of {total} runs, the requested ones first, then the newest."
-
-
 def times_by_batch(report: Report) -> Iterator[Section]:
     """Times of an epoch and of a step by global batch, for the requested experiments."""
     current = {one["experiment"] for one in report.experiments if one["is_current"]}
     shown = [table for table in report.batch_sizes if not current or table["experiment"] in current]
     for place, table in enumerate(shown, start=1):
         name = f"{fmt.model_and_recipe(table)}, {fmt.plural(table['epochs'], 'epoch')}, {fmt.computed_in(table)}"
-        blocks = [_batch_table(table, name), _batch_chart(table, name)] if has_times(table) else [Text(_NO_TIMES)]
+        blocks = _times(table, name) if has_times(table) else [Text(_NO_TIMES)]
         yield Section(f"batches-{place}", f"Time by batch: {name}", blocks)
 
 
-def _batch_table(table: Run, name: str) -> Table:
+def _times(table: Run, name: str) -> list[Block]:
     example = units_of_run(table).examples.removesuffix("s")
-    columns = (
-        Column("batch", lambda point: fmt.number(point["global_batch_size"]), True),
-        Column("epoch, s", lambda point: _seconds(point["epoch_seconds"]), True),
-        Column("step, ms", lambda point: _seconds(point.get("step_seconds"), 1e3), True),
-        Column(f"{example}, µs", _microseconds, True),
-        Column("runs", lambda point: fmt.number(len(point["seeds"])) if "seeds" in point else NO_FIGURE, True),
-    )
-    ours = [Group(line, points) for line, points in _lines(table)]
+    ours = [
+        Group(line, [_point(point) for point in one["points"]])
+        for line, one in zip(_line_names(table), table["lines"], strict=True)
+    ]
     others = [
         Group(
             f"{fmt.plain(line['effective_device'])}, published elsewhere: {fmt.plain(line['source'], 200)}",
-            line["points"],
+            [_published_point(point) for point in line["points"]],
         )
         for line in table["published"]
     ]
-    caption = "Training seconds of an epoch and milliseconds of a step, compiling epochs left out."
-    return Table(columns, groups=[*ours, *others], label=f"Time by batch: {name}", caption=caption, style="batches")
+    drawn = ours[: drawings.MAX_LINES]
+    more = f"Drawn are the first {len(drawn)} of {len(ours)} devices." if len(ours) > len(drawn) else ""
+    return [
+        Table(
+            figures("batch", "epoch, s", "step, ms", f"{example}, µs", "runs"),
+            groups=[*ours, *others],
+            label=f"Time by batch: {name}",
+            caption="Training seconds of an epoch and milliseconds of a step, compiling epochs left out.",
+            style="batches",
+        ),
+        Chart(
+            f"Epoch time and step time by global batch, {name}",
+            partial(drawings.plot_batch_sizes, table["lines"][: drawings.MAX_LINES]),
+            [f"{line.title}: {', '.join(map(_in_words, line.rows))}" for line in drawn],
+            note=more,
+            legend=[(line.title, "") for line in drawn],
+            has_table=True,
+        ),
+    ]
 
 
-def _seconds(figure: Mapping[str, float | None] | float | None, scale: float = 1.0) -> str:
-    if not isinstance(figure, Mapping):
-        return fmt.as_published(figure)
-    return fmt.mean_number(_scaled(figure, scale), 2)
+def _point(point: Mapping[str, Any]) -> list[str]:
+    """The cells of a batch that was measured here."""
+    batch, step = point["global_batch_size"], point["step_seconds"]
+    return [
+        fmt.number(batch),
+        fmt.mean_number(point["epoch_seconds"], 2),
+        fmt.mean_number(step, 2, scale=1e3),
+        fmt.mean_number(step, 1, scale=1e6 / max(1, batch)),
+        fmt.number(len(point["seeds"])),
+    ]
 
 
-def _microseconds(point: Mapping[str, Any]) -> str:
-    if "step_seconds" not in point:
-        return fmt.as_published(point["microseconds_per_example"])
-    return fmt.mean_number(_scaled(point["step_seconds"], 1e6 / max(1, point["global_batch_size"])), 1)
+def _in_words(cells: Sequence[str]) -> str:
+    return f"batch {cells[0]}: {cells[1]} s, {cells[2]} ms"
 
 
-def _scaled(figure: Mapping[str, float | None], factor: float) -> dict[str, float | None]:
-    return {name: None if seconds is None else factor * seconds for name, seconds in figure.items()}
+def _published_point(point: Mapping[str, Any]) -> list[str]:
+    """The cells of a batch whose times were published elsewhere."""
+    epoch, example = (fmt.as_published(point[name]) for name in ("epoch_seconds", "microseconds_per_example"))
+    return [fmt.number(point["global_batch_size"]), epoch, NO_FIGURE, example, NO_FIGURE]
 
 
-def _batch_chart(table: Run, name: str) -> Chart:
-    drawn = _lines(table)[: drawings.MAX_LINES]
-    data = []
-    for line, batches in drawn:
-        times = ", ".join(
-            f"batch {fmt.number(point['global_batch_size'])}: {_seconds(point['epoch_seconds'])} s, "
-            f"{_seconds(point['step_seconds'], 1e3)} ms"
-            for point in batches
-        )
-        data.append(f"{line}: {times}")
-    more = len(table["lines"]) > len(drawn)
-    return Chart(
-        f"Epoch time and step time by global batch, {name}",
-        lambda text: drawings.draw_batch_sizes(table["lines"][: drawings.MAX_LINES], alternative_text=text),
-        data,
-        note=f"Drawn are the first {len(drawn)} of {len(table['lines'])} devices." if more else "",
-        legend=[(line, "") for line, _ in drawn],
-        has_table=True,
-    )
-
-
-def _lines(table: Run) -> list[tuple[str, Sequence[Mapping[str, Any]]]]:
-    """The lines that were measured here, by device, host and reasons for care."""
-    named = []
+def _line_names(table: Run) -> list[str]:
+    """The device, host and reasons for care of each line that was measured here."""
+    names = []
     for line in table["lines"]:
         care = [*fmt.remarks(line), *([] if line["device_verified"] else ["device not verified"])]
         where = f"{fmt.named_device(line)} on {fmt.hosts(line['hostnames'])}"
-        named.append(fmt.joined(where, f"requested {fmt.plain(line['requested_device'])}", *care))
-    count = Counter(named)
+        names.append(fmt.joined(where, f"requested {fmt.plain(line['requested_device'])}", *care))
     # Other code or libraries make another line of the same name.
     return [
-        (f"{name}, {fmt.moment(line['finished_at'])}" if count[name] > 1 else name, line["points"])
-        for name, line in zip(named, table["lines"], strict=True)
+        f"{name}, {fmt.moment(line['finished_at'])}" if names.count(name) > 1 else name
+        for name, line in zip(names, table["lines"], strict=True)
     ]
 
 
@@ -148,39 +136,33 @@ def history(report: Report) -> Iterator[Section]:
     if not groups:
         return
     names = [group_name(group) for group in groups]
-    ends = [
-        f"{name}: from " + " to ".join(fmt.percent(group["points"][place]["val_accuracy"]) for place in (0, -1))
-        for name, group in zip(names, groups, strict=True)
-    ]
+    ends = [[fmt.percent(group["points"][place]["val_accuracy"]) for place in (0, -1)] for group in groups]
     note = "Every run reported under this root, by groups of comparable runs; lines join runs of the same seed."
     chart = Chart(
         "Test accuracy and throughput of every run reported here, by date",
-        lambda text: drawings.draw_history(groups, alternative_text=text),
-        ends,
+        partial(drawings.plot_history, groups),
+        [f"{name}: from {first} to {last}" for name, (first, last) in zip(names, ends, strict=True)],
         note=f"{note} {fmt.left_out(len(report.history) - len(groups), 'more group')}".strip(),
         legend=[(name, fmt.plural(len(group["points"]), "run")) for name, group in zip(names, groups, strict=True)],
     )
-    changed = change_table(report)
-    yield Section("history", "History", [*([changed] if changed.rows else []), chart])
+    yield Section("history", "History", [change_table(report), chart])
 
 
 def change_table(report: Report) -> Table:
     """The changes of accuracy and throughput since the last comparable runs."""
-    columns = (
-        Column("comparable runs", lambda row: group_name(row[0])),
-        Column("figure", lambda row: row[1]),
-        Column("before", lambda row: row[3](row[2]["baseline"]), True),
-        Column("now", lambda row: row[3](row[2]["value"]), True),
-        Column("change", lambda row: row[4](row[2]["change"]), True),
-        Column("verdict", lambda row: change_words(row[2])),
-    )
+    columns = [*words("comparable runs", "figure"), *figures("before", "now", "change"), *words("verdict")]
+    shown = (("val_accuracy", fmt.percent, fmt.points), ("examples_per_second", fmt.number, fmt.signed))
     rows = [
-        row
-        for change in report.changes
-        for row in (
-            (change, "test accuracy", change["val_accuracy"], fmt.percent, fmt.points),
-            (change, units_of_run(change).rate, change["examples_per_second"], fmt.number, fmt.signed),
+        (
+            group_name(change),
+            "test accuracy" if name == "val_accuracy" else units_of_run(change).rate,
+            show(change[name]["baseline"]),
+            show(change[name]["value"]),
+            show_change(change[name]["change"]),
+            change_words(change[name]),
         )
+        for change in report.changes
+        for name, show, show_change in shown
     ]
     return Table(columns, rows, label="Changes since the last comparable runs", style="changes-table")
 

@@ -3,6 +3,9 @@
 import math
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby, zip_longest
+from operator import itemgetter
 from typing import Any
 
 from pipeline.problems.units import NEXT_TOKEN, units_of_run
@@ -13,13 +16,15 @@ from pipeline.report.blocks import (
     Cell,
     Chart,
     Column,
+    Facts,
     Gallery,
     Picture,
     Section,
     Table,
     Text,
-    pairs,
-    plain_table,
+    figures,
+    titled,
+    words,
 )
 from pipeline.report.data.evaluation import worst_confusions
 from pipeline.report.formats import Run, left_out, number, percent, plain, run_name, spread
@@ -68,89 +73,69 @@ def label_names(facts: Mapping[str, Any]) -> list[str]:
 def _image_blocks(
     run: Run, facts: Mapping[str, Any], pictures: Mapping[str, Sequence[str]], name: str, with_drawings: bool
 ) -> list[Block]:
-    wrong = sum(count for true, row in enumerate(facts["confusion_matrix"]) for given, count in enumerate(row)
-                if given != true)  # fmt: skip
+    wrong = sum(sum(row) - row[true] for true, row in enumerate(facts["confusion_matrix"]))
     shown = f", {number(len(facts['mistakes']))} of them shown" if wrong > len(facts["mistakes"]) else ""
-    mistakes = (
-        f"Mistakes: {number(wrong)} of {number(facts['num_examples'])} test images{shown}, the most confident first"
-    )
+    mistakes = f"Mistakes: {number(wrong)} of {number(facts['num_examples'])} test images{shown}"
     gallery = [*_mistakes(facts, pictures.get("mistakes", ())), *_right(facts, pictures.get("examples", ()))]
-    augmented = _augmented(facts, pictures.get("augmented", ()))
-    error = percent(facts["expected_calibration_error"])
+    classes = Table([*words("label"), *figures("test images", "precision", "recall", "F1")], class_rows(facts),
+                    label=f"By label: {name}", style="classes")  # fmt: skip
+    more = Text(left_out(len(facts["classes"]) - _MAX_CLASSES, "more label"))
+    bins = [one for one in facts["calibration"] if one["accuracy"] is not None]
+    calibration = Chart(
+        f"Calibration of {run_name(run)} over {number(facts['num_examples'])} images",
+        partial(drawings.plot_calibration, facts["calibration"]),
+        [f"confidence {percent(one['confidence'])}: right {percent(one['accuracy'])}" for one in bins],
+    )
+    augmented = [*_augmented(facts, pictures.get("augmented", ()))]
     return [
-        *([Text(mistakes, kind="heading"), Gallery(gallery)] if facts["mistakes"] else []),
-        Box("pair", [Box("part", _confusions(facts, name)), Box("part", _classes(facts, name))]),
-        Text(f"Calibration: expected error {error}", kind="heading"),
-        *([_calibration(run, facts)] if with_drawings else []),
-        *([Text(f"Augmented: {plain(run['augment'], 120)}", kind="heading"), Gallery(augmented)] if augmented else []),
+        *(titled(f"{mistakes}, the most confident first", Gallery(gallery)) if facts["mistakes"] else []),
+        Box("pair", [Box("part", _confusions(facts, name)), Box("part", titled("By label", classes, more))]),
+        Text(f"Calibration: expected error {percent(facts['expected_calibration_error'])}", "heading"),
+        *([calibration] if with_drawings else []),
+        *titled(f"Augmented: {plain(run['augment'], 120)}", Gallery(augmented)),
     ]
 
 
-def _mistakes(facts: Mapping[str, Any], pictures: Sequence[str]) -> list[Picture]:
+def _mistakes(facts: Mapping[str, Any], pictures: Sequence[str]) -> Iterator[Picture]:
     names = label_names(facts)
-    found = []
-    for place, one in enumerate(facts["mistakes"]):
+    for one, png in zip_longest(facts["mistakes"], pictures[: len(facts["mistakes"])], fillvalue=""):
         index, label, predicted = number(one["index"]), names[one["label"]], names[one["predicted"]]
-        found.append(
-            Picture(
-                png=pictures[place] if place < len(pictures) else "",
-                alternative=f"Test image {index}: {label}, predicted as {predicted}",
-                title=predicted,
-                value=percent(one["confidence"]),
-                note=f"is {label}, test image {index}",
-                is_mistake=True,
-            )
-        )
-    return found
+        alternative, note = f"Test image {index}: {label}, predicted as {predicted}", f"is {label}, test image {index}"
+        yield Picture(png, alternative, predicted, percent(one["confidence"]), note, is_mistake=True)
 
 
-def _right(facts: Mapping[str, Any], pictures: Sequence[str]) -> list[Picture]:
+def _right(facts: Mapping[str, Any], pictures: Sequence[str]) -> Iterator[Picture]:
     """Of each label the first correct test image of those that are shown."""
-    names, found = label_names(facts), {}
+    names, seen = label_names(facts), set()
     for one, png in zip(facts["examples"], pictures, strict=False):
-        if one["predicted"] == one["label"]:
-            index, label = number(one["index"]), names[one["label"]]
+        index, label = number(one["index"]), names[one["label"]]
+        if one["predicted"] == one["label"] and one["label"] not in seen:
+            seen.add(one["label"])
             alternative = f"Test image {index}: {label}, rightly predicted"
-            picture = Picture(png, alternative, title=label, note=f"right, test image {index}")
-            found.setdefault(one["label"], picture)
-    return list(found.values())
+            yield Picture(png, alternative, label, note=f"right, test image {index}")
 
 
-def _augmented(facts: Mapping[str, Any], pictures: Sequence[str]) -> list[Picture]:
+def _augmented(facts: Mapping[str, Any], pictures: Sequence[str]) -> Iterator[Picture]:
     names = label_names(facts)
-    found = []
     for one, png in zip(facts["augmented"], pictures, strict=False):
         seen = f"in epoch {number(one['epoch'])}" if one["epoch"] else "as stored"
-        image = f"Training image {number(one['index'])}, {names[one['label']]}"
-        found.append(Picture(png, f"{image}, {seen}", title="", note=seen))
-    return found
+        yield Picture(png, f"Training image {number(one['index'])}, {names[one['label']]}, {seen}", note=seen)
 
 
 def _confusions(facts: Mapping[str, Any], name: str) -> list[Block]:
-    names = label_names(facts)
-    if len(names) <= _MAX_MATRIX:
-        caption = "Test images by true label (rows) and predicted label (columns); the diagonal is correct."
-        rows = [*zip(names, facts["confusion_matrix"], strict=True)]
-        columns = [
-            Column("true ↓ predicted →", lambda row: row[0], style="corner"),
-            *(Column(label, _matrix_cell(place, names), True) for place, label in enumerate(names)),
-        ]
-        table = Table(columns, rows, label=f"Confusion matrix: {name}", caption=caption, style="matrix")
-        return [Text("Confusion matrix", kind="heading"), table]
-    confusions = confusion_rows(facts)
-    if not confusions:
-        return []
-    heading, titles = "Most frequent confusions", ("true label", "predicted label", "test images")
-    return [Text(heading, kind="heading"), plain_table(titles, confusions, f"{heading}: {name}", "classes")]
-
-
-def _matrix_cell(place: int, names: Sequence[str]) -> Any:
-    def cell(row: tuple[str, Sequence[int]]) -> Cell:
-        name, counts = row
-        share = round(counts[place] / max(1, sum(counts)), 3)
-        return Cell(text=number(counts[place]), share=share, is_right=names[place] == name)
-
-    return cell
+    names, matrix = label_names(facts), facts["confusion_matrix"]
+    if len(names) > _MAX_MATRIX:
+        columns, title = [*words("true label"), *figures("predicted label", "test images")], "Most frequent confusions"
+        return titled(title, Table(columns, confusion_rows(facts), label=f"{title}: {name}", style="classes"))
+    rows = [
+        [label, *(Cell(number(count), share=round(count / max(1, sum(counts)), 3), is_right=place == true)
+                  for place, count in enumerate(counts))]
+        for true, (label, counts) in enumerate(zip(names, matrix, strict=True))
+    ]  # fmt: skip
+    columns = [Column("true ↓ predicted →", style="corner"), *figures(*names)]
+    caption = "Test images by true label (rows) and predicted label (columns); the diagonal is correct."
+    table = Table(columns, rows, label=f"Confusion matrix: {name}", caption=caption, style="matrix")
+    return titled("Confusion matrix", table)
 
 
 def confusion_rows(facts: Mapping[str, Any], limit: int = _MAX_CONFUSIONS) -> list[tuple[str, str, str]]:
@@ -168,52 +153,30 @@ def class_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
-def _classes(facts: Mapping[str, Any], name: str) -> list[Block]:
-    titles = ("label", "test images", "precision", "recall", "F1")
-    more = left_out(len(facts["classes"]) - _MAX_CLASSES, "more label")
-    table = plain_table(titles, class_rows(facts), f"By label: {name}", "classes")
-    return [Text("By label", kind="heading"), table, *([Text(more)] if more else [])]
-
-
-def _calibration(run: Run, facts: Mapping[str, Any]) -> Chart:
-    bins = [one for one in facts["calibration"] if one["accuracy"] is not None]
-    return Chart(
-        f"Calibration of {run_name(run)} over {number(facts['num_examples'])} images",
-        lambda text: drawings.draw_calibration(facts["calibration"], alternative_text=text),
-        [f"confidence {percent(one['confidence'])}: right {percent(one['accuracy'])}" for one in bins],
-    )
-
-
 def _text_blocks(run: Run, facts: Mapping[str, Any], name: str, with_drawings: bool) -> list[Block]:
     one = units_of_run(facts).one
-    losses = facts["position_loss"]
-    heading = Text("Loss by place in the sequence", kind="heading")
-    places = plain_table(("place", "loss, nats"), position_rows(facts), f"Loss by place: {name}", "classes")
+    losses = spread([*enumerate(facts["position_loss"], start=1)], _MAX_POSITIONS)
+    places = position_rows(facts)
+    shown: Block = Table(figures("place", "loss, nats"), places, label=f"Loss by place: {name}", style="classes")
     # A sequence of one token has one place.
-    chart = [_positions(run, facts)] if with_drawings and len(losses) > 1 else []
-    blocks: list[Block] = [
-        Box(
-            "pair",
-            [
-                Box("part", [Text("Test split", kind="heading"), pairs(text_rows(facts))]),
-                Box("part", [heading, *(chart or [places])]),
-            ],
-        )
-    ]
-    if facts["written"]:
-        blocks.append(Text("Written by the network", kind="heading"))
-    for written in facts["written"]:
-        blocks.append(Text(f"Temperature {number(written['temperature'], 1)}", kind="note"))
-        blocks.append(Text(readable(written["text"]), kind="prose", lead=readable(written["prompt"])))
-    passages = facts["passages"][:_MAX_PASSAGES]
-    if passages:
-        blocks.append(Text("The most surprising passages", kind="heading"))
-        blocks.append(Text(f"The darker, the more nats a {one} took; the first is not predicted.", kind="note"))
-    for passage in passages:
+    if with_drawings and len(losses) > 1:
+        caption = f"Loss by place in the sequence, {run_name(run)}, in nats"
+        data = [f"place {place}: {loss}" for place, loss in places]
+        shown = Chart(caption, partial(drawings.plot_positions, losses), data, panels=1)
+    figures_of_split = titled("Test split", Facts(text_rows(facts)))
+    by_place = [Text("Loss by place in the sequence", "heading"), shown]
+    blocks: list[Block] = [Box("pair", [Box("part", figures_of_split), Box("part", by_place)])]
+    written = []
+    for sample in facts["written"]:
+        written.append(Text(f"Temperature {number(sample['temperature'], 1)}", kind="note"))
+        written.append(Text(readable(sample["text"]), kind="prose", lead=readable(sample["prompt"])))
+    passages = []
+    for passage in facts["passages"][:_MAX_PASSAGES]:
         where = f"Test sequence {number(passage['index'])}: {number(passage['loss'], 2)} nats a {one}"
-        blocks.append(Text(where, kind="note"))
-        blocks.append(Text(kind="prose", shades=_shades(passage["pieces"], passage["nats"])))
-    return blocks
+        passages += [Text(where, kind="note"), Text(kind="prose", shades=_shades(passage["pieces"], passage["nats"]))]
+    note = Text(f"The darker, the more nats a {one} took; the first is not predicted.", kind="note")
+    surprising = titled("The most surprising passages", note, *passages) if passages else []
+    return [*blocks, *titled("Written by the network", *written), *surprising]
 
 
 def bits(nats: float | None) -> str:
@@ -244,18 +207,8 @@ def text_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
 def position_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(place, nats) by the number of preceding tokens."""
     losses = facts["position_loss"]
-    shown = [place for place in _POSITIONS if place < len(losses)]
-    places = list(dict.fromkeys([*shown, len(losses)])) if losses else []
+    places = [place for place in _POSITIONS if place < len(losses)] + ([len(losses)] if losses else [])
     return [(number(place), number(losses[place - 1], 3)) for place in places]
-
-
-def _positions(run: Run, facts: Mapping[str, Any]) -> Chart:
-    losses = spread([*enumerate(facts["position_loss"], start=1)], _MAX_POSITIONS)
-    return Chart(
-        f"Loss by place in the sequence, {run_name(run)}, in nats",
-        lambda text: drawings.draw_positions(losses, alternative_text=text),
-        [f"place {place}: {loss}" for place, loss in position_rows(facts)],
-    )
 
 
 def readable(text: str) -> str:
@@ -266,13 +219,9 @@ def readable(text: str) -> str:
 
 
 def _shades(pieces: Sequence[str], nats: Sequence[float | None]) -> list[tuple[str, int]]:
-    found: list[tuple[str, int]] = []
-    for piece, one in zip(pieces, nats, strict=True):
-        shade = 0 if one is None else max(0, min(_SHADES, round(_SHADES * one / _DARKEST_NATS)))
-        # A surprising line end must be visible.
-        text = f"↵{piece}" if shade and piece == "\n" else piece
-        if found and found[-1][1] == shade:
-            found[-1] = (found[-1][0] + text, shade)
-        else:
-            found.append((text, shade))
-    return [(readable(text), shade) for text, shade in found]
+    """The pieces with their shades. Pieces of one shade are joined."""
+    shades = [0 if one is None else max(0, min(_SHADES, round(_SHADES * one / _DARKEST_NATS))) for one in nats]
+    # A surprising line end must be visible.
+    texts = [f"↵{piece}" if shade and piece == "\n" else piece for piece, shade in zip(pieces, shades, strict=True)]
+    runs = groupby(zip(texts, shades, strict=True), key=itemgetter(1))
+    return [(readable("".join(text for text, _ in run)), shade) for shade, run in runs]

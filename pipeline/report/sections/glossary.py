@@ -1,16 +1,13 @@
 """The glossary: meanings of the report's terms, in the units of its problems."""
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-
-from jinja2 import Environment
 
 from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN, Units, units_of, units_of_run
-from pipeline.report.blocks import Section, pairs
+from pipeline.report.blocks import Facts, Section
 from pipeline.report.formats import capitalised
 from pipeline.report.report import Report
+from pipeline.report.templating import render
 
-_TEXT = Path(__file__).parent.parent / "templates" / "glossary.txt.j2"
 _KNOWN = (IMAGE_CLASSIFICATION, NEXT_TOKEN)
 
 
@@ -22,8 +19,8 @@ def glossary(report: Report) -> Iterator[Section]:
     shown = [problem for problem in _KNOWN if problem in given] or _KNOWN
     counted = [units for problem in shown for units in given.get(problem, [units_of(problem)])]
     of_texts = given.get(NEXT_TOKEN, [units_of(NEXT_TOKEN)])
-    template = Environment(trim_blocks=True).from_string(_TEXT.read_text(encoding="utf-8"))
-    text = template.render(
+    text = render(
+        "glossary.txt.j2",
         images=IMAGE_CLASSIFICATION in shown,
         texts=NEXT_TOKEN in shown,
         rates=_named(counted, "rate"),
@@ -34,7 +31,7 @@ def glossary(report: Report) -> Iterator[Section]:
     )
     lines = [line.partition(": ") for line in text.splitlines() if line]
     terms = [(capitalised(term), meaning) for term, _, meaning in lines]
-    yield Section("definitions", "What the figures mean", [pairs(terms, "definitions")])
+    yield Section("definitions", "What the figures mean", [Facts(terms, "definitions")])
 
 
 def _named(units: Iterable[Units], name: str) -> str:

@@ -1,0 +1,36 @@
+"""The templates of the report, by one Jinja environment for each way to escape."""
+
+import html
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def escaped(value: object) -> str:
+    """Text that stays text in Markdown and its tables: no HTML, link, image, code or new column."""
+    text = html.escape(" ".join(str(value).split()), quote=False)
+    return re.sub(r"([\\`*\[\]|])", r"\\\1", text)
+
+
+def render(template: str, **values: Any) -> str:
+    """A template of the page (.html.j2) or of Markdown (.md.j2) with its values escaped, or of text (.txt.j2)."""
+    return _environment(template.split(".")[-2]).get_template(template).render(values)
+
+
+@cache
+def _environment(kind: str) -> Environment:
+    return Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        autoescape=kind == "html",
+        # No expression of a template can forget it.
+        finalize=escaped if kind == "md" else None,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
