@@ -1,18 +1,18 @@
-"""Errors meant for the person at the terminal, each with the exit code of the process that ends with it.
+"""Errors for the user, each with the exit code of a process that ends with it.
 
-Each says what was expected, what came and what to do. The console prints them as one line without a traceback;
-any other exception is a defect of ours, keeps its traceback and ends with exit code 1.
+The console prints them as one line without a traceback. Any other exception is a defect, keeps its traceback and ends
+with exit code 1.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import ParamSpec
 
-from pipeline.redaction import without_userinfo
-
-# What TensorFlow's errors, which ours quote, say of its graph: "{{function_node __wrapped__…}}" and "[Op:…] name: ".
+# Parts of TensorFlow's errors that name nodes of its graph: "{{function_node __wrapped__…}}" and "[Op:…] name: ".
 _OF_A_GRAPH = re.compile(r"\{\{\w*node [^}]*\}\}\s*|\s*\[Op:\w+\](\s*name:)?")
-
+# User and password of an address. A password may contain an @.
+_USERINFO = re.compile(r"(?<=://)[^/\s?#]*(?=@)")
+HIDDEN = "***"
 
 _P = ParamSpec("_P")
 
@@ -20,13 +20,18 @@ _P = ParamSpec("_P")
 def message(build: Callable[_P, str]) -> Callable[_P, str]:
     """Mark a function that only builds a message for people.
 
-    The code digest leaves the function out (``artefacts/syntax.py``). Rewording a message keeps every artefact fresh.
+    The code digest leaves the function out (``artefacts/syntax.py``). Rewording a message keeps every artifact fresh.
     """
     return build
 
 
+def without_userinfo(text: str) -> str:
+    """The text with ``***`` for user and password in each address."""
+    return _USERINFO.sub(HIDDEN, text)
+
+
 class PipelineError(Exception):
-    """Base of every error whose message is written for the user."""
+    """Base of the errors for the user."""
 
     exit_code = 1
 
@@ -35,14 +40,14 @@ class PipelineError(Exception):
 
 
 class SettingsError(PipelineError, ValueError):
-    """A setting is misspelt, of the wrong type or out of range."""
+    """A setting is unknown, of the wrong type or out of range."""
 
-    # What argparse ends with for an unknown flag.
+    # As argparse for an unknown flag.
     exit_code = 2
 
 
 class DatasetUnavailableError(PipelineError):
-    """The dataset is unavailable: no network, a refused or a failed download."""
+    """The dataset cannot be downloaded."""
 
     exit_code = 3
 
@@ -52,24 +57,24 @@ class UnsupportedDatasetError(SettingsError):
 
 
 class DamagedArtefactError(PipelineError):
-    """An artefact, the prepared dataset or a download is not what its manifest or digest says."""
+    """An artifact, the prepared dataset or a download differs from its manifest or digest."""
 
     exit_code = 4
 
 
 class ChangedSourceError(DamagedArtefactError):
-    """A file of the source is not what the source's artefact says, so that the artefact must be rebuilt."""
+    """A file of the source differs from the source's artifact, which must be rebuilt."""
 
 
 class UnreadableArtefactError(DamagedArtefactError):
-    """An artefact is there, but this user may not read it: nobody knows what it is worth, and nothing replaces it."""
+    """This user may not read an artifact. Nothing replaces it."""
 
-    # As of any folder that cannot be used: what remedies it is done there.
+    # As StorageError, because the remedy is the same.
     exit_code = 6
 
 
 class BusyError(PipelineError):
-    """Another process is at work on the storage root."""
+    """Another process uses the storage root."""
 
     exit_code = 5
 
@@ -81,7 +86,7 @@ class StorageError(PipelineError):
 
 
 class HardwareMismatchError(PipelineError):
-    """The requested device is not there; ``mismatch`` says why as plain data."""
+    """The requested device is unavailable. ``mismatch`` has the cause as plain data."""
 
     exit_code = 7
 
@@ -97,39 +102,44 @@ class TimeLimitError(PipelineError):
 
 
 class GateError(PipelineError):
-    """The runs asked for are not what was demanded of them; the report, or what was found, is there all the same."""
+    """The runs do not meet the requirements. The report is written nevertheless."""
 
     exit_code = 9
 
 
 class SchedulerUnavailableError(PipelineError):
-    """Luigi's central scheduler was asked for and does not answer."""
+    """Luigi's central scheduler does not answer."""
 
     exit_code = 10
 
 
 class RemoteError(PipelineError):
-    """The remote, through which artefacts are shared, does not answer or refuses."""
+    """The remote does not answer, or refuses."""
 
     exit_code = 11
 
 
 class EngineUnavailableError(PipelineError):
-    """The cluster that the Beam job is to run on does not answer, or its workers lack what they need."""
+    """The cluster for the Beam job does not answer, or its workers lack a requirement."""
 
     exit_code = 12
 
 
 class IncompleteTrainingError(PipelineError):
-    """The optimizer made another number of updates than the run's settings and data come to."""
+    """The optimizer made another number of updates than the settings and data require."""
 
 
 class WorkerDiedError(PipelineError):
-    """A process that worked for this one died: a worker of Beam's, or one that trained on another backend."""
+    """A child process or a worker of Beam died."""
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and its chain of causes."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def error_for_user(error: BaseException | None) -> PipelineError | None:
-    """The error written for the user in a chain of causes: Luigi and Beam wrap the errors that a stage raises."""
-    while error is not None and not isinstance(error, PipelineError):
-        error = error.__cause__ or error.__context__
-    return error
+    """The first error for the user in a chain of causes. Luigi and Beam wrap the errors that a stage raises."""
+    return next((one for one in causes(error) if isinstance(one, PipelineError)), None)

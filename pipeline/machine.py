@@ -1,7 +1,4 @@
-"""Machine: the host's processor, the cores and memory this process is granted, its accelerators.
-
-Beside the data's way. From Linux's own files: asking does not cost an import of TensorFlow.
-"""
+"""The host's processor and accelerators, and the cores and memory granted to this process, from files of Linux."""
 
 import math
 import os
@@ -13,8 +10,8 @@ from pathlib import Path
 import psutil
 
 # Ids of the vendor Google and of its TPUs on the PCI bus, as JAX (jax/_src/hardware_utils.py) and PyTorch/XLA
-# (torch_xla/_internal/tpu.py) know them. The device files say less: v2 to v4 are /dev/accel*, as are the NPUs of Intel,
-# AMD, Habana and Qualcomm; v5e and later are /dev/vfio/N, as is any device lent to a virtual machine.
+# (torch_xla/_internal/tpu.py) have them. Device files are no proof: NPUs of others are /dev/accel* too, and any device
+# lent to a virtual machine is /dev/vfio/N.
 _GOOGLE = "0x1ae0"
 _TPUS = {
     "0x0027": "TPU v2 or v3",
@@ -26,18 +23,16 @@ _TPUS = {
     "0x0076": "TPU v7",
 }
 # "Processing accelerators" in the PCI code and id assignment specification: a TPU younger than this list. Google's
-# network card (gVNIC, 0x0042) and disk (0x001f) have classes of their own.
+# network card and disk have classes of their own.
 _PROCESSING_ACCELERATOR = "0x12"
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
-
 _ROOT = Path("/")
-
-# What decides the speed of a network on a CPU: width of vectors, and native bfloat16 and int8 products.
+# They decide the speed of a model on a CPU: width of vectors, and native bfloat16 and int8 products.
 _TELLING_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "sve", "bf16")
 
 
 def cpu_model() -> str:
-    """The processor as it calls itself."""
+    """The name of the processor."""
     return _cpuinfo("model name") or platform.processor() or platform.machine()
 
 
@@ -47,22 +42,19 @@ def cpu_flags() -> set[str]:
 
 
 def granted_cores() -> int:
-    """Cores this process may keep busy: those of its affinity, fewer where its cgroup has a quota."""
+    """Cores of this process's affinity, limited by the quota of its cgroup."""
     cores = len(os.sched_getaffinity(0))
     quota, _, period = _cgroup("cpu.max").partition(" ")
     return min(cores, max(1, math.ceil(int(quota) / int(period)))) if quota.isdigit() and period.isdigit() else cores
 
 
 def granted_memory_bytes() -> int:
-    """Memory this process may use: the machine's, less where its cgroup has a limit."""
+    """Memory of the machine, limited by the cgroup."""
     return min([psutil.virtual_memory().total, *(limit for limit, _ in _memory_limits())])
 
 
 def free_memory_bytes() -> int:
-    """Memory that is available without swapping: the machine's, or what the limit of its cgroup leaves.
-
-    A cgroup counts the page cache as used; pages of files that nobody has asked for lately are given up on demand.
-    """
+    """Memory that is available without swapping, limited by the cgroup. Inactive pages of files count as available."""
     return min([psutil.virtual_memory().available, *(max(0, limit - used) for limit, used in _memory_limits())])
 
 
@@ -72,21 +64,18 @@ def nvidia_cards() -> list[str]:
 
 
 def has_gpu_driver() -> bool:
-    """Whether a driver of a GPU is loaded: NVIDIA's, AMD's, or that of Windows; anywhere but on Linux nobody knows."""
+    """Whether a driver of a GPU is loaded: NVIDIA's, AMD's, or that of Windows. True on other systems than Linux."""
     devices = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
     return not sys.platform.startswith("linux") or any(Path(device).exists() for device in devices)
 
 
 def nvidia_driver() -> str:
-    """The NVIDIA driver, as it calls itself."""
-    try:
-        return Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").splitlines()[0]
-    except (OSError, IndexError):
-        return "unknown"
+    """The name and version of the NVIDIA driver."""
+    return _read(Path("/proc/driver/nvidia/version")).partition("\n")[0] or "unknown"
 
 
 def tpu_chips() -> list[str]:
-    """The TPU chips on the PCI bus, each by its generation."""
+    """The generations of the TPU chips on the PCI bus."""
     found = []
     for device in sorted(_PCI_DEVICES.glob("*")):
         vendor, number, kind = (_read(device / name).strip() for name in ("vendor", "device", "class"))
@@ -111,42 +100,41 @@ def describe() -> dict[str, object]:
 
 
 def _cpuinfo(field: str) -> str:
-    """First value of a field of /proc/cpuinfo, "" on other systems than Linux."""
     return _value(_read(Path("/proc/cpuinfo")), field)
 
 
 def _value(text: str, field: str, separator: str = ":") -> str:
-    """First value of a field in lines of "field: value", "" where there is none."""
+    """First value of a field in lines of "field: value", or an empty string."""
     return next((line.partition(separator)[2].strip() for line in text.splitlines() if line.startswith(field)), "")
 
 
 def _cgroup(name: str) -> str:
-    """A limit of this process's own cgroup (version 2), "" where there is none."""
-    return next((text for folder in _cgroup_folders("", "") if (text := _read(folder / name).strip())), "")
+    """A limit of this process's own cgroup (version 2), or an empty string."""
+    return next((text for folder in _cgroup_folders("") if (text := _read(folder / name).strip())), "")
 
 
 def _memory_limits() -> Iterator[tuple[int, int]]:
-    """Limit and use without inactive file pages, of this process's cgroup and of each that it lies in."""
+    """Limit and use without inactive file pages, of this process's cgroup and of each above it."""
     kinds = (
-        # Controller of its line in /proc/self/cgroup, where it is mounted, and the names of its files.
-        ("", "", "memory.max", "memory.current", "inactive_file"),
-        ("memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        # Controller and mount, then the names of files and of the field, of versions 2 and 1.
+        ("", "memory.max", "memory.current", "inactive_file"),
+        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     )
-    for controller, mount, limit_name, usage_name, inactive_name in kinds:
-        for folder in _cgroup_folders(controller, mount):
+    for controller, limit_name, usage_name, inactive_name in kinds:
+        for folder in _cgroup_folders(controller):
             limit, usage = (_read(folder / name).strip() for name in (limit_name, usage_name))
             if limit.isdigit() and usage.isdigit():
                 inactive = _value(_read(folder / "memory.stat"), f"{inactive_name} ", " ") or "0"
                 yield int(limit), max(0, int(usage) - int(inactive))
 
 
-def _cgroup_folders(controller: str, mount: str) -> Iterator[Path]:
-    """The cgroup of this process under a controller ("" for version 2), then those it lies in, up to the mount."""
-    root = _ROOT / "sys/fs/cgroup" / mount
+def _cgroup_folders(controller: str) -> Iterator[Path]:
+    """The cgroup of this process under a controller ("" for version 2), and those above it, up to the mount."""
+    root = _ROOT / "sys/fs/cgroup" / controller
     for line in _read(_ROOT / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):
-            # In a container the path is often the host's, of which only the mount itself is seen.
+            # In a container the path is often the host's, and only the mount itself is visible.
             own = root / path.lstrip("/")
             yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(root))
 

@@ -1,8 +1,7 @@
 """Run functions of the stages in a child process, so that the calling process imports no numerical library.
 
-The parent writes jobs as JSON lines to the child's standard input. The child answers with JSON lines: log records,
-progress, and last a result or an error. Its standard input ends with the parent, and the child ends then too.
-``TENSORCRAFT_IN_PROCESS=1`` calls the functions in the calling process, for debuggers.
+The parent writes jobs as JSON lines to the child's standard input, which ends with the parent and ends the child. The
+child answers with JSON lines: log records, progress, and last a result or an error.
 """
 
 import atexit
@@ -12,6 +11,7 @@ import importlib
 import json
 import logging
 import os
+import pkgutil
 import queue
 import re
 import signal
@@ -21,13 +21,13 @@ import threading
 import time
 import warnings
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from pipeline import machine, progress
 from pipeline.errors import WorkerDiedError
-from pipeline.stage_values import decode, describe_error, encode, find, rebuild_error
+from pipeline.stage_values import decode, describe_error, encode, rebuild_error
 
-#: Call the functions in this process if this variable is 1.
+#: Call the functions in this process if this variable is 1, for debuggers.
 IN_PROCESS = "TENSORCRAFT_IN_PROCESS"
 #: Time for a terminated child to clean up before it is killed.
 GRACE_SECONDS = 20.0
@@ -37,13 +37,6 @@ _TENSORFLOW = "tensorflow"
 _CHATTER = re.compile(r"I\d{4} \d\d:|[\d-]+ [\d:.]+: I |WARNING: All log messages before absl::InitializeLog|\[Gloo\]")
 
 _logger = logging.getLogger(__name__)
-
-
-class _Layout(NamedTuple):
-    """The choices that hold for the life of a process: Keras's backend and the number of logical CPU devices."""
-
-    backend: str
-    cpu_devices: int
 
 
 def in_child(
@@ -59,17 +52,16 @@ def in_child(
     """Call ``module:function`` with keyword arguments in the child process of this process.
 
     Log records and progress of the child appear as if they came from this process. Arguments and the result may
-    contain plain data, paths, dataclasses, named tuples and pydantic models.
+    contain plain data, paths, dataclasses and pydantic models.
 
     Args:
         function: the module and the function.
         arguments: its keyword arguments.
         backend: the backend that Keras uses in the child.
-        cpu_devices: logical CPU devices that the function asks for. A child with another number is replaced.
+        cpu_devices: logical CPU devices that the function needs. A child with another number is replaced.
         is_kept: use the child that serves all stages. Otherwise start a child that ends with the call.
-        is_one_of_several: other processes compute together with this one. Each may wait for the others when it is
-            interrupted, so the grace period is short, and what native libraries write of it is not shown.
-
+        is_one_of_several: other processes compute together with this one and may wait for it. The grace period is
+            short, and output of native libraries is shown only if the child fails.
         may_run_here: obey ``TENSORCRAFT_IN_PROCESS``.
 
     Raises:
@@ -78,18 +70,23 @@ def in_child(
         OSError, RuntimeError: the function raised another error. Its traceback is a note of the exception.
     """
     if may_run_here and os.environ.get(IN_PROCESS) == "1" and _is_possible_here(backend):
-        return find(function)(**arguments)
-    layout = _Layout(backend, cpu_devices)
-    child = _kept_child(layout) if is_kept else _Child(layout, is_one_of_several=is_one_of_several)
+        return pkgutil.resolve_name(function)(**arguments)
+    if is_kept:
+        return _kept_child(backend, cpu_devices).call(function, arguments)
+    child = _Child(backend, cpu_devices, is_one_of_several=is_one_of_several)
     try:
         return child.call(function, arguments)
     finally:
-        if not is_kept:
-            child.close()
+        child.close()
 
 
 def is_news(record: logging.LogRecord) -> bool:
-    """Whether to log a record. Beam logs errors that a stage raises anyway, and the start and end of job servers."""
+    """Whether to log a record. Beam logs errors that a stage raises anyway, and the start and end of job servers.
+
+    A record without an exception loses the empty traceback that Luigi requests.
+    """
+    if record.exc_info and record.exc_info[1] is None:
+        record.exc_info = None
     of_an_error = record.name.startswith("apache_beam") and record.exc_info
     of_a_server = record.name == "apache_beam.utils.subprocess_server" and record.levelno < logging.ERROR
     return not of_an_error and not of_a_server and "apitools not found" not in str(record.msg)
@@ -108,13 +105,13 @@ def set_log_levels() -> None:
 
 
 class _Child:
-    """One child process."""
+    """One child process. ``layout`` holds for its life."""
 
-    def __init__(self, layout: _Layout, *, is_one_of_several: bool = False) -> None:
-        self.layout = layout
+    def __init__(self, backend: str, cpu_devices: int, *, is_one_of_several: bool = False) -> None:
+        self.layout = (backend, cpu_devices)
         environment = {
             **os.environ,
-            "KERAS_BACKEND": layout.backend,
+            "KERAS_BACKEND": backend,
             # Modules of the user may be in a folder that only this process searches.
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         }
@@ -144,8 +141,7 @@ class _Child:
             job = {"function": function, "arguments": encode(arguments)}
             # A child that is gone does not read.
             with contextlib.suppress(BrokenPipeError):
-                self.process.stdin.write(json.dumps(job) + "\n")
-                self.process.stdin.flush()
+                print(json.dumps(job), file=self.process.stdin, flush=True)
             kind, value = self._receive()
         except BaseException:
             self.end()
@@ -188,7 +184,7 @@ class _Child:
         self._noise.join(1.0)
 
     def _receive(self) -> tuple[str, Any]:
-        """Forward log records and progress, and return the last answer."""
+        """Forward log records and progress. Return the result or error."""
         for line in self.process.stdout:
             # A child that is killed may leave a part of a line.
             if not line.endswith("\n"):
@@ -226,14 +222,14 @@ class _Child:
 _kept: dict[int, _Child] = {}
 
 
-def _kept_child(layout: _Layout) -> _Child:
+def _kept_child(backend: str, cpu_devices: int) -> _Child:
     child = _kept.get(os.getpid())
-    if child and child.layout == layout and child.process.poll() is None:
+    if child and child.layout == (backend, cpu_devices) and child.process.poll() is None:
         return child
     close_child()
     atexit.unregister(close_child)
     atexit.register(close_child)
-    return _kept.setdefault(os.getpid(), _Child(layout))
+    return _kept.setdefault(os.getpid(), _Child(backend, cpu_devices))
 
 
 def close_child() -> None:
@@ -299,7 +295,7 @@ def _serve() -> None:
         while True:
             job = jobs.get()
             try:
-                answers.say("result", encode(find(job["function"])(**decode(job["arguments"]))))
+                answers.say("result", encode(pkgutil.resolve_name(job["function"])(**decode(job["arguments"]))))
             except (Exception, SystemExit) as error:
                 answers.say("error", describe_error(error))
             if answers.is_closed:

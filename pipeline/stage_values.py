@@ -1,6 +1,6 @@
 """Values and errors as JSON data, for the processes of the stages."""
 
-import importlib
+import pkgutil
 import traceback
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -8,16 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import errors
-from pipeline.errors import PipelineError, error_for_user
-
-
-def find(name: str) -> Any:
-    """The object that ``module:name`` names."""
-    module, _, path = name.partition(":")
-    found: Any = importlib.import_module(module)
-    for part in path.split("."):
-        found = getattr(found, part)
-    return found
+from pipeline.errors import PipelineError, causes, error_for_user
 
 
 def encode(value: Any) -> Any:
@@ -31,8 +22,6 @@ def encode(value: Any) -> Any:
     parts = None
     if is_dataclass(value):
         parts = {one.name: getattr(value, one.name) for one in fields(value) if one.init}
-    elif hasattr(value, "_asdict"):
-        parts = value._asdict()
     elif hasattr(value, "model_dump"):
         parts = value.model_dump(mode="json")
     if parts is not None:
@@ -58,8 +47,8 @@ def decode(value: Any) -> Any:
 
 def _class(name: str) -> type:
     """A class of ours that ``encode`` can name. Data of others must not call anything else."""
-    kind = find(name) if name.startswith("pipeline.") else None
-    is_known = is_dataclass(kind) or hasattr(kind, "_asdict") or hasattr(kind, "model_dump")
+    kind = pkgutil.resolve_name(name) if name.startswith("pipeline.") else None
+    is_known = is_dataclass(kind) or hasattr(kind, "model_dump")
     if not isinstance(kind, type) or not is_known or not kind.__module__.startswith("pipeline."):
         raise ValueError(f"{name} is no class of values")
     return kind
@@ -70,13 +59,11 @@ def describe_error(error: BaseException) -> dict[str, Any]:
     if known := error_for_user(error):
         kind = next(kind.__name__ for kind in type(known).__mro__ if hasattr(errors, kind.__name__))
         return {"kind": kind, "message": str(known), "mismatch": getattr(known, "mismatch", None)}
-    chain: list[list] = []
-    said = "".join(traceback.format_exception(error)).rstrip()
-    while error is not None:
-        about = [getattr(error, name, None) for name in ("errno", "strerror", "filename")]
-        chain.append([f"{type(error).__name__}: {error}", *(about if isinstance(error, OSError) else [None] * 3)])
-        error = error.__cause__ or error.__context__
-    return {"chain": chain, "traceback": said}
+    chain = []
+    for one in causes(error):
+        system = [one.errno, one.strerror, one.filename] if isinstance(one, OSError) else [None] * 3
+        chain.append([f"{type(one).__name__}: {one}", *system])
+    return {"chain": chain, "traceback": "".join(traceback.format_exception(error)).rstrip()}
 
 
 def rebuild_error(value: Mapping[str, Any]) -> Exception:

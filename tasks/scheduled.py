@@ -29,8 +29,7 @@ import luigi.task_register
 import tenacity
 from luigi.cmdline_parser import CmdlineParser
 
-from pipeline.errors import PipelineError
-from pipeline.redaction import HIDDEN, without_userinfo
+from pipeline.errors import HIDDEN, PipelineError, without_userinfo
 from tasks import config_files
 from tasks.config_files import PROJECT_FOLDER
 from tasks.outcome import Outcome, read_outcome, write_outcome

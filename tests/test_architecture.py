@@ -122,13 +122,3 @@ def test_no_command_of_users_installs_what_only_tests_need():
     wanted = pinned_versions("requirements-optional.lock")
     assert {"ai-edge-litert", "tensorboard-plugin-profile", "boto3"} <= wanted.keys()
     assert not {"pytest", "selenium", "ruff"} & wanted.keys()
-
-
-def test_the_map_of_the_package_names_what_there_is():
-    import pipeline
-
-    named = set(re.findall(r"(?m)(?:^    |; )([a-z_]+(?:\.py|/))[ :]", pipeline.__doc__))
-    folder = PROJECT / "pipeline"
-    there = {f"{path.name}/" for path in folder.iterdir() if (path / "__init__.py").exists()}
-    there |= {path.name for path in folder.glob("*.py") if path.name != "__init__.py"}
-    assert named == there

@@ -4,8 +4,7 @@ import logging
 
 import pytest
 
-from pipeline.errors import RemoteError
-from pipeline.redaction import without_userinfo
+from pipeline.errors import RemoteError, without_userinfo
 from tasks.process.logs import JsonLines, TextLines
 
 ADDRESS, HIDDEN = "https://me:p@ss:word@mlflow.example:5000/path?x=1", "https://***@mlflow.example:5000/path?x=1"

@@ -24,7 +24,6 @@ _NOT_COVERED = (
     "pipeline.errors.",
     "pipeline.installed.",
     "pipeline.progress.",
-    "pipeline.redaction.",
     "pipeline.remote.",
     "pipeline.runs.untrusted.",
     "pipeline.shards.engine.",

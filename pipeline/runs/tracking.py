@@ -13,7 +13,7 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 import mlflow
 from mlflow.entities import Metric, Param, RunTag
 
-from pipeline.redaction import without_userinfo
+from pipeline.errors import without_userinfo
 from pipeline.runs.metrics import EVALUATION_NAME, METRICS_NAME, read_metrics
 from pipeline.runs.record import FINISHED, Part, RunRecord, names, read_record
 

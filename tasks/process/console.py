@@ -14,13 +14,12 @@ from traceback import format_exception
 import luigi.interface
 from luigi.parameter import UnconsumedParameterWarning
 
-from pipeline.errors import PipelineError
-from pipeline.redaction import without_userinfo
-from pipeline.stage_process import set_log_levels
+from pipeline.errors import PipelineError, without_userinfo
+from pipeline.stage_process import is_news, set_log_levels
 from tasks.process import events, interrupt
 from tasks.process.exit_code import ExitCode
 from tasks.process.live import LiveHandler
-from tasks.process.logs import JsonLines, TextLines, for_the_user, is_news
+from tasks.process.logs import JsonLines, TextLines, for_the_user
 
 #: Of this process, and of the workers Luigi forks from it.
 RUN_ID = uuid.uuid4().hex

@@ -11,9 +11,7 @@ from datetime import UTC, datetime
 import luigi
 from luigi.rpc import RPCError
 
-from pipeline import stage_process
-from pipeline.errors import PipelineError, SchedulerUnavailableError
-from pipeline.redaction import without_userinfo
+from pipeline.errors import PipelineError, SchedulerUnavailableError, without_userinfo
 
 #: What to do where Luigi's central scheduler does not answer.
 SCHEDULER_REMEDY = "Start it with make scheduler, or run without it: SCHEDULER=local."
@@ -69,13 +67,6 @@ class JsonLines(logging.Formatter):
 
     def _end(self, *_: object) -> None:
         self._stage = None
-
-
-def is_news(record: logging.LogRecord) -> bool:
-    """Whether to show a record. A record without an exception loses the empty traceback that Luigi asks for."""
-    if record.exc_info and record.exc_info[1] is None:
-        record.exc_info = None
-    return stage_process.is_news(record)
 
 
 def for_the_user(error: BaseException | None) -> PipelineError | None:

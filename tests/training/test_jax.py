@@ -216,9 +216,12 @@ def test_a_device_that_jax_does_not_find_is_refused_with_cause_and_remedy(small_
     assert not list((tmp_path / "run").iterdir())
 
 
-def test_where_another_device_is_allowed_it_trains_there_and_all_it_says_is_heard(small_records, tmp_path, caplog):
+def test_where_another_device_is_allowed_it_trains_there_and_all_it_says_is_heard(
+    small_records, tmp_path, caplog, monkeypatch
+):
     heard, settings = [], {**PLAIN, "backend": "jax", "device": "gpu", "on_mismatch": "fallback", "epochs": 1}
-    with progress.heard_by(lambda *values: heard.append(values)), caplog.at_level(logging.INFO):
+    monkeypatch.setattr(progress, "_listeners", [lambda *values: heard.append(values)])
+    with caplog.at_level(logging.INFO):
         record = run(small_records, tmp_path / "run", **settings)
     assert (record["requested_device"], record["effective_device"]) == ("gpu", "cpu")
     assert "GPU" in record["mismatch"]["cause"]
