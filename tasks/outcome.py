@@ -8,42 +8,34 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+#: What a message is sent through.
+CHANNELS = ("webhook", "mail")
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a scheduled run ended, as ``last_outcome.json`` records it. Times are ISO 8601 in UTC.
+    """How a scheduled run ended, as ``last_outcome.json`` records it. Times are ISO 8601 in UTC."""
 
-    Attributes:
-        task: name of the task and its date.
-        started_at: when the run started.
-        seconds: wall-clock time.
-        exit_code: of the run.
-        stage: task that failed, or was running at the end.
-        reason: the error message.
-        log: last lines of the log.
-        invocation: systemd's id of the run.
-        last_success: when the last run that succeeded ended.
-        failing_since: when the first failed run of the present, or just ended, incident started.
-        notified: whether the webhook accepted it, or needs no message.
-        mailed: the same for e-mail.
-    """
-
+    #: Name and date.
     task: str
     started_at: str
     seconds: float
     exit_code: int
+    #: The task that failed, or was running at the end.
     stage: str = ""
     reason: str = ""
     log: Sequence[str] = ()
+    #: systemd's id of the run.
     invocation: str = ""
+    #: When the last run that succeeded ended.
     last_success: str | None = None
+    #: When the first failed run of the present, or just ended, incident started.
     failing_since: str | None = None
-    notified: bool = False
-    mailed: bool = False
+    #: Channels that accepted the message, or need none.
+    notified: tuple[str, ...] = ()
 
     @property
     def cause(self) -> tuple[str, int]:
@@ -56,22 +48,22 @@ class Outcome:
 
     def after(self, previous: "Outcome | None") -> "Outcome":
         """The outcome with the state that follows from the previous one."""
+        was_failing = previous is not None and previous.exit_code != 0
         if self.exit_code:
-            known = previous is not None and previous.exit_code != 0
+            is_known = was_failing and previous.cause == self.cause
             return replace(
                 self,
                 last_success=previous and previous.last_success,
-                failing_since=previous.failing_since if known else self.started_at,
-                notified=known and previous.notified and previous.cause == self.cause,
-                mailed=known and previous.mailed and previous.cause == self.cause,
+                failing_since=previous.failing_since if was_failing else self.started_at,
+                notified=previous.notified if is_known else (),
             )
-        is_recovery = previous is not None and (previous.exit_code != 0 or not previous.notified)
+        notified = () if was_failing else previous.notified if previous else CHANNELS
         return replace(
             self,
             last_success=self.ended_at().isoformat(timespec="seconds"),
-            failing_since=previous.failing_since if is_recovery else None,
-            notified=not is_recovery,
-            mailed=not is_recovery or (previous.exit_code == 0 and previous.mailed),
+            # The message of the recovery may be pending.
+            failing_since=previous.failing_since if previous and len(notified) < len(CHANNELS) else None,
+            notified=notified,
         )
 
 
@@ -81,7 +73,7 @@ def read_outcome(path: Path) -> Outcome | None:
         content = json.loads(path.read_bytes())
         if (version := content.pop("schema_version")) != SCHEMA_VERSION:
             raise ValueError(f"schema_version {version!r}")
-        outcome = Outcome(**content)
+        outcome = Outcome(**content | {"notified": tuple(content["notified"])})
         outcome.ended_at()
     except FileNotFoundError:
         return None

@@ -10,6 +10,7 @@ import io
 import itertools
 import json
 import logging
+import operator
 import os
 import re
 import signal
@@ -32,14 +33,20 @@ from luigi.cmdline_parser import CmdlineParser
 from pipeline.errors import HIDDEN, PipelineError, without_userinfo
 from tasks import config_files
 from tasks.config_files import PROJECT_FOLDER
-from tasks.outcome import Outcome, read_outcome, write_outcome
+from tasks.outcome import CHANNELS, Outcome, read_outcome, write_outcome
 from tasks.process import console, events
 from tasks.report import Report
 from tasks.sections import Metrics, Notify, report_path, schedule_name
 from tasks.storage import Storage, flags_in, root_folder
 
 # Six attempts within about half a minute.
-_ATTEMPTS, _WAIT = 6, tenacity.wait_exponential(multiplier=1)
+_retrying = tenacity.retry(
+    stop=tenacity.stop_after_attempt(6),
+    wait=tenacity.wait_exponential(multiplier=1),
+    retry=tenacity.retry_if_result(operator.not_),
+    retry_error_callback=lambda _: False,
+)
+_TIMEOUT_SECONDS = 5
 _SECRET_NAME = re.compile(r"passw|secret|token|api_?key|credential|webhook", re.IGNORECASE)
 # A shorter value would also match ordinary words.
 _SHORTEST_SECRET = 6
@@ -54,14 +61,7 @@ def run_scheduled(argv: Sequence[str]) -> int:
         # The run itself reports an unusable root.
         with contextlib.suppress(PipelineError):
             console.log_as(Storage().log_format)
-        outcome = _run_child(argv, Notify().log_lines, _secrets())
-        outcome = _record(outcome)
-        if path := Metrics().prometheus_file:
-            with _logging_failures("The metrics for Prometheus were not written"):
-                from tasks.monitoring import write_metrics
-
-                write_metrics(Path(path).expanduser(), outcome)
-    return outcome.exit_code
+        return _record(_run_child(argv, Notify().log_lines, _secrets())).exit_code
 
 
 def report_killed(argv: Sequence[str]) -> int:
@@ -116,58 +116,67 @@ def redact(text: str, secrets: set[str]) -> str:
     return without_userinfo(text)
 
 
-def message(outcome: Outcome, *, report: str) -> dict[str, object]:
+def message(outcome: Outcome) -> dict[str, object]:
     """The notification as plain data. ``text`` is the sentence that chat services show."""
-    host = socket.gethostname()
+    host, report = socket.gethostname(), ""
+    with contextlib.suppress(PipelineError):
+        report = report_path()
     if outcome.exit_code:
         place = f" in {outcome.stage}" if outcome.stage else ""
         text = f"{outcome.task} on {host}: failed{place} with exit code {outcome.exit_code}: {outcome.reason}"
     else:
         text = f"{outcome.task} on {host}: works again, after failing since {outcome.failing_since}"
-    names = ("task", "stage", "reason", "exit_code", "started_at", "seconds")
-    event = {"text": text, "event": "failure" if outcome.exit_code else "recovery", "host": host}
-    facts = {name: getattr(outcome, name) for name in names}
-    return {**event, **facts, "since": outcome.failing_since, "report": report, "log": list(outcome.log)}
+    return {
+        "text": text,
+        "event": "failure" if outcome.exit_code else "recovery",
+        "host": host,
+        **{name: getattr(outcome, name) for name in ("task", "stage", "reason", "exit_code", "started_at", "seconds")},
+        "since": outcome.failing_since,
+        "report": report,
+        "log": list(outcome.log),
+    }
 
 
 def send(address: str, content: Mapping[str, object]) -> bool:
-    """Send the message to an address of apprise, or as JSON to an HTTP address. Return whether it was accepted.
+    """Send the message as JSON to an HTTP address, or to an address of apprise. Return whether it was accepted.
 
     No log contains the address, because it is a secret.
     """
+    is_accepted = _post(address, content) if address.startswith("http") else _send_by_apprise(address, content)
+    if not is_accepted:
+        _logger.warning("The notification was not accepted. The next run sends it again.")
+    return is_accepted
+
+
+@_retrying
+def _post(address: str, content: Mapping[str, object]) -> bool:
+    import requests
+
+    try:
+        # A server must not forward the message to another server.
+        answer = requests.post(address, json=content, allow_redirects=False, timeout=_TIMEOUT_SECONDS)
+    except requests.RequestException as error:
+        _logger.warning("The webhook did not answer: %s", type(error).__name__)
+        return False
+    if answer.status_code >= 300:
+        _logger.warning("The webhook answered with status %d.", answer.status_code)
+    return answer.status_code < 300
+
+
+def _send_by_apprise(address: str, content: Mapping[str, object]) -> bool:
     try:
         import apprise
-        from apprise.plugins.custom_json import NotifyJSON
     except ModuleNotFoundError:
-        _logger.warning("No notification was sent: the package apprise is not installed. pip install '.[notify]'")
+        _logger.warning("The package apprise is not installed. pip install '.[notify]'")
         return False
     # Apprise logs an address that it cannot parse.
     logging.getLogger("apprise").setLevel(logging.CRITICAL)
-    # A server must not forward the message to another server.
     channel = apprise.Apprise(asset=apprise.AppriseAsset(http_redirects=False))
-    if address.startswith("http"):
-        about = NotifyJSON.parse_url(f"json{address.removeprefix('http')}")
-        # An empty value removes a field that apprise adds.
-        payload = dict.fromkeys(("version", "title", "message", "attachments", "type"), "") | dict(content)
-        is_known = about is not None and channel.add(
-            NotifyJSON(**about | {"params": about["qsd"], "payload": payload}, asset=channel.asset)
-        )
-    else:
-        is_known = channel.add(address)
+    is_known = channel.add(address)
     logging.getLogger("apprise").setLevel(logging.WARNING)
     if not is_known:
-        _logger.warning("No notification was sent: apprise does not know this kind of address, or it is incomplete.")
-        return False
-    retrying = tenacity.Retrying(
-        stop=tenacity.stop_after_attempt(_ATTEMPTS),
-        wait=_WAIT,
-        retry=tenacity.retry_if_result(lambda accepted: not accepted),
-        retry_error_callback=lambda _: False,
-    )
-    if retrying(channel.notify, title=content["text"], body=_as_text(content)):
-        return True
-    _logger.warning("The notification was not accepted. The next run sends it again.")
-    return False
+        _logger.warning("Apprise does not know this kind of address, or it is incomplete.")
+    return is_known and _retrying(channel.notify)(title=content["text"], body=_as_text(content))
 
 
 def _as_text(content: Mapping[str, object]) -> str:
@@ -187,8 +196,7 @@ def _settings(argv: Sequence[str]) -> Iterator[None]:
         except (SystemExit, PipelineError, luigi.task_register.TaskClassException):
             stack.close()
             # Another root has another incident. So a root that is itself wrong stays refused.
-            flags = flags_in(argv)
-            root = "" if flags is None else flags["root"]
+            root = flags_in(argv).get("root")
             given = [] if root is None else [f"--Storage-root={root}"]
             stack.enter_context(CmdlineParser.global_instance([*arguments, Report.task_family, *given]))
         yield
@@ -262,7 +270,7 @@ def _task_name(argv: Sequence[str]) -> str:
 
 
 def _record(outcome: Outcome) -> Outcome:
-    """Notify if the outcome is news, and write it. No failure here changes the exit code of the run."""
+    """Notify if the outcome is news, write it and measure. No failure here changes the exit code of the run."""
     path = outcome_path()
     with contextlib.ExitStack() as stack:
         if path:
@@ -271,38 +279,31 @@ def _record(outcome: Outcome) -> Outcome:
                 stack.enter_context(filelock.FileLock(path.with_name(f".{path.name}.lock")))
         outcome = outcome.after(read_outcome(path) if path else None)
         # Each channel by itself: one that is down neither silences nor repeats the other.
-        outcome = replace(outcome, notified=outcome.notified or _notify(outcome))
-        outcome = replace(outcome, mailed=outcome.mailed or _mail(outcome))
+        for channel in CHANNELS:
+            if channel not in outcome.notified and _notify(channel, outcome):
+                outcome = replace(outcome, notified=(*outcome.notified, channel))
         if path:
             with _logging_failures("The outcome of this run was not recorded"):
                 write_outcome(path, outcome)
+    if file := Metrics().prometheus_file:
+        with _logging_failures("The metrics for Prometheus were not written"):
+            from tasks.monitoring import write_metrics
+
+            write_metrics(Path(file).expanduser(), outcome)
     return outcome
 
 
-def _notify(outcome: Outcome) -> bool:
-    """Send the outcome to the webhook. Return whether it was accepted, or there is no webhook."""
-    with _logging_failures("The notification was not sent"):
-        address = Notify().webhook_url
-        return not address or send(address, _content(outcome))
-    return False
-
-
-def _mail(outcome: Outcome) -> bool:
-    """Send the outcome by e-mail. Return whether no error was raised."""
-    with _logging_failures("The e-mail was not sent"):
+def _notify(channel: str, outcome: Outcome) -> bool:
+    """Send the outcome. Return whether it was accepted, or the channel is not set up."""
+    with _logging_failures(f"The message was not sent by {channel}"):
+        address, content = Notify().webhook_url, message(outcome)
+        if channel == "webhook":
+            return not address or send(address, content)
         if luigi.notifications.email().receiver:
-            content = _content(outcome)
             # Luigi logs its own failures.
             luigi.notifications.send_error_email(content["text"], _as_text(content))
         return True
     return False
-
-
-def _content(outcome: Outcome) -> dict[str, object]:
-    report = ""
-    with contextlib.suppress(PipelineError):
-        report = report_path()
-    return message(outcome, report=report)
 
 
 @contextlib.contextmanager

@@ -36,8 +36,8 @@ def _given_as_nothing() -> dict[str, str]:
     return {"root": given} if given == "" else {}
 
 
-def flags_in(argv: Sequence[str]) -> dict[str, str | None] | None:
-    """The settings of [Storage] that a command line gives, be the rest of it right or wrong; None: one is misspelt."""
+def flags_in(argv: Sequence[str]) -> dict[str, str | None]:
+    """The settings of [Storage] that a command line gives, be the rest of it wrong; root is empty if one of them is."""
     parser = argparse.ArgumentParser(add_help=False)
     for name, _ in Storage.get_params():
         parser.add_argument(f"--Storage-{name.replace('_', '-')}", dest=name)
@@ -45,14 +45,14 @@ def flags_in(argv: Sequence[str]) -> dict[str, str | None] | None:
         with contextlib.redirect_stderr(io.StringIO()):
             known, others = parser.parse_known_args(list(argv))
     except SystemExit:
-        return None
-    return None if any(flag.lower().startswith("--storage") for flag in others) else vars(known)
+        return {"root": ""}
+    return {"root": ""} if any(flag.lower().startswith("--storage") for flag in others) else vars(known)
 
 
 def log_format_of(argv: Sequence[str]) -> str:
     """``log_format`` before Luigi takes the command line, or where it does not take it."""
     in_file = luigi.configuration.get_config().get("Storage", "log_format", "text")
-    return (flags_in(argv) or {}).get("log_format") or in_file
+    return flags_in(argv).get("log_format") or in_file
 
 
 def of_this_root(task_id: str) -> str:

@@ -69,7 +69,7 @@ SKIPPED = {
 
 def write_run(folder: Path, curves: list | None = None, **changes) -> Path:
     """Writes a run's folder: run.json with the changes given, two epochs unless `curves` says otherwise."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps(RUN | changes), encoding="utf-8")
     rows = [EPOCH, EPOCH | {"epoch": 2, "val_accuracy": 0.738}] if curves is None else curves
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

@@ -25,12 +25,13 @@ FAILED = Outcome(
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(scheduled, "_WAIT", tenacity.wait_none())
+    monkeypatch.setattr(scheduled._post.retry, "wait", tenacity.wait_none())
+    monkeypatch.setattr(scheduled, "report_path", lambda: "/data/report/report.html")
     monkeypatch.setattr(scheduled.socket, "gethostname", lambda: "here")
 
 
 def example(exit_code: int = 8) -> dict:
-    return scheduled.message(replace(FAILED, exit_code=exit_code), report="/data/report/report.html")
+    return scheduled.message(replace(FAILED, exit_code=exit_code))
 
 
 def test_a_message_says_stage_reason_code_log_and_report():
@@ -58,7 +59,7 @@ def test_a_server_that_does_not_accept_it_is_left_without_its_address_in_the_log
     assert not scheduled.send(webhook.url, example())
     assert webhook.asked == 6
     assert webhook.taken == []
-    assert f"error={answers[0]}" in caplog.text
+    assert f"status {answers[0]}" in caplog.text
     assert "The notification was not accepted" in caplog.text
     assert webhook.secret not in caplog.text
 
@@ -72,28 +73,27 @@ def test_a_server_does_not_forward_the_message(webhook):
 @pytest.mark.parametrize(
     ("address", "warning"),
     [
-        ("http://127.0.0.1:9/services/SECRET", "The notification was not accepted"),
-        ("slack://SECRET", "apprise does not know this kind of address"),
-        ("slak://a/b/SECRET", "apprise does not know this kind of address"),
-        ("http://a b/SECRET", "apprise does not know this kind of address"),
+        ("http://127.0.0.1:9/services/SECRET", "did not answer: ConnectionError"),
+        ("http://a b/SECRET", "did not answer: InvalidURL"),
+        ("slack://SECRET", "Apprise does not know this kind of address"),
+        ("slak://a/b/SECRET", "Apprise does not know this kind of address"),
     ],
 )
 def test_a_server_that_is_not_there_is_logged_without_its_address(caplog, address, warning):
     caplog.set_level("DEBUG", logger="tasks")
     assert not scheduled.send(address, example())
-    (record,) = [record for record in caplog.records if record.name == scheduled.__name__]
-    assert warning in record.message
+    assert warning in caplog.text
+    assert "The notification was not accepted" in caplog.text
     assert "SECRET" not in caplog.text
 
 
-def test_the_query_and_the_password_of_an_address_are_kept(webhook, monkeypatch):
-    asked = []
-    monkeypatch.setattr("requests.request", lambda method, url, **how: asked.append((url, how)) or webhook)
-    monkeypatch.setattr(webhook, "status_code", 200, raising=False)
-    assert scheduled.send("https://me:pw@hooks.example.org/a/b?token=1", example())
-    ((url, how),) = asked
-    assert (url, how["params"], how["auth"]) == ("https://hooks.example.org/a/b", {"token": "1"}, ("me", "pw"))
-    assert not how["allow_redirects"]
+def test_an_address_of_apprise_is_asked_again(webhook, monkeypatch):
+    waits = []
+    monkeypatch.setattr("time.sleep", waits.append)
+    webhook.answers = [503]
+    assert scheduled.send(webhook.url.replace("http://", "json://"), example())
+    assert webhook.taken[0]["title"] == example()["text"]
+    assert waits == [1]
 
 
 @pytest.mark.parametrize(

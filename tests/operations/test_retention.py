@@ -19,6 +19,10 @@ from tasks.retention import Run, read_artifacts, read_runs, superfluous_reports,
 NOW = datetime(2026, 11, 21, 2, tzinfo=UTC)
 
 
+def runs_under(root: Path) -> list[Run]:
+    return read_runs(read_artifacts(root))
+
+
 def run(
     name: str,
     days: float,
@@ -69,11 +73,11 @@ def test_the_newest_are_counted_for_each_experiment_and_each_row_of_it():
     assert {path.name for path in going} == {"256-6", "512-6", "1024-6", "mnist-3"}
 
 
-def test_a_row_is_what_a_sweep_varies_but_its_seed(make_run):
+def test_a_row_is_what_a_sweep_varies_but_its_seed(make_run, tmp_path):
     def row(name: str, **changes) -> tuple[str, ...]:
-        folder = make_run(name, records_fingerprint="r", **changes)
+        folder = make_run(f"runs/{name}", records_fingerprint="r", **changes)
         write_manifest(folder, stage="Train", identity={"run": name}, details={})
-        return next(found.row for found in read_runs(folder.parent) if found.folder == folder)
+        return next(found.row for found in runs_under(tmp_path) if found.folder == folder)
 
     first = row("first")
     assert row("seed", seed=7, on_mismatch="skip") == first
@@ -97,15 +101,15 @@ def test_a_run_that_was_skipped_is_neither_good_nor_best():
     assert {path.name for path in going} == {"skipped"}
 
 
-def test_a_run_on_generated_examples_is_never_the_best_of_what_was_asked_for(make_run):
+def test_a_run_on_generated_examples_is_never_the_best_of_what_was_asked_for(make_run, tmp_path):
     for name, changes in {
         "real": {"dataset": "cifar10", "val_accuracy": 0.7},
         "stand-in": {"dataset": "synthetic", "requested_dataset": "cifar10", "val_accuracy": 0.9},
         "generated": {"dataset": "synthetic", "requested_dataset": "synthetic", "val_accuracy": 0.8},
     }.items():
-        folder = make_run(name, records_fingerprint="r", **changes)
+        folder = make_run(f"runs/{name}", records_fingerprint="r", **changes)
         write_manifest(folder, stage="Train", identity={"run": name}, details={})
-    merits = {found.folder.name: found.merit for found in read_runs(folder.parent)}
+    merits = {found.folder.name: found.merit for found in runs_under(tmp_path)}
     assert merits == {"real": 0.7, "stand-in": float("-inf"), "generated": 0.8}
 
 
@@ -116,10 +120,10 @@ def test_dated_reports_go_by_their_dates_and_the_newest_stays():
     assert superfluous_reports(reports, keep_days=2, today=date(2027, 1, 1)) == reports[:1]
 
 
-def test_a_run_that_cannot_be_read_is_left_alone(make_run):
-    folder = make_run("valid", records_fingerprint="r")
+def test_a_run_that_cannot_be_read_is_left_alone(make_run, tmp_path):
+    folder = make_run("runs/valid", records_fingerprint="r")
     write_manifest(folder, stage="Train", identity={}, details={})
-    make_run("no-manifest", records_fingerprint="r")
+    make_run("runs/no-manifest", records_fingerprint="r")
     for number, content in enumerate(
         [
             "{",
@@ -128,19 +132,19 @@ def test_a_run_that_cannot_be_read_is_left_alone(make_run):
             json.dumps({**json.loads((folder / "run.json").read_text()), "val_accuracy": 10**400}),
         ]
     ):
-        broken = make_run(f"broken-{number}")
+        broken = make_run(f"runs/broken-{number}")
         (broken / "run.json").write_text(content)
         write_manifest(broken, stage="Train", identity={}, details={})
-    assert [found.folder for found in read_runs(folder.parent)] == [folder]
+    assert [found.folder for found in runs_under(tmp_path)] == [folder]
 
 
-def test_a_date_without_a_time_zone_leaves_the_run_out_and_is_warned_of(make_run, caplog):
-    folders = [make_run(name, records_fingerprint="r") for name in ("naive", "valid")]
+def test_a_date_without_a_time_zone_leaves_the_run_out_and_is_warned_of(make_run, tmp_path, caplog):
+    folders = [make_run(f"runs/{name}", records_fingerprint="r") for name in ("naive", "valid")]
     record = json.loads((folders[0] / "run.json").read_text())
     (folders[0] / "run.json").write_text(json.dumps({**record, "finished_at": "2026-11-20T02:00:00"}))
     for folder in folders:
         write_manifest(folder, stage="Train", identity={"run": folder.name}, details={})
-    runs = read_runs(folders[0].parent)
+    runs = runs_under(tmp_path)
     assert [found.folder.name for found in runs] == ["valid"]
     assert superfluous_runs(runs, keep_runs=1, keep_days=0, now=NOW) == {}
     assert "naive/run.json: kept, and left out of retention: " in caplog.text

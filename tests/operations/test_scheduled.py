@@ -14,7 +14,7 @@ from luigi_process import PROJECT, TINY
 from scheduled import DAY, Unattended, samples
 
 from tasks import scheduled
-from tasks.outcome import SCHEMA_VERSION, Outcome, read_outcome, write_outcome
+from tasks.outcome import CHANNELS, SCHEMA_VERSION, Outcome, read_outcome, write_outcome
 
 NO_DATASET = ["--Source-origin", "tfds", "--Source-dataset", "mnist"]
 
@@ -49,7 +49,7 @@ def test_an_incident_is_reported_once_and_so_is_its_end(unattended, webhook):
     for day in (DAY, "2026-11-02"):
         assert unattended.nightly(day=day).returncode == 0
     assert [message["event"] for message in webhook.taken] == ["failure", "recovery"]
-    assert (unattended.outcome().exit_code, unattended.outcome().notified) == (0, True)
+    assert (unattended.outcome().exit_code, unattended.outcome().notified) == (0, CHANNELS)
     assert webhook.secret not in everything_written(unattended.root.parent)
     assert webhook.secret not in failed.stderr + failed.stdout
 
@@ -194,7 +194,7 @@ def test_a_webhook_that_is_down_changes_no_exit_code_and_gets_the_recovery(unatt
     assert done.returncode == 3
     assert "The notification was not accepted. The next run sends it again." in done.stderr
     failed = unattended.outcome()
-    assert not failed.notified
+    assert failed.notified == ("mail",)
     assert unattended.nightly().returncode == 0
     (recovery,) = webhook.taken
     assert recovery["event"] == "recovery"
@@ -267,7 +267,8 @@ def test_a_changed_outcome_is_sent_once_and_again_until_it_is_accepted(tmp_path,
     messages = []
     for number, code in enumerate(codes):
         asked = []
-        monkeypatch.setattr(scheduled, "_notify", lambda outcome, n=number, a=asked: a.append(outcome) or n not in down)
+        notify = lambda channel, outcome, n=number, a=asked: channel == "mail" or a.append(outcome) or n not in down  # noqa: E731
+        monkeypatch.setattr(scheduled, "_notify", notify)
         scheduled._record(ended(code, "Train" if code else "", day=number + 1))
         messages.append(len(asked))
     assert messages == sent
@@ -294,8 +295,17 @@ def test_each_message_is_mailed_once_whether_or_not_the_webhook_fails(tmp_path, 
     monkeypatch.setattr(scheduled.luigi.notifications, "email", lambda: SimpleNamespace(receiver="ops@example.org"))
     monkeypatch.setattr(scheduled.luigi.notifications, "send_error_email", lambda *_: mails.append(number))
     for number, code in enumerate(codes):
-        assert scheduled._record(ended(code, "Train" if code else "", day=number + 1)).mailed
+        assert "mail" in scheduled._record(ended(code, "Train" if code else "", day=number + 1)).notified
     assert [mails.count(number) for number in range(len(codes))] == mailed
+
+
+def test_a_killed_run_is_reported_and_measured(unattended, webhook):
+    killed = {"MONITOR_UNIT": "tensorcraft.service", "MONITOR_EXIT_STATUS": "KILL", "MONITOR_INVOCATION_ID": "a1"}
+    for _ in range(2):
+        assert unattended.command("report-killed", **killed).returncode == 0
+    (message,) = webhook.taken
+    assert (message["task"], message["exit_code"]) == ("tensorcraft.service", 137)
+    assert samples(unattended.metrics)["run_exit_code"] == [({}, 137)]
 
 
 @pytest.mark.parametrize(("status", "code"), [("0", 1), ("3", 3), ("KILL", 137)])
@@ -305,15 +315,15 @@ def test_no_failure_that_systemd_reports_is_recorded_as_success(status, code):
 
 def test_the_same_code_in_another_stage_is_another_cause():
     first = ended(6, "Records").after(None)
-    told = replace(first, notified=True)
-    assert ended(6, "Records").after(told).notified
+    told = replace(first, notified=CHANNELS)
+    assert ended(6, "Records").after(told).notified == CHANNELS
     assert not ended(6, "Train").after(told).notified
 
 
 def test_the_outcome_states_the_last_success_and_since_when_runs_fail():
     outcome, found = None, []
     for day, code in enumerate([0, 3, 8, 0, 0], start=1):
-        outcome = replace(ended(code, "Train", day).after(outcome), notified=True)
+        outcome = replace(ended(code, "Train", day).after(outcome), notified=CHANNELS)
         found.append((outcome.failing_since and outcome.failing_since[8:10], outcome.last_success[8:10]))
     assert found == [(None, "01"), ("02", "01"), ("02", "01"), ("02", "04"), (None, "05")]
     assert outcome.last_success == "2026-11-05T02:01:30+00:00"
@@ -324,7 +334,17 @@ def test_a_recovery_that_was_not_accepted_still_states_since_when_runs_failed():
     assert ended(0, day=4).after(recovery).failing_since == "2026-11-02T02:00:00+00:00"
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"schema_version": 9}', '{"schema_version": 1, "task": 3}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{",
+        '{"schema_version": 9}',
+        '{"schema_version": 2, "task": 3}',
+        '{"schema_version": 2, "notified": 3}',
+    ],
+)
 def test_a_damaged_outcome_is_replaced(tmp_path, content, caplog):
     (tmp_path / "last_outcome.json").write_text(content)
     assert read_outcome(tmp_path / "last_outcome.json") is None
@@ -340,6 +360,6 @@ def test_a_full_disk_only_logs(tmp_path, monkeypatch, caplog):
 
     monkeypatch.setattr(scheduled, "outcome_path", lambda: tmp_path / "last_outcome.json")
     monkeypatch.setattr(scheduled, "write_outcome", full)
-    monkeypatch.setattr(scheduled, "_notify", lambda _: True)
-    assert scheduled._record(ended(6)).notified
+    monkeypatch.setattr(scheduled, "_notify", lambda *_: True)
+    assert scheduled._record(ended(6)).notified == CHANNELS
     assert "The outcome of this run was not recorded: [Errno 28] No space left on device" in caplog.text
