@@ -24,29 +24,25 @@ if TYPE_CHECKING:
 
 
 class Records(Stage, parameters=RecordsSettings):
-    """Section [Records]; the artefact is a folder that TensorFlow Datasets can read."""
+    """Section [Records]; the artifact is a folder that TensorFlow Datasets can read."""
 
     kind = layout.RECORDS
     entry = presence.ENTRY
     packages = presence.PACKAGES
 
     def requires(self) -> Source:
-        """The source to serialize."""
         return Source()
 
     def make_settings(self) -> RecordsSettings:
-        """The stage's validated settings."""
         settings = super().make_settings()
         if settings.workers_share == "remote" and not Storage().remote:
             refuse("Records", "workers_share", "root, as there is no [Storage] remote", settings.workers_share)
         return settings
 
     def upstream(self) -> object:
-        """What the source holds, not how it was come by."""
         return self.requires().output().manifest()["source"]
 
     def label(self) -> str:
-        """The dataset that was had."""
         return self.upstream()["dataset"].replace("/", "-")
 
     def source(self) -> SourceInfo | None:
@@ -68,7 +64,6 @@ class Records(Stage, parameters=RecordsSettings):
         return split_sizes(source, self.requires().location(), self.validation_share) if source else {}
 
     def check(self) -> None:
-        """That each split has examples, and the images a size; and that workers have what they are to read."""
         if self.workers_share == "remote" and self._reads_files_of_the_root():
             expected = "root, as the examples are files, or a text, that the source's artefact says all of"
             refuse("Records", "workers_share", expected, self.workers_share)

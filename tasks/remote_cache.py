@@ -32,13 +32,7 @@ class RemoteCache:
     """The artifacts of a team on an object store, as one process sees them."""
 
     def __init__(self, storage: Storage, root: Path, *, strict: bool = False) -> None:
-        """Nothing is requested yet.
-
-        Args:
-            storage: the settings.
-            root: the storage root.
-            strict: every error ends the process: the command is about the remote.
-        """
+        """Nothing is requested yet. If ``strict``, every error ends the process: the command is about the remote."""
         self._storage, self._root, self._is_strict = storage, root, strict
         #: Whether it has answered so far.
         self.is_on = True
@@ -48,11 +42,7 @@ class RemoteCache:
 
     @cached_property
     def remote(self) -> "Remote":
-        """The remote itself, which reports errors by exceptions.
-
-        Raises:
-            RemoteError: the setting is no address of a store.
-        """
+        """The remote itself, which reports errors by exceptions."""
         # A tenth of a second, which most starts need not take.
         from pipeline.remote.artefacts import Remote
         from pipeline.remote.objects import Objects
@@ -81,16 +71,9 @@ class RemoteCache:
         return False
 
     def put(self, kind: str, folder: Path, *, replace: bool = False, keep: bool = False) -> "Pushed | None":
-        """Upload an artifact, or note that it is to be uploaded; if the remote has another one, download that.
+        """Upload an artifact, or note that it is to be. Return how it ended, None if the remote does not answer.
 
-        Args:
-            kind: of artifact.
-            folder: that contains it.
-            replace: a copy on the remote that was made earlier is replaced.
-            keep: another one on the remote does not replace the artifact here.
-
-        Returns:
-            How it ended; None if the remote does not answer.
+        ``replace`` an earlier copy on the remote. If the remote has another one, it is downloaded, unless ``keep``.
         """
         from pipeline.remote.artefacts import Pushed
 
@@ -164,43 +147,35 @@ def required() -> RemoteCache:
     return RemoteCache(Storage(), root_folder(), strict=True)
 
 
-def pending() -> set[Path]:
-    """The folders of artifacts that earlier runs could not upload."""
-    markers = (root_folder() / layout.UNPUSHED).glob("*/*")
-    folders = {root_folder() / marker.parent.name / marker.name for marker in markers}
-    return {folder for folder in folders if folder.is_dir()}
+def pending() -> dict[Path, Path]:
+    """The folders of artifacts that earlier runs could not upload → the file that notes it."""
+    root = root_folder()
+    return {root / path.parent.name / path.name: path for path in sorted((root / layout.UNPUSHED).glob("*/*"))}
 
 
 def put_pending() -> None:
     """Upload what earlier runs could not; folders that are gone are forgotten, and nothing here is replaced."""
     if not (cache := shared()) or Storage().push == "never":
         return
-    for marker in sorted((root_folder() / layout.UNPUSHED).glob("*/*")):
-        kind, folder = marker.parent.name, root_folder() / marker.parent.name / marker.name
+    for folder, marker in pending().items():
         try:
             read_manifest(folder)
+            # A download may have taken the place of what was made here.
+            is_forgotten = bool(read_fetched(folder))
         except UnreadableArtefactError:
             # It may be readable later.
             continue
         except DamagedArtefactError:
+            is_forgotten = True
+        if is_forgotten:
             marker.unlink(missing_ok=True)
-            continue
-        if read_fetched(folder):
-            # A download has taken the place of what was made here.
-            marker.unlink(missing_ok=True)
-            continue
-        if is_final(folder):
-            cache.put(kind, folder, replace=marker.read_text(encoding="utf-8") == "replace", keep=True)
+        elif not stands_in(folder):
+            cache.put(marker.parent.name, folder, replace=marker.read_text(encoding="utf-8") == "replace", keep=True)
 
 
 def origin_of(manifest: Mapping) -> str:
     """When and on which machine an artifact was made."""
     return printable(f"made on {manifest.get('host', 'another machine')}, {manifest['created_at']}")
-
-
-def is_final(folder: Path) -> bool:
-    """Whether an artifact was made here, and is what was asked for on the device that was asked for."""
-    return not stands_in(folder) and not read_fetched(folder)
 
 
 def stands_in(folder: Path) -> bool:

@@ -14,6 +14,7 @@ from pipeline.artefacts.verified import sha256_of
 from pipeline.config.experiment import published_files
 from pipeline.config.report import DEMANDS, ReportSettings
 from pipeline.errors import DamagedArtefactError, GateError
+from pipeline.training.presence import say_done
 from tasks import config_files, sweep
 from tasks.sections import schedule_name
 from tasks.stage import Stage
@@ -35,7 +36,6 @@ class Report(Stage, parameters=ReportSettings):
     is_shared = False
 
     def requires(self) -> list[Train]:
-        """The runs this report is asked for; all others under the root are reported with them."""
         combinations = self.settings.combinations()
         runs = [Train(**combination) for combination in combinations]
         sweep.number(runs, combinations)
@@ -64,11 +64,9 @@ class Report(Stage, parameters=ReportSettings):
         return [train.output().expected for train in self.below]
 
     def label(self) -> str:
-        """The stable path has no label."""
         return ""
 
     def output(self) -> Artefact:
-        """The newest report; it is stale when a run has come, gone or changed."""
         return Artefact(root_folder() / self.kind, self.identity(), shared=True)
 
     def whole_runs(self) -> list[tuple[Path, dict]]:
@@ -105,7 +103,6 @@ class Report(Stage, parameters=ReportSettings):
         return {"provisional": f"the gate failed: {'; '.join(self.failures)}"} if self.failures else {}
 
     def publish(self, artefact: Artefact) -> None:
-        """As any stage; its table is the pipeline's result, not its log: it goes to standard output."""
         super().publish(artefact)
         print(self.table)
 
@@ -135,8 +132,8 @@ def dated_reports_folder() -> Path:
 @Report.event_handler(luigi.Event.DEPENDENCY_PRESENT)
 def say_nothing_to_do(report: Report) -> None:
     """Luigi found the whole DAG complete."""
-    for run in report.below[:1]:
-        run.tell_nothing_to_do()
+    if report.below[0].processes > 1:
+        say_done(root_folder(), settings=Train().digest())
     _logger.info("Nothing to do: every stage is fresh.")
     print(f"Report: {root_folder() / report.kind / 'report.html'}")
 

@@ -9,7 +9,7 @@ import contextlib
 import json
 import logging
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -207,12 +207,27 @@ def _roots(stages: Sequence[Stage], artifacts: Sequence[Artifact], now: datetime
     unfinished = [one for one in others if one.kind == layout.CHECKPOINTS or now - one.here_since < _IN_USE]
     runs = [one for one in others if one.kind == layout.RUNS]
     return {
-        *(folder for stage in (*stages, Export()) for folder in stage.folders()),
+        *_folders_of(stages, artifacts),
         *remote_cache.pending(),
         *(one.folder for one in artifacts if one.provides in referred),
         *(one.folder for one in (*unfinished, *runs)),
         *_exports_of(runs, artifacts),
     }
+
+
+def _folders_of(stages: Sequence[Stage], artifacts: Sequence[Artifact]) -> Iterator[Path]:
+    """The folders that belong to the present settings."""
+    yield from (stage.output().folder for stage in stages)
+    for train in (stage for stage in stages if isinstance(stage, Train)):
+        yield train.checkpoints()
+        if train.initial and train.initial.run_folder:
+            yield train.initial.run_folder
+    run = Export().requires().output()
+    if run.folder.is_dir():
+        yield Export().output().folder
+    else:
+        # The remote alone knows its weights.
+        yield from (one.folder for one in artifacts if one.kind == layout.EXPORTS and run.expected in one.needs)
 
 
 def _exports_of(runs: Sequence[Artifact], artifacts: Sequence[Artifact]) -> set[Path]:

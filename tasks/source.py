@@ -18,7 +18,7 @@ MAX_REASONS = 5
 
 
 class Source(Stage, parameters=SourceSettings):
-    """Section [Source]; the artefact is a manifest that says what the source holds."""
+    """Section [Source]; the artifact is a manifest that says what the source holds."""
 
     kind = layout.SOURCE
     entry = "pipeline.sources"
@@ -30,15 +30,12 @@ class Source(Stage, parameters=SourceSettings):
     _known_changes: Mapping[tuple[str, str], tuple[str, ...]] = {}
 
     def upstream(self) -> object:
-        """Nothing of ours; of single files the name of their folder or table, which the dataset is called by."""
         return {"name": self.requested()} if self.settings.has_path and self.origin != PLACEHOLDER else {}
 
     def label(self) -> str:
-        """The dataset asked for."""
         return self.requested().replace("/", "-")
 
     def belongs_to(self) -> str:
-        """As of all stages; the settings name it, or the dataset."""
         return Experiment().name or self.requested()
 
     def location(self) -> Location:
@@ -54,19 +51,15 @@ class Source(Stage, parameters=SourceSettings):
         return dataset_of(self.settings).name()
 
     def is_known(self) -> bool:
-        """Whether there is a valid artifact, be it of a stand-in, and its files have not changed since."""
         return self.output().status().is_fresh and not self._changes()
 
     def still_true(self, manifest: Mapping) -> Sequence[str]:
-        """A dataset that was prepared anew, or files that have changed since, make it stale."""
         return super().still_true(manifest) or self._changes()
 
     def may_be_fetched(self) -> bool:
-        """Where the dataset is not: what lies here is looked at, it may be another of the same name."""
         return super().may_be_fetched() and not self.is_at_hand()
 
     def is_wanted(self) -> bool:
-        """What it holds says what all others are made from."""
         return True
 
     def is_at_hand(self) -> bool:
@@ -94,12 +87,10 @@ class Source(Stage, parameters=SourceSettings):
         return (*found[:MAX_REASONS], *more)
 
     def publish(self, artefact: Artefact) -> None:
-        """As any stage; what the dataset is too small for is then refused, before it is written as records."""
         super().publish(artefact)
         self.check()
 
     def make(self, folder: Path) -> Mapping:
-        """Get the dataset; the manifest holds all there is to say."""
         source = in_child("pipeline.sources:resolve", {"settings": self.settings, "folder": folder}).to_json()
         is_stand_in = self.settings.may_be_replaced and source["origin"] == SYNTHETIC
         again = f"a stand-in was taken for {self.dataset}: the real source is tried again"

@@ -9,14 +9,15 @@ import abc
 import logging
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import luigi
 
 from pipeline.artefacts.fingerprint import IDENTITY_SCHEMA, code_digests, fingerprint, package_versions
-from pipeline.artefacts.manifest import write_manifest
+from pipeline.artefacts.manifest import read_fetched, write_manifest
 from pipeline.artefacts.publish import publishing
 from pipeline.config.schema import StageSettings
 from pipeline.errors import UnreadableArtefactError
@@ -25,8 +26,9 @@ from tasks.parameters import add_parameters, check_config_file
 from tasks.process import console, group, lock
 from tasks.process.console import RUN_ID
 from tasks.process.interrupt import time_limit
+from tasks.remote_cache import RemoteCache
 from tasks.sections import Force
-from tasks.status import Artefact, State, Status, status
+from tasks.status import Artefact, State, Status
 from tasks.storage import Storage, of_this_root, root_folder
 
 _logger = logging.getLogger(__name__)
@@ -130,13 +132,33 @@ class Stage(luigi.Task):
         """The experiment: by default it has the name of the dataset asked for."""
         return self.below[0].belongs_to()
 
-    def folders(self) -> list[Path]:
-        """Every folder under the storage root that belongs to the present settings."""
-        return [self.output().folder]
+    def status(self, cache: RemoteCache | None = None) -> Status:
+        """State of the artifact here, and whether the remote has it, or the cache that is given.
 
-    def status(self) -> Status:
-        """State of the artifact here, and whether the remote has it; see ``tasks.status.status``."""
-        return status(self, remote_cache.shared())
+        Inputs that only the remote has do not make a stage wait: its identity is known without them.
+        """
+        found, cache = self.local_status(), cache or remote_cache.shared()
+        # An unreadable artifact is not replaced.
+        if found.state in (State.WAITING, State.FRESH, State.UNREADABLE) or not (cache and self.may_be_fetched()):
+            return found
+        held = cache.find(self.kind, self.output().expected)
+        return replace(found, remote=remote_cache.origin_of(held.manifest)) if held else found
+
+    def local_status(self) -> Status:
+        """State of the artifact here, and the reasons."""
+        if not all(task.is_known() for task in self.below):
+            return Status(State.WAITING, ("its inputs are not known before the stages above are done",))
+        artefact = self.output()
+        found = artefact.status()
+        if found.state in (State.NEW, State.STALE) and not self.is_forced() and (resumed := self.unfinished()):
+            return Status(found.state, (resumed,))
+        # An artifact that this very run has built is final for it.
+        if found.state is not State.FRESH or (manifest := artefact.manifest()).get("run_id") == RUN_ID:
+            return found
+        if self.is_forced():
+            return Status(State.STALE, (f"asked for by [Force] stage = {self.force.stage}",))
+        reasons = self.still_true(manifest)
+        return Status(State.STALE, tuple(reasons)) if reasons else found
 
     def may_be_fetched(self) -> bool:
         """Whether an artifact that another machine made would do."""
@@ -155,7 +177,7 @@ class Stage(luigi.Task):
         if not self.may_be_fetched() or self.is_wanted():
             return False
         is_here = self.is_known() and self.output().folder.is_dir()
-        return not (is_here and status(self).state is State.STALE)
+        return not (is_here and self.local_status().state is State.STALE)
 
     def is_forced(self) -> bool:
         """Whether the stage is to be rebuilt in this run though nothing has changed."""
@@ -164,6 +186,11 @@ class Stage(luigi.Task):
     def is_known(self) -> bool:
         """Whether the stages above can state their identities without any work being done."""
         return all(task.is_known() for task in self.below)
+
+    def is_final(self) -> bool:
+        """Whether the artifact was made here, and neither it nor an input stands in for what was asked for."""
+        folders = [task.output().folder for task in from_below(self)]
+        return not read_fetched(folders[-1]) and not any(map(remote_cache.stands_in, folders))
 
     def check(self) -> None:
         """Refuse settings, here or in a stage above, that are known to be impossible by now.
@@ -194,11 +221,7 @@ class Stage(luigi.Task):
         return False
 
     def run(self) -> None:
-        """Build the artifact and publish it, unless one with the same identity is there already.
-
-        Raises:
-            UnreadableArtefactError: there is one, but this user may not read it.
-        """
+        """Build the artifact and publish it, unless one with the same identity is there already."""
         with time_limit(self.task_family, self.time_limit_seconds):
             self.make_if_needed()
         if not self.above:
@@ -210,7 +233,7 @@ class Stage(luigi.Task):
         Raises:
             UnreadableArtefactError: it exists, but this user may not read it.
         """
-        artefact, found = self.output(), self.status()
+        artefact, found, remote = self.output(), self.status(), remote_cache.shared()
         if found.is_fresh:
             _logger.info("%s: unchanged, reusing %s", self.task_family, artefact)
             return
@@ -218,8 +241,14 @@ class Stage(luigi.Task):
             raise UnreadableArtefactError(*found.reasons)
         if self.is_dispensable() and not is_wanted:
             _logger.info("%s: not needed here", self.task_family)
-        elif not found.remote or not remote_cache.shared().get(self.kind, artefact.expected, artefact.folder):
-            self._make(artefact)
+            return
+        if found.remote and remote.get(self.kind, artefact.expected, artefact.folder):
+            return
+        self.have_below()
+        _logger.info("%s: %s, making %s", self.task_family, self.local_status(), artefact)
+        self.publish(artefact)
+        if remote and Storage().push == "always" and self.is_shared and self.is_final():
+            remote.put(self.kind, artefact.folder, replace=self.is_renewed, keep=self.is_forced())
 
     def have_below(self) -> None:
         """Have the inputs here: they may be on the remote alone, as long as this artifact was to come from there."""
@@ -245,22 +274,10 @@ class Stage(luigi.Task):
         """How the build ended, for people."""
         return f"done in {seconds:.1f} s"
 
-    def stands_in(self) -> bool:
-        """Whether the artifact here, or an input of it, stands in for what was asked for: that is not shared."""
-        return remote_cache.stands_in(self.output().folder) or any(task.stands_in() for task in self.below)
-
-    def _make(self, artefact: Artefact) -> None:
-        self.have_below()
-        _logger.info("%s: %s, making %s", self.task_family, status(self), artefact)
-        self.publish(artefact)
-        remote, may_push = remote_cache.shared(), Storage().push == "always"
-        if remote and may_push and self.is_shared and not self.stands_in():
-            remote.put(self.kind, artefact.folder, replace=self.is_renewed, keep=self.is_forced())
-
 
 def from_below(stage: Stage) -> list[Stage]:
     """The stage and all that it is made from, the source first, each once."""
-    return list(dict.fromkeys(_from_below(stage)))
+    return list(dict.fromkeys([*(found for below in stage.below for found in from_below(below)), stage]))
 
 
 def by_name(stages: Sequence[Stage]) -> dict[str, Stage]:
@@ -275,9 +292,3 @@ def by_name(stages: Sequence[Stage]) -> dict[str, Stage]:
         ]
         named[" ".join([stage.task_family, ", ".join(apart)]).strip()] = stage
     return named
-
-
-def _from_below(stage: Stage) -> Iterator[Stage]:
-    for below in stage.below:
-        yield from _from_below(below)
-    yield stage

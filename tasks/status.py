@@ -1,19 +1,15 @@
-"""State of a stage's artifact, and the reasons for it."""
+"""An artifact, its state, and the reasons for it."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
 
 from pipeline.artefacts.fingerprint import differences, fingerprint, printable
 from pipeline.artefacts.layout import artefact_folders
 from pipeline.artefacts.manifest import check_files, read_manifest, unreadable
 from pipeline.errors import DamagedArtefactError, UnreadableArtefactError
-from tasks.process.console import RUN_ID
-from tasks.remote_cache import RemoteCache, origin_of
-from tasks.sections import Force
 
 
 class State(StrEnum):
@@ -32,16 +28,12 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Status:
-    """State of an artifact on this machine.
-
-    Attributes:
-        state: one of six.
-        reasons: one line each, whatever the data contain: a file may have any name.
-        remote: when and on which machine the copy on the remote was made; empty if it is not needed or there is none.
-    """
+    """State of an artifact on this machine."""
 
     state: State
+    #: One line each, whatever the data contain: a file may have any name.
     reasons: tuple[str, ...] = ()
+    #: When and on which machine the copy on the remote was made; empty if it is not needed or there is none.
     remote: str = ""
 
     def __post_init__(self) -> None:
@@ -106,51 +98,3 @@ class Artefact:
 
     def __str__(self) -> str:
         return str(self.folder)
-
-
-class Stage(Protocol):
-    """The part of ``tasks.stage.Stage`` that its status depends on."""
-
-    kind: str
-    below: Sequence["Stage"]
-    force: Force
-
-    output: Callable[[], Artefact]
-    is_known: Callable[[], bool]
-    is_forced: Callable[[], bool]
-    may_be_fetched: Callable[[], bool]
-    unfinished: Callable[[], str]
-    still_true: Callable[[Mapping], Sequence[str]]
-
-
-def status(stage: Stage, cache: RemoteCache | None = None) -> Status:
-    """State of the stage's artifact and the reasons.
-
-    Inputs that only the remote has do not make a stage wait: its identity is known without them.
-
-    Args:
-        stage: the stage.
-        cache: where else the artifact may be; None: nowhere.
-    """
-    if not all(below.is_known() for below in stage.below):
-        return Status(State.WAITING, ("its inputs are not known before the stages above are done",))
-    artefact = stage.output()
-    found = _local_status(stage, artefact)
-    # An unreadable artifact is not replaced.
-    if found.state in (State.FRESH, State.UNREADABLE) or not (cache and stage.may_be_fetched()):
-        return found
-    held = cache.find(stage.kind, artefact.expected)
-    return replace(found, remote=origin_of(held.manifest)) if held else found
-
-
-def _local_status(stage: Stage, artefact: Artefact) -> Status:
-    found = artefact.status()
-    if found.state in (State.NEW, State.STALE) and not stage.is_forced() and (resumed := stage.unfinished()):
-        return Status(found.state, (resumed,))
-    # An artifact that this very run has built is final for it.
-    if found.state is not State.FRESH or (manifest := artefact.manifest()).get("run_id") == RUN_ID:
-        return found
-    if stage.is_forced():
-        return Status(State.STALE, (f"asked for by [Force] stage = {stage.force.stage}",))
-    reasons = stage.still_true(manifest)
-    return Status(State.STALE, tuple(reasons)) if reasons else found

@@ -26,18 +26,17 @@ from pipeline.hardware import tpu_vm
 from pipeline.hardware.backend import choose_backend, require_backend
 from pipeline.problems.find import problem_of
 from pipeline.stage_process import in_child
-from pipeline.training.presence import Presence, say_done
-from tasks import device, remote_cache
+from pipeline.training.presence import Presence
+from tasks import device
 from tasks.process import console, group
 from tasks.process.interrupt import time_limit
 from tasks.records import Records
 from tasks.sections import Force
-from tasks.stage import Stage
+from tasks.stage import Stage, from_below
 from tasks.status import Artefact
 from tasks.storage import root_folder
 
 if TYPE_CHECKING:
-    from pipeline.runs.initial import InitialWeights
     from pipeline.runs.record import RunRecord
 
 # What the manifest of a run says of its evaluation.
@@ -47,7 +46,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Train(Stage, parameters=TrainSettings):
-    """Section [Train]; the artefact is a run: its record, metrics, weights, model and TensorBoard logs."""
+    """Section [Train]; the artifact is a run: its record, metrics, weights, model and TensorBoard logs."""
 
     kind = layout.RUNS
     entry = "pipeline.training.train"
@@ -60,26 +59,27 @@ class Train(Stage, parameters=TrainSettings):
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """TensorFlow makes the batches on either backend, SciPy the shares of mixup."""
+        # TensorFlow makes the batches on either backend, SciPy the shares of mixup.
         backend = ("jax", "jaxlib") if choose_backend(self.settings) == JAX else ()
         return ("keras", "numpy", "tensorflow", *backend, *(("scipy",) if "mixup" in self.settings.augment else ()))
 
     def requires(self) -> Records:
-        """The records to train on."""
         return Records()
 
     def make_settings(self) -> TrainSettings:
-        """The stage's validated settings."""
         check_keras_environment(os.environ)
-        settings = super().make_settings()
+        settings, self.initial = super().make_settings(), None
         require_backend(settings)
         if settings.processes > 1:
             _refuse_with_several()
-        self.initial = _find(settings.initial_weights) if settings.initial_weights else None
+        if settings.initial_weights:
+            # What checks runs takes a moment to import.
+            from pipeline.runs.initial import find_initial_weights
+
+            self.initial = find_initial_weights(settings.initial_weights, root_folder() / layout.RUNS)
         return settings
 
     def check(self) -> None:
-        """That the network is for what the records hold, the train split fills a batch, and an epoch can be chosen."""
         splits = Records().num_examples()
         examples = splits.get("train")
         if examples is not None and self.global_batch_size > examples:
@@ -96,47 +96,19 @@ class Train(Stage, parameters=TrainSettings):
         super().check()
 
     def upstream(self) -> object:
-        """The records' fingerprint, and the content of initial weights."""
         initial = {"initial_weights": self.initial.digest} if self.initial else {}
         return {"records": self.requires().output().expected} | initial
 
-    def trained(self) -> dict[str, str | None]:
-        """The run and its weights, for what is made from both: one that was trained anew may have others."""
-        # Not above: that it is a file of ours takes the schemas of all of them.
-        from pipeline.runs.metrics import weights_digest
-
-        target, manifest = self.output(), None
-        with contextlib.suppress(DamagedArtefactError):
-            manifest = target.manifest()
-        # What is made from it may lie on the remote without the run being here.
-        if manifest is None and self.may_be_fetched():
-            held = remote_cache.shared().find(self.kind, target.expected)
-            manifest = held.manifest if held else None
-        return {"run": target.expected, "weights": manifest and weights_digest(manifest)}
-
-    def made_of_it(self, kind: str) -> list[Path]:
-        """The folders of a kind that are made of this run, with whatever weights."""
-        found, run = [], self.output().expected
-        for folder in layout.artefact_folders(root_folder() / kind):
-            with contextlib.suppress(DamagedArtefactError, AttributeError):
-                if read_manifest(folder)["identity"].get("upstream", {}).get("run") == run:
-                    found.append(folder)
-        return found
-
     def own_modules(self) -> tuple[str, ...]:
-        """Those of the network, and of a recipe of one's own."""
         return own_modules(MODELS.get(self.model, self.model), self.recipe)
 
     def label(self) -> str:
-        """The network."""
         # What copies files to other machines takes what precedes a colon for a host.
         return self.model.replace(":", ".")
 
     def bytes_needed(self) -> int:
-        """Measured on the baseline CNN: 2 MB of weights in two files and logs, two checkpoints of 3 MB at a time.
-
-        A network that takes more is refused once it is built.
-        """
+        # Measured on the baseline CNN: 2 MB of weights in two files and logs, two checkpoints of 3 MB at a time. A
+        # network that takes more is refused once it is built.
         return 10_000_000
 
     def complete(self) -> bool:
@@ -153,25 +125,18 @@ class Train(Stage, parameters=TrainSettings):
         return False
 
     def unfinished(self) -> str:
-        """A training that was interrupted is resumed from its checkpoint."""
-        epoch = self._epochs_done()
-        return f"interrupted after epoch {epoch} of {self.epochs}, resumes from the checkpoint" if epoch else ""
-
-    def _epochs_done(self) -> int:
-        """Those of the newest checkpoint of this run; 0 where there is none."""
         for folder in sorted(self.checkpoints().glob("epoch-*"), reverse=True):
             with contextlib.suppress(DamagedArtefactError, KeyError, TypeError):
                 identity = read_manifest(folder)["identity"]
                 if identity["run"] == self.output().expected:
-                    return int(identity["epoch"])
-        return 0
+                    return f"interrupted after epoch {identity['epoch']} of {self.epochs}, resumes from the checkpoint"
+        return ""
 
     def may_be_fetched(self) -> bool:
-        """Not where several processes train, each of which would have to be told the same, nor what is here."""
+        # Not where several processes train, each of which would have to be told the same, nor what is here.
         return super().may_be_fetched() and self.processes == 1 and not self._is_trained()
 
     def still_true(self, manifest: Mapping) -> Sequence[str]:
-        """A run on another device than requested is kept only if that is asked for and the device is still absent."""
         if reasons := self._why_train_again(manifest):
             return reasons
         views = manifest.get(_VIEWS, self.test_time_augmentation)
@@ -179,6 +144,7 @@ class Train(Stage, parameters=TrainSettings):
         return [changed] if views != self.test_time_augmentation else []
 
     def _why_train_again(self, manifest: Mapping) -> Sequence[str]:
+        """A run on another device than requested is kept only if that is asked for and the device is still absent."""
         reasons, fallback = super().still_true(manifest), manifest.get("fallback")
         if reasons or not fallback:
             return reasons
@@ -192,11 +158,7 @@ class Train(Stage, parameters=TrainSettings):
 
     @cached_property
     def membership(self) -> Membership:
-        """Which process this is of those that train together.
-
-        Raises:
-            SettingsError: nothing says so.
-        """
+        """Which process this is of those that train together."""
         return membership(self.settings, tpu_vm.environment(self.settings))
 
     def meet(self) -> Presence:
@@ -211,15 +173,9 @@ class Train(Stage, parameters=TrainSettings):
 
     def digest(self) -> str:
         """A digest of what all processes have to share: the settings, the code and the packages."""
-        stages = (self, self.requires(), self.requires().requires())
-        shared = {stage.task_family: dict(stage.shaping_settings()) for stage in stages}
+        shared = {stage.task_family: dict(stage.shaping_settings()) for stage in from_below(self)}
         code = code_digests(self.entry, self.own_modules())
         return fingerprint({"settings": shared, "code": code, "packages": package_versions(self.packages)})
-
-    def tell_nothing_to_do(self) -> None:
-        """Tell the other processes that process 0 has nothing to train."""
-        if self.processes > 1:
-            say_done(root_folder(), settings=Train().digest())
 
     def follow(self) -> None:
         """Train with process 0 as often as it asks for it, until it is done.
@@ -243,13 +199,22 @@ class Train(Stage, parameters=TrainSettings):
         _logger.info("Train: process 0 is done")
 
     def make(self, folder: Path) -> Mapping:
-        """Train, or evaluate anew what is trained; everything there is to say stands in the run's record."""
+        """Train, or evaluate again what is trained; everything there is to say stands in the run's record."""
         self.is_evaluated_again = self._is_trained()
+        about = {_VIEWS: self.test_time_augmentation}
         if self.is_evaluated_again:
-            return self._evaluate_again(folder)
+            target = self.output()
+            job = {
+                "run": target.folder,
+                "records_folder": self.requires().output().folder,
+                "test_time_augmentation": self.test_time_augmentation,
+                "folder": folder,
+                "model": self.model,
+            }
+            in_child("pipeline.training.reevaluation:evaluate_again", job)
+            return about | {name: value for name, value in target.manifest().items() if name == "fallback"}
         record = self.train_into(folder, self.checkpoints())
         self.is_skipped = record.status == "skipped"
-        about = {_VIEWS: self.test_time_augmentation}
         if self.is_skipped:
             self._refuse_to_replace_a_run(record)
             return {"provisional": f"{self.device} was not there: it is tried again"}
@@ -263,19 +228,6 @@ class Train(Stage, parameters=TrainSettings):
             return False
         target = self.output()
         return target.status().is_fresh and not self._why_train_again(target.manifest())
-
-    def _evaluate_again(self, folder: Path) -> Mapping:
-        target = self.output()
-        job = {
-            "run": target.folder,
-            "records_folder": self.requires().output().folder,
-            "test_time_augmentation": self.test_time_augmentation,
-            "folder": folder,
-            "model": self.model,
-        }
-        in_child("pipeline.training.reevaluation:evaluate_again", job)
-        kept = {name: value for name, value in target.manifest().items() if name == "fallback"}
-        return {_VIEWS: self.test_time_augmentation, **kept}
 
     def train_into(self, folder: Path, checkpoints: Path) -> "RunRecord":
         """Train into an empty folder, from the checkpoint where there is one."""
@@ -298,10 +250,7 @@ class Train(Stage, parameters=TrainSettings):
         return launch.train_in_child(request, folder, None if self.processes == 1 else Train().meet())
 
     def _refuse_to_replace_a_run(self, skipped: "RunRecord") -> None:
-        """A row without figures is no reason to lose a fallback run: its weights, model and figures.
-
-        Where the device is absent before any work, still_true keeps the run; here it went away since, or Force asked.
-        """
+        """A row without figures is no reason to lose a fallback run, whose device went away since still_true asked."""
         folder = self.output().folder
         with contextlib.suppress(DamagedArtefactError):
             if fallback := read_manifest(folder).get("fallback"):
@@ -310,24 +259,15 @@ class Train(Stage, parameters=TrainSettings):
                 raise HardwareMismatchError(f"{words} The run there, {fallback}, is kept: {folder}", mismatch)
 
     def outcome(self, seconds: float) -> str:
-        """As any stage's; a run that was skipped was not done."""
         if self.is_evaluated_again:
             return f"evaluated again in {seconds:.1f} s"
         return "skipped" if self.is_skipped else super().outcome(seconds)
 
     def checkpoints(self) -> Path:
-        """Where an interrupted run resumes from; outside its artefact, which is complete or absent."""
+        """Where an interrupted run resumes from; outside its artifact, which is complete or absent."""
         return root_folder() / layout.CHECKPOINTS / self.output().folder.name
 
-    def folders(self) -> list[Path]:
-        """The run, the checkpoints it would resume from, and the run its weights come from."""
-        folders = [*super().folders(), self.checkpoints()]
-        if self.initial and self.initial.run_folder and self.initial.run_folder.parent == root_folder() / self.kind:
-            folders.append(self.initial.run_folder)
-        return folders
-
     def publish(self, artefact: Artefact) -> None:
-        """As any stage; the checkpoints have then done their duty."""
         super().publish(artefact)
         discard(self.checkpoints())
         tracking_uri = os.environ.get("MLFLOW_TRACKING_URI")
@@ -347,13 +287,6 @@ def _refuse_with_several() -> None:
         )
     if (workers := luigi.interface.core().workers) > 1:
         refuse("core", "workers", "1 where several processes train", workers)
-
-
-def _find(initial_weights: str) -> "InitialWeights":
-    # What checks runs takes a moment to import.
-    from pipeline.runs.initial import find_initial_weights
-
-    return find_initial_weights(initial_weights, root_folder() / layout.RUNS)
 
 
 @cache

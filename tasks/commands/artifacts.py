@@ -12,7 +12,6 @@ from tasks.commands.command import argument, command
 from tasks.process import lock
 from tasks.retention import find_stale, remove
 from tasks.stage import Stage, by_name
-from tasks.status import status
 from tasks.storage import Storage, root_folder
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def clean_stale(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     print(f"{sum(sizes.values()) / 1e6:10.1f} MB in {len(stale)} artefacts, {outcome}")
     for folder in sorted(root.glob(f"*/[!.]*{layout.KEPT}*")):
         print(f"{folder} stays: it contains files of yours. Take them out and remove it.")
-    if waiting := len(remote_cache.pending()):
+    if waiting := sum(folder.is_dir() for folder in remote_cache.pending()):
         print(f"{waiting} artefacts that wait to be pushed to the remote stay: make push.")
     if experiments:
         print(
@@ -65,7 +64,7 @@ def push(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     cache = remote_cache.required()
     for name, stage in by_name([stage for stage in stages if stage.is_shared]).items():
         found = stage.status()
-        if not found.is_fresh or not remote_cache.is_final(stage.output().folder) or stage.stands_in():
+        if not found.is_fresh or not stage.is_final():
             reason = "not final, or not made here" if found.is_fresh else found
             print(f"{name}: not pushed, {reason}", flush=True)
             continue
@@ -84,7 +83,7 @@ def pull(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     cache, is_missing = remote_cache.required(), False
     lock.hold(root_folder(), on_busy=Storage().on_busy)
     for name, stage in by_name([stage for stage in stages if stage.is_shared]).items():
-        found = status(stage, cache)
+        found = stage.status(cache)
         if found.remote:
             artefact = stage.output()
             cache.get(stage.kind, artefact.expected, artefact.folder)

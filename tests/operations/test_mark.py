@@ -8,7 +8,6 @@ import pytest
 
 from pipeline.artefacts.manifest import read_manifest, write_manifest
 from tasks import retention
-from tasks.export import Export
 from tasks.process import command_line
 from tasks.retention import find_stale, mark, read_artifacts
 
@@ -96,7 +95,7 @@ def test_artifacts_that_others_may_be_about_to_use_stay_a_day(root, monkeypatch)
     ]
     monkeypatch.setattr(retention, "read_artifacts", lambda _: earlier)
     monkeypatch.setattr(retention, "_experiments_of", lambda _: {None, "mine"})
-    monkeypatch.setattr(Export, "folders", lambda _: [])
+    monkeypatch.setattr(retention, "_folders_of", lambda *_: [])
     stale, others = find_stale([])
     assert names(root, stale) == {"records/new-mine", "records/old", "records/old-mine"}
     assert others == [], "nothing was trained"

@@ -9,7 +9,8 @@ import pytest
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.artefacts.publish import publishing
 from tasks.process.console import RUN_ID
-from tasks.status import Artefact, State, Status, status
+from tasks.stage import Stage as RealStage
+from tasks.status import Artefact, State, Status
 
 MADE = {"host": "office", "created_at": "2026-11-27T12:00:00+00:00"}
 
@@ -34,6 +35,7 @@ class Stage:
     """What ``status`` asks of a stage."""
 
     kind = "runs"
+    status, local_status = RealStage.status, RealStage.local_status
 
     def __init__(
         self, root: Path, *, known: bool = True, force: str = "", invalid: str = "", resumes: str = ""
@@ -105,7 +107,7 @@ TABLE = [
 @pytest.mark.parametrize(("before", "stage", "state", "reason", "is_of_use"), TABLE, ids=range(len(TABLE)))
 def test_each_state_has_its_reasons(tmp_path, before: Callable, stage, state, reason, is_of_use, has_remote):
     before(tmp_path)
-    found = status(Stage(tmp_path, **stage), None if has_remote is None else Cache(has_remote))
+    found = Stage(tmp_path, **stage).status(None if has_remote is None else Cache(has_remote))
     assert found.state is state
     assert (reason in "; ".join(found.reasons)) if reason else not found.reasons
     assert found.remote == (ON_THE_REMOTE if has_remote and is_of_use else "")
@@ -118,7 +120,7 @@ def test_an_unreadable_artifact_is_not_replaced_by_the_copy_on_the_remote(tmp_pa
     here(tmp_path)
     (tmp_path / "runs" / "new" / "weights").chmod(0)
     with in_process.without_privileges():
-        found = status(Stage(tmp_path), Cache(True))
+        found = Stage(tmp_path).status(Cache(True))
     assert (found.state, found.remote) == (State.UNREADABLE, "")
     assert "chmod u+rwX" in found.reasons[0]
 
