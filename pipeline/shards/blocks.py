@@ -1,79 +1,70 @@
 """Blocks: read and serialize one block of a source, and note its digests and label counts."""
 
 import hashlib
-import json
+import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from pipeline.records.example import frame, serialize, targets
 from pipeline.records.features import IMAGE, KEY, LABEL, content_name
-from pipeline.records.fixed import FixedLayout
 from pipeline.records.images import fingerprints
-from pipeline.shards import presence
-from pipeline.shards.plan import Block, Job
-from pipeline.shards.shared import Shared, read_each
+from pipeline.shards.plan import NOTES, Block, Job, block_file
 from pipeline.shards.writers import Batch
 from pipeline.sources.source import read_batches
 
-#: The fingerprint of the image or tokens of an example, and its label.
-EXAMPLE = np.dtype([("fingerprint", "<u8"), ("label", "<i4")])
+#: Notes on an example: its position, its index in the source, its label, and two digests of its image or tokens.
+EXAMPLE = np.dtype(
+    [("shard", "<i8"), ("place", "<i8"), ("index", "<i8"), ("label", "<i4"), ("fingerprint", "<u8"), ("digest", "S32")]
+)
 Columns = Mapping[str, np.ndarray | Sequence[bytes]]
 
 
 class Notes:
-    """Digests and label counts of the examples of a block, by split of the records."""
+    """The examples of a block, EXAMPLE (examples,), and their label counts by split, int64 (splits, labels)."""
 
-    def __init__(self, splits: Sequence[str], num_labels: int) -> None:
-        self._splits, self._num_labels = splits, num_labels
-        self._digests = [bytearray() for _ in splits]
-        self._counts = np.zeros((len(splits), num_labels), np.int64)
-        self._examples: list[bytes] = []
+    def __init__(self, block: Block, job: Job) -> None:
+        self._block, self._job = block, job
+        splits = job.splits_of(block[0])
+        self._split_of_shard = np.array([splits.index(shard["split"]) for shard in job.shards_of(block[0])])
+        self._counts = np.zeros((len(splits), len(job.source.label_names)), np.int64)
+        self._examples = np.empty(block[2] - block[1], EXAMPLE)
+        self._examples["index"] = np.arange(*block[1:])
 
-    def add(self, columns: Columns, split: np.ndarray) -> None:
-        """Note a batch; ``split`` is int (batch,), the number of each example's split."""
-        digests = content_digests(columns, self._num_labels)
-        for number, digest in zip(split.tolist(), digests, strict=True):
-            self._digests[number] += digest
-        np.add.at(self._counts, (split[:, None], targets(columns)), 1)
-        examples = np.empty(len(split), EXAMPLE)
-        examples["fingerprint"], examples["label"] = fingerprints(columns[content_name(columns)]), columns.get(LABEL, 0)
-        self._examples.append(examples.tobytes())
+    def add(self, columns: Columns, first: int, places: np.ndarray) -> None:
+        """Note a batch: its place in the block, and int64 (batch, 2), the shard and place of each example."""
+        examples = self._examples[first : first + len(places)]
+        examples["shard"], examples["place"] = places.T
+        examples["label"], examples["fingerprint"] = columns.get(LABEL, 0), fingerprints(columns[content_name(columns)])
+        examples["digest"] = [*content_digests(columns, self._counts.shape[1])]
+        np.add.at(self._counts, (self._split_of_shard[places[:, :1]], targets(columns)), 1)
 
-    def write(self, shared: Shared, name: str) -> None:
-        """Write the notes. The file ``name`` is written last and means that the block is complete."""
-        content = {
-            split: {"label_counts": counts.tolist(), "digests": digests.hex()}
-            for split, counts, digests in zip(self._splits, self._counts, self._digests, strict=True)
-        }
-        shared.write(_examples_name(name), b"".join(self._examples))
-        shared.write(name, json.dumps(content).encode())
+    def write(self) -> None:
+        """Write the notes of a complete block."""
+        content = io.BytesIO()
+        np.savez(content, examples=self._examples, counts=self._counts)
+        self._job.shared.write(block_file(NOTES, self._block), content.getvalue())
 
 
-def read_block(block: Block, job: Job) -> tuple[Notes, Iterator[Batch]]:
-    """The batches of a block, and its notes, which are complete after the last batch."""
-    presence.sign_in(job.shared)
-    source_split, start = block
-    splits = job.splits_of(source_split)
-    shards, places, keys = job.shards(*splits), job.places(block), job.keys(source_split)
-    split_of_shard = np.array([splits.index(shard["split"]) for shard in shards])
-    notes = Notes(splits, len(job.source.label_names))
-    # A held-out example keeps its key, so all splits of the block have one layout.
-    layout = job.layout(source_split) if job.is_fixed else None
-
-    def batches() -> Iterator[Batch]:
-        stop = start
-        for columns in read_batches(job.source, job.location, job.form, source_split, start, job.stop(block)):
-            first, stop = stop, stop + len(columns[content_name(columns)])
-            placed = places[first - start : stop - start]
-            if layout is not None:
-                frames = _framed(layout, columns, keys[first:stop])
-            else:
-                frames = [*map(_record, columns[IMAGE], columns[LABEL].tolist(), keys[first:stop])]
-            notes.add(columns, split_of_shard[placed[:, 0]])
-            yield frames, placed
-
-    return notes, batches()
+def read_block(block: Block, job: Job, notes: Notes) -> Iterator[Batch]:
+    """The batches of a block. Each is noted."""
+    source_split, start, stop = block
+    places, keys, layout = job.places(block), job.keys(source_split)[start:stop], job.layout(source_split)
+    first = 0
+    for columns in read_batches(job.source, job.location, job.form, source_split, start, stop):
+        here = slice(first, first + len(columns[content_name(columns)]))
+        if job.is_fixed:
+            # A held-out example keeps its key, so all keys have one length.
+            encoded = np.frombuffer("".join(keys[here]).encode(), np.uint8).reshape(-1, layout.key_bytes)
+            frames = layout.encode({**columns, KEY: encoded})
+        else:
+            examples = zip(columns[IMAGE], columns[LABEL].tolist(), keys[here], strict=True)
+            frames = [
+                frame(serialize({IMAGE: image, LABEL: label, KEY: key.encode()})) for image, label, key in examples
+            ]
+        notes.add(columns, first, places[here])
+        first = here.stop
+        yield frames, places[here]
 
 
 def content_digests(columns: Columns, num_labels: int) -> Iterable[bytes]:
@@ -88,22 +79,3 @@ def content_digests(columns: Columns, num_labels: int) -> Iterable[bytes]:
         rows = np.concatenate([label_bytes, content.reshape(len(content), -1)], axis=1)
         return (hashlib.sha256(row).digest() for row in rows)
     return (hashlib.sha256(label.tobytes() + one).digest() for label, one in zip(label_bytes, content, strict=True))
-
-
-def read_examples(shared: Shared, names: Sequence[str]) -> np.ndarray:
-    """Fingerprint and label of each example of these notes: EXAMPLE (examples,)."""
-    contents = read_each(shared, [*map(_examples_name, names)])
-    return np.concatenate([np.frombuffer(content, EXAMPLE) for content in contents])
-
-
-def _framed(layout: FixedLayout, columns: Mapping[str, np.ndarray], keys: Iterable[str]) -> np.ndarray:
-    encoded = np.frombuffer("".join(keys).encode(), np.uint8).reshape(-1, layout.key_bytes)
-    return layout.encode({**columns, KEY: encoded})
-
-
-def _record(image: bytes, label: int, key: str) -> bytes:
-    return frame(serialize({IMAGE: image, LABEL: label, KEY: key.encode()}))
-
-
-def _examples_name(name: str) -> str:
-    return f"{name.removesuffix('.json')}.examples"

@@ -7,15 +7,15 @@ import signal
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 
 import apache_beam as beam
 import requests
 from apache_beam import pipeline as beam_pipeline
 from apache_beam.options.pipeline_options import GoogleCloudOptions
-from apache_beam.runners.runner import PipelineResult
 from apache_beam.utils import interactive_utils
 from apache_beam.utils.subprocess_server import SubprocessServer
 
@@ -23,8 +23,8 @@ from pipeline import errors
 from pipeline.config.data import RecordsSettings
 from pipeline.errors import EngineUnavailableError, PipelineError
 from pipeline.shards import presence
-from pipeline.shards.readiness import CONNECT_SECONDS, flink_master, make_options, make_runner, require_engine
-from pipeline.shards.shared import Store, left_clear, shared_by_workers
+from pipeline.shards.readiness import CONNECT_SECONDS, flag_of, make_options, make_runner, require_engine
+from pipeline.shards.shared import Store, shared_by_workers
 from pipeline.shards.workers import watching_workers
 
 # The last line of a traceback, and what Beam appends to it about the step.
@@ -79,7 +79,10 @@ def _run(pipeline: beam.Pipeline, settings: RecordsSettings, name: str) -> None:
         threading.Thread(target=wait, daemon=True).start()
         ended.result()
     except BaseException:
-        _cancel(None if ended.done() else result, settings, name)
+        if result is not None and not ended.done():
+            _cancel(result.cancel, name)
+        if master := flag_of(settings, "flink_master"):
+            _cancel(partial(_cancel_on_flink, master, name), name)
         raise
 
 
@@ -94,21 +97,15 @@ def raised_by_worker(text: str) -> PipelineError | None:
     return None
 
 
-def _cancel(result: PipelineResult | None, settings: RecordsSettings, name: str) -> None:
-    """Cancel a job on its cluster; ``result``: None if Beam cannot cancel it."""
-    ways = [result.cancel] if result is not None else []
-    if master := flink_master(settings):
-        ways.append(lambda: _cancel_on_flink(master, name))
-    for way in ways:
-        try:
+def _cancel(way: Callable[[], object], name: str) -> None:
+    """Cancel a job on its cluster. The runner of this process ends with it and cannot be cancelled."""
+    try:
+        with contextlib.suppress(NotImplementedError):
             way()
-        except NotImplementedError:
-            # The runner of this process ends with it.
-            continue
-        # No error of a client may hide the reason of the cancellation. Ctrl-C in a terminal stops the job server too.
-        # Then only the other way works.
-        except Exception as error:
-            _logger.warning("job %s: it may go on on the cluster, cancelling it failed: %s", name, _last_line(error))
+    # No error of a client may hide the reason of the cancellation. Ctrl-C in a terminal stops the job server too. Then
+    # only Flink's own interface works.
+    except Exception as error:
+        _logger.warning("job %s: it may go on on the cluster, cancelling it failed: %s", name, _last_line(error))
 
 
 def _cancel_on_flink(master: str, name: str) -> None:
@@ -141,26 +138,27 @@ def reach(settings: RecordsSettings, root: Path, store: Store | None = None) -> 
     if not (where := require_engine(settings, runner)):
         return name
     # A late attempt may still write there.
-    with tempfile.TemporaryDirectory(prefix=".reach-", dir=root, ignore_cleanup_errors=True) as folder:
-        shared = shared_by_workers(Path(folder), store)
-        with left_clear(shared):
-            presence.expect(shared)
-            try:
-                with running(settings) as pipeline:
-                    (
-                        pipeline
-                        | "Plan meetings" >> beam.Create(range(_TRIAL_ELEMENTS))  # number
-                        | "Spread meetings" >> beam.Reshuffle()  # number
-                        | "Meet" >> beam.Map(lambda _, shared: presence.sign_in(shared), shared)  # None
-                    )
-            except PipelineError:
-                raise
-            # Clients raise errors of every kind. A worker without the project cannot even start.
-            except Exception as error:
-                raise EngineUnavailableError(
-                    f"{name} at {where}: a job that writes nothing failed there: {_last_line(error)}"
-                ) from error
-            found = presence.signed_in(shared)
+    with (
+        tempfile.TemporaryDirectory(prefix=".reach-", dir=root, ignore_cleanup_errors=True) as folder,
+        shared_by_workers(Path(folder), store) as shared,
+    ):
+        presence.expect(shared)
+        try:
+            with running(settings) as pipeline:
+                (
+                    pipeline
+                    | "Plan meetings" >> beam.Create(range(_TRIAL_ELEMENTS))  # number
+                    | "Spread meetings" >> beam.Reshuffle()  # number
+                    | "Meet" >> beam.Map(lambda _, shared: presence.sign_in(shared), shared)  # None
+                )
+        except PipelineError:
+            raise
+        # Clients raise errors of every kind. A worker without the project cannot even start.
+        except Exception as error:
+            raise EngineUnavailableError(
+                f"{name} at {where}: a job that writes nothing failed there: {_last_line(error)}"
+            ) from error
+        found = presence.signed_in(shared)
     return (
         f"{name} at {where}: {found['processes']} worker processes on {found['hosts']} hosts answered; they see the "
         f"{'remote' if store else 'storage root'}, with this version of the project and its packages"

@@ -20,16 +20,16 @@ import apache_beam as beam
 
 from pipeline import progress
 from pipeline.config.data import RecordsSettings
-from pipeline.errors import RemoteError
+from pipeline.errors import EngineUnavailableError, RemoteError
 from pipeline.shards import presence
-from pipeline.shards.blocks import read_block
+from pipeline.shards.blocks import Notes, read_block
 from pipeline.shards.engine import running
-from pipeline.shards.plan import NOTES, Block, Job
-from pipeline.shards.shared import Store, left_clear, shared_by_workers
+from pipeline.shards.plan import NOTES, Block, Job, block_file
+from pipeline.shards.shared import Store, shared_by_workers
 from pipeline.shards.splits import split_sizes
 from pipeline.shards.summary import summarize
 from pipeline.shards.tfds_metadata import write_tfds_metadata
-from pipeline.shards.writers import ShardId, lost_by_runner, writer_of
+from pipeline.shards.writers import ShardId, writer_of
 from pipeline.sources import Location, SourceInfo
 
 _logger = logging.getLogger(__name__)
@@ -66,14 +66,13 @@ def write_records(
         PipelineError: the source cannot be read, or the store does not answer.
     """
     examples, location = source.cut(settings.sequence_length), location or Location()
-    shared = shared_by_workers(notes_folder, store)
     num_examples = split_sizes(examples, location, settings.validation_share)
-    job = Job(examples, location, settings, str(folder), shared, block_examples or 0, num_examples)
-    if not block_examples:
-        job = replace(job, block_examples=writer_of(job).block_examples())
     counts = ", ".join(f"{count:,} {split}" for split, count in num_examples.items())
     _logger.info("writing %s (%s examples) with Beam's %s", source.dataset, counts, settings.runner)
-    with left_clear(shared):
+    with shared_by_workers(notes_folder, store) as shared:
+        job = Job(examples, location, settings, str(folder), shared, block_examples or 0, num_examples)
+        if not block_examples:
+            job = replace(job, block_examples=writer_of(job).block_examples())
         writer = writer_of(job)
         writer.prepare()
         presence.expect(shared)
@@ -85,7 +84,7 @@ def write_records(
         details["engine"] = {"runner": settings.runner, **presence.signed_in(shared)}
     for headline, explanation in details["warnings"]:
         _logger.warning("%s: %s", headline, explanation)
-    write_tfds_metadata(folder, job.source, job.spec, {split: job.shards(split) for split in job.splits()})
+    write_tfds_metadata(folder, job.source, job.spec, job.shards())
     return details
 
 
@@ -93,10 +92,10 @@ def build(pipeline: beam.Pipeline, job: Job) -> beam.PCollection:
     """Add the job's steps to a pipeline."""
     return (
         pipeline
-        | "Plan blocks" >> beam.Create(job.blocks())  # (split, start)
-        | "Spread blocks" >> beam.Reshuffle()  # (split, start), no longer fused to one worker's bundle
-        | "Write blocks" >> beam.Map(write_block, job)  # (split, start)
-        | "Wait for all blocks" >> beam.GroupBy(lambda block: 0)  # (0, [(split, start), …])
+        | "Plan blocks" >> beam.Create(job.blocks())  # (split, start, stop)
+        | "Spread blocks" >> beam.Reshuffle()  # (split, start, stop), no longer fused to one worker's bundle
+        | "Write blocks" >> beam.Map(write_block, job)  # (split, start, stop)
+        | "Wait for all blocks" >> beam.GroupBy(lambda block: 0)  # (0, [(split, start, stop), …])
         | "Plan shards" >> beam.FlatMap(plan_shards, job)  # (split, number)
         | "Spread shards" >> beam.Reshuffle()  # (split, number)
         | "Write shards" >> beam.Map(write_shard, job)  # name of the shard
@@ -105,16 +104,17 @@ def build(pipeline: beam.Pipeline, job: Job) -> beam.PCollection:
 
 def write_block(block: Block, job: Job) -> Block:
     """Read, serialize and write one block, then its notes, which mean that it is complete."""
-    notes, batches = read_block(block, job)
-    writer_of(job).write_block(block, batches)
-    notes.write(job.shared, job.note_name(block))
+    presence.sign_in(job.shared)
+    notes = Notes(block, job)
+    writer_of(job).write_block(block, read_block(block, job, notes))
+    notes.write()
     return block
 
 
 def plan_shards(blocks: tuple[int, Iterable[Block]], job: Job) -> list[ShardId]:
-    """The shards to write after all blocks. RuntimeError: the runner lost a block."""
-    if missing := set(job.blocks()) - set(blocks[1]):
-        raise RuntimeError(lost_by_runner("blocks", sorted(missing)))
+    """The shards to write after all blocks. EngineUnavailableError: the runner lost a block."""
+    if missing := {*job.blocks()} - {*blocks[1]}:
+        raise EngineUnavailableError(f"Beam ended the job without the blocks {sorted(missing)}")
     return writer_of(job).shards()
 
 
@@ -127,14 +127,14 @@ def write_shard(which: ShardId, job: Job) -> str:
 @contextmanager
 def _reporting_progress(job: Job) -> Iterator[None]:
     """Report the progress from the notes, which exist with every runner."""
-    total, ended = sum(job.source.num_examples.values()), threading.Event()
-    examples = {job.note_name(block): job.stop(block) - block[1] for block in job.blocks()}
+    total, ended = sum(job.num_examples.values()), threading.Event()
+    examples = {block_file(NOTES, block): block[2] - block[1] for block in job.blocks()}
 
     def report() -> None:
         while not ended.wait(job.shared.poll_seconds):
             # The job continues if the store does not answer this.
             with suppress(RemoteError):
-                done = sum(examples.get(name, 0) for name in job.shared.names(f"{NOTES}/"))
+                done = sum(examples.get(name, 0) for name in job.shared.names(NOTES))
                 if done < total:
                     progress.tell("records", done, total)
 

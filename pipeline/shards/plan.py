@@ -18,14 +18,13 @@ from pipeline.config.data import RecordsSettings
 from pipeline.errors import DamagedArtefactError
 from pipeline.records.features import FeatureSpec, ImageForm, is_fixed, stored_form, stored_spec
 from pipeline.records.fixed import FixedLayout
-from pipeline.records.keys import SPLITS
 from pipeline.shards.shared import THREADS, Shared
 from pipeline.shards.splits import divided, split_of_each
 from pipeline.shards.tfds_metadata import shard_name
 from pipeline.sources.source import Location, SourceInfo, example_keys
 
-#: A split of the source and the index of the first example.
-Block = tuple[str, int]
+#: A split of the source, the index of its first example, and one past the last. An element of the Beam job.
+Block = tuple[str, int, int]
 
 #: Folders of the blocks' notes and of the places of their examples.
 NOTES, PLACES = "blocks", "places"
@@ -36,7 +35,7 @@ _SEAL_BYTES = 16
 class Job:
     """The argument of every step of the Beam job. Small plain data, so that any runner can ship it.
 
-    ``num_examples``: split of the records → number of examples. ``shared``: storage of all workers. ``secret``: a key.
+    ``num_examples``: of each split of the records, in order. ``shared``: storage of all workers. ``secret``: a key.
     """
 
     source: SourceInfo
@@ -66,27 +65,17 @@ class Job:
     def blocks(self, *source_splits: str) -> list[Block]:
         """The blocks of these splits of the source, by default of all."""
         return [
-            (split, start)
+            (split, start, min(start + self.block_examples, self.source.num_examples[split]))
             for split in source_splits or self.source.num_examples
             for start in range(0, self.source.num_examples[split], self.block_examples)
         ]
-
-    def stop(self, block: Block) -> int:
-        """One past the last example of a block."""
-        split, start = block
-        return min(start + self.block_examples, self.source.num_examples[split])
-
-    def splits(self) -> tuple[str, ...]:
-        """The splits of the records."""
-        found = {split for source_split in self.source.num_examples for split in self.splits_of(source_split)}
-        return tuple(split for split in SPLITS if split in found)
 
     def splits_of(self, source_split: str) -> tuple[str, ...]:
         """The splits of the records that a split of the source is divided into."""
         return divided(self.source, self.settings.validation_share)[source_split]
 
     def shards(self, *splits: str) -> list[dict]:
-        """Name, split, index and number of records of each shard, in order."""
+        """Name, split, index and number of records of each shard of these splits, by default of all, in order."""
         return [
             {
                 "name": shard_name(self.source.dataset, split, shard_index, self.num_shards(split)),
@@ -94,9 +83,13 @@ class Job:
                 "shard_index": shard_index,
                 "num_records": stop - first,
             }
-            for split in splits
+            for split in splits or self.num_examples
             for shard_index, (first, stop) in enumerate(shard_bounds(self.num_examples[split], self.num_shards(split)))
         ]
+
+    def shards_of(self, source_split: str) -> list[dict]:
+        """The shards that a split of the source is divided into; ``places`` counts them in this order."""
+        return self.shards(*self.splits_of(source_split))
 
     def num_shards(self, split: str) -> int:
         """The number of TFRecord files of a split. Validation has as many as test."""
@@ -115,8 +108,8 @@ class Job:
                 list(pool.map(partial(self._leave_places, places), self.blocks(source_split)))
 
     def _leave_places(self, places: np.ndarray, block: Block) -> None:
-        content = places[block[1] : self.stop(block)].astype("<i8").tobytes()
-        self.shared.write(_places_name(block), self._seal(block, content) + content)
+        content = places[block[1] : block[2]].astype("<i8").tobytes()
+        self.shared.write(block_file(PLACES, block), self._seal(block, content) + content)
 
     def places(self, block: Block) -> np.ndarray:
         """Shard and place of each example of a block, from ``example_places``: int64 (examples, 2).
@@ -124,7 +117,7 @@ class Job:
         Raises:
             DamagedArtefactError: another process wrote them.
         """
-        name = _places_name(block)
+        name = block_file(PLACES, block)
         stored = self.shared.read(name)
         seal, content = stored[:_SEAL_BYTES], stored[_SEAL_BYTES:]
         if not hmac.compare_digest(seal, self._seal(block, content)):
@@ -136,37 +129,22 @@ class Job:
 
     def _seal(self, block: Block, content: bytes) -> bytes:
         # Others may be able to write to the shared storage.
-        return hashlib.blake2b(file_name(block).encode() + content, digest_size=_SEAL_BYTES, key=self.secret).digest()
+        named = block_file(PLACES, block).encode() + content
+        return hashlib.blake2b(named, digest_size=_SEAL_BYTES, key=self.secret).digest()
 
     def keys(self, source_split: str) -> Sequence[str]:
         """The keys of a split of the source, in its order."""
         return example_keys(source_split, self.source.num_examples[source_split], self.location.listing)
 
-    def key_bytes(self, source_split: str) -> int:
-        """The length of each key of a split."""
-        return len(self.keys(source_split)[0].encode())
-
     def layout(self, source_split: str) -> FixedLayout:
         """The layout of records of one length."""
-        return FixedLayout(self.spec, len(self.source.label_names), self.key_bytes(source_split))
-
-    def frame_bytes(self, source_split: str) -> int:
-        """The length of a framed record, if all have one length."""
-        return self.layout(source_split).frame_bytes
-
-    def note_name(self, block: Block) -> str:
-        """The file of a block's notes."""
-        return f"{NOTES}/{file_name(block)}.json"
+        return FixedLayout(self.spec, len(self.source.label_names), len(self.keys(source_split)[0].encode()))
 
 
-def _places_name(block: Block) -> str:
-    return f"{PLACES}/{file_name(block)}.int64"
-
-
-def file_name(block: Block) -> str:
-    """The beginning of the names of a block's files."""
-    split, start = block
-    return f"{split}-{start:012d}"
+def block_file(folder: str, block: Block) -> str:
+    """The name of a block's file in a folder of the shared storage."""
+    split, start, _ = block
+    return f"{folder}/{split}-{start:012d}"
 
 
 def example_order(keys: Sequence[str], seed: int) -> np.ndarray:

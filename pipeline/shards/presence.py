@@ -9,7 +9,6 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
 from functools import cache
 
 from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_versions
@@ -47,28 +46,22 @@ def _sign_in(shared: Shared) -> None:
         expected = json.loads(shared.read(_EXPECTED))
     except OSError as error:
         raise EngineUnavailableError(f"{where} cannot read {shared}: {error.strerror}. {shared.remedy}") from error
-    if differ := _differences(expected, own):
+    differ = [
+        f"{name} {own.get(name)} instead of {known}" for name, known in expected.items() if own.get(name) != known
+    ]
+    if differ:
         raise EngineUnavailableError(
             f"{where} differs from the process that submitted the job: {'; '.join(differ)}. Install the same version "
             "of this project, with the same lock, on all workers, and restart them."
         )
-    shared.write(f"{_WORKERS}/{uuid.uuid4().hex}.json", json.dumps({"host": socket.gethostname(), **own}).encode())
+    shared.write(f"{_WORKERS}/{uuid.uuid4().hex}", socket.gethostname().encode())
 
 
 def signed_in(shared: Shared) -> dict[str, int]:
     """The number of ``hosts`` and ``processes`` that registered, including those that died."""
-    notes = [json.loads(shared.read(name)) for name in shared.names(f"{_WORKERS}/")]
-    return {"hosts": len({note["host"] for note in notes}), "processes": len(notes)}
+    hosts = [shared.read(name) for name in shared.names(_WORKERS)]
+    return {"hosts": len(set(hosts)), "processes": len(hosts)}
 
 
-def _own() -> dict:
-    return {"packages": package_versions(PACKAGES), "code": fingerprint(code_digests(ENTRY))}
-
-
-def _differences(expected: Mapping, found: Mapping) -> Sequence[str]:
-    packages = [
-        f"{name} {found['packages'].get(name)} instead of {version}"
-        for name, version in expected["packages"].items()
-        if found["packages"].get(name) != version
-    ]
-    return [*packages, *(["other code of the project"] if expected["code"] != found["code"] else [])]
+def _own() -> dict[str, str]:
+    return {**package_versions(PACKAGES), "code of the project": fingerprint(code_digests(ENTRY))[:12]}

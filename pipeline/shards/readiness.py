@@ -7,8 +7,8 @@ checked before any work starts.
 import re
 import shutil
 import socket
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -22,26 +22,21 @@ from pipeline.errors import EngineUnavailableError
 CONNECT_SECONDS = 5
 
 
-@dataclass(frozen=True)
-class Engine:
-    """An engine and its flags.
+class Engine(NamedTuple):
+    """Flags of the engine's address and of the path of a program that Beam would download, and its interpreter."""
 
-    ``runner``: class name of the runner. ``master``: flag with the engine's address. ``part``: flag with the path of
-    the program that the engine needs, which Beam would download. ``command``: the command that starts this program.
-    """
-
-    runner: str
     master: str = ""
-    part: str = ""
+    program: str = ""
     command: str = ""
 
 
-ENGINES = (
-    Engine("FlinkRunner", "flink_master", "flink_job_server_jar", "java"),
-    Engine("SparkRunner", "spark_master_url", "spark_job_server_jar", "java"),
-    Engine("PrismRunner", part="prism_location"),
-    Engine("DaskRunner", "dask_client_address"),
-)
+#: Class name of the runner → the engine.
+ENGINES = {
+    "FlinkRunner": Engine("flink_master", "flink_job_server_jar", "java"),
+    "SparkRunner": Engine("spark_master_url", "spark_job_server_jar", "java"),
+    "PrismRunner": Engine(program="prism_location"),
+    "DaskRunner": Engine("dask_client_address"),
+}
 # The address of a running job server, for any engine.
 _JOB_ENDPOINT = "job_endpoint"
 # Beam starts these engines itself, or the engine's own configuration contains the address.
@@ -50,11 +45,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def make_runner(settings: RecordsSettings) -> PipelineRunner:
-    """The Beam runner of the settings.
-
-    Raises:
-        SettingsError: Beam does not know the runner, or its packages are not installed.
-    """
+    """The Beam runner of the settings. SettingsError: Beam does not know it, or its packages are not installed."""
     try:
         return create_runner(settings.runner)
     except (ValueError, AttributeError, ImportError) as error:
@@ -86,43 +77,33 @@ def require_engine(settings: RecordsSettings, runner: PipelineRunner) -> str:
         The engine's address; "" if it runs on this machine.
 
     Raises:
-        SettingsError: a program or package is missing.
+        SettingsError: a program is missing.
         EngineUnavailableError: nothing answers at the address.
     """
-    engine = next((engine for engine in ENGINES if engine.runner == type(runner).__name__), None)
+    name = type(runner).__name__
+    engine = ENGINES.get(name)
     if engine is None:
         return ""
-    flags = _flags(settings)
-    if endpoint := flags.get(_JOB_ENDPOINT, ""):
+    endpoint, master = flag_of(settings, _JOB_ENDPOINT), flag_of(settings, engine.master)
+    if endpoint:
         _require_answer(endpoint, _JOB_ENDPOINT)
-    else:
-        _require_part(engine, flags)
-    master = flags.get(engine.master, "")
-    if not master or _OWN_MASTER.fullmatch(master):
-        return endpoint
-    _require_answer(master, engine.master)
-    return master
+    elif engine.program:
+        path = flag_of(settings, engine.program)
+        if not Path(path).expanduser().is_file():
+            remedy = f" Build it with: make engine ENGINE={name.removesuffix('Runner').lower()}"
+            refuse("Records", "runner_options", f"--{engine.program}=<a file that is there>", path, remedy)
+        if engine.command and not shutil.which(engine.command):
+            refuse("Records", "runner", f"{engine.command} on the PATH, for {name}", "none")
+    if master:
+        _require_answer(master, engine.master)
+    return master or endpoint
 
 
-def flink_master(settings: RecordsSettings) -> str:
-    """The address of Flink; "" if Beam starts it, or for another engine."""
-    master = _flags(settings).get("flink_master", "")
-    return "" if _OWN_MASTER.fullmatch(master) else master
-
-
-def _flags(settings: RecordsSettings) -> dict[str, str]:
-    return dict(flag.removeprefix("--").split("=", 1) for flag in settings.beam_flags() if "=" in flag)
-
-
-def _require_part(engine: Engine, flags: dict[str, str]) -> None:
-    if not engine.part:
-        return
-    path, name = flags.get(engine.part, ""), engine.runner.removesuffix("Runner").lower()
-    if not Path(path).expanduser().is_file():
-        expected = f"--{engine.part}=<a file that is there>"
-        refuse("Records", "runner_options", expected, path, f" Build it with: make engine ENGINE={name}")
-    if engine.command and not shutil.which(engine.command):
-        refuse("Records", "runner", f"{engine.command} on the PATH, for {engine.runner}", "none")
+def flag_of(settings: RecordsSettings, name: str) -> str:
+    """The value of a flag; "" if it is not given, or says that Beam starts the engine itself."""
+    flags = dict(flag.removeprefix("--").split("=", 1) for flag in settings.beam_flags() if "=" in flag)
+    value = flags.get(name, "")
+    return "" if _OWN_MASTER.fullmatch(value) else value
 
 
 def _require_answer(address: str, flag: str) -> None:

@@ -19,7 +19,7 @@ from typing import ClassVar
 from pipeline.errors import RemoteError
 from pipeline.remote.objects import EXCHANGE, Objects
 
-# Notes of a block: 44 bytes per example, twice that as JSON.
+# The largest file of a job: a block's notes have 68 bytes per example, and as much again for text of 256 tokens.
 _MAX_BYTES = 2**30
 #: Requests at the same time.
 THREADS = 16
@@ -34,6 +34,16 @@ class Store:
     url: str
     endpoint: str
     files: str
+
+    @property
+    def objects(self) -> Objects:
+        """The store, opened once per process."""
+        return _open_objects(self.url, self.endpoint)
+
+
+@cache
+def _open_objects(url: str, endpoint: str) -> Objects:
+    return Objects(url, endpoint=endpoint)
 
 
 @dataclass(frozen=True)
@@ -53,16 +63,9 @@ class SharedFolder:
     def __str__(self) -> str:
         return self.folder
 
-    def read(self, name: str, *, at_most: int = _MAX_BYTES) -> bytes:
-        """The content of a file.
-
-        Raises:
-            OSError: it does not exist, or is larger than ``at_most``.
-        """
-        path = Path(self.folder, name)
-        if path.stat().st_size > at_most:
-            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
-        return path.read_bytes()
+    def read(self, name: str) -> bytes:
+        """The content of a file. FileNotFoundError if it does not exist."""
+        return Path(self.folder, name).read_bytes()
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
         """Some bytes of a file."""
@@ -77,26 +80,18 @@ class SharedFolder:
         with replacing(path) as temporary:
             temporary.write_bytes(content)
 
-    def names(self, prefix: str) -> Iterator[str]:
-        """The names of all files that begin with a prefix."""
-        paths = Path(self.folder).glob(f"{prefix}*")
-        yield from (path.relative_to(self.folder).as_posix() for path in paths if not path.name.startswith("."))
-
-    def clear(self) -> None:
-        """Nothing: the caller of the job removes the folder."""
+    def names(self, folder: str) -> Iterator[str]:
+        """The names of all files in a folder."""
+        paths = Path(self.folder, folder).glob("[!.]*")
+        yield from (path.relative_to(self.folder).as_posix() for path in paths)
 
 
 @dataclass(frozen=True)
 class SharedObjects:
-    """Objects under a key of a store. All methods may raise RemoteError.
+    """Objects under a key of a store, with the methods of ``SharedFolder``. All of them may raise RemoteError."""
 
-    ``files`` is the key prefix of the records' files, which are named by their sha256.
-    """
-
-    url: str
-    endpoint: str
+    store: Store
     key: str
-    files: str
 
     # Each look is one request or several.
     poll_seconds: ClassVar[float] = 5.0
@@ -106,40 +101,27 @@ class SharedObjects:
     )
 
     def __str__(self) -> str:
-        return f"{self.url}/{self.key}"
+        return f"{self.store.url}/{self.key}"
 
-    @property
-    def objects(self) -> Objects:
-        """The store, opened once per process."""
-        return _open_objects(self.url, self.endpoint)
-
-    def read(self, name: str, *, at_most: int = _MAX_BYTES) -> bytes:
-        """See SharedFolder. RemoteError if the object is larger than ``at_most``."""
-        found = self.objects.read(f"{self.key}/{name}", at_most=at_most)
+    def read(self, name: str) -> bytes:
+        """The content of an object."""
+        found = self.store.objects.read(f"{self.key}/{name}", at_most=_MAX_BYTES)
         if found is None:
             raise FileNotFoundError(errno.ENOENT, "there is no such object", f"{self}/{name}")
         return found[0]
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
-        """See SharedFolder."""
-        return self.objects.read_range(f"{self.key}/{name}", start, length) if length else b""
+        """Some bytes of an object."""
+        return self.store.objects.read_range(f"{self.key}/{name}", start, length) if length else b""
 
     def write(self, name: str, content: bytes) -> None:
-        """See SharedFolder."""
-        self.objects.put(f"{self.key}/{name}", content)
+        """Write or replace an object."""
+        self.store.objects.put(f"{self.key}/{name}", content)
 
-    def names(self, prefix: str) -> Iterator[str]:
-        """See SharedFolder."""
-        start = f"{self.key}/"
-        # Some stores list by whole folders, others by letters.
-        folder = f"{start}{prefix}".rpartition("/")[0]
-        names = (stored.key.removeprefix(start) for stored in self.objects.list(folder))
-        yield from (name for name in names if name.startswith(prefix))
-
-    def clear(self) -> None:
-        """Remove all objects under the key."""
-        with ThreadPoolExecutor(THREADS) as pool:
-            list(pool.map(self.objects.delete, [stored.key for stored in self.objects.list(self.key)]))
+    def names(self, folder: str) -> Iterator[str]:
+        """The names of all objects in a folder."""
+        found = self.store.objects.list(f"{self.key}/{folder}")
+        yield from (stored.key.removeprefix(f"{self.key}/") for stored in found)
 
 
 Shared = SharedFolder | SharedObjects
@@ -152,21 +134,19 @@ def read_each(shared: Shared, names: Sequence[str]) -> Iterator[bytes]:
             yield from pool.map(shared.read, names[first : first + THREADS])
 
 
-def shared_by_workers(folder: Path, store: Store | None) -> Shared:
-    """The folder, or with a store a new key in it."""
-    if store is None:
-        return SharedFolder(str(folder))
-    return SharedObjects(store.url, store.endpoint, f"{EXCHANGE}/{uuid.uuid4().hex}", store.files)
-
-
 @contextlib.contextmanager
-def left_clear(shared: Shared) -> Iterator[None]:
-    """Remove a job's objects at the end of the block. If that fails they are the store's garbage."""
+def shared_by_workers(folder: Path, store: Store | None) -> Iterator[Shared]:
+    """The folder, which the caller removes, or with a store a new key in it, whose objects are removed at the end."""
+    if store is None:
+        yield SharedFolder(str(folder))
+        return
+    shared = SharedObjects(store, f"{EXCHANGE}/{uuid.uuid4().hex}")
     try:
-        yield
+        yield shared
     finally:
         try:
-            shared.clear()
+            with ThreadPoolExecutor(THREADS) as pool:
+                list(pool.map(store.objects.delete, [stored.key for stored in store.objects.list(shared.key)]))
         except RemoteError as error:
             _logger.warning("left on the remote, for make clean-stale REMOTE=1: %s", error)
 
@@ -183,8 +163,3 @@ def replacing(path: Path, within: Path | None = None) -> Iterator[Path]:
     temporary = (within or path.parent) / f".{path.name}.{uuid.uuid4().hex}"
     yield temporary
     os.replace(temporary, path)
-
-
-@cache
-def _open_objects(url: str, endpoint: str) -> Objects:
-    return Objects(url, endpoint=endpoint)

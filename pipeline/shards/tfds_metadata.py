@@ -1,6 +1,7 @@
 """TFDS metadata: files that make a folder of shards a dataset for ``tfds.builder_from_directory``."""
 
 import json
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -19,28 +20,23 @@ def shard_name(dataset: str, split: str, shard_index: int, num_shards: int) -> s
     return f"{dataset.split('/')[0]}-{split}.tfrecord-{shard_index:05d}-of-{num_shards:05d}"
 
 
-def write_tfds_metadata(
-    folder: Path, source: SourceInfo, spec: FeatureSpec, shards: Mapping[str, Sequence[Mapping]]
-) -> None:
-    """Write dataset_info.json, features.json and the label names or the vocabulary into the folder of the shards.
-
-    ``shards``: split → its shards in order, each with its name and number of records.
-    """
-    features = tfds.features.FeaturesDict({name: _connector(name, spec[name], source) for name in sorted(spec)})
+def write_tfds_metadata(folder: Path, source: SourceInfo, spec: FeatureSpec, shards: Sequence[Mapping]) -> None:
+    """Write dataset_info.json, features.json and label names or vocabulary into the folder of the ``shards``."""
+    lengths, num_bytes = defaultdict(list), Counter()
+    for shard in shards:
+        lengths[shard["split"]].append(shard["num_records"])
+        num_bytes[shard["split"]] += (folder / shard["name"]).stat().st_size
     template = tfds.core.ShardedFileTemplate(
         data_dir=str(folder), dataset_name=source.dataset.split("/")[0], filetype_suffix="tfrecord"
     )
     tfds.folder_dataset.write_metadata(
         data_dir=str(folder),
-        features=features,
+        features=tfds.features.FeaturesDict({name: _connector(name, spec[name], source) for name in sorted(spec)}),
         split_infos=[
             tfds.core.SplitInfo(
-                name=split,
-                shard_lengths=[shard["num_records"] for shard in entries],
-                num_bytes=sum((folder / shard["name"]).stat().st_size for shard in entries),
-                filename_template=template,
+                name=split, shard_lengths=lengths[split], num_bytes=num_bytes[split], filename_template=template
             )
-            for split, entries in shards.items()
+            for split in lengths
         ],
         version=source.version if source.version.count(".") == 2 else f"{source.version}.0.0",
         supervised_keys=(IMAGE, LABEL) if LABEL in spec else None,

@@ -1,7 +1,7 @@
 """Writers: three ways from the records of a block to the bytes of the shards. All write the same bytes.
 
 - ``FixedWriter`` puts records of one length at their final position in a shared folder.
-- ``RunWriter`` sorts each block's records into a file, a *run*. After all blocks it merges the runs shard by shard.
+- ``Writer`` sorts each block's records into a file, a *run*. After all blocks it merges the runs shard by shard.
 - ``StoreWriter`` does the same with objects, for workers that share no file system.
 
 A block or shard that is written twice has the same bytes.
@@ -9,11 +9,9 @@ A block or shard that is written twice has the same bytes.
 
 import hashlib
 import itertools
-import operator
 import os
 import re
 import shutil
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -22,9 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.artefacts.space import require_space
-from pipeline.errors import DamagedArtefactError, message
+from pipeline.errors import DamagedArtefactError, EngineUnavailableError
 from pipeline.remote.artefacts import receive
-from pipeline.shards.plan import Block, Job, file_name
+from pipeline.shards.plan import Block, Job, block_file
 from pipeline.shards.shared import THREADS, Shared, SharedObjects, replacing
 
 #: Framed records (uint8 (batch, frame_bytes) if they have one length), and int64 (batch, 2): shard and place of each.
@@ -43,37 +41,53 @@ _ENTRY_BYTES = 16
 # Records that wait for each other, so that a shard is opened once for many. Small, because memory that is touched for
 # the first time costs more than opening files.
 _PENDING_BYTES = 16 * 2**20
-_NOTE_BYTES = 4_096
-#: Folder of the notes on finished shards.
-NOTES = "shards"
+#: Folders of the runs and of the notes on finished shards.
+RUNS, NOTES = "runs", "shards"
 
 
-class Writer(ABC):
-    """A way of writing the shards of a job."""
+class Writer:
+    """Sorts each block's records by shard and place into a run, and merges the runs shard by shard."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
 
-    @abstractmethod
     def block_examples(self) -> int:
         """Examples per block."""
+        source = self.job.source
+        each = max(1, source.bytes_per_example)
+        if self.job.is_fixed:
+            each = max(self.job.layout(split).frame_bytes for split in source.num_examples)
+        return max(1, min(BLOCK_EXAMPLES, BLOCK_BYTES // each))
 
-    def prepare(self) -> None:  # noqa: B027
+    def prepare(self) -> None:
         """Called once before the job, in the process that submits it."""
 
-    @abstractmethod
     def write_block(self, block: Block, batches: Iterable[Batch]) -> None:
         """Write the records of a block, on a worker."""
+        frames, places = _joined([*batches])
+        num_shards = len(self.job.shards_of(block[0]))
+        self.job.shared.write(block_file(RUNS, block), encode_run(frames, places, num_shards))
 
     def shards(self) -> list[ShardId]:
         """The shards that ``write_shard`` has to write after all blocks."""
-        return []
+        return [(split, n) for split in self.job.source.num_examples for n in range(len(self.job.shards_of(split)))]
 
     def write_shard(self, which: ShardId) -> str:
         """Write a shard on a worker. Return its name."""
-        raise NotImplementedError
+        name, content = self._merged(which)
+        # The temporary file is removed with the job, also after a worker was killed.
+        with replacing(Path(self.job.folder, name), Path(str(self.job.shared))) as path, path.open("wb") as file:
+            file.writelines(content)
+        return name
 
-    def collect(self, scratch: Path) -> None:  # noqa: B027
+    def _merged(self, which: ShardId) -> tuple[str, Iterator[bytes]]:
+        """Name and content of a shard."""
+        source_split, number = which
+        shard = self.job.shards_of(source_split)[number]
+        runs = [block_file(RUNS, block) for block in self.job.blocks(source_split)]
+        return shard["name"], merge_runs(self.job.shared, runs, number, shard["num_records"], shard["name"])
+
+    def collect(self, scratch: Path) -> None:
         """Called once after the job, in the process that submitted it: bring all shards into the job's folder."""
 
 
@@ -81,43 +95,103 @@ class FixedWriter(Writer):
     """Puts records of one length at their final position in shards that have their final length from the start."""
 
     def block_examples(self) -> int:
-        """See ``Writer``."""
+        """The same for records of every length."""
         return BLOCK_EXAMPLES
 
     def prepare(self) -> None:
-        """See ``Writer``."""
+        """Create the shards."""
         for source_split in self.job.source.num_examples:
-            frame_bytes = self.job.frame_bytes(source_split)
-            for shard in self.job.shards(*self.job.splits_of(source_split)):
+            for shard in self.job.shards_of(source_split):
                 with Path(self.job.folder, shard["name"]).open("wb") as file:
-                    file.truncate(shard["num_records"] * frame_bytes)
+                    file.truncate(shard["num_records"] * self.job.layout(source_split).frame_bytes)
 
     def write_block(self, block: Block, batches: Iterable[Batch]) -> None:
-        """See ``Writer``."""
-        paths = [Path(self.job.folder, shard["name"]) for shard in self.job.shards(*self.job.splits_of(block[0]))]
-        pending, pending_bytes = [], 0
-        for frames, places in batches:
-            pending.append((frames, places))
-            pending_bytes += frames.nbytes
-            if pending_bytes >= _PENDING_BYTES:
-                _put(paths, pending)
-                pending, pending_bytes = [], 0
-        _put(paths, pending)
+        """Write the records of a block, on a worker."""
+        paths = [Path(self.job.folder, shard["name"]) for shard in self.job.shards_of(block[0])]
+        pending: list[Batch] = []
+        for batch in batches:
+            pending.append(batch)
+            if sum(frames.nbytes for frames, _ in pending) >= _PENDING_BYTES:
+                _put(paths, *_joined(pending))
+                pending = []
+        if pending:
+            _put(paths, *_joined(pending))
+
+    def shards(self) -> list[ShardId]:
+        """None: the blocks are the shards."""
+        return []
 
 
-def _put(paths: Sequence[Path], pending: Sequence[Batch]) -> None:
-    """Write batches shard by shard: there may be more shards than a process may open."""
-    rows = sorted(
-        (shard, place, batch, row)
-        for batch, (_, places) in enumerate(pending)
-        for row, (shard, place) in enumerate(places.tolist())
-    )
-    for shard, group in itertools.groupby(rows, key=operator.itemgetter(0)):
-        file = os.open(paths[shard], os.O_WRONLY)
+class StoreWriter(Writer):
+    """Keeps runs and shards in an object store. A shard is named by its sha256, as the remote names files."""
+
+    def write_shard(self, which: ShardId) -> str:
+        """Write a shard and a note of its sha256 and size, on a worker. Return its name."""
+        store, (name, chunks) = self.job.shared.store, self._merged(which)
+        content = b"".join(chunks)
+        digest = hashlib.sha256(content).hexdigest()
+        # Also if the object exists: it may be damaged, or about to be removed as garbage.
+        store.objects.put(f"{store.files}/{digest}", content)
+        self.job.shared.write(f"{NOTES}/{name}", f"{digest} {len(content)}".encode())
+        return name
+
+    def collect(self, scratch: Path) -> None:
+        """Fetch the shards into the job's folder."""
+        job, store = self.job, self.job.shared.store
+        noted = {shard["name"]: noted_shard(job.shared, shard["name"]) for shard in job.shards()}
+        sizes = dict(noted.values())
+        require_space(Path(job.folder), sum(sizes.values()))
+        receive(store.objects, store.files, sizes, scratch, "fetch shards")
+        placed: dict[str, Path] = {}
+        for name, (digest, _) in noted.items():
+            # Equal shards, such as empty ones, share an object.
+            if digest in placed:
+                shutil.copyfile(placed[digest], Path(job.folder, name))
+            else:
+                placed[digest] = (scratch / digest).rename(Path(job.folder, name))
+
+
+def writer_of(job: Job) -> Writer:
+    """The writer for the records and the shared storage of a job."""
+    if isinstance(job.shared, SharedObjects):
+        return StoreWriter(job)
+    return FixedWriter(job) if job.is_fixed else Writer(job)
+
+
+def noted_shard(shared: Shared, name: str) -> tuple[str, int]:
+    """The sha256 and the bytes of a shard in the store, from the note of its writer."""
+    try:
+        note = re.fullmatch(rb"([0-9a-f]{64}) ([0-9]{1,15})", shared.read(f"{NOTES}/{name}"))
+    except FileNotFoundError:
+        raise EngineUnavailableError(f"Beam ended the job without the shard {name}") from None
+    if not note:
+        raise DamagedArtefactError(
+            f"{shared}/{NOTES}/{name}: expected sha256 and bytes of a shard, found something else. "
+            "Who else writes to [Storage] remote?"
+        )
+    return note[1].decode(), int(note[2])
+
+
+def _joined(batches: Sequence[Batch]) -> Batch:
+    """The records of several batches, and their places."""
+    return [frame for frames, _ in batches for frame in frames], np.concatenate([places for _, places in batches])
+
+
+def _in_order(places: np.ndarray, num_shards: int) -> list[np.ndarray]:
+    """For each shard the numbers of its records in the order of their places."""
+    order = np.lexsort((places[:, 1], places[:, 0]))
+    return np.split(order, np.searchsorted(places[order, 0], np.arange(1, num_shards)))
+
+
+def _put(paths: Sequence[Path], frames: Sequence[np.ndarray], places: np.ndarray) -> None:
+    """Write records shard by shard: there may be more shards than a process may open."""
+    for path, rows in zip(paths, _in_order(places, len(paths)), strict=True):
+        if not len(rows):
+            continue
+        file = os.open(path, os.O_WRONLY)
         try:
-            for _, place, batch, row in group:
-                frame = pending[batch][0][row]
-                _write_all(file, frame, place * len(frame))
+            for row, place in zip(rows.tolist(), places[rows, 1].tolist(), strict=True):
+                _write_all(file, frames[row], place * len(frames[row]))
         finally:
             os.close(file)
 
@@ -129,125 +203,21 @@ def _write_all(file: int, content: np.ndarray, offset: int) -> None:
         written += os.pwrite(file, content[written:], offset + written)
 
 
-class RunWriter(Writer):
-    """Sorts each block's records by shard and place into a run, and merges the runs shard by shard."""
-
-    def block_examples(self) -> int:
-        """See ``Writer``."""
-        job = self.job
-        each = max(map(job.frame_bytes, job.source.num_examples)) if job.is_fixed else job.source.bytes_per_example
-        return max(1, min(BLOCK_EXAMPLES, BLOCK_BYTES // max(1, each)))
-
-    def write_block(self, block: Block, batches: Iterable[Batch]) -> None:
-        """See ``Writer``."""
-        frames, places = [], []
-        for batch, where in batches:
-            frames.extend(batch)
-            places.append(where)
-        num_shards = len(self.job.shards(*self.job.splits_of(block[0])))
-        self.job.shared.write(_run_name(block), encode_run(frames, np.concatenate(places), num_shards))
-
-    def shards(self) -> list[ShardId]:
-        """See ``Writer``."""
-        return [
-            (source_split, number)
-            for source_split in self.job.source.num_examples
-            for number in range(len(self.job.shards(*self.job.splits_of(source_split))))
-        ]
-
-    def write_shard(self, which: ShardId) -> str:
-        """See ``Writer``."""
-        name = self._shard(which)["name"]
-        # The temporary file is removed with the job, also after a worker was killed.
-        with replacing(Path(self.job.folder, name), Path(str(self.job.shared))) as path, path.open("wb") as file:
-            file.writelines(self._merged(which))
-        return name
-
-    def _shard(self, which: ShardId) -> dict:
-        source_split, number = which
-        return self.job.shards(*self.job.splits_of(source_split))[number]
-
-    def _merged(self, which: ShardId) -> Iterator[bytes]:
-        shard, runs = self._shard(which), [*map(_run_name, self.job.blocks(which[0]))]
-        return merge_runs(self.job.shared, runs, which[1], shard["num_records"], shard["name"])
-
-
-class StoreWriter(RunWriter):
-    """Keeps runs and shards in an object store. A shard is named by its sha256, as the remote names files."""
-
-    def write_shard(self, which: ShardId) -> str:
-        """See ``Writer``."""
-        job, name, content = self.job, self._shard(which)["name"], b"".join(self._merged(which))
-        digest = hashlib.sha256(content).hexdigest()
-        # Also if the object exists: it may be damaged, or about to be removed as garbage.
-        job.shared.objects.put(f"{job.shared.files}/{digest}", content)
-        job.shared.write(f"{NOTES}/{name}", f"{digest} {len(content)}".encode())
-        return name
-
-    def collect(self, scratch: Path) -> None:
-        """See ``Writer``."""
-        job, digests, sizes = self.job, {}, {}
-        for shard in job.shards(*job.splits()):
-            try:
-                digest, size = noted_shard(job.shared, shard["name"])
-            except FileNotFoundError:
-                raise RuntimeError(lost_by_runner("shard", shard["name"])) from None
-            digests[shard["name"]], sizes[digest] = digest, size
-        require_space(Path(job.folder), sum(sizes.values()))
-        receive(job.shared.objects, job.shared.files, sizes, scratch, "fetch shards")
-        placed: dict[str, Path] = {}
-        for name, digest in digests.items():
-            path = Path(job.folder, name)
-            # Equal shards, such as empty ones, share an object.
-            if digest in placed:
-                shutil.copyfile(placed[digest], path)
-            else:
-                os.replace(scratch / digest, path)
-                placed[digest] = path
-
-
-@message
-def lost_by_runner(kind: str, which: object) -> str:
-    """The error that Beam's runner lost a block or a shard."""
-    return f"Beam ended the job without the {kind} {which}"
-
-
-def writer_of(job: Job) -> Writer:
-    """The writer for the records and the shared storage of a job."""
-    if isinstance(job.shared, SharedObjects):
-        return StoreWriter(job)
-    return FixedWriter(job) if job.is_fixed else RunWriter(job)
-
-
-def noted_shard(shared: Shared, name: str) -> tuple[str, int]:
-    """The sha256 and the bytes of a shard in the store, from the note of its writer."""
-    note = re.fullmatch(rb"([0-9a-f]{64}) ([0-9]{1,15})", shared.read(f"{NOTES}/{name}", at_most=_NOTE_BYTES))
-    if not note:
-        raise DamagedArtefactError(
-            f"{shared}/{NOTES}/{name}: expected sha256 and bytes of a shard, found something else. "
-            "Who else writes to [Storage] remote?"
-        )
-    return note[1].decode(), int(note[2])
-
-
 def encode_run(frames: Sequence[bytes | np.ndarray], places: np.ndarray, num_shards: int) -> bytes:
     """A run: framed records in the order of shard and place, which are int64 (records, 2).
 
     It begins with int64 (num_shards + 1, 2): the number of records before each shard's section, and the section's
     offset. A section consists of int64 (records, 2), the place and length of each record, and the records.
     """
-    order = np.lexsort((places[:, 1], places[:, 0]))
     lengths = np.fromiter(map(len, frames), np.int64, len(frames))
-    bounds = np.searchsorted(places[order, 0], np.arange(num_shards + 1)).tolist()
     sections: list[bytes | np.ndarray] = []
-    offsets = [_ENTRY_BYTES * (num_shards + 1)]
-    for first, stop in itertools.pairwise(bounds):
-        rows = order[first:stop]
+    table = [(0, _ENTRY_BYTES * (num_shards + 1))]
+    for rows in _in_order(places, num_shards):
         index = np.stack([places[rows, 1], lengths[rows]], axis=1).astype("<i8").tobytes()
         sections += [index, *(frames[row] for row in rows.tolist())]
-        offsets.append(offsets[-1] + len(index) + int(lengths[rows].sum()))
-    table = np.stack([bounds, offsets], axis=1).astype("<i8")
-    return b"".join([table.tobytes(), *sections])
+        before, offset = table[-1]
+        table.append((before + len(rows), offset + len(index) + int(lengths[rows].sum())))
+    return b"".join([np.array(table, "<i8").tobytes(), *sections])
 
 
 def merge_runs(shared: Shared, runs: Sequence[str], shard: int, num_records: int, name: str) -> Iterator[bytes]:
@@ -291,7 +261,3 @@ def _read(shared: Shared, runs: Sequence[str], entries: np.ndarray, pool: Thread
 
     list(pool.map(read, np.unique(entries[:, 3]).tolist()))
     return records
-
-
-def _run_name(block: Block) -> str:
-    return f"runs/{file_name(block)}.run"
