@@ -7,6 +7,7 @@ one of thirty million datasets.
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -95,34 +96,36 @@ def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence]) -> N
         csv.writer(file).writerows([header, *rows])
 
 
+def warnings(findings: Mapping, num_test: int, *, has_labels: bool = True) -> list[list[str]]:
+    """[headline, explanation] of each finding. Examples without labels are sequences of a text."""
+    kinds = ("never_trained_on", "few_examples", "imbalance", "two_labels", "test_in_train")
+    found = [(kind, findings[kind]) for kind in kinds if findings[kind]]
+    return [_warning(kind, of_kind, num_test, has_labels).split("\n") for kind, of_kind in found]
+
+
 @message
-def warnings(findings: Mapping, num_test: int, *, has_labels: bool = True) -> list[tuple[str, str]]:
-    """(headline, explanation) of each finding. Examples without labels are sequences of a text."""
+def _warning(kind: str, found: Any, num_test: int, has_labels: bool) -> str:
     which = "Which: duplicates.csv beside the records."
-    found = []
-    if never := findings["never_trained_on"]:
-        headline = f"{'Labels' if has_labels else 'Characters'} of the test split that train never has"
+    if kind == "never_trained_on":
         # Control characters as string literals.
-        counts = {name if name.isprintable() and name.strip() else ascii(name): n for name, n in never.items()}
-        found.append((headline, f"{_listed(counts)}: no network can know them."))
-    if few := findings["few_examples"]:
-        found.append(("Labels with fewer than ten examples", f"{_listed(few)}: too few to learn from or to judge by."))
-    if findings["imbalance"]:
-        (large, most), (small, least) = findings["imbalance"]["largest"], findings["imbalance"]["smallest"]
+        counts = {name if name.isprintable() and name.strip() else ascii(name): n for name, n in found.items()}
+        headline = f"{'Labels' if has_labels else 'Characters'} of the test split that train never has"
+        return f"{headline}\n{_listed(counts)}: no network can know them."
+    if kind == "few_examples":
+        return f"Labels with fewer than ten examples\n{_listed(found)}: too few to learn from or to judge by."
+    if kind == "imbalance":
+        (large, most), (small, least) = found["largest"], found["smallest"]
         reason = f"The train split has {most:,} of {large} and {least:,} of {small}, ten times as many or more"
-        found.append(("Very unequal labels", f"{reason}: accuracy says little of the small ones."))
-    if both := findings["two_labels"]:
-        images = "1 image is" if both == 1 else f"{both:,} images are"
-        found.append(("The same image under two labels", f"{images} listed under more than one label. {which}"))
-    if again := findings["test_in_train"]:
-        number = f"{len(again):,} of {num_test:,} test"
-        if has_labels:
-            share = f"{number} images are in the train split too, with the same stored bytes"
-            explanation = f"{share}. The evaluation gives the accuracy without them. {which}"
-        else:
-            explanation = f"{number} sequences are in the train split too, letter for letter. {which}"
-        found.append((f"Test {'images' if has_labels else 'sequences'} in the train split", explanation))
-    return found
+        return f"Very unequal labels\n{reason}: accuracy says little of the small ones."
+    if kind == "two_labels":
+        images = "1 image is" if found == 1 else f"{found:,} images are"
+        return f"The same image under two labels\n{images} listed under more than one label. {which}"
+    share = f"{len(found):,} of {num_test:,} test"
+    if not has_labels:
+        share = f"{share} sequences are in the train split too, letter for letter"
+        return f"Test sequences in the train split\n{share}. {which}"
+    share = f"{share} images are in the train split too, with the same stored bytes"
+    return f"Test images in the train split\n{share}. The evaluation gives the accuracy without them. {which}"
 
 
 @message
