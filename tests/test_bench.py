@@ -3,9 +3,10 @@
 import json
 
 import pytest
+from experiment_of import experiment_of
 from report_runs import report_of
 
-from pipeline.config.experiment import experiment_files, experiment_of
+from pipeline.config.experiment import experiment_files
 from pipeline.errors import SettingsError
 from tasks.config_files import EXPERIMENTS_FOLDER as FOLDER
 

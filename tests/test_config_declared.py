@@ -17,15 +17,13 @@ from pipeline.config.schema import (
     integer,
     number,
     one_of,
-    section,
     settings_of,
     text,
 )
 from pipeline.errors import SettingsError
 
 
-@section("Toy")
-class ToySettings(StageSettings):
+class ToySettings(StageSettings, section="Toy"):
     """A section of a test."""
 
     petals: Annotated[int, integer(1, 8)] = 5
@@ -99,13 +97,13 @@ def test_a_setting_is_refused_by_its_rule(wrong, message):
 
 
 def test_a_setting_is_a_line_of_the_settings_file_and_a_row_of_the_docs():
-    written = "\n".join(reference.config_lines((ToySettings,)))
+    written = "\n".join(reference.config_lines(ToySettings))
     parser = configparser.ConfigParser()
     parser.read_string(written)
     defaults = {setting.name: setting.parse(parser["Toy"][setting.name]) for setting in settings_of(ToySettings)}
     assert ToySettings(**defaults) == ToySettings()
     assert "\n# Number of petals. See docs/own-data.md.\n# Expected: an integer from 1 to 8.\npetals = 5\n" in written
-    rows = "\n".join(reference.table_lines((ToySettings,))).splitlines()
+    rows = "\n".join(reference.table_lines(ToySettings)).splitlines()
     petals = "| `petals` | `5` | an integer from 1 to 8 | Number of petals. See [own-data.md](own-data.md). |"
     assert petals in rows
     assert "| `note` |  |  | Any text. |" in rows

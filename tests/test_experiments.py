@@ -8,13 +8,13 @@ from pathlib import Path
 
 import in_process
 import pytest
+from experiment_of import experiment_of
 from luigi_process import PROJECT
 
 from pipeline.config.data import RecordsSettings, SourceSettings
 from pipeline.config.experiment import (
     description,
     experiment_files,
-    experiment_of,
     published_files,
     require_experiment,
     settings_in,

@@ -1,12 +1,9 @@
-"""The setting [Train] augment: a list of named operations, each with at most one number, as in "flip, crop:4".
-
-This module parses it without TensorFlow. ``pipeline.augmentation`` has the operations.
-"""
+"""Parses [Train] augment: a list of named operations, each with at most one number, as in "flip, crop:4"."""
 
 import re
 
 from pipeline.config.refusal import closest, refuse
-from pipeline.config.schema import Rule, integer, number
+from pipeline.config.schema import Rule, integer, number, number_or_text
 
 # Operation → its default number and the valid ones. None if it takes no number.
 OPERATIONS: dict[str, tuple[float, Rule] | None] = {
@@ -28,7 +25,7 @@ def parse_augment(text: str) -> tuple[tuple[str, float | None], ...]:
         SettingsError: an operation is unknown or occurs twice, or its number is invalid.
     """
     found: dict[str, float | None] = {}
-    for item in re.split(r"[,\s]+", text.strip(", \t\n")) if text.strip(", \t\n") else ():
+    for item in filter(None, re.split(r"[,\s]+", text)):
         name, colon, written = item.partition(":")
         if name not in OPERATIONS:
             meant = item.replace("=", ":")
@@ -49,10 +46,7 @@ def spelled(text: str) -> str:
 
 
 def _number(name: str, written: str, rule: Rule, text: str) -> float:
-    try:
-        value = int(written) if rule.expected.startswith("an integer") else float(written)
-    except ValueError:
-        value = float("nan")
+    value = number_or_text(written)
     if rule.problem(value) is not None:
         refuse("Train", "augment", f"{rule.expected} after {name}:", text)
     return value

@@ -6,7 +6,7 @@ import shlex
 from typing import Annotated
 
 from pipeline.config.refusal import closest, refuse
-from pipeline.config.schema import MAX_SEED, NOT_IN_IDENTITY, Rule, StageSettings, integer, number, one_of, section
+from pipeline.config.schema import MAX_SEED, NOT_IN_IDENTITY, Rule, StageSettings, integer, number, one_of
 from pipeline.installed import find_module, has_name
 
 PLACEHOLDER = "placeholder"
@@ -56,27 +56,22 @@ def _runner_problem(name: str) -> str | None:
     return None if is_known else closest(name, RUNNERS)
 
 
-def _split_flags(options: str) -> list[str]:
-    try:
-        return shlex.split(options)
-    except ValueError:
-        return ["unbalanced quotes"]
-
-
 def _flags_problem(options: str) -> str | None:
-    return None if all(flag.startswith("--") for flag in _split_flags(options)) else ""
+    try:
+        return None if all(flag.startswith("--") for flag in shlex.split(options)) else ""
+    except ValueError:
+        return ""
 
 
-@section("Source")
-class SourceSettings(StageSettings):
+class SourceSettings(StageSettings, section="Source"):
     """The dataset."""
 
     dataset: Annotated[str, Rule("a TensorFlow Datasets name such as cifar10 or mnist", _dataset_problem)] = SHIPPED
-    """Name of a TensorFlow Datasets dataset, or the kind of your own data. See docs/own-data.md.
-    - folder: path is a folder of images, <path>/<label>/<image> or <path>/{train,test,validation}/<label>/<image>.
-    - table: path is a CSV, TSV or Parquet file with a row for each image.
-    - text, or tiny_shakespeare of TensorFlow Datasets: each next character is learned. path is a file in UTF-8 or
-      a folder of them, <path>/<file> or <path>/{train,test,validation}/<file>, joined in the order of names."""
+    """Name of a TensorFlow Datasets dataset, or the kind of your own data at path. See docs/own-data.md.
+    - folder: a folder of images, <path>/<label>/<image> or <path>/{train,test,validation}/<label>/<image>.
+    - table: a CSV, TSV or Parquet file with a row for each image.
+    - text: a file in UTF-8 or a folder of them, <path>/<file> or <path>/{train,test,validation}/<file>. Each next
+      character is learned, as of tiny_shakespeare of TensorFlow Datasets."""
     # The contents of the files are part of the identity, their place is not.
     path: Annotated[str, NOT_IN_IDENTITY] = ""
     """Path of the folder, table or text."""
@@ -115,8 +110,8 @@ class SourceSettings(StageSettings):
         if self.path and not self.has_path:
             refuse("Source", "path", f"nothing, unless dataset is one of {', '.join((*OF_FILES, TEXT))}", self.path)
         if not self.path and self.has_path and self.origin != PLACEHOLDER:
-            what = "a text, a file or a folder of them" if self.dataset == TEXT else f"the {self.dataset} of images"
-            refuse("Source", "path", f"the path of {what}", self.path)
+            expected = "a text, a file or a folder of them" if self.dataset == TEXT else f"the {self.dataset} of images"
+            refuse("Source", "path", f"the path of {expected}", self.path)
 
     @property
     def may_be_replaced(self) -> bool:
@@ -134,8 +129,7 @@ class SourceSettings(StageSettings):
         return self.dataset in (*OF_FILES, TEXT)
 
 
-@section("Records")
-class RecordsSettings(StageSettings):
+class RecordsSettings(StageSettings, section="Records"):
     """The TFRecord files that the examples are written to."""
 
     train_shards: Annotated[int, _SHARDS] = 16
@@ -175,4 +169,4 @@ class RecordsSettings(StageSettings):
 
     def beam_flags(self) -> list[str]:
         """``runner_options`` as a list of Beam flags, split as a shell splits words."""
-        return _split_flags(self.runner_options)
+        return shlex.split(self.runner_options)

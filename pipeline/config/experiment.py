@@ -1,7 +1,6 @@
-"""Experiments: settings files by name, each a variation of config.ini; [Experiment].
+"""Settings files and experiments, each a variation of config.ini; [Experiment].
 
-The first line of a file is a comment that describes it. Its section [Experiment] names the experiment of its runs.
-Several files may share one.
+The first line of an experiment's file is a comment that describes it. Several files may name one experiment.
 """
 
 import configparser
@@ -11,18 +10,14 @@ from pathlib import Path
 from typing import Annotated
 
 from pipeline.config.refusal import closest
-from pipeline.config.schema import Settings, section, text
+from pipeline.config.schema import Settings, text
 from pipeline.errors import SettingsError
-
-#: End of the name of the file with the published numbers of an experiment.
-PUBLISHED_SUFFIX = ".published.json"
 
 # The dated reports of an experiment lie in a folder of its name, beside others that are named by a date.
 _NAME = r"[A-Za-z][A-Za-z0-9_-]{0,63}"
 
 
-@section("Experiment")
-class ExperimentSettings(Settings):
+class ExperimentSettings(Settings, section="Experiment"):
     """The experiment that the runs belong to. It is a label, and nothing is rebuilt when it changes."""
 
     name: Annotated[str, text("up to 64 letters, digits, _ and -, a letter first", _NAME)] = ""
@@ -36,11 +31,7 @@ def experiment_files(folder: Path) -> dict[str, Path]:
 
 
 def require_experiment(folder: Path, name: str) -> Path:
-    """The settings file of a name.
-
-    Raises:
-        SettingsError: there is none. The message has the nearest name and all others.
-    """
+    """The settings file of a name. SettingsError: there is none."""
     files = experiment_files(folder)
     if name not in files:
         raise SettingsError(
@@ -56,11 +47,6 @@ def description(path: Path) -> str:
     return first.lstrip("#").strip() if first.startswith("#") else ""
 
 
-def experiment_of(path: Path) -> str:
-    """The experiment that the runs of a settings file belong to. Empty means the name of the dataset."""
-    return settings_in([path]).get("Experiment", {}).get("name", "")
-
-
 def settings_in(paths: Sequence[Path]) -> Mapping[str, Mapping[str, str]]:
     """Section → settings of several files. A file overrides those before it, as in Luigi.
 
@@ -71,20 +57,15 @@ def settings_in(paths: Sequence[Path]) -> Mapping[str, Mapping[str, str]]:
     try:
         for path in paths:
             parser.read_string(path.read_text(encoding="utf-8"), str(path))
-            _refuse_lone_percents(parser, path)
+            for title in parser.sections():
+                for name, value in parser[title].items():
+                    if re.search(r"(?<!%)(?:%%)*%(?![%(])", value):
+                        raise SettingsError(f"{path}: [{title}] {name}: expected %% for a percent sign, got {value!r}.")
     except (configparser.Error, UnicodeDecodeError, IsADirectoryError) as error:
         raise SettingsError(f"{path}: no settings file in UTF-8: {' '.join(str(error).split())}") from error
     return {title: dict(parser[title]) for title in parser.sections()}
 
 
-def _refuse_lone_percents(parser: configparser.ConfigParser, path: Path) -> None:
-    for title in parser.sections():
-        for name, value in parser[title].items():
-            if re.search(r"(?<!%)(?:%%)*%(?![%(])", value):
-                raise SettingsError(f"{path}: [{title}] {name}: expected %% for a percent sign, got {value!r}.")
-
-
 def published_files(folder: Path) -> dict[str, Path]:
     """Experiment → file with the numbers that others published."""
-    files = sorted(folder.glob(f"*{PUBLISHED_SUFFIX}"))
-    return {path.name.removesuffix(PUBLISHED_SUFFIX): path for path in files}
+    return {path.name.partition(".")[0]: path for path in sorted(folder.glob("*.published.json"))}

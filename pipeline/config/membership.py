@@ -1,4 +1,4 @@
-"""Membership: which of several processes that train one network this is; from the settings, or what started it.
+"""Which of several processes that train one network this is, by the settings or by what started it.
 
 The coordinator is process 0, at an address that all others reach.
 """
@@ -7,24 +7,20 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from pipeline.config.refusal import refuse
+from pipeline.config.training import FROM_ENVIRONMENT, TrainSettings, split_address
 
-#: Of [Train] process_id: as the environment says.
-FROM_ENVIRONMENT = -1
-MAX_PROCESSES = 4096
-# What Slurm, GKE for its TPUs (hardware/tpu_vm.py on others) and an indexed job of Kubernetes call a process's number.
+# The number of a process by Slurm, GKE for its TPUs (hardware/tpu_vm.py on others) and an indexed job of Kubernetes.
 _IDS = ("SLURM_PROCID", "TPU_WORKER_ID", "JOB_COMPLETION_INDEX")
-# Of TPUs, where nothing else names one; of Slurm the number of the job chooses some of the last that there are, so that
-# two jobs of one node do not meet.
+# For TPUs where nothing else names a port. For Slurm the number of the job chooses one of the last ports, so that two
+# jobs of one node do not meet.
 _TPU_PORT, _FIRST_SLURM_PORT, _SLURM_JOBS = 8476, 61440, 4096
-_MAX_PORT = 65535
 
 
 @dataclass(frozen=True)
 class Membership:
-    """One of ``processes``, numbered from 0; ``host`` and ``port`` are the coordinator's, of one process empty."""
+    """One of ``processes``, numbered from 0. ``host`` and ``port`` are the coordinator's, empty for one process."""
 
     processes: int = 1
     process_id: int = 0
@@ -37,23 +33,14 @@ class Membership:
         return self.process_id == 0
 
 
-class _Settings(Protocol):
-    """Of the section [Train]."""
-
-    processes: int
-    process_id: int
-    coordinator_address: str
-
-
-def membership(settings: _Settings, environment: Mapping[str, str] | None = None) -> Membership:
-    """Which process this is; what the settings leave open is taken from the environment (by default the process's).
+def membership(settings: TrainSettings, environment: Mapping[str, str] = os.environ) -> Membership:
+    """Which process this is. The environment decides what the settings leave open.
 
     Raises:
         SettingsError: neither of them says it.
     """
     if settings.processes == 1:
         return Membership()
-    environment = os.environ if environment is None else environment
     number = settings.process_id
     if number == FROM_ENVIRONMENT:
         number = next((environment[name] for name in _IDS if environment.get(name)), "")
@@ -64,21 +51,7 @@ def membership(settings: _Settings, environment: Mapping[str, str] | None = None
     if not address:
         expected = "host:port of process 0, as neither JAX_COORDINATOR_ADDRESS, TPU_WORKER_HOSTNAMES nor Slurm names it"
         refuse("Train", "coordinator_address", expected, "")
-    host, port = split_address(address)
-    return Membership(settings.processes, int(number), host, port)
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Host and port.
-
-    Raises:
-        SettingsError: it is no such address.
-    """
-    host, _, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdigit() or not 0 < int(port) <= _MAX_PORT:
-        refuse("Train", "coordinator_address", f"host:port, a port from 1 to {_MAX_PORT}", address)
-    return host, int(port)
+    return Membership(settings.processes, int(number), *split_address(address))
 
 
 def _coordinator(environment: Mapping[str, str]) -> str:
@@ -86,9 +59,9 @@ def _coordinator(environment: Mapping[str, str]) -> str:
         return given
     if workers := environment.get("TPU_WORKER_HOSTNAMES"):
         return f"{workers.split(',')[0]}:{_TPU_PORT}"
-    nodes, job = (environment.get(name, "") for name in ("SLURM_STEP_NODELIST", "SLURM_JOB_ID"))
+    job = environment.get("SLURM_JOB_ID", "")
     # As in "node[03-07,12],login": the first is node03.
-    first = re.match(r"([^,\[]+)(?:\[(\d+))?", nodes)
+    first = re.match(r"([^,\[]+)(?:\[(\d+))?", environment.get("SLURM_STEP_NODELIST", ""))
     if first and job.isdigit():
         return f"{first[1]}{first[2] or ''}:{_FIRST_SLURM_PORT + int(job) % _SLURM_JOBS}"
     return ""

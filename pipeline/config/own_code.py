@@ -1,6 +1,6 @@
 """User code as a setting: ``my_package.networks:build`` in place of a name of ours.
 
-A module is looked at as text, because importing it may import Keras. ``pipeline/networks/own.py`` calls the function.
+A module is read as text, because importing it may import Keras. ``pipeline/networks/own.py`` calls the function.
 """
 
 import re
@@ -42,8 +42,8 @@ def _function_problem(name: str) -> str | None:
     module, _, function = name.partition(":")
     try:
         if find_module(module) is None:
-            places = "It is looked for in the working directory, the project's folder and what is installed."
-            return f" There is no module {module}. {places}"
+            places = "the working directory, the project's folder and what is installed"
+            return f" There is no module {module}. It is looked for in {places}."
         return None if has_name(module, function) else f" {module} has no {function}."
     except (SyntaxError, UnicodeDecodeError) as error:
         return f" {module} is no Python that could be read: {error}."

@@ -23,27 +23,25 @@ _PROJECT = Path(__file__).resolve().parent.parent.parent
 _WIDTH = 120
 
 
-def config_lines(sections: tuple[type[Settings], ...] = SECTIONS) -> Iterator[str]:
-    """The lines of config.ini for the sections."""
-    for section in sections:
-        yield f"\n[{section.section}]"
-        yield from _comment(section.__doc__)
-        for setting in settings_of(section):
-            yield from ("", *_comment(setting.help))
-            if setting.rule:
-                yield from _comment(f"Expected: {setting.rule.expected}.")
-            yield f"{setting.name} = {setting.written(setting.default)}".rstrip()
+def config_lines(section: type[Settings]) -> Iterator[str]:
+    """The lines of config.ini for a section."""
+    yield f"\n[{section.section}]"
+    yield from _comment(section.__doc__)
+    for setting in settings_of(section):
+        yield from ("", *_comment(setting.help))
+        if setting.rule:
+            yield from _comment(f"Expected: {setting.rule.expected}.")
+        yield f"{setting.name} = {setting.written(setting.default)}".rstrip()
 
 
-def table_lines(sections: tuple[type[Settings], ...] = SECTIONS) -> Iterator[str]:
-    """The lines of docs/settings.md for the sections, a Markdown table each."""
-    for section in sections:
-        yield f"\n## [{section.section}]\n\n{_markdown(section.__doc__)}\n"
-        yield "| setting | default | expected | meaning |\n|---|---|---|---|"
-        for setting in settings_of(section):
-            default = setting.written(setting.default)
-            expected = _markdown(setting.rule.expected) if setting.rule else ""
-            yield f"| `{setting.name}` | {default and f'`{default}`'} | {expected} | {_markdown(setting.help)} |"
+def table_lines(section: type[Settings]) -> Iterator[str]:
+    """The lines of docs/settings.md for a section: a Markdown table."""
+    yield f"\n## [{section.section}]\n\n{_markdown(section.__doc__)}\n"
+    yield "| setting | default | expected | meaning |\n|---|---|---|---|"
+    for setting in settings_of(section):
+        default = setting.written(setting.default)
+        expected = _markdown(setting.rule.expected) if setting.rule else ""
+        yield f"| `{setting.name}` | {default and f'`{default}`'} | {expected} | {_markdown(setting.help)} |"
 
 
 def _paragraphs(text: str) -> list[str]:
@@ -63,9 +61,11 @@ def _comment(text: str) -> Iterator[str]:
 
 def written(path: Path) -> str:
     """The content of config.ini or docs/settings.md as the settings are declared now."""
-    lines = table_lines() if path.suffix == ".md" else config_lines()
-    marked = r"(?s)(Written by make config[^\n]*\n).*(\n\S+ End of what make config writes)"
-    return re.sub(marked, lambda match: match[1] + "\n".join(lines) + "\n" + match[2], path.read_text(encoding="utf-8"))
+    write = table_lines if path.suffix == ".md" else config_lines
+    lines = [line for section in SECTIONS for line in write(section)]
+    before, start, rest = re.split(r"(Written by make config[^\n]*\n)", path.read_text(encoding="utf-8"))
+    _, end, after = re.split(r"(\n\S+ End of what make config writes)", rest)
+    return before + start + "\n".join(lines) + "\n" + end + after
 
 
 FILES = (_PROJECT / "config.ini", _PROJECT / "docs" / "settings.md")

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 from typing import Annotated
 
-from pipeline.config.schema import NOT_IN_IDENTITY, Rule, StageSettings, number, section, settings_of
+from pipeline.config.schema import NOT_IN_IDENTITY, Rule, StageSettings, number, settings_of
 from pipeline.config.training import TrainSettings
 
 # Each list of [Report], and the setting of [Train] that it sweeps.
@@ -12,8 +12,6 @@ _SWEPT = ("backend", "device", "global_batch_size", "seed", "precision", "recipe
 SWEPT = {f"{setting}s": setting for setting in _SWEPT}
 # The thresholds.
 DEMANDS = ("min_val_accuracy", "max_val_loss", "max_regression_sigma")
-
-
 _RULES = {setting.name: setting.rule for setting in settings_of(TrainSettings)}
 
 
@@ -22,8 +20,7 @@ def _each(setting: str, example: str) -> Rule:
     return dataclasses.replace(_RULES[setting], example=example)
 
 
-@section("Report")
-class ReportSettings(StageSettings):
+class ReportSettings(StageSettings, section="Report"):
     """The requested runs: the product of the lists. An empty list means the value of [Train].
 
     On the command line: luigi --module tasks Report --devices cpu,gpu --global-batch-sizes 256,512

@@ -13,23 +13,14 @@ import inspect
 import itertools
 import json
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 from pipeline.config.refusal import closest, refuse
 
 MAX_SEED = 2**31 - 1  # The largest seed that tf.random and Beam take.
-
-_BOUNDS = {
-    "[]": "from {low:g} to {high:g}",
-    "[)": "from {low:g} up to but not including {high:g}",
-    "(]": "above {low:g} and up to {high:g}",
-    "()": "between {low:g} and {high:g}",
-}
-
 
 # Properties of a setting besides its rule.
 NOT_IN_IDENTITY, SECRET = Mark = enum.Enum("Mark", "NOT_IN_IDENTITY SECRET")
@@ -39,11 +30,8 @@ NOT_IN_IDENTITY, SECRET = Mark = enum.Enum("Mark", "NOT_IN_IDENTITY SECRET")
 class Rule:
     """The values that a setting takes.
 
-    Attributes:
-        expected: the valid values, for a message.
-        problem: returns None if a value is valid, else a hint for the message, which may be empty.
-        spelling: brings values of one meaning to one form.
-        example: a list of valid values, if the setting takes a list.
+    ``expected`` describes them. ``problem`` returns None for a valid value, else a hint for the message, which may be
+    empty. ``spelling`` brings values of one meaning to one form. ``example`` is a valid list, for a list of values.
     """
 
     expected: str
@@ -64,14 +52,18 @@ def number(low: float, high: float, brackets: str = "[]", *, other: float | None
     def problem(value: Any) -> str | None:
         if type(value) not in (int, float):
             return ""
-        is_above = value >= low if brackets[0] == "[" else value > low
-        is_below = value <= high if brackets[1] == "]" else value < high
-        return None if (is_above and is_below) or value == other else ""
+        is_bound = (brackets[0] == "[" and value == low) or (brackets[1] == "]" and value == high)
+        return None if low < value < high or is_bound or value == other else ""
 
-    expected = f"a number {_BOUNDS[brackets].format(low=low, high=high)}"
+    bounds = {
+        "[]": f"from {low:g} to {high:g}",
+        "[)": f"from {low:g} up to but not including {high:g}",
+        "(]": f"above {low:g} and up to {high:g}",
+        "()": f"between {low:g} and {high:g}",
+    }
+    expected = f"a number {bounds[brackets]}" + ("" if other is None else f", or {other:g}, {meaning}")
     # JSON distinguishes 1 from 1.0, and so does a fingerprint.
-    as_float = lambda value: float(value) if type(value) is int else value  # noqa: E731
-    return Rule(expected if other is None else f"{expected}, or {other:g}, {meaning}", problem, as_float)
+    return Rule(expected, problem, lambda value: float(value) if type(value) is int else value)
 
 
 def one_of(*choices: str) -> Rule:
@@ -108,12 +100,19 @@ class Setting:
         Raises:
             SettingsError: it is of another type.
         """
-        if self.type is tuple:
-            return self._parse_list(text)
         try:
-            return self.type(text)
+            return self._list(text) if self.type is tuple else self.type(text)
         except ValueError:
-            refuse(self.section, self.name, "an integer" if self.type is int else "a number", text)
+            kinds = {int: "an integer", float: "a number", tuple: f"a list such as '{self.rule.example}'"}
+            refuse(self.section, self.name, kinds[self.type], text)
+
+    def _list(self, text: str) -> tuple:
+        """The items of ``cpu,gpu``, ``[cpu, gpu]`` or ``["cpu", "gpu"]``."""
+        content = re.sub(r"^\[|\]$", "", text.strip())
+        items = [item.strip().strip('"') for item in content.split(",")] if content.strip() else []
+        if not all(re.fullmatch(r"[\w.:+-]+", item) for item in items):
+            raise ValueError
+        return tuple(map(number_or_text, items))
 
     def checked(self, value: Any) -> Any:
         """The value in its one form.
@@ -140,20 +139,16 @@ class Setting:
         """A value as a text that ``parse`` takes."""
         return json.dumps(value) if self.type is tuple else f"{value}"
 
-    def _parse_list(self, text: str) -> tuple:
-        """The items of ``cpu,gpu``, ``[cpu, gpu]`` or ``["cpu", "gpu"]``."""
-        bracketed = re.fullmatch(r"\s*\[(.*)\]\s*", text, re.DOTALL)
-        content = bracketed[1] if bracketed else text
-        items = [re.fullmatch(r'\s*(?:"([\w.:+-]+)"|([\w.:+-]+))\s*', item) for item in content.split(",")]
-        if content.strip() and not all(items):
-            refuse(self.section, self.name, f"a list such as '{self.rule.example}'", text)
-        return tuple(item[1] or _number_or_text(item[2]) for item in items if item)
 
-
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 class Settings:
-    """Base of all sections. Making one validates it."""
+    """Base of all sections. Each is a frozen dataclass, and making one validates it."""
 
     section: ClassVar[str]
+
+    def __init_subclass__(cls, *, section: str) -> None:
+        cls.section = section
+        dataclass(frozen=True, kw_only=True)(cls)
 
     def __post_init__(self) -> None:
         for setting in settings_of(type(self)):
@@ -164,22 +159,7 @@ class Settings:
         """Refuse values that are valid alone but not together."""
 
 
-_Section = TypeVar("_Section", bound=Settings)
-
-
-@dataclass_transform(frozen_default=True, kw_only_default=True)
-def section(name: str) -> Callable[[type[_Section]], type[_Section]]:
-    """Declare a section of config.ini: a frozen dataclass of ``Settings``."""
-
-    def declare(cls: type[_Section]) -> type[_Section]:
-        cls.section = name
-        return dataclass(frozen=True, kw_only=True)(cls)
-
-    return declare
-
-
-@section("")
-class StageSettings(Settings):
+class StageSettings(Settings, section=""):
     """Settings that every stage has."""
 
     # At most a year. The alarm of an operating system takes no more.
@@ -195,8 +175,7 @@ def settings_of(owner: type[Settings]) -> tuple[Setting, ...]:
     own = inspect.get_annotations(owner)
     found = []
     for field in sorted(dataclasses.fields(owner), key=lambda field: field.name not in own):
-        hint = hints[field.name]
-        kind, *rest = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        kind, *rest = get_args(hints[field.name]) or (hints[field.name],)
         rule = next((one for one in rest if isinstance(one, Rule)), None)
         marks = frozenset(one for one in rest if isinstance(one, Mark))
         kind = get_origin(kind) or kind
@@ -204,9 +183,10 @@ def settings_of(owner: type[Settings]) -> tuple[Setting, ...]:
     return tuple(found)
 
 
+@cache
 def _help_texts(owner: type) -> dict[str, str]:
     """Setting → the string below its field."""
-    (definition,) = (node for node in _module(owner.__module__).body if getattr(node, "name", "") == owner.__name__)
+    (definition,) = ast.parse(inspect.getsource(owner)).body
     return {
         field.target.id: inspect.cleandoc(text.value.value)
         for field, text in itertools.pairwise(definition.body)
@@ -214,13 +194,8 @@ def _help_texts(owner: type) -> dict[str, str]:
     }
 
 
-# inspect.getsource parses the whole module for each of its classes.
-@cache
-def _module(name: str) -> ast.Module:
-    return ast.parse(inspect.getsource(sys.modules[name]))
-
-
-def _number_or_text(text: str) -> int | float | str:
+def number_or_text(text: str) -> int | float | str:
+    """The number that a text stands for, or the text."""
     for kind in (int, float):
         with contextlib.suppress(ValueError):
             return kind(text)

@@ -5,7 +5,7 @@ from dataclasses import field
 from typing import Annotated
 
 from pipeline.config.refusal import refuse
-from pipeline.config.schema import NOT_IN_IDENTITY, SECRET, Rule, Settings, integer, one_of, section, text
+from pipeline.config.schema import NOT_IN_IDENTITY, SECRET, Rule, Settings, integer, one_of, text
 
 STAGES = ("Source", "Records", "Train", "Report")
 _WEB_ADDRESS = text("an address that begins with https:// or http://", r"https?://[^/\s]+(/\S*)?")
@@ -20,8 +20,7 @@ def _folder_problem(root: str) -> str | None:
     return "" if not root.strip() or re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:/", root) else None
 
 
-@section("Storage")
-class StorageSettings(Settings):
+class StorageSettings(Settings, section="Storage"):
     """The folder and the object store for everything the pipeline writes."""
 
     root: Annotated[str, Rule("a folder on this machine", _folder_problem)] = "data"
@@ -33,8 +32,7 @@ class StorageSettings(Settings):
     line, with run id and stage."""
     remote: Annotated[str, text("s3://bucket/prefix, gs://bucket/prefix or az://container/prefix", _REMOTE)] = ""
     """Object store through which a team shares artifacts. Empty means none. Runs fetch artifacts from it and push new
-    ones to it. The root stays a folder of this machine. Credentials come from the environment, as for the tools of the
-    cloud (AWS_ACCESS_KEY_ID and others). See docs/team.md."""
+    ones to it. Credentials come from the environment, such as AWS_ACCESS_KEY_ID. See docs/team.md."""
     remote_endpoint: Annotated[str, _ENDPOINT, SECRET] = ""
     """Address of a server that is compatible with S3. Empty means AWS."""
     push: Annotated[str, one_of("always", "never")] = "always"
@@ -43,11 +41,9 @@ class StorageSettings(Settings):
     """What to do if the remote does not answer or refuses. continue works without it, and a later run pushes. fail
     ends with exit code 11. Use fail if a scheduler removes the root afterwards (docs/schedulers.md)."""
     keep_runs: Annotated[int, integer(0, 100_000)] = 0
-    """Newest runs of each row that make nightly keeps. A row has the runs of one model that agree in backend, device,
-    batch, precision, recipe and learning rate. A run is removed only if it is beyond both keep_runs and keep_days. 0
-    means no limit, and if both are 0 nothing is removed. Some runs always stay: the best and the newest finished run
-    of each experiment, runs in a report, runs that the present settings reach, and runs of other experiments. Their
-    records stay too."""
+    """Newest runs of each row that make nightly keeps. A row has the runs of one model that agree in hardware and
+    recipe. A run is removed only if it is beyond both keep_runs and keep_days. If both are 0, nothing is removed.
+    docs/unattended.md lists the runs that always stay."""
     keep_days: Annotated[int, integer(0, 100_000)] = 0
     """Days that make nightly keeps runs and dated reports. 0 means no limit."""
 
@@ -57,15 +53,13 @@ class StorageSettings(Settings):
             refuse("Storage", "remote_endpoint", "nothing, as remote is not of S3", self.remote_endpoint)
 
 
-@section("Notify")
-class NotifySettings(Settings):
+class NotifySettings(Settings, section="Notify"):
     """Notifications of scheduled runs such as make nightly. Addresses for e-mail are in section [email] below."""
 
     webhook_url: Annotated[str, _CHANNEL, NOT_IN_IDENTITY, SECRET] = field(default="", repr=False)
-    """Address that receives a message when a scheduled run fails, fails otherwise, or works again. An HTTP address gets
-    JSON. Other addresses are those of apprise, for example slack://... The address is a secret. Keep it in a file of
-    your own, or set it to ${TENSORCRAFT_WEBHOOK_URL} and export that variable. Empty means no message. See
-    docs/unattended.md."""
+    """Address that receives a message when a scheduled run fails, fails otherwise, or works again. HTTP gets JSON.
+    Other addresses are those of apprise such as slack://... The address is a secret, so keep it in the environment
+    as in docs/unattended.md. Empty means no message."""
     report_url: Annotated[str, _WEB_ADDRESS] = ""
     """Address at which people find the folder of the report. Empty means its path on this machine."""
     # Chat services and mail programs show no more.
@@ -73,8 +67,7 @@ class NotifySettings(Settings):
     """Number of log lines to include in a message."""
 
 
-@section("Metrics")
-class MetricsSettings(Settings):
+class MetricsSettings(Settings, section="Metrics"):
     """Metrics of scheduled runs for monitoring."""
 
     prometheus_file: Annotated[str, text("a path that ends in .prom", r"(?s).*\.prom")] = ""
@@ -82,8 +75,7 @@ class MetricsSettings(Settings):
     times, exit code, number of records, images/s and test accuracy."""
 
 
-@section("Force")
-class ForceSettings(Settings):
+class ForceSettings(Settings, section="Force"):
     """Stages to rebuild although nothing has changed."""
 
     stage: Annotated[str, one_of(*STAGES, "")] = ""

@@ -6,10 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import Annotated
 
 from pipeline.config.augment import parse_augment, spelled
-from pipeline.config.membership import FROM_ENVIRONMENT, MAX_PROCESSES, split_address
 from pipeline.config.own_code import one_of_or_own
 from pipeline.config.refusal import refuse
-from pipeline.config.schema import MAX_SEED, NOT_IN_IDENTITY, Rule, StageSettings, integer, number, one_of, section
+from pipeline.config.schema import MAX_SEED, NOT_IN_IDENTITY, Rule, StageSettings, integer, number, one_of
 from pipeline.errors import SettingsError
 
 # Model → its builder, which imports Keras.
@@ -38,6 +37,11 @@ OF_THE_RECIPE = -1.0
 # Of [Train] tpu_address, and of the environment variable TPU_NAME.
 TPU_ADDRESS = "a TPU's name, local, or grpc://host:port with a port from 1 to 65535"
 
+#: Of [Train] process_id: as the environment says.
+FROM_ENVIRONMENT = -1
+MAX_PROCESSES = 4096
+
+_MAX_PORT = 65535
 _RECIPES_OWN = {"other": OF_THE_RECIPE, "meaning": "the recipe's own"}
 
 
@@ -52,6 +56,15 @@ def names_tpu(address: str) -> bool:
         return False
 
 
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port. SettingsError: it is no such address."""
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdigit() or not 0 < int(port) <= _MAX_PORT:
+        refuse("Train", "coordinator_address", f"host:port, a port from 1 to {_MAX_PORT}", address)
+    return host, int(port)
+
+
 def _pattern_problem(pattern: str) -> str | None:
     try:
         re.compile(pattern)
@@ -63,8 +76,7 @@ def _augment_problem(text: str) -> str | None:
     parse_augment(text)
 
 
-@section("Train")
-class TrainSettings(StageSettings):
+class TrainSettings(StageSettings, section="Train"):
     """The model, how it is trained, and the hardware."""
 
     model: Annotated[str, one_of_or_own(MODELS, "my_package.networks:build")] = "baseline_cnn"
@@ -97,8 +109,7 @@ class TrainSettings(StageSettings):
     # Another value evaluates the same weights again.
     test_time_augmentation: Annotated[str, one_of(*TEST_TIME_AUGMENTATION), NOT_IN_IDENTITY] = "none"
     """Views of a test image whose mean is one answer, in make predict too. flip adds the mirror image. flip_translate
-    adds both, moved by a pixel to the lower right and to the upper left. The accuracy is a metric beside the plain
-    one. Another value evaluates the published weights again."""
+    adds both, moved by a pixel to the lower right and to the upper left. Its accuracy stands beside the plain one."""
     deterministic: Annotated[str, one_of("false", "true")] = "false"
     """true uses only kernels that give the same bits each time and refuses operations without one. To check the
     result, use make verify-determinism (docs/hardware.md)."""
@@ -117,8 +128,7 @@ class TrainSettings(StageSettings):
     # It changes nothing if the device is there, else the manifest of the run says so.
     on_mismatch: Annotated[str, one_of("fail", "fallback", "skip"), NOT_IN_IDENTITY] = "fail"
     """What to do if the device is not there. fail ends with exit code 7 before any data is prepared. fallback trains
-    on the device there is, and every table states that. skip adds a row to the report with the reason. Every run looks
-    for the device again. When it is there, its run replaces the fallback or the row."""
+    on the device there is, and every table states that. skip adds a row with the reason. Later runs try again."""
     replicas: Annotated[int, integer(1, 64)] = 1
     """Logical devices that the CPU is split into. Accelerators are used as they are."""
     processes: Annotated[int, integer(1, MAX_PROCESSES)] = 1
@@ -173,8 +183,7 @@ class TrainSettings(StageSettings):
             refuse("Train", "global_batch_size", multiple, self.global_batch_size)
 
 
-@section("Export")
-class ExportSettings(StageSettings):
+class ExportSettings(StageSettings, section="Export"):
     """The run in other formats, for serving."""
 
     calibration_examples: Annotated[int, integer(1, 1_000_000)] = 500
@@ -182,11 +191,7 @@ class ExportSettings(StageSettings):
 
 
 def check_keras_environment(environment: Mapping[str, str]) -> None:
-    """Refuse environment variables of Keras under which a run is not what its settings say.
-
-    Raises:
-        SettingsError: KERAS_BACKEND is not "tensorflow", or a KERAS_MAX_… limits epochs or steps.
-    """
+    """Refuse environment variables of Keras under which a run is not what its settings say."""
     if limits := sorted(name for name in environment if name.startswith("KERAS_MAX_")):
         raise SettingsError(
             f"environment variable {limits[0]}: expected none, got {environment[limits[0]]!r}. It ends training early, "
@@ -201,11 +206,7 @@ def check_keras_environment(environment: Mapping[str, str]) -> None:
 
 
 def refuse_without_validation(settings: TrainSettings, splits: Collection[str]) -> None:
-    """Refuse to choose an epoch without a validation split. The test split is for the report.
-
-    Raises:
-        SettingsError: ``splits`` lacks validation, and ``keep`` or ``patience`` needs it.
-    """
+    """Refuse to choose an epoch without a validation split. The test split is for the report."""
     if "validation" in splits:
         return
     reason = "as the records have no validation split to choose an epoch on"
@@ -217,10 +218,6 @@ def refuse_without_validation(settings: TrainSettings, splits: Collection[str]) 
 
 
 def refuse_replicas(replicas: int, device: str) -> None:
-    """Refuse more than one replica on an accelerator.
-
-    Raises:
-        SettingsError: ``replicas`` is more than 1.
-    """
+    """Refuse more than one replica on an accelerator."""
     if replicas > 1:
         refuse("Train", "replicas", f"1 on {device} (it splits the CPU; accelerators each hold one)", replicas)

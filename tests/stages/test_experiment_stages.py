@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from experiment_of import experiment_of
 from luigi_process import FAST, PROJECT, TINY, Luigi
 from scheduled import nightly
 
 from pipeline.artefacts.manifest import read_manifest, write_manifest
 from pipeline.config.data import OF_FILES
-from pipeline.config.experiment import experiment_files, experiment_of, settings_in
+from pipeline.config.experiment import experiment_files, settings_in
 from pipeline.config.training import TrainSettings
 from pipeline.sources.tfds import is_prepared
 
