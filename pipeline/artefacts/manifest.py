@@ -149,7 +149,8 @@ def write_manifest(folder: Path, *, stage: str, identity: Mapping, details: Mapp
     ``details`` is merged in at the top level. Its ``files``, name → extra fields, are merged into the entries of files.
     """
     extra = details.get("files", {})
-    names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and not is_about_verification(path.name)]
+    names = [path.relative_to(folder).as_posix() for path in paths]
     stamps = {name: current_stamp(folder / name, None) for name in names}
     manifest = {
         "schema_version": SCHEMA_VERSION,
@@ -164,7 +165,8 @@ def write_manifest(folder: Path, *, stage: str, identity: Mapping, details: Mapp
         ],
     }
     manifest["seal"] = seal(manifest)
-    write_verified(folder, stamps)
+    # A source has stamped the files of its dataset here.
+    write_verified(folder, read_verified(folder) | stamps)
     (folder / MANIFEST_NAME).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     return manifest
 

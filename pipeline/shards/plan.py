@@ -21,7 +21,8 @@ from pipeline.records.fixed import FixedLayout
 from pipeline.shards.shared import THREADS, Shared
 from pipeline.shards.splits import divided, split_of_each
 from pipeline.shards.tfds_metadata import shard_name
-from pipeline.sources.source import Location, SourceInfo, example_keys
+from pipeline.sources.reading import example_keys
+from pipeline.sources.source import Location, SourceInfo
 
 #: A split of the source, the index of its first example, and one past the last. An element of the Beam job.
 Block = tuple[str, int, int]

@@ -6,7 +6,8 @@ from functools import cache
 from pipeline.config.refusal import refuse
 from pipeline.records.features import TOKENS
 from pipeline.records.keys import SPLITS, split_of, splits_by_place
-from pipeline.sources.source import Location, SourceInfo, example_keys
+from pipeline.sources.reading import example_keys
+from pipeline.sources.source import Location, SourceInfo
 
 
 def divided(source: SourceInfo, validation_share: float) -> dict[str, tuple[str, ...]]:

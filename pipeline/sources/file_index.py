@@ -7,31 +7,15 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from pipeline.sources.files import Stamp, change, digests
+from pipeline.errors import message
+from pipeline.sources.files import Stamp, digests, quoted
 
 INDEX_NAME = "examples.json"
 KEY_BYTES = 16
-
-
-@dataclass(frozen=True)
-class FoundFiles:
-    """Files that a source names, before they are examined."""
-
-    #: Split → path below the source's folder and label of each example.
-    examples: Mapping[str, Sequence[tuple[str, str]]]
-    #: Path → stamp of the files that exist.
-    stamps: Mapping[str, Stamp]
-    label_names: tuple[str, ...] = ()
-    #: Name of a folder or value that means a split → the split.
-    renamed_splits: Mapping[str, str] = field(default_factory=dict)
-
-    def paths(self) -> list[str]:
-        """The paths of all splits."""
-        return [path for entries in self.examples.values() for path, _ in entries]
 
 
 @dataclass(frozen=True)
@@ -66,11 +50,10 @@ class Skipped:
 
 @dataclass(frozen=True)
 class FileIndex:
-    """The files of a source."""
+    """The files of a source. ``beside``: path → hex sha256 of files that describe the examples, such as a table."""
 
     splits: Mapping[str, IndexedSplit]
     skipped: Sequence[Skipped]
-    #: Path → hex sha256 of files that describe the examples, such as a table.
     beside: Mapping[str, str]
 
     def digest(self) -> str:
@@ -83,33 +66,35 @@ class FileIndex:
         """Write the index to the artifact's folder."""
         (folder / INDEX_NAME).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
+    @cached_property
+    def files(self) -> Mapping[str, tuple[Stamp, str]]:
+        """Path → stamp and digest of each example and each skipped file."""
+        rows = [zip(one.paths, one.stamps, one.digests, strict=True) for one in self.splits.values()]
+        rows.append((one.path, one.stamp, one.digest) for one in self.skipped)
+        return {path: (stamp, digest) for part in rows for path, stamp, digest in part}
+
     def changes(self, folder: Path, present: Mapping[str, Stamp], memory: Path) -> Iterator[str]:
         """Describe each file of ``folder`` that has changed since.
 
         ``present`` has the stamp of each file that exists now, and ``memory`` the digests of files read before.
         """
-        indexed = self.stamps
-        touched = [path for path, stamp in present.items() if indexed.get(path) and [*stamp] != [*indexed[path]]]
-        same_size = [path for path in touched if present[path][0] == indexed[path][0]]
+        # A file that was missing when it was indexed has no stamp.
+        before = {path: found for path, found in self.files.items() if found[0]}
+        touched = [path for path, stamp in present.items() if path in before and [*stamp] != [*before[path][0]]]
+        same_size = [path for path in touched if present[path][0] == before[path][0][0]]
         now = digests(folder, [*self.beside, *same_size], memory)
         for path, digest in self.beside.items():
             if now[path] != digest:
                 yield change(path, "changed" if now[path] else "removed")
-        before = {path: digest for path, _, digest in self._files()}
-        # A file that was missing when it was indexed is still missing.
-        yield from (change(path, "removed") for path, stamp in indexed.items() if stamp and path not in present)
-        yield from (change(path, "changed") for path in touched if now.get(path) != before[path])
-        yield from (change(path, "added") for path in present if not indexed.get(path))
+        yield from (change(path, "removed") for path in before if path not in present)
+        yield from (change(path, "changed") for path in touched if now.get(path) != before[path][1])
+        yield from (change(path, "added") for path in present if path not in before)
 
-    @cached_property
-    def stamps(self) -> Mapping[str, Stamp]:
-        """Path → stamp of each indexed file."""
-        return {path: stamp for path, stamp, _ in self._files()}
 
-    def _files(self) -> Iterator[tuple[str, Stamp, str]]:
-        for one in self.splits.values():
-            yield from zip(one.paths, one.stamps, one.digests, strict=True)
-        yield from ((one.path, one.stamp, one.digest) for one in self.skipped)
+@message
+def change(path: str, how: str) -> str:
+    """Describe a file that is "added", "changed" or "removed"."""
+    return f"{quoted(path)} {'has' if how == 'changed' else 'was'} {how}"
 
 
 def path_key(path: str) -> str:

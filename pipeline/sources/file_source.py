@@ -3,12 +3,16 @@
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config.refusal import refuse
-from pipeline.sources.file_index import INDEX_NAME, FileIndex, FoundFiles, read_index
-from pipeline.sources.files import FolderError, Stamp, change, quoted, stamps
+from pipeline.errors import message
+from pipeline.records.keys import SPLITS
+from pipeline.sources.file_index import INDEX_NAME, FileIndex, change, read_index
+from pipeline.sources.files import FolderError, Stamp, quoted, stamps
 from pipeline.sources.source import Kind
 
 # What a split may be called, in lower case.
@@ -18,9 +22,17 @@ _SPLITS |= dict.fromkeys(("validation", "val", "valid", "dev"), "validation")
 _logger = logging.getLogger(__name__)
 
 
-def split_called(name: str) -> str:
-    """The split that a folder or a value means, "" if none."""
-    return _SPLITS.get(name.lower(), "")
+@dataclass(frozen=True)
+class FoundFiles:
+    """Files that a source names, before they are examined."""
+
+    #: Split → path below the source's folder and label of each example.
+    examples: Mapping[str, Sequence[tuple[str, str]]]
+    #: Path → stamp of the files that exist.
+    stamps: Mapping[str, Stamp]
+    label_names: tuple[str, ...] = ()
+    #: Names of folders, or values, that mean a split.
+    split_names: Iterable[str] = ()
 
 
 class FileSource(Kind):
@@ -28,36 +40,42 @@ class FileSource(Kind):
 
     @property
     def path(self) -> Path:
-        """[Source] path."""
-        return Path(self.settings.path).expanduser()
+        """[Source] path, absolute. Links are not resolved, as they may lead anywhere."""
+        return Path(os.path.abspath(Path(self.settings.path).expanduser()))
 
     def name(self) -> str:
-        """Name of the folder or file."""
-        return self.plain_name(self.path.name if self.path.is_dir() else self.path.stem)
-
-    def plain_name(self, name: str) -> str:
-        """A name in letters that file names of shards may have."""
+        """Name of the folder or file, in letters that file names of shards may have."""
+        given = Path(self.settings.path).expanduser()
+        name = given.name if self.is_folder() else given.stem
         return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") or self.settings.dataset
+
+    def is_folder(self) -> bool:
+        """Whether the path is that of a folder."""
+        return self.path.is_dir()
 
     def is_at_hand(self) -> bool:
         """Whether the path exists."""
         return self.path.exists()
 
+    def availability(self) -> str:
+        """Count the files, by their names alone."""
+        return _counted(len(self.found_files().stamps), self.settings.path)
+
+    @abstractmethod
     def folder(self) -> Path:
         """The folder that paths of examples are below.
 
         Raises:
             SettingsError: the path is missing, or no such source.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def found_files(self) -> FoundFiles:
         """The files of the source.
 
         Raises:
             SettingsError: there is no such source at the path, or too little of it.
         """
-        raise NotImplementedError
 
     def beside(self) -> list[str]:
         """Paths of the files that describe the examples, below the folder."""
@@ -86,12 +104,27 @@ class FileSource(Kind):
         except FolderError as error:
             refuse("Source", "path", error.expected, self.settings.path, error.hint)
 
-    def absolute_path(self) -> Path:
-        """The path without links resolved: they may lead anywhere."""
-        return Path(os.path.abspath(self.path))
+
+@message
+def _counted(files: int, path: str) -> str:
+    return f"{files:,} file{'' if files == 1 else 's'} in {path}"
 
 
-def log_renamed_splits(found: FoundFiles) -> None:
-    """Say which names were taken for splits."""
-    for name, split in sorted(found.renamed_splits.items()):
-        _logger.info("%s is taken for the %s split", quoted(name), split)
+def by_split(examples: Iterable[tuple[str, str, str]]) -> dict[str, list[tuple[str, str]]]:
+    """Split → path and label of each example, sorted, from triples that begin with the split."""
+    found: dict[str, list[tuple[str, str]]] = {split: [] for split in SPLITS}
+    for split, path, label in sorted(examples):
+        found[split].append((path, label))
+    return {split: listed for split, listed in found.items() if listed}
+
+
+def split_called(name: str) -> str:
+    """The split that a folder or a value means, "" if none."""
+    return _SPLITS.get(name.lower(), "")
+
+
+def log_split_names(found: FoundFiles) -> None:
+    """Log the names that are no split's own."""
+    for name in sorted(set(found.split_names)):
+        if name != split_called(name):
+            _logger.info("%s is taken for the %s split", quoted(name), split_called(name))

@@ -5,9 +5,9 @@ import hashlib
 import io
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pipeline.artefacts.verified import current_stamp, read_verified, write_verified
@@ -16,6 +16,8 @@ from pipeline.errors import message
 #: Bytes, times of the last change of content and of any change in nanoseconds, inode. Programs that copy files can set
 #: neither the second time nor the inode.
 Stamp = Sequence[int]
+
+_ENCODINGS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
 class FolderError(Exception):
@@ -30,12 +32,6 @@ class FolderError(Exception):
 def quoted(path: str) -> str:
     """A path on one line that a terminal can show."""
     return path if path.isprintable() else ascii(path)
-
-
-@message
-def change(path: str, how: str) -> str:
-    """Describe a file that is "added", "changed" or "removed"."""
-    return f"{quoted(path)} {'has' if how == 'changed' else 'was'} {how}"
 
 
 @message
@@ -88,14 +84,12 @@ def stamps(folder: Path) -> dict[str, Stamp]:
     return found
 
 
-def stamps_of(folder: Path, paths: Sequence[str]) -> Mapping[str, Stamp]:
+def stamps_of(folder: Path, paths: Iterable[str]) -> dict[str, Stamp]:
     """Path → stamp of the files that exist."""
     found = {}
     for path in paths:
-        try:
+        with suppress(OSError):
             found[path] = _stamp(os.stat(os.path.join(folder, path)))
-        except OSError:
-            continue
     return found
 
 
@@ -147,35 +141,28 @@ def digests(folder: Path, names: Sequence[str], memory: Path | None) -> dict[str
     ``memory`` is the artifact with the digests of before. A file with the same stamp is not read again.
     """
     known = read_verified(memory) if memory else {}
-    with ThreadPoolExecutor() as pool:
-        entries = dict(zip(names, pool.map(lambda name: _entry(folder / name, known.get(name)), names), strict=True))
-    if memory and (new := {name: entry for name, entry in entries.items() if entry and entry != known.get(name)}):
-        write_verified(memory, known | new)
-    return {name: entry.get("sha256", "") for name, entry in entries.items()}
 
-
-def _entry(path: Path, known: object) -> Mapping[str, int | str]:
-    try:
-        return current_stamp(path, known, file_digest)
-    except OSError:
+    def entry(name: str) -> Mapping[str, int | str]:
+        with suppress(OSError):
+            return current_stamp(folder / name, known.get(name), file_digest)
         return {}
 
-
-_MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
-# A damaged text may have some.
-_FEW_ZEROS = 8
+    with ThreadPoolExecutor() as pool:
+        found = dict(zip(names, pool.map(entry, names), strict=True))
+    merged = known | {name: stamp for name, stamp in found.items() if stamp}
+    if memory and merged != known:
+        write_verified(memory, merged)
+    return {name: stamp.get("sha256", "") for name, stamp in found.items()}
 
 
 def other_encoding(content: bytes) -> str:
-    """The likely encoding of a text that is not UTF-8, or has zero bytes: UTF-16, UTF-32, other; "" of one in UTF-8."""
-    if name := next((name for mark, name in _MARKS.items() if content.startswith(mark)), ""):
-        return name
-    # Of texts in European languages half the bytes of UTF-16 are zero.
-    if content.count(0) > len(content) / 4:
-        return "UTF-16"
-    # Of other languages their spaces and line ends are, so that zeros stand at every second place alone.
+    """The likely encoding of a text that is not in UTF-8: UTF-16, UTF-32 or other. Else an empty string."""
+    for mark, name in _ENCODINGS.items():
+        if content.startswith(mark):
+            return name
+    # In UTF-16 half the bytes of European languages are zero, and every second byte of spaces and line ends.
     even, odd = content[::2].count(0), content[1::2].count(0)
-    if even + odd > max(_FEW_ZEROS, len(content) / 100) and not (even and odd):
+    if max(even, odd) > max(len(content) / 16, 8 * min(even, odd)):
         return "UTF-16"
     try:
         content.decode()

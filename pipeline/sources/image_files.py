@@ -13,10 +13,10 @@ import re
 import signal
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -40,21 +40,13 @@ _FILES_AT_ONCE = 64
 FORMATS = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png", "BMP": "bmp", "GIF": "gif", "WEBP": "webp"}
 FORMATS |= {"TIFF": "tiff", "AVIF": "avif"}
 _TRIED = [name for name in FORMATS if name != "MPO"]
-_PLAIN = ("jpeg", "png")
 _GREY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B")
 _JPEG_QUALITY = 95
+#: Encoding → how its files begin.
+SIGNATURES = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n", "gif": b"GIF8"}
 _LOOKED_AT_BYTES = 2_048
-# How files of these formats begin.
-_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8")
-# How files of other formats begin.
-_OTHER_FORMATS = {
-    "HEIC": rb"....ftyp(heic|heix|hevc|mif1|msf1)",
-    "JPEG 2000": rb"\0\0\0\x0cjP  |\xff\x4f\xff\x51",
-    "SVG": rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*(<!DOCTYPE svg[^>]*>\s*)?<svg",
-    "HTML": rb"(\xef\xbb\xbf)?\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)",
-    "PDF": rb"%PDF",
-}
 
+_ORIENTATION = 0x0112
 # EXIF orientation → what makes the picture upright.
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -69,7 +61,6 @@ _LYING = (5, 6, 7, 8)
 # In its first chunk, after a signature of 8 bytes: length, name, width and height.
 _PNG_DEPTH_AT = 24
 _PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
-_ORIENTATION = 0x0112
 
 
 @dataclass(frozen=True)
@@ -97,10 +88,12 @@ def examine(
     folder: Path, paths: Sequence[str], stamps: Mapping[str, Stamp]
 ) -> tuple[dict[str, Picture], list[Skipped]]:
     """Decode each file to its last pixel. Path → picture, and the files that cannot be used, in the order of paths."""
-    pictures, skipped = {}, []
-    with quiet(), _workers(len(paths)) as pool:
+    pictures, skipped, root = {}, [], os.path.realpath(folder)
+    folders = {os.path.dirname(path) for path in paths}
+    outside = {below for below in folders if not is_inside(os.path.realpath(folder / below), root)}
+    with warnings.catch_warnings(action="ignore"), _workers(len(paths)) as pool:
         try:
-            results = pool.map(_Examiner(folder), paths, chunksize=_FILES_AT_ONCE)
+            results = pool.map(partial(_examined, str(folder), root, outside), paths, chunksize=_FILES_AT_ONCE)
             for number, (path, found) in enumerate(zip(paths, results, strict=True), start=1):
                 if isinstance(found, Picture):
                     pictures[path] = found
@@ -136,45 +129,29 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _problem(error: OSError) -> UndecodableError:
-    if isinstance(error, FileNotFoundError):
-        return UndecodableError("not there")
-    return UndecodableError("cannot be read", error.strerror or error)
-
-
-class _Examiner:
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._root = str(folder), os.path.realpath(folder)
-        self._is_inside: dict[str, bool] = {}
-
-    def __call__(self, path: str) -> Picture | Skipped:
-        place, content = os.path.join(self._folder, path), None
-        try:
-            if self._leads_out(place):
-                raise UndecodableError("a link that leads out of the folder")
-            content = read_file(place)
-            return inspect(content)
-        except (OSError, UndecodableError) as error:
-            problem = _problem(error) if isinstance(error, OSError) else error
+def _examined(folder: str, root: str, outside: Set[str], path: str) -> Picture | Skipped:
+    content = None
+    try:
+        content = _content(folder, root, outside, path)
+        return inspect(content)
+    except UndecodableError as error:
         digest = "" if content is None else hashlib.sha256(content).hexdigest()
-        return Skipped(path, (), digest, problem.reason, problem.detail)
-
-    def _leads_out(self, place: str) -> bool:
-        # Few files are links. To look at each of their folders once costs a tenth.
-        if os.path.islink(place):
-            return not is_inside(os.path.realpath(place), self._root)
-        parent = os.path.dirname(place)
-        if parent not in self._is_inside:
-            self._is_inside[parent] = is_inside(os.path.realpath(parent), self._root)
-        return not self._is_inside[parent]
+        return Skipped(path, (), digest, error.reason, error.detail)
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Suppress Pillow's warnings about sizes and harmless oddities, in all threads of the process."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+def _content(folder: str, root: str, outside: Set[str], path: str) -> bytes:
+    """Contents of a file below ``folder``, whose path without links is ``root``; links lead ``outside``."""
+    place = os.path.join(folder, path)
+    # Few files are links.
+    is_out = os.path.islink(place) and not is_inside(os.path.realpath(place), root)
+    if is_out or os.path.dirname(path) in outside:
+        raise UndecodableError("a link that leads out of the folder")
+    try:
+        return read_file(place)
+    except FileNotFoundError as error:
+        raise UndecodableError("not there") from error
+    except OSError as error:
+        raise UndecodableError("cannot be read", error.strerror or error) from error
 
 
 def inspect(content: bytes) -> Picture:
@@ -192,30 +169,26 @@ def inspect(content: bytes) -> Picture:
     # Pillow raises many kinds for damaged files.
     except Exception as error:
         raise UndecodableError("damaged or cut off", error) from error
-    orientation = orientation_of(image)
+    orientation, levels = _orientation_of(image), None
     if orientation in _LYING:
         width, height = height, width
-    plain = encoding in _PLAIN and mode in ("L", "RGB") and orientation == 1 and _is_whole(content, encoding)
+    if mode.startswith("I"):
+        values = np.asarray(image)
+        levels = int(values.min()), int(values.max())
+    is_plain = mode in ("L", "RGB") and orientation == 1 and "transparency" not in image.info
     return Picture(
         digest=hashlib.sha256(content).hexdigest(),
         encoding=encoding,
         width=width,
         height=height,
         grey=mode in _GREY_MODES,
-        plain=plain and "transparency" not in image.info,
-        levels=_levels(image) if mode.startswith("I") else None,
+        plain=is_plain and (encoding == "jpeg" or (encoding == "png" and _is_whole_png(content))),
+        levels=levels,
     )
 
 
-def _levels(image: Image.Image) -> tuple[int, int]:
-    values = np.asarray(image)
-    return int(values.min()), int(values.max())
-
-
-def _is_whole(content: bytes, encoding: str) -> bool:
+def _is_whole_png(content: bytes) -> bool:
     """Whether a PNG's checksums are right: Pillow decodes it all the same, TensorFlow does not."""
-    if encoding != "png":
-        return True
     # Pillow does not look at the last chunk.
     if not content.endswith(_PNG_END):
         return False
@@ -238,7 +211,7 @@ def made_plain(content: bytes, encoding: str = "png", value_range: tuple[int, in
         image.load()
         if image.format == "PNG" and "transparency" in image.info:
             image.info["transparency"] = _of_8_bits(image.info["transparency"], image.mode, content[_PNG_DEPTH_AT])
-        grey, turn = image.mode in _GREY_MODES, _TURNS.get(orientation_of(image))
+        grey, turn = image.mode in _GREY_MODES, _TURNS.get(_orientation_of(image))
         # As it looks on paper: what is transparent shows white.
         if image.mode.startswith("I"):
             # 16 bits a channel; Pillow itself would cut off above 255.
@@ -270,27 +243,16 @@ def _of_8_bits(level: int | tuple[int, ...] | bytes, mode: str, depth: int) -> i
     return level
 
 
-def orientation_of(image: Image.Image) -> int:
-    """EXIF's orientation from 1 (upright) to 8; 1 where there is none, or none that can be read.
-
-    Pillow's own reading raises or warns where EXIF is damaged, which says nothing of the picture.
-    """
-    exif = image.info.get("exif", b"").removeprefix(b"Exif\0\0")
-    order = {b"II*\0": "little", b"MM\0*": "big"}.get(exif[:4])
-    if order is None:
+def _orientation_of(image: Image.Image) -> int:
+    """EXIF's orientation from 1 (upright) to 8; 1 where there is none, or none that can be read."""
+    exif = Image.Exif()
+    try:
+        exif.load(image.info.get("exif", b""))
+        orientation = exif.get(_ORIENTATION, 1)
+        return orientation if orientation in _TURNS else 1
+    # Damaged EXIF says nothing of the picture, and Pillow raises many kinds.
+    except Exception:
         return 1
-
-    def number(place: int, size: int) -> int:
-        return int.from_bytes(exif[place : place + size], order)
-
-    # The first directory: a count of entries, each of 12 bytes with its tag, type, count and value.
-    directory = number(4, 4)
-    for entry in range(directory + 2, min(directory + 2 + 12 * number(directory, 2), len(exif) - 11), 12):
-        # Its type should be 3, of two bytes; some write 4, of four.
-        size = 4 if number(entry + 2, 2) == 4 else 2
-        if number(entry, 2) == _ORIENTATION and (orientation := number(entry + 8, size)) in _TURNS:
-            return orientation
-    return 1
 
 
 def _opened(content: bytes) -> Image.Image:
@@ -301,9 +263,9 @@ def _opened(content: bytes) -> Image.Image:
     except Image.DecompressionBombError as error:
         raise UndecodableError("claims too many pixels", f"more than {MAX_PIXELS:,}") from error
     except UnidentifiedImageError as error:
-        if content.startswith(_SIGNATURES):
+        if content.startswith(tuple(SIGNATURES.values())):
             raise UndecodableError("damaged or cut off") from error
-        what = _described(_other_format(content[:_LOOKED_AT_BYTES]))
+        what = _other_format(content[:_LOOKED_AT_BYTES])
         raise UndecodableError("not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image", what) from error
     except Exception as error:
         raise UndecodableError("damaged or cut off", error) from error
@@ -315,20 +277,16 @@ def _opened(content: bytes) -> Image.Image:
     return image
 
 
-def _other_format(begin: bytes) -> str:
-    """The format of a file that is no such image, by its first bytes; "" if unknown."""
-    for name, pattern in _OTHER_FORMATS.items():
-        if re.match(pattern, begin, re.DOTALL | re.IGNORECASE):
-            return name
-    return ""
-
-
 @message
-def _described(other_format: str) -> str:
-    return {
-        "HEIC": "a HEIC image, convert it to JPEG",
-        "JPEG 2000": "a JPEG 2000 image, convert it to PNG",
-        "SVG": "an SVG drawing, convert it to PNG",
-        "HTML": "an HTML page, the download probably failed",
-        "PDF": "a PDF document",
-    }.get(other_format, "")
+def _other_format(begin: bytes) -> str:
+    """What a file is that is no such image, by its first bytes, and the remedy; "" if unknown."""
+    formats = {
+        "a HEIC image, convert it to JPEG": rb"....ftyp(heic|heix|hevc|mif1|msf1)",
+        "a JPEG 2000 image, convert it to PNG": rb"\0\0\0\x0cjP  |\xff\x4f\xff\x51",
+        "an SVG drawing, convert it to PNG": rb"(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*(<!DOCTYPE svg[^>]*>\s*)?<svg",
+        "an HTML page, the download probably failed": rb"(<!--.*?-->\s*)*<(!doctype html|html|head|body)",
+        "a PDF document": rb"%PDF",
+    }
+    begin = begin.removeprefix(b"\xef\xbb\xbf").lstrip()
+    matching = (name for name, pattern in formats.items() if re.match(pattern, begin, re.DOTALL | re.IGNORECASE))
+    return next(matching, "")

@@ -12,9 +12,8 @@ from typing import NoReturn
 
 from pipeline.config.refusal import refuse
 from pipeline.errors import message
-from pipeline.records.keys import SPLITS
-from pipeline.sources.file_index import FileIndex, FoundFiles
-from pipeline.sources.file_source import split_called
+from pipeline.sources.file_index import FileIndex
+from pipeline.sources.file_source import FoundFiles, by_split, split_called
 from pipeline.sources.files import Stamp, quoted
 from pipeline.sources.image_source import ImageSource, checked_labels, natural
 from pipeline.sources.source import SourceInfo
@@ -34,13 +33,13 @@ _logger = logging.getLogger(__name__)
 class ImageFolder(ImageSource):
     """A folder with a folder for each label."""
 
-    def name(self) -> str:
-        """Name of the folder, which may have a dot and may be missing."""
-        return self.plain_name(self.path.name)
+    def is_folder(self) -> bool:
+        """It should be, even if it is missing."""
+        return True
 
     def folder(self) -> Path:
         """The folder."""
-        path = self.absolute_path()
+        path = self.path
         if not path.is_dir():
             _refuse(
                 self.settings.path,
@@ -54,40 +53,36 @@ class ImageFolder(ImageSource):
 
     def find(self, artifact: Path | None) -> SourceInfo:
         """Warn of files that no label or name makes examples, and decode the others."""
-        found = self.found_files()
+        present = self.all_stamps()
+        found = self._found(present)
         # Those beside the labels' folders are expected there.
-        if ignored := sum("/" in path and not _may_be_image(path) for path in self.all_stamps()):
+        if ignored := sum("/" in path and not _may_be_image(path) for path in present):
             _logger.info(
                 f"{ignored:,} files whose names are never those of images are ignored, such as .txt, .csv and Thumbs.db"
             )
         for path in self._empty_folders(found):
             _logger.warning("%s holds no image: it is no label", quoted(str(path)))
-        return super().find(artifact)
+        return self.examined(found, artifact)
 
     def found_files(self) -> FoundFiles:
         """The images below folders of labels."""
-        present = self._images()
-        examples, renamed = _examples(self.settings.path, present)
-        labels = sorted({label for listed in examples.values() for _, label in listed}, key=natural)
-        stamps = {path: present[path] for listed in examples.values() for path, _ in listed}
-        return FoundFiles(examples, stamps, self._in_order(labels), renamed)
+        return self._found(self.all_stamps())
 
     def stamps_now(self, index: FileIndex) -> Mapping[str, Stamp]:
         """As long as the same files are in folders, they are the same examples."""
-        present = self._images()
-        if {path for path in present if "/" in path} == index.stamps.keys():
-            return {path: present[path] for path in index.stamps}
-        return super().stamps_now(index)
+        present = self.all_stamps()
+        images = {path: stamp for path, stamp in present.items() if "/" in path and _may_be_image(path)}
+        return images if images.keys() == index.files.keys() else self._found(present).stamps
 
-    def _images(self) -> dict[str, Stamp]:
-        return {path: stamp for path, stamp in self.all_stamps().items() if _may_be_image(path)}
+    def _found(self, present: Mapping[str, Stamp]) -> FoundFiles:
+        examples, split_names = _examples(self.settings.path, filter(_may_be_image, present))
+        labels = sorted({label for listed in examples.values() for _, label in listed}, key=natural)
+        stamps = {path: present[path] for listed in examples.values() for path, _ in listed}
+        return FoundFiles(examples, stamps, self._in_order(labels), split_names)
 
     def _empty_folders(self, found: FoundFiles) -> list[Path]:
         """Folders at the place of labels' folders that contain no image."""
-        paths = [(path, label) for listed in found.examples.values() for path, label in listed]
-        # With folders of splits the label is the second part of a path.
-        tops = {path.partition("/")[0] for path, label in paths if not path.startswith(f"{label}/")}
-        places = [self.folder() / top for top in sorted(tops)] or [self.folder()]
+        places = [self.folder() / split for split in sorted(found.split_names)] or [self.folder()]
         below = [path for place in places for path in sorted(place.iterdir()) if path.is_dir()]
         return [path for path in below if path.name[0] != "." and path.name not in found.label_names]
 
@@ -119,34 +114,34 @@ def _may_be_image(path: str) -> bool:
     return name not in _NEVER_IMAGES and os.path.splitext(name)[1] not in _NEVER_ENDINGS
 
 
-def _examples(path: str, images: Iterable[str]) -> tuple[dict[str, list[tuple[str, str]]], dict[str, str]]:
-    """Split → path and label of each example, and the folders that mean a split under another name."""
+def _examples(path: str, images: Iterable[str]) -> tuple[dict[str, list[tuple[str, str]]], list[str]]:
+    """Split → path and label of each example, and the folders of splits."""
     parts = {image: image.split("/") for image in images}
-    first = {one[0] for one in parts.values() if len(one) > 1}
+    splits = {name: split_called(name) for name in {one[0] for one in parts.values() if len(one) > 1}}
     is_deep = any(len(one) > 2 for one in parts.values())
-    splits = {name: split_called(name) for name in first}
-    has_splits = bool(first) and all(splits.values()) and is_deep
-    if first and all(splits.values()) and "train" in splits.values() and not is_deep:
-        # Else a model would learn to tell the splits apart.
-        _refuse(path, _no_label_folders(len(parts)))
-    like_splits = {name for name in first if splits[name] or name.lower() in _LIKE_SPLITS}
-    if is_deep and not has_splits and "train" in splits.values() and len(like_splits) > 1:
-        # Else the splits would be taken for labels.
-        names = ", ".join(map(ascii, sorted(name for name in first if not splits[name])))
-        refuse(
-            *("Source", "path", "no other folders beside train than validation and test", path),
-            f" Found {names}: rename what is meant to be a split, move the rest elsewhere.",
-        )
-    examples: dict[str, list[tuple[str, str]]] = {}
-    for image in sorted(parts):
-        one = parts[image]
-        split, rest = (splits[one[0]], one[1:]) if has_splits else ("train", one)
-        if len(rest) > 1:
-            examples.setdefault(split, []).append((image, rest[0]))
+    if "train" in splits.values():
+        _check_splits(path, splits, is_deep, len(parts))
+    has_splits = is_deep and all(splits.values())
+    if has_splits:
+        examples = by_split((splits[one[0]], image, one[1]) for image, one in parts.items() if len(one) > 2)
+    else:
+        examples = by_split(("train", image, one[0]) for image, one in parts.items() if len(one) > 1)
     if "train" not in examples:
         _refuse(path, " It has no train split." if examples else _no_label_folders(len(parts)))
-    renamed = {name: split for name, split in splits.items() if has_splits and name != split}
-    return {split: examples[split] for split in SPLITS if split in examples}, renamed
+    return examples, [*splits] if has_splits else []
+
+
+def _check_splits(path: str, splits: Mapping[str, str], is_deep: bool, num_images: int) -> None:
+    """Refuse folders of splits that would be taken for labels."""
+    others = sorted(name for name, split in splits.items() if not split)
+    if not is_deep and not others:
+        _refuse(path, _no_label_folders(num_images))
+    like_splits = [name for name, split in splits.items() if split or name.lower() in _LIKE_SPLITS]
+    if is_deep and others and len(like_splits) > 1:
+        refuse(
+            *("Source", "path", "no other folders beside train than validation and test", path),
+            f" Found {', '.join(map(ascii, others))}: rename what is meant to be a split, move the rest elsewhere.",
+        )
 
 
 @message

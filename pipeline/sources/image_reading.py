@@ -16,7 +16,7 @@ from pipeline.records.features import IMAGE, LABEL, ImageForm
 from pipeline.records.images import decode
 from pipeline.sources.file_index import IndexedSplit, read_index
 from pipeline.sources.files import read_file
-from pipeline.sources.image_files import UndecodableError, made_plain
+from pipeline.sources.image_files import SIGNATURES, UndecodableError, made_plain
 from pipeline.sources.source import Location, SourceInfo
 
 _BATCH = 128
@@ -25,7 +25,7 @@ _BATCH = 128
 def read_files(
     info: SourceInfo, location: Location, form: ImageForm, split: str, start: int, stop: int
 ) -> Iterator[dict]:
-    """Examples ``start`` to ``stop - 1`` of an indexed split, see ``source.read_batches``.
+    """Examples ``start`` to ``stop - 1`` of an indexed split, see ``reading.read_batches``.
 
     Raises:
         ChangedSourceError: a file is missing or has changed since it was indexed.
@@ -75,7 +75,7 @@ def _content(folder: Path, indexed: IndexedSplit, index: int, form: ImageForm, v
         content = read_file(path)
         if hashlib.sha256(content).hexdigest() != indexed.digests[index]:
             raise UndecodableError("it has changed")
-        own = "jpeg" if content.startswith(b"\xff\xd8\xff") else "png"
+        own = "jpeg" if content.startswith(SIGNATURES["jpeg"]) else "png"
         # Pixels are those of the file itself. A picture that was not plain loses nothing as a PNG.
         raw = own if indexed.plain[index] else "png"
         wanted = {"raw": raw, "image": own}.get(form.encoding, form.encoding)

@@ -15,8 +15,8 @@ from pipeline.config.data import FULL_RANGE, SourceSettings
 from pipeline.config.refusal import refuse
 from pipeline.errors import DamagedArtefactError, message
 from pipeline.records.features import image_spec
-from pipeline.sources.file_index import INDEX_NAME, FileIndex, FoundFiles, IndexedSplit, Skipped
-from pipeline.sources.file_source import FileSource, log_renamed_splits
+from pipeline.sources.file_index import INDEX_NAME, FileIndex, IndexedSplit, Skipped
+from pipeline.sources.file_source import FileSource, FoundFiles, log_split_names
 from pipeline.sources.files import file_digest, quoted
 from pipeline.sources.source import Location, SourceInfo
 
@@ -36,19 +36,19 @@ class ImageSource(FileSource):
         """The folder and the index."""
         return Location(folder=str(self.folder()), listing=str(artifact / INDEX_NAME))
 
-    def availability(self) -> str:
-        """Count the files, by their names alone."""
-        return _counted(len(self.found_files().stamps), self.settings.path)
-
     def find(self, artifact: Path | None) -> SourceInfo:
         """Decode every image, and write the index."""
+        return self.examined(self.found_files(), artifact)
+
+    def examined(self, found: FoundFiles, artifact: Path | None) -> SourceInfo:
+        """Decode the images that were found, and write the index to ``artifact``."""
         # Luigi's process imports this module, but no Pillow.
         from pipeline.sources.image_files import examine
 
-        folder, found = self.folder(), self.found_files()
-        pictures, skipped = examine(folder, found.paths(), found.stamps)
-        log_renamed_splits(found)
-        _judge(self.settings, skipped, len(found.paths()))
+        folder, paths = self.folder(), [path for entries in found.examples.values() for path, _ in entries]
+        pictures, skipped = examine(folder, paths, found.stamps)
+        log_split_names(found)
+        _judge(self.settings, skipped, len(paths))
         splits = {split: _indexed(entries, pictures, found) for split, entries in found.examples.items()}
         splits = {split: indexed for split, indexed in splits.items() if indexed.paths}
         if "train" not in splits:
@@ -74,8 +74,8 @@ class ImageSource(FileSource):
             label_names=label_names,
             num_examples=num_examples,
             test_share=0.0 if "test" in num_examples else self.settings.test_share,
-            bytes_per_example=num_bytes // sum(num_examples.values()),
-            smallest_side=min(min(picture.width, picture.height) for picture in pictures),
+            bytes_per_example=num_bytes // len(pictures),
+            smallest_side=min(min(shape) for shape in shapes),
             value_range=_value_range(self.settings, [picture.levels for picture in pictures if picture.levels]),
             skipped=dict(sorted(Counter(one.reason for one in index.skipped).items())),
             digest=index.digest(),
@@ -112,11 +112,6 @@ def _judge(settings: SourceSettings, skipped: Sequence[Skipped], total: int) -> 
 
 
 @message
-def _counted(images: int, path: str) -> str:
-    return f"{images:,} images in {path}"
-
-
-@message
 def _listed(skipped: Sequence[Skipped]) -> str:
     return "\n".join(f"  {quoted(one.path)}: {': '.join(filter(None, (one.reason, one.detail)))}" for one in skipped)
 
@@ -128,17 +123,17 @@ def _value_range(settings: SourceSettings, levels: Sequence[tuple[int, int]]) ->
     low, high = min(low for low, _ in levels), max(high for _, high in levels)
     if settings.value_range == "data":
         return (low, high) if low < high else FULL_RANGE
-    if settings.value_range == "full":
-        share = (high - low) / FULL_RANGE[1]
-        if share <= _LITTLE_OF_THE_RANGE:
-            _logger.warning(
-                f"{len(levels):,} images of 16 bits hold values from {low:,} to {high:,}, {100 * share:.1f} % of the "
-                "range. They come out dark or flat. Set [Source] value_range = data, or two values that become black "
-                "and white: 0, 4095."
-            )
-        return FULL_RANGE
-    low, high = map(int, settings.value_range.split(","))
-    return low, high
+    if settings.value_range != "full":
+        low, high = map(int, settings.value_range.split(","))
+        return low, high
+    share = (high - low) / FULL_RANGE[1]
+    if share <= _LITTLE_OF_THE_RANGE:
+        _logger.warning(
+            f"{len(levels):,} images of 16 bits hold values from {low:,} to {high:,}, {100 * share:.1f} % of the "
+            "range. They come out dark or flat. Set [Source] value_range = data, or two values that become black "
+            "and white: 0, 4095."
+        )
+    return FULL_RANGE
 
 
 def natural(label: str) -> list[tuple[int, int, str]]:

@@ -1,37 +1,27 @@
 """The kinds of sources and the description of a source. Importing this module needs the standard library alone."""
 
-import importlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pipeline.config.data import FULL_RANGE, PLACEHOLDER, TEXTS, SourceSettings
+from pipeline.config.data import FULL_RANGE, PLACEHOLDER, SourceSettings
 from pipeline.config.refusal import refuse
 from pipeline.errors import DatasetUnavailableError, message
-from pipeline.records.features import TOKENS, FeatureSpec, ImageForm, spec_from_json, spec_to_json, text_spec
-from pipeline.records.keys import index_key
-from pipeline.sources.file_index import read_index
+from pipeline.records.features import TOKENS, FeatureSpec, spec_from_json, spec_to_json, text_spec
 
 _logger = logging.getLogger(__name__)
 
-TFDS, SYNTHETIC, SYNTHETIC_TEXT = "tfds", "synthetic", "synthetic text"
-#: Origin → the class of its kind, in a module that is imported when it is used.
+TFDS, SYNTHETIC = "tfds", "synthetic"
+#: Origin → the class of its kind, which is imported when it is used.
 KINDS = {
     TFDS: "pipeline.sources.tfds:Tfds",
     "folder": "pipeline.sources.image_folder:ImageFolder",
     "table": "pipeline.sources.table:Table",
     "text": "pipeline.sources.text:Text",
-    SYNTHETIC: "pipeline.sources.placeholder:PlaceholderImages",
-    SYNTHETIC_TEXT: "pipeline.sources.placeholder:PlaceholderText",
-}
-#: Origin → the function that reads a range of a split. A text of any origin is read from its tokens.
-READERS = {
-    TFDS: "pipeline.sources.tfds_reading:read_prepared",
-    "folder": "pipeline.sources.image_reading:read_files",
-    "table": "pipeline.sources.image_reading:read_files",
-    "text": "pipeline.sources.tokens:read_examples",
-    SYNTHETIC: "pipeline.sources.placeholder_images:read_drawn",
+    SYNTHETIC: "pipeline.sources.placeholder:Placeholder",
 }
 
 
@@ -84,14 +74,14 @@ class SourceInfo:
         """
         if TOKENS not in self.features:
             return self
-        counts = {split: (tokens - 1) // sequence_length for split, tokens in self.num_examples.items()}
-        for split, count in counts.items():
-            if count < 1:
+        for split, tokens in self.num_examples.items():
+            if tokens <= sequence_length:
                 refuse(
                     *("Records", "sequence_length"),
-                    f"less than the {self.num_examples[split]:,} characters of the {split} split",
+                    f"less than the {tokens:,} characters of the {split} split",
                     sequence_length,
                 )
+        counts = {split: (tokens - 1) // sequence_length for split, tokens in self.num_examples.items()}
         return replace(self, features=text_spec(sequence_length + 1), num_examples=counts)
 
 
@@ -108,7 +98,7 @@ class Location:
     artefact: str = ""
 
 
-class Kind:
+class Kind(ABC):
     """A kind of source, as the settings request it. Its module imports libraries where it uses them."""
 
     def __init__(self, settings: SourceSettings) -> None:
@@ -126,10 +116,11 @@ class Kind:
         """Where the data are; ``artifact`` is the folder of the source's artifact."""
         return Location(artefact=str(artifact))
 
+    @abstractmethod
     def availability(self) -> str:
         """Describe how the data would be obtained, without a change. Raises as ``find`` before a download."""
-        raise NotImplementedError
 
+    @abstractmethod
     def find(self, artifact: Path | None) -> SourceInfo:
         """Obtain and examine the data.
 
@@ -141,7 +132,6 @@ class Kind:
             SettingsError: there are no usable data at the path, or the dataset is unknown.
             DamagedArtefactError: images cannot be decoded, or a download has another digest.
         """
-        raise NotImplementedError
 
     def changed(self, source: Mapping, artifact: Path) -> Iterator[str]:
         """Describe each difference between the data and the artifact with this JSON of ``SourceInfo``.
@@ -154,24 +144,16 @@ class Kind:
 
 def kind_of(settings: SourceSettings) -> Kind:
     """The kind of source that ``settings`` request."""
-    if settings.origin == PLACEHOLDER:
-        return placeholder_of(settings)
-    return dataset_of(settings)
+    return _kind(SYNTHETIC, settings) if settings.origin == PLACEHOLDER else dataset_of(settings)
 
 
 def dataset_of(settings: SourceSettings) -> Kind:
     """The same, whether or not a placeholder is requested in its place."""
-    return _imported(KINDS[settings.dataset if settings.has_path else TFDS])(settings)
+    return _kind(settings.dataset if settings.has_path else TFDS, settings)
 
 
-def placeholder_of(settings: SourceSettings) -> Kind:
-    """The placeholder of the requested dataset."""
-    return _imported(KINDS[SYNTHETIC_TEXT if settings.dataset in TEXTS else SYNTHETIC])(settings)
-
-
-def _imported(place: str) -> Callable:
-    module, _, name = place.partition(":")
-    return getattr(importlib.import_module(module), name)
+def _kind(origin: str, settings: SourceSettings) -> Kind:
+    return pkgutil.resolve_name(KINDS[origin])(settings)
 
 
 def resolve(settings: SourceSettings, folder: Path | None = None) -> SourceInfo:
@@ -186,12 +168,7 @@ def resolve(settings: SourceSettings, folder: Path | None = None) -> SourceInfo:
             "Its figures say nothing about %s. The next run tries the real source again.",
             *(settings.dataset, error, settings.dataset, settings.dataset),
         )
-        return placeholder_of(settings).find(folder)
-
-
-@message
-def _unavailable(error: Exception) -> str:
-    return f"unavailable, a run takes the placeholder: {error}"
+        return _kind(SYNTHETIC, settings).find(folder)
 
 
 def availability(settings: SourceSettings) -> str:
@@ -204,49 +181,6 @@ def availability(settings: SourceSettings) -> str:
         return _unavailable(error)
 
 
-def read_batches(
-    info: SourceInfo, location: Location, form: ImageForm | None, split: str, start: int, stop: int
-) -> Iterator[dict]:
-    """Read the examples ``start`` to ``stop - 1`` of a split in the source's order, a few hundred at a time.
-
-    A text is read as ``SourceInfo.cut`` cuts it, and ``form`` is None.
-
-    Yields:
-        By feature: images, uint8 (batch, height, width, channels) if stored raw, else a list of encoded images; int64
-        labels (batch,); uint8 tokens (batch, length).
-
-    Raises:
-        DatasetUnavailableError: the prepared copy is missing and cannot be prepared again.
-        DamagedArtefactError: the data are of another version, have changed, or cannot be read to the end.
-        UnsupportedDatasetError: an example has no label.
-    """
-    read = _imported(READERS["text" if TOKENS in info.features else info.origin])
-    return read(info, location, form, split, start, stop)
-
-
-def example_keys(split: str, num_examples: int, listing: str) -> Sequence[str]:
-    """The keys of a split in the source's order, from the index if there is one."""
-    return read_index(listing).splits[split].keys if listing else IndexKeys(split, num_examples)
-
-
-def example_names(split: str, num_examples: int, listing: str) -> Sequence[str]:
-    """Names of the examples for people: paths below the source's folder, else the keys."""
-    return read_index(listing).splits[split].paths if listing else IndexKeys(split, num_examples)
-
-
-@dataclass(frozen=True)
-class IndexKeys(Sequence[str]):
-    """Keys of examples without names. Each is made when it is used, as there may be a billion."""
-
-    split: str
-    num_examples: int
-
-    def __len__(self) -> int:
-        return self.num_examples
-
-    def __getitem__(self, which: int | slice) -> str | list[str]:
-        found = range(self.num_examples)[which]
-        return index_key(self.split, found) if isinstance(found, int) else [index_key(self.split, at) for at in found]
-
-    def __iter__(self) -> Iterator[str]:
-        return (index_key(self.split, index) for index in range(self.num_examples))
+@message
+def _unavailable(error: Exception) -> str:
+    return f"unavailable, a run takes the placeholder: {error}"

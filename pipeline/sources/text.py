@@ -13,10 +13,8 @@ from typing import NoReturn
 
 from pipeline.config.data import SourceSettings
 from pipeline.config.refusal import refuse
-from pipeline.errors import message
-from pipeline.records.keys import SPLITS
-from pipeline.sources.file_index import FileIndex, FoundFiles, IndexedSplit
-from pipeline.sources.file_source import FileSource, log_renamed_splits, split_called
+from pipeline.sources.file_index import FileIndex, IndexedSplit
+from pipeline.sources.file_source import FileSource, FoundFiles, by_split, log_split_names, split_called
 from pipeline.sources.files import (
     cannot_be_read,
     is_in,
@@ -37,78 +35,66 @@ class Text(FileSource):
 
     def folder(self) -> Path:
         """The folder, or that of the file."""
-        path = self.absolute_path()
+        path = self.path
         if not path.exists():
             _refuse(self.settings, " It does not exist.")
         return path if path.is_dir() else path.parent
 
-    def availability(self) -> str:
-        """Count the files."""
-        return _counted(len(self.found_files().stamps), self.settings.path)
-
     def find(self, artifact: Path | None) -> SourceInfo:
         """Read the text, and write its tokens and the index."""
         # Luigi's process imports this module, but no NumPy.
-        from pipeline.sources.tokens import described, write_tokens
+        from pipeline.sources.tokens import written_tokens
 
         folder, found = self.folder(), self.found_files()
-        log_renamed_splits(found)
+        log_split_names(found)
         splits, texts = {}, {}
         for split, entries in found.examples.items():
-            paths = [path for path, _ in entries]
-            contents = [self._content(folder, path) for path in paths]
-            texts[split] = "".join(map(self._decoded, paths, contents))
+            contents = {path: self._content(folder, path) for path, _ in entries}
+            texts[split] = "".join(self._decoded(path, content) for path, content in contents.items())
             if not texts[split]:
                 _refuse(self.settings, f" The {split} split is empty.")
             splits[split] = IndexedSplit(
-                paths=paths,
-                labels=[0] * len(paths),
-                stamps=[found.stamps[path] for path in paths],
-                digests=[hashlib.sha256(content).hexdigest() for content in contents],
-                plain=[True] * len(paths),
+                paths=[*contents],
+                labels=[0] * len(contents),
+                stamps=[found.stamps[path] for path in contents],
+                digests=[hashlib.sha256(content).hexdigest() for content in contents.values()],
+                plain=[True] * len(contents),
             )
-        facts, tokens = described(texts, test_share=self.settings.test_share)
-        if len(names := facts["label_names"]) < 2:
-            _refuse(self.settings, f" It has {names[0]!a} alone.", "a text of at least two different characters")
+        if len(names := set().union(*texts.values())) < 2:
+            _refuse(self.settings, f" It has {min(names)!a} alone.", "a text of at least two different characters")
+        facts = written_tokens(texts, artifact, test_share=self.settings.test_share)
         index = FileIndex(splits, [], {})
         if artifact:
             index.write(artifact)
-            write_tokens(artifact, tokens)
         return SourceInfo(dataset=self.name(), origin="text", version="1", digest=index.digest(), **facts)
 
     def found_files(self) -> FoundFiles:
         """The files split by split; one file, or a folder without folders of splits, is train."""
-        folder, is_file = self.folder(), self.path.is_file()
-        paths = [self.path.name] if is_file else sorted(self.all_stamps())
-        tops = {path.partition("/")[0] for path in paths if "/" in path}
-        splits = {name: split_called(name) for name in tops}
-        has_splits = bool(tops) and all(splits.values())
-        examples: dict[str, list[tuple[str, str]]] = {}
-        for path in paths:
-            # Beside folders of splits a file is a note.
-            if not has_splits or "/" in path:
-                split = splits[path.partition("/")[0]] if has_splits else "train"
-                examples.setdefault(split, []).append((path, ""))
-        if has_splits and (labels := _labels_of(paths)):
+        present = self.all_stamps() if self.is_folder() else stamps_of(self.folder(), [self.path.name])
+        if not present:
+            _refuse(self.settings, " It holds no file.")
+        tops = {path.partition("/")[0] for path in present if "/" in path}
+        has_splits = bool(tops) and all(map(split_called, tops))
+        if has_splits and (labels := _labels_of(present)):
             _refuse(
                 self.settings,
                 f" Its splits hold the folders {', '.join(map(quoted, labels[:5]))}: these look like labeled texts. "
                 "One long text is learned here. Name one of these folders, if its texts are to be joined.",
             )
-        if not paths:
-            _refuse(self.settings, " It holds no file.")
+        if has_splits:
+            # Beside folders of splits a file is a note.
+            examples = by_split((split_called(path.partition("/")[0]), path, "") for path in present if "/" in path)
+        else:
+            examples = by_split(("train", path, "") for path in present)
         if "train" not in examples:
             _refuse(self.settings, "", "files of train where there are others of validation or test")
-        renamed = {name: split for name, split in splits.items() if has_splits and name != split}
-        in_order = {split: examples[split] for split in SPLITS if split in examples}
-        return FoundFiles(
-            in_order, stamps_of(folder, [path for listed in in_order.values() for path, _ in listed]), (), renamed
-        )
+        stamps = {path: present[path] for listed in examples.values() for path, _ in listed}
+        return FoundFiles(examples, stamps, split_names=tops if has_splits else ())
 
     def _content(self, folder: Path, path: str) -> bytes:
         real, root = os.path.realpath(folder / path), os.path.realpath(folder)
         # A file that is named may be a link to anywhere.
-        if self.path.is_dir() and not is_inside(real, root):
+        if self.is_folder() and not is_inside(real, root):
             _refuse(self.settings, leads_out(path, real))
         try:
             return read_file(folder / path)
@@ -131,11 +117,6 @@ class Text(FileSource):
         return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-@message
-def _counted(files: int, path: str) -> str:
-    return f"a text of {files:,} file{'' if files == 1 else 's'} in {path}"
-
-
 def _refuse(settings: SourceSettings, hint: str, expected: str = "") -> NoReturn:
     refuse("Source", "path", expected or "a text in UTF-8, a file or a folder of them", settings.path, hint)
 
@@ -143,10 +124,8 @@ def _refuse(settings: SourceSettings, hint: str, expected: str = "") -> NoReturn
 def _labels_of(paths: Sequence[str]) -> list[str]:
     """Folders below those of splits that look like labels: several in each split, of several files each."""
     below: dict[str, Counter[str]] = {}
-    for path in paths:
-        split, *rest = path.split("/")
-        if rest:
-            below.setdefault(split, Counter()).update(rest[:1] if len(rest) > 1 else [])
-    in_all = set.intersection(*map(set, below.values())) if below else set()
+    for split, *rest in [path.split("/") for path in paths if "/" in path]:
+        below.setdefault(split, Counter()).update(rest[:-1][:1])
+    in_all = set.intersection(*map(set, below.values()))
     labels = sorted(name for name in in_all if all(files[name] > 1 for files in below.values()))
     return labels if len(labels) > 1 else []

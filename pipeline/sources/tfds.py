@@ -51,14 +51,10 @@ class Tfds(Kind):
 
     def availability(self) -> str:
         """Look for a prepared copy, and ask the hosts if there is none."""
-        dataset = self.settings.dataset
-        builder = _builder(dataset, self.settings.tfds_data_dir)
-        if not _text_feature(builder):
-            supervised_keys(builder)
-        if builder.is_prepared():
-            return _is_prepared_in(dataset, builder.data_path)
-        _probe_hosts(builder)
-        return _can_be_downloaded(dataset, builder.data_path)
+        builder, _ = self._supported()
+        if not builder.is_prepared():
+            _probe_hosts(builder)
+        return _place(builder)
 
     def find(self, artifact: Path | None) -> SourceInfo:
         """Download and prepare the dataset if it is not prepared, and describe it.
@@ -68,22 +64,25 @@ class Tfds(Kind):
         """
         dataset = self.settings.dataset
         # Asked before a download.
-        builder = _builder(dataset, self.settings.tfds_data_dir)
-        text_key = _text_feature(builder)
-        keys = None if text_key else supervised_keys(builder)
-        builder = prepared_builder(dataset, self.settings.tfds_data_dir)
+        builder, keys = self._supported()
+        prepare(builder, dataset)
         splits = builder.info.splits
         if "train" not in splits:
             raise _unsupported(dataset, f"a train split, it has {', '.join(splits) or 'none'}")
-        facts = self._text_facts(builder, text_key, artifact) if text_key else self._image_facts(builder, *keys)
+        facts = self._image_facts(builder, *keys) if len(keys) == 2 else self._text_facts(builder, *keys, artifact)
         return SourceInfo(
             dataset=dataset,
             origin=TFDS,
             version=str(builder.version),
             prepared_as=builder.data_path.relative_to(_datasets_folder(builder)).as_posix(),
-            digest=_prepared_digest(Path(builder.data_path)),
+            digest=prepared_digest(Path(builder.data_path), artifact),
             **facts,
         )
+
+    def _supported(self) -> tuple["DatasetBuilder", tuple[str, ...]]:
+        """The builder, and the names of the image and the label, or of the text."""
+        builder = find_builder(self.settings.dataset, self.settings.tfds_data_dir)
+        return builder, _text_key(builder) or supervised_keys(builder)
 
     def _image_facts(self, builder: "DatasetBuilder", image_key: str, label_key: str) -> dict:
         image, splits = builder.info.features[image_key], builder.info.splits
@@ -97,23 +96,20 @@ class Tfds(Kind):
         }
 
     def _text_facts(self, builder: "DatasetBuilder", key: str, artifact: Path | None) -> dict:
-        # Choices are made on [Records] validation_share of train, as for any text.
-        from pipeline.sources.tokens import described, write_tokens
+        from pipeline.sources.tokens import written_tokens
 
+        # Choices are made on [Records] validation_share of train, as for any text.
         texts = {"train": b"", "test": b""}
         for split in [split for split in SPLITS if split in builder.info.splits]:
             examples = builder.as_dataset(split=split).as_numpy_iterator()
             texts["train" if split == "train" else "test"] += b"".join(example[key] for example in examples)
+        if not texts["train"]:
+            raise _unsupported(self.settings.dataset, "a train split that is not empty")
         try:
             decoded = {split: content.decode() for split, content in texts.items() if content}
         except UnicodeDecodeError as error:
             raise _unsupported(self.settings.dataset, f"text in UTF-8 ({error})") from error
-        if "train" not in decoded:
-            raise _unsupported(self.settings.dataset, "a train split that is not empty")
-        facts, tokens = described(decoded, test_share=self.settings.test_share)
-        if artifact:
-            write_tokens(artifact, tokens)
-        return facts
+        return written_tokens(decoded, artifact, test_share=self.settings.test_share)
 
     def changed(self, source: Mapping, artifact: Path) -> Iterator[str]:
         """Compare the prepared copy. One that is missing has not changed: its records are as good as before."""
@@ -121,18 +117,13 @@ class Tfds(Kind):
             return
         folder = datasets_folder(self.settings.tfds_data_dir) / source["prepared_as"]
         with contextlib.suppress(OSError):
-            if (folder / _DESCRIPTIONS[0]).exists() and _prepared_digest(folder, artifact) != source["digest"]:
+            if (folder / _DESCRIPTIONS[0]).exists() and prepared_digest(folder, artifact) != source["digest"]:
                 yield _has_changed(folder)
 
 
 @message
-def _is_prepared_in(dataset: str, place: str) -> str:
-    return f"{dataset} is prepared in {place}"
-
-
-@message
-def _can_be_downloaded(dataset: str, place: str) -> str:
-    return f"{dataset} can be downloaded to {place}"
+def _place(builder: "DatasetBuilder") -> str:
+    return f"{builder.name} {'is prepared in' if builder.is_prepared() else 'can be downloaded to'} {builder.data_path}"
 
 
 @message
@@ -152,59 +143,41 @@ def is_prepared(dataset: str, data_dir: str) -> bool:
     return any(next(place.glob(f"{below}{_DESCRIPTIONS[0]}"), None) for below in ("*/", "*/*/"))
 
 
-def _prepared_digest(folder: Path, memory: Path | None = None) -> str:
+def prepared_digest(folder: Path, memory: Path | None) -> str:
     """Hex sha256 over names and contents of a prepared dataset: copies of one version and size may differ.
+
+    ``memory`` is the source's artifact, see ``files.digests``.
 
     Raises:
         OSError: the folder is missing, or a file cannot be read.
     """
-    present = {path.name for path in folder.iterdir()}
-    names = sorted(name for name in present if name in _DESCRIPTIONS or ".tfrecord" in name)
+    names = sorted(path.name for path in folder.iterdir() if path.name in _DESCRIPTIONS or ".tfrecord" in path.name)
     found = digests(folder, names, memory)
     if unreadable := [name for name, digest in found.items() if not digest]:
         raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(folder / unreadable[0]))
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
 
 
-def open_unchanged(dataset: str, version: str, digest: str, location: Location) -> "DatasetBuilder":
-    """The builder of the copy of this version and digest, which is prepared again if it is missing.
-
-    Raises:
-        DamagedArtefactError: the copy is of another version, or has changed.
-    """
-    builder = prepared_builder(dataset, location.tfds_data_dir)
-    if str(builder.version) != version:
-        raise DamagedArtefactError(
-            f"{builder.data_path}: expected version {version} of {dataset}, found {builder.version}. "
-            'Run "make pipeline" again: it takes up the version that is there.'
-        )
-    # Stamps in the artifact spare this worker a reading.
-    memory = Path(location.artefact) if location.artefact else None
-    if _prepared_digest(Path(builder.data_path), memory) != digest:
-        raise DamagedArtefactError(
-            f"{builder.data_path}: expected the copy of {dataset} that was found before, it has other files by "
-            'now. Run "make pipeline" again: it takes up the copy that is there.'
-        )
-    return builder
-
-
-def prepared_builder(dataset: str, data_dir: str) -> "DatasetBuilder":
-    """The builder of a dataset, which is downloaded and prepared if it is not.
+def prepare(builder: "DatasetBuilder", dataset: str) -> None:
+    """Download and prepare a dataset if it is not prepared.
 
     Raises:
         The same as ``Tfds.find``; UnsupportedDatasetError also for a copy without TFRecord files.
     """
     from tensorflow_datasets.core import FileFormat
 
-    builder = _builder(dataset, data_dir)
     if not builder.is_prepared():
         _download(builder, dataset)
     if (found := builder.info.file_format) is not FileFormat.TFRECORD:
         raise _unsupported(dataset, f"a copy prepared as TFRecord files, {builder.data_path} is {found}")
-    return builder
 
 
-def _builder(dataset: str, data_dir: str) -> "DatasetBuilder":
+def find_builder(dataset: str, data_dir: str) -> "DatasetBuilder":
+    """The builder of a dataset, prepared or not.
+
+    Raises:
+        SettingsError: the dataset is unknown, or needs a package that is not installed.
+    """
     import tensorflow_datasets as tfds
 
     try:
@@ -218,13 +191,13 @@ def _builder(dataset: str, data_dir: str) -> "DatasetBuilder":
         ) from error
 
 
-def _text_feature(builder: "DatasetBuilder") -> str:
-    """The feature of a dataset that is text and nothing else, "" of any other dataset."""
+def _text_key(builder: "DatasetBuilder") -> tuple[str, ...]:
+    """The name of the feature of a dataset that is text and nothing else."""
     from tensorflow_datasets.core.features import FeaturesDict, Text
 
     features = builder.info.features
-    names = [*features] if isinstance(features, FeaturesDict) else []
-    return names[0] if len(names) == 1 and isinstance(features[names[0]], Text) else ""
+    names = tuple(features) if isinstance(features, FeaturesDict) else ()
+    return names if len(names) == 1 and isinstance(features[names[0]], Text) else ()
 
 
 def supervised_keys(builder: "DatasetBuilder") -> tuple[str, str]:
@@ -236,16 +209,12 @@ def supervised_keys(builder: "DatasetBuilder") -> tuple[str, str]:
     import numpy as np
     from tensorflow_datasets.core.features import ClassLabel, FeaturesDict, Image
 
-    features = builder.info.features
-    keys = builder.info.supervised_keys or ("image", "label")
-    if not isinstance(features, FeaturesDict) or len(keys) != 2 or any(key not in features for key in keys):
-        raise _unsupported(builder.name, f"an image and a label, it has {features}")
-    image, label = (features[key] for key in keys)
-    if not (isinstance(image, Image) and isinstance(label, ClassLabel)):
-        raise _unsupported(builder.name, f"an Image and a ClassLabel, its pair is {[image, label]}")
-    if image.np_dtype != np.uint8 or image.shape[-1] not in CHANNELS:
-        raise _unsupported(builder.name, f"uint8 images of 1, 3 or 4 channels, it has {image.np_dtype} {image.shape}")
-    return keys
+    features, keys = builder.info.features, builder.info.supervised_keys or ("image", "label")
+    found = [features[key] for key in keys if key in features] if isinstance(features, FeaturesDict) else []
+    match found:
+        case [Image() as image, ClassLabel()] if image.np_dtype == np.uint8 and image.shape[-1] in CHANNELS:
+            return keys
+    raise _unsupported(builder.name, f"a uint8 Image of 1, 3 or 4 channels and a ClassLabel, it has {features}")
 
 
 def _unsupported(dataset: str, expected: str) -> UnsupportedDatasetError:

@@ -5,6 +5,7 @@
 
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,9 +15,9 @@ from pipeline import machine
 from pipeline.errors import DamagedArtefactError, UnsupportedDatasetError
 from pipeline.records.features import IMAGE, LABEL, Feature, ImageForm
 from pipeline.records.images import decode
-from pipeline.sources.image_files import made_plain
+from pipeline.sources.image_files import SIGNATURES, made_plain
 from pipeline.sources.source import Location, SourceInfo
-from pipeline.sources.tfds import open_unchanged, supervised_keys
+from pipeline.sources.tfds import find_builder, prepare, prepared_digest, supervised_keys
 
 if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder
@@ -24,14 +25,12 @@ if TYPE_CHECKING:
 _READ_BUFFER_BYTES = 8 * 2**20
 # Small enough that a batch of decoded images stays in the processor's cache.
 _DECODE_BATCH = 128
-# First bytes of files of each encoding.
-_SIGNATURES = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
 
 
 def read_prepared(
     info: SourceInfo, location: Location, form: ImageForm, split: str, start: int, stop: int
 ) -> Iterator[dict]:
-    """Examples ``start`` to ``stop - 1`` of a split, see ``source.read_batches``."""
+    """Examples ``start`` to ``stop - 1`` of a split, see ``reading.read_batches``."""
     builder, take_apart = _opened(info.dataset, info.version, info.digest, location, form)
     found = 0
     try:
@@ -58,7 +57,7 @@ def _encoded(images: list[bytes], form: ImageForm) -> list[bytes]:
     """The images in the encoding of the form, which most have already."""
     if form.encoding == "image":
         return images
-    signature = _SIGNATURES[form.encoding]
+    signature = SIGNATURES[form.encoding]
     return [image if image.startswith(signature) else made_plain(image, form.encoding) for image in images]
 
 
@@ -67,7 +66,7 @@ def _opened(
     dataset: str, version: str, digest: str, location: Location, form: ImageForm
 ) -> tuple["DatasetBuilder", tf.types.experimental.GenericFunction]:
     """Open and trace once in a process. The function turns serialized examples into images and labels."""
-    builder = open_unchanged(dataset, version, digest, location)
+    builder = _open_unchanged(dataset, version, digest, location)
     image_key, label_key = supervised_keys(builder)
     stored = Feature(builder.info.features[image_key].shape, "uint8", "image")
     spec = {image_key: tf.io.FixedLenFeature([], tf.string), label_key: tf.io.FixedLenFeature([], tf.int64)}
@@ -81,6 +80,25 @@ def _opened(
         return images, parsed[label_key]
 
     return builder, take_apart
+
+
+def _open_unchanged(dataset: str, version: str, digest: str, location: Location) -> "DatasetBuilder":
+    """The builder of the copy of this version and digest, which is prepared again if it is missing."""
+    builder = find_builder(dataset, location.tfds_data_dir)
+    prepare(builder, dataset)
+    if str(builder.version) != version:
+        raise DamagedArtefactError(
+            f"{builder.data_path}: expected version {version} of {dataset}, found {builder.version}. "
+            'Run "make pipeline" again: it takes up the version that is there.'
+        )
+    # Stamps in the artifact spare this worker a reading.
+    memory = Path(location.artefact) if location.artefact else None
+    if prepared_digest(Path(builder.data_path), memory) != digest:
+        raise DamagedArtefactError(
+            f"{builder.data_path}: expected the copy of {dataset} that was found before, it has other files by "
+            'now. Run "make pipeline" again: it takes up the copy that is there.'
+        )
+    return builder
 
 
 def _check_labels(info: SourceInfo, split: str, labels: np.ndarray) -> None:

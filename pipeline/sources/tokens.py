@@ -1,74 +1,30 @@
-"""Tokens of a text: one byte per token in a file per split, and any range of examples cut from it.
+"""Tokens of a text: one byte per token in a file per split of the source's artifact."""
 
-An example has ``sequence_length`` + 1 tokens, and all but the first are predicted. The last token of an example is the
-first of the next, so each token but the first is predicted once. Tokens at the end that fill no example are left out.
-"""
-
-import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
-from pipeline.errors import DamagedArtefactError
-from pipeline.records.features import TOKENS, text_spec
+from pipeline.records.features import text_spec
 from pipeline.records.keys import SPLITS
 from pipeline.records.vocabulary import Vocabulary
-from pipeline.sources.source import Location, SourceInfo
-
-_READ_BATCH = 4_096
 
 
-def described(texts: Mapping[str, str], *, test_share: float) -> tuple[dict, dict[str, np.ndarray]]:
-    """Fields of ``SourceInfo`` that follow from texts by split, and the tokens of each."""
-    vocabulary = Vocabulary.of(texts.values())
-    tokens = {split: vocabulary.encode(texts[split]) for split in SPLITS if split in texts}
+def written_tokens(texts: Mapping[str, str], folder: Path | None, *, test_share: float) -> dict:
+    """Write the tokens of texts by split to ``folder``, if there is one; the fields of ``SourceInfo`` that follow."""
+    vocabulary, num_tokens = Vocabulary.of(texts.values()), {}
+    for split in [split for split in SPLITS if split in texts]:
+        tokens = vocabulary.encode(texts[split])
+        num_tokens[split] = len(tokens)
+        if folder:
+            tokens.tofile(tokens_path(folder, split))
     return {
         "features": text_spec(),
         "label_names": vocabulary.names,
-        "num_examples": {split: len(one) for split, one in tokens.items()},
+        "num_examples": num_tokens,
         "test_share": 0.0 if "test" in texts else test_share,
         "bytes_per_example": 1,
-    }, tokens
+    }
 
 
-def write_tokens(folder: Path, tokens: Mapping[str, np.ndarray]) -> None:
-    """Write the tokens of each split to the source's artifact."""
-    for split, one in tokens.items():
-        one.tofile(_tokens_path(folder, split))
-
-
-def _tokens_path(folder: Path, split: str) -> Path:
+def tokens_path(folder: Path, split: str) -> Path:
+    """The file with the tokens of a split."""
     return folder / f"{split}.tokens"
-
-
-def read_examples(
-    info: SourceInfo, location: Location, form: object, split: str, start: int, stop: int
-) -> Iterator[dict[str, np.ndarray]]:
-    """Examples ``start`` to ``stop - 1`` of a split, in the order of the text, see ``source.read_batches``.
-
-    Raises:
-        DamagedArtefactError: the source's artifact is missing, or contains another text.
-    """
-    (size,) = info.features[TOKENS].shape
-    path = _tokens_path(Path(location.artefact), split)
-    try:
-        tokens = np.memmap(path, np.uint8, mode="r")
-    except (OSError, ValueError):
-        tokens = np.empty(0, np.uint8)
-    if len(tokens) < stop * (size - 1) + 1:
-        raise DamagedArtefactError(
-            f'{path}: expected the tokens of the text, they are not there as they were. Run "make pipeline" again.'
-        )
-    windows = np.lib.stride_tricks.sliding_window_view(tokens, size)[:: size - 1]
-    for first in range(start, stop, _READ_BATCH):
-        yield {TOKENS: np.ascontiguousarray(windows[first : min(first + _READ_BATCH, stop)])}
-
-
-def text_digest(info: SourceInfo, artifact: Path) -> str:
-    """Hex sha256 of a text in UTF-8, all its splits one after the other."""
-    vocabulary, digest = Vocabulary(info.label_names), hashlib.sha256()
-    for split in info.num_examples:
-        tokens = np.fromfile(_tokens_path(artifact, split), np.uint8)
-        digest.update(tokens.tobytes() if vocabulary.is_bytes else vocabulary.decode(tokens).encode())
-    return digest.hexdigest()

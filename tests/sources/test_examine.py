@@ -66,5 +66,10 @@ def test_the_processes_end_with_a_parent_that_is_killed(tmp_path):
         time.sleep(0.1)
 
 
-def test_an_error_without_a_number_is_told_by_its_text():
-    assert image_files._problem(OSError("gone")).detail == "gone"
+def test_an_error_without_a_number_is_told_by_its_text(tmp_path, monkeypatch):
+    def gone(path: str) -> bytes:
+        raise OSError("gone")
+
+    monkeypatch.setattr(image_files, "read_file", gone)
+    _, (skipped,) = image_files.examine(tmp_path, ["a.png"], {})
+    assert (skipped.reason, skipped.detail) == ("cannot be read", "gone")
