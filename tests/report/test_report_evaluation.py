@@ -111,7 +111,7 @@ def changed(facts, **more):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("label_names", [], '"label_names": expected 1 to'),
+        ("label_names", [], '"label_names": List should have at least 1 item'),
         ("label_names", ["cat", 3, "ship"], '"label_names"'),
         ("confusion_matrix", [[1, 2], [3, 4]], "expected counts for each of 3 labels"),
         ("confusion_matrix", [[1, -2, 3]] * 3, '"confusion_matrix", entry 1, entry 2: expected greater'),

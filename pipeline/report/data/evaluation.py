@@ -7,70 +7,34 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from PIL import Image
-from pydantic import AfterValidator, model_validator
+from pydantic import Field, create_model, model_validator
 
 from pipeline.errors import DamagedArtefactError
 from pipeline.problems.units import NEXT_TOKEN
 from pipeline.runs.metrics import AUGMENTED_NAME, EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME
 from pipeline.runs.untrusted import Count, Figure, Untrusted, checked, message, read_text
 
-# More than any image-classification dataset has; the matrix of as many would not fit in memory.
-_MOST_LABELS = 10_000
+# More than any dataset or model here has, and more than a page would show.
+_MOST_LABELS, _MOST_POSITIONS, _MOST_TOKENS, _MOST_SHOWN, _LONGEST = 10_000, 65_536, 256, 100, 100_000
+_MOST_TILES, _MOST_TILE_SIDE = 1_000, 512
 
 
-def _few_enough(names: list[str]) -> list[str]:
-    if not 1 <= len(names) <= _MOST_LABELS:
-        raise ValueError(f"expected 1 to {_MOST_LABELS} names")
-    return names
+def _object(**fields: Any) -> type[Untrusted]:
+    return create_model("Object", __base__=Untrusted, **fields)
 
 
-class _Label(Untrusted):
-    examples: Count
-    precision: Figure
-    recall: Figure
-    f1: Figure
+_Label = _object(examples=Count, precision=Figure, recall=Figure, f1=Figure)
+_Bin = _object(low=Figure, high=Figure, examples=Count, confidence=Figure, accuracy=Figure)
+_Mistake = _object(index=Count, label=Count, predicted=Count, confidence=Figure)
+# Earlier versions lack the prediction.
+_Example = _object(index=Count, label=Count, predicted=(Count | None, None))
+_Augmented = _object(index=Count, label=Count, epoch=Count)
+_Tiles = _object(per_row=Count, height=Count, width=Count)
+_WithoutDuplicates = _object(num_examples=Count, accuracy=Figure)
 
 
-class _Bin(Untrusted):
-    low: Figure
-    high: Figure
-    examples: Count
-    confidence: Figure
-    accuracy: Figure
-
-
-class _Shown(Untrusted):
-    index: Count
-    label: Count
-
-
-class _Mistake(_Shown):
-    predicted: Count
-    confidence: Figure
-
-
-class _Example(_Shown):
-    # Earlier versions did not say.
-    predicted: Count | None = None
-
-
-class _Augmented(_Shown):
-    epoch: Count
-
-
-class _Tiles(Untrusted):
-    per_row: Count
-    height: Count
-    width: Count
-
-
-class _WithoutDuplicates(Untrusted):
-    num_examples: Count
-    accuracy: Figure
-
-
-class _Evaluation(Untrusted):
-    label_names: Annotated[list[str], AfterValidator(_few_enough)]
+class _ImageEvaluation(Untrusted):
+    label_names: Annotated[list[str], Field(min_length=1, max_length=_MOST_LABELS)]
     label_counts: dict[str, dict[str, Count]]
     num_examples: Count
     accuracy: Figure
@@ -82,44 +46,26 @@ class _Evaluation(Untrusted):
     without_duplicates: _WithoutDuplicates | None = None
     mistakes: list[_Mistake]
     examples: list[_Example]
-    # Earlier versions augmented nothing.
     augmented: list[_Augmented] = []
     tiles: _Tiles
 
     @model_validator(mode="after")
-    def _is_about_its_labels(self) -> "_Evaluation":
+    def _is_about_its_labels(self) -> "_ImageEvaluation":
         count = len(self.label_names)
         if len(self.classes) != count or [len(row) for row in self.confusion_matrix] != [count] * count:
             raise ValueError(f'"confusion_matrix" and "classes": expected counts for each of {count} labels')
-        shown = (*self.mistakes, *self.examples, *self.augmented)
-        given = [one.predicted for one in (*self.mistakes, *self.examples) if one.predicted is not None]
-        labels = [*(one.label for one in shown), *given]
-        if any(label >= count for label in labels):
-            raise ValueError(
-                f'"mistakes", "examples" and "augmented": expected labels below {count}, found {max(labels)}'
-            )
+        predicted = (one.predicted or 0 for one in (*self.mistakes, *self.examples))
+        labels = (one.label for one in (*self.mistakes, *self.examples, *self.augmented))
+        if (greatest := max((*labels, *predicted), default=0)) >= count:
+            names = '"mistakes", "examples" and "augmented"'
+            raise ValueError(f"{names}: expected labels below {count}, found {greatest}")
         return self
-
-
-# More than any network here predicts at once, and more than a page would show.
-_MOST_POSITIONS, _MOST_TOKENS, _MOST_SHOWN, _LONGEST = 65_536, 256, 100, 100_000
-_MOST_TILES = 1_000
-_MOST_TILE_SIDE = 512
-
-
-def _at_most(limit: int) -> AfterValidator:
-    def check(value: list | str) -> list | str:
-        if len(value) > limit:
-            raise ValueError(f"expected at most {limit:,}, found {len(value):,}")
-        return value
-
-    return AfterValidator(check)
 
 
 class _Passage(Untrusted):
     index: Count
     loss: Figure
-    pieces: Annotated[list[str], _at_most(_MOST_POSITIONS + 1)]
+    pieces: Annotated[list[str], Field(max_length=_MOST_POSITIONS + 1)]
     nats: list[Figure]
 
     @model_validator(mode="after")
@@ -129,18 +75,16 @@ class _Passage(Untrusted):
         return self
 
 
-class _Written(Untrusted):
-    temperature: Figure
-    prompt: Annotated[str, _at_most(_LONGEST)]
-    text: Annotated[str, _at_most(_LONGEST)]
+_Text = Annotated[str, Field(max_length=_LONGEST)]
+_Written = _object(temperature=Figure, prompt=_Text, text=_Text)
 
 
-class TextEvaluation(Untrusted):
-    """The facts in evaluation.json; losses are nats a token."""
+class _TextEvaluation(Untrusted):
+    """Losses are nats per token."""
 
     problem: Literal["next_token"]
     tokens: Literal["characters", "bytes"]
-    vocabulary: Annotated[list[str], _at_most(_MOST_TOKENS)]
+    vocabulary: Annotated[list[str], Field(max_length=_MOST_TOKENS)]
     characters: dict[str, Count]
     sequence_length: Count
     num_examples: Count
@@ -148,25 +92,23 @@ class TextEvaluation(Untrusted):
     bits: Figure
     perplexity: Figure
     accuracy: Figure
-    position_loss: Annotated[list[Figure], _at_most(_MOST_POSITIONS)]
-    passages: Annotated[list[_Passage], _at_most(_MOST_SHOWN)]
-    written: Annotated[list[_Written], _at_most(_MOST_SHOWN)]
+    position_loss: Annotated[list[Figure], Field(max_length=_MOST_POSITIONS)]
+    passages: Annotated[list[_Passage], Field(max_length=_MOST_SHOWN)]
+    written: Annotated[list[_Written], Field(max_length=_MOST_SHOWN)]
     data_warnings: list[tuple[str, str]] = []
 
 
-_SCHEMAS = {NEXT_TOKEN: TextEvaluation}
-
-
 def read_evaluation(folder: Path, problem: str) -> dict[str, Any] | None:
-    """The facts in the evaluation.json of a run of this problem; None where it has none.
+    """The content of evaluation.json of a run of this problem. None if there is none.
 
     Raises:
-        DamagedArtefactError: it is not JSON, or a field is missing or not of its type; names file and field.
+        DamagedArtefactError: It is not JSON, or a field is missing or of another type. Names file and field.
     """
     path = folder / EVALUATION_NAME
     if not path.exists():
         return None
-    return checked(_SCHEMAS.get(problem, _Evaluation), read_text(path), path).model_dump()
+    schema = _TextEvaluation if problem == NEXT_TOKEN else _ImageEvaluation
+    return checked(schema, read_text(path), path).model_dump()
 
 
 def worst_confusions(facts: Mapping[str, Any], limit: int) -> Sequence[tuple[int, int, int]]:
@@ -181,16 +123,13 @@ def worst_confusions(facts: Mapping[str, Any], limit: int) -> Sequence[tuple[int
 
 
 def read_pictures(folder: Path, facts: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The tiles of the ``mistakes``, the ``examples`` and the ``augmented`` ones, in their order, each a PNG in base64.
+    """The tiles of the ``mistakes``, the ``examples`` and the ``augmented`` ones, in their order, as PNGs in base64.
 
     Raises:
-        DamagedArtefactError: a file is missing or is not an image of as many tiles.
+        DamagedArtefactError: A file is missing or is not an image of as many tiles.
     """
-    return {
-        "mistakes": _cut(folder / MISTAKES_NAME, facts["tiles"], len(facts["mistakes"])),
-        "examples": _cut(folder / EXAMPLES_NAME, facts["tiles"], len(facts["examples"])),
-        "augmented": _cut(folder / AUGMENTED_NAME, facts["tiles"], len(facts["augmented"])),
-    }
+    sheets = {"mistakes": MISTAKES_NAME, "examples": EXAMPLES_NAME, "augmented": AUGMENTED_NAME}
+    return {kind: _cut(folder / name, facts["tiles"], len(facts[kind])) for kind, name in sheets.items()}
 
 
 def _cut(path: Path, tiles: Mapping[str, int], count: int) -> list[str]:
@@ -203,13 +142,13 @@ def _cut(path: Path, tiles: Mapping[str, int], count: int) -> list[str]:
         with Image.open(path, formats=["PNG"]) as sheet:
             if sheet.size != (per_row * width, -(-count // per_row) * height):
                 raise DamagedArtefactError(message(path, f"expected {count} tiles, found {sheet.size} pixels"))
-            return [_png(sheet, place % per_row * width, place // per_row * height, width, height)
-                    for place in range(count)]  # fmt: skip
+            corners = [(place % per_row * width, place // per_row * height) for place in range(count)]
+            return [_png(sheet.crop((left, top, left + width, top + height))) for left, top in corners]
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DamagedArtefactError(message(path, f"expected a PNG image: {error}")) from error
 
 
-def _png(sheet: Image.Image, left: int, top: int, width: int, height: int) -> str:
+def _png(image: Image.Image) -> str:
     buffer = io.BytesIO()
-    sheet.crop((left, top, left + width, top + height)).save(buffer, "PNG", optimize=True)
+    image.save(buffer, "PNG", optimize=True)
     return base64.b64encode(buffer.getvalue()).decode("ascii")
