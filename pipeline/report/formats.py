@@ -24,12 +24,13 @@ _OVERRIDES = ("learning_rate", "weight_decay", "label_smoothing")
 _MOST_RESUMED = 3
 
 
-def number(value: float | None, decimals: int = 0) -> str:
-    """A figure with thousands separators, a dash if it is missing or not finite."""
-    if value is None or not math.isfinite(value):
+def number(value: float | None, decimals: int = 0, unit: str = "", scale: float = 1) -> str:
+    """A figure times ``scale`` with thousands separators, a dash if it is missing or not finite."""
+    value = math.nan if value is None else value * scale
+    if not math.isfinite(value):
         return NO_FIGURE
     # A diverged loss of 1e38 would be wider than the page.
-    return f"{value:,.{decimals}f}" if abs(value) < 1e12 else f"{value:.3g}"
+    return f"{value:,.{decimals}f}{unit}" if abs(value) < 1e12 else f"{value:.3g}{unit}"
 
 
 def as_published(value: float | None) -> str:
@@ -40,38 +41,36 @@ def as_published(value: float | None) -> str:
 
 def percent(fraction: float | None, decimals: int = 1) -> str:
     """A fraction from 0 to 1 in percent."""
-    text = number(None if fraction is None else fraction * 100, decimals)
-    return text if text == NO_FIGURE else f"{text} %"
+    return number(fraction, decimals, " %", 100)
 
 
-def mean_number(figure: Figure, decimals: int = 0, *, scale: float = 1) -> str:
-    """A figure, or a mean with its standard deviation if there is one, times the scale."""
-    parts = (figure["mean"], figure["deviation"]) if isinstance(figure, Mapping) else (figure, None)
-    mean, deviation = (None if part is None else scale * part for part in parts)
-    return number(mean, decimals) + ("" if deviation is None else f" ± {number(deviation, decimals)}")
+def mean_number(figure: Figure, decimals: int = 0, unit: str = "", scale: float = 1) -> str:
+    """A figure, or a mean with its standard deviation if there is one."""
+    mean, deviation = (figure["mean"], figure["deviation"]) if isinstance(figure, Mapping) else (figure, None)
+    if deviation is None:
+        return number(mean, decimals, unit, scale)
+    return f"{number(mean, decimals, '', scale)} ± {number(deviation, decimals, unit, scale)}"
 
 
 def mean_percent(figure: Figure, decimals: int = 1) -> str:
     """A fraction from 0 to 1 or the mean of several, in percent."""
-    text = mean_number(figure, decimals, scale=100)
-    return text if text == NO_FIGURE else f"{text} %"
+    return mean_number(figure, decimals, " %", 100)
 
 
-def signed(value: float | None, decimals: int = 0) -> str:
+def signed(value: float | None, decimals: int = 0, unit: str = "", scale: float = 1) -> str:
     """A difference with its sign."""
-    text = number(value, decimals)
+    text = number(value, decimals, unit, scale)
     return f"+{text}" if value is not None and math.isfinite(value) and value > 0 else text.replace("-", "−")
 
 
 def points(fraction: float | None) -> str:
     """A difference of two fractions from 0 to 1, in percentage points."""
-    text = signed(None if fraction is None else 100 * fraction, 2)
-    return text if text == NO_FIGURE else f"{text} points"
+    return signed(fraction, 2, " points", 100)
 
 
 def megabytes(size: int | None) -> str:
     """A number of bytes in MB."""
-    return NO_FIGURE if size is None else f"{number(size / 1e6)} MB"
+    return number(size, 0, " MB", 1e-6)
 
 
 def capitalised(text: str) -> str:
@@ -217,8 +216,8 @@ def _resumed_phrase(resumed: Sequence[Mapping[str, Any]], epochs: int) -> str:
         after = f"from epoch {number(one['epoch'])}" if one["epoch"] <= epochs else "after the last epoch"
         places.append(f"on {plain(one['hostname'] or 'an unknown host')} {after}")
     places = list(dict.fromkeys(places))
-    more = [f"and {len(places) - _MOST_RESUMED} more"] if len(places) > _MOST_RESUMED else []
-    return f"resumed {', '.join([*places[:_MOST_RESUMED], *more])}"
+    more = f"and {len(places) - _MOST_RESUMED} more" if len(places) > _MOST_RESUMED else ""
+    return f"resumed {joined(*places[:_MOST_RESUMED], more)}"
 
 
 def model_and_recipe(run: Run) -> str:

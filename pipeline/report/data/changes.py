@@ -16,7 +16,7 @@ from scipy.special import ndtri, stdtr
 
 from pipeline.problems.judged import judged
 from pipeline.report.data.history import Entry, age_order, comparable_groups, shared_facts
-from pipeline.report.data.scenarios import grouped
+from pipeline.report.data.scenarios import grouped, mean_and_deviation
 from pipeline.report.formats import number
 
 #: Within so many standard deviations a change is taken for noise; 1 change in 20 between equal runs lies beyond.
@@ -26,8 +26,15 @@ LEAST_FREEDOM = 2
 
 _ACCURACY, _THROUGHPUT, _REFERENCE = "val_accuracy", "examples_per_second", "reference_flops_per_second"
 _MOST_EARLIER = 20
-# Beyond it all is one: a chance of 1e-300.
+# A smaller chance has no number of standard deviations.
 _LEAST_CHANCE = 1e-300
+_WORDS = {
+    "new": "no earlier run to compare with",
+    "unknown": "too few runs to estimate the noise",
+    "noise": "within noise",
+    "no reference": "not judged: how fast the machine was is not known",
+    "other speed": "not judged: the machine's speed differed",
+}
 
 
 def changes(entries: Sequence[Entry], current: Collection[tuple[str, str]]) -> list[dict[str, Any]]:
@@ -89,23 +96,17 @@ def judge_change(change: Mapping[str, Any]) -> str:
 
 def change_words(change: Mapping[str, Any]) -> str:
     """The result of `judge_change` in words, with the change in standard deviations."""
-    words = {
-        "new": "no earlier run to compare with",
-        "unknown": "too few runs to estimate the noise",
-        "noise": "within noise",
-        "better": "better",
-        "worse": "worse",
-        "no reference": "not judged: how fast the machine was is not known",
-        "other speed": "not judged: the machine's speed differed",
-    }[judge_change(change)]
-    return words if change["sigmas"] is None else f"{words} ({number(abs(change['sigmas']), 1)} σ)"
+    verdict, sigmas = judge_change(change), change["sigmas"]
+    words = _WORDS.get(verdict, verdict)
+    return words if sigmas is None else f"{words} ({number(abs(sigmas), 1)} σ)"
 
 
 def _change(mine: Sequence[Entry], others: Sequence[Entry]) -> dict[str, Any]:
     began = min(map(age_order, mine))
     earlier = [entry for entry in others if age_order(entry) < began]
-    last = [entry for entry in earlier if entry["made_from"] == earlier[-1]["made_from"]] if earlier else []
-    last = last if last and last[-1]["made_from"] is not None else earlier[-1:]
+    last = earlier[-1:]
+    if last and last[0]["made_from"] is not None:
+        last = [entry for entry in earlier if entry["made_from"] == last[0]["made_from"]]
     recent = earlier[-_MOST_EARLIER:]
     return {
         **shared_facts(mine[0]),
@@ -123,64 +124,55 @@ def _accuracy(mine: Sequence[Entry], last: Sequence[Entry], recent: Sequence[Ent
         alike = [_known(_ACCURACY, recent)]
     # Comparable runs have one test split, the size of which earlier records leave out.
     examples = max(_known("test_examples", [*mine, *last]), default=0) / judged(mine[0]["problem"]).predictions_per_draw
-    before, least = _column(_ACCURACY, last), _sampling_error(_mean(_known(_ACCURACY, last)), examples)
-    return compare_figures(_column(_ACCURACY, mine), before, alike, least=least) | {"obstacle": None}
-
-
-def _sampling_error(mean: float | None, examples: float) -> float:
-    """Standard error of an accuracy for having so many independent examples and no more; 0 where they are unknown."""
-    if mean is None or not examples:
-        return 0.0
-    # By Laplace's rule: where every example was right the next may still be wrong.
-    accuracy = (mean * examples + 1) / (examples + 2)
-    return math.sqrt(max(0.0, accuracy * (1 - accuracy)) / examples)
+    least, before = 0.0, _mean(_known(_ACCURACY, last))
+    if before is not None and examples:
+        # By Laplace's rule: if every example was right, the next may still be wrong.
+        rate = (before * examples + 1) / (examples + 2)
+        least = math.sqrt(max(0.0, rate * (1 - rate)) / examples)
+    figure = compare_figures(_column(_ACCURACY, mine), _column(_ACCURACY, last), alike, least=least)
+    return figure | {"obstacle": None}
 
 
 def _throughput(mine: Sequence[Entry], last: Sequence[Entry], recent: Sequence[Entry]) -> dict[str, Any]:
-    figure = compare_figures(*(_column(_THROUGHPUT, side) for side in (mine, last)), _alike(_THROUGHPUT, mine, recent))
-    obstacle = _obstacle(figure, *(_mean(_column(_REFERENCE, side)) for side in (mine, last)))
+    alike = _alike(_THROUGHPUT, mine, recent)
+    figure = compare_figures(_column(_THROUGHPUT, mine), _column(_THROUGHPUT, last), alike)
+    now, before = (_mean(_column(_REFERENCE, side)) for side in (mine, last))
+    obstacle = None
+    if not now or not before:
+        obstacle = "no reference"
+    elif figure["deviation"] and figure["baseline"]:
+        relative = figure["deviation"] / figure["baseline"]
+        obstacle = "other speed" if abs(now / before - 1) > relative else None
     return figure | ({"sigmas": None} if obstacle else {}) | {"obstacle": obstacle}
 
 
-def _obstacle(figure: Mapping[str, float | None], now: float | None, before: float | None) -> str | None:
-    if not now or not before:
-        return "no reference"
-    if not figure["deviation"] or not figure["baseline"]:
-        return None
-    return "other speed" if abs(now / before - 1) > figure["deviation"] / figure["baseline"] else None
-
-
 def _alike(name: str, mine: Sequence[Entry], recent: Sequence[Entry]) -> list[list[float]]:
-    """The figure in sets of runs of the same code; those now apart from those before, for t wants them independent."""
+    """The figure in sets of runs of the same code. Those now are apart from those before: t needs independent sets."""
     sets = [group for side in (mine, recent) for group in grouped(side, ["made_from"])]
     return [_known(name, group) for group in sets if group[0]["made_from"] is not None]
 
 
 def _pooled(sets: Sequence[Sequence[float]]) -> tuple[float | None, int]:
-    """Standard deviation of one run and its degrees of freedom; None where these are too few."""
+    """Standard deviation of one run and its degrees of freedom. None if these are too few."""
     freedom = sum(len(values) - 1 for values in sets if values)
     if freedom < LEAST_FREEDOM:
         return None, freedom
     draws = [frozenset(values) for values in sets if values]
     try:
-        means = [statistics.fmean(values) for values in draws]
-        squares = math.fsum((one - mean) ** 2 for values, mean in zip(draws, means, strict=True) for one in values)
+        squares = math.fsum(len(values) * statistics.pvariance(values) for values in draws)
     except OverflowError:
         return None, freedom
     return math.sqrt(squares / max(1, sum(len(values) - 1 for values in draws))), freedom
 
 
 def _as_rare(statistic: float, freedom: int) -> float:
-    """The standard deviations beyond which a normal distribution holds as much as Student's t beyond the statistic."""
+    """The standard deviations of a normal distribution that are as rare as the statistic of Student's t."""
     chance = max(float(stdtr(freedom, -abs(statistic))), _LEAST_CHANCE)
     return math.copysign(-float(ndtri(chance)), statistic)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    try:
-        return statistics.fmean(values) if values and None not in values else None
-    except OverflowError:
-        return None
+    return mean_and_deviation(values)["mean"]
 
 
 def _column(name: str, entries: Iterable[Entry]) -> list[float | None]:

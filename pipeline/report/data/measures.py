@@ -40,31 +40,29 @@ _PUBLISHED = {
 
 
 def utilisation(run: Mapping[str, Any]) -> dict[str, float]:
-    """Share of the speed that the ``probe`` reached, and of the ``published`` one; empty where it was not measured."""
-    parts, probe = run["time_breakdown"] or {}, (run["receipt"] or {}).get("probe")
-    flops, seconds = parts.get("step_flops"), parts.get("step_seconds")
+    """Share of the speed that the ``probe`` reached, and of the ``published`` one. Empty if it was not measured."""
+    parts, receipt = run["time_breakdown"] or {}, run["receipt"] or {}
+    flops, seconds, probe = parts.get("step_flops"), parts.get("step_seconds"), receipt.get("probe")
     if not flops or not seconds or not isinstance(probe, Mapping):
         return {}
-    reached = [speed for name, speed in probe.items() if _is_own_speed(name, speed)]
-    # The replicas of a host share its CPU.
-    devices = _hosts(run) if run["effective_device"] == "cpu" else max(1, run["num_replicas"])
-    found = {"probe": max(reached, default=0), "published": _published(run)}
+    reached = [
+        speed
+        for name, speed in probe.items()
+        if name.endswith("_flops_per_second") and not name.startswith("host_") and isinstance(speed, int | float)
+    ]
+    on_cpu, devices = run["effective_device"] == "cpu", max(1, run["num_replicas"])
+    if on_cpu:
+        # The replicas of a host share its CPU.
+        processes = receipt.get("processes")
+        seen = [one for one in processes if isinstance(one, Mapping)] if isinstance(processes, list) else []
+        devices = len({str(one.get("hostname")) for one in seen}) or 1
+    found = {"probe": max(reached, default=0), "published": 0 if on_cpu else _published(run)}
     return {name: flops / seconds / (peak * devices) for name, peak in found.items() if peak}
 
 
-def _hosts(run: Mapping[str, Any]) -> int:
-    processes = run["receipt"].get("processes")
-    seen = [one for one in processes if isinstance(one, Mapping)] if isinstance(processes, list) else []
-    return len({str(one.get("hostname")) for one in seen}) or 1
-
-
-def _is_own_speed(name: str, speed: object) -> bool:
-    return name.endswith("_flops_per_second") and not name.startswith("host_") and isinstance(speed, int | float)
-
-
 def _published(run: Mapping[str, Any]) -> float:
-    # Each of several devices has its name there.
-    devices = set(str(run["device_name"] or "").split(", ")) if run["effective_device"] != "cpu" else ()
+    # The name contains that of each device.
+    devices = set(str(run["device_name"] or "").split(", "))
     found = [peaks for name, peaks in _PUBLISHED.items() for device in devices if re.fullmatch(name, device)]
     return found[0].get(run["precision"], 0) if len(devices) == len(found) == 1 else 0
 
@@ -77,23 +75,20 @@ def to_accuracy(run: Mapping[str, Any]) -> list[dict[str, Any]]:
     if run["problem"] != IMAGE_CLASSIFICATION or not run["curves"]:
         return []
     step_flops, steps = (run["time_breakdown"] or {}).get("step_flops"), run["steps_per_epoch"]
-    found, rows = [], run["curves"]
+    kept = run["kept_epoch"] or run["curves"][-1]["epoch"]
+    found = []
     for goal in GOALS:
-        place = next((at for at, row in enumerate(rows) if _reached(row["val_accuracy"], goal)), None)
-        with_views = place is None and _reached(run["val_tta_accuracy"], goal)
-        if with_views:
-            # Seen with the weights that were kept.
-            kept = run["kept_epoch"] or rows[-1]["epoch"]
-            place = next((at for at, row in enumerate(rows) if row["epoch"] == kept), None)
-        if place is None:
+        reached = [row["epoch"] for row in run["curves"] if _reached(row["val_accuracy"], goal)]
+        epoch = reached[0] if reached else kept
+        rows = [row for row in run["curves"] if row["epoch"] <= epoch]
+        if not reached and not (_reached(run["val_tta_accuracy"], goal) and rows and rows[-1]["epoch"] == kept):
             continue
-        seconds = [row["train_seconds"] for row in rows[: place + 1]]
-        epoch = rows[place]["epoch"]
+        seconds = [row["train_seconds"] for row in rows]
         found.append(
             {
                 "goal": goal,
                 "epoch": epoch,
-                "with_views": with_views,
+                "with_views": not reached,
                 "seconds": None if None in seconds else sum(seconds),
                 "flops": step_flops * steps * epoch if step_flops and steps else None,
             }
@@ -113,16 +108,13 @@ def encodings(runs: Sequence[Mapping[str, Any]], current: Sequence[str]) -> list
     """
     finished = [run for run in runs if run["status"] == FINISHED and run["records"] is not None]
     datasets = {run["dataset"] for run in finished if run["fingerprint"] in current}
-    groups = grouped([run for run in finished if run["dataset"] in datasets], _HOW)
-    rows = [_row(group[0]) for group in groups[:_MAX_ROWS]]
+    rows = []
+    for run, *_ in grouped([run for run in finished if run["dataset"] in datasets], _HOW)[:_MAX_ROWS]:
+        times = run["time_breakdown"] or {}
+        seconds = times.get("input_alone_seconds")
+        speeds = {
+            "stream_examples_per_second": run["global_batch_size"] / seconds if seconds else None,
+            "input_wait_share": times.get("input_wait_share"),
+        }
+        rows.append({name: run[name] for name in (*_HOW, "fingerprint", "model")} | speeds)
     return sorted(rows, key=lambda row: -row["records"]["total_bytes"] / max(1, row["records"]["num_examples"]))
-
-
-def _row(run: Mapping[str, Any]) -> dict[str, Any]:
-    times = run["time_breakdown"] or {}
-    seconds = times.get("input_alone_seconds")
-    return {
-        **{name: run[name] for name in (*_HOW, "fingerprint", "model")},
-        "stream_examples_per_second": run["global_batch_size"] / seconds if seconds else None,
-        "input_wait_share": times.get("input_wait_share"),
-    }

@@ -9,10 +9,12 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, model_validator
 
+from pipeline.report.data.scenarios import grouped, points_of
 from pipeline.runs.untrusted import Count, Untrusted, checked, read_text
 
 _REMEDY = "Put it right, or remove the file."
-_Texts = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)]
+_Text = Annotated[str, Field(min_length=1)]
+_Texts = Annotated[tuple[_Text, ...], Field(strict=False)]
 _Figure = Annotated[float, Field(allow_inf_nan=False)]
 _Positive = Annotated[_Figure, Field(gt=0)] | None
 _Share = Annotated[_Figure, Field(ge=0, le=1)] | None
@@ -29,13 +31,10 @@ class _Strict(Untrusted):
     model_config = ConfigDict(extra="forbid")
 
 
-class PublishedRow(_Strict):
-    """One line: ``scenario`` names it, the rest is what was published of it.
+class _Row(_Strict):
+    """``scenario`` is its name. ``model`` is the name of our model, "" if it is another."""
 
-    ``model`` is the network's name here, "" where it is none of ours; ``details`` are further words.
-    """
-
-    scenario: Annotated[str, Field(min_length=1)]
+    scenario: _Text
     requested_device: str
     effective_device: str
     device_note: str = ""
@@ -53,43 +52,35 @@ class PublishedRow(_Strict):
     details: _Texts = ()
 
     @model_validator(mode="after")
-    def _has_a_figure(self) -> "PublishedRow":
+    def _has_a_figure(self) -> "_Row":
         if all(getattr(self, name) is None for name in FIGURES) and not self.details:
             raise ValueError(f"expected a figure, one of {', '.join(FIGURES)}, or words under details")
         return self
 
 
-class PublishedSource(_Strict):
-    """Where rows were published, and what was left unsaid there."""
-
-    title: Annotated[str, Field(min_length=1)]
+class _Source(_Strict):
+    title: _Text
     unsaid: _Texts = ()
-    rows: Annotated[tuple[PublishedRow, ...], Field(strict=False, min_length=1)]
+    rows: Annotated[tuple[_Row, ...], Field(strict=False, min_length=1)]
 
 
-class Published(_Strict):
-    """All that is known of one experiment; ``datasets`` are the names of its data, the published one first."""
+class _Published(_Strict):
+    """``datasets``: the names of its data, the published one first."""
 
     datasets: Annotated[_Texts, Field(min_length=1)]
-    sources: Annotated[tuple[PublishedSource, ...], Field(strict=False, min_length=1)]
+    sources: Annotated[tuple[_Source, ...], Field(strict=False, min_length=1)]
 
 
 def read_published(path: Path, experiment: str) -> list[dict[str, Any]]:
     """The rows of a file, each with its ``experiment``, ``datasets``, ``source`` and what that left ``unsaid``.
 
     Raises:
-        DamagedArtefactError: it is missing or not such a file; names file and field.
+        DamagedArtefactError: It is missing or not such a file; names file and field.
     """
-    found = checked(Published, read_text(path), path, remedy=_REMEDY)
+    found = checked(_Published, read_text(path), path, remedy=_REMEDY)
+    of_file = {"experiment": experiment, "datasets": list(found.datasets), "published_elsewhere": True}
     return [
-        {
-            **row.model_dump(mode="json"),
-            "experiment": experiment,
-            "datasets": list(found.datasets),
-            "source": source.title,
-            "unsaid": list(source.unsaid),
-            "published_elsewhere": True,
-        }
+        {**row.model_dump(mode="json"), **of_file, "source": source.title, "unsaid": list(source.unsaid)}
         for source in found.sources
         for row in source.rows
     ]
@@ -110,18 +101,8 @@ def by_batch(published: Iterable[Mapping[str, Any]], table: Mapping[str, Any]) -
         and row["global_batch_size"]
         and (row["epoch_seconds"] or row["microseconds_per_example"])
     ]
-    lines: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in mine:
-        lines.setdefault((row["effective_device"], row["source"]), []).append(row)
-    of_a_point = ("global_batch_size", "epoch_seconds", "microseconds_per_example")
+    of_a_line, of_a_point = ("effective_device", "source"), ("epoch_seconds", "microseconds_per_example")
     return [
-        {
-            "effective_device": device,
-            "source": source,
-            "points": [
-                {name: row[name] for name in of_a_point}
-                for row in sorted(rows, key=lambda row: row["global_batch_size"])
-            ],
-        }
-        for (device, source), rows in lines.items()
+        {**{name: rows[0][name] for name in of_a_line}, "points": points_of(rows, of_a_point)}
+        for rows in grouped(mine, of_a_line)
     ]

@@ -31,44 +31,47 @@ _WORDS = {
 _OF_A_DRAW = ("val_accuracy", "validation_accuracy", "val_loss", "val_tta_accuracy", "validation_tta_accuracy")
 
 
-def shared_names() -> tuple[str, ...]:
-    """What the runs of a scenario have in common."""
-    return ("made_from", "code", "fetched_from", *names(repeated=False))
-
-
 def scenarios(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Group runs into rows, in the order of the first run of each.
 
-    A row has the fields of `shared_names`, `finished_at` and `mismatch` of its first run, lists of its runs' facts, and
-    `{"mean", "deviation"}` of their figures. `epoch_seconds` and `step_seconds` omit compiling epochs. The deviation is
-    the sample standard deviation, None for a single run.
+    A row has the fields that its runs share, `finished_at` and `mismatch` of its first run, lists of its runs' facts,
+    and `{"mean", "deviation"}` of their figures. `epoch_seconds` and `step_seconds` omit compiling epochs. The
+    deviation is the sample standard deviation, None for a single run.
     """
-    shared = shared_names()
-    return [_scenario(group, shared) for group in grouped(runs, shared)]
+    return [_scenario(group) for group in grouped(runs, _shared())]
 
 
 def grouped(rows: Sequence[Run], names: Sequence[str]) -> list[list[Run]]:
     """Rows that agree in all the fields named, group by group, each in its order."""
     groups: dict[str, list[Run]] = {}
     for row in rows:
-        # As JSON: a field may hold an object, which is no key of a dict.
+        # An object in a field cannot be a key of a dict.
         groups.setdefault(json.dumps([row[name] for name in names], sort_keys=True), []).append(row)
     return list(groups.values())
 
 
-def _scenario(runs: Sequence[Run], shared: Sequence[str]) -> dict[str, Any]:
+def _shared() -> tuple[str, ...]:
+    """The fields that the runs of a row share."""
+    return ("made_from", "code", "fetched_from", *names(repeated=False))
+
+
+def _scenario(runs: Sequence[Run]) -> dict[str, Any]:
     in_order = sorted(runs, key=lambda run: run["seed"])
     # A run repeated on another host is measured anew but computes the same: no second draw of its accuracy.
     once = {run["fingerprint"]: run for run in reversed(runs)}.values()
+    epochs = [epoch_seconds(run["curves"], compiling_epochs(run)) for run in runs]
+    steps = [
+        seconds / run["steps_per_epoch"] if seconds is not None and run["steps_per_epoch"] else None
+        for seconds, run in zip(epochs, runs, strict=True)
+    ]
     return {
-        **{name: runs[0][name] for name in (*shared, "mismatch", "finished_at")},
-        **{f"{name}s": [run[name] for run in in_order] for name in ("seed", "fingerprint", "hostname")},
-        "repetitions": [run["repetition"] for run in in_order],
+        **{name: runs[0][name] for name in (*_shared(), "mismatch", "finished_at")},
+        **{f"{name}s": [run[name] for run in in_order] for name in ("seed", "fingerprint", "hostname", "repetition")},
         "resumed": [one for run in runs for one in run["resumed"]],
         **{name: mean_and_deviation([run[name] for run in runs]) for name in ("train_seconds", "examples_per_second")},
         **{name: mean_and_deviation([run[name] for run in once]) for name in _OF_A_DRAW},
-        "epoch_seconds": mean_and_deviation([_epoch_seconds(run) for run in runs]),
-        "step_seconds": mean_and_deviation([_step_seconds(run) for run in runs]),
+        "epoch_seconds": mean_and_deviation(epochs),
+        "step_seconds": mean_and_deviation(steps),
     }
 
 
@@ -83,24 +86,21 @@ def mean_and_deviation(values: Sequence[float | None]) -> dict[str, float | None
         return {"mean": None, "deviation": None}
 
 
-def _epoch_seconds(run: Run) -> float | None:
-    return epoch_seconds(run["curves"], compiling_epochs(run))
-
-
-def _step_seconds(run: Run) -> float | None:
-    seconds = _epoch_seconds(run)
-    return seconds / run["steps_per_epoch"] if seconds is not None and run["steps_per_epoch"] else None
-
-
 def with_speedups(scenarios: Sequence[Run]) -> list[dict[str, Any]]:
     """The scenarios, each with its `speedup`: the `ratio` of two rows' examples per second, and `words`.
 
-    `baseline` is the first fingerprint of the row it is compared with. Without a ratio both are None, and the words say
-    why. The baseline is the newest comparable row on a CPU, else the slowest: the ratio does not grow with the number
-    of old rows, nor depend on the order of the runs.
+    `baseline` is the first fingerprint of the row it is compared with. Without a ratio both are None, and the words
+    give the reason. The baseline is the newest comparable row on a CPU, else the slowest: the ratio does not grow with
+    the number of old rows, nor depend on the order of the runs.
     """
-    eligible = [scenario for scenario in scenarios if not _unfit(scenario)]
-    return [{**scenario, "speedup": _speedup(scenario, eligible)} for scenario in scenarios]
+    fit = [scenario for scenario in scenarios if not _unfit(scenario)]
+    found = []
+    for scenario in scenarios:
+        words, baseline = _compared(scenario, fit)
+        ratio = {"ratio": _rate(scenario) / _rate(baseline) if baseline else None}
+        speedup = ratio | {"baseline": baseline["fingerprints"][0] if baseline else None, "words": words}
+        found.append({**scenario, "speedup": speedup})
+    return found
 
 
 def differing(one: Run, other: Run) -> list[str]:
@@ -117,44 +117,36 @@ def words_for(name: str) -> str:
     return _WORDS.get(name, name.replace("_", " "))
 
 
-def _on_other_hardware(one: Run, other: Run) -> bool:
-    """Whether two rows are known to differ in hardware."""
-    return any(
-        one[name] is not None and other[name] is not None and one[name] != other[name] for name in names("hardware")
-    )
-
-
-def _speedup(scenario: Run, eligible: Sequence[Run]) -> dict[str, Any]:
-    found = {"ratio": None, "baseline": None}
+def _compared(scenario: Run, fit: Sequence[Run]) -> tuple[str, Run | None]:
+    """The words of a speed-up, and the row it is compared with."""
     if unfit := _unfit(scenario):
-        return {**found, "words": unfit}
-    others = [other for other in eligible if _on_other_hardware(scenario, other)]
+        return unfit, None
+    others = [other for other in fit if _on_other_hardware(scenario, other)]
     if not others:
-        return {**found, "words": "no other hardware to compare with"}
+        return "no other hardware to compare with", None
     nearest = min(others, key=lambda other: len(differing(scenario, other)))
     if differ := differing(scenario, nearest):
-        return {**found, "words": f"differs from {_row_name(nearest)} in {', '.join(map(words_for, differ))}"}
-    baseline = _baseline([other for other in eligible if not differing(scenario, other)])
-    if scenario is baseline:
-        return {**found, "words": "baseline"}
-    if not _on_other_hardware(scenario, baseline):
-        return {**found, "words": "same hardware as the baseline"}
-    return {
-        "ratio": _rate(scenario) / _rate(baseline),
-        "baseline": baseline["fingerprints"][0],
-        "words": f"of {_row_name(baseline)}",
-    }
-
-
-def _baseline(comparable: Sequence[Run]) -> Run:
+        return f"differs from {_row_name(nearest)} in {', '.join(map(words_for, differ))}", None
+    comparable = [other for other in fit if not differing(scenario, other)]
     on_cpu = [row for row in comparable if row["effective_device"] == "cpu"]
     if on_cpu:
-        return max(on_cpu, key=lambda row: (datetime.fromisoformat(row["finished_at"]), row["fingerprints"][0]))
-    return min(comparable, key=lambda row: (_rate(row), row["fingerprints"][0]))
+        baseline = max(on_cpu, key=lambda row: (datetime.fromisoformat(row["finished_at"]), row["fingerprints"][0]))
+    else:
+        baseline = min(comparable, key=lambda row: (_rate(row), row["fingerprints"][0]))
+    if scenario is baseline:
+        return "baseline", None
+    if not _on_other_hardware(scenario, baseline):
+        return "same hardware as the baseline", None
+    return f"of {_row_name(baseline)}", baseline
+
+
+def _on_other_hardware(one: Run, other: Run) -> bool:
+    """Whether two rows are known to differ in hardware."""
+    return any(None not in (one[name], other[name]) and one[name] != other[name] for name in names("hardware"))
 
 
 def _unfit(scenario: Run) -> str:
-    """Why the row cannot be compared. Empty if it can."""
+    """The reason why the row cannot be compared. Empty if it can."""
     if scenario["status"] == SKIPPED:
         return "skipped"
     if scenario["dataset"] == "synthetic":
@@ -185,14 +177,16 @@ def batch_sizes(scenarios: Sequence[Run]) -> list[dict[str, Any]]:
     """
     finished = [row for row in scenarios if row["status"] == FINISHED and row["content_digests"] is not None]
     compared = [name for name in names(compared=True) if name != "global_batch_size"]
-    tables = [rows for rows in grouped(finished, compared) if len({row["global_batch_size"] for row in rows}) > 1]
-    return [
-        {
-            **{name: rows[0][name] for name in compared},
-            "lines": sorted((_line(line) for line in grouped(rows, _of_a_line())), key=lambda one: -len(one["points"])),
-        }
-        for rows in tables
-    ]
+    # Steps and the fastest computation depend on the batch, so they do not make another line.
+    of_a_batch = ("global_batch_size", *names("computation", compared=False))
+    of_a_line = [name for name in _shared() if name not in of_a_batch]
+    tables = []
+    for rows in grouped(finished, compared):
+        if len({row["global_batch_size"] for row in rows}) > 1:
+            lines = [_line(line, of_a_line) for line in grouped(rows, of_a_line)]
+            lines.sort(key=lambda line: -len(line["points"]))
+            tables.append({**{name: rows[0][name] for name in compared}, "lines": lines})
+    return tables
 
 
 def has_times(table: Run) -> bool:
@@ -200,17 +194,16 @@ def has_times(table: Run) -> bool:
     return any(point["epoch_seconds"]["mean"] is not None for line in table["lines"] for point in line["points"])
 
 
-def _of_a_line() -> list[str]:
-    # Steps and the fastest computation depend on the batch, so they do not make another line.
-    of_a_batch = ("global_batch_size", *names("computation", compared=False))
-    return [name for name in shared_names() if name not in of_a_batch]
+def points_of(rows: Sequence[Run], names: Sequence[str]) -> list[dict[str, Any]]:
+    """These fields of the rows by global batch."""
+    points = [{name: row[name] for name in ("global_batch_size", *names)} for row in rows]
+    return sorted(points, key=lambda point: point["global_batch_size"])
 
 
-def _line(rows: Sequence[Run]) -> dict[str, Any]:
-    of_a_point = ("global_batch_size", "steps_per_epoch", "epoch_seconds", "step_seconds", "seeds", "fingerprints")
-    points = [{name: row[name] for name in of_a_point} for row in rows]
+def _line(rows: Sequence[Run], of_a_line: Sequence[str]) -> dict[str, Any]:
+    of_a_point = ("steps_per_epoch", "epoch_seconds", "step_seconds", "seeds", "fingerprints")
     return {
-        **{name: rows[0][name] for name in (*_of_a_line(), "mismatch", "finished_at")},
+        **{name: rows[0][name] for name in (*of_a_line, "mismatch", "finished_at")},
         "hostnames": [host for row in rows for host in row["hostnames"]],
-        "points": sorted(points, key=lambda point: point["global_batch_size"]),
+        "points": points_of(rows, of_a_point),
     }
