@@ -33,10 +33,8 @@ from tasks.stage import Stage
 from tasks.storage import Storage, root_folder
 from tasks.train import Train
 
-#: Kinds of earlier versions, which no stage makes any more.
-PAST_KINDS = ("repetitions", "tuning")
 # Each kind stands before those that its artifacts were made from.
-_KINDS = (layout.EXPORTS, layout.CHECKPOINTS, layout.RUNS, layout.RECORDS, layout.SOURCE, *PAST_KINDS)
+_KINDS = (layout.EXPORTS, layout.CHECKPOINTS, layout.RUNS, layout.RECORDS, layout.SOURCE, *layout.PAST_KINDS)
 # The next stage of another experiment may be about to use an artifact of this age.
 _IN_USE = timedelta(days=1)
 # A row has the runs of one model that agree in what a sweep varies, except the seed.

@@ -12,6 +12,8 @@ RECORDS = "records"
 RUNS = "runs"
 CHECKPOINTS = "checkpoints"
 EXPORTS = "exports"
+# Kinds of earlier versions, which no stage makes any more.
+PAST_KINDS = ("repetitions", "tuning")
 REPORT = "report"
 # A file for each run that was trained again, see pipeline/runs/determinism.py.
 DETERMINISM = "determinism"

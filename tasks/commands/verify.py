@@ -20,7 +20,6 @@ from tasks.dated_reports import histories, is_date
 from tasks.export import Export
 from tasks.records import Records
 from tasks.report import Report, dated_reports_folder
-from tasks.retention import PAST_KINDS
 from tasks.source import Source
 from tasks.stage import Stage
 from tasks.storage import root_folder
@@ -72,7 +71,7 @@ def verify(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 
 def _artefacts(root: Path) -> Iterator[Path]:
     """Every folder where an artefact is, or must be; some twice. A folder of artefacts that may not be read, too."""
-    for kind in (*(stage.kind for stage in (Source, Records, Train, Export)), *PAST_KINDS):
+    for kind in (*(stage.kind for stage in (Source, Records, Train, Export)), *layout.PAST_KINDS):
         yield from _named(root / kind, _OF_A_STAGE.fullmatch)
     for folder in _named(root / layout.CHECKPOINTS, _OF_A_STAGE.fullmatch):
         yield from _named(folder, _OF_A_CHECKPOINT.fullmatch)

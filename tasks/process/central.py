@@ -25,10 +25,8 @@ def require(argv: Sequence[str]) -> None:
             settings = luigi.interface.core()
         except ValueError as error:
             raise SettingsError(f"[core]: {error}. SCHEDULER_PORT is expected to be a number, as 8082.") from error
-    if settings.local_scheduler:
-        return
     url = settings.scheduler_url or f"http://{settings.scheduler_host}:{settings.scheduler_port}"
-    if url.startswith("http+unix:"):
+    if settings.local_scheduler or url.startswith("http+unix:"):
         return
     try:
         answer = requests.get(f"{url.rstrip('/')}/api/is_paused", params={"data": "{}"}, timeout=_TIMEOUT_SECONDS)

@@ -1,11 +1,10 @@
-"""Command line: Luigi's overrides such as ``--Train-epochs 1``, in force for as long as a block lasts.
+"""Luigi's overrides such as ``--Train-epochs 1``, in force for a block.
 
-Luigi's own parser takes the beginning of a flag for the whole flag, shows the usage of all settings where one is
-unknown, and a traceback where a value is wrong. Here each of these is an error for the user, of one line.
+Luigi's own parser accepts the beginning of a flag, shows the usage of all settings if one is unknown, and a traceback
+if a value is wrong. ``check`` refuses all three with one line.
 """
 
 import contextlib
-import difflib
 import io
 from collections.abc import Collection, Iterator, Sequence
 
@@ -13,7 +12,7 @@ import luigi
 from luigi.cmdline_parser import CmdlineParser
 from luigi.task_register import Register
 
-from pipeline.config.refusal import remedy
+from pipeline.config.refusal import closest, remedy
 from pipeline.errors import PipelineError, SettingsError
 
 _TASKS = ("Source", "Records", "Train", "Report", "Nightly", "Export")
@@ -26,14 +25,14 @@ def in_force(argv: Sequence[str], others: Collection[str] = ()) -> Iterator[Cmdl
 
     Args:
         argv: the command line, from ``--module`` on.
-        others: flags that are no settings, to be proposed where one is unknown.
+        others: flags that are no settings, to be proposed if one is unknown.
 
     Raises:
         SettingsError: a flag or task is unknown, a word belongs to no flag, or a value is wrong.
     """
+    check(argv, others)
     said = io.StringIO()
     with contextlib.ExitStack() as stack:
-        check(argv, others)
         try:
             with contextlib.redirect_stderr(said):
                 parser = stack.enter_context(CmdlineParser.global_instance(list(argv)))
@@ -45,32 +44,33 @@ def in_force(argv: Sequence[str], others: Collection[str] = ()) -> Iterator[Cmdl
 
 
 def check(argv: Sequence[str], others: Collection[str] = ()) -> None:
-    """Refuse what nothing reads under exactly this name, and values that cannot be, before Luigi looks at them.
+    """Refuse unknown flags and tasks, words that belong to no flag, and wrong values.
 
     Raises:
-        SettingsError: names the flag, the value or the word, and the nearest that there is.
+        SettingsError: names the flag, the value or the word, and the nearest that exists.
     """
     words, flags = _taken_apart(argv)
     if words[1:]:
         raise SettingsError(f"command line: expected a flag before {words[1]!r}, as in --Train-epochs 1. {_HELP}")
     if words and words[0] not in Register.task_names():
-        raise SettingsError(
-            f"command line: expected a task of {', '.join(_TASKS)}, got {words[0]!r}.{_nearest(words[0], _TASKS)}"
-        )
-    known = _known_flags(words[0] if words else "")
-    # Asked for alone, it is shown by Luigi.
+        hint = closest(words[0], _TASKS)
+        raise SettingsError(f"command line: expected a task of {', '.join(_TASKS)}, got {words[0]!r}.{hint}")
+    # Luigi shows its help without a task.
     if not words and not flags.keys() & {"--help", "--help-all"}:
         raise SettingsError("command line: expected a task, as in: tensorcraft run Report.")
+    known = _known_flags(words[0] if words else "")
     for flag, value in flags.items():
         if flag not in known:
-            hint = remedy(flag) or _nearest(flag, [*known, *others])
+            section = "-".join(flag.split("-")[:3])
+            near = [one for one in known if one.startswith(f"{section}-")]
+            hint = remedy(flag) or closest(flag, near) or closest(flag, [*known, *others])
             raise SettingsError(f"command line: unrecognized argument {flag}.{hint} {_HELP}")
         if value is not None:
             _check_value(flag, value, known[flag])
 
 
 def names_task(argv: Sequence[str]) -> bool:
-    """Whether a command line names a task, which may stand after switches such as ``--local-scheduler``."""
+    """Whether a command line names a task, perhaps after switches such as ``--local-scheduler``."""
     return bool(_taken_apart(argv)[0])
 
 
@@ -90,7 +90,7 @@ def _taken_apart(argv: Sequence[str]) -> tuple[list[str], dict[str, str | None]]
 
 
 def _known_flags(task: str) -> dict[str, luigi.Parameter]:
-    """As Luigi names them: the section's and the setting's name; of the task that is asked for the setting's alone."""
+    """Flags of section and setting. The flags of the requested task may omit the section."""
     known = {}
     for section, is_without_section, name, parameter in Register.get_all_params():
         known[f"--{name if is_without_section else f'{section}_{name}'}".replace("_", "-")] = parameter
@@ -104,15 +104,6 @@ def _check_value(flag: str, value: str, parameter: luigi.Parameter) -> None:
         parameter.parse(value)
     except PipelineError:
         raise
-    # Luigi's parameters raise what they come across.
+    # Luigi's parameters raise various exceptions.
     except Exception as error:
         raise SettingsError(f"command line: {flag}: cannot be {value!r}: {error}.") from error
-
-
-def _nearest(name: str, known: Collection[str]) -> str:
-    """' Did you mean …?', of the same section where it has a flag that is near."""
-    section = name.rpartition("-")[0] if name.count("-") < 3 else "-".join(name.split("-")[:3])
-    for choices in ([one for one in known if one.startswith(f"{section}-")], known):
-        if matches := difflib.get_close_matches(name, choices, n=1):
-            return f" Did you mean {matches[0]}?"
-    return ""

@@ -1,10 +1,8 @@
-"""What a person at the terminal sees: one line per event, one message per error, a quiet Ctrl-C.
-
-What a line says and how is in logs.py; here it is set up, once, with all else that a process of ours begins with.
-"""
+"""Set up the log, exit codes and signals of a process, and report the errors that end it."""
 
 import contextlib
 import logging
+import multiprocessing
 import sys
 import uuid
 import warnings
@@ -12,65 +10,67 @@ from collections.abc import Iterator
 from traceback import format_exception
 
 import luigi.interface
+import luigi.retcodes
 from luigi.parameter import UnconsumedParameterWarning
 
 from pipeline.errors import PipelineError, without_userinfo
 from pipeline.stage_process import is_news, set_log_levels
 from tasks.process import events, interrupt
-from tasks.process.exit_code import ExitCode
 from tasks.process.live import LiveHandler
 from tasks.process.logs import JsonLines, TextLines, for_the_user
 
 #: Of this process, and of the workers Luigi forks from it.
 RUN_ID = uuid.uuid4().hex
 
-_HANDLER_NAME = "tensorcraft-console"
-
 _logger = logging.getLogger(__name__)
 
 
 def configure() -> None:
-    """Set up logging to stderr, exit codes and signals; further calls change nothing."""
-    if any(handler.name == _HANDLER_NAME for handler in logging.getLogger().handlers):
+    """Set up logging to stderr, exit codes and signals. Further calls change nothing."""
+    if _handler():
         return
     handler = LiveHandler()
-    handler.name = _HANDLER_NAME
     handler.addFilter(is_news)
     handler.setFormatter(TextLines("%(asctime)s %(run)s%(message)s", datefmt="%H:%M:%S"))
     logging.getLogger().addHandler(handler)
     set_log_levels()
     logging.getLogger("luigi-interface").setLevel(luigi.interface.core().log_level)
-    logging.getLogger("luigi-interface").addHandler(ExitCode())
-    # config.py's own check of the file is stricter: it refuses what Luigi only warns about.
+    logging.getLogger("luigi-interface").addHandler(_ExitCode())
+    # parameters.py refuses what Luigi only warns about.
     warnings.simplefilter("ignore", UnconsumedParameterWarning)
     sys.excepthook = _report_uncaught
     interrupt.listen()
     events.listen()
 
 
+def _handler() -> LiveHandler | None:
+    return next((one for one in logging.getLogger().handlers if isinstance(one, LiveHandler)), None)
+
+
+def _writes_json() -> bool:
+    handler = _handler()
+    return handler is not None and isinstance(handler.formatter, JsonLines)
+
+
 def log_as(log_format: str) -> None:
-    """Log from now on as ``[Storage] log_format`` says; first asked for when the console can report a bad setting."""
-    (handler,) = (handler for handler in logging.getLogger().handlers if handler.name == _HANDLER_NAME)
+    """Log as ``[Storage] log_format`` requests, from now on. Call it when the console can report a bad setting."""
     if log_format == "text":
-        handler.show_progress()
+        _handler().show_progress()
     elif not _writes_json():
-        handler.setFormatter(JsonLines(RUN_ID))
+        _handler().setFormatter(JsonLines(RUN_ID))
         # Python writes them to stderr by itself.
         logging.captureWarnings(True)
 
 
 def name_run(name: str) -> None:
-    """Name the run of a sweep that is at work, in every line until another is; empty: none."""
-    for handler in logging.getLogger().handlers:
-        if handler.name == _HANDLER_NAME:
-            handler.run = name
+    """Name a run of a sweep in every line, until the next call. An empty name ends it."""
+    if handler := _handler():
+        handler.run = name
 
 
 def show(error: PipelineError, *, log_format: str = "text") -> None:
-    """Report an error that ends the process: one line, or one object where the log is, or was to be, of those."""
-    if _writes_json():
-        _logger.error("%s", error, exc_info=error)
-    elif log_format == "json":
+    """Report an error that ends the process as one line, or as a JSON object."""
+    if log_format == "json" or _writes_json():
         about = (type(error), error, error.__traceback__)
         record = _logger.makeRecord(_logger.name, logging.ERROR, __file__, 0, "%s", (error,), about)
         print(JsonLines(RUN_ID).format(record), file=sys.stderr)
@@ -80,10 +80,10 @@ def show(error: PipelineError, *, log_format: str = "text") -> None:
 
 @contextlib.contextmanager
 def leaving_on_errors() -> Iterator[None]:
-    """For where Luigi asks what there is to do: it would show a traceback of any exception there, and go on.
+    """End the process at an error for the user. Luigi would show a traceback and continue while it collects tasks.
 
     Raises:
-        SystemExit: for an error written for the user, with its exit code.
+        SystemExit: with the exit code of the error.
     """
     try:
         yield
@@ -98,7 +98,7 @@ def _report_uncaught(kind: type[BaseException], error: BaseException, traceback:
             _logger.warning(interrupt.MESSAGE)
         else:
             print(f"\n{interrupt.MESSAGE}", file=sys.stderr)
-    elif (known := for_the_user(error)) is not None:
+    elif known := for_the_user(error):
         show(known)
     elif _writes_json():
         _logger.critical("%s", error, exc_info=(kind, error, traceback))
@@ -106,5 +106,25 @@ def _report_uncaught(kind: type[BaseException], error: BaseException, traceback:
         print(without_userinfo("".join(format_exception(kind, error, traceback))), end="", file=sys.stderr)
 
 
-def _writes_json() -> bool:
-    return any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers)
+class _ExitCode(logging.Handler):
+    """Gives Luigi the exit code of an error for the user that it logs. By itself it has one for all failures."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Stages may run in processes that Luigi forks. The first process learns only that they failed.
+        self.shared = multiprocessing.Value("i", 0)
+        # The instance that Luigi reads when it is done: it keeps one for equal parameters.
+        codes = luigi.retcodes.retcode()
+        codes.task_failed = _SharedCode(codes.task_failed)
+        codes.task_failed.shared = self.shared
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and (error := for_the_user(record.exc_info[1])):
+            self.shared.value = luigi.retcodes.retcode().unhandled_exception = error.exit_code
+
+
+class _SharedCode(int):
+    """An exit code that is read only when Luigi multiplies it with 0 or 1, to compare it with the others."""
+
+    def __mul__(self, other: int) -> int:
+        return (self.shared.value or int(self)) * other

@@ -1,8 +1,4 @@
-"""Events: what Luigi's tasks do, reported to those who have to know.
-
-A process that supervises this one, if there is one (see tasks/scheduled.py), reads them in a file in memory: the
-log is for people, and the disk may be full. Luigi's own worker learns of a failure by a signal.
-"""
+"""Report what Luigi's tasks do to a supervising process, see tasks/scheduled.py, and end a worker after a failure."""
 
 import json
 import os
@@ -12,30 +8,23 @@ from collections.abc import Callable
 import luigi
 import luigi.worker
 
+#: The descriptor of a file in memory, because the disk may be full.
 DESCRIPTOR_VARIABLE = "TENSORCRAFT_EVENTS_FD"
-
-# A line of at most this many bytes is written at once, also where several workers write at once.
+# A line of at most this many bytes is written at once, even if several workers write.
 _LONGEST_REASON = 2_000
 
 
 def listen() -> None:
-    """Report each task that begins, ends or fails; in workers that Luigi forks as well."""
+    """Report each task that begins, ends or fails, also in workers that Luigi forks."""
     if luigi.worker.worker().keep_alive:
+        worker = os.getpid()
         for event in (luigi.Event.FAILURE, luigi.Event.BROKEN_TASK):
-            luigi.Task.event_handler(event)(_leaver(os.getpid()))
+            # With keep_alive Luigi's worker would wait to try again. At this signal it leaves.
+            luigi.Task.event_handler(event)(lambda *_: os.kill(worker, signal.SIGUSR1))
     descriptor = os.environ.get(DESCRIPTOR_VARIABLE, "")
     if descriptor.isdigit():
         for event in (luigi.Event.START, luigi.Event.SUCCESS, luigi.Event.FAILURE):
             luigi.Task.event_handler(event)(_reporter(int(descriptor), event))
-
-
-def _leaver(worker: int) -> Callable[..., None]:
-    """With ``keep_alive`` Luigi's worker would wait to try again; this signal is its own way to be sent home."""
-
-    def leave(*_: object) -> None:
-        os.kill(worker, signal.SIGUSR1)
-
-    return leave
 
 
 def _reporter(descriptor: int, event: str) -> Callable[..., None]:

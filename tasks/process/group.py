@@ -19,7 +19,7 @@ def meet(root: Path, member: Membership, *, settings: str, timeout_seconds: floa
     """
     if not _presence:
         presence = Presence(root, member, settings=settings, on_gone=interrupt.stop)
-        _presence[:] = [presence]
+        _presence.append(presence)
         atexit.register(presence.leave, is_done=False)
         if member.is_chief:
             presence.wait_for_all(timeout_seconds)

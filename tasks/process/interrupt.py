@@ -1,8 +1,7 @@
 """Ctrl-C, SIGTERM and time limits.
 
-Each is a signal that raises KeyboardInterrupt in the stage, which then removes unfinished work. A stage that works in
-the child process terminates that process, and kills it if it does not end (see pipeline/stage_process.py).
-Imported before all other modules (see tasks/__init__.py), so it must load quickly.
+Each is a signal that raises KeyboardInterrupt in the stage, which then removes unfinished work and ends its child
+process (pipeline/stage_process.py). tasks/__init__.py imports this module first, so it must load quickly.
 """
 
 import contextlib
@@ -27,8 +26,7 @@ _reasons: list[PipelineError] = []
 def leave_while_importing() -> None:
     """Let Ctrl-C end the process with one line until ``listen``, if one of our modules is the program.
 
-    No work has begun that needs to be removed. While Python searches the module that ``-m`` names, ``sys.argv`` starts
-    with ``-m``, and Python imports this package.
+    While Python searches the module that ``-m`` names, it imports this package, and ``sys.argv`` starts with ``-m``.
     """
     if sys.argv[:1] == ["-m"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
@@ -73,12 +71,12 @@ def time_limit(stage: str, seconds: int) -> Iterator[None]:
                 f"{stage}: not done after {seconds} s. Finished stages and epochs are kept, run again to resume, or "
                 f"raise [{stage}] time_limit_seconds (0: no limit)."
             ) from None
-        if _received:
-            if multiprocessing.parent_process() is not None:
-                # Luigi forked this worker. The first process reports the signal.
-                os._exit(128 + signal.SIGINT)
-            raise KeyboardInterrupt from None
-        raise
+        if not _received:
+            raise
+        if multiprocessing.parent_process() is not None:
+            # Luigi forked this worker. The first process reports the signal.
+            os._exit(128 + signal.SIGINT)
+        raise KeyboardInterrupt from None
     finally:
         signal.alarm(max(1, left - int(time.monotonic() - begun)) if left else 0)
         _received.clear()

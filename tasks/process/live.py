@@ -1,8 +1,4 @@
-"""One live line at a terminal: what is being done, how far it is, how fast and the time left.
-
-Only where stderr is a terminal. Log lines are printed above it: both must go through the same console, or one would
-write into the other.
-"""
+"""A progress line at a terminal, below the log lines. Both use one console, or each would write into the other."""
 
 import logging
 import sys
@@ -18,17 +14,17 @@ if TYPE_CHECKING:
 
 
 class LiveHandler(logging.StreamHandler):
-    """Writes log lines to stderr, and keeps the live line below them."""
+    """Writes log lines to stderr, and keeps the progress line below them."""
 
     def __init__(self) -> None:
         super().__init__()
-        #: The run of a sweep that is at work, empty where there is none.
+        #: The name of the present run of a sweep.
         self.run = ""
         self._line: Progress | None = None
         self._console: Console | None = None
 
     def show_progress(self) -> None:
-        """Keep a live line from now on, if there is a terminal to show it on."""
+        """Show progress from now on, if stderr is a terminal."""
         if self._console is None and sys.stderr.isatty():
             from rich.console import Console
 
@@ -36,12 +32,12 @@ class LiveHandler(logging.StreamHandler):
             progress.listen(self._show)
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as the formatter writes it, which knows of the run."""
-        record.run = self.run if isinstance(self.formatter, JsonLines) or not self.run else f"{self.run}: "
+        """The record as the formatter writes it, with the run."""
+        record.run = self.run if isinstance(self.formatter, JsonLines) else self._named("")
         return super().format(record)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print the record, above the live line where there is one; an error is the end of what it reported."""
+        """Print the record above the progress line. An error ends the line."""
         if record.levelno >= logging.ERROR:
             self._end()
         if self._line is None:
@@ -51,21 +47,22 @@ class LiveHandler(logging.StreamHandler):
 
             self._console.print(Text(self.format(record)), soft_wrap=True)
 
+    def _named(self, text: str) -> str:
+        return f"{self.run}: {text}" if self.run else text
+
     def _show(self, what: str, done: int, total: int, unit: str) -> None:
-        what = f"{self.run}: {what}" if self.run else what
         if self._line is None:
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
             rate = TextColumn("{task.fields[rate]}")
             columns = (TextColumn("{task.description}"), BarColumn(), rate, TimeRemainingColumn())
-            # What is done leaves no trace: the log says how it went.
             self._line = Progress(*columns, console=self._console, transient=True)
-            self._task = self._line.add_task(what, total=total, rate="")
+            self._line.add_task("", total=total, rate="")
             self._line.start()
         (task,) = self._line.tasks
         speed = task.finished_speed or task.speed
         rate = f"{speed:,.0f} {unit}/s" if speed else ""
-        self._line.update(self._task, description=what, completed=done, total=total, rate=rate)
+        self._line.update(task.id, description=self._named(what), completed=done, total=total, rate=rate)
         if done >= total:
             self._end()
 
