@@ -200,10 +200,13 @@ class _Child:
         code = self.process.wait()
         self._noise.join(1.0)
         if code < 0:
-            raise WorkerDiedError(
+            error = WorkerDiedError(
                 f"The process of the stage was ended by {signal.Signals(-code).name}. The system does this when memory "
                 "is short. Finished stages and epochs are kept, run again to resume."
             )
+            for line in self._held_back or ():
+                error.add_note(line)
+            raise error
         for line in self._held_back or ():
             _logger.info("%s", line)
         raise RuntimeError(f"the process of the stage ended with exit code {code}")

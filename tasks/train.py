@@ -211,7 +211,7 @@ class Train(Stage, parameters=TrainSettings):
                 "folder": folder,
                 "model": self.model,
             }
-            in_child("pipeline.training.reevaluation:evaluate_again", job)
+            in_child("pipeline.training.results:evaluate_again", job)
             return about | {name: value for name, value in target.manifest().items() if name == "fallback"}
         record = self.train_into(folder, self.checkpoints())
         self.is_skipped = record.status == "skipped"

@@ -138,20 +138,6 @@ class StoredRecords(Untrusted):
     total_bytes: Count
     skipped: dict[str, Count] = {}
 
-    @classmethod
-    def of_manifest(cls, manifest: Mapping[str, Any]) -> "StoredRecords | None":
-        """From the manifest of the records. None for a text."""
-        if not (image := manifest.get("image")):
-            return None
-        return cls(
-            encoding=image["encoding"],
-            image_size=image["size"],
-            resize=image["resize"],
-            num_examples=sum(split["num_examples"] for split in manifest["splits"].values()),
-            total_bytes=sum(entry["bytes"] for entry in manifest["files"] if "split" in entry),
-            skipped=manifest["source"]["skipped"],
-        )
-
 
 class RunRecord(Untrusted):
     """One run. Seconds are wall-clock, accuracies are from 0 to 1, losses of texts are nats per prediction.

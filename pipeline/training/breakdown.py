@@ -1,14 +1,13 @@
-"""Time and memory of a run.
+"""Time and memory of a step.
 
-The parts of the stage add up to its wall time (``Clock``). The step and the input stream are timed alone. The extra
-time of a step in training is waiting for input, up to the time of a batch; the rest is other work on the machine. Both
-timings are bounded: a step that takes too long is not timed, and the record has the reason.
+The step and the input stream are timed alone. The extra time of a step in training is waiting for input, up to the time
+of a batch; the rest is other work on the machine. Both timings are bounded: a step that takes too long is not timed,
+and the record has the reason.
 """
 
 import logging
 import statistics
 import time
-from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,9 @@ from pipeline.errors import message
 from pipeline.hardware.runtime import Runtime
 from pipeline.networks.cpu_kernels import as_keras
 from pipeline.runs.metrics import compilation_seconds, epoch_seconds
-from pipeline.runs.record import STAGE_PARTS
 from pipeline.stream import InputStream
+from pipeline.training.checkpoint import History
+from pipeline.training.setup import TrainingSetup
 
 # Limits of the timings.
 STEP_BUDGET_SECONDS, INPUT_BUDGET_SECONDS = 1.5, 0.5
@@ -34,100 +34,49 @@ _SHORT, _LONG = 2, 3
 _logger = logging.getLogger(__name__)
 
 
-class Clock:
-    """Adds the time to the part of the stage that was entered last."""
+def measure(setup: TrainingSetup, history: History) -> dict[str, float | str | None]:
+    """The parts of a step's time, as fields of TimeBreakdown. Trains the model on, so call it last.
 
-    def __init__(self, started: float) -> None:
-        """``started``: the time.perf_counter at the start of the first part, ``startup``."""
-        self._seconds = dict.fromkeys(STAGE_PARTS, 0.0)
-        self._part, self._since = STAGE_PARTS[0], started
-
-    def enter(self, part: str) -> None:
-        """Add the time from now on to ``part``."""
-        now = time.perf_counter()
-        self._seconds[self._part] += now - self._since
-        self._part, self._since = part, now
-
-    def add(self, seconds: Mapping[str, float]) -> None:
-        """Add the seconds of an earlier process of the same run."""
-        for part in STAGE_PARTS:
-            self._seconds[part] += seconds[part]
-
-    def seconds(self) -> dict[str, float]:
-        """Part → seconds until now."""
-        self.enter(self._part)
-        return dict(self._seconds)
-
-
-def measure(
-    model: keras.Model,
-    stream: InputStream,
-    rows: Sequence[Mapping[str, float]],
-    compiling: Collection[int],
-    *,
-    runtime: Runtime,
-    trained: bool,
-    processes: int = 1,
-) -> dict[str, float | str | None]:
-    """The parts of a step's time. Trains ``model`` on, so call it last.
-
-    Args:
-        model: compiled.
-        stream: the input stream of the train split.
-        rows: the run's metrics, one row per epoch.
-        compiling: the epochs in which the step was compiled.
-        runtime: the backend's.
-        trained: whether this process trained ``model`` on ``stream``. Otherwise the step is not compiled.
-        processes: number of processes. The step of several is not timed alone.
-
-    Returns:
-        Per step ``step_seconds`` (in training, without the compiling epochs), ``step_flops``, ``step_bytes``,
-        ``step_alone_seconds``, ``input_alone_seconds`` and ``input_wait_share`` from 0 to 1; for the run
-        ``compilation_seconds``. Unknown values are None. ``not_measured`` is the reason of the last four.
+    ``step_seconds``, per step in training without the compiling epochs, ``step_flops``, ``step_bytes``,
+    ``step_alone_seconds``, ``input_alone_seconds``, ``input_wait_share`` from 0 to 1, and ``compilation_seconds`` of
+    the run. Unknown values are None. ``not_measured`` is the reason if the step was not timed alone.
     """
-    seconds = epoch_seconds(rows, compiling)
+    model, stream, runtime, rows = setup.model, setup.stream, setup.placement.runtime, history.rows
+    seconds = epoch_seconds(rows, history.compiling())
     step = None if seconds is None else seconds / stream.steps_per_epoch
-    found = {
-        "step_seconds": step,
-        "step_flops": None,
-        "step_bytes": None,
-        "step_alone_seconds": None,
-        "input_alone_seconds": None,
-        "input_wait_share": None,
-        "not_measured": None,
-        "compilation_seconds": compilation_seconds(rows, compiling),
-    }
-    if trained and processes == 1:
-        plan, found["not_measured"] = _plan(model, stream, runtime, rows, step)
+    found = dict.fromkeys(("step_flops", "step_bytes", "step_alone_seconds", "input_alone_seconds", "input_wait_share"))
+    found |= {"step_seconds": step, "compilation_seconds": compilation_seconds(rows, history.compiling())}
+    plan = None
+    if history.restored == len(rows):
+        reason = _nothing_trained()
     else:
-        plan, found["not_measured"] = None, _not_timed(processes if trained else 0)
-    if trained:
+        batch = next(iter(stream.training(0)))
         # Counting computes nothing.
-        found["step_flops"] = step_flops(runtime, model, next(iter(stream.training(0))))
+        found["step_flops"] = step_flops(runtime, model, batch)
+        if setup.group.processes > 1:
+            reason = _processes(setup.group.processes)
+        else:
+            longest = epoch_seconds(rows, ()) / stream.steps_per_epoch
+            plan, reason = _plan(model, stream, runtime, step, longest)
     if plan:
         _logger.info("timing a step and its input, each alone")
-        found["step_bytes"] = runtime.step_bytes(model, next(iter(stream.training(0))))
+        found["step_bytes"] = runtime.step_bytes(model, batch)
         alone, input_alone = step_alone_seconds(model, stream, runtime, *plan), input_alone_seconds(stream)
         wait = None if step is None else input_wait_share(step=step, step_alone=alone, input_alone=input_alone)
         found |= {"step_alone_seconds": alone, "input_alone_seconds": input_alone, "input_wait_share": wait}
     else:
-        _logger.info("the step is not timed alone: %s", found["not_measured"])
-    return found
+        _logger.info("the step is not timed alone: %s", reason)
+    return found | {"not_measured": reason}
 
 
 def _plan(
-    model: keras.Model,
-    stream: InputStream,
-    runtime: Runtime,
-    rows: Sequence[Mapping[str, float]],
-    step: float | None,
+    model: keras.Model, stream: InputStream, runtime: Runtime, step: float | None, longest: float
 ) -> tuple[tuple[int, int] | None, str | None]:
     """Arguments of step_alone_seconds, or the reason to skip it. ``step`` is None if each epoch compiled."""
     if step is None:
         # If a step with its compilation is within the limit, try one.
-        longest = epoch_seconds(rows, ()) / stream.steps_per_epoch
         if longest > STEP_BUDGET_SECONDS:
-            return None, _too_long(longest, compiling=True)
+            return None, _too_long(longest, " with its compilation")
         step = step_alone_seconds(model, stream, runtime, calls=0, steps=1)
     plan = plan_calls(step, model.steps_per_execution)
     return plan, None if plan else _too_long(step)
@@ -192,42 +141,29 @@ def step_flops(runtime: Runtime, model: keras.Model, batch: Any) -> float | None
         if not isinstance(model, keras.Sequential):
             return None
         inputs, labels = (np.asarray(part) for part in batch)
-        counted = [
+        short, long = (
             runtime.step_flops(_unrolled(model, inputs[:, :length]), (inputs[:, :length], labels[:, :length]))
             for length in (_SHORT, _LONG)
-        ]
-    if None in counted:
+        )
+    if short is None or long is None:
         return None
-    short, long = counted
     return short + (inputs.shape[1] - _SHORT) * (long - short)
 
 
 def _unrolled(model: keras.Model, inputs: np.ndarray) -> keras.Model:
     """The same layers for sequences of this length, without a loop."""
-
-    def copied(layer: keras.Layer) -> keras.Layer:
-        config = layer.get_config()
-        if isinstance(layer, keras.layers.RNN):
-            config |= {"unroll": True}
-        return type(layer).from_config(config)
-
-    found = keras.Sequential([keras.Input(inputs.shape[1:], dtype=inputs.dtype.name), *map(copied, model.layers)])
+    layers = [keras.Input(inputs.shape[1:], dtype=inputs.dtype.name)]
+    for layer in model.layers:
+        more = {"unroll": True} if isinstance(layer, keras.layers.RNN) else {}
+        layers.append(type(layer).from_config(layer.get_config() | more))
+    found = keras.Sequential(layers)
     found.compile(keras.optimizers.SGD(), model.loss, jit_compile=False)
     found.optimizer.build(found.trainable_variables)
     return found
 
 
-def reset_peak_memory(runtime: Runtime) -> None:
-    """Reset the peak memory, because earlier stages ran in the same process. The host's can be reset on Linux only."""
-    runtime.reset_peak_memory()
-    try:
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    except OSError:
-        return
-
-
 def peak_host_bytes() -> int | None:
-    """Peak memory of this process since the reset. None on other systems than Linux."""
+    """Peak memory of this process since the start of the training. None on other systems than Linux."""
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -236,12 +172,15 @@ def peak_host_bytes() -> int | None:
 
 
 @message
-def _not_timed(processes: int) -> str:
-    if processes:
-        return f"{processes} processes would have to time it together"
+def _nothing_trained() -> str:
     return "no epoch was left to train, and the step is not compiled"
 
 
 @message
-def _too_long(step_seconds: float, *, compiling: bool = False) -> str:
-    return f"a step took {step_seconds:.1f} s{' with its compilation' if compiling else ''}, too long to repeat it"
+def _processes(processes: int) -> str:
+    return f"{processes} processes would have to time it together"
+
+
+@message
+def _too_long(step_seconds: float, how: str = "") -> str:
+    return f"a step took {step_seconds:.1f} s{how}, too long to repeat it"

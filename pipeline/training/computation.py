@@ -3,9 +3,6 @@
 Rules choose what the settings leave open. Timing the choices on the machine never found anything faster (docs/LOG.md).
 """
 
-import logging
-import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +10,13 @@ from typing import TYPE_CHECKING
 
 import keras
 
-from pipeline import machine
 from pipeline.config.training import OF_THE_RECIPE, TrainSettings
 from pipeline.hardware.placement import Placement, choose_jit_compile, choose_precision
 from pipeline.networks.build import find_recipe
 from pipeline.networks.model import PROBABILITIES, Crossentropy
 from pipeline.networks.muon import KernelMuon, last_matrices
 from pipeline.networks.recipes import Recipe, make_optimizer
-from pipeline.training.initial import seeded_network, take_drawn
+from pipeline.training.initial import assign_drawn, seeded_network
 
 if TYPE_CHECKING:
     from pipeline.runs.record import Beginning
@@ -30,11 +26,6 @@ STEPS_PER_EXECUTION = 32
 
 # The setting cache → whether the examples are in memory. None: if they fit.
 _IN_MEMORY = {"auto": None, "memory": True, "none": False}
-
-# A step stores the outputs of each layer until its gradient, and the gradients of two layers at a time.
-_STEP_BYTES_PER_ACTIVATION_BYTE = 2.0
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +63,7 @@ def compiled_model(
 ) -> tuple[keras.Model, "Beginning | None"]:
     """A new model in the scope of the placement, compiled for ``steps`` steps per epoch, and the result of ``begin``.
 
-    ``outputs`` of the model are "logits" or "probabilities"; ``labels_mixed``: as of MixedLoss; ``begin`` is
+    ``outputs`` of the model are "logits" or "probabilities"; ``labels_mixed``: as of ``mixed_loss``; ``begin`` is
     called with the model before it is compiled; ``drawn`` is a file of seeded weights that TensorFlow drew.
 
     Raises:
@@ -81,14 +72,14 @@ def compiled_model(
     recipe, overrides = find_recipe(settings.recipe), recipe_overrides(settings)
     loss = Crossentropy(outputs, overrides.get("label_smoothing", recipe.label_smoothing))
     if labels_mixed:
-        loss = MixedLoss(loss)
+        loss = mixed_loss(loss)
     # Outside the scope, because it clears the distribution of JAX too.
     keras.utils.clear_session()
     placement.runtime.set_matmul_precision(computation.precision)
     with placement.scope():
         model = seeded_network(manifest, settings, computation.precision)
         if drawn:
-            take_drawn(model, drawn)
+            assign_drawn(model, drawn)
         beginning = begin(model)
         if placement.effective_device == "cpu" and not computation.jit_compile:
             # JAX trains without TensorFlow being installed.
@@ -98,7 +89,7 @@ def compiled_model(
         model.compile(
             optimizer=_optimizer(model, recipe, settings, total_steps=steps * settings.epochs),
             loss=loss,
-            metrics=[MixedAccuracy() if labels_mixed else "accuracy"],
+            metrics=[mixed_accuracy() if labels_mixed else "accuracy"],
             jit_compile=computation.jit_compile,
             steps_per_execution=min(computation.steps_per_execution, steps),
         )
@@ -132,71 +123,29 @@ def _optimizer(model: keras.Model, recipe: Recipe, settings: TrainSettings, *, t
     return optimizer
 
 
-def warn_of_memory(model: keras.Model, global_batch_size: int, placement: Placement) -> None:
-    """Warn if a step on the CPU needs more than the free memory."""
-    needed, free = step_bytes(model, global_batch_size), machine.free_memory_bytes()
-    if placement.effective_device == "cpu" and needed > free:
-        _logger.warning(
-            "[Train] global_batch_size: a step on %s images takes about %.1f GB of memory, %.1f GB are free; with less "
-            "than it needs the run is killed or crawls. Up to %s would fit.",
-            *(f"{global_batch_size:,}", needed / 1e9, free / 1e9, f"{global_batch_size * free // needed:,}"),
-        )
+def mixed_loss(plain: Crossentropy) -> Callable:
+    """The loss of labels that may be mixed, float32 (batch, 3): label, other label, share of the first."""
 
-
-def step_bytes(model: keras.Model, examples: int) -> int:
-    """Approximate memory of a training step on so many examples, without weights and batch."""
-    activations = sum(map(_bytes_put_out, model.layers))
-    return int(_STEP_BYTES_PER_ACTIVATION_BYTE * activations * examples)
-
-
-def _bytes_put_out(layer: keras.Layer) -> int:
-    """Bytes of a layer's outputs for one example. 0 if unknown before it runs."""
-    if isinstance(layer, keras.Model):
-        return sum(map(_bytes_put_out, layer.layers))
-    try:
-        outputs = keras.tree.flatten(layer.output)
-    # A subclassed model, or a layer that is called more than once.
-    except (AttributeError, ValueError):
-        return 0
-    sizes = [math.prod(output.shape[1:]) for output in outputs if None not in output.shape[1:]]
-    return sum(sizes) * _bytes_of(layer.compute_dtype)
-
-
-def _bytes_of(dtype: str) -> int:
-    # "bfloat16", "uint8"; a bool has no bits in its name and takes one byte.
-    bits = re.search(r"\d+", dtype)
-    return int(bits[0]) // 8 if bits else 1
-
-
-@dataclass(frozen=True)
-class MixedLoss:
-    """A loss of labels that may be mixed, float32 (batch, 3): label, other label, share of the first.
-
-    ``of_plain``: (int labels (batch,), outputs (batch, n)) → (batch,).
-    """
-
-    of_plain: Crossentropy
-
-    def __call__(self, labels: keras.KerasTensor, outputs: keras.KerasTensor) -> keras.KerasTensor:
-        """The loss of each example."""
+    def loss(labels: keras.KerasTensor, outputs: keras.KerasTensor) -> keras.KerasTensor:
         if not _are_mixed(labels):
-            return self.of_plain(labels, outputs)
+            return plain(labels, outputs)
         first, second, share = _columns(labels)
-        return share * self.of_plain(first, outputs) + (1 - share) * self.of_plain(second, outputs)
+        return share * plain(first, outputs) + (1 - share) * plain(second, outputs)
+
+    loss.of_plain = plain
+    return loss
 
 
-class MixedAccuracy(keras.metrics.MeanMetricWrapper):
+def mixed_accuracy() -> keras.Metric:
     """The accuracy. The label of a mixed example is the one with the greater share."""
 
-    def __init__(self, name: str = "accuracy") -> None:
-        super().__init__(_is_right, name=name)
+    def is_right(labels: keras.KerasTensor, outputs: keras.KerasTensor) -> keras.KerasTensor:
+        if _are_mixed(labels):
+            first, second, share = _columns(labels)
+            labels = keras.ops.where(share >= 0.5, first, second)
+        return keras.metrics.sparse_categorical_accuracy(labels, outputs)
 
-
-def _is_right(labels: keras.KerasTensor, probabilities: keras.KerasTensor) -> keras.KerasTensor:
-    if _are_mixed(labels):
-        first, second, share = _columns(labels)
-        labels = keras.ops.where(share >= 0.5, first, second)
-    return keras.metrics.sparse_categorical_accuracy(labels, probabilities)
+    return keras.metrics.MeanMetricWrapper(is_right, name="accuracy")
 
 
 def _are_mixed(labels: keras.KerasTensor) -> bool:

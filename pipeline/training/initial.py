@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.training import TrainSettings
-from pipeline.errors import SettingsError, message
+from pipeline.errors import SettingsError
 from pipeline.networks.build import adapt_model, build_network, takes_from_data
 from pipeline.networks.model import ADAPTED_EXAMPLES, named_layers, named_variables
 from pipeline.problems.problem import Stream
@@ -38,13 +38,13 @@ def seeded_network(manifest: Mapping, settings: TrainSettings, precision: str) -
 
 
 def draw_weights(records_folder: Path, settings: TrainSettings, file: Path) -> None:
-    """Write a run's seeded weights, by the names of ``named_variables``, for a training on another backend."""
+    """Write a run's seeded weights, for a training on another backend."""
     keras.utils.clear_session()
     save_file(named_weights(seeded_network(read_manifest(records_folder), settings, "float32")), file)
 
 
-def take_drawn(model: keras.Model, file: Path) -> None:
-    """Assign the seeded weights of a file."""
+def assign_drawn(model: keras.Model, file: Path) -> None:
+    """Assign the weights that ``draw_weights`` wrote."""
     weights = load_file(file)
     for name, variable in named_variables(model).items():
         variable.assign(weights[name])
@@ -93,7 +93,10 @@ def _take(
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """Layers that took their weights, and the others with the reason."""
     if digest_of(initial.file, settings.initial_weights) != initial.digest:
-        raise _refusal("initial_weights", f"the weights that were there before, {initial.file} has changed. Run again")
+        raise SettingsError(
+            f"[Train] initial_weights: expected the weights that were there before, {initial.file} has changed. Run "
+            "again."
+        )
     found = _read(initial.file)
     layers: dict[str, dict[str, keras.Variable]] = {}
     for name, variable in named_variables(model).items():
@@ -102,8 +105,9 @@ def _take(
     taken = tuple(layer for layer in layers if layer not in left)
     if not taken:
         reasons = "; ".join(f"{layer}: {reason}" for layer, reason in [*left.items()][:_MOST_NAMED])
-        raise _refusal(
-            "initial_weights", f"weights of at least one layer of {settings.model} in {initial.file}. {reasons}"
+        raise SettingsError(
+            f"[Train] initial_weights: expected weights of at least one layer of {settings.model} in {initial.file}. "
+            f"{reasons}."
         )
     for layer in taken:
         for name, variable in layers[layer].items():
@@ -122,20 +126,22 @@ def _read(file: Path) -> dict[str, np.ndarray]:
     try:
         if file.suffix == ".safetensors":
             return load_file(file)
-        model = keras.saving.load_model(file, safe_mode=True, compile=False)
+        return named_weights(keras.saving.load_model(file, safe_mode=True, compile=False))
     # A file from anywhere may raise anything.
     except Exception as error:
         text = " ".join(str(error).split())[:400]
-        raise _refusal("initial_weights", f"a file that can be read, got {file}: {text}") from error
-    return named_weights(model)
+        raise SettingsError(
+            f"[Train] initial_weights: expected a file that can be read, got {file}: {text}."
+        ) from error
 
 
-def _why_not(variables: dict[str, keras.Variable], found: dict[str, np.ndarray]) -> str:
+def _why_not(variables: Mapping[str, keras.Variable], found: Mapping[str, np.ndarray]) -> str:
+    """Why a layer cannot take its weights. An empty string: it can."""
     for name, variable in variables.items():
         if name not in found:
-            return _missing(name)
-        if tuple(variable.shape) != found[name].shape:
-            return _other_shape(name, tuple(variable.shape), found[name].shape)
+            return f"no {name} there"
+        if (shape := tuple(variable.shape)) != found[name].shape:
+            return f"{name} has the shape {shape}, there {found[name].shape}"
     return ""
 
 
@@ -145,11 +151,15 @@ def _freeze(model: keras.Model, pattern: str) -> tuple[str, ...]:
     frozen = tuple(name for name in layers if any(re.fullmatch(pattern, part) for part in _names_of(name)))
     if not frozen:
         names = ", ".join([*layers][:_MOST_NAMED])
-        raise _refusal("freeze", f"a regular expression of layers' names, none is {pattern!r} as a whole: {names}")
+        raise SettingsError(
+            f"[Train] freeze: expected a regular expression of layers' names, none is {pattern!r} as a whole: {names}."
+        )
     for name in frozen:
         layers[name].trainable = False
     if not model.trainable_variables:
-        raise _refusal("freeze", f"a regular expression that leaves a layer to train, {pattern!r} leaves none")
+        raise SettingsError(
+            f"[Train] freeze: expected a regular expression that leaves a layer to train, {pattern!r} leaves none."
+        )
     _logger.info("frozen: %s", ", ".join(frozen))
     return frozen
 
@@ -158,17 +168,3 @@ def _names_of(name: str) -> list[str]:
     """From "a/b/c": "a", "a/b", "a/b/c"."""
     parts = name.split("/")
     return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
-
-
-def _refusal(setting: str, expected: str) -> SettingsError:
-    return SettingsError(f"[Train] {setting}: expected {expected}.")
-
-
-@message
-def _missing(name: str) -> str:
-    return f"no {name} there"
-
-
-@message
-def _other_shape(name: str, shape: tuple[int, ...], found: tuple[int, ...]) -> str:
-    return f"{name} has the shape {shape}, there {found}"

@@ -1,5 +1,6 @@
 """Start a training in a child process, alone or together with the processes of other hosts."""
 
+import logging
 import sys
 import tempfile
 from dataclasses import replace
@@ -19,10 +20,13 @@ if TYPE_CHECKING:
     from pipeline.runs.record import RunRecord
 
 _TRAIN = "pipeline.training.train:train"
-# Messages of a collective operation and of JAX's service if another process is gone.
-_LOST_CONNECTION = ("Gloo", "oordination service", "onnection closed", "onnection reset", "heartbeat", "UNAVAILABLE")
-# JAX's service ends a process by it.
-_ABORTED = "ended by SIGABRT"
+# Messages of a collective operation and of JAX's service if another process is gone. The service aborts this one.
+_LOST_CONNECTION = (
+    *("Gloo", "oordination service", "distributed service", "onnection closed", "onnection reset", "heartbeat"),
+    "UNAVAILABLE",
+)
+
+_logger = logging.getLogger(__name__)
 
 
 def train_in_child(request: TrainRequest, folder: Path, presence: Presence | None = None) -> "RunRecord":
@@ -39,25 +43,26 @@ def train_in_child(request: TrainRequest, folder: Path, presence: Presence | Non
         PipelineError: what ``train`` raises.
         WorkerDiedError: a process is gone. The message names it.
     """
+    job = {"request": request, "folder": folder}
     if choose_backend(request.settings) == TENSORFLOW:
-        return in_child(_TRAIN, {"request": request, "folder": folder}, cpu_devices=request.settings.replicas)
+        return in_child(_TRAIN, job, cpu_devices=request.settings.replicas)
     # The next run removes the folder if this one is killed.
     with tempfile.TemporaryDirectory(prefix=".drawn-", dir=folder.parent) as scratch:
         drawn = Path(scratch) / "drawn.safetensors"
         how = {"records_folder": request.records, "settings": request.settings, "file": drawn}
         # Keras would keep TensorFlow, and the training could not run in this process.
         in_child("pipeline.training.initial:draw_weights", how, may_run_here="keras" in sys.modules)
-        request = replace(request, drawn=drawn)
+        job["request"] = request = replace(request, drawn=drawn)
         if presence is None:
-            return in_child(_TRAIN, {"request": request, "folder": folder}, backend=JAX, is_kept=False)
+            return in_child(_TRAIN, job, backend=JAX, is_kept=False)
         with presence.requesting(encode(_moved(request, presence.root, Path()))):
-            return _train_together(request, folder, presence)
+            return _train_together(job, presence)
 
 
 def follow(content: Any, membership: Membership, folder: Path, presence: Presence) -> None:
     """Train with process 0, as its request asks, into a folder that nobody keeps."""
     request = replace(_moved(decode(content), Path(), presence.root), membership=membership)
-    _train_together(request, folder, presence)
+    _train_together({"request": request, "folder": folder}, presence)
 
 
 def _moved(request: TrainRequest, root: Path, other: Path) -> TrainRequest:
@@ -71,23 +76,21 @@ def _moved(request: TrainRequest, root: Path, other: Path) -> TrainRequest:
     return replace(request, initial=initial, **paths)
 
 
-def _train_together(request: TrainRequest, folder: Path, presence: Presence) -> "RunRecord":
-    job = {"request": request, "folder": folder}
+def _train_together(job: dict, presence: Presence) -> "RunRecord":
     try:
         return in_child(_TRAIN, job, backend=JAX, is_kept=False, is_one_of_several=True)
-    except WorkerDiedError as error:
-        if _ABORTED not in str(error):
-            raise
-        raise presence.explain(error) from None
-    except RuntimeError as error:
-        if not _is_lost_connection(error):
-            raise
-        raise presence.explain(error) from None
+    except (WorkerDiedError, RuntimeError) as error:
+        if _is_lost_connection(error):
+            raise presence.explain(error) from None
+        if isinstance(error, WorkerDiedError):
+            _logger.info("its last lines: %s", "\n".join(getattr(error, "__notes__", ())) or "none")
+        raise
 
 
 def _is_lost_connection(error: BaseException | None) -> bool:
     while error is not None:
-        if any(part in str(error) for part in _LOST_CONNECTION):
+        text = "\n".join([str(error), *getattr(error, "__notes__", ())])
+        if any(part in text for part in _LOST_CONNECTION):
             return True
         error = error.__cause__
     return False

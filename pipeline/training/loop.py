@@ -7,6 +7,7 @@ metrics, and so is the same after a resume. It uses the validation split only.
 
 import logging
 import math
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -19,17 +20,13 @@ from pipeline.errors import IncompleteTrainingError
 from pipeline.hardware.receipt import confirm
 from pipeline.runs.metrics import METRICS_NAME, append_metrics
 from pipeline.stream import InputStream
-from pipeline.training.checkpoint import History, copied_variables, save_checkpoint
-from pipeline.training.results import belongs_to, segment
+from pipeline.training.checkpoint import History, copied, save_checkpoint, variables_of
 from pipeline.training.setup import TrainingSetup
 from pipeline.training.summaries import Summaries
 
 #: Metrics of one epoch.
 Row = dict[str, float]
 Rows = Sequence[Mapping[str, float]]
-
-#: Reasons for the end of training.
-ALL_EPOCHS, PATIENCE = "epochs", "patience"
 
 _logger = logging.getLogger(__name__)
 
@@ -44,11 +41,16 @@ def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -
         IncompleteTrainingError: the optimizer did not make an update for each step.
     """
     settings, model, figure = setup.settings, setup.model, setup.problem.chosen_by
-    earlier, restored = tuple(history.segments), len(history.rows)
+    earlier, receipt = tuple(history.segments), setup.receipt
     if earlier:
-        _logger.info("resuming after epoch %d/%d, trained on %s", restored, settings.epochs, earlier[-1].hostname)
-    receipt, train_devices = setup.receipt, setup.placement.runtime.observe_training(model)
-    used, whose = setup.used(), belongs_to(setup.known)
+        done, host = len(history.rows), earlier[-1]["hostname"]
+        _logger.info("resuming after epoch %d/%d, trained on %s", done, settings.epochs, host)
+    train_devices = setup.placement.runtime.observe_training(model)
+    about = {
+        "fingerprint": setup.request.fingerprint,
+        "used": setup.used(),
+        "belongs_to": {name: setup.known.get(name) for name in ("experiment", "records_fingerprint", "initial_run")},
+    }
     for row in history.rows:
         _write_row(setup, summaries, row)
     predictions: dict[str, Any] = {}
@@ -59,13 +61,19 @@ def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -
         row |= setup.group.from_chief(row)
         history.rows.append(row)
         receipt = confirm(receipt, train_devices)
-        history.segments = [*earlier, segment(receipt, restored + 1, epoch + 1)]
+        segment = {
+            "first_epoch": history.restored + 1,
+            "last_epoch": epoch + 1,
+            "hostname": socket.gethostname(),
+            "device_verified": receipt["device_verified"],
+            "receipt": receipt,
+        }
+        history.segments = [*earlier, segment]
         history.seconds = setup.clock.seconds()
         if settings.keep == "best" and best_epoch(history.rows, figure) == epoch + 1:
-            history.best = copied_variables(model)
+            history.best = copied(variables_of(model))
         if setup.group.is_chief:
-            how = {"fingerprint": setup.request.fingerprint, "used": used, "belongs_to": whose}
-            save_checkpoint(setup.request.checkpoints, model, history, **how)
+            save_checkpoint(setup.request.checkpoints, model, history, **about)
         _write_row(setup, summaries, row)
         _report(row, settings.epochs, setup.problem.units.rate)
     return predictions
@@ -76,29 +84,15 @@ def best_epoch(rows: Rows, figure: str) -> int:
 
     A figure that is not a number is the worst.
     """
-    merits = [_merit(row[f"validation_{figure}"], figure) for row in rows]
+    sign = 1 if figure == "accuracy" else -1
+    values = [row[f"validation_{figure}"] for row in rows]
+    merits = [-math.inf if math.isnan(value) else sign * value for value in values]
     return merits.index(max(merits)) + 1
-
-
-def kept_epoch(rows: Rows, keep: str, figure: str) -> int:
-    """The epoch, from 1, whose weights the run keeps: the ``last``, or the ``best`` by the figure."""
-    return best_epoch(rows, figure) if keep == "best" else len(rows)
 
 
 def has_lost_patience(rows: Rows, patience: int, figure: str) -> bool:
     """Whether the last ``patience`` epochs were no better than one before. 0: never."""
     return bool(patience and rows) and len(rows) - best_epoch(rows, figure) >= patience
-
-
-def ended(rows: Rows, epochs: int) -> str:
-    """The reason for the end of a training of at most ``epochs`` epochs."""
-    return ALL_EPOCHS if len(rows) == epochs else PATIENCE
-
-
-def _merit(value: float, figure: str) -> float:
-    if math.isnan(value):
-        return -math.inf
-    return value if figure == "accuracy" else -value
 
 
 def _epochs_left(rows: Rows, settings: TrainSettings, figure: str) -> Iterator[int]:
@@ -123,20 +117,28 @@ def _run_epoch(setup: TrainingSetup, epoch: int) -> tuple[Row, dict[str, Any]]:
     setup.clock.enter("evaluation")
     started, predictions = time.perf_counter(), {}
     with setup.evaluating():
-        if epoch + 1 == epochs:
-            predictions = {prefix: evaluation.predict(model, split) for prefix, split in setup.evaluated.items()}
-            figures = {prefix: evaluation.figures(model, found) for prefix, found in predictions.items()}
-        else:
-            figures = {prefix: evaluation.quick_figures(model, split) for prefix, split in setup.evaluated.items()}
-    row |= {f"{prefix}_{name}": value for prefix, found in figures.items() for name, value in found.items()}
+        for prefix, split in setup.evaluated.items():
+            if epoch + 1 == epochs:
+                predictions[prefix] = evaluation.predict(model, split)
+                figures = evaluation.figures(model, predictions[prefix])
+            else:
+                figures = evaluation.quick_figures(model, split)
+            row |= {f"{prefix}_{name}": value for name, value in figures.items()}
     row["evaluation_seconds"] = round(time.perf_counter() - started, 4)
     return row, predictions
 
 
 def _train(model: keras.Model, stream: InputStream, epoch: int, epochs: int) -> Row:
-    started = time.perf_counter()
+    of_an_epoch = stream.predictions_per_epoch
+    of_a_step, unit = of_an_epoch // stream.steps_per_epoch, stream.split.problem.units.many
+
+    def tell(batch: int, logs: object) -> None:
+        done = epoch * of_an_epoch + (batch + 1) * of_a_step
+        progress.tell(f"epoch {epoch + 1}/{epochs}", done, epochs * of_an_epoch, unit=unit)
+
     how = {"initial_epoch": epoch, "epochs": epoch + 1, "shuffle": False, "verbose": 0}
-    how["callbacks"] = [_Progress(epoch, epochs, stream)]
+    how["callbacks"] = [keras.callbacks.LambdaCallback(on_train_batch_end=tell)]
+    started = time.perf_counter()
     history = model.fit(stream.training(epoch), **how).history
     seconds = time.perf_counter() - started
     return {
@@ -144,7 +146,7 @@ def _train(model: keras.Model, stream: InputStream, epoch: int, epochs: int) -> 
         "loss": history["loss"][-1],
         "accuracy": history["accuracy"][-1],
         "train_seconds": round(seconds, 4),
-        "examples_per_second": round(stream.predictions_per_epoch / seconds, 1),
+        "examples_per_second": round(of_an_epoch / seconds, 1),
         "learning_rate": float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)),
     }
 
@@ -162,20 +164,6 @@ def _check_updates(model: keras.Model, expected: int) -> None:
             f"expected {expected:,} updates of the weights so far, the optimizer counts {updates:,}. The run is not "
             "published. Look for what ends an epoch early: KERAS_MAX_STEPS_PER_EPOCH, or code of your own."
         )
-
-
-class _Progress(keras.callbacks.Callback):
-    """Reports the predictions of all epochs so far, after each execution of several steps."""
-
-    def __init__(self, epoch: int, epochs: int, stream: InputStream) -> None:
-        super().__init__()
-        self._what, self._unit = f"epoch {epoch + 1}/{epochs}", stream.split.problem.units.many
-        of_an_epoch = stream.predictions_per_epoch
-        self._of_a_step = of_an_epoch // stream.steps_per_epoch
-        self._before, self._total = epoch * of_an_epoch, epochs * of_an_epoch
-
-    def on_train_batch_end(self, batch: int, logs: Mapping | None = None) -> None:
-        progress.tell(self._what, self._before + (batch + 1) * self._of_a_step, self._total, unit=self._unit)
 
 
 def _report(row: Row, epochs: int, rate: str) -> None:

@@ -1,7 +1,7 @@
 """Presence files of the processes that train together, under the storage root that they share.
 
-Each process rewrites its file every second. A process is gone if its file is missing or no longer changes.
-So the others can name it, whatever error the end of its connection caused. Process 0 also leaves its requests to train.
+Each process rewrites its file every second. A process is gone if its file is missing or no longer changes. So the
+others can name it, whatever error the end of its connection caused. The file of process 0 has its requests to train.
 """
 
 import contextlib
@@ -15,18 +15,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from pipeline.config.membership import Membership
 from pipeline.errors import PipelineError, SettingsError, WorkerDiedError
 
 FOLDER_NAME = "processes"
-_REQUEST_NAME = "request.json"
 _BEAT_SECONDS = 1.0
 # A file that is as old belongs to a process that is gone.
 _SILENT_SECONDS = 20.0
-# What every file of a process has.
-_KEYS = {"end", "seen", "settings", "token"}
 # A process that is at work may report a better reason than the end of another.
 _PATIENCE_SECONDS = 10.0
 
@@ -43,27 +38,15 @@ class Presence:
             settings: digest of all settings, which have to be the same everywhere.
             on_gone: called in another thread if a process is gone and this one does not end by itself.
         """
-        self.root, self._folder, self._member, self._on_gone = root, root / FOLDER_NAME, member, on_gone
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._mine = {
-            "host": socket.gethostname(),
-            "namespace": _namespace(),
-            "pid": os.getpid(),
-            "token": uuid.uuid4().hex,
-            "settings": settings,
-            "beat": 0,
-            # Rank → token: a process knows by it that the file of process 0 is not an old one.
-            "seen": {},
-            "end": None,
-        }
+        self.root, self._member, self._on_gone = root, member, on_gone
+        self._mine = _content(settings, token=uuid.uuid4().hex)
         # Rank → the file's content, and when it last changed.
         self._others: dict[int, tuple[dict, float]] = {}
         self._present: dict[int, dict] = {}
         self._lock = threading.Lock()
         self._is_over, self._has_failed = threading.Event(), threading.Event()
         self.failure: PipelineError | None = None
-        if member.is_chief:
-            self._request_path().unlink(missing_ok=True)
+        (root / FOLDER_NAME).mkdir(parents=True, exist_ok=True)
         self._beat()
         # The clocks of hosts differ, but all files have that of the file system.
         self._since = (self._read(member.process_id) or {"at": time.time()})["at"]
@@ -91,11 +74,6 @@ class Presence:
                     "--Train-join-timeout-seconds."
                 )
                 raise self.failure
-        # The thread that looks at the files may not have reported it yet.
-        for rank, about in self._present.items():
-            if about["settings"] != self._mine["settings"]:
-                self.failure = self._refused(rank)
-                raise self.failure
 
     def next_request(self, last: str, timeout_seconds: float) -> tuple[str, Any] | None:
         """Wait for a request of process 0 after ``last``: its id and content, or None if process 0 is done.
@@ -104,48 +82,45 @@ class Presence:
             PipelineError: process 0 refused this process, is missing or is gone.
         """
         begun = time.monotonic()
-        deadline = begun + timeout_seconds
-        while True:
-            if self._has_failed.is_set():
-                raise self.failure
-            chief = self._read(0) or {}
+        while not self._has_failed.wait(_BEAT_SECONDS / 2):
+            chief, waited = self._read(0) or {"end": None, "request": None}, time.monotonic() - begun
             if 0 in self._present:
-                if chief.get("end") == "done":
+                if chief["end"] == "done":
                     return None
-                if (found := _json_of(self._request_path())) and found["id"] != last:
-                    return found["id"], found["request"]
-            elif self._had_nothing_to_do(chief, begun, timeout_seconds):
+                if chief["request"] and chief["request"][0] != last:
+                    return tuple(chief["request"])
+            elif self._had_nothing_to_do(chief, waited, timeout_seconds):
                 return None
-            elif time.monotonic() > deadline:
+            elif waited > timeout_seconds:
                 raise WorkerDiedError(
                     f"[Train] processes: process 0 was not there within {timeout_seconds:.0f} s, by {self._path(0)}. "
                     "Start the same command with --Train-process-id 0, on the same storage root."
                 )
-            self._has_failed.wait(_BEAT_SECONDS / 2)
+        raise self.failure
 
-    def _had_nothing_to_do(self, chief: dict, begun: float, timeout_seconds: float) -> bool:
+    def _had_nothing_to_do(self, chief: dict, waited: float, timeout_seconds: float) -> bool:
         """Whether process 0 was done before it met this one. At its start it may still replace a file of before."""
-        if chief.get("end") != "done" or chief["settings"] != self._mine["settings"]:
+        if chief["end"] != "done" or chief["settings"] != self._mine["settings"]:
             return False
         age = self._since - chief["at"]
-        return age < 0 or (age < timeout_seconds and time.monotonic() > begun + _PATIENCE_SECONDS)
+        return age < 0 or (age < timeout_seconds and waited > _PATIENCE_SECONDS)
 
     @contextlib.contextmanager
     def requesting(self, request: Any) -> Iterator[None]:
         """Ask the other processes to train with this one."""
-        _write(self._request_path(), {"id": uuid.uuid4().hex, "request": request})
+        self._mine["request"] = [uuid.uuid4().hex, request]
+        self._beat()
         try:
             yield
         finally:
-            self._request_path().unlink(missing_ok=True)
+            self._mine["request"] = None
 
     def explain(self, error: Exception) -> Exception:
         """The error that names the process that is gone, for an error that a lost connection caused."""
         self._has_failed.wait(_SILENT_SECONDS + 2 * _BEAT_SECONDS)
         if self.failure is None and self._member.processes == 2:
             # The connection can only be the one to the other process.
-            other = 1 - self._member.process_id
-            self.failure = self._gone(other)
+            self.failure = self._gone(1 - self._member.process_id)
         return self.failure or WorkerDiedError(
             f"[Train] processes: one of the {self._member.processes} processes is gone, so training has stopped in all "
             f"of them; the log of that one says why ({error}). Finished epochs are kept: start all again to resume."
@@ -156,31 +131,29 @@ class Presence:
         if self._is_over.is_set():
             return
         self._is_over.set()
+        path = self._path(self._member.process_id)
         with self._lock:
             if is_done or self.failure:
                 end = "done" if is_done else [type(self.failure).__name__, str(self.failure)]
-                _write(self._path(self._member.process_id), self._mine | {"end": end})
+                _write(path, self._mine | {"end": end})
             else:
-                self._path(self._member.process_id).unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
 
     def _run(self) -> None:
-        failure: PipelineError | None = None
         while not self._is_over.wait(_BEAT_SECONDS):
             # A file system may fail for a moment.
             with contextlib.suppress(OSError):
-                failure = self.failure or self._look()
                 self._beat()
-            if failure and self.failure is None:
-                self.failure = failure
-                self._has_failed.set()
-                if not self._is_over.wait(_PATIENCE_SECONDS):
-                    self._on_gone(failure)
+                if self.failure is None and (failure := self._look()):
+                    self.failure = failure
+                    self._has_failed.set()
+                    if not self._is_over.wait(_PATIENCE_SECONDS):
+                        self._on_gone(failure)
 
     def _beat(self) -> None:
         with self._lock:
             if not self._is_over.is_set():
                 self._mine["beat"] += 1
-                self._mine["seen"] = {str(rank): about["token"] for rank, about in self._present.items()}
                 _write(self._path(self._member.process_id), self._mine)
 
     def _look(self) -> PipelineError | None:
@@ -191,33 +164,31 @@ class Presence:
                 f"[Train] process_id: {self._member.process_id} is there already, on {mine['host']}. Give each of the "
                 f"{self._member.processes} processes its own, from 0 to {self._member.processes - 1}."
             )
-        for rank in (rank for rank in range(self._member.processes) if rank != self._member.process_id):
-            found, now = self._read(rank), time.monotonic()
-            content, since = self._others.get(rank, (None, now))
-            if found is not None and found != content:
-                is_current = found["seen"].get(str(self._member.process_id)) == self._mine["token"]
-                if is_current or (content is not None and found["token"] == content["token"]):
-                    self._present.setdefault(rank, found)
-                content, since = self._others[rank] = found, now
-            if rank not in self._present:
-                continue
-            if isinstance(content["end"], list):
-                name, message = content["end"]
-                return {"SettingsError": SettingsError}.get(name, WorkerDiedError)(message)
-            if content["settings"] != self._mine["settings"]:
-                return self._refused(rank)
-            if content["end"] == "done":
-                continue
-            # A file system may fail to show a file for a moment.
-            silent = 3 * _BEAT_SECONDS if found is None else _SILENT_SECONDS
-            is_gone = now - since > silent or _has_ended(content)
-            # It may have written its end since, and ended.
-            if is_gone and not (self._read(rank) or content)["end"]:
-                return self._gone(rank)
-        return None
+        others = (rank for rank in range(self._member.processes) if rank != self._member.process_id)
+        return next(filter(None, map(self._look_at, others)), None)
 
-    def _refused(self, rank: int) -> SettingsError:
-        other, about = (rank, self._present[rank]) if rank else (self._member.process_id, self._mine)
+    def _look_at(self, rank: int) -> PipelineError | None:
+        found, now = self._read(rank), time.monotonic()
+        content, since = self._others.get(rank, (None, now))
+        if found is not None and found != content:
+            # The file of an earlier run does not change.
+            is_at_work = content is not None and content["token"] == found["token"]
+            content, since = self._others[rank] = found, now
+            if is_at_work and found["settings"] != self._mine["settings"]:
+                return self._refused(rank, found)
+            if is_at_work:
+                self._present.setdefault(rank, found)
+        if rank not in self._present:
+            return None
+        if isinstance(content["end"], list):
+            name, message = content["end"]
+            return {"SettingsError": SettingsError}.get(name, WorkerDiedError)(message)
+        # A file system may fail to show a file for a moment.
+        silent = 3 * _BEAT_SECONDS if found is None else _SILENT_SECONDS
+        return self._gone(rank) if content["end"] != "done" and now - since > silent else None
+
+    def _refused(self, rank: int, about: dict) -> SettingsError:
+        other, about = (rank, about) if rank else (self._member.process_id, self._mine)
         return SettingsError(
             f"[Train] processes: process {other}, on {about['host']}, was started with other settings, other code or "
             "other records. Start all with the same command, from the same version, on one storage root."
@@ -230,46 +201,26 @@ class Presence:
             "all of them. Finished epochs are kept: start all again to resume."
         )
 
-    def _read(self, rank: int) -> dict | None:
-        content = _json_of(self._path(rank))
-        return content if content and content.keys() >= _KEYS else None
-
     def _path(self, rank: int) -> Path:
-        return self._folder / f"{rank}.json"
+        return self.root / FOLDER_NAME / f"{rank}.json"
 
-    def _request_path(self) -> Path:
-        return self._folder / _REQUEST_NAME
+    def _read(self, rank: int) -> dict | None:
+        path = self._path(rank)
+        try:
+            found = json.loads(path.read_text(encoding="utf-8")) | {"at": path.stat().st_mtime}
+        except (OSError, ValueError, TypeError):
+            return None
+        return found if found.keys() >= _content("").keys() else None
 
 
 def say_done(root: Path, *, settings: str) -> None:
     """Tell the other processes that process 0 has nothing to do."""
     (root / FOLDER_NAME).mkdir(parents=True, exist_ok=True)
-    about = {"host": socket.gethostname(), "settings": settings, "end": "done", "seen": {}, "token": ""}
-    _write(root / FOLDER_NAME / "0.json", about)
+    _write(root / FOLDER_NAME / "0.json", _content(settings) | {"end": "done"})
 
 
-def _namespace() -> str:
-    """The namespace of process ids: two containers may have one hostname."""
-    with contextlib.suppress(OSError):
-        return os.readlink("/proc/self/ns/pid")
-    return ""
-
-
-def _has_ended(about: dict) -> bool:
-    """Whether a process of this host has ended."""
-    if (about["host"], about["namespace"]) != (socket.gethostname(), _namespace()):
-        return False
-    try:
-        return psutil.Process(about["pid"]).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
-def _json_of(path: Path) -> dict | None:
-    try:
-        return json.loads(path.read_text(encoding="utf-8")) | {"at": path.stat().st_mtime}
-    except (OSError, ValueError, TypeError):
-        return None
+def _content(settings: str, token: str = "") -> dict:
+    return {"host": socket.gethostname(), "token": token, "settings": settings, "beat": 0, "request": None, "end": None}
 
 
 def _write(path: Path, content: dict) -> None:

@@ -50,11 +50,7 @@ class ProcessGroup:
         return self.gather(value)[0]
 
     def check_equal(self, what: str, value: Any) -> None:
-        """Continue only if all processes have the same value.
-
-        Raises:
-            SettingsError: they differ. The message lists the value of each process.
-        """
+        """Raise a SettingsError with the value of each process if they differ."""
         values = self.gather(value)
         if any(one != values[0] for one in values):
             found = "; ".join(f"process {number}: {one}" for number, one in enumerate(values))

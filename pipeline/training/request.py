@@ -14,7 +14,6 @@ class TrainRequest:
 
     Attributes:
         records: the folder of the published records.
-        settings: the model, the recipe and the device.
         requested_dataset: the dataset that the user asked for. A placeholder may replace it.
         fingerprint: the fingerprint of the run.
         checkpoints: the folder of the run's checkpoints. The run resumes from a checkpoint there.

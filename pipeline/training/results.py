@@ -1,7 +1,7 @@
-"""Results of a training: the fields of its record, and the files of its model."""
+"""Results of a training: the fields of its record, the files of its model, and its evaluation with other views."""
 
 import logging
-import os
+import shutil
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,72 +9,71 @@ from pathlib import Path
 import keras
 from safetensors.numpy import save
 
+from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.own_code import is_own
 from pipeline.config.training import TrainSettings
-from pipeline.errors import message
-from pipeline.hardware.backend import choose_backend, computation_flags
-from pipeline.hardware.receipt import Receipt
+from pipeline.hardware.backend import choose_backend
 from pipeline.networks.build import build_network
 from pipeline.networks.model import kind_trained_on
 from pipeline.networks.own import untrained_copy
 from pipeline.problems.find import problem_of_records
-from pipeline.problems.problem import Problem
 from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME, examples_per_second
 from pipeline.runs.record import (
     FINISHED,
     SCHEMA_VERSION,
     SKIPPED,
-    Segment,
-    StoredRecords,
+    RunRecord,
     names,
     recorded_settings,
     seen_in,
+    write_record,
 )
+from pipeline.runs.trained import load_trained
 from pipeline.stream import InputStream
-from pipeline.training import breakdown
+from pipeline.training.breakdown import peak_host_bytes
 from pipeline.training.checkpoint import History
-from pipeline.training.computation import Computation
 from pipeline.training.initial import named_weights
-from pipeline.training.inputs import EVALUATED_SPLITS
 from pipeline.training.request import TrainRequest
+from pipeline.training.setup import EVALUATED_SPLITS, TrainingSetup, evaluation_streams
 
 _logger = logging.getLogger(__name__)
 
 
 def known_fields(request: TrainRequest, manifest: Mapping) -> dict:
-    """The fields of the record that are known before the first step."""
+    """The fields of the record that are known before the first step, from the request and the records' manifest."""
     initial, problem = request.initial, problem_of_records(manifest)
+    task, splits = problem.task(manifest), manifest["splits"]
     return {
         "schema_version": SCHEMA_VERSION,
         "fingerprint": request.fingerprint,
         "hostname": socket.gethostname(),
         "problem": problem.name,
-        **data_facts(manifest, request.requested_dataset, problem),
+        "tokens": problem.tokens,
+        "requested_dataset": request.requested_dataset,
+        "dataset": manifest["source"]["dataset"],
+        "dataset_verified": manifest["dataset_verified"],
+        "content_digests": {name: split["content_digest"] for name, split in splits.items()},
+        "records_fingerprint": manifest["fingerprint"],
+        "records": _stored_records(manifest),
+        "input_shape": task.input_shape,
+        "test_examples": splits["test"]["num_examples"] * task.predictions_per_example,
         **recorded_settings(request.settings),
         "experiment": request.experiment or request.requested_dataset,
         **({"initial_weights_digest": initial.digest, "initial_run": initial.run} if initial else {}),
     }
 
 
-def data_facts(manifest: Mapping, requested_dataset: str, problem: Problem) -> dict:
-    """The data of a run, from the manifest of the records."""
-    task = problem.task(manifest)
-    return {
-        "requested_dataset": requested_dataset,
-        "tokens": problem.tokens,
-        "dataset": manifest["source"]["dataset"],
-        "dataset_verified": manifest["dataset_verified"],
-        "content_digests": {name: split["content_digest"] for name, split in manifest["splits"].items()},
-        "records_fingerprint": manifest["fingerprint"],
-        "records": StoredRecords.of_manifest(manifest),
-        "input_shape": task.input_shape,
-        "test_examples": manifest["splits"]["test"]["num_examples"] * task.predictions_per_example,
+def _stored_records(manifest: Mapping) -> dict | None:
+    """The image format of the records and their size. None for a text."""
+    image = manifest.get("image")
+    return image and {
+        "encoding": image["encoding"],
+        "image_size": image["size"],
+        "resize": image["resize"],
+        "num_examples": sum(split["num_examples"] for split in manifest["splits"].values()),
+        "total_bytes": sum(entry["bytes"] for entry in manifest["files"] if "split" in entry),
+        "skipped": manifest["source"]["skipped"],
     }
-
-
-def belongs_to(about: Mapping) -> dict:
-    """The experiment of a checkpoint, and the records and the run that it needs: fields of the record."""
-    return {name: about.get(name) for name in ("experiment", "records_fingerprint", "initial_run")}
 
 
 def nothing_measured(settings: TrainSettings) -> dict:
@@ -93,94 +92,86 @@ def nothing_measured(settings: TrainSettings) -> dict:
     }
 
 
-def used_by(receipt: Receipt, computation: Computation, stream: InputStream) -> dict:
-    """Hardware and computation: fields of the record that a process must share to resume from a checkpoint."""
-    return {
-        "backend": receipt["backend"],
-        "effective_device": receipt["effective_device"],
-        "device_name": receipt["device_name"],
-        "num_replicas": receipt["num_replicas"],
-        "precision": computation.precision,
-        "jit_compile": computation.jit_compile,
-        # The order of an epoch from disk differs.
-        "input_in_memory": stream.in_memory,
-        "computation_flags": computation_flags(os.environ),
-    }
-
-
-def segment(receipt: Receipt, first_epoch: int, last_epoch: int) -> Segment:
-    """The epochs of this process."""
-    return Segment(
-        first_epoch=first_epoch,
-        last_epoch=last_epoch,
-        hostname=socket.gethostname(),
-        device_verified=receipt["device_verified"],
-        receipt=receipt,
-    )
-
-
-def outcome_of(
-    receipt: Receipt,
-    history: History,
-    model: keras.Model,
-    stream: InputStream,
-    kept: int,
-    peak_device_bytes: int | None,
-) -> dict:
+def outcome_of(setup: TrainingSetup, history: History, kept: int) -> dict:
     """The results of a finished run, with the evidence of all processes that trained it."""
-    rows, predictions = history.rows, stream.predictions_per_epoch
-    rate = examples_per_second(rows, history.compiling(), examples_per_epoch=predictions)
+    rows, stream, placement = history.rows, setup.stream, setup.placement
+    rate = examples_per_second(rows, history.compiling(), examples_per_epoch=stream.predictions_per_epoch)
     # The last process that trained an epoch. It may not be this one.
     last = history.segments[-1]
     return {
+        **setup.known,
+        **setup.used(),
         "status": FINISHED,
-        "hostname": last.hostname,
-        "device_verified": all(one.device_verified for one in history.segments),
-        "device_reason": last.receipt["device_reason"],
-        "mismatch": receipt["mismatch"],
-        "receipt": last.receipt,
-        **seen_in(last.receipt),
-        "segments": tuple(history.segments),
-        "outputs": kind_trained_on(model),
-        "steps_per_execution": model.steps_per_execution,
+        "hostname": last["hostname"],
+        "finished_on": setup.known["hostname"] if history.restored == len(rows) else None,
+        "beginning": setup.beginning,
+        "device_verified": all(one["device_verified"] for one in history.segments),
+        "device_reason": last["receipt"]["device_reason"],
+        "mismatch": setup.receipt["mismatch"],
+        "receipt": last["receipt"],
+        **seen_in(last["receipt"]),
+        "segments": history.segments,
+        "outputs": kind_trained_on(setup.model),
+        "steps_per_execution": setup.model.steps_per_execution,
         "steps_per_epoch": stream.steps_per_epoch,
         "train_seconds": round(sum(row["train_seconds"] for row in rows), 4),
         "evaluation_seconds": round(sum(row["evaluation_seconds"] for row in rows), 4),
         "first_epoch_seconds": rows[0]["train_seconds"],
         "examples_per_second": round(rate, 1),
         **{name: value for name, value in rows[kept - 1].items() if name.startswith(tuple(EVALUATED_SPLITS))},
-        "peak_host_bytes": breakdown.peak_host_bytes(),
-        "peak_device_bytes": peak_device_bytes,
+        "kept_epoch": kept,
+        "epochs_restored": history.restored,
+        "peak_host_bytes": peak_host_bytes(),
+        "peak_device_bytes": placement.runtime.peak_device_bytes(placement.effective_device),
     }
 
 
-def save_network(model: keras.Model, manifest: Mapping, settings: TrainSettings, precision: str, folder: Path) -> None:
-    """Write the weights and the model into a run's folder."""
+def save_network(setup: TrainingSetup) -> None:
+    """Write the weights and the model into the run's folder."""
+    model, name = setup.model, setup.settings.model
     # save_file would write a file that only its owner may read.
-    (folder / WEIGHTS_NAME).write_bytes(save(named_weights(model)))
+    (setup.folder / WEIGHTS_NAME).write_bytes(save(named_weights(model)))
     # Without the optimizer, so that the file needs no class of this project.
-    if is_own(settings.model):
+    if is_own(name):
         # A copy, because a new model would have other names of unnamed layers.
-        trained = untrained_copy(model, problem_of_records(manifest).task(manifest).input_shape)
+        trained = untrained_copy(model, setup.problem.task(setup.manifest).input_shape)
     else:
-        trained = build_network(manifest, settings.model, precision)
+        trained = build_network(setup.manifest, name, setup.computation.precision)
     trained.set_weights(model.get_weights())
-    trained.save(folder / MODEL_NAME)
+    trained.save(setup.folder / MODEL_NAME)
 
 
 def augmented_accuracies(model: keras.Model, evaluated: Mapping[str, InputStream], how: str) -> dict[str, float]:
     """The accuracies with test-time augmentation, as fields of the record. Empty for "none"."""
-    if how == "none":
-        return {}
-    _logger.info("evaluating with test-time augmentation: %s", how)
     accuracies = {}
-    for prefix, stream in evaluated.items():
+    for prefix, stream in evaluated.items() if how != "none" else ():
         evaluation = stream.split.problem.evaluation
-        accuracies[prefix] = evaluation.figures(model, evaluation.predict(model, stream, how))["accuracy"]
-    _logger.info("with test-time augmentation: %s", _accuracies(accuracies))
-    return {f"{prefix}_tta_accuracy": accuracy for prefix, accuracy in accuracies.items()}
+        accuracy = evaluation.figures(model, evaluation.predict(model, stream, how))["accuracy"]
+        _logger.info("%s accuracy with test-time augmentation %s: %.4f", EVALUATED_SPLITS[prefix], how, accuracy)
+        accuracies[f"{prefix}_tta_accuracy"] = accuracy
+    return accuracies
 
 
-@message
-def _accuracies(accuracies: Mapping[str, float]) -> str:
-    return ", ".join(f"{EVALUATED_SPLITS[prefix]} accuracy {value:.4f}" for prefix, value in accuracies.items())
+def evaluate_again(
+    run: Path, records_folder: Path, test_time_augmentation: str, folder: Path, *, model: str = ""
+) -> RunRecord:
+    """Copy a run into an empty folder, with the figures of another test-time augmentation in its record.
+
+    ``run`` is the folder of a published run, and ``records_folder`` that of its records. ``model`` is [Train] model of
+    the present settings, see ``load_trained``. Returns the record as it was written.
+
+    Raises:
+        DamagedArtefactError: the run has no model.
+    """
+    for entry in read_manifest(run)["files"]:
+        (folder / entry["name"]).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(run / entry["name"], folder / entry["name"])
+    trained = load_trained(run, model=model)
+    # The model was saved without its loss. Only the accuracy is used.
+    trained.model.compile(loss=keras.losses.SparseCategoricalCrossentropy())
+    streams = evaluation_streams(records_folder, read_manifest(records_folder), 1, trained.record.seed)
+    figures = {"val_tta_accuracy": None, "validation_tta_accuracy": None}
+    figures |= augmented_accuracies(trained.model, streams, test_time_augmentation)
+    record = trained.record.model_copy(update={"test_time_augmentation": test_time_augmentation, **figures})
+    write_record(folder, record)
+    return record

@@ -1,143 +1,188 @@
 """Everything that a training needs before its first step, built in one place."""
 
+import contextlib
 import logging
+import math
+import os
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-import keras
-
-from pipeline.config.training import TrainSettings
-from pipeline.errors import message
+from pipeline.augmentation.augment import Augmentation
+from pipeline.columns import ColumnStream
+from pipeline.config.refusal import refuse
+from pipeline.config.training import JAX, refuse_without_validation
+from pipeline.hardware.backend import computation_flags
 from pipeline.hardware.placement import Placement
 from pipeline.hardware.receipt import Receipt, seen_here, verdict, with_processes, write_receipt
 from pipeline.networks.build import kind_of_outputs
 from pipeline.networks.cpu_kernels import as_keras
-from pipeline.problems.problem import Problem
-from pipeline.stream import InputStream
-from pipeline.training.breakdown import Clock, reset_peak_memory
-from pipeline.training.computation import Computation, by_rule, compiled_model, warn_of_memory
+from pipeline.runs.record import STAGE_PARTS
+from pipeline.stream import InputStream, Split, fits_in_memory
+from pipeline.training.computation import Computation, by_rule, compiled_model
 from pipeline.training.initial import begin
-from pipeline.training.inputs import open_streams
 from pipeline.training.process_group import ProcessGroup
 from pipeline.training.request import TrainRequest
-from pipeline.training.results import known_fields, used_by
+
+_EVALUATION_BATCH_SIZE = 1_000
+# Limit per batch of the evaluation, because a sequence has outputs for each token.
+_EVALUATION_OUTPUTS = 2**24
+# Prefix of the figures → split. Records use Keras's prefix for the test split.
+EVALUATED_SPLITS = {"val": "test", "validation": "validation"}
 
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """Adds the time to the part of the stage that was entered last."""
+
+    def __init__(self, started: float) -> None:
+        """``started``: the time.perf_counter at the start of the first part, ``startup``."""
+        self._seconds = dict.fromkeys(STAGE_PARTS, 0.0)
+        self._part, self._since = STAGE_PARTS[0], started
+
+    def enter(self, part: str) -> None:
+        """Add the time from now on to ``part``."""
+        now = time.perf_counter()
+        self._seconds[self._part] += now - self._since
+        self._part, self._since = part, now
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Add the seconds of an earlier process of the same run."""
+        for part, more in seconds.items():
+            self._seconds[part] += more
+
+    def seconds(self) -> dict[str, float]:
+        """Part → seconds until now."""
+        self.enter(self._part)
+        return dict(self._seconds)
+
+
 class TrainingSetup:
-    """The parts of a training.
+    """The parts of a training: devices, streams, the receipt and the compiled model."""
 
-    Attributes:
-        request: what to train.
-        folder: for the run's files.
-        manifest: that of the records.
-        group: the processes that train together.
-        clock: adds up the parts of the stage's time.
-        known: fields of the record that are known before the first step.
-        placement: the devices.
-        computation: precision, XLA and steps per execution.
-        receipt: the evidence of the devices before the first step.
-        stream: the train split.
-        evaluated: prefix of the figures → split to evaluate.
-        model: compiled.
-    """
+    def __init__(
+        self,
+        request: TrainRequest,
+        folder: Path,
+        manifest: Mapping,
+        known: Mapping,
+        placement: Placement,
+        group: ProcessGroup,
+        clock: Clock,
+    ) -> None:
+        """Open the streams, write the receipt and compile the model.
 
-    request: TrainRequest
-    folder: Path
-    manifest: Mapping
-    group: ProcessGroup
-    clock: Clock
-    known: Mapping
-    placement: Placement
-    computation: Computation
-    receipt: Receipt
-    stream: InputStream
-    evaluated: Mapping[str, InputStream]
-    model: keras.Model
-
-    @property
-    def settings(self) -> TrainSettings:
-        """The settings of the request."""
-        return self.request.settings
-
-    @property
-    def problem(self) -> Problem:
-        """The problem of the records."""
-        return self.stream.split.problem
+        ``manifest`` is that of the records, and ``known`` has the fields of the record that are known already.
+        """
+        self.request, self.folder, self.manifest, self.known = request, folder, manifest, known
+        self.placement, self.group, self.clock = placement, group, clock
+        self.settings = settings = request.settings
+        placement.runtime.reset_peak_memory()
+        # An earlier stage ran in the same process. The host's peak can be reset on Linux only.
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+        self.computation = by_rule(settings, placement)
+        clock.enter("loading")
+        self.stream = training_stream(request, manifest, placement, self.computation, group)
+        # By the prefix of their figures.
+        self.evaluated = evaluation_streams(request.records, manifest, placement.num_replicas, settings.seed)
+        self.problem = self.stream.split.problem
+        clock.enter("startup")
+        self.receipt = self._write_receipt()
+        augmentation = self.stream.augmentation
+        self.model, self.beginning = compiled_model(
+            manifest,
+            settings,
+            placement,
+            self.computation,
+            self.stream.steps_per_epoch,
+            outputs=kind_of_outputs(manifest, settings.model, self.computation.precision),
+            labels_mixed=bool(augmentation and augmentation.mixes),
+            begin=lambda model: begin(model, settings, request.initial, self.stream),
+            drawn=request.drawn,
+        )
 
     def used(self) -> dict:
-        """Hardware and computation, as fields of the record."""
-        return used_by(self.receipt, self.computation, self.stream)
+        """Hardware and computation: fields of the record that a process must share to resume from a checkpoint."""
+        return {
+            "backend": self.receipt["backend"],
+            "effective_device": self.receipt["effective_device"],
+            "device_name": self.receipt["device_name"],
+            "num_replicas": self.receipt["num_replicas"],
+            "precision": self.computation.precision,
+            "jit_compile": self.computation.jit_compile,
+            # The order of an epoch from disk differs.
+            "input_in_memory": self.stream.in_memory,
+            "computation_flags": computation_flags(os.environ),
+        }
 
-    @contextmanager
+    @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
         """The context of an evaluation, with Keras's own operations, as in the saved model."""
         with self.placement.evaluating(), as_keras():
             yield
 
-
-def prepare(
-    request: TrainRequest, folder: Path, manifest: Mapping, placement: Placement, group: ProcessGroup, clock: Clock
-) -> TrainingSetup:
-    """Open the streams, write the receipt and compile the model."""
-    settings = request.settings
-    reset_peak_memory(placement.runtime)
-    computation = by_rule(settings, placement)
-    clock.enter("loading")
-    stream, evaluated = open_streams(request.records, manifest, settings, placement, computation, group)
-    clock.enter("startup")
-    receipt = _receipt(settings, placement, computation, group)
-    model, beginning = compiled_model(
-        manifest,
-        settings,
-        placement,
-        computation,
-        stream.steps_per_epoch,
-        outputs=kind_of_outputs(manifest, settings.model, computation.precision),
-        labels_mixed=bool(stream.augmentation and stream.augmentation.mixes),
-        begin=lambda model: begin(model, settings, request.initial, stream),
-        drawn=request.drawn,
-    )
-    warn_of_memory(model, settings.global_batch_size, placement)
-    return TrainingSetup(
-        request=request,
-        folder=folder,
-        manifest=manifest,
-        group=group,
-        clock=clock,
-        known={**known_fields(request, manifest), "beginning": beginning},
-        placement=placement,
-        computation=computation,
-        receipt=receipt,
-        stream=stream,
-        evaluated=evaluated,
-        model=model,
-    )
+    def _write_receipt(self) -> Receipt:
+        """The receipt, with those of the other processes. It is logged."""
+        settings, precision, group = self.settings, self.computation.precision, self.group
+        receipt = write_receipt(settings, self.placement, precision)
+        if group.processes > 1:
+            receipt = with_processes(receipt, group.gather(seen_here(receipt)))
+            share = f"{len(receipt['logical_devices'])} {receipt['effective_device']}, {precision}"
+            group.check_equal("device, number of devices and precision", share)
+        if receipt["mismatch"]:
+            _logger.warning("FALLBACK to %s: %s", receipt["effective_device"], receipt["mismatch"]["cause"])
+        _logger.info(
+            "training %s on %s (requested %s, %s; %s), %d replica(s), %s, XLA %s",
+            *(settings.model, receipt["effective_device"], settings.device),
+            verdict(receipt),
+            *(receipt["device_name"], receipt["num_replicas"], precision),
+            "on" if self.computation.jit_compile else "off",
+        )
+        return receipt
 
 
-def _receipt(settings: TrainSettings, placement: Placement, computation: Computation, group: ProcessGroup) -> Receipt:
-    """The receipt, with those of the other processes. It is logged."""
-    receipt = write_receipt(settings, placement, computation.precision)
-    if group.processes > 1:
-        receipt = with_processes(receipt, group.gather(seen_here(receipt)))
-        share = f"{len(receipt['logical_devices'])} {receipt['effective_device']}, {computation.precision}"
-        group.check_equal(_shared_devices(), share)
-    if receipt["mismatch"]:
-        _logger.warning("FALLBACK to %s: %s", receipt["effective_device"], receipt["mismatch"]["cause"])
-    _logger.info(
-        "training %s on %s (requested %s, %s; %s), %d replica(s), %s, XLA %s",
-        *(settings.model, receipt["effective_device"], settings.device),
-        verdict(receipt),
-        *(receipt["device_name"], receipt["num_replicas"], computation.precision),
-        "on" if computation.jit_compile else "off",
-    )
-    return receipt
+def training_stream(
+    request: TrainRequest, manifest: Mapping, placement: Placement, computation: Computation, group: ProcessGroup
+) -> InputStream:
+    """The stream of the train split.
+
+    Raises:
+        SettingsError: the batch does not fit the data or the replicas, or a required validation split is absent.
+    """
+    settings, replicas = request.settings, placement.num_replicas
+    refuse_without_validation(settings, manifest["splits"])
+    train = Split.of_manifest(request.records, manifest, "train")
+    size = settings.global_batch_size
+    if size > train.num_examples:
+        refuse("Train", "global_batch_size", f"at most the {train.num_examples} examples of the train split", size)
+    if size % replicas:
+        refuse("Train", "global_batch_size", f"a multiple of the {replicas} replicas", size)
+    in_memory = computation.in_memory
+    if in_memory is None:
+        # The order of an epoch from disk differs, so all processes decide alike.
+        in_memory = all(group.gather(fits_in_memory(train)))
+    augmentation = None
+    if settings.augment:
+        augmentation = Augmentation(settings.augment, seed=settings.seed, image_shape=train.content_shape)
+    how = {"global_batch_size": size, "seed": settings.seed, "part": (group.rank, group.processes)}
+    columns = None
+    # The same batches as those from memory, without TensorFlow.
+    if placement.runtime.backend == JAX and train.layout is not None and in_memory and augmentation is None:
+        columns = ColumnStream(request.records, manifest, "train", **how)
+    return InputStream(train, in_memory=in_memory, augmentation=augmentation, columns=columns, **how)
 
 
-@message
-def _shared_devices() -> str:
-    return "device, number of devices and precision"
+def evaluation_streams(folder: Path, manifest: Mapping, replicas: int, seed: int) -> dict[str, InputStream]:
+    """The streams of the existing splits to evaluate, by the prefix of their figures."""
+    streams = {}
+    for prefix, name in EVALUATED_SPLITS.items():
+        if name in manifest["splits"]:
+            split = Split.of_manifest(folder, manifest, name)
+            outputs = math.prod(split.problem.task(manifest).output_shape)
+            most = max(1, min(_EVALUATION_BATCH_SIZE, _EVALUATION_OUTPUTS // outputs, split.num_examples))
+            # Keras adds up the replicas' shares of the first batch, so they must be equal.
+            size = max(1, most // replicas) * replicas
+            streams[prefix] = InputStream(split, global_batch_size=size, seed=seed)
+    return streams

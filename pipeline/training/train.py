@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,13 @@ from pipeline.hardware.placement import place
 from pipeline.problems.find import problem_of_records
 from pipeline.problems.problem import Shown
 from pipeline.runs.record import RunRecord, write_record
-from pipeline.training.breakdown import Clock, measure
-from pipeline.training.checkpoint import History, bytes_needed, put_variables, restore_checkpoint
-from pipeline.training.loop import ended, kept_epoch, train_epochs
+from pipeline.training.breakdown import measure
+from pipeline.training.checkpoint import History, assign, bytes_needed, restore_checkpoint, variables_of
+from pipeline.training.loop import best_epoch, train_epochs
 from pipeline.training.process_group import ProcessGroup, join, leave
 from pipeline.training.request import TrainRequest
 from pipeline.training.results import augmented_accuracies, known_fields, nothing_measured, outcome_of, save_network
-from pipeline.training.setup import TrainingSetup, prepare
+from pipeline.training.setup import Clock, TrainingSetup
 from pipeline.training.summaries import Summaries, profile
 
 _LOGGED_LABELS = 20
@@ -48,57 +48,50 @@ def train(request: TrainRequest, folder: Path) -> RunRecord:
             processes cannot train together.
     """
     group = join(request.membership, timeout_seconds=request.settings.join_timeout_seconds)
-    record = _train(request, folder, group)
+    fields = _train(request, folder, group)
+    record = RunRecord(**fields, finished_at=datetime.now(UTC).isoformat(timespec="seconds"))
+    write_record(folder, record)
     leave(group)
     return record
 
 
-def _train(request: TrainRequest, folder: Path, group: ProcessGroup) -> RunRecord:
+def _train(request: TrainRequest, folder: Path, group: ProcessGroup) -> dict:
+    """The fields of the record."""
+    settings = request.settings
     clock = Clock(time.perf_counter() if request.started is None else request.started)
     clock.enter("loading")
     manifest = _open_records(request)
+    known = known_fields(request, manifest)
     clock.enter("startup")
     try:
-        placement = place(request.settings)
+        placement = place(settings)
     except HardwareMismatchError as error:
-        if request.settings.on_mismatch != "skip":
+        if settings.on_mismatch != "skip":
             raise
         _logger.warning("SKIPPED: %s", error)
-        known = {**nothing_measured(request.settings), **known_fields(request, manifest)}
-        return _write(folder, {**known, "mismatch": error.mismatch})
-    setup = prepare(request, folder, manifest, placement, group, clock)
+        return {**nothing_measured(settings), **known, "mismatch": error.mismatch}
+    setup = TrainingSetup(request, folder, manifest, known, placement, group, clock)
     clock.enter("checkpoint")
     history = _restore(setup)
-    restored = len(history.rows)
     with placement.explaining(), Summaries(folder) as summaries:
         predictions = train_epochs(setup, history, summaries)
         clock.enter("evaluation")
         kept = _keep_epoch(setup, history)
         shown = _evaluate(setup, predictions.get("val") if kept == len(history.rows) else None)
         with setup.evaluating():
-            augmented = augmented_accuracies(setup.model, setup.evaluated, request.settings.test_time_augmentation)
-        summaries.write_run({**setup.known, "precision": setup.computation.precision}, shown, setup.problem.units)
+            augmented = augmented_accuracies(setup.model, setup.evaluated, settings.test_time_augmentation)
+        summaries.write_run({**known, "precision": setup.computation.precision}, shown, setup.problem.units)
     clock.enter("saving")
     _logger.info("saving the network")
-    save_network(setup.model, manifest, request.settings, setup.computation.precision, folder)
+    save_network(setup)
     # Last, because timing a step and profiling train the model on.
-    trained = len(history.rows) > restored
-    times = _time_parts(setup, history, trained=trained)
-    peak = placement.runtime.peak_device_bytes(placement.effective_device)
-    return _write(
-        folder,
-        {
-            **setup.known,
-            **setup.used(),
-            **outcome_of(setup.receipt, history, setup.model, setup.stream, kept, peak),
-            **augmented,
-            "kept_epoch": kept,
-            "ended": ended(history.rows, request.settings.epochs),
-            "epochs_restored": restored,
-            "time_breakdown": times,
-            **({} if trained else {"finished_on": setup.known["hostname"]}),
-        },
-    )
+    times = _time_parts(setup, history)
+    return {
+        **outcome_of(setup, history, kept),
+        **augmented,
+        "ended": "epochs" if len(history.rows) == settings.epochs else "patience",
+        "time_breakdown": times,
+    }
 
 
 def _open_records(request: TrainRequest) -> Mapping:
@@ -107,8 +100,7 @@ def _open_records(request: TrainRequest) -> Mapping:
     problem_of_records(manifest).check(request.settings)
     check_contents(request.records, manifest)
     if manifest.get("image"):
-        counts = manifest["splits"]["train"]["label_counts"]
-        _logger.info(_numbered_labels([*counts], [*counts.values()]))
+        _logger.info(_numbered_labels(manifest["splits"]["train"]["label_counts"]))
     return manifest
 
 
@@ -119,9 +111,8 @@ def _restore(setup: TrainingSetup) -> History:
     used = group.from_chief(setup.used())
     with setup.placement.scope():
         history = restore_checkpoint(checkpoints, setup.model, fingerprint=setup.request.fingerprint, used=used)
-    group.check_equal(_shared_checkpoint(), f"epoch {len(history.rows)}")
-    if history.rows:
-        setup.clock.add(history.seconds)
+    group.check_equal("the checkpoint they resume from, on one storage root", f"epoch {len(history.rows)}")
+    setup.clock.add(history.seconds)
     if group.is_chief:
         needed = bytes_needed(setup.model, checkpoints, keep_best=setup.settings.keep == "best")
         require_space(setup.folder.parent, needed)
@@ -130,11 +121,13 @@ def _restore(setup: TrainingSetup) -> History:
 
 def _keep_epoch(setup: TrainingSetup, history: History) -> int:
     """Restore the weights of the epoch that the settings select, and return it."""
-    kept = kept_epoch(history.rows, setup.settings.keep, setup.problem.chosen_by)
+    kept = len(history.rows)
+    if setup.settings.keep == "best":
+        kept = best_epoch(history.rows, setup.problem.chosen_by)
     if kept != len(history.rows):
         _logger.info("keeping the weights of epoch %d, the best on validation", kept)
         with setup.placement.scope():
-            put_variables(setup.model, history.best)
+            assign(variables_of(setup.model), history.best)
     return kept
 
 
@@ -153,33 +146,20 @@ def _evaluate(setup: TrainingSetup, predictions: Any) -> Shown:
         )
 
 
-def _time_parts(setup: TrainingSetup, history: History, *, trained: bool) -> dict:
+def _time_parts(setup: TrainingSetup, history: History) -> dict:
     """The time breakdown, with a profile if the settings ask for one."""
-    runtime, steps = setup.placement.runtime, setup.settings.profile_steps
-    how = {"runtime": runtime, "trained": trained, "processes": setup.group.processes}
     setup.clock.enter("measuring")
-    step = measure(setup.model, setup.stream, history.rows, history.compiling(), **how)
+    step = measure(setup, history)
     setup.clock.enter("profiling")
-    if steps:
+    if steps := setup.settings.profile_steps:
         _logger.info("tracing %d steps for TensorBoard", steps)
-        profile(setup.model, setup.stream, setup.folder, runtime=runtime, steps=steps)
+        profile(setup.model, setup.stream, setup.folder, runtime=setup.placement.runtime, steps=steps)
     setup.clock.enter("saving")
     return step | {f"{part}_seconds": seconds for part, seconds in setup.clock.seconds().items()}
 
 
-def _write(folder: Path, fields: Mapping) -> RunRecord:
-    record = RunRecord(**fields, finished_at=datetime.now(UTC).isoformat(timespec="seconds"))
-    write_record(folder, record)
-    return record
-
-
 @message
-def _numbered_labels(names: Sequence[str], counts: Sequence[int]) -> str:
-    shown = [f"{at} {name} ({count:,})" for at, (name, count) in enumerate(zip(names, counts, strict=True))]
+def _numbered_labels(counts: Mapping[str, int]) -> str:
+    shown = [f"{at} {name} ({count:,})" for at, (name, count) in enumerate(counts.items())]
     more = f", and {len(shown) - _LOGGED_LABELS:,} more" if len(shown) > _LOGGED_LABELS else ""
     return f"labels, with their examples in train: {', '.join(shown[:_LOGGED_LABELS])}{more}"
-
-
-@message
-def _shared_checkpoint() -> str:
-    return "the checkpoint they resume from, on one storage root"

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 from text_records import LENGTH, LINE, write_text_records
-from training_runs import run
+from training_runs import request_for, run
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.data import RecordsSettings
@@ -21,7 +21,7 @@ def setup_module() -> None:
     global \
         InputStream, \
         Split, \
-        data_facts, \
+        known_fields, \
         keras, \
         load_trained, \
         build_network, \
@@ -43,7 +43,7 @@ def setup_module() -> None:
     from pipeline.problems.text_evaluation import passage, write_text
     from pipeline.runs.trained import load_trained
     from pipeline.stream import InputStream, Split
-    from pipeline.training.results import data_facts
+    from pipeline.training.results import known_fields
 
 
 OWN = """
@@ -285,8 +285,7 @@ def test_of_a_text_of_more_characters_than_fit_bytes_are_counted(records, traine
     assert (split.problem.tokens, split.problem.units.rate) == ("bytes", "bytes/s")
     _, record = trained
     assert record["tokens"] == ""
-    shared = {"requested_dataset": "text", "problem": split.problem}
-    assert data_facts(manifest, **shared)["tokens"] == "bytes"
+    assert known_fields(request_for(records, tmp_path), manifest)["tokens"] == "bytes"
 
 
 def test_a_passage_of_bytes_is_shown_by_characters():

@@ -8,11 +8,13 @@ from pipeline.runs.record import STAGE_PARTS
 
 
 def setup_module() -> None:
-    global RUNTIME, breakdown, tf
+    global History, ProcessGroup, RUNTIME, breakdown, tf
     import tensorflow as tf
 
     from pipeline.hardware.tensorflow import RUNTIME
     from pipeline.training import breakdown
+    from pipeline.training.checkpoint import History
+    from pipeline.training.process_group import ProcessGroup
 
 
 @pytest.mark.slow
@@ -75,7 +77,9 @@ def test_a_step_is_not_tried_where_an_epoch_that_compiled_does_not_show_that_it_
     # Nothing but its layers may be asked for: it cannot be called.
     model = SimpleNamespace(layers=())
     runtime = SimpleNamespace(step_flops=lambda model, batch: 7.0 * len(batch[0]))
-    parts = breakdown.measure(model, stream, rows, [1], runtime=runtime, trained=True)
+    placement = SimpleNamespace(runtime=runtime)
+    given = SimpleNamespace(model=model, stream=stream, placement=placement, group=ProcessGroup())
+    parts = breakdown.measure(given, History(rows, [{"first_epoch": 1}]))
     assert parts["not_measured"] == "a step took 1.6 s with its compilation, too long to repeat it"
     assert parts["step_seconds"] is None
     assert parts["step_flops"] == 7.0 * 32, "its operations are counted all the same"
@@ -87,11 +91,11 @@ def test_the_train_function_takes_as_many_steps_as_there_are_batches(small_recor
     seen = []
     measure = breakdown.measure
 
-    def watch(model, stream, *args, **how):
-        before = int(model.optimizer.iterations)
-        breakdown.step_alone_seconds(model, stream, RUNTIME, calls=3, steps=2)
-        seen.append((model.steps_per_execution, int(model.optimizer.iterations) - before))
-        return measure(model, stream, *args, **how)
+    def watch(setup, history):
+        before = int(setup.model.optimizer.iterations)
+        breakdown.step_alone_seconds(setup.model, setup.stream, RUNTIME, calls=3, steps=2)
+        seen.append((setup.model.steps_per_execution, int(setup.model.optimizer.iterations) - before))
+        return measure(setup, history)
 
     monkeypatch.setattr("pipeline.training.train.measure", watch)
     run(small_records, tmp_path / "a", epochs=1)
@@ -116,7 +120,7 @@ def test_the_peak_of_every_gpu_is_counted_from_the_start_of_the_run(monkeypatch)
     gpus, reset = [SimpleNamespace(name=f"/device:GPU:{index}") for index in range(2)], []
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: gpus if kind == "GPU" else [])
     monkeypatch.setattr(tf.config.experimental, "reset_memory_stats", reset.append)
-    breakdown.reset_peak_memory(RUNTIME)
+    RUNTIME.reset_peak_memory()
     assert reset == ["GPU:0", "GPU:1"]
 
 

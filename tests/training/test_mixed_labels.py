@@ -8,13 +8,13 @@ from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, read_metrics
 
 
 def setup_module() -> None:
-    global Crossentropy, MixedAccuracy, MixedLoss, RECIPES, build_model, keras
+    global RECIPES, Crossentropy, build_model, keras, mixed_accuracy, mixed_loss
     import keras
 
     from pipeline.networks.build import build_model
     from pipeline.networks.model import Crossentropy
     from pipeline.networks.recipes import RECIPES
-    from pipeline.training.computation import MixedAccuracy, MixedLoss
+    from pipeline.training.computation import mixed_accuracy, mixed_loss
 
 
 @pytest.mark.parametrize(("recipe", "smoothing"), [("baseline", 0.0), ("onecycle", 0.1)])
@@ -24,7 +24,7 @@ def test_the_loss_is_that_of_the_mixed_label(recipe, smoothing, rng):
     mixed = np.stack([first, second, share], axis=1).astype(np.float32)
     one_hot = share[:, None] * np.eye(10)[first] + (1 - share[:, None]) * np.eye(10)[second]
     expected = keras.losses.categorical_crossentropy(one_hot, probabilities, label_smoothing=smoothing)
-    loss = MixedLoss(Crossentropy(label_smoothing=RECIPES[recipe].label_smoothing))
+    loss = mixed_loss(Crossentropy(label_smoothing=RECIPES[recipe].label_smoothing))
     np.testing.assert_allclose(loss(keras.ops.convert_to_tensor(mixed), probabilities), expected, rtol=1e-5)
     plain = loss.of_plain(first, keras.ops.convert_to_tensor(probabilities))
     np.testing.assert_array_equal(loss(first, keras.ops.convert_to_tensor(probabilities)), plain)
@@ -32,7 +32,7 @@ def test_the_loss_is_that_of_the_mixed_label(recipe, smoothing, rng):
 
 def test_right_is_who_names_the_greater_part():
     probabilities = np.eye(3, dtype=np.float32)[[0, 0, 1]]
-    metric = MixedAccuracy()
+    metric = mixed_accuracy()
     metric.update_state(np.array([[0, 1, 0.7], [0, 1, 0.2], [2, 1, 0.4]], np.float32), probabilities)
     assert float(metric.result()) == pytest.approx(2 / 3)
     metric.reset_state()

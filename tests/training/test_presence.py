@@ -2,16 +2,15 @@
 
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
 
-import psutil
 import pytest
 
 from pipeline.config.membership import Membership
 from pipeline.errors import SettingsError, WorkerDiedError
+from pipeline.training import launch
 from pipeline.training import presence as module
 from pipeline.training.presence import FOLDER_NAME, Presence, say_done
 
@@ -115,37 +114,12 @@ def test_the_first_that_is_gone_is_named_by_all(group):
     assert "process 2 of 3" in str(failure_of(present[1]))
 
 
-def test_a_process_that_falls_silent_is_gone(group, tmp_path):
+def test_a_process_that_falls_silent_is_gone(group):
     chief, other = group(0), group(1)
     chief.wait_for_all(20)
-    # As if its host had lost its power: nothing is removed, and nothing more is written.
+    # As if it was killed: nothing is removed, and nothing more is written.
     other._is_over.set()
-    path = tmp_path / FOLDER_NAME / "1.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"host": "elsewhere"}))
     assert "process 1 of 2" in str(failure_of(chief))
-
-
-OTHER = """
-import sys, time
-from pathlib import Path
-from pipeline.config.membership import Membership
-from pipeline.training import presence
-
-presence._BEAT_SECONDS = 0.05
-presence.Presence(Path(sys.argv[1]), Membership(2, 1), settings="same", on_gone=print)
-time.sleep(600)
-"""
-
-
-def test_a_process_of_this_host_that_is_killed_is_named_at_once(group, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_SILENT_SECONDS", 1000.0)
-    chief = group(0)
-    other = subprocess.Popen([sys.executable, "-c", OTHER, str(tmp_path)])
-    chief.wait_for_all(60)
-    # It stays a zombie, as nobody asks how it ended.
-    psutil.Process(other.pid).kill()
-    assert "process 1 of 2, on " in str(failure_of(chief))
-    other.wait()
 
 
 def test_a_lost_connection_is_explained_by_the_process_that_is_gone(group, monkeypatch):
@@ -161,6 +135,24 @@ def test_with_two_processes_a_lost_connection_names_the_other_in_any_case(group,
     chief._present[1] = {"host": "elsewhere", "token": ""}
     monkeypatch.setattr(chief, "_look", lambda: None)
     assert "process 1 of 2, on elsewhere, is gone" in str(chief.explain(RuntimeError("Connection closed by peer")))
+
+
+def abort(message):
+    """What a native library does with an error of its own."""
+    print(message, file=sys.stderr, flush=True)
+    os.abort()
+
+
+@pytest.mark.parametrize(("message", "is_explained"), [("Check failed: size == 3", False), ("missed heartbeats", True)])
+def test_a_child_that_aborts_by_itself_is_no_lost_connection(group, monkeypatch, caplog, message, is_explained):
+    caplog.set_level("INFO")
+    monkeypatch.setattr(launch, "_TRAIN", f"{__name__}:abort")
+    monkeypatch.setattr(module, "_SILENT_SECONDS", 0.1)
+    with pytest.raises(WorkerDiedError) as died:
+        launch._train_together({"message": message}, group(0))
+    assert ("process 1 of 2 is gone" in str(died.value)) is is_explained
+    assert ("ended by SIGABRT" in str(died.value)) is not is_explained
+    assert (message in caplog.text) is not is_explained
 
 
 def test_files_of_an_earlier_run_are_nobodys(group, tmp_path):
@@ -189,17 +181,6 @@ def test_one_failed_read_is_no_end(group, monkeypatch):
     monkeypatch.setattr(module, "_BEAT_SECONDS", 100.0)
     real = chief._read
     monkeypatch.setattr(chief, "_read", lambda rank: None if rank == 1 else real(rank))
-    assert chief._look() is None
-
-
-def test_a_process_that_is_done_between_two_looks_is_not_gone(group, monkeypatch):
-    chief, other = group(0), group(1)
-    chief.wait_for_all(20)
-    monkeypatch.setattr(module, "_BEAT_SECONDS", 100.0)
-    before, real = [chief._read(1)], chief._read
-    other.leave(is_done=True)
-    monkeypatch.setattr(module, "_has_ended", lambda about: True)
-    monkeypatch.setattr(chief, "_read", lambda rank: before.pop() if rank == 1 and before else real(rank))
     assert chief._look() is None
 
 

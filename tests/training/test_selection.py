@@ -14,13 +14,13 @@ from pipeline.runs.metrics import EVALUATION_NAME, METRICS_NAME, MODEL_NAME, WEI
 
 
 def setup_module() -> None:
-    global InputStream, Split, best_epoch, ended, has_lost_patience, kept_epoch, keras, load_file, named_weights
+    global InputStream, Split, best_epoch, has_lost_patience, keras, load_file, named_weights
     import keras
     from safetensors.numpy import load_file
 
     from pipeline.stream import InputStream, Split
     from pipeline.training.initial import named_weights
-    from pipeline.training.loop import best_epoch, ended, has_lost_patience, kept_epoch
+    from pipeline.training.loop import best_epoch, has_lost_patience
 
 
 def rows(*values, figure="accuracy"):
@@ -31,8 +31,7 @@ def rows(*values, figure="accuracy"):
     ("accuracies", "best"), [((0.1,), 1), ((0.1, 0.3, 0.2), 2), ((0.3, 0.3, 0.3), 1), ((0.1, 0.2, 0.4), 3)]
 )
 def test_the_best_epoch_is_the_first_of_the_greatest_accuracy(accuracies, best):
-    assert best_epoch(rows(*accuracies), "accuracy") == kept_epoch(rows(*accuracies), "best", "accuracy") == best
-    assert kept_epoch(rows(*accuracies), "last", "accuracy") == len(accuracies)
+    assert best_epoch(rows(*accuracies), "accuracy") == best
 
 
 @pytest.mark.parametrize(
@@ -55,17 +54,12 @@ def test_patience_counts_the_epochs_since_the_best(accuracies, patience, over):
 )
 def test_the_best_epoch_of_a_text_is_the_first_of_the_least_loss(losses, best):
     found = rows(*losses, figure="loss")
-    assert best_epoch(found, "loss") == kept_epoch(found, "best", "loss") == best
+    assert best_epoch(found, "loss") == best
     assert has_lost_patience(found, 1, "loss") is (best < len(losses))
 
 
 def test_a_text_is_chosen_by_its_loss_and_an_image_by_its_accuracy():
     assert (NextToken.chosen_by, ImageClassification.chosen_by) == ("loss", "accuracy")
-
-
-def test_a_run_with_all_its_epochs_ended_with_them():
-    assert ended(rows(0.4, 0.3), 2) == "epochs"
-    assert ended(rows(0.4, 0.3), 3) == "patience"
 
 
 @pytest.mark.parametrize("settings", [{"keep": "best"}, {"patience": 2}])
@@ -94,7 +88,7 @@ def test_the_best_epochs_weights_are_evaluated_and_saved(best, divided_records):
     folder, record = best
     figures = read_metrics(folder / METRICS_NAME)
     assert record["kept_epoch"] == best_epoch(figures, "accuracy") < len(figures)
-    assert record["ended"] == ended(figures, 6)
+    assert record["ended"] == ("epochs" if len(figures) == 6 else "patience")
     kept = figures[record["kept_epoch"] - 1]
     for name in ("val_accuracy", "val_loss", "validation_accuracy", "validation_loss"):
         assert record[name] == kept[name]

@@ -18,7 +18,7 @@ def setup_module() -> None:
     from pipeline.predict.images import rows_of
     from pipeline.runs.trained import load_trained
     from pipeline.stream import InputStream, Split
-    from pipeline.training.reevaluation import evaluate_again
+    from pipeline.training.results import evaluate_again
 
 
 pytestmark = pytest.mark.slow

@@ -206,19 +206,6 @@ def test_the_network_is_not_evaluated_twice_after_the_last_epoch(small_records, 
 
 
 @pytest.mark.slow
-def test_a_batch_that_will_not_fit_into_memory_is_said_before_the_first_step(
-    small_records, tmp_path, monkeypatch, caplog
-):
-    run(small_records, tmp_path / "a", epochs=1)
-    assert "global_batch_size" not in caplog.text
-    monkeypatch.setattr("pipeline.machine.free_memory_bytes", lambda: 5_000_000)
-    run(small_records, tmp_path / "b", epochs=1, cache="memory", model="baseline_cnn")
-    # 32 images, of which each takes about 750 kB in float32.
-    assert "a step on 32 images takes about 0.0 GB of memory" in caplog.text
-    assert "Up to 6 would fit." in caplog.text
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", ["false", "true"])
 def test_the_receipt_is_of_the_runs_own_train_function_and_looking_changes_no_weight(
     small_records, tmp_path, monkeypatch, jit_compile
