@@ -56,8 +56,10 @@ def load_trained(run: Path, *, model: str = "") -> TrainedNetwork:
     configure_keras()
     record = read_record(run)
     if not (run / MODEL_NAME).exists():
-        why = f"the run was {record.status}: train it on a device that is there"
-        raise DamagedArtefactError(f"{run / MODEL_NAME}: expected a network, found none; {why}.")
+        raise DamagedArtefactError(
+            f"{run / MODEL_NAME}: expected a network, found none; the run was {record.status}: train it on a device "
+            "that is there."
+        )
     if is_own(record.model):
         if record.model != model and (fetched := read_fetched(run)):
             raise SettingsError(

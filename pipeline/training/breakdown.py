@@ -76,7 +76,7 @@ def _plan(
     if step is None:
         # If a step with its compilation is within the limit, try one.
         if longest > STEP_BUDGET_SECONDS:
-            return None, _too_long(longest, " with its compilation")
+            return None, _too_long(longest, compiling=True)
         step = step_alone_seconds(model, stream, runtime, calls=0, steps=1)
     plan = plan_calls(step, model.steps_per_execution)
     return plan, None if plan else _too_long(step)
@@ -182,5 +182,5 @@ def _processes(processes: int) -> str:
 
 
 @message
-def _too_long(step_seconds: float, how: str = "") -> str:
-    return f"a step took {step_seconds:.1f} s{how}, too long to repeat it"
+def _too_long(step_seconds: float, *, compiling: bool = False) -> str:
+    return f"a step took {step_seconds:.1f} s{' with its compilation' if compiling else ''}, too long to repeat it"

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.training import TrainSettings
-from pipeline.errors import SettingsError
+from pipeline.errors import SettingsError, message
 from pipeline.networks.build import adapt_model, build_network, takes_from_data
 from pipeline.networks.model import ADAPTED_EXAMPLES, named_layers, named_variables
 from pipeline.problems.problem import Stream
@@ -140,8 +140,8 @@ def _why_not(variables: Mapping[str, keras.Variable], found: Mapping[str, np.nda
     for name, variable in variables.items():
         if name not in found:
             return f"no {name} there"
-        if (shape := tuple(variable.shape)) != found[name].shape:
-            return f"{name} has the shape {shape}, there {found[name].shape}"
+        if tuple(variable.shape) != found[name].shape:
+            return _other_shape(name, tuple(variable.shape), found[name].shape)
     return ""
 
 
@@ -168,3 +168,8 @@ def _names_of(name: str) -> list[str]:
     """From "a/b/c": "a", "a/b", "a/b/c"."""
     parts = name.split("/")
     return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
+
+
+@message
+def _other_shape(name: str, shape: tuple[int, ...], found: tuple[int, ...]) -> str:
+    return f"{name} has the shape {shape}, there {found}"

@@ -54,7 +54,10 @@ class ProcessGroup:
         values = self.gather(value)
         if any(one != values[0] for one in values):
             found = "; ".join(f"process {number}: {one}" for number, one in enumerate(values))
-            raise SettingsError(f"[Train] processes: they have to share {what}. {found}.")
+            raise SettingsError(
+                f"[Train] processes: expected the same {what} in all, got {found}. Start all on one storage root, with "
+                "devices of one kind."
+            )
 
 
 def join(membership: Membership, *, timeout_seconds: int) -> ProcessGroup:

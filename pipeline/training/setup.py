@@ -130,7 +130,7 @@ class TrainingSetup:
         if group.processes > 1:
             receipt = with_processes(receipt, group.gather(seen_here(receipt)))
             share = f"{len(receipt['logical_devices'])} {receipt['effective_device']}, {precision}"
-            group.check_equal("device, number of devices and precision", share)
+            group.check_equal("devices", share)
         if receipt["mismatch"]:
             _logger.warning("FALLBACK to %s: %s", receipt["effective_device"], receipt["mismatch"]["cause"])
         _logger.info(

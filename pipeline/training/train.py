@@ -111,7 +111,7 @@ def _restore(setup: TrainingSetup) -> History:
     used = group.from_chief(setup.used())
     with setup.placement.scope():
         history = restore_checkpoint(checkpoints, setup.model, fingerprint=setup.request.fingerprint, used=used)
-    group.check_equal("the checkpoint they resume from, on one storage root", f"epoch {len(history.rows)}")
+    group.check_equal("checkpoint", f"epoch {len(history.rows)}")
     setup.clock.add(history.seconds)
     if group.is_chief:
         needed = bytes_needed(setup.model, checkpoints, keep_best=setup.settings.keep == "best")
