@@ -12,7 +12,7 @@ from pipeline.artefacts import layout
 from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN, units_of_run
 from pipeline.report import formats
 from pipeline.report.formats import Run, dataset_name, plain
-from pipeline.report.report import Report, finite
+from pipeline.report.report import Report
 from pipeline.report.sections.evaluation import class_rows, confusion_rows, is_text, text_rows
 from pipeline.report.templating import render
 from pipeline.runs.record import FINISHED, is_stand_in
@@ -33,7 +33,7 @@ def cards(report: Report) -> dict[str, str]:
         facts = run["evaluation"] or {}
         counts = _counts(facts)
         context = _context(run, facts, report) | {"counts": counts}
-        found["model"] = _model_front_matter(finite(run)) + render("model-card.md.j2", **context)
+        found["model"] = _model_front_matter(run) + render("model-card.md.j2", **context)
         if facts:
             found["dataset"] = _dataset_front_matter(run, facts, counts) + render("dataset-card.md.j2", **context)
     return found

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.report.blocks import Group, Table, figures, words
 from pipeline.report.data.reading import read_run
-from pipeline.report.formats import NO_FIGURE, plain, signed, verified_as, verified_words, yes_no
+from pipeline.report.formats import NO_FIGURE, device_verified, plain, signed, yes_no
 from pipeline.runs.record import names
 
 _DIGEST_LETTERS = 12
@@ -47,7 +47,7 @@ def difference_table(differences: Sequence[Difference], names: tuple[str, str]) 
 
 
 def _cells(one: Difference) -> list[str]:
-    return [plain(one.name), _show(one.name, one.one), _show(one.name, one.other), _change(one)]
+    return [plain(one.name), _show(one.one), _show(one.other), _change(one)]
 
 
 def _facts(folder: Path) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def _facts(folder: Path) -> dict[str, Any]:
         "versions": identity.get("packages", {}) | (versions if isinstance(versions, Mapping) else {}),
         "hardware": {name: run[name] for name in names("hardware", "computation")}
         | evidence
-        | {"device_verified": verified_as(run)},
+        | {"device_verified": device_verified(run)},
         "host": {name: run[name] for name in ("hostname", "fetched_from")}
         | {name: receipt.get(name) for name in ("host", "flags")},
         "metrics": {name: run[name] for name in ("status", *names("measured"))}
@@ -92,9 +92,7 @@ def _change(one: Difference) -> str:
     return signed(change, _decimals(change))
 
 
-def _show(name: str, value: Any) -> str:
-    if name == "device_verified" and value is not None:
-        return verified_words(value)
+def _show(value: Any) -> str:
     if isinstance(value, bool):
         return yes_no(value)
     if isinstance(value, float):

@@ -144,14 +144,11 @@ def is_fallback(run: Run) -> bool:
     return run["mismatch"] is not None or run["requested_device"] not in ("auto", run["effective_device"])
 
 
-def verified_as(run: Run) -> bool | str:
-    """Whether the device is verified. The device's name if it is not the requested one."""
-    return run["effective_device"] if run["device_verified"] and is_fallback(run) else run["device_verified"]
-
-
-def verified_words(verified: bool | str) -> str:
-    """The result of `verified_as` in words."""
-    return f"yes, as {plain(verified)}" if isinstance(verified, str) else yes_no(verified)
+def device_verified(run: Run) -> str:
+    """Whether the device is verified, with its name if it is not the requested one."""
+    if run["device_verified"] and is_fallback(run):
+        return f"yes, as {plain(run['effective_device'])}"
+    return yes_no(run["device_verified"])
 
 
 def device_note(run: Run) -> str:

@@ -4,7 +4,6 @@ No clock and no folder name enters the report: the same runs give the same repor
 """
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -12,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.report.data.changes import changes
-from pipeline.report.data.evaluation import read_pictures
 from pipeline.report.data.experiments import drawn_runs, experiments
 from pipeline.report.data.gate import Gate, Outcome, judge_gate
 from pipeline.report.data.history import entries_of, merged, trends
 from pipeline.report.data.lineage import exported, lineage, repetition
 from pipeline.report.data.measures import encodings
 from pipeline.report.data.published import by_batch, published_beside
-from pipeline.report.data.reading import or_none, read_run
+from pipeline.report.data.reading import or_none, read_pictures, read_run
 from pipeline.report.data.scenarios import batch_sizes, scenarios, with_speedups
 from pipeline.report.formats import Run
 from pipeline.runs.record import FINISHED
@@ -33,36 +31,31 @@ MAX_PICTURED_RUNS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The data of a report. Seconds are wall-clock, accuracies are from 0 to 1.
+    """The data of a report. Seconds are wall-clock, accuracies are from 0 to 1."""
 
-    Attributes:
-        current: fingerprints of the requested runs.
-        runs: all runs, newest first, see `data.reading.read_run`, each with its `repetition`.
-        scenarios: rows of the scoreboard, see `data.scenarios`.
-        experiments: best row, newest run and change of each experiment, see `data.experiments`.
-        batch_sizes: times by batch, see `data.scenarios.batch_sizes`, with those `published` elsewhere.
-        encodings: cost of the stored images, see `data.measures`.
-        lineage: stages with the artifacts of the requested runs, see `data.lineage`.
-        history: groups of comparable runs over time, see `data.history.trends`.
-        changes: changes of the requested runs, see `data.changes`.
-        gate: None without requirements.
-        exports: exported forms by the fingerprint of a requested run.
-        published: figures published elsewhere about these experiments and data.
-        pictures: PNGs of the first requested runs by their index among ``runs``, for the page alone.
-    """
-
+    # Fingerprints of the requested runs.
     current: list[str]
+    # All runs, newest first, see `data.reading.read_run`, each with its `repetition`.
     runs: list[Run]
+    # Rows of the scoreboard, see `data.scenarios`, and what follows from them.
     scenarios: list[Run]
     experiments: list[Run]
+    # Times by batch, with those `published` elsewhere.
     batch_sizes: list[Run]
+    # Cost of the stored images, see `data.measures`.
     encodings: list[Run]
-    lineage: list[Mapping[str, Any]]
+    # Stages with the artifacts of the requested runs.
+    lineage: list[Run]
+    # Groups of comparable runs over time, and the changes of the requested runs.
     history: list[Run]
     changes: list[Run]
+    # None without requirements.
     gate: Outcome | None
-    exports: dict[str, Mapping[str, Any]]
-    published: list[Mapping[str, Any]]
+    # Exported forms by the fingerprint of a requested run.
+    exports: dict[str, Run]
+    # Figures published elsewhere about these experiments and data.
+    published: list[Run]
+    # PNGs of the first requested runs by their index among ``runs``, for the page alone.
     pictures: dict[int, Mapping[str, Sequence[str]]]
 
     def requested(self) -> list[Run]:
@@ -81,7 +74,8 @@ class Report:
         """The text of report.json: null for each figure that JSON cannot hold, and no pictures."""
         data = {name: part for name, part in vars(self).items() if name != "pictures"}
         data |= {"schema_version": SCHEMA_VERSION, "gate": asdict(self.gate) if self.gate else None}
-        return json.dumps(finite(data), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+        finite = json.loads(json.dumps(data), parse_constant=lambda constant: None)
+        return json.dumps(finite, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def build_report(
@@ -132,15 +126,6 @@ def build_report(
         published=beside,
         pictures={place: found for place, found in pictures.items() if found},
     )
-
-
-def finite(value: Any) -> Any:
-    """The same data with None for each figure that is not finite."""
-    if isinstance(value, Mapping):
-        return {name: finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _readable_runs(folders: Sequence[Path]) -> Iterator[tuple[Path, Run]]:

@@ -18,19 +18,10 @@ from pydantic import create_model
 from pipeline.errors import DamagedArtefactError, UnreadableArtefactError
 from pipeline.report.data.scenarios import grouped
 from pipeline.runs import record
-from pipeline.runs.untrusted import Figure, checked
+from pipeline.runs.untrusted import checked
 
 HISTORY_NAME = "history.jsonl"
 
-# The fields of a line that are unknown in the first ones, or that no record has.
-_MAY_BE_UNKNOWN = {
-    **dict.fromkeys(("requested_dataset", "requested_device", "requested_precision"), (str | None, None)),
-    **dict.fromkeys(("made_from", "code"), (str | None, None)),
-    **dict.fromkeys(("first_epoch_seconds", "val_loss"), (Figure, None)),
-    "requested_jit_compile": (bool | str | None, None),
-    "jit_compile": (bool | None, None),
-    "fetched_from": (str, ""),
-}
 _logger = logging.getLogger(__name__)
 
 Entry = Mapping[str, Any]
@@ -128,7 +119,8 @@ def _shared() -> tuple[str, ...]:
 
 @cache
 def _line(kind: type[record.RunRecord]) -> type[record.RunRecord]:
-    return create_model("Line", __base__=kind, **_MAY_BE_UNKNOWN)
+    origin = (str | None, None)
+    return create_model("Line", __base__=kind, made_from=origin, code=origin, fetched_from=(str, ""))
 
 
 def _entry(line: record.RunRecord) -> Entry:

@@ -26,7 +26,7 @@ from pipeline.report.blocks import (
     titled,
     words,
 )
-from pipeline.report.data.evaluation import worst_confusions
+from pipeline.report.data.reading import worst_confusions
 from pipeline.report.formats import Run, left_out, number, percent, plain, run_name, spread
 from pipeline.report.report import Report
 

@@ -96,7 +96,7 @@ def our_cells(row: Run, mark: str, series: list[int]) -> list[str | Cell]:
     several = fmt.plural(runs, "run") if runs > 1 else ""
     requested, used = fmt.plain(row["requested_device"]), fmt.plain(row["effective_device"])
     host = f"on {fmt.hosts(row['hostnames'])}" if any(row["hostnames"]) else ""
-    verified, data_verified = fmt.verified_words(fmt.verified_as(row)), fmt.data_verified(row)
+    verified, data_verified = fmt.device_verified(row), fmt.data_verified(row)
     precision, again, speedup = fmt.plain(row["requested_precision"]), repeated(row), row["speedup"]
     return [
         Cell(
