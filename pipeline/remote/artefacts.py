@@ -1,16 +1,13 @@
-"""Artefacts ⇄ objects: how what was made on one machine is had on another (the remote's middle).
+"""Share artifacts between machines through an object store.
 
-Under ``<kind>/<fingerprint>/`` lie the files as ``files/<sha256>``, and ``manifest.json``, byte for byte as on the
-machine that made it. Files come first, in any order and from several machines at once: what has the same digest is the
-same. The manifest comes last, by a create-only write: without it nothing is there, and of two the first one counts.
+A push uploads the files first, as ``<kind>/<fingerprint>/files/<sha256>``, and ``manifest.json`` last, by a create-only
+write. An artifact without a manifest does not exist, and of two the first one counts.
 
-The remote is untrusted. A manifest has to be of the fingerprint that was asked for, with names that stay in the folder;
-each file is received up to the bytes that it lists, beside the storage root's artefacts, and takes its place only if
-its digest is the one listed. What was received stays until then, so that a cut costs what was under way.
+The remote is untrusted. A fetch checks the fingerprint, the names and sizes in the manifest, and the digest of each
+file before the artifact takes its place. An interrupted fetch keeps the files that it received.
 """
 
 import hashlib
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -18,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from threading import Event, Lock
+from threading import Event
 
 from pipeline import progress
 from pipeline.artefacts import layout
@@ -27,25 +24,28 @@ from pipeline.artefacts.publish import publishing
 from pipeline.artefacts.space import require_space, storage_error
 from pipeline.artefacts.verified import VERIFIED_NAME, sha256_of, stamp_of, write_verified
 from pipeline.errors import DamagedArtefactError, RemoteError
-from pipeline.remote.objects import Objects, Tag
+from pipeline.remote.objects import Objects, Stored
 
 _AT_A_TIME = 8
 _RANGE_BYTES = 2**20
 _MANIFEST_BYTES = 64 * 2**20
 _MOST_BYTES = 2**50
-# An object of this age that no manifest names may be removed. The machine's clock is good enough, as stores refuse the
-# requests of a machine whose clock differs from theirs by a quarter of an hour.
+#: An older object that no manifest names may be removed. Stores refuse requests of a machine whose clock differs much.
 GRACE = timedelta(days=1)
 _PROGRESS_SECONDS = 0.5
+_REMEDY = "It is not used."
+
+# Reports a number of bytes.
+Tell = Callable[[int], None]
 
 
 @dataclass(frozen=True)
 class Held:
-    """An artefact on the remote: its manifest, as data and as its bytes, and what names that version of it."""
+    """An artifact on the remote: its manifest as data and as bytes, and the version of that object."""
 
     manifest: dict
     content: bytes
-    tag: Tag
+    stored: Stored
 
 
 class Pushed(StrEnum):
@@ -57,105 +57,98 @@ class Pushed(StrEnum):
 
 
 class Remote:
-    """Artefacts on an object store."""
+    """Artifacts on an object store. Every method raises RemoteError if the store fails or refuses."""
 
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
-
-    @property
-    def url(self) -> str:
-        """As the settings have it."""
-        return self.objects.url
+        self.url = objects.url
 
     def find(self, kind: str, fingerprint: str) -> Held | None:
-        """The artefact of a fingerprint; None where there is none.
+        """The artifact of a fingerprint, None if the remote does not have it.
 
         Raises:
-            RemoteError: here and below, the store does not answer, or refuses.
-            DamagedArtefactError: what is there is no manifest of it.
+            DamagedArtefactError: the manifest is damaged, or that of another artifact.
         """
-        place = f"{_folder(kind, fingerprint)}/{MANIFEST_NAME}"
-        found = self.objects.read(place, at_most=_MANIFEST_BYTES)
+        key = f"{kind}/{fingerprint}/{MANIFEST_NAME}"
+        found = self.objects.read(key, at_most=_MANIFEST_BYTES)
         if found is None:
             return None
-        content, stored = found
-        manifest = parse_manifest(content, f"{self.url}/{place}", remedy=_REMEDY)
+        manifest = parse_manifest(found[0], f"{self.url}/{key}", remedy=_REMEDY)
         if manifest["fingerprint"] != fingerprint:
-            raise DamagedArtefactError(f"{self.url}/{place}: it is of {manifest['fingerprint'][:12]}…. {_REMEDY}")
+            raise DamagedArtefactError(f"{self.url}/{key}: it is of {manifest['fingerprint'][:12]}…. {_REMEDY}")
         if wrong := _wrong(manifest):
-            raise DamagedArtefactError(f"{self.url}/{place}: {wrong}. {_REMEDY}")
-        return Held(manifest, content, stored.tag)
+            raise DamagedArtefactError(f"{self.url}/{key}: {wrong}. {_REMEDY}")
+        return Held(manifest, *found)
 
     def push(self, kind: str, folder: Path, *, replace: bool = False, mend: bool = False) -> Pushed:
-        """Share the artefact in a folder.
+        """Upload the artifact in a folder.
 
         Args:
-            kind: of artefact, the name of its folder under the storage root.
-            folder: the artefact.
-            replace: whether it takes the place of another of the same fingerprint that was made earlier.
-            mend: whether what is there was found to be damaged, and is written anew to the last file.
+            kind: of artifact, the name of its folder under the storage root.
+            folder: the artifact.
+            replace: it replaces another of the same fingerprint that was made earlier.
+            mend: the artifact on the remote is damaged, and all of it is written again.
 
         Raises:
-            DamagedArtefactError: the folder's files are not what its manifest says, or the remote's manifest is none.
+            DamagedArtefactError: the folder's files differ from its manifest, or the remote's manifest is damaged.
         """
         content = (folder / MANIFEST_NAME).read_bytes()
         manifest = parse_manifest(content, str(folder / MANIFEST_NAME))
         check_files(folder, manifest)
-        place = _folder(kind, manifest["fingerprint"])
-        key = f"{place}/{MANIFEST_NAME}"
-        there = None
-        if mend:
-            there = self.objects.find(key)
-        elif held := self.find(kind, manifest["fingerprint"]):
-            is_same = _files(held.manifest) == _files(manifest)
-            if not is_same and not (replace and held.manifest["created_at"] <= manifest["created_at"]):
-                return Pushed.OTHER
-            # Objects that are missing are put back; that they are all there is seen below.
-            there = held
-        sources = {entry["sha256"]: folder / entry["name"] for entry in manifest["files"]}
-        sizes = {entry["sha256"]: entry["bytes"] for entry in manifest["files"]}
-        now = datetime.now(UTC)
-
-        def put(digest: str, told: Callable[[int], None]) -> None:
-            found = None if mend else self.objects.find(f"{place}/files/{digest}")
-            # What may be cleared away before the manifest names it is written again.
-            is_old = not there and found and now - found.written_at > GRACE / 2
-            if found is None or found.num_bytes != sizes[digest] or is_old:
-                self.objects.put(f"{place}/files/{digest}", sources[digest])
-            told(sizes[digest])
-
-        _each(put, list(sources), f"push {kind}", sum(sizes.values()))
-        if there and not mend and _files(there.manifest) == _files(manifest):
+        fingerprint = manifest["fingerprint"]
+        key = f"{kind}/{fingerprint}/{MANIFEST_NAME}"
+        held = None if mend else self.find(kind, fingerprint)
+        known = self.objects.find(key) if mend else held and held.stored
+        is_same = held is not None and _files(held.manifest) == _files(manifest)
+        if held and not is_same and not (replace and held.manifest["created_at"] <= manifest["created_at"]):
+            return Pushed.OTHER
+        # Files of the same artifact that are missing are written again.
+        self._put_files(kind, folder, manifest, is_published=known is not None, mend=mend)
+        if is_same:
             return Pushed.SAME
-        if there:
-            return Pushed.NEW if self.objects.swap(key, content, there.tag) else Pushed.OTHER
+        if known:
+            return Pushed.NEW if self.objects.swap(key, content, known) else Pushed.OTHER
         if self.objects.create(key, content):
             return Pushed.NEW
-        # Someone was first; or we were, and the answer was lost on its way.
-        first = self.objects.read(key, at_most=_MANIFEST_BYTES)
+        # Another was first, or this one was and the answer was lost.
+        first = self.find(kind, fingerprint)
         if first is None:
             raise RemoteError(f"{self.url}/{key}: it was there and is gone.")
-        if first[0] == content:
+        if first.content == content:
             return Pushed.NEW
-        theirs = parse_manifest(first[0], f"{self.url}/{key}", remedy=_REMEDY)
-        return Pushed.SAME if _files(theirs) == _files(manifest) else Pushed.OTHER
+        return Pushed.SAME if _files(first.manifest) == _files(manifest) else Pushed.OTHER
+
+    def _put_files(self, kind: str, folder: Path, manifest: Mapping, *, is_published: bool, mend: bool) -> None:
+        place = f"{kind}/{manifest['fingerprint']}/files"
+        entries = {entry["sha256"]: entry for entry in manifest["files"]}
+        now = datetime.now(UTC)
+
+        def put(digest: str, tell: Tell) -> None:
+            entry, key = entries[digest], f"{place}/{digest}"
+            found = None if mend else self.objects.find(key)
+            # Garbage collection may remove an old object before the manifest names it.
+            is_old = not is_published and found and now - found.written_at > GRACE / 2
+            if found is None or found.num_bytes != entry["bytes"] or is_old:
+                self.objects.put(key, folder / entry["name"])
+            tell(entry["bytes"])
+
+        _each(put, list(entries), f"push {kind}", sum(entry["bytes"] for entry in entries.values()))
 
     def fetch(self, kind: str, held: Held, final: Path, *, root: Path) -> None:
-        """Have the artefact in a folder, checked to the last byte.
+        """Download an artifact into a folder, and check every byte.
 
         Raises:
-            DamagedArtefactError: a file is not what the manifest lists.
+            DamagedArtefactError: a file differs from the manifest.
             StorageError: there is not enough free disk space, or it cannot be written.
         """
         fingerprint, entries = held.manifest["fingerprint"], held.manifest["files"]
         received = root / layout.FETCHING / fingerprint
         sizes = {entry["sha256"]: entry["bytes"] for entry in entries}
-
         try:
             received.mkdir(parents=True, exist_ok=True)
             here = sum(path.stat().st_size for path in received.iterdir())
             require_space(root, max(0, sum(entry["bytes"] for entry in entries) - here))
-            receive(self.objects, f"{_folder(kind, fingerprint)}/files", sizes, received, f"fetch {kind}")
+            receive(self.objects, f"{kind}/{fingerprint}/files", sizes, received, f"fetch {kind}")
         except OSError as error:
             raise storage_error(error, root, sum(sizes.values())) from error
         with publishing(final) as temporary:
@@ -167,8 +160,7 @@ class Remote:
                 if digest in placed:
                     shutil.copyfile(placed[digest], path)
                 else:
-                    os.replace(received / digest, path)
-                placed[digest] = path
+                    placed[digest] = (received / digest).replace(path)
                 stamps[entry["name"]] = stamp_of(path.stat(), digest)
             write_fetched(temporary, remote=self.url)
             write_verified(temporary, stamps)
@@ -176,80 +168,70 @@ class Remote:
         shutil.rmtree(received, ignore_errors=True)
 
 
-_REMEDY = "It is not used."
-
-
 def receive(objects: Objects, place: str, sizes: Mapping[str, int], folder: Path, what: str) -> None:
-    """Have files below a key in a folder, called by their sha256 there too; resumes what an earlier try left.
+    """Download files, whose names are their sha256, and continue with those that an earlier try left.
 
     Args:
         objects: the store.
-        place: the key that they lie below.
+        place: the key above the files.
         sizes: sha256 → bytes of each.
         folder: on this machine.
-        what: said of the progress.
+        what: the name of the work, for the progress.
 
     Raises:
-        DamagedArtefactError: one is not there, or not what its sha256 says.
+        DamagedArtefactError: a file does not exist, or differs from its sha256.
         RemoteError: the store does not answer, or refuses.
     """
 
-    def get(digest: str, told: Callable[[int], None]) -> None:
-        _receive(objects, f"{place}/{digest}", digest, sizes[digest], folder, told)
+    def get(digest: str, tell: Tell) -> None:
+        _receive(objects, f"{place}/{digest}", digest, sizes[digest], folder, tell)
 
     _each(get, list(sizes), what, sum(sizes.values()))
 
 
-def _receive(objects: Objects, key: str, digest: str, size: int, folder: Path, told: Callable[[int], None]) -> None:
+def _receive(objects: Objects, key: str, digest: str, size: int, folder: Path, tell: Tell) -> None:
     whole, part = folder / digest, folder / f"{digest}.part"
-    # What an earlier process left is believed no more than the remote is: a power cut leaves zeros.
+    # Files of an earlier process are checked too: a power cut leaves zeros.
     if whole.exists() and sha256_of(whole) == digest:
-        told(size)
+        tell(size)
         return
     stored = objects.find(key)
     if stored is None or stored.num_bytes != size:
         there = f"{stored.num_bytes:,}" if stored else "none"
         raise DamagedArtefactError(f"{objects.url}/{key}: expected {size:,} bytes, found {there}. {_REMEDY}")
     is_resumed = part.exists()
-    found = _appended(objects, key, part, size, told)
+    found = _append(objects, key, part, size, tell)
     if found != digest and is_resumed:
         part.unlink()
-        found = _appended(objects, key, part, size, told)
+        found = _append(objects, key, part, size, tell)
     if found != digest:
         part.unlink()
         raise DamagedArtefactError(
             f"{objects.url}/{key}: expected sha256 {digest[:12]}…, received {found[:12]}…. {_REMEDY}"
         )
-    os.replace(part, whole)
+    part.replace(whole)
 
 
-def _appended(objects: Objects, key: str, part: Path, size: int, told: Callable[[int], None]) -> str:
-    """Receive what a file lacks; the digest of all of it."""
+def _append(objects: Objects, key: str, part: Path, size: int, tell: Tell) -> str:
+    """Download the rest of a file. Return the digest of all of it."""
     found = hashlib.sha256()
     with part.open("a+b") as file:
         file.seek(0)
         while block := file.read(_RANGE_BYTES):
             found.update(block)
         start = file.tell()
-        told(start)
+        tell(start)
         while start < size:
             block = objects.read_range(key, start, min(_RANGE_BYTES, size - start))
             file.write(block)
             found.update(block)
             start += len(block)
-            told(len(block))
+            tell(len(block))
     return found.hexdigest()
 
 
-def _folder(kind: str, fingerprint: str) -> str:
-    return f"{kind}/{fingerprint}"
-
-
 def _wrong(manifest: Mapping) -> str:
-    """What of a manifest nobody of ours has written; "" where nothing is.
-
-    That it is sealed says nothing: anyone can seal.
-    """
+    """An error in a manifest that this project does not write, or an empty string. Anyone can seal a manifest."""
     if not all(isinstance(manifest.get(name, ""), str) for name in ("stage", "host")):
         return "its stage or host is no text"
     if manifest.get("provisional") or manifest.get("fallback"):
@@ -270,37 +252,35 @@ def _files(manifest: Mapping) -> dict[str, str]:
     return {entry["name"]: entry["sha256"] for entry in manifest["files"]}
 
 
-def _each(work: Callable[[str, Callable[[int], None]], None], items: list[str], what: str, total: int) -> None:
-    """Do it for each, some at a time, and tell how far it is; the first error ends it.
+def _each(work: Callable[[str, Tell], None], items: list[str], what: str, total: int) -> None:
+    """Call ``work`` for each item, several at a time, and report the progress. The first error ends all.
 
-    Waits in short steps: a signal is handled between them, whatever the library's threads are doing.
+    Waits in short steps, so that a signal is handled between them.
     """
-    done, lock, ended = [0], Lock(), Event()
+    done: list[int] = []
+    ended = Event()
 
-    def told(num_bytes: int) -> None:
+    def tell(num_bytes: int) -> None:
         if ended.is_set():
             raise RemoteError("ended by another failure")
-        with lock:
-            done[0] += num_bytes
+        done.append(num_bytes)
 
     pool = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="remote")
-    futures = [pool.submit(work, item, told) for item in items]
+    futures = [pool.submit(work, item, tell) for item in items]
+    is_interrupted = False
     try:
         while True:
             finished, unfinished = wait(futures, timeout=_PROGRESS_SECONDS, return_when=FIRST_EXCEPTION)
             for future in finished:
                 future.result()
             if total:
-                progress.tell(what, done[0], total, "bytes")
+                progress.tell(what, sum(done), total, "bytes")
             if not unfinished:
                 return
     except KeyboardInterrupt:
-        # Whatever is under way ends by itself, or with the process.
-        ended.set()
-        pool.shutdown(wait=False, cancel_futures=True)
+        is_interrupted = True
         raise
     finally:
-        # Nothing of this is to write once the next begins.
-        if not ended.is_set():
-            ended.set()
-            pool.shutdown(cancel_futures=True)
+        ended.set()
+        # No thread may write after an error. After an interrupt they end by themselves, or with the process.
+        pool.shutdown(wait=not is_interrupted, cancel_futures=True)

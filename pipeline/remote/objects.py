@@ -1,14 +1,12 @@
-"""Objects: the operations on an object store that sharing needs (the remote's floor; obstore).
+"""The operations on an object store that sharing needs, by obstore.
 
-A write is create-only, or replaces the version that an entity tag names: of two that write at once one is told so. The
-store retries what failed in passing (a status of 5xx, a connection that was cut) by itself.
+A write creates an object, or replaces the version that was read. obstore retries transient failures by itself.
 """
 
 import contextlib
 import re
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,14 +16,14 @@ from pipeline.errors import RemoteError
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-#: Where a cluster's workers leave what they found out, each job's under a name of its own, as long as it runs.
+#: The first part of the keys of running Beam jobs.
 EXCHANGE = "exchange"
 
-# A larger file is uploaded in parts of that size, so many at a time: eight files take 256 MiB of memory.
+# Larger files are uploaded in parts: eight files take 256 MiB of memory.
 _PART_BYTES, _PARTS_AT_A_TIME = 16 * 2**20, 2
-_RETRIES, _RETRY_SECONDS = 5, 30
-# Of a whole request: a mebibyte down, or a part up, on a slow line too.
-_CONNECT_SECONDS, _REQUEST_SECONDS, _UPLOAD_SECONDS = 5, 60, 600
+_RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=30)}
+# Seconds per request, which receives a mebibyte or uploads a part, also on a slow line.
+_REQUEST_SECONDS, _UPLOAD_SECONDS = 60, 600
 
 _REMEDIES = {
     "PermissionDeniedError": "The credentials that the environment has (AWS_ACCESS_KEY_ID, say) may not do that.",
@@ -35,32 +33,25 @@ _REMEDIES = {
 _OTHERWISE = "See that [Storage] remote and remote_endpoint are right, and that it answers."
 
 
-class Tag(NamedTuple):
-    """What names one version of an object: its entity tag, and its number on stores that have one."""
+class Stored(NamedTuple):
+    """A version of an object. ``written_at`` is by the clock of the store; not every store has versions."""
 
+    key: str
+    num_bytes: int
+    written_at: datetime
     e_tag: str | None
     version: str | None
 
 
-@dataclass(frozen=True)
-class Stored:
-    """An object: its key, bytes, tag, and the time at which it was written, by the store's clock."""
-
-    key: str
-    num_bytes: int
-    tag: Tag
-    written_at: datetime
-
-
 class Objects:
-    """A bucket, or a part of one under a prefix."""
+    """A bucket, or a part of one under a prefix. Every method raises RemoteError if the store fails or refuses."""
 
     def __init__(self, url: str, *, endpoint: str = "") -> None:
-        """Nothing is asked of the store yet.
+        """No request is made yet.
 
         Args:
             url: ``s3://``, ``gs://`` or ``az://`` with bucket and prefix.
-            endpoint: of a server that is compatible with S3; "": the cloud's own.
+            endpoint: of a server that is compatible with S3. The cloud's own if it is empty.
 
         Raises:
             RemoteError: it is no address of a store.
@@ -71,39 +62,27 @@ class Objects:
         self.url = url.rstrip("/")
         self._obstore = obstore
         config = {"endpoint": endpoint} if endpoint else {}
-        retries = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)}
 
         def opened(request_seconds: int) -> "ObjectStore":
-            options = {
-                # An address that is https stays so; http is what the endpoint asks for.
-                "allow_http": endpoint.startswith("http://"),
-                "connect_timeout": f"{_CONNECT_SECONDS}s",
-                "timeout": f"{request_seconds}s",
-            }
-            return from_url(self.url, config=config, client_options=options, retry_config=retries)
+            # An address that is https stays so. http is for endpoints only.
+            options = {"allow_http": endpoint.startswith("http://"), "connect_timeout": "5s"}
+            options["timeout"] = f"{request_seconds}s"
+            return from_url(self.url, config=config, client_options=options, retry_config=_RETRIES)
 
-        with self._saying("open"):
+        with self._explaining("open"):
             self._store, self._uploads = opened(_REQUEST_SECONDS), opened(_UPLOAD_SECONDS)
 
     def find(self, key: str) -> Stored | None:
-        """What there is to say of an object; None where there is none.
-
-        Raises:
-            RemoteError: here and below, the store does not answer, or refuses.
-        """
-        with self._saying(key):
+        """The present version of an object, None if it does not exist."""
+        with self._explaining(key):
             try:
                 return _stored(self._obstore.head(self._store, key))
             except FileNotFoundError:
                 return None
 
     def read(self, key: str, *, at_most: int) -> tuple[bytes, Stored] | None:
-        """The content of a small object, and what there is to say of it.
-
-        Raises:
-            RemoteError: also, it has more bytes than ``at_most``.
-        """
-        with self._saying(key):
+        """The content of a small object and its version. RemoteError: it has more bytes than ``at_most``."""
+        with self._explaining(key):
             try:
                 found = self._obstore.get(self._store, key)
             except FileNotFoundError:
@@ -115,90 +94,83 @@ class Objects:
 
     def read_range(self, key: str, start: int, length: int) -> bytes:
         """Some bytes of an object, fewer at its end."""
-        with self._saying(key):
+        with self._explaining(key):
             return bytes(self._obstore.get_range(self._store, key, start=start, length=length))
 
-    def create(self, key: str, content: bytes) -> Tag | None:
-        """Write an object unless there is one; its tag, or None where there is one."""
-        with self._saying(key):
+    def create(self, key: str, content: bytes) -> bool:
+        """Write an object unless it exists. Return whether it was written."""
+        with self._explaining(key):
             try:
-                return _tag(self._obstore.put(self._store, key, content, mode="create"))
+                self._obstore.put(self._store, key, content, mode="create")
             except self._obstore.exceptions.AlreadyExistsError:
-                return None
+                return False
+            return True
 
-    def swap(self, key: str, content: bytes, tag: Tag) -> Tag | None:
-        """Replace the version of an object that ``tag`` names; its new tag, or None where it has another by now."""
-        with self._saying(key):
+    def swap(self, key: str, content: bytes, known: Stored) -> bool:
+        """Replace a known version of an object. Return whether it was still the present one."""
+        # Stores without versions have no such entry.
+        mode = {name: value for name in ("e_tag", "version") if (value := getattr(known, name)) is not None}
+        with self._explaining(key):
             try:
-                # Stores without versions have no such entry.
-                mode = {name: value for name, value in tag._asdict().items() if value is not None}
-                return _tag(self._obstore.put(self._store, key, content, mode=mode))
+                self._obstore.put(self._store, key, content, mode=mode)
             except (self._obstore.exceptions.PreconditionError, FileNotFoundError):
-                return None
+                return False
+            return True
 
     def put(self, key: str, content: Path | bytes) -> None:
-        """Write a file, or bytes, as an object, in parts where it is large; one that is there is replaced."""
-        with self._saying(key):
+        """Write or replace an object, in parts if it is large."""
+        with self._explaining(key):
             how = {"chunk_size": _PART_BYTES, "max_concurrency": _PARTS_AT_A_TIME}
             self._obstore.put(self._uploads, key, content, **how)
 
     def delete(self, key: str) -> None:
-        """Remove an object, if there is one."""
-        with self._saying(key), contextlib.suppress(FileNotFoundError):
+        """Remove an object if it exists."""
+        with self._explaining(key), contextlib.suppress(FileNotFoundError):
             self._obstore.delete(self._store, key)
 
     def list(self, prefix: str = "") -> Iterator[Stored]:
         """All objects under a prefix, page by page."""
         pages = iter(self._obstore.list(self._store, prefix or None))
         while True:
-            with self._saying(prefix):
+            with self._explaining(prefix):
                 page = next(pages, None)
             if page is None:
                 return
             yield from map(_stored, page)
 
     def try_out(self) -> None:
-        """Find out whether conditional writes are what they are on this store.
-
-        Raises:
-            RemoteError: also, a second write that was to create succeeds, or one that replaces a version does not.
-        """
+        """Check that the store keeps to conditional writes, by an object that is removed again."""
         key = f"{EXCHANGE}/{uuid.uuid4().hex}/trial"
-        first = self.create(key, b"first")
         try:
-            second = self.create(key, b"second")
-            replaced = first and self.swap(key, b"third", first)
-            again = first and self.swap(key, b"fourth", first)
+            outcomes = [self.create(key, b"first"), self.create(key, b"second")]
+            if first := self.find(key):
+                outcomes += [self.swap(key, b"third", first), self.swap(key, b"fourth", first)]
         finally:
             self.delete(key)
-        if not first or second or not replaced or again:
+        if outcomes != [True, False, True, False]:
             raise RemoteError(
                 f"{self.url}: expected writes that only create (If-None-Match) and that replace one version "
                 "(If-Match), the store does not keep to them. Sharing would lose artefacts there: choose another store."
             )
 
     @contextlib.contextmanager
-    def _saying(self, key: str) -> Iterator[None]:
-        """The library's errors in a line that says what to do; it writes a page of its own state into them."""
+    def _explaining(self, key: str) -> Iterator[None]:
+        """Raise the library's errors, which have a page of text, as one line with a remedy."""
         try:
             yield
-        # An object that is missing is the language's own error.
+        # The error of a missing object is Python's own.
         except (self._obstore.exceptions.BaseError, ValueError, OSError) as error:
             remedy = _REMEDIES.get(type(error).__name__, _OTHERWISE)
             raise RemoteError(f"{self.url}/{key}: {_cause(str(error))}. {remedy}") from error
 
 
 def _stored(meta: dict) -> Stored:
-    return Stored(meta["path"], meta["size"], _tag(meta), meta["last_modified"])
-
-
-def _tag(meta: dict) -> Tag:
-    return Tag(meta["e_tag"], meta["version"])
+    return Stored(meta["path"], meta["size"], meta["last_modified"], meta["e_tag"], meta["version"])
 
 
 def _cause(text: str) -> str:
+    """The status and code that a server answers with, or the last words of the client."""
     first = text.partition("\n")[0].strip()
-    # A server's answer of 4xx or 5xx holds what it says of it; else what the client says comes last.
     code = re.search(r"<Code>(\w+)</Code>", text)
     status = re.search(r"status code: (\d{3})", first)
     if status or code:

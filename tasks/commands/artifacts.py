@@ -112,7 +112,7 @@ def _of_the_remote(*, remove: bool) -> int:
 def _of_cut_uploads(remote: "Remote", *, remove: bool) -> int:
     if not Storage().remote.startswith("s3://"):
         return 0
-    from pipeline.remote.uploads import Uploads
+    from pipeline.remote.garbage import Uploads
 
     try:
         uploads = Uploads(Storage().remote, endpoint=Storage().remote_endpoint)

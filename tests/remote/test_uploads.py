@@ -12,7 +12,7 @@ def setup_module() -> None:
     global Uploads, boto3
     import boto3
 
-    from pipeline.remote.uploads import Uploads
+    from pipeline.remote.garbage import Uploads
 
 
 @pytest.fixture
