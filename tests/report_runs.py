@@ -141,7 +141,10 @@ def cells_of(table) -> list[dict[str, str]]:
     """The rows of a table: by the title of a column all text of its cell."""
     columns, groups = table.shown()
     return [
-        {column.title: ", ".join([*cell.lines(), *cell.tags]) for column, cell in zip(columns, row, strict=True)}
+        {
+            column.title: ", ".join(filter(None, [*cell.lines(), cell.tag]))
+            for column, cell in zip(columns, row, strict=True)
+        }
         for group in groups
         for row in group.rows
     ]

@@ -5,6 +5,7 @@ A block without data is false. It is not rendered.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 
 from pipeline.report.formats import NO_FIGURE
 
@@ -14,14 +15,14 @@ _MOST_ALTERNATIVE_ROWS = 16
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: its text, smaller ``notes`` below it, and ``tags`` and ``alarms`` as labels. Empty notes are omitted.
+    """A cell: its text, smaller ``notes`` below it, and a ``tag`` and ``alarms`` as labels. Empty notes are omitted.
 
     ``needs_care``: colored. ``share``: depth of its background, from 0 to 1. ``series``: indices of a run's curves.
     """
 
     text: str
     notes: Sequence[str] = ()
-    tags: Sequence[str] = ()
+    tag: str = ""
     alarms: Sequence[str] = ()
     needs_care: bool = False
     share: float | None = None
@@ -32,17 +33,16 @@ class Cell:
         return self.text
 
     def lines(self) -> list[str]:
-        """Its text, line by line, without the tags."""
+        """Its text, line by line, without the tag."""
         return [line for line in (self.text, *self.notes, *self.alarms) if line]
 
 
 @dataclass(frozen=True)
 class Column:
-    """The title of a column, and how its cells look."""
+    """The title of a column of words or numbers."""
 
     title: str
     is_number: bool = False
-    style: str = ""
 
 
 def words(*titles: str) -> list[Column]:
@@ -84,15 +84,16 @@ class Table:
 
     def shown(self) -> tuple[list[Column], list[Group]]:
         """The columns in which some row has a value, and the cells of these columns by group."""
-        groups = [group for group in (Group("", self.rows), *self.groups) if group.rows]
-        texts = [[str(cell) for cell in row] for group in groups for row in group.rows]
-        places = [
-            place
-            for place in range(len(self.columns))
-            if place == 0 or any(row[place] not in ("", NO_FIGURE) for row in texts)
+        groups = [
+            replace(group, rows=[[*map(_cell, row)] for row in group.rows])
+            for group in (Group("", self.rows), *self.groups)
+            if group.rows
         ]
-        return [self.columns[place] for place in places], [
-            replace(group, rows=[[_cell(row[place]) for place in places] for row in group.rows]) for group in groups
+        rows = [row for group in groups for row in group.rows]
+        have_values = [any(cell.text not in ("", NO_FIGURE) for cell in cells) for cells in zip(*rows, strict=True)]
+        is_shown = [True, *have_values[1:]]
+        return list(compress(self.columns, is_shown)), [
+            replace(group, rows=[list(compress(row, is_shown)) for row in group.rows]) for group in groups
         ]
 
 

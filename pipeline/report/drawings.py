@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-import matplotlib
+import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
@@ -22,48 +22,19 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from pipeline.problems.units import units_of_all
 from pipeline.report.blocks import Chart
 from pipeline.report.formats import spread
+from pipeline.report.templating import TEMPLATES
 
 # Name in matplotlib → sign in the page's legend. The shape tells lines apart without color.
 MARKERS = {"o": "●", "s": "■", "^": "▲", "D": "◆", "v": "▼", "P": "✚"}
 MAX_LINES = len(MARKERS)
 
 # matplotlib knows no CSS variables: it draws in these placeholders, then exchanged for the page's colours.
-_INK = "#010203"
 COLOURS = [f"#0a0b{place:02x}" for place in range(1, MAX_LINES + 1)]
 SERIES_COLOUR = "#0a0bff"
-_PAGE_COLOURS = {_INK: "currentColor", SERIES_COLOUR: "var(--series)"} | {
+_PAGE_COLOURS = {"#010203": "currentColor", SERIES_COLOUR: "var(--series)"} | {
     colour: f"var(--run-{place})" for place, colour in enumerate(COLOURS, start=1)
 }
 
-_STYLE = {
-    "svg.fonttype": "none",
-    # A label may hold dollar signs.
-    "text.parse_math": False,
-    "font.size": 8,
-    "text.color": _INK,
-    "axes.edgecolor": _INK,
-    "axes.labelcolor": _INK,
-    "axes.linewidth": 0.8,
-    "axes.titlelocation": "left",
-    "axes.titleweight": "bold",
-    "axes.titlesize": 9,
-    "axes.titlepad": 10,
-    "axes.spines.left": False,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "grid.color": _INK,
-    "grid.alpha": 0.15,
-    "grid.linewidth": 0.8,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "lines.solid_capstyle": "round",
-}
-_INCHES = (5.0, 3.1)
-_MARGINS = {"left": 0.11, "right": 0.98, "top": 0.88, "bottom": 0.15}
 _HIGHEST = 1e38
 _MOST_DATES = 200
 _DASHES = (0, (4, 3))
@@ -183,13 +154,9 @@ def draw(chart: Chart) -> str:
     of the id ``series-3`` has ``data-series="3"``, and SERIES_COLOUR is --series: the page shows, hides and colors it.
     """
     text = chart.alternative()
-    with matplotlib.rc_context():
-        # A matplotlibrc on this machine must not change the report.
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
-        figures = [Figure(figsize=_INCHES) for _ in range(chart.panels)]
-        for figure in figures:
-            figure.subplots_adjust(**_MARGINS)
+    # A matplotlibrc on this machine must not change the report.
+    with matplotlib.style.context(["default", TEMPLATES / "charts.mplstyle"]):
+        figures = [Figure() for _ in range(chart.panels)]
         chart.plot(*(figure.add_subplot() for figure in figures))
         drawings = [_svg(figure, salt=f"{text} {place}") for place, figure in enumerate(figures)]
     return f'<div class="panels" role="img" aria-label="{html.escape(text)}">{"".join(drawings)}</div>'

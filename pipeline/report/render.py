@@ -145,10 +145,10 @@ def _markdown_table(table: Table) -> str:
 
 
 def _markdown_cell(cell: Cell) -> str:
-    tags = "".join(f"**{escaped(tag)}:** " for tag in cell.tags)
+    tag = f"**{escaped(cell.tag)}:** " if cell.tag else ""
     notes = ", ".join(filter(None, cell.notes))
     alarms = "".join(f" (**{escaped(alarm)}**)" for alarm in cell.alarms)
-    return f"{tags}{escaped(cell.text)}{f' ({escaped(notes)})' if notes else ''}{alarms}"
+    return f"{tag}{escaped(cell.text)}{f' ({escaped(notes)})' if notes else ''}{alarms}"
 
 
 def format_table(report: Report, *, width: int | None = None) -> str:
@@ -203,7 +203,7 @@ def _terminal(table: Table, width: int) -> Iterator[RenderableType]:
 
 def _texts(group: Group, row: Sequence[Cell]) -> list[str]:
     """The cells of a row, the first one with its mark."""
-    mark = "† " if group.is_aside else "* " if row[0].tags else ""
+    mark = "† " if group.is_aside else "* " if row[0].tag else ""
     first, *others = ["\n".join(cell.lines()) for cell in row]
     return [f"{mark}{first}", *others]
 

@@ -7,7 +7,7 @@ from typing import Any
 from pipeline.problems.units import units_of_run
 from pipeline.report import drawings
 from pipeline.report import formats as fmt
-from pipeline.report.blocks import Block, Chart, Group, Section, Table, Text, figures, words
+from pipeline.report.blocks import Block, Chart, Facts, Group, Section, Table, Text, figures, words
 from pipeline.report.data.changes import change_words
 from pipeline.report.data.experiments import have_curves
 from pipeline.report.data.scenarios import has_times
@@ -26,7 +26,7 @@ def curves(report: Report) -> Iterator[Section]:
     drawn = report.drawn()
     legend = [(fmt.run_name(run, report.current), _final_figures(run)) for run in drawn]
     if not have_curves(drawn):
-        yield Section("ends", "At the end of training", [Text(note, lead=name, kind="-") for name, note in legend])
+        yield Section("ends", "At the end of training", [Facts(legend)])
         return
     current = {run["experiment"] for run in report.requested()}
     total = sum(run["status"] != SKIPPED for run in report.runs if not current or run["experiment"] in current)
@@ -62,10 +62,7 @@ def times_by_batch(report: Report) -> Iterator[Section]:
 
 def _times(table: Run, name: str) -> list[Block]:
     example = units_of_run(table).examples.removesuffix("s")
-    ours = [
-        Group(line, [_point(point) for point in one["points"]])
-        for line, one in zip(_line_names(table), table["lines"], strict=True)
-    ]
+    ours = [Group(_line_name(line), [_point(point) for point in line["points"]]) for line in table["lines"]]
     others = [
         Group(
             f"{fmt.plain(line['effective_device'])}, published elsewhere: {fmt.plain(line['source'], 200)}",
@@ -116,18 +113,13 @@ def _published_point(point: Mapping[str, Any]) -> list[str]:
     return [fmt.number(point["global_batch_size"]), epoch, NO_FIGURE, example, NO_FIGURE]
 
 
-def _line_names(table: Run) -> list[str]:
-    """The device, host and reasons for care of each line that was measured here."""
-    names = []
-    for line in table["lines"]:
-        care = [*fmt.remarks(line), *([] if line["device_verified"] else ["device not verified"])]
-        where = f"{fmt.named_device(line)} on {fmt.hosts(line['hostnames'])}"
-        names.append(fmt.joined(where, f"requested {fmt.plain(line['requested_device'])}", *care))
+def _line_name(line: Run) -> str:
+    """The device, host, reasons for care and date of a line that was measured here."""
+    care = [*fmt.remarks(line), "" if line["device_verified"] else "device not verified"]
+    where = f"{fmt.named_device(line)} on {fmt.hosts(line['hostnames'])}"
     # Other code or libraries make another line of the same name.
-    return [
-        f"{name}, {fmt.moment(line['finished_at'])}" if names.count(name) > 1 else name
-        for name, line in zip(names, table["lines"], strict=True)
-    ]
+    date = fmt.moment(line["finished_at"])
+    return fmt.joined(where, f"requested {fmt.plain(line['requested_device'])}", *care, date)
 
 
 def history(report: Report) -> Iterator[Section]:

@@ -1,8 +1,8 @@
 """The evaluation of a run: of images or of a text. What surprises a model has shades behind the letters."""
 
-import math
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby, zip_longest
 from operator import itemgetter
@@ -15,7 +15,6 @@ from pipeline.report.blocks import (
     Box,
     Cell,
     Chart,
-    Column,
     Facts,
     Gallery,
     Picture,
@@ -76,50 +75,48 @@ def _image_blocks(
     wrong = sum(sum(row) - row[true] for true, row in enumerate(facts["confusion_matrix"]))
     shown = f", {number(len(facts['mistakes']))} of them shown" if wrong > len(facts["mistakes"]) else ""
     mistakes = f"Mistakes: {number(wrong)} of {number(facts['num_examples'])} test images{shown}"
-    gallery = [*_mistakes(facts, pictures.get("mistakes", ())), *_right(facts, pictures.get("examples", ()))]
-    classes = Table([*words("label"), *figures("test images", "precision", "recall", "F1")], class_rows(facts),
-                    label=f"By label: {name}", style="classes")  # fmt: skip
+    columns = [*words("label"), *figures("test images", "precision", "recall", "F1")]
+    classes = Table(columns, class_rows(facts), label=f"By label: {name}", style="classes")
     more = Text(left_out(len(facts["classes"]) - _MAX_CLASSES, "more label"))
-    bins = [one for one in facts["calibration"] if one["accuracy"] is not None]
     calibration = Chart(
         f"Calibration of {run_name(run)} over {number(facts['num_examples'])} images",
         partial(drawings.plot_calibration, facts["calibration"]),
-        [f"confidence {percent(one['confidence'])}: right {percent(one['accuracy'])}" for one in bins],
+        [
+            f"confidence {percent(one['confidence'])}: right {percent(one['accuracy'])}"
+            for one in facts["calibration"]
+            if one["accuracy"] is not None
+        ],
     )
-    augmented = [*_augmented(facts, pictures.get("augmented", ()))]
+    tested, augmented = _galleries(facts, pictures)
     return [
-        *(titled(f"{mistakes}, the most confident first", Gallery(gallery)) if facts["mistakes"] else []),
+        *(titled(f"{mistakes}, the most confident first", tested) if facts["mistakes"] else []),
         Box("pair", [Box("part", _confusions(facts, name)), Box("part", titled("By label", classes, more))]),
         Text(f"Calibration: expected error {percent(facts['expected_calibration_error'])}", "heading"),
         *([calibration] if with_drawings else []),
-        *titled(f"Augmented: {plain(run['augment'], 120)}", Gallery(augmented)),
+        *titled(f"Augmented: {plain(run['augment'], 120)}", augmented),
     ]
 
 
-def _mistakes(facts: Mapping[str, Any], pictures: Sequence[str]) -> Iterator[Picture]:
-    names = label_names(facts)
-    for one, png in zip_longest(facts["mistakes"], pictures[: len(facts["mistakes"])], fillvalue=""):
+def _galleries(facts: Mapping[str, Any], pictures: Mapping[str, Sequence[str]]) -> tuple[Gallery, Gallery]:
+    """The mistakes with the first correct test image of each label, and the augmented training images."""
+    names, mistakes, right, augmented = label_names(facts), [], {}, []
+    # A mistake without a picture is listed too.
+    for one, png in zip_longest(facts["mistakes"], pictures.get("mistakes", ())):
         index, label, predicted = number(one["index"]), names[one["label"]], names[one["predicted"]]
         alternative, note = f"Test image {index}: {label}, predicted as {predicted}", f"is {label}, test image {index}"
-        yield Picture(png, alternative, predicted, percent(one["confidence"]), note, is_mistake=True)
-
-
-def _right(facts: Mapping[str, Any], pictures: Sequence[str]) -> Iterator[Picture]:
-    """Of each label the first correct test image of those that are shown."""
-    names, seen = label_names(facts), set()
-    for one, png in zip(facts["examples"], pictures, strict=False):
+        mistakes.append(Picture(png or "", alternative, predicted, percent(one["confidence"]), note, is_mistake=True))
+    for one, png in zip(facts["examples"], pictures.get("examples", ()), strict=False):
         index, label = number(one["index"]), names[one["label"]]
-        if one["predicted"] == one["label"] and one["label"] not in seen:
-            seen.add(one["label"])
-            alternative = f"Test image {index}: {label}, rightly predicted"
-            yield Picture(png, alternative, label, note=f"right, test image {index}")
-
-
-def _augmented(facts: Mapping[str, Any], pictures: Sequence[str]) -> Iterator[Picture]:
-    names = label_names(facts)
-    for one, png in zip(facts["augmented"], pictures, strict=False):
+        picture = Picture(
+            png, f"Test image {index}: {label}, rightly predicted", label, "", f"right, test image {index}"
+        )
+        if one["predicted"] == one["label"]:
+            right.setdefault(one["label"], picture)
+    for one, png in zip(facts["augmented"], pictures.get("augmented", ()), strict=False):
         seen = f"in epoch {number(one['epoch'])}" if one["epoch"] else "as stored"
-        yield Picture(png, f"Training image {number(one['index'])}, {names[one['label']]}, {seen}", note=seen)
+        alternative = f"Training image {number(one['index'])}, {names[one['label']]}, {seen}"
+        augmented.append(Picture(png, alternative, note=seen))
+    return Gallery([*mistakes, *right.values()]), Gallery(augmented)
 
 
 def _confusions(facts: Mapping[str, Any], name: str) -> list[Block]:
@@ -127,12 +124,13 @@ def _confusions(facts: Mapping[str, Any], name: str) -> list[Block]:
     if len(names) > _MAX_MATRIX:
         columns, title = [*words("true label"), *figures("predicted label", "test images")], "Most frequent confusions"
         return titled(title, Table(columns, confusion_rows(facts), label=f"{title}: {name}", style="classes"))
-    rows = [
-        [label, *(Cell(number(count), share=round(count / max(1, sum(counts)), 3), is_right=place == true)
-                  for place, count in enumerate(counts))]
-        for true, (label, counts) in enumerate(zip(names, matrix, strict=True))
-    ]  # fmt: skip
-    columns = [Column("true ↓ predicted →", style="corner"), *figures(*names)]
+    rows = []
+    for true, (label, counts) in enumerate(zip(names, matrix, strict=True)):
+        shares = [round(count / max(1, sum(counts)), 3) for count in counts]
+        cells = [Cell(number(count), share=share) for count, share in zip(counts, shares, strict=True)]
+        cells[true] = replace(cells[true], is_right=True)
+        rows.append([label, *cells])
+    columns = [*words("true ↓ predicted →"), *figures(*names)]
     caption = "Test images by true label (rows) and predicted label (columns); the diagonal is correct."
     table = Table(columns, rows, label=f"Confusion matrix: {name}", caption=caption, style="matrix")
     return titled("Confusion matrix", table)
@@ -154,39 +152,33 @@ def class_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _text_blocks(run: Run, facts: Mapping[str, Any], name: str, with_drawings: bool) -> list[Block]:
-    one = units_of_run(facts).one
-    losses = spread([*enumerate(facts["position_loss"], start=1)], _MAX_POSITIONS)
-    places = position_rows(facts)
-    shown: Block = Table(figures("place", "loss, nats"), places, label=f"Loss by place: {name}", style="classes")
+    one, losses = units_of_run(facts).one, facts["position_loss"]
+    places = [place for place in _POSITIONS if place < len(losses)] + [len(losses)] * bool(losses)
+    rows = [(number(place), number(losses[place - 1], 3)) for place in places]
+    by_place: Block = Table(figures("place", "loss, nats"), rows, label=f"Loss by place: {name}", style="classes")
     # A sequence of one token has one place.
     if with_drawings and len(losses) > 1:
-        caption = f"Loss by place in the sequence, {run_name(run)}, in nats"
-        data = [f"place {place}: {loss}" for place, loss in places]
-        shown = Chart(caption, partial(drawings.plot_positions, losses), data, panels=1)
-    figures_of_split = titled("Test split", Facts(text_rows(facts)))
-    by_place = [Text("Loss by place in the sequence", "heading"), shown]
-    blocks: list[Block] = [Box("pair", [Box("part", figures_of_split), Box("part", by_place)])]
+        by_place = Chart(
+            f"Loss by place in the sequence, {run_name(run)}, in nats",
+            partial(drawings.plot_positions, spread([*enumerate(losses, start=1)], _MAX_POSITIONS)),
+            [f"place {place}: {loss}" for place, loss in rows],
+            panels=1,
+        )
+    blocks = [
+        Box("part", titled("Test split", Facts(text_rows(facts)))),
+        Box("part", [Text("Loss by place in the sequence", "heading"), by_place]),
+    ]
     written = []
     for sample in facts["written"]:
-        written.append(Text(f"Temperature {number(sample['temperature'], 1)}", kind="note"))
-        written.append(Text(readable(sample["text"]), kind="prose", lead=readable(sample["prompt"])))
+        written.append(Text(f"Temperature {number(sample['temperature'], 1)}", "note"))
+        written.append(Text(readable(sample["text"]), "prose", lead=readable(sample["prompt"])))
     passages = []
     for passage in facts["passages"][:_MAX_PASSAGES]:
         where = f"Test sequence {number(passage['index'])}: {number(passage['loss'], 2)} nats a {one}"
-        passages += [Text(where, kind="note"), Text(kind="prose", shades=_shades(passage["pieces"], passage["nats"]))]
-    note = Text(f"The darker, the more nats a {one} took; the first is not predicted.", kind="note")
+        passages += [Text(where, "note"), Text(kind="prose", shades=_shades(passage["pieces"], passage["nats"]))]
+    note = Text(f"The darker, the more nats a {one} took; the first is not predicted.", "note")
     surprising = titled("The most surprising passages", note, *passages) if passages else []
-    return [*blocks, *titled("Written by the network", *written), *surprising]
-
-
-def bits(nats: float | None) -> str:
-    """A loss in nats as bits."""
-    return number(None if nats is None else nats / math.log(2), 4)
-
-
-def perplexity(nats: float | None) -> str:
-    """The number of equally likely tokens that would surprise as much."""
-    return number(None if nats is None else math.exp(min(nats, 700)), 2)
+    return [Box("pair", blocks), *titled("Written by the network", *written), *surprising]
 
 
 def text_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -202,13 +194,6 @@ def text_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Sequences", f"{number(facts['num_examples'])} of {number(facts['sequence_length'])}, each without memory"),
         ("Predicted", splits),
     ]
-
-
-def position_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(place, nats) by the number of preceding tokens."""
-    losses = facts["position_loss"]
-    places = [place for place in _POSITIONS if place < len(losses)] + ([len(losses)] if losses else [])
-    return [(number(place), number(losses[place - 1], 3)) for place in places]
 
 
 def readable(text: str) -> str:

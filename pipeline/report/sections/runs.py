@@ -11,7 +11,7 @@ from pipeline.report.blocks import Block, Box, Cell, Chart, Facts, Section, Tabl
 from pipeline.report.data.measures import to_accuracy, utilisation
 from pipeline.report.formats import NO_FIGURE, Run
 from pipeline.report.report import Report
-from pipeline.report.sections.evaluation import bits, evaluation_blocks, perplexity
+from pipeline.report.sections.evaluation import evaluation_blocks
 from pipeline.runs.record import is_stand_in
 
 # More would make a page longer than anyone reads. report.json contains all.
@@ -87,11 +87,12 @@ def _figures_and_settings(run: Run, receipt: list[Block]) -> list[Block]:
 
 def tiles(run: Run) -> Iterator[tuple[str, str]]:
     """The most important figures with their units."""
-    units = units_of_run(run)
+    units, nats = units_of_run(run), run["val_loss"]
     if run["problem"] == NEXT_TOKEN:
-        yield "Test loss, nats", fmt.number(run["val_loss"], 4)
-        yield f"Bits a {units.one}", bits(run["val_loss"])
-        yield "Perplexity", perplexity(run["val_loss"])
+        yield "Test loss, nats", fmt.number(nats, 4)
+        yield f"Bits a {units.one}", fmt.number(None if nats is None else nats / math.log(2), 4)
+        # The number of equally likely tokens that would surprise as much.
+        yield "Perplexity", fmt.number(None if nats is None else math.exp(min(nats, 700)), 2)
     yield "Test accuracy", fmt.percent(run["val_accuracy"], 2)
     for what, name in (
         ("Test accuracy with test-time augmentation", "val_tta_accuracy"),

@@ -7,7 +7,7 @@ from typing import Any
 from pipeline.problems.judged import judged
 from pipeline.problems.units import units_of_all, units_of_run
 from pipeline.report import formats as fmt
-from pipeline.report.blocks import Box, Cell, Column, Group, Section, Table, Text, figures, words
+from pipeline.report.blocks import Box, Cell, Group, Section, Table, Text, figures, words
 from pipeline.report.data.changes import change_words
 from pipeline.report.data.experiments import have_curves, series_of
 from pipeline.report.formats import NO_FIGURE, Run
@@ -76,8 +76,7 @@ def scoreboard(report: Report, experiment: str) -> Table:
     return Table(
         [
             *words("run", "requested → effective device", "device verified", "data, verified", "precision"),
-            *figures("batch", "epochs", "training time, s", units_of_all(rows).rate),
-            Column("test accuracy", is_number=True, style="strong"),
+            *figures("batch", "epochs", "training time, s", units_of_all(rows).rate, "test accuracy"),
             *words("repeated", "speed-up, or why none"),
         ],
         [our_cells(row, fmt.mark(row["fingerprints"], report.current), series_of(row, drawn)) for row in rows],
@@ -102,7 +101,7 @@ def our_cells(row: Run, mark: str, series: list[int]) -> list[str | Cell]:
         Cell(
             fmt.model_and_recipe(row),
             notes=(several, fmt.inputs(row), which, fmt.moment(row["finished_at"])),
-            tags=(mark,) if mark else (),
+            tag=mark,
             alarms=fmt.remarks(row),
             series=series,
         ),
@@ -139,15 +138,11 @@ def published_cells(row: Mapping[str, Any]) -> list[str | Cell]:
     ]
 
 
-def further(row: Mapping[str, Any]) -> Iterator[str]:
+def further(row: Mapping[str, Any]) -> list[str]:
     """Published figures and words without a column."""
-    if row["epoch_seconds"]:
-        yield f"an epoch {fmt.as_published(row['epoch_seconds'])} s"
-    if row["microseconds_per_example"]:
-        yield f"an image {fmt.as_published(row['microseconds_per_example'])} µs"
-    if row["val_loss"] is not None:
-        yield f"loss {fmt.as_published(row['val_loss'])}"
-    yield from map(fmt.plain, row["details"])
+    figures = {"an epoch {} s": "epoch_seconds", "an image {} µs": "microseconds_per_example", "loss {}": "val_loss"}
+    known = [words.format(fmt.as_published(row[name])) for words, name in figures.items() if row[name] is not None]
+    return [*known, *map(fmt.plain, row["details"])]
 
 
 def published_accuracy(row: Mapping[str, Any]) -> Cell:
@@ -159,7 +154,7 @@ def published_accuracy(row: Mapping[str, Any]) -> Cell:
 
 def accuracy(row: Run) -> Cell:
     """The test accuracy, with the other figures of the same model."""
-    validation, several = _percent(row, "validation_accuracy"), _percent(row, "validation_tta_accuracy")
+    validation, several = (_percent(row, f"validation_{name}") for name in ("accuracy", "tta_accuracy"))
     also = f" ({several} with TTA)" if several else ""
     validated = f"validation {validation}{also}" if validation else ""
     notes = filter(None, (loss_in_nats(row), with_views(row), validated, counted(row)))
