@@ -51,9 +51,8 @@ def airbench_convnet_large(image_shape: tuple[int, int, int], num_labels: int) -
 
     That of airbench96_faster: 9,921,848 weights, 452 million multiplications, 3.8 times as many.
     """
-    return _convnet(
-        "airbench_convnet_large", image_shape, num_labels, widths=(128, 384, 512), activation="gelu", residual=True
-    )
+    widths = (128, 384, 512)
+    return _convnet("airbench_convnet_large", image_shape, num_labels, widths=widths, activation="gelu", residual=True)
 
 
 def _convnet(
@@ -87,7 +86,7 @@ def _convnet(
     whiten.trainable = False
     for layer in model.layers:
         if layer.name.startswith("conv_"):
-            layer.kernel.assign(_handing_on(keras.ops.convert_to_numpy(layer.kernel)))
+            _begin_as_identity(layer)
     return model
 
 
@@ -97,30 +96,38 @@ def _block(
     layers = keras.layers
     # One place is left of small images.
     padding = "valid" if min(inputs.shape[1:3]) > 1 else "same"
-    outputs = _convolution(filters, f"conv_{block}a")(inputs)
+    outputs = _convolution(filters, f"{block}a")(inputs)
     outputs = layers.MaxPooling2D(2, padding=padding, name=f"pool_{block}")(outputs)
-    first = _activated(_normalised(outputs, f"{block}a"), activation, f"{block}a")
-    outputs = _normalised(_convolution(filters, f"conv_{block}b")(first), f"{block}b")
-    outputs = _activated(outputs, activation, f"{block}b")
+    first = layers.Activation(activation, name=f"{activation}_{block}a")(_normalization(f"{block}a")(outputs))
+    outputs = _normalization(f"{block}b")(_convolution(filters, f"{block}b")(first))
+    outputs = layers.Activation(activation, name=f"{activation}_{block}b")(outputs)
     if not residual:
         return outputs
-    outputs = _normalised(_convolution(filters, f"conv_{block}c")(outputs), f"{block}c")
-    return _activated(layers.Add(name=f"add_{block}")([first, outputs]), activation, f"{block}c")
+    outputs = _normalization(f"{block}c")(_convolution(filters, f"{block}c")(outputs))
+    outputs = layers.Add(name=f"add_{block}")([first, outputs])
+    return layers.Activation(activation, name=f"{activation}_{block}c")(outputs)
 
 
-def _convolution(filters: int, name: str) -> keras.layers.Layer:
+def _convolution(filters: int, name: str) -> keras.Layer:
     # As PyTorch draws them for the published figures.
     drawn = keras.initializers.VarianceScaling(1 / 3, mode="fan_in", distribution="uniform")
-    # The normalisation has the bias.
-    return keras.layers.Conv2D(filters, 3, padding="same", use_bias=False, kernel_initializer=drawn, name=name)
+    # The normalization has the bias.
+    return keras.layers.Conv2D(
+        filters, 3, padding="same", use_bias=False, kernel_initializer=drawn, name=f"conv_{name}"
+    )
 
 
-def _normalised(inputs: keras.KerasTensor, name: str) -> keras.KerasTensor:
-    return keras.layers.BatchNormalization(momentum=_MOMENTUM, epsilon=1e-5, scale=False, name=f"norm_{name}")(inputs)
+def _normalization(name: str) -> keras.Layer:
+    return keras.layers.BatchNormalization(momentum=_MOMENTUM, epsilon=1e-5, scale=False, name=f"norm_{name}")
 
 
-def _activated(inputs: keras.KerasTensor, activation: str, name: str) -> keras.KerasTensor:
-    return keras.layers.Activation(activation, name=f"{activation}_{name}")(inputs)
+def _begin_as_identity(convolution: keras.Layer) -> None:
+    """Let the first filters each copy one of the inputs."""
+    kernel = keras.ops.convert_to_numpy(convolution.kernel).copy()
+    channels = np.arange(min(kernel.shape[2:]))
+    kernel[..., channels] = 0
+    kernel[1, 1, channels, channels] = 1
+    convolution.kernel.assign(kernel)
 
 
 def whitening_filters(images: np.ndarray, side: int, *, scale: float, offset: float) -> tuple[np.ndarray, np.ndarray]:
@@ -160,15 +167,5 @@ def whitening_filters(images: np.ndarray, side: int, *, scale: float, offset: fl
 
 def _patches(images: np.ndarray, side: int) -> np.ndarray:
     """All patches as rows, in the layout of a kernel: float64 (patches, size)."""
-    height, width = (length - side + 1 for length in images.shape[1:3])
-    parts = [images[:, row : row + height, column : column + width] for row in range(side) for column in range(side)]
-    return np.concatenate(parts, axis=-1).reshape(-1, side * side * images.shape[-1]).astype(np.float64)
-
-
-def _handing_on(kernel: np.ndarray) -> np.ndarray:
-    """A kernel (3, 3, inputs, filters) whose first filters each copy one of the inputs."""
-    kernel = kernel.copy()
-    channels = np.arange(min(kernel.shape[2:]))
-    kernel[..., channels] = 0
-    kernel[1, 1, channels, channels] = 1
-    return kernel
+    windows = np.lib.stride_tricks.sliding_window_view(images, (side, side), axis=(1, 2))
+    return np.moveaxis(windows, 3, -1).reshape(-1, side * side * images.shape[-1]).astype(np.float64)

@@ -1,7 +1,7 @@
 """Models and recipes by their names in the settings."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import keras
 import numpy as np
@@ -36,12 +36,7 @@ def find_recipe(name: str) -> Recipe:
 
 
 def build_network(manifest: Mapping, name: str, precision: str) -> keras.Model:
-    """``build_model`` for the examples of records.
-
-    Args:
-        manifest: that of the records.
-        name: as in the settings.
-        precision: of the computation, "float32", "tf32" or "bfloat16". Variables are always float32.
+    """``build_model`` for the examples of records. Variables are float32 in every ``precision`` of the computation.
 
     Raises:
         SettingsError: the model does not take such examples, or Keras limits epochs or steps.
@@ -70,7 +65,7 @@ def build_model(name: str, input_shape: tuple[int, ...], num_labels: int) -> ker
             f"[Train] model: {name}: expected images of at least {MIN_IMAGE_SIDE} pixels a side, got {input_shape}. "
             "Choose another dataset or model."
         )
-    return own.build(_path(name), input_shape, num_labels)
+    return own.build(MODELS.get(name, name), input_shape, num_labels)
 
 
 def kind_of_outputs(manifest: Mapping, name: str, precision: str) -> str:
@@ -87,24 +82,10 @@ def kind_of_outputs(manifest: Mapping, name: str, precision: str) -> str:
     return kind
 
 
-def takes_from_data(name: str) -> bool:
-    """Whether a model of this name is adapted to examples before it is trained; see ``adapted_by``.
+def find_adapter(name: str) -> Callable[[keras.Model, np.ndarray], None] | None:
+    """The function that adapts a model of this name to examples of train, or None; see ``adapted_by``.
 
     Raises:
-        SettingsError: user code cannot be imported.
+        SettingsError: user code cannot be imported. The function raises one if user code fails.
     """
-    return getattr(own.load_function("model", _path(name)), "adapt", None) is not None
-
-
-def adapt_model(name: str, model: keras.Model, inputs: np.ndarray) -> None:
-    """Adapt a model to examples of train, uint8 (examples, *input_shape).
-
-    Raises:
-        SettingsError: user code failed.
-    """
-    own.adapt(_path(name), model, inputs)
-
-
-def _path(name: str) -> str:
-    """``module:function`` of a model's builder."""
-    return MODELS.get(name, name)
+    return own.load_adapter(MODELS.get(name, name))

@@ -5,7 +5,6 @@ count of operations use Keras's own operations (``as_keras``). docs/LOG.md has t
 """
 
 import contextlib
-import functools
 import math
 from collections.abc import Callable, Iterator
 
@@ -19,21 +18,19 @@ _is_as_keras = False
 # Products of matrices are faster from this many channels per pixel of a side.
 _CHANNELS_PER_PIXEL = 32
 _LARGEST_KERNEL = 3
+_DTYPES = ("float32", "bfloat16")
 # Number of each pixel of a 2×2 block, in the layout (batch, height // 2, 2, width // 2, 2, channels).
 _PLACES = np.array([[0, 1], [2, 3]])[None, None, :, None, :, None]
 
 
 def quicken(model: keras.Model) -> None:
     """Replace the computation of the model's layers, or their gradients, by faster CPU kernels where one fits."""
-    # TensorFlow's max pooling with oneDNN is the faster one.
-    kernels = [_gelu_call, _convolution_call, _normalization_call, *([] if _has_one_dnn() else [_pooling_call])]
     for layer in model.layers:
         if isinstance(layer, keras.Model):
             quicken(layer)
-        for kernel in kernels:
-            if quick := kernel(layer):
-                method = "convolution_op" if kernel is _convolution_call else "call"
-                setattr(layer, method, _unless_as_keras(getattr(layer, method), quick))
+        method, kernel = _KERNELS.get(type(layer), ("", None))
+        if kernel and (quick := kernel(layer)):
+            setattr(layer, method, _unless_as_keras(getattr(layer, method), quick))
 
 
 @contextlib.contextmanager
@@ -47,22 +44,13 @@ def as_keras() -> Iterator[None]:
         _is_as_keras = before
 
 
-def _has_one_dnn() -> bool:
-    """Whether TensorFlow uses oneDNN. It does by default on processors with AVX512_VNNI or newer."""
-    # TensorFlow has no public function for this.
-    from tensorflow.python.util import _pywrap_util_port
-
-    return _pywrap_util_port.IsMklEnabled()
-
-
 def _unless_as_keras(plain: Callable, quick: Callable) -> Callable:
     return lambda *args, **kwargs: (plain if _is_as_keras else quick)(*args, **kwargs)
 
 
-def _gelu_call(layer: keras.Layer) -> Callable | None:
-    # One XLA loop in float32, rounded once. TensorFlow passes over the images a dozen times, rounding each time.
-    is_gelu = type(layer) is keras.layers.Activation and layer.activation is keras.activations.gelu
-    return _gelu if is_gelu and layer.compute_dtype in ("float32", "bfloat16") else None
+def _gelu_call(layer: keras.layers.Activation) -> Callable | None:
+    """One XLA loop in float32, rounded once. TensorFlow passes over the images a dozen times, rounding each time."""
+    return _gelu if layer.activation is keras.activations.gelu and layer.compute_dtype in _DTYPES else None
 
 
 @tf.custom_gradient
@@ -90,9 +78,11 @@ def _normal_cdf(x: tf.Tensor) -> tf.Tensor:
     return tf.math.erfc(x / -math.sqrt(2)) / 2
 
 
-def _convolution_call(layer: keras.Layer) -> Callable | None:
-    """Fits layers of odd kernel sides and stride 1, padded to the same size. Only the gradients change."""
-    if type(layer) is not keras.layers.Conv2D or not _fits(layer):
+def _convolution_op(layer: keras.layers.Conv2D) -> Callable | None:
+    """Other gradients for odd kernel sides and stride 1, padded to the same size."""
+    is_plain = {*layer.strides, *layer.dilation_rate, layer.groups} == {1}
+    is_same = (layer.padding, layer.data_format) == ("same", "channels_last")
+    if not (is_plain and is_same and all(side % 2 for side in layer.kernel_size) and layer.compute_dtype in _DTYPES):
         return None
     plain = layer.convolution_op
 
@@ -107,15 +97,6 @@ def _convolution_call(layer: keras.Layer) -> Callable | None:
     return lambda images, kernel: convolved(images, tf.convert_to_tensor(kernel))
 
 
-def _fits(layer: keras.layers.Conv2D) -> bool:
-    return (
-        {*layer.strides, *layer.dilation_rate, layer.groups} == {1}
-        and all(side % 2 for side in layer.kernel_size)
-        and (layer.padding, layer.data_format) == ("same", "channels_last")
-        and layer.compute_dtype in ("float32", "bfloat16")
-    )
-
-
 def _of_images(images: tf.Tensor, kernel: tf.Tensor, of_outputs: tf.Tensor) -> tf.Tensor:
     """Gradient of the images (batch, height, width, inputs), for a kernel (height, width, inputs, filters)."""
     if images.dtype != tf.float32:
@@ -128,9 +109,7 @@ def _of_images(images: tf.Tensor, kernel: tf.Tensor, of_outputs: tf.Tensor) -> t
 
 
 def _of_kernel(images: tf.Tensor, kernel: tf.Tensor, of_outputs: tf.Tensor) -> tf.Tensor:
-    sides = images.shape[1:3]
-    by_products = _is_quicker_by_products(sides, kernel.shape) or _reaches_beyond(sides, kernel.shape)
-    if images.dtype == tf.float32 or not by_products:
+    if images.dtype == tf.float32 or not _goes_by_products(images.shape[1:3], kernel.shape):
         return tf.raw_ops.Conv2DBackpropFilter(
             input=images, filter_sizes=kernel.shape, out_backprop=of_outputs, strides=[1, 1, 1, 1], padding="SAME"
         )
@@ -151,16 +130,13 @@ def _of_kernel(images: tf.Tensor, kernel: tf.Tensor, of_outputs: tf.Tensor) -> t
     return tf.reshape(tf.stack([products[place] for place in sorted(products)]), kernel.shape)
 
 
-def _is_quicker_by_products(sides: tf.TensorShape, kernel: tf.TensorShape) -> bool:
+def _goes_by_products(sides: tf.TensorShape, kernel: tf.TensorShape) -> bool:
+    if None in sides:
+        return False
     # Up to 3×3 kernels, which need few products; measured (docs/LOG.md).
-    return (
-        None not in sides and max(kernel[:2]) <= _LARGEST_KERNEL and min(kernel[2:]) >= _CHANNELS_PER_PIXEL * max(sides)
-    )
-
-
-def _reaches_beyond(sides: tf.TensorShape, kernel: tf.TensorShape) -> bool:
-    """Whether some kernel places lie on no pixel. There oneDNN in TensorFlow 2.21 returns uninitialized memory."""
-    return None not in sides and any(length // 2 >= side for length, side in zip(kernel[:2], sides, strict=True))
+    is_quicker = max(kernel[:2]) <= _LARGEST_KERNEL and min(kernel[2:]) >= _CHANNELS_PER_PIXEL * max(sides)
+    # Where some kernel places lie on no pixel, oneDNN in TensorFlow 2.21 returns uninitialized memory.
+    return is_quicker or any(length // 2 >= side for length, side in zip(kernel[:2], sides, strict=True))
 
 
 def _overlap(side: int, offset: int) -> tuple[slice, slice]:
@@ -170,27 +146,20 @@ def _overlap(side: int, offset: int) -> tuple[slice, slice]:
     return (last, first) if offset >= 0 else (first, last)
 
 
-def _normalization_call(layer: keras.Layer) -> Callable | None:
+def _normalization_call(layer: keras.layers.BatchNormalization) -> Callable | None:
     """TensorFlow's fused kernel, which passes over the images once. Results differ by rounding."""
-    if type(layer) is not keras.layers.BatchNormalization or layer.renorm or layer.synchronized:
+    if layer.renorm or layer.synchronized or layer.variable_dtype != "float32" or layer.compute_dtype not in _DTYPES:
         return None
-    if layer.variable_dtype != "float32" or layer.compute_dtype not in ("float32", "bfloat16"):
-        return None
-    return functools.partial(_normalization, layer, layer.call)
+    plain = layer.call
 
+    def call(inputs: tf.Tensor, training: bool | None = None, mask: tf.Tensor | None = None) -> tf.Tensor:
+        # Integers are left to Keras.
+        is_of_images = inputs.shape.rank == 4 and layer.axis in (-1, 3) and inputs.dtype == layer.compute_dtype
+        if training is True and layer.trainable and mask is None and is_of_images:
+            return _normalized(layer, inputs)
+        return plain(inputs, training=training, mask=mask)
 
-def _normalization(
-    layer: keras.layers.BatchNormalization,
-    plain: Callable,
-    inputs: tf.Tensor,
-    training: bool | None = None,
-    mask: tf.Tensor | None = None,
-) -> tf.Tensor:
-    # Integers are left to Keras.
-    is_of_images = inputs.shape.rank == 4 and layer.axis in (-1, 3) and inputs.dtype == layer.compute_dtype
-    if training is True and layer.trainable and mask is None and is_of_images:
-        return _normalized(layer, inputs)
-    return plain(inputs, training=training, mask=mask)
+    return call
 
 
 def _normalized(layer: keras.layers.BatchNormalization, images: tf.Tensor) -> tf.Tensor:
@@ -207,20 +176,28 @@ def _normalized(layer: keras.layers.BatchNormalization, images: tf.Tensor) -> tf
     return images
 
 
-def _pooling_call(layer: keras.Layer) -> Callable | None:
-    # One XLA loop of comparisons. Without oneDNN, TensorFlow's kernel takes six times as long.
-    if type(layer) is not keras.layers.MaxPooling2D or layer.data_format != "channels_last":
+def _pooling_call(layer: keras.layers.MaxPooling2D) -> Callable | None:
+    """One XLA loop of comparisons. Without oneDNN, TensorFlow's kernel takes six times as long."""
+    is_of_fours = (2, 2) == tuple(layer.pool_size) == tuple(layer.strides) and layer.data_format == "channels_last"
+    if _has_one_dnn() or not is_of_fours:
         return None
-    if not (2, 2) == tuple(layer.pool_size) == tuple(layer.strides):
-        return None
-    return functools.partial(_pooling, layer.call, layer.padding)
+    plain, padding = layer.call, layer.padding
+
+    def call(inputs: tf.Tensor) -> tf.Tensor:
+        # With an odd side, the last pixels are dropped or pooled alone.
+        if None in inputs.shape[1:] or (padding == "same" and any(side % 2 for side in inputs.shape[1:3])):
+            return plain(inputs)
+        return _pooled(inputs)
+
+    return call
 
 
-def _pooling(plain: Callable[[tf.Tensor], tf.Tensor], padding: str, inputs: tf.Tensor) -> tf.Tensor:
-    # With an odd side, the last pixels are dropped or pooled alone.
-    if None in inputs.shape[1:] or (padding == "same" and any(side % 2 for side in inputs.shape[1:3])):
-        return plain(inputs)
-    return _pooled(inputs)
+def _has_one_dnn() -> bool:
+    """Whether TensorFlow uses oneDNN. It does by default on processors with AVX512_VNNI or newer."""
+    # TensorFlow has no public function for this.
+    from tensorflow.python.util import _pywrap_util_port
+
+    return _pywrap_util_port.IsMklEnabled()
 
 
 @tf.custom_gradient
@@ -244,3 +221,12 @@ def _spread(images: tf.Tensor, largest: tf.Tensor, gradient: tf.Tensor) -> tf.Te
     spread = tf.where(first == _PLACES, gradient, tf.zeros((), gradient.dtype))
     spread = tf.reshape(spread, [-1, 2 * height, 2 * width, channels])
     return tf.pad(spread, [[0, 0], [0, sides[0] % 2], [0, sides[1] % 2], [0, 0]])
+
+
+# Class of a layer → the method that is replaced, and what makes its replacement for a layer that it fits.
+_KERNELS: dict[type, tuple[str, Callable]] = {
+    keras.layers.Activation: ("call", _gelu_call),
+    keras.layers.Conv2D: ("convolution_op", _convolution_op),
+    keras.layers.BatchNormalization: ("call", _normalization_call),
+    keras.layers.MaxPooling2D: ("call", _pooling_call),
+}

@@ -28,19 +28,16 @@ def configure_keras() -> None:
     Called before a model is built or loaded, because keras.json and the environment are outside every identity.
 
     Raises:
-        SettingsError: the number of epochs or steps is limited, as by the environment variables KERAS_MAX_EPOCHS and
-            KERAS_MAX_STEPS_PER_EPOCH.
+        SettingsError: the number of epochs or steps is limited, as by KERAS_MAX_EPOCHS in the environment.
     """
     keras.config.set_floatx("float32")
     keras.config.set_epsilon(1e-7)
     keras.config.set_image_data_format("channels_last")
-    limits = {"epochs": keras.config.max_epochs(), "steps_per_epoch": keras.config.max_steps_per_epoch()}
-    for name, limit in limits.items():
-        if limit is not None:
-            raise SettingsError(
-                f"keras.config.max_{name}: expected no limit, got {limit}. Unset the environment variable "
-                f"KERAS_MAX_{name.upper()}; [Train] epochs sets how long a run trains."
-            )
+    if (limit := keras.config.max_epochs() or keras.config.max_steps_per_epoch()) is not None:
+        raise SettingsError(
+            f"keras.config: expected no limit of epochs or steps, got {limit}. Unset the environment variables "
+            "KERAS_MAX_EPOCHS and KERAS_MAX_STEPS_PER_EPOCH; [Train] epochs sets how long a run trains."
+        )
 
 
 def image_model(
@@ -61,15 +58,8 @@ def image_model(
 def adapted_by(adapt: Adapt) -> Callable[[Build], Build]:
     """Decorate a model builder with a function that sets variables from the data before training.
 
-    Keras's preprocessing layers have such a method, for example the mean and variance of a Normalization:
-
-        def standardize(model, inputs):
-            model.get_layer("normalization").adapt(inputs)
-
-        @adapted_by(standardize)
-        def build(input_shape, num_labels): ...
-
-    It is called once, with the first ``ADAPTED_EXAMPLES`` examples of the train split in their stored order.
+    It is called once, with the first ``ADAPTED_EXAMPLES`` examples of the train split in their stored order. An example
+    is ``lambda model, inputs: model.get_layer("normalization").adapt(inputs)``.
     """
 
     def decorate(build: Build) -> Build:

@@ -1,8 +1,7 @@
-"""Muon, also for the kernels of convolutions.
+"""Muon, also for the kernels of convolutions (Jordan et al. 2024).
 
-Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks": the update of a matrix is its momentum
-with all singular values brought near 1 by a few Newton–Schulz iterations. A convolution's kernel is a matrix
-(height · width · inputs, filters). keras.optimizers.Muon gives such kernels to AdamW.
+The update of a matrix is its momentum with all singular values brought near 1 by a few Newton–Schulz iterations. A
+convolution's kernel is a matrix (height · width · inputs, filters). keras.optimizers.Muon gives such kernels to AdamW.
 """
 
 import re
@@ -64,14 +63,14 @@ class KernelMuon(keras.optimizers.Optimizer):
             return
         super().build(variables)
         self.momenta = self.add_optimizer_variables(variables, "momentum")
-        self.are_matrices = [self._is_matrix(variable) for variable in variables]
+        self.are_matrices = [
+            len(variable.shape) > 1 and not any(re.search(pattern, variable.path) for pattern in self.exclude)
+            for variable in variables
+        ]
 
     def exclude_from_muon(self, variables: Sequence[keras.Variable]) -> None:
         """Let SGD update these too. Call it before the optimizer is built."""
         self.exclude += tuple(f"^{re.escape(variable.path)}$" for variable in variables)
-
-    def _is_matrix(self, variable: keras.Variable) -> bool:
-        return len(variable.shape) > 1 and not any(re.search(pattern, variable.path) for pattern in self.exclude)
 
     def update_step(
         self, gradient: keras.KerasTensor, variable: keras.Variable, learning_rate: keras.KerasTensor
@@ -89,18 +88,14 @@ class KernelMuon(keras.optimizers.Optimizer):
             self.assign_sub(variable, rate * self.sgd_ratio * ahead)
             return
         columns = variable.shape[-1]
-        update = keras.ops.reshape(
-            orthogonal(keras.ops.reshape(ahead, (-1, columns)), self.iterations_of_newton_schulz), variable.shape
-        )
-        flat = keras.ops.reshape(variable, (-1,))
-        scale = columns**0.5 / (keras.ops.norm(flat) + _TINY)
-        self.assign(variable, variable * scale - rate * update)
+        update = orthogonal(keras.ops.reshape(ahead, (-1, columns)), self.iterations_of_newton_schulz)
+        scale = columns**0.5 / (keras.ops.norm(keras.ops.reshape(variable, (-1,))) + _TINY)
+        self.assign(variable, variable * scale - rate * keras.ops.reshape(update, variable.shape))
 
     def get_config(self) -> dict:
         """The constructor's arguments."""
         names = ("momentum", "iterations_of_newton_schulz", "sgd_ratio", "sgd_momentum")
-        own = {name: getattr(self, name) for name in names}
-        return {**super().get_config(), **own, "exclude": list(self.exclude)}
+        return super().get_config() | {name: getattr(self, name) for name in names} | {"exclude": list(self.exclude)}
 
 
 def last_matrices(model: keras.Model) -> list[keras.Variable]:

@@ -68,13 +68,10 @@ def build(name: str, input_shape: tuple[int, ...], num_labels: int) -> keras.Mod
     return model
 
 
-def adapt(name: str, model: keras.Model, inputs: np.ndarray) -> None:
-    """Call the ``adapt(model, inputs)`` of a model builder.
-
-    Raises:
-        SettingsError: it raised an error.
-    """
-    _call("model", name, load_function("model", name).adapt, model, inputs)
+def load_adapter(name: str) -> Callable[[keras.Model, np.ndarray], None] | None:
+    """The function that ``adapted_by`` gave the builder, or None."""
+    adapt = getattr(load_function("model", name), "adapt", None)
+    return adapt and (lambda model, inputs: _call("model", name, adapt, model, inputs))
 
 
 def untrained_copy(model: keras.Model, input_shape: tuple[int, ...]) -> keras.Model:
@@ -95,35 +92,26 @@ def examined(name: str, model: keras.Model, task: Task) -> str:
     outputs = _outputs(name, model, inputs)
     expected = (_EXAMINED_EXAMPLES, *task.output_shape)
     if outputs.shape != expected:
-        raise _refusal(
-            name,
-            f"for {expected[0]} {task.examples} its outputs should have the shape {expected}, one figure for each of "
-            f"{expected[-1]} labels; they have {outputs.shape}",
-        )
+        raise _refusal(name, f"its outputs should have the shape {expected}; they have {outputs.shape}")
     if task.label_shape:
         _check_order(name, model, inputs, outputs, task)
     _check_saving(name, model, inputs, outputs)
-    activation = getattr(model.layers[-1], "activation", None) if model.layers else None
     # Before the sums, because those of a few examples may be 1 by chance.
-    if getattr(activation, "__name__", "") == "sigmoid":
-        raise _refusal(
-            name,
-            "its outputs are neither logits nor probabilities that add up to 1: its last layer's activation is "
-            "sigmoid. Make it softmax, or leave it out",
-        )
-    if (outputs >= 0).all() and np.allclose(outputs.sum(axis=-1), 1, atol=_TOLERANCE):
-        return PROBABILITIES
-    return LOGITS
+    activation = getattr(model.layers[-1], "activation", None) if model.layers else None
+    if activation is keras.activations.sigmoid:
+        raise _refusal(name, "a sigmoid gives neither logits nor probabilities. Make it softmax, or leave it out")
+    are_probabilities = (outputs >= 0).all() and np.allclose(outputs.sum(axis=-1), 1, atol=_TOLERANCE)
+    return PROBABILITIES if are_probabilities else LOGITS
 
 
 def _outputs(name: str, model: keras.Model, inputs: np.ndarray) -> np.ndarray:
     def network(batch: np.ndarray) -> keras.KerasTensor:
         return model(batch, training=False)
 
-    found = _call("model", name, network, inputs)
-    if isinstance(found, dict | list | tuple):
-        raise _refusal(name, f"its network has {len(found)} outputs")
-    return keras.ops.convert_to_numpy(keras.ops.cast(found, "float32"))
+    outputs = _call("model", name, network, inputs)
+    if isinstance(outputs, dict | list | tuple):
+        raise _refusal(name, f"its network has {len(outputs)} outputs")
+    return keras.ops.convert_to_numpy(keras.ops.cast(outputs, "float32"))
 
 
 def _check_order(name: str, model: keras.Model, inputs: np.ndarray, outputs: np.ndarray, task: Task) -> None:

@@ -56,7 +56,7 @@ def predict(model: keras.Model, stream: Stream, test_time_augmentation: str = NO
 
 
 def _seen_in(view: View, shape: tuple[int, ...]) -> Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
-    rows, columns = tf.constant(view.rows(shape[0])), tf.constant(view.columns(shape[1]))
+    rows, columns = map(tf.constant, view.sources(*shape[:2]))
     return lambda images, labels: (tf.gather(tf.gather(images, rows, axis=1), columns, axis=2), labels)
 
 
@@ -87,7 +87,14 @@ def evaluate(
     probabilities = np.nan_to_num(as_probabilities(predictions.outputs, predictions.kind), nan=0.0)
     predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1).clip(0, 1)
     labels, names = predictions.labels, list(manifest["label_names"])
-    mistakes, examples = _most_confident_mistakes(labels, predicted, confidence), _first_of_each_label(labels)
+    wrong = np.flatnonzero(labels != predicted)
+    mistakes = wrong[np.argsort(-confidence[wrong], kind="stable")][:MAX_MISTAKES].tolist()
+    first = [np.flatnonzero(labels == label)[:EXAMPLES_PER_LABEL] for label in range(MAX_EXAMPLE_LABELS)]
+    examples = np.concatenate(first).tolist()
+
+    def entry(place: int) -> dict:
+        return {"index": place, "label": int(labels[place]), "predicted": int(predicted[place])}
+
     images = [image for image, _ in examples_at(streams["test"], [*mistakes, *examples])]
     tiles = as_tiles(np.stack(images))
     facts = {
@@ -96,18 +103,8 @@ def evaluate(
         **judge(labels, predicted, confidence, num_labels=len(names)),
         "data_warnings": [list(warning) for warning in manifest.get("warnings", ())],
         "without_duplicates": _without(manifest.get("findings", {}).get("test_in_train", ()), labels == predicted),
-        "mistakes": [
-            {
-                "index": index,
-                "label": int(labels[index]),
-                "predicted": int(predicted[index]),
-                "confidence": round(float(confidence[index]), 6),
-            }
-            for index in mistakes
-        ],
-        "examples": [
-            {"index": index, "label": int(labels[index]), "predicted": int(predicted[index])} for index in examples
-        ],
+        "mistakes": [entry(place) | {"confidence": round(float(confidence[place]), 6)} for place in mistakes],
+        "examples": [entry(place) for place in examples],
         "augmented": picture_augmented(streams["train"], folder),
         "tiles": {"per_row": TILES_PER_ROW, "height": tiles.shape[1], "width": tiles.shape[2]},
     }
@@ -128,11 +125,8 @@ def _mistake(label: str, predicted: str, confidence: float) -> str:
 def judge(labels: np.ndarray, predicted: np.ndarray, confidence: np.ndarray, *, num_labels: int) -> dict:
     """Figures of predictions, as plain JSON data.
 
-    Args:
-        labels: int (examples,), from 0.
-        predicted: int (examples,), the predicted label.
-        confidence: float (examples,) from 0 to 1, the probability of the predicted label.
-        num_labels: number of labels.
+    ``labels`` and ``predicted``: int (examples,), from 0. ``confidence``: float (examples,) from 0 to 1, the
+    probability of the predicted label.
 
     Returns:
         ``num_examples``, ``accuracy``; ``confusion_matrix``, counts by true label (row) and predicted label (column);
@@ -152,11 +146,7 @@ def judge(labels: np.ndarray, predicted: np.ndarray, confidence: np.ndarray, *, 
 
 
 def calibration(right: np.ndarray, confidence: np.ndarray) -> dict:
-    """Bins of equal width by confidence.
-
-    Args:
-        right: bool (examples,).
-        confidence: float (examples,) from 0 to 1; 1 falls into the last bin.
+    """Bins of equal width by confidence, float (examples,) from 0 to 1. ``right``: bool (examples,).
 
     Returns:
         ``calibration``: for each bin ``low``, ``high``, ``examples``, and the mean ``confidence`` and ``accuracy``,
@@ -206,25 +196,10 @@ def _without(duplicates: Sequence[int], right: np.ndarray) -> dict | None:
     return {"num_examples": len(kept), "accuracy": _share(kept.sum(), len(kept))}
 
 
-def _most_confident_mistakes(labels: np.ndarray, predicted: np.ndarray, confidence: np.ndarray) -> list[int]:
-    """Places of the mistakes to show, the most confident first. The order of equal ones is stable."""
-    wrong = np.flatnonzero(labels != predicted)
-    return wrong[np.argsort(-confidence[wrong], kind="stable")][:MAX_MISTAKES].tolist()
-
-
-def _first_of_each_label(labels: np.ndarray) -> list[int]:
-    return [
-        int(place)
-        for label in range(MAX_EXAMPLE_LABELS)
-        for place in np.flatnonzero(labels == label)[:EXAMPLES_PER_LABEL]
-    ]
-
-
 def picture_augmented(train: Stream, folder: Path) -> list[dict[str, int]]:
     """Write augmented.png into ``folder``: a row per example of train, as stored and then as in the first epochs.
 
-    Mixup mixes each image with the one above it, by the share of that epoch. In training it mixes an example with the
-    one before it in the epoch's order.
+    Mixup mixes each image with the one above it. In training it mixes an example with the one before it.
 
     Returns:
         For each tile its ``index`` in the stored order of train, its ``label``, and its ``epoch``, from 1, or 0 for the
@@ -235,23 +210,20 @@ def picture_augmented(train: Stream, folder: Path) -> list[dict[str, int]]:
     images, labels = next(train.evaluation().take(1).as_numpy_iterator())
     # The first of each label, because alike images would show less.
     places = np.sort(np.unique(labels, return_index=True)[1])[:MAX_AUGMENTED]
-    epochs = range(1, TILES_PER_ROW)
-    # A GPU has no kernels for some of it.
-    with tf.device("/CPU:0"):
-        columns = [images[places], *(_in_epoch(train, images[places], places, epoch - 1) for epoch in epochs)]
-    tiles = as_tiles(np.stack(columns, axis=1).reshape(-1, *images.shape[1:]))
-    _write_sheet(folder / AUGMENTED_NAME, tiles)
+    columns = [images[places]]
+    for epoch in range(TILES_PER_ROW - 1):
+        # A GPU has no kernels for some of it.
+        with tf.device("/CPU:0"):
+            found = train.augmentation.images(tf.constant(images[places]), tf.constant(places), epoch)
+            if train.augmentation.mixes:
+                found = train.augmentation.mixed_in_turn(found, tf.constant(places), epoch)
+        columns.append(found.numpy())
+    _write_sheet(folder / AUGMENTED_NAME, as_tiles(np.concatenate(np.stack(columns, axis=1))))
     return [
-        {"index": int(place), "label": int(labels[place]), "epoch": epoch} for place in places for epoch in (0, *epochs)
+        {"index": place, "label": int(labels[place]), "epoch": epoch}
+        for place in places.tolist()
+        for epoch in range(TILES_PER_ROW)
     ]
-
-
-def _in_epoch(train: Stream, images: np.ndarray, places: np.ndarray, epoch: int) -> np.ndarray:
-    places = tf.constant(places)
-    found = train.augmentation.images(tf.constant(images), places, epoch)
-    if train.augmentation.mixes:
-        found = train.augmentation.mixed_in_turn(found, places, epoch)
-    return found.numpy()
 
 
 def as_tiles(images: np.ndarray) -> np.ndarray:

@@ -1,10 +1,8 @@
 """Next-token prediction: the problem of predicting each next character, or byte, of a text.
 
-The inputs of an example are all of its tokens but the last, its labels all but the first. A model starts each example
-without state, so the loss of an early token is greater than that of a late one.
-
-``loss`` is the mean surprise in nats, −ln of the probability given to the token, without label smoothing. Bits per
-character are that over ln 2, and perplexity is its exponential.
+The inputs of an example are all of its tokens but the last, its labels all but the first. ``loss`` is the mean surprise
+in nats, −ln of the probability given to the token, without label smoothing. A model starts each example without state,
+so the loss of an early token is greater than that of a late one.
 """
 
 from collections.abc import Mapping

@@ -61,8 +61,7 @@ class Surprise(keras.layers.Layer):
         labels, outputs = keras.ops.cast(labels, "int32"), keras.ops.cast(outputs, "float32")
         logs = keras.ops.log_softmax(outputs) if self._from_logits else keras.ops.log(outputs + _LEAST_PROBABILITY)
         nats = -keras.ops.take_along_axis(logs, labels[..., None], axis=-1)[..., 0]
-        right = keras.ops.cast(keras.ops.equal(keras.ops.argmax(outputs, axis=-1), labels), "float32")
-        return keras.ops.stack([nats, right], axis=-1)
+        return keras.ops.stack([nats, keras.metrics.sparse_categorical_accuracy(labels, outputs)], axis=-1)
 
 
 @lru_cache(maxsize=1)
@@ -147,10 +146,7 @@ def _title(temperature: float | None) -> str:
 def passage(vocabulary: Vocabulary, sequence: np.ndarray, nats: np.ndarray) -> dict:
     """A sequence as text with the surprise of each character.
 
-    Args:
-        vocabulary: of the tokens.
-        sequence: (length + 1,) tokens. The first one is not predicted.
-        nats: (length,) of the others.
+    ``sequence``: (length + 1,) tokens. The first one is not predicted. ``nats``: (length,) of the others.
 
     Returns:
         ``loss``, the mean; ``pieces`` of text, and as many ``nats``: summed over the bytes of a character, first null.
@@ -175,16 +171,9 @@ def write_text(
     seed: int,
     tokens: int = WRITTEN_TOKENS,
 ) -> list[dict]:
-    """Let a trained model continue a prompt.
+    """Let a compiled and trained model continue a prompt, uint8 (tokens,), at least one.
 
-    Args:
-        model: compiled and trained.
-        vocabulary: of its tokens.
-        network: its name in the settings.
-        prompt: uint8 (tokens,), at least one.
-        length: of the sequences that it was trained on.
-        seed: of the draws.
-        tokens: number of tokens to write.
+    ``network`` is the model's name in the settings, ``length`` that of the sequences that it was trained on.
 
     Returns:
         For each temperature ``temperature``, ``prompt`` and ``text``, without the prompt.

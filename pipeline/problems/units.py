@@ -21,10 +21,11 @@ class Units:
 
 
 _UNITS = {
-    IMAGE_CLASSIFICATION: Units("image", "images", "images/s", "images", "images"),
-    NEXT_TOKEN: Units("character", "characters", "characters/s", "sequences", "texts"),
+    (IMAGE_CLASSIFICATION, ""): Units("image", "images", "images/s", "images", "images"),
+    (NEXT_TOKEN, ""): Units("character", "characters", "characters/s", "sequences", "texts"),
+    (NEXT_TOKEN, BYTES): Units("byte", "bytes", "bytes/s", "sequences", "texts"),
 }
-_BYTES = Units("byte", "bytes", "bytes/s", "sequences", "texts")
+_NEUTRAL = Units("example", "examples", "examples/s", "examples", "files")
 
 
 def units_of(problem: str, tokens: str = "") -> Units:
@@ -32,9 +33,7 @@ def units_of(problem: str, tokens: str = "") -> Units:
 
     ``tokens``: BYTES for a text that is predicted byte by byte.
     """
-    if (problem, tokens) == (NEXT_TOKEN, BYTES):
-        return _BYTES
-    return _UNITS.get(problem, Units("example", "examples", "examples/s", "examples", "files"))
+    return _UNITS.get((problem, tokens), _NEUTRAL)
 
 
 def units_of_run(run: Mapping[str, Any]) -> Units:
@@ -45,4 +44,4 @@ def units_of_run(run: Mapping[str, Any]) -> Units:
 def units_of_all(runs: Iterable[Mapping[str, Any]]) -> Units:
     """The units of all runs if they are the same, else neutral ones."""
     different = {units_of_run(run) for run in runs}
-    return different.pop() if len(different) == 1 else units_of("")
+    return different.pop() if len(different) == 1 else _NEUTRAL

@@ -19,21 +19,17 @@ class View:
     down: int = 0
     right: int = 0
 
-    def rows(self, height: int) -> np.ndarray:
-        """The source of each row, int (height,)."""
-        return _reflected(height, self.down)
-
-    def columns(self, width: int) -> np.ndarray:
-        """The source of each column, int (width,)."""
+    def sources(self, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+        """The source of each row, int (height,), and of each column, int (width,)."""
         columns = _reflected(width, self.right)
-        return columns[::-1] if self.mirrored else columns
+        return _reflected(height, self.down), columns[::-1] if self.mirrored else columns
 
     def of(self, images: np.ndarray) -> np.ndarray:
         """The images (batch, height, width, channels) in this view. The plain view takes any array."""
         if not (self.mirrored or self.down or self.right):
             return images
-        height, width = images.shape[1:3]
-        return images[:, self.rows(height)][:, :, self.columns(width)]
+        rows, columns = self.sources(*images.shape[1:3])
+        return images[:, rows][:, :, columns]
 
 
 def _reflected(size: int, by: int) -> np.ndarray:

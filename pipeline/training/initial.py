@@ -7,7 +7,7 @@ labels.
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.training import TrainSettings
 from pipeline.errors import SettingsError, message
-from pipeline.networks.build import adapt_model, build_network, takes_from_data
+from pipeline.networks.build import build_network, find_adapter
 from pipeline.networks.model import ADAPTED_EXAMPLES, named_layers, named_variables
 from pipeline.problems.problem import Stream
 from pipeline.runs.initial import InitialWeights, digest_of
@@ -66,7 +66,8 @@ def begin(
     # The benchmarks on a machine for JAX alone import this module, and have no pydantic.
     from pipeline.runs.record import Beginning
 
-    adapted = _adapt(model, settings.model, train) if takes_from_data(settings.model) else 0
+    adapter = find_adapter(settings.model)
+    adapted = _adapt(model, adapter, train) if adapter else 0
     taken, left = _take(model, settings, initial) if initial else ((), {})
     frozen = _freeze(model, settings.freeze) if settings.freeze else ()
     if not (initial or frozen or adapted):
@@ -74,7 +75,7 @@ def begin(
     return Beginning(taken=taken, left=left, frozen=frozen, adapted_examples=adapted)
 
 
-def _adapt(model: keras.Model, name: str, train: Stream) -> int:
+def _adapt(model: keras.Model, adapter: Callable[[keras.Model, np.ndarray], None], train: Stream) -> int:
     """Adapt the model and return the number of examples."""
     inputs, count = [], 0
     for batch, _ in train.evaluation().as_numpy_iterator():
@@ -83,8 +84,8 @@ def _adapt(model: keras.Model, name: str, train: Stream) -> int:
         if count >= ADAPTED_EXAMPLES:
             break
     examples = np.concatenate(inputs)[:ADAPTED_EXAMPLES]
-    adapt_model(name, model, examples)
-    _logger.info("%s is adapted to %s examples of train", name, f"{len(examples):,}")
+    adapter(model, examples)
+    _logger.info("the network is adapted to %s examples of train", f"{len(examples):,}")
     return len(examples)
 
 

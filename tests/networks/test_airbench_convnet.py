@@ -5,10 +5,10 @@ import pytest
 
 
 def setup_module() -> None:
-    global adapt_model, build_model, keras, takes_from_data
+    global build_model, find_adapter, keras
     import keras
 
-    from pipeline.networks.build import adapt_model, build_model, takes_from_data
+    from pipeline.networks.build import build_model, find_adapter
 
 
 NAMES = ("airbench_convnet", "airbench_convnet_small", "airbench_convnet_large")
@@ -53,7 +53,7 @@ def test_its_convolutions_begin_by_handing_on_what_they_are_given(name, rng):
 @pytest.mark.parametrize("name", ["airbench_convnet_small"])
 def test_it_whitens_patches_by_filters_that_are_not_trained(name, images):
     model = build_model(name, SHAPE, 4)
-    adapt_model(name, model, images)
+    find_adapter(name)(model, images)
     layer = model.get_layer("whiten")
     before = [keras.ops.convert_to_numpy(one).copy() for one in (layer.kernel, layer.bias)]
     plain = keras.layers.Conv2D.from_config({**layer.get_config(), "activation": "linear"})
@@ -66,7 +66,7 @@ def test_it_whitens_patches_by_filters_that_are_not_trained(name, images):
 
 
 def test_a_network_that_takes_nothing_from_data_is_not_adapted():
-    assert [name for name in (*NAMES, "baseline_cnn", "char_lstm") if takes_from_data(name)] == [*NAMES]
+    assert [name for name in (*NAMES, "baseline_cnn", "char_lstm") if find_adapter(name)] == [*NAMES]
 
 
 def test_rescaled_pixels_are_exact_in_bfloat16():

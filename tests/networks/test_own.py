@@ -103,13 +103,13 @@ def test_weights_of_models_in_models_have_names_of_their_own(package):
         ),
         (
             stack(FLAT, "layers.Dense(n, 'sigmoid')"),
-            ["neither logits nor probabilities", "sigmoid. Make it softmax, or leave it out"],
+            ["a sigmoid gives neither logits nor probabilities. Make it softmax, or leave it out"],
         ),
         # Whose outputs add up to 1 all the same.
         (
             stack(FLAT, "layers.Dense(n, 'sigmoid', kernel_initializer='zeros', "
             "bias_initializer=keras.initializers.Constant(-1.3862944))"),
-            ["neither logits nor probabilities", "sigmoid. Make it softmax, or leave it out"],
+            ["a sigmoid gives neither logits nor probabilities. Make it softmax, or leave it out"],
         ),
         (stack("layers.Lambda(lambda x: x / 2)", FLAT, "layers.Dense(n)"), UNSAVED),
         (

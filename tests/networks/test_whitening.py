@@ -69,10 +69,6 @@ def test_as_much_memory_is_taken_for_few_large_images_as_for_many_small_ones(mon
     seen = []
     plain = airbench_convnet._patches
 
-    def counted(images, side):
-        seen.append(images.size)
-        return plain(images, side)
-
     monkeypatch.setattr(
         airbench_convnet, "_patches", lambda images, side: seen.append(images.size) or plain(images, side)
     )

@@ -38,7 +38,7 @@ def test_a_view_is_a_window_of_the_reflected_image(rng, shape, down, right, mirr
 def test_a_single_row_moves_nowhere(rng):
     images = rng.integers(0, 256, (2, 1, 4, 1), dtype=np.uint8)
     np.testing.assert_array_equal(View(1.0, down=1).of(images), images)
-    assert View(1.0, down=-1).rows(1).tolist() == [0]
+    assert View(1.0, down=-1).sources(1, 1)[0].tolist() == [0]
 
 
 def test_the_view_of_none_is_the_image(rng):
