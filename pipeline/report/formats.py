@@ -24,9 +24,17 @@ _OVERRIDES = ("learning_rate", "weight_decay", "label_smoothing")
 _MOST_RESUMED = 3
 
 
-def number(value: float | None, decimals: int = 0, unit: str = "", scale: float = 1) -> str:
-    """A figure times ``scale`` with thousands separators, a dash if it is missing or not finite."""
-    value = math.nan if value is None else value * scale
+def number(figure: Figure, decimals: int = 0, unit: str = "", scale: float = 1) -> str:
+    """A figure times ``scale`` with thousands separators, and its standard deviation if there is one.
+
+    A dash if it is missing or not finite.
+    """
+    if isinstance(figure, Mapping):
+        mean, deviation = figure["mean"], figure["deviation"]
+        if deviation is None:
+            return number(mean, decimals, unit, scale)
+        return f"{number(mean, decimals, '', scale)} ± {number(deviation, decimals, unit, scale)}"
+    value = math.nan if figure is None else figure * scale
     if not math.isfinite(value):
         return NO_FIGURE
     # A diverged loss of 1e38 would be wider than the page.
@@ -39,22 +47,9 @@ def as_published(value: float | None) -> str:
     return number(value) if value is None or not math.isfinite(value) else f"{value:,.12g}"
 
 
-def percent(fraction: float | None, decimals: int = 1) -> str:
+def percent(fraction: Figure, decimals: int = 1) -> str:
     """A fraction from 0 to 1 in percent."""
     return number(fraction, decimals, " %", 100)
-
-
-def mean_number(figure: Figure, decimals: int = 0, unit: str = "", scale: float = 1) -> str:
-    """A figure, or a mean with its standard deviation if there is one."""
-    mean, deviation = (figure["mean"], figure["deviation"]) if isinstance(figure, Mapping) else (figure, None)
-    if deviation is None:
-        return number(mean, decimals, unit, scale)
-    return f"{number(mean, decimals, '', scale)} ± {number(deviation, decimals, unit, scale)}"
-
-
-def mean_percent(figure: Figure, decimals: int = 1) -> str:
-    """A fraction from 0 to 1 or the mean of several, in percent."""
-    return mean_number(figure, decimals, " %", 100)
 
 
 def signed(value: float | None, decimals: int = 0, unit: str = "", scale: float = 1) -> str:

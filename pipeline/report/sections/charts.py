@@ -96,9 +96,9 @@ def _point(point: Mapping[str, Any]) -> list[str]:
     batch, step = point["global_batch_size"], point["step_seconds"]
     return [
         fmt.number(batch),
-        fmt.mean_number(point["epoch_seconds"], 2),
-        fmt.mean_number(step, 2, scale=1e3),
-        fmt.mean_number(step, 1, scale=1e6 / max(1, batch)),
+        fmt.number(point["epoch_seconds"], 2),
+        fmt.number(step, 2, scale=1e3),
+        fmt.number(step, 1, scale=1e6 / max(1, batch)),
         fmt.number(len(point["seeds"])),
     ]
 

@@ -35,7 +35,7 @@ def overview(report: Report) -> Iterator[Section]:
                 f"{fmt.model_and_recipe(best)}, {fmt.plural(len(best['seeds']), 'run')}" if best else NO_FIGURE,
                 f"{ranking_figure(newest) or NO_FIGURE}, {fmt.moment(newest['finished_at'])}" if newest else NO_FIGURE,
                 _change(one["change"]),
-                fmt.mean_number(best["train_seconds"], 2) if best else NO_FIGURE,
+                fmt.number(best["train_seconds"], 2) if best else NO_FIGURE,
                 f"{fmt.device_phrase(best)}, {fmt.computed_in(best)}" if best else NO_FIGURE,
             )
         )
@@ -111,8 +111,8 @@ def our_cells(row: Run, mark: str, series: list[int]) -> list[str | Cell]:
         ("" if precision in ("auto", row["precision"]) else f"{precision} → ") + fmt.computed_in(row),
         fmt.number(row["global_batch_size"]),
         fmt.number(row["epochs"]),
-        fmt.mean_number(row["train_seconds"], 2),
-        fmt.mean_number(row["examples_per_second"]),
+        fmt.number(row["train_seconds"], 2),
+        fmt.number(row["examples_per_second"]),
         accuracy(row),
         Cell(again, needs_care=again.startswith("differs")),
         ("" if speedup["ratio"] is None else f"{fmt.number(speedup['ratio'], 2)} × ") + speedup["words"],
@@ -158,7 +158,7 @@ def accuracy(row: Run) -> Cell:
     also = f" ({several} with TTA)" if several else ""
     validated = f"validation {validation}{also}" if validation else ""
     notes = filter(None, (loss_in_nats(row), with_views(row), validated, counted(row)))
-    return Cell(fmt.mean_percent(row["val_accuracy"], 2), tuple(notes))
+    return Cell(fmt.percent(row["val_accuracy"], 2), tuple(notes))
 
 
 def repeated(scenario: Run) -> str:
@@ -175,7 +175,7 @@ def repeated(scenario: Run) -> str:
 def ranking_figure(one: Run) -> str:
     """The figure that ranks a run or a row, with its unit. Empty if it is missing."""
     by = judged(one["problem"]).figure
-    text = f"{fmt.mean_number(one[by], 3)} nats" if by == "val_loss" else fmt.mean_percent(one[by], 2)
+    text = f"{fmt.number(one[by], 3)} nats" if by == "val_loss" else fmt.percent(one[by], 2)
     return "" if text.startswith(NO_FIGURE) else text
 
 
@@ -192,7 +192,7 @@ def with_views(scenario: Run) -> str:
 
 def _percent(row: Run, name: str) -> str:
     figure = row.get(name)
-    return "" if figure is None or figure["mean"] is None else fmt.mean_percent(figure, 2)
+    return "" if figure is None or figure["mean"] is None else fmt.percent(figure, 2)
 
 
 def counted(row: Run) -> str:
@@ -206,7 +206,7 @@ def counted(row: Run) -> str:
     if mean is None or not test_examples or not 0 <= mean <= 1:
         return ""
     if mean >= _FEW_WRONG:
-        return _wrong(fmt.mean_number({**figure, "mean": 1 - mean}, scale=test_examples), test_examples)
+        return _wrong(fmt.number({**figure, "mean": 1 - mean}, scale=test_examples), test_examples)
     so_many = f"{fmt.number(test_examples)} {units_of_run(row).many}"
     if judged(row["problem"]).predictions_per_draw > 1:
         return so_many

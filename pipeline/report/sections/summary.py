@@ -39,12 +39,12 @@ def verdict(report: Report) -> str:
 def _figures(runs: Sequence[Run], row: Run) -> str:
     """The figures of a single run, or of several that differ in their seed alone."""
     run, units = runs[0], units_of_run(row)
-    nats = f"{fmt.mean_number(row['val_loss'], 3)} nats a {units.one}, " if run["problem"] == NEXT_TOKEN else ""
+    nats = f"{fmt.number(row['val_loss'], 3)} nats a {units.one}, " if run["problem"] == NEXT_TOKEN else ""
     seeds = f" over {fmt.plural(len(runs), 'seed')}" if len(runs) > 1 else ""
     validation = run["validation_accuracy"] if len(runs) == 1 else None
     validated = "" if validation is None else f" ({fmt.percent(validation)} validation accuracy)"
-    seconds, rate = fmt.mean_number(row["train_seconds"], 1), fmt.mean_number(row["examples_per_second"])
-    accuracy = f"{fmt.mean_percent(row['val_accuracy'])} test accuracy{seeds}{validated}"
+    seconds, rate = fmt.number(row["train_seconds"], 1), fmt.number(row["examples_per_second"])
+    accuracy = f"{fmt.percent(row['val_accuracy'])} test accuracy{seeds}{validated}"
     return (
         f"{nats}{accuracy} on {fmt.data_phrase(run)} after {fmt.plural(run['epochs'], 'epoch')}: "
         f"{seconds} s of training on "
