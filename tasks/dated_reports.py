@@ -1,12 +1,10 @@
-"""Dated reports: copies of the report, what a schedule leaves behind for each date it ran for.
+"""Dated reports: the copy of the report that a scheduled run keeps for its date.
 
-Beside the data's way; nothing of Luigi. The copy of a date is an artefact like any other (see pipeline's manifest.py),
-in a folder named by the date. Its manifest says which runs the report was asked for, and the date whose inputs were the
-same if there is one. A copy is history: it never becomes stale. One that is damaged or gone counts as not made.
+A copy is an artifact in a folder named by the date. It never becomes stale. One that is damaged or gone is not made.
 """
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
@@ -16,28 +14,22 @@ from pipeline.artefacts.manifest import MANIFEST_NAME, check_files, read_manifes
 from pipeline.artefacts.publish import publishing
 from pipeline.errors import DamagedArtefactError
 
-# Their manifests are a few kilobytes each; a report of hundreds of runs is a few megabytes.
+# A report of hundreds of runs is a few megabytes.
 _BYTES_NEEDED = 5_000_000
 
 
 @dataclass(frozen=True)
 class DatedReport:
-    """One date's copy of the report.
+    """One date's copy of the report."""
 
-    Attributes:
-        date: the date it is of, in UTC.
-        folder: where it lies.
-        runs: fingerprints of the runs it was asked for.
-        same_as: the date that had the same inputs first, as ISO 8601, or None.
-        made_on: the date on which it was made; a later one if it was backfilled.
-        demands: what the gate that its runs have passed demanded of them; empty: nothing.
-    """
-
+    #: In UTC.
     date: date
     folder: Path
+    #: Fingerprints of the runs it was asked for.
     runs: tuple[str, ...]
-    same_as: str | None
+    #: A later date if it was backfilled.
     made_on: date
+    #: The gate that its runs have passed.
     demands: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -57,7 +49,6 @@ def read_dated_report(folder: Path) -> DatedReport:
             date=date.fromisoformat(folder.name),
             folder=folder,
             runs=tuple(map(str, identity["runs"])),
-            same_as=manifest["same_as"],
             made_on=date.fromisoformat(manifest["created_at"][:10]),
             demands=dict(manifest.get("demands", {})),
         )
@@ -94,34 +85,25 @@ def is_past(day: date, keep_days: int, today: date) -> bool:
 def publish_dated_report(
     history: Path, day: date, report: Path, *, demands: Mapping[str, float] | None = None
 ) -> DatedReport:
-    """Copy the published report to its date, all of it or nothing.
-
-    Args:
-        history: folder of the dated copies.
-        day: the date, in UTC.
-        report: the report's folder.
-        demands: of the gate that the report has passed.
+    """Copy the published report to its date, all of it or nothing. ``demands`` are of the gate that it has passed.
 
     Raises:
         DamagedArtefactError: the report is not valid.
         StorageError: the copy cannot be written.
     """
-    manifest = read_manifest(report)
+    manifest, folder = read_manifest(report), history / day.isoformat()
     check_files(report, manifest, shared=True)
     runs = manifest["identity"]["upstream"]["current"]
-    same_as = _first_alike(read_dated_reports(history)[0], day, runs)
     identity = {"date": day.isoformat(), "report": manifest["fingerprint"], "runs": runs}
-    with publishing(history / day.isoformat(), bytes_needed=_BYTES_NEEDED) as temporary:
+    with publishing(folder, bytes_needed=_BYTES_NEEDED) as temporary:
         for entry in manifest["files"]:
             shutil.copyfile(report / entry["name"], temporary / entry["name"])
-        write_manifest(
-            temporary, stage="Nightly", identity=identity, details={"same_as": same_as, "demands": dict(demands or {})}
-        )
-    return read_dated_report(history / day.isoformat())
+        write_manifest(temporary, stage="Nightly", identity=identity, details={"demands": dict(demands or {})})
+    return read_dated_report(folder)
 
 
 def histories(folder: Path) -> list[Path]:
-    """The folders of dated copies: the one of all, which has those of no experiment, and one for each experiment."""
+    """The folders of dated copies: that of config.ini alone, and one for each experiment."""
     found = (path for path in layout.artefact_folders(folder) if path.is_dir() and not is_date(path.name))
     return [folder, *found]
 
@@ -135,11 +117,3 @@ def missing_between(reports: Iterable[DatedReport]) -> int:
     """Dates between the first and the last that have no copy."""
     days = [report.date.toordinal() for report in reports]
     return max(days) - min(days) + 1 - len(days) if days else 0
-
-
-def _first_alike(reports: Iterable[DatedReport], day: date, runs: Sequence[str]) -> str | None:
-    """The date that was asked for the same runs first: a run's fingerprint covers dataset, code and settings."""
-    alike = [report for report in reports if report.runs == tuple(runs) and report.date != day]
-    # Dates are not made in their order where some are backfilled; the first that was made had none to be like.
-    alike.sort(key=lambda report: (report.same_as is not None, report.date))
-    return alike[0].date.isoformat() if alike else None

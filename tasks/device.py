@@ -12,6 +12,7 @@ from pipeline.errors import HardwareMismatchError, PipelineError, TimeLimitError
 from pipeline.hardware.backend import choose_backend
 from pipeline.hardware.mismatch import explain
 from pipeline.stage_process import in_child
+from tasks.process import console
 from tasks.process.interrupt import time_limit
 
 # A TPU is initialized in well under a minute.
@@ -23,25 +24,18 @@ _logger = logging.getLogger(__name__)
 
 
 def require(settings: TrainSettings) -> None:
-    """Continue only if the device of the settings is there.
-
-    Raises:
-        SystemExit: it is not there, or cannot be asked for, with the exit code of the error. Luigi would continue after
-            an exception.
-    """
-    if error := _error(settings):
-        _leave(error)
+    """Continue only if the device of the settings is there. Otherwise end the process with the error's exit code."""
+    with console.leaving_on_errors():
+        if error := _error(settings):
+            raise error
 
 
 def is_there(settings: TrainSettings) -> bool:
-    """Whether the device of the settings is there, whatever ``on_mismatch`` would do about it.
-
-    Raises:
-        SystemExit: it cannot be asked for. That says nothing about the device.
-    """
+    """Whether the device of the settings is there, whatever ``on_mismatch`` would do about it."""
     error = _error(settings)
     if error and not isinstance(error, HardwareMismatchError):
-        _leave(error)
+        # It cannot be asked for, which says nothing about the device.
+        require(settings)
     return error is None
 
 
@@ -70,8 +64,3 @@ def _ask(*chosen: str) -> PipelineError | None:
         _logger.exception("ERROR: the process that asks for the device failed")
         raise SystemExit(1) from error
     return None
-
-
-def _leave(error: PipelineError) -> None:
-    _logger.error("ERROR %s: %s", type(error).__name__, error)
-    raise SystemExit(error.exit_code)

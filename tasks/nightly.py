@@ -1,14 +1,8 @@
-"""Nightly: the report of a date, kept. What a schedule asks for: one date, or with RangeDaily all that are missing.
+"""Nightly: the report of a date, kept. A schedule asks for one date, or with RangeDaily for all that are missing.
 
-Dates are UTC, as Luigi's RangeDaily counts them: no date comes twice or never when the clocks change. A date's report
-is that of the dataset, code and settings there are when it is made: at the time, or later when the date is backfilled;
-its manifest says which. Where they are those of another date, its runs are fresh, and nothing is trained.
-
-Each experiment has dates of its own: make nightly EXPERIMENT="cifar10 flowers" makes the reports of both, one after the
-other, under one root or under several.
-
-A date that has its report is asked for again in vain, unless the gate demands what it was not judged by: then the
-report as it would be now is judged. A date that is past keeps its own where that is about other runs.
+Dates are UTC, as Luigi's RangeDaily counts them. A date's report is that of the dataset, code and settings at the time
+when it is made. A date that has its report is judged again if the gate demands something else now. A past date keeps
+its own report if that is about other runs.
 """
 
 import contextlib
@@ -21,13 +15,7 @@ import luigi
 
 from pipeline.config.refusal import refuse
 from pipeline.errors import DamagedArtefactError
-from tasks.dated_reports import (
-    DatedReport,
-    is_past,
-    publish_dated_report,
-    read_dated_report,
-    read_dated_reports,
-)
+from tasks.dated_reports import DatedReport, is_past, publish_dated_report, read_dated_report, read_dated_reports
 from tasks.process import console, lock
 from tasks.report import Report, history_folder
 from tasks.stage import from_below
@@ -37,7 +25,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Nightly(luigi.Task):
-    """``luigi --module tasks Nightly --date 2026-11-20``; the artefact is ``report/history/…/2026-11-20/``."""
+    """``luigi --module tasks Nightly --date 2026-11-20``; the artifact is ``report/history/…/2026-11-20/``."""
 
     date = luigi.DateParameter(default=datetime.now(UTC).date(), description="The date, in UTC; today's by default.")
 
@@ -55,11 +43,7 @@ class Nightly(luigi.Task):
 
     @classmethod
     def bulk_complete(cls, parameter_tuples: Iterable[date]) -> list[date]:
-        """Of these dates those that are done, by the gate of now, from one look at the folder.
-
-        Raises:
-            SystemExit: a setting is refused, with that error's exit code.
-        """
+        """Of these dates those that are done, by the gate of now, from one look at the folder."""
         with console.leaving_on_errors():
             # RangeDaily asks before it makes a task of ours, and a bad setting is refused before any work starts.
             demands = Report().demands()
@@ -68,19 +52,13 @@ class Nightly(luigi.Task):
         return [day for day in parameter_tuples if day in done or _is_past(day)]
 
     def requires(self) -> Report:
-        """The report to keep."""
         return self.report
 
     def folder(self) -> Path:
-        """Where the date's report is kept."""
         return history_folder() / self.date.isoformat()
 
     def complete(self) -> bool:
-        """Whether the date has its report, or needs none any longer; if it does, the storage root is ours now.
-
-        Raises:
-            SystemExit: the root is unavailable, with the error's exit code.
-        """
+        """Whether the date has its report, or needs none any longer; if it does, the storage root is locked now."""
         if _is_past(self.date):
             return True
         try:
@@ -107,8 +85,6 @@ class Nightly(luigi.Task):
             return
         report = root_folder() / Report.kind
         kept = publish_dated_report(history_folder(), self.date, report, demands=self.report.demands())
-        if kept.same_as:
-            _logger.info("%s: dataset, code and settings of %s, its runs are reused", self, kept.same_as)
         if kept.made_on > self.date + timedelta(days=1):
             _logger.info("%s: backfilled with what there is on %s", self, kept.made_on)
         print(f"Report of {self.date}: {self.folder() / 'report.html'}")

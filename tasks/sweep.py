@@ -1,13 +1,9 @@
-"""Sweep: which of a report's several runs is at work, and about how long the rest will take, for who reads the log.
-
-Beside the data's way: it changes no artefact, and of a single run it says nothing.
-"""
+"""Sweep: which of a report's several runs is at work, and about how long the rest will take, for the log."""
 
 import contextlib
 import logging
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import luigi
 
@@ -22,33 +18,16 @@ _WORDS = {"global_batch_size": "batch"}
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Place:
-    """One run among those of a sweep.
-
-    Attributes:
-        number: its place in the order they were asked for, from 1.
-        runs: all of them.
-        settings: its own values of what differs between them.
-    """
-
-    number: int
-    runs: Sequence[Train]
-    settings: Mapping[str, object]
-
-    def __str__(self) -> str:
-        settings = (f", {_WORDS.get(name, name)} {value}" for name, value in self.settings.items())
-        return f"run {self.number}/{len(self.runs)}{''.join(settings)}"
-
-
 def number(runs: Sequence[Train], combinations: Sequence[Mapping[str, object]]) -> None:
-    """Give each run its place, where there are several, and let Luigi take them in this order."""
+    """Name each of several runs by what differs between them, and let Luigi take them in this order."""
     for place, (run, combination) in enumerate(zip(runs, combinations, strict=True), 1):
-        differing = {
-            name: value for name, value in combination.items() if any(other[name] != value for other in combinations)
-        }
-        run.place = Place(place, runs, differing) if len(runs) > 1 else None
-        run.priority = len(runs) - place
+        settings = [
+            f", {_WORDS.get(name, name)} {value}"
+            for name, value in combination.items()
+            if any(other[name] != value for other in combinations)
+        ]
+        run.priority, run.sweep = len(runs) - place, runs
+        run.place = f"run {place}/{len(runs)}{''.join(settings)}" if len(runs) > 1 else ""
 
 
 def about(seconds: float) -> str:
@@ -73,10 +52,10 @@ def left(runs: Sequence[Train]) -> str:
 
 @Train.event_handler(luigi.Event.START)
 def _begin(run: Train) -> None:
-    if run.place is not None:
-        console.name_run(str(run.place))
+    if run.place:
+        console.name_run(run.place)
         with contextlib.suppress(OSError):
-            _logger.info("begins%s", left(run.place.runs))
+            _logger.info("begins%s", left(run.sweep))
 
 
 @Train.event_handler(luigi.Event.SUCCESS)

@@ -54,8 +54,8 @@ class Train(Stage, parameters=TrainSettings):
     resources = {"accelerator": 1}
 
     is_skipped = is_evaluated_again = False
-    #: Of a sweep (see sweep.py), None by itself.
-    place = None
+    #: In a sweep (see sweep.py), empty by itself.
+    place = ""
 
     @property
     def packages(self) -> tuple[str, ...]:
