@@ -133,8 +133,13 @@ def _files_of_others(old: Path, final: Path) -> list[Path]:
         return stray_files(old, {entry["name"] for entry in read_manifest(old)["files"]})
     except DamagedArtefactError:
         stray = stray_files(old, {path.relative_to(final).as_posix() for path in final.rglob("*")})
-        folders = {path.name for path in final.iterdir() if path.is_dir()}
-        return [path for path in stray if path.relative_to(old).parts[0] not in folders]
+        # In a folder of its logs, TensorBoard names files by the time, after the same word.
+        ours = {_folder_and_word(path, final) for path in final.rglob("*")}
+        return [path for path in stray if path.parent == old or _folder_and_word(path, old) not in ours]
+
+
+def _folder_and_word(path: Path, artefact: Path) -> tuple[Path, str]:
+    return path.parent.relative_to(artefact), path.name.partition(".")[0]
 
 
 def _flush(folder: Path) -> None:

@@ -75,11 +75,7 @@ def push(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 
 @command()
 def pull(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """Fetch each stage's artefact, the source first, as it says what the others are.
-
-    Returns:
-        The exit code of a RemoteError where one of them is on neither side.
-    """
+    """Fetch each stage's artefact, the source first, as it says what the others are."""
     cache, is_missing = remote_cache.required(), False
     lock.hold(root_folder(), on_busy=Storage().on_busy)
     for name, stage in by_name([stage for stage in stages if stage.is_shared]).items():

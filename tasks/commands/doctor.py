@@ -54,11 +54,7 @@ def doctor(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 
 
 def check_packages() -> str:
-    """That each installed package is of a version this project, and with it the others, can work with.
-
-    Raises:
-        SettingsError: names those that are not.
-    """
+    """That each installed package is of a version this project, and with it the others, can work with."""
     wrong = []
     for text in metadata.requires(_DISTRIBUTION) or ():
         requirement = Requirement(text)
@@ -72,11 +68,7 @@ def check_packages() -> str:
 
 
 def check_storage(stages: Sequence[Stage]) -> str:
-    """That the root can be written, is not in use, and has the free disk space.
-
-    Raises:
-        StorageError, BusyError: it cannot, it is, or it has not.
-    """
+    """That the root can be written, is not in use, and has the free disk space."""
     root = root_folder()
     lock.hold(root, on_busy=Storage().on_busy)
     # Before the source is, the size of its records is not known.
@@ -86,23 +78,14 @@ def check_storage(stages: Sequence[Stage]) -> str:
 
 
 def check_remote() -> str:
-    """That the remote answers, and writes that create, or replace one version, do so and no more.
-
-    Raises:
-        RemoteError: it does not, or they do not.
-    """
+    """That the remote answers, and writes that create, or replace one version, do so and no more."""
     remote = remote_cache.required().remote
     remote.objects.try_out()
     return f"{remote.url} can be read and written"
 
 
 def check_dataset(source: Source) -> str:
-    """That the dataset is prepared or can be downloaded; where ``origin`` allows it a stand-in will do.
-
-    Raises:
-        DatasetUnavailableError: it is unavailable, and no stand-in is allowed.
-        SettingsError, UnsupportedDatasetError: it is unknown, or not image classification.
-    """
+    """That the dataset is prepared or can be downloaded; where ``origin`` allows it a stand-in will do."""
     try:
         return in_child("pipeline.sources:availability", {"settings": source.settings})
     except DatasetUnavailableError as error:
@@ -110,22 +93,13 @@ def check_dataset(source: Source) -> str:
 
 
 def check_runner(records: Records) -> str:
-    """That Beam knows the runner, and the workers of a cluster could write the records.
-
-    Raises:
-        SettingsError: it does not, or what the runner needs is missing.
-        EngineUnavailableError: the cluster does not answer, or its workers lack what they need.
-    """
+    """That Beam knows the runner, and the workers of a cluster could write the records."""
     job = {"settings": records.settings, "root": root_folder(), "store": records.store()}
     return in_child("pipeline.shards.engine:reach", job)
 
 
 def check_device(train: Train, receipt: dict) -> str:
-    """That the device is there and verified; fills ``receipt``.
-
-    Raises:
-        HardwareMismatchError: it is not there, and ``on_mismatch`` is not ``fallback``.
-    """
+    """That the device is there and verified; fills ``receipt``."""
     backend = choose_backend(train.settings)
     how = {"backend": backend, "cpu_devices": train.replicas, "is_kept": backend == TENSORFLOW}
     found = in_child("pipeline.hardware.receipt:examine", {"settings": train.settings}, **how)

@@ -79,11 +79,7 @@ def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 
 
 def _records_of(fingerprint: str) -> dict:
-    """The manifest of the records that a run was trained on: it says how images reached their size.
-
-    Raises:
-        SettingsError: they are gone.
-    """
+    """The manifest of the records that a run was trained on: it says how images reached their size."""
     place = root_folder() / layout.RECORDS
     for folder in layout.artefact_folders(place):
         with contextlib.suppress(DamagedArtefactError):

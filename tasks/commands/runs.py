@@ -55,11 +55,7 @@ def data_at_hand(path: Path) -> str:
 
 @command()
 def experiments_table(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """Print the table.
-
-    Raises:
-        SettingsError: no run has finished.
-    """
+    """Print the table."""
     report = next(stage for stage in stages if isinstance(stage, Report))
     from pipeline.report import build_report, format_experiments
 

@@ -1,7 +1,6 @@
-"""``train-local`` and ``train-worker``: several processes train one model together, on one machine or on several.
+"""``train-local`` and ``train-worker``: several processes train one model together (see docs/hardware.md).
 
-Process 0 runs the pipeline and has the terminal. The others run ``train-worker``, and their number marks each of
-their lines. On several hosts a person or a cluster starts each process (see docs/hardware.md).
+Process 0 runs the pipeline and has the terminal. The number of another one marks each of its lines.
 """
 
 import signal
@@ -34,14 +33,26 @@ def train_local(parser: Parser, argv: Sequence[str]) -> int:
     flags += ["--Train-device=cpu", *settings]
     interrupt.listen()
     processes: list[subprocess.Popen] = []
+    readers: list[threading.Thread] = []
     try:
         for number in range(arguments.processes):
-            processes.append(_start(number, flags))
-        return _wait(processes)
+            what = ["train-worker"] if number else ["Report"]
+            line = [sys.executable, "-m", "tasks", *what, *flags, f"--Train-process-id={number}"]
+            how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+            process = subprocess.Popen(line, cwd=PROJECT_FOLDER, **(how if number else {}))
+            processes.append(process)
+            if number:
+                readers.append(threading.Thread(target=_mark, args=(number, process.stdout), daemon=True))
+                readers[-1].start()
+        code = _wait(processes)
     except KeyboardInterrupt:
         # Ctrl-C in a terminal is heard by all processes, another signal by this one.
         _end(processes)
-        return 128 + signal.SIGINT
+        code = 128 + signal.SIGINT
+    for reader in readers:
+        # A process that outlives its parent may keep the pipe open.
+        reader.join(_ALONE_SECONDS)
+    return code
 
 
 def train_worker(parser: Parser, argv: Sequence[str]) -> int:
@@ -56,17 +67,6 @@ def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
-
-
-def _start(number: int, flags: list[str]) -> subprocess.Popen:
-    what = ["Report"] if number == 0 else ["train-worker"]
-    line = [sys.executable, "-m", "tasks", *what, *flags, f"--Train-process-id={number}"]
-    if number == 0:
-        return subprocess.Popen(line, cwd=PROJECT_FOLDER)
-    how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
-    process = subprocess.Popen(line, cwd=PROJECT_FOLDER, **how)
-    threading.Thread(target=_mark, args=(number, process.stdout), daemon=True).start()
-    return process
 
 
 def _mark(number: int, lines: IO[str]) -> None:

@@ -31,17 +31,11 @@ _OF_A_CHECKPOINT = re.compile(r"epoch-\d+")
 
 @command()
 def verify(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """Verify every artefact, a line for each, and say how much was read.
-
-    Returns:
-        The exit code: that of damage if there is any, else that of what may not be read.
-
-    Raises:
-        SettingsError: there is nothing to verify: a mistaken root must not pass for a valid one.
-    """
+    """Verify every artefact, a line for each, and say how much was read."""
     root = root_folder()
     folders = dict.fromkeys(_artefacts(root))
     if not folders:
+        # A mistaken root must not pass for a valid one.
         raise SettingsError(
             f"{root}: expected artefacts to verify, found none. Name the storage root with --Storage-root, or make "
             "some with: make pipeline"

@@ -141,7 +141,7 @@ def test_an_artefact_with_stray_files_is_renamed_when_it_is_rebuilt(artefact, ca
 
 
 @pytest.mark.parametrize("manifest", [None, "{"])
-@pytest.mark.parametrize("stray", [None, "mine.txt", "verified.json.notes"])
+@pytest.mark.parametrize("stray", [None, "mine.txt", "verified.json.notes", "logs/mine.txt", "weights.txt"])
 def test_a_damaged_manifest_hides_no_stray_file(artefact, manifest, stray):
     (artefact / "verified.json.17.tmp").write_text("{")
     (artefact / MANIFEST_NAME).unlink()
