@@ -22,14 +22,25 @@ _refused: list[SettingsError] = []
 
 def load() -> None:
     """Let Luigi read the settings files. Call this before Luigi is imported."""
-    own_file = _own_file()
-    _add(PROJECT_FOLDER / "config.ini")
+    own_file = os.environ.pop(_OWN_FILE, None)
+    files = [PROJECT_FOLDER / "config.ini"]
     if os.environ.get("TENSORCRAFT_SCHEDULER") == "central":
-        _add(PROJECT_FOLDER / "central.ini")
+        files.append(PROJECT_FOLDER / "central.ini")
     if experiment := experiment_files(EXPERIMENTS_FOLDER).get(requested_experiment()):
-        _add(experiment)
-    if own_file:
-        _add(own_file)
+        files.append(experiment)
+    if own_file and not Path(own_file).exists():
+        _refused.append(
+            SettingsError(f"environment variable {_OWN_FILE}: expected a settings file, found none: {own_file}")
+        )
+    elif own_file:
+        files.append(Path(own_file))
+    files = [path for path in files if _can_be_read(path)]
+    if own_file and Path(own_file) in files:
+        os.environ[_OWN_FILE] = own_file
+    import luigi.configuration
+
+    for path in files:
+        luigi.configuration.add_config_path(str(path))
 
 
 def check() -> None:
@@ -49,33 +60,14 @@ def requested_experiment() -> str:
     return os.environ.get(EXPERIMENT_VARIABLE, "").strip()
 
 
-def _own_file() -> Path | None:
-    given = os.environ.get(_OWN_FILE)
-    if given and not Path(given).exists():
-        _refused.append(
-            SettingsError(f"environment variable {_OWN_FILE}: expected a settings file, found none: {given}")
-        )
-    elif given and _can_be_read(Path(given)):
-        return Path(given)
-    os.environ.pop(_OWN_FILE, None)
-    return None
-
-
-def _add(path: Path) -> None:
-    if _can_be_read(path):
-        import luigi.configuration
-
-        luigi.configuration.add_config_path(str(path))
-
-
 def _can_be_read(path: Path) -> bool:
     try:
         if path.exists():
             settings_in([path])
     except OSError as error:
         _refused.append(SettingsError(f"{path}: cannot be read: {error.strerror}"))
-        return False
     except SettingsError as error:
         _refused.append(error)
-        return False
-    return True
+    else:
+        return True
+    return False

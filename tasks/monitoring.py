@@ -50,14 +50,7 @@ def write_metrics(
 ) -> None:
     """Replace the file atomically, because its reader may come at any moment.
 
-    Args:
-        path: of the file.
-        outcome: of the scheduled run.
-        manifests: by stage. By default those of the artifacts of the present settings, with their runs.
-        runs: records of the runs.
-
-    Raises:
-        OSError: the file cannot be written.
+    ``manifests`` are by stage, by default those of the artifacts of the present settings, with their ``runs``.
     """
     if manifests is None:
         manifests, runs = _artifacts()
@@ -75,9 +68,9 @@ def write_metrics(
             metrics.set("records", "Examples in the records.", about.get("num_examples"), split=split)
     for run in runs:
         labels = {name: getattr(run, name) for name in _LABELS}
+        many = units_of(run.problem, run.tokens).many
         for field, (name, text) in _OF_A_RUN.items():
-            name = name.format(many=units_of(run.problem, run.tokens).many)
-            metrics.set(name, text, getattr(run, field), **labels)
+            metrics.set(name.format(many=many), text, getattr(run, field), **labels)
     write_to_textfile(str(path), metrics.registry)
 
 

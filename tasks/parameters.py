@@ -37,11 +37,7 @@ class SettingParameter(luigi.Parameter):
         self.normalize, self.serialize = setting.spelled, setting.written
 
     def parse(self, x: str) -> object:
-        """The value that a text stands for.
-
-        Raises:
-            SettingsError: it is of another type.
-        """
+        """The value that a text stands for."""
         try:
             return self._setting.parse(x)
         except SettingsError:

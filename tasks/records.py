@@ -46,36 +46,26 @@ class Records(Stage, parameters=RecordsSettings):
         return self.upstream()["dataset"].replace("/", "-")
 
     def source(self) -> SourceInfo | None:
-        """What the source holds, a text as it is cut; None as long as it is not known.
-
-        Raises:
-            SettingsError: a text is too short for an example.
-        """
+        """The info of the source, a text as it is cut; None as long as it is not known."""
         known = self.requires().status().is_fresh
         return SourceInfo.from_json(self.upstream()).cut(self.sequence_length) if known else None
 
     def num_examples(self) -> dict[str, int]:
-        """Split → number of examples; empty as long as the source is not known.
-
-        Raises:
-            SettingsError: a share leaves a split without an example.
-        """
+        """Split → number of examples; empty as long as the source is not known."""
         source = self.source()
         return split_sizes(source, self.requires().location(), self.validation_share) if source else {}
 
     def check(self) -> None:
-        if self.workers_share == "remote" and self._reads_files_of_the_root():
+        source = self.source()
+        # Image files and a text are read from under the root, which workers that share only the remote do not have.
+        is_under_root = self.requires().is_of_files() or (source and TOKENS in source.features)
+        if self.workers_share == "remote" and is_under_root:
             expected = "root, as the examples are files, or a text, that the source's artefact says all of"
             refuse("Records", "workers_share", expected, self.workers_share)
         self.num_examples()
-        if source := self.source():
+        if source:
             stored_form(source.features, self.settings)
         super().check()
-
-    def _reads_files_of_the_root(self) -> bool:
-        """What lists files, and a text, lie under the root, where no worker is that shares nothing but the remote."""
-        source = self.requires()
-        return source.is_of_files() or bool((known := self.source()) and TOKENS in known.features)
 
     def store(self) -> "Store | None":
         """Through which the workers of a cluster hand on what they write; None: they share the root."""
@@ -96,8 +86,7 @@ class Records(Stage, parameters=RecordsSettings):
         return sum(source.num_examples.values()) * (each + 200)
 
     def make(self, folder: Path) -> Mapping:
-        """Run the Beam job; what it notes of each block lies beside the records and goes with the job."""
-        # On a cluster a late attempt may still write there: what it leaves goes with the next run.
+        # The job's notes of each block. On a cluster a late attempt may still write there: that goes with the next run.
         with tempfile.TemporaryDirectory(
             prefix=".notes-", dir=folder.parent, ignore_cleanup_errors=True
         ) as notes_folder:

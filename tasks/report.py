@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Report(Stage, parameters=ReportSettings):
-    """The artefact is always at the same path: ``report/`` under the storage root."""
+    """The artifact is always at the same path: ``report/`` under the storage root."""
 
     kind = layout.REPORT
     entry = "pipeline.report"
@@ -42,14 +42,10 @@ class Report(Stage, parameters=ReportSettings):
         return runs
 
     def upstream(self) -> object:
-        """The runs asked for, and every whole run under the root by the digests of its record and metrics.
-
-        By folder: a run copied here from another machine may have the fingerprint of one that was made here.
-        """
-        runs = {folder.name: _digests(manifest) for folder, manifest in self.whole_runs()}
+        # Runs by folder: one that was copied from another machine may have the fingerprint of one that was made here.
         return {
             "current": self.current(),
-            "runs": runs,
+            "runs": {folder.name: _digests(manifest) for folder, manifest in self.whole_runs()},
             "exports": _manifest_digests(root_folder() / layout.EXPORTS),
             "determinism": _file_digests((root_folder() / layout.DETERMINISM).glob("[!.]*.json")),
             "published": _file_digests(published_files(config_files.EXPERIMENTS_FOLDER).values()),
@@ -107,11 +103,7 @@ class Report(Stage, parameters=ReportSettings):
         print(self.table)
 
     def run(self) -> None:
-        """Publish the report, then say where it is.
-
-        Raises:
-            GateError: the runs asked for are not as good as the settings demand.
-        """
+        """Publish the report, then print where it is, or raise the failures of the gate."""
         self.failures: list[str] = []
         super().run()
         print(f"Report: {root_folder() / self.kind / 'report.html'}")
