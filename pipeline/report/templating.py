@@ -18,7 +18,7 @@ def escaped(value: object) -> str:
 
 
 def render(template: str, **values: Any) -> str:
-    """A template of the page (.html.j2) or of Markdown (.md.j2) with its values escaped, or of text (.txt.j2)."""
+    """A template of the page (.html.j2) or of Markdown (.md.j2) with its values escaped."""
     return _environment(template.split(".")[-2]).get_template(template).render(values)
 
 
@@ -29,7 +29,7 @@ def _environment(kind: str) -> Environment:
         undefined=StrictUndefined,
         autoescape=kind == "html",
         # No expression of a template can forget it.
-        finalize=escaped if kind == "md" else None,
+        finalize=None if kind == "html" else escaped,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,

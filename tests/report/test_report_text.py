@@ -136,7 +136,7 @@ def test_a_report_of_both_and_one_of_nothing_yet_define_the_words_of_both(text_r
     for text in (both, nothing):
         defined = text.partition("What the figures mean")[2]
         for words in ("**Images/s or characters/s**", "images or sequences per optimizer step", "Calibration",
-                      "Temperature", "share of the test images", "Share of the test split's characters"):  # fmt: skip
+                      "Temperature", "share of the test images", "share of the test split's characters"):  # fmt: skip
             assert words in defined
 
 
