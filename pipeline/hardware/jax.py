@@ -31,7 +31,6 @@ from pipeline.hardware.runtime import TF32, Runtime
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 # The first NVIDIA generation with matrix units for it.
 _FIRST_GPU_CAPABILITY_WITH_BFLOAT16 = 8.0
-_DETERMINISTIC_FLAG = "--xla_gpu_deterministic_ops=true"
 
 
 class Jax(Runtime):
@@ -47,16 +46,21 @@ class Jax(Runtime):
     def make_deterministic(self) -> None:
         # XLA reads the flag at the first use of a device. CPU and TPU are deterministic without it.
         flags = os.environ.get("XLA_FLAGS", "")
-        os.environ["XLA_FLAGS"] = f"{flags} {_DETERMINISTIC_FLAG}".strip()
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_deterministic_ops=true".strip()
 
     def place_on(self, device: str, settings: TrainSettings) -> dict:
         if tf := _tensorflow():
             tf.config.set_visible_devices([], "GPU")
         jax.config.update("jax_platforms", _PLATFORMS[device])
-        if device == "cpu" and settings.replicas > 1:
-            _split_cpu(settings.replicas)
-        found = _devices(device)
         most = settings.replicas if device == "cpu" else None
+        if device == "cpu" and settings.replicas > 1:
+            try:
+                jax.config.update("jax_num_cpu_devices", settings.replicas)
+            except RuntimeError:
+                # JAX has computed already. The layout lasts for the process.
+                if len(jax.devices("cpu")) < settings.replicas:
+                    refuse("Train", "replicas", "the number this process began with; run again", settings.replicas)
+        found = _devices(device)
         parts = ([one for one in found if one.process_index == number] for number in range(jax.process_count()))
         devices = [one for part in parts for one in part[:most]]
         topology = {"process_count": jax.process_count(), "local_devices": jax.local_device_count()}
@@ -84,18 +88,13 @@ class Jax(Runtime):
             keras.distribution.set_distribution(distribution)
 
     def observe(self, strategy: tuple[jax.Device, ...]) -> dict[str, list[str] | str]:
-        sharding = jax.sharding.NamedSharding(
-            jax.make_mesh((len(strategy),), ("batch",), devices=strategy), jax.sharding.PartitionSpec("batch")
-        )
+        mesh = jax.make_mesh((len(strategy),), ("batch",), devices=strategy)
+        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
         rows = np.ones([8 * len(strategy), 512], np.float32)
         # It skips devices of other processes.
         array = jax.make_array_from_callback(rows.shape, sharding, lambda part: rows[part])
         result = jax.jit(lambda rows: rows @ jnp.ones([512, 10]))(array)
-        return {
-            "variable_devices": _names(array.devices()),
-            "computation_devices": _names(result.devices()),
-            "observed": "probe",
-        }
+        return {"variable_devices": _names(array.devices()), "computation_devices": _names(result.devices())}
 
     def observe_training(self, model: Any) -> list[str]:
         devices: list[str] = []
@@ -110,8 +109,7 @@ class Jax(Runtime):
             def observed(state: Any, iterator: object) -> tuple:
                 model.train_function = train_function
                 logs, state = train_function(state, iterator)
-                found: set[jax.Device] = set().union(*(one.devices() for one in jax.tree.leaves(state)))
-                devices.extend(_names(found))
+                devices.extend(_names(set().union(*(one.devices() for one in jax.tree.leaves(state)))))
                 return logs, state
 
             model.train_function = observed
@@ -125,24 +123,19 @@ class Jax(Runtime):
         def normal(seed: int, *shape: int) -> jax.Array:
             return jax.device_put(jax.random.normal(jax.random.key(seed), shape).astype(dtype), where)
 
-        matrix = normal(0, side, side)
+        def timed(compute: Callable[..., jax.Array], *operands: jax.Array) -> Callable[[], object]:
+            # Runs on the device of the operands. The sum keeps the transfer short.
+            summed = jax.jit(lambda *given: compute(*given).astype(jnp.float32).sum())
+            return lambda: summed(*operands).block_until_ready()
+
         images = normal(1, IMAGES, SIZE, SIZE, CHANNELS_IN)
         kernel = normal(2, KERNEL, KERNEL, CHANNELS_IN, CHANNELS_OUT)
-        layout = ("NHWC", "HWIO", "NHWC")
-
-        # Runs on the device of the arguments. The sum keeps the transfer short.
-        @jax.jit
-        def multiply(left: jax.Array) -> jax.Array:
-            return (left @ left).astype(jnp.float32).sum()
-
-        @jax.jit
-        def convolve(left: jax.Array, right: jax.Array) -> jax.Array:
-            found = jax.lax.conv_general_dilated(left, right, (1, 1), "SAME", dimension_numbers=layout)
-            return found.astype(jnp.float32).sum()
-
+        layout = {"dimension_numbers": ("NHWC", "HWIO", "NHWC")}
         return {
-            "matmul": lambda: multiply(matrix).block_until_ready(),
-            "convolution": lambda: convolve(images, kernel).block_until_ready(),
+            "matmul": timed(lambda left: left @ left, normal(0, side, side)),
+            "convolution": timed(
+                lambda left, right: jax.lax.conv_general_dilated(left, right, (1, 1), "SAME", **layout), images, kernel
+            ),
         }
 
     def timed_step(self, model: Any, batch: Any, steps: int) -> Callable[[], float]:
@@ -242,15 +235,6 @@ def _local_device(device: str) -> jax.Device:
     return next(one for one in _devices(device) if one.process_index == jax.process_index())
 
 
-def _split_cpu(replicas: int) -> None:
-    """Split the CPU before JAX first computes. Raises SettingsError if it has computed on another layout."""
-    try:
-        jax.config.update("jax_num_cpu_devices", replicas)
-    except RuntimeError:
-        if len(jax.devices("cpu")) < replicas:
-            refuse("Train", "replicas", "the number this process began with; run again", replicas)
-
-
 def _names(devices: Any) -> list[str]:
     return sorted(f"{device.platform}:{device.id}" for device in devices)
 
@@ -276,9 +260,5 @@ def _lowered_step(model: Any, batch: Any) -> jax.stages.Lowered:
 
 def _state(model: Any) -> tuple[list, ...]:
     """The variables of Keras's train_step on JAX, in its order."""
-    return (
-        model.trainable_variables,
-        model.non_trainable_variables,
-        model.optimizer.variables,
-        model.metrics_variables,
-    )
+    weights = model.trainable_variables, model.non_trainable_variables
+    return *weights, model.optimizer.variables, model.metrics_variables

@@ -22,7 +22,8 @@ _KNOWN = {
     "tpu_not_ready": r"is not yet ready|to become healthy",
     "tpu_name": r"No TPUs with the specified names|urlopen error|Name or service not known|metadata"
     r"|Could not find (the )?TPU|TPU \S+ not found|HttpError 404",
-    "tpu_unreachable": r"unreachable|failed to connect|Connection refused|timed out|Deadline|UNAVAILABLE|Socket closed",
+    "tpu_unreachable": r"unreachable|failed to connect|Connection refused|No route to host|Host is down|timed out"
+    r"|Deadline|UNAVAILABLE|Socket closed",
     "tpu_absent": r"TPUs not found|topology holds no TPU|no TPU devices|instances of tpu are present",
     "gpu_build": r"built without CUDA",
     "gpu_driver": r"no driver",

@@ -75,16 +75,18 @@ def place(settings: TrainSettings, runtime: Runtime | None = None) -> Placement:
         runtime.make_deterministic()
     requested = settings.device
     device, reason = first_present(runtime) if requested == "auto" else (requested, _requested(requested))
+    if device != "cpu":
+        refuse_replicas(settings.replicas, device)
     mismatch = None
     try:
-        found = _place_on(device, settings, runtime)
+        found = runtime.place_on(device, settings)
     except HardwareMismatchError as error:
         if settings.on_mismatch != "fallback":
             raise
         mismatch, unavailable = error.mismatch, device
         device = "gpu" if unavailable == "tpu" and runtime.num_gpus() else "cpu"
         reason = _fallback(reason, unavailable, device)
-        found = _place_on(device, settings, runtime)
+        found = runtime.place_on(device, settings)
     about = {"runtime": runtime, "requested_device": requested, "effective_device": device}
     return Placement(device_reason=reason, mismatch=mismatch, **about, **found)
 
@@ -93,18 +95,10 @@ def first_present(runtime: Runtime) -> tuple[str, str]:
     """The first available one of "tpu", "gpu" and "cpu", and the reason in words."""
     # A resolver of TensorFlow would only wait for a metadata server without these. JAX does not take a remote TPU.
     name = os.environ.get("TPU_NAME") if runtime.backend == TENSORFLOW else None
-    chips, num_gpus = machine.tpu_chips(), 0
-    device = "tpu" if name or chips else "cpu"
-    if device == "cpu":
-        num_gpus = runtime.num_gpus()
-        device = "gpu" if num_gpus else "cpu"
+    chips = machine.tpu_chips()
+    num_gpus = 0 if name or chips else runtime.num_gpus()
+    device = "tpu" if name or chips else "gpu" if num_gpus else "cpu"
     return device, _reason(name, chips, num_gpus, runtime.backend)
-
-
-def _place_on(device: str, settings: TrainSettings, runtime: Runtime) -> dict:
-    if device != "cpu":
-        refuse_replicas(settings.replicas, device)
-    return runtime.place_on(device, settings)
 
 
 def choose_precision(requested: str, placement: Placement) -> str:

@@ -48,7 +48,7 @@ def write_receipt(settings: TrainSettings, placement: Placement, precision: str)
         "topology": placement.topology,
         "num_replicas": placement.num_replicas,
         **runtime.describe(placement.strategy),
-        "placement": runtime.observe(placement.strategy),
+        "placement": {**runtime.observe(placement.strategy), "observed": "probe"},
         "probe": probe.measure(runtime, effective, precision),
         "host": machine.describe(),
         "flags": flags(os.environ),

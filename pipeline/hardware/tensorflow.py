@@ -74,7 +74,6 @@ class TensorFlow(Runtime):
         return {
             "variable_devices": [variable.device for variable in strategy.experimental_local_results(kernel)],
             "computation_devices": ran or [result.device for result in results],
-            "observed": "probe",
         }
 
     def observe_training(self, model: Any) -> list[str]:
@@ -99,19 +98,20 @@ class TensorFlow(Runtime):
             images = tf.cast(tf.random.stateless_normal([IMAGES, SIZE, SIZE, CHANNELS_IN], [0, 1]), dtype)
             kernel = tf.cast(tf.random.stateless_normal([KERNEL, KERNEL, CHANNELS_IN, CHANNELS_OUT], [0, 2]), dtype)
 
-        # The sum keeps the transfer short.
-        @tf.function
-        def multiply() -> tf.Tensor:
-            with tf.device(f"/{device}:0"):
-                return tf.reduce_sum(tf.cast(tf.linalg.matmul(matrix, matrix), tf.float32))
+        def timed(compute: Callable[[], tf.Tensor]) -> Callable[[], object]:
+            @tf.function
+            def summed() -> tf.Tensor:
+                with tf.device(f"/{device}:0"):
+                    # The sum keeps the transfer short.
+                    return tf.reduce_sum(tf.cast(compute(), tf.float32))
 
-        @tf.function
-        def convolve() -> tf.Tensor:
-            with tf.device(f"/{device}:0"):
-                return tf.reduce_sum(tf.cast(tf.nn.conv2d(images, kernel, 1, "SAME"), tf.float32))
+            # Reading the result waits for the device.
+            return lambda: summed().numpy()
 
-        # Reading a result back waits for the device.
-        return {"matmul": lambda: multiply().numpy(), "convolution": lambda: convolve().numpy()}
+        return {
+            "matmul": timed(lambda: tf.linalg.matmul(matrix, matrix)),
+            "convolution": timed(lambda: tf.nn.conv2d(images, kernel, 1, "SAME")),
+        }
 
     def timed_step(self, model: Any, batch: Any, steps: int) -> Callable[[], float]:
         options = tf.data.Options()
@@ -254,9 +254,9 @@ def _on_cpu(settings: TrainSettings) -> dict:
 def _on_gpu(settings: TrainSettings) -> dict:
     with _asking("gpu"):
         gpus = tf.config.list_logical_devices("GPU")
+        if not gpus and not tf.test.is_built_with_cuda():
+            raise RuntimeError("TensorFlow is built without CUDA")
         if not gpus:
-            if not tf.test.is_built_with_cuda():
-                raise RuntimeError("TensorFlow is built without CUDA")
             raise RuntimeError("TensorFlow sees none" if machine.has_gpu_driver() else "no driver")
         if len(gpus) == 1:
             return {"strategy": tf.distribute.OneDeviceStrategy("/gpu:0")}
@@ -275,7 +275,7 @@ def _on_tpu(settings: TrainSettings) -> dict:
         host, port = parts.hostname, parts.port or _TPU_PORT
         with _asking("tpu"):
             if host:
-                _require_answer(master, host, port)
+                socket.create_connection((host, port), CONNECT_TIMEOUT_SECONDS).close()
             tf.config.experimental_connect_to_cluster(resolver)
     with _asking("tpu"):
         topology = tf.tpu.experimental.initialize_tpu_system(resolver)
@@ -303,10 +303,3 @@ def _tpu_address(settings: TrainSettings) -> str | None:
     if name and not names_tpu(name):
         raise SettingsError(f"environment variable TPU_NAME: expected {TPU_ADDRESS}, got {name!r}.")
     return name or ("local" if machine.tpu_chips() else None)
-
-
-def _require_answer(master: str, host: str, port: int) -> None:
-    try:
-        socket.create_connection((host, port), CONNECT_TIMEOUT_SECONDS).close()
-    except OSError as error:
-        raise ConnectionError(f"{master} is unreachable ({error})") from error
