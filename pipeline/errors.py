@@ -31,98 +31,77 @@ def without_userinfo(text: str) -> str:
 
 
 class PipelineError(Exception):
-    """Base of the errors for the user."""
+    """Base of the errors for the user. A subclass declares its ``exit_code`` or has that of its base."""
 
     exit_code = 1
+
+    def __init_subclass__(cls, *, exit_code: int | None = None) -> None:
+        super().__init_subclass__()
+        if exit_code is not None:
+            cls.exit_code = exit_code
 
     def __str__(self) -> str:
         return without_userinfo(_OF_A_GRAPH.sub("", super().__str__()).rstrip())
 
 
-class SettingsError(PipelineError, ValueError):
-    """A setting is unknown, of the wrong type or out of range."""
-
-    # As argparse for an unknown flag.
-    exit_code = 2
+class SettingsError(PipelineError, ValueError, exit_code=2):
+    """A setting is unknown, of the wrong type or out of range. The exit code is that of argparse."""
 
 
-class DatasetUnavailableError(PipelineError):
+class DatasetUnavailableError(PipelineError, exit_code=3):
     """The dataset cannot be downloaded."""
-
-    exit_code = 3
 
 
 class UnsupportedDatasetError(SettingsError):
     """The dataset exists but is not image classification with a train split."""
 
 
-class DamagedArtefactError(PipelineError):
+class DamagedArtefactError(PipelineError, exit_code=4):
     """An artifact, the prepared dataset or a download differs from its manifest or digest."""
-
-    exit_code = 4
 
 
 class ChangedSourceError(DamagedArtefactError):
     """A file of the source differs from the source's artifact, which must be rebuilt."""
 
 
-class UnreadableArtefactError(DamagedArtefactError):
-    """This user may not read an artifact. Nothing replaces it."""
-
-    # As StorageError, because the remedy is the same.
-    exit_code = 6
+class UnreadableArtefactError(DamagedArtefactError, exit_code=6):
+    """This user may not read an artifact. Nothing replaces it. The remedy is that of a StorageError."""
 
 
-class BusyError(PipelineError):
+class BusyError(PipelineError, exit_code=5):
     """Another process uses the storage root."""
 
-    exit_code = 5
 
-
-class StorageError(PipelineError):
+class StorageError(PipelineError, exit_code=6):
     """The storage root cannot be written, or has too little free space."""
 
-    exit_code = 6
 
-
-class HardwareMismatchError(PipelineError):
+class HardwareMismatchError(PipelineError, exit_code=7):
     """The requested device is unavailable. ``mismatch`` has the cause as plain data."""
-
-    exit_code = 7
 
     def __init__(self, message: str, mismatch: Mapping[str, str]) -> None:
         super().__init__(message)
         self.mismatch = mismatch
 
 
-class TimeLimitError(PipelineError):
+class TimeLimitError(PipelineError, exit_code=8):
     """A stage ran past its time limit."""
 
-    exit_code = 8
 
-
-class GateError(PipelineError):
+class GateError(PipelineError, exit_code=9):
     """The runs do not meet the requirements. The report is written nevertheless."""
 
-    exit_code = 9
 
-
-class SchedulerUnavailableError(PipelineError):
+class SchedulerUnavailableError(PipelineError, exit_code=10):
     """Luigi's central scheduler does not answer."""
 
-    exit_code = 10
 
-
-class RemoteError(PipelineError):
+class RemoteError(PipelineError, exit_code=11):
     """The remote does not answer, or refuses."""
 
-    exit_code = 11
 
-
-class EngineUnavailableError(PipelineError):
+class EngineUnavailableError(PipelineError, exit_code=12):
     """The cluster for the Beam job does not answer, or its workers lack a requirement."""
-
-    exit_code = 12
 
 
 class IncompleteTrainingError(PipelineError):

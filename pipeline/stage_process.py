@@ -7,7 +7,6 @@ child answers with JSON lines: log records, progress, and last a result or an er
 import atexit
 import contextlib
 import faulthandler
-import importlib
 import json
 import logging
 import os
@@ -69,7 +68,10 @@ def in_child(
         WorkerDiedError: a signal ended the child.
         OSError, RuntimeError: the function raised another error. Its traceback is a note of the exception.
     """
-    if may_run_here and os.environ.get(IN_PROCESS) == "1" and _is_possible_here(backend):
+    # Keras keeps one backend for the life of a process.
+    keras = sys.modules.get("keras")
+    backend_here = keras.config.backend() if keras else os.environ.get("KERAS_BACKEND", _TENSORFLOW)
+    if may_run_here and os.environ.get(IN_PROCESS) == "1" and backend == backend_here:
         return pkgutil.resolve_name(function)(**arguments)
     if is_kept:
         return _kept_child(backend, cpu_devices).call(function, arguments)
@@ -166,9 +168,8 @@ class _Child:
     def close(self) -> None:
         """Let an idle child end by itself."""
         try:
-            with contextlib.suppress(BrokenPipeError):
+            with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):
                 self.process.stdin.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(GRACE_SECONDS)
         finally:
             self._kill()
@@ -241,13 +242,6 @@ def close_child() -> None:
         child.close()
 
 
-def _is_possible_here(backend: str) -> bool:
-    # Keras keeps one backend for the life of a process.
-    if "keras" in sys.modules:
-        return importlib.import_module("keras").config.backend() == backend
-    return os.environ.get("KERAS_BACKEND", _TENSORFLOW) == backend
-
-
 class _Answers(logging.Handler):
     """The child's lines to its parent."""
 
@@ -294,18 +288,15 @@ def _serve() -> None:
     set_log_levels()
     progress.listen(lambda *values: answers.say("progress", values))
     threading.Thread(target=_read_jobs, args=(jobs,), daemon=True).start()
-    try:
-        while True:
+    # A library may wrap the interrupt in an error of its own.
+    with contextlib.suppress(KeyboardInterrupt):
+        while not answers.is_closed:
             job = jobs.get()
             try:
                 answers.say("result", encode(pkgutil.resolve_name(job["function"])(**decode(job["arguments"]))))
             except (Exception, SystemExit) as error:
                 answers.say("error", describe_error(error))
-            if answers.is_closed:
-                # A library wrapped the interrupt in an error of its own.
-                os._exit(128 + signal.SIGTERM)
-    except KeyboardInterrupt:
-        os._exit(128 + signal.SIGTERM)
+    os._exit(128 + signal.SIGTERM)
 
 
 if __name__ == "__main__":
