@@ -1,6 +1,6 @@
 """User code as a setting: ``my_package.networks:build`` in place of a name of ours.
 
-A module is read as text, because importing it may import Keras. ``pipeline/networks/own.py`` calls the function.
+A module is read as text, because importing it may import Keras. ``pipeline/networks/own.py`` imports the function.
 """
 
 import re

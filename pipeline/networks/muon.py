@@ -5,7 +5,8 @@ convolution's kernel is a matrix (height · width · inputs, filters). keras.opt
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import keras
 
@@ -45,17 +46,20 @@ class KernelMuon(keras.optimizers.Optimizer):
         sgd_ratio: float = 1.0,
         sgd_momentum: float = 0.85,
         exclude: Sequence[str] = (),
+        rates: Mapping[str, float] = MappingProxyType({}),
         name: str = "kernel_muon",
         **options: object,
     ) -> None:
         """``options`` are those of every Keras optimizer.
 
         ``sgd_ratio``: SGD's learning rate divided by Muon's. ``exclude``: regular expressions of the paths of
-        variables that SGD updates whatever their shape.
+        variables that SGD updates whatever their shape. ``rates``: regular expression of a path → factor on the
+        learning rate of a variable, the first one found. Weight decay keeps its own rate.
         """
         super().__init__(learning_rate=learning_rate, name=name, **options)
         self.momentum, self.iterations_of_newton_schulz = momentum, iterations_of_newton_schulz
         self.sgd_ratio, self.sgd_momentum, self.exclude = sgd_ratio, sgd_momentum, tuple(exclude)
+        self.rates = dict(rates)
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Make a momentum for each variable."""
@@ -67,6 +71,10 @@ class KernelMuon(keras.optimizers.Optimizer):
             len(variable.shape) > 1 and not any(re.search(pattern, variable.path) for pattern in self.exclude)
             for variable in variables
         ]
+        self.factors = [self._factor(variable.path) for variable in variables]
+
+    def _factor(self, path: str) -> float:
+        return next((factor for pattern, factor in self.rates.items() if re.search(pattern, path)), 1.0)
 
     def exclude_from_muon(self, variables: Sequence[keras.Variable]) -> None:
         """Let SGD update these too. Call it before the optimizer is built."""
@@ -78,7 +86,8 @@ class KernelMuon(keras.optimizers.Optimizer):
         """Update one variable."""
         # By index, because the backend's variable has no path.
         place = self._get_variable_index(variable)
-        rate, gradient = keras.ops.cast(learning_rate, variable.dtype), keras.ops.cast(gradient, variable.dtype)
+        rate = keras.ops.cast(learning_rate * self.factors[place], variable.dtype)
+        gradient = keras.ops.cast(gradient, variable.dtype)
         is_matrix = self.are_matrices[place]
         share = self.momentum if is_matrix else self.sgd_momentum
         momentum = self.momenta[place] * share + gradient
@@ -94,8 +103,8 @@ class KernelMuon(keras.optimizers.Optimizer):
 
     def get_config(self) -> dict:
         """The constructor's arguments."""
-        names = ("momentum", "iterations_of_newton_schulz", "sgd_ratio", "sgd_momentum")
-        return super().get_config() | {name: getattr(self, name) for name in names} | {"exclude": list(self.exclude)}
+        names = ("momentum", "iterations_of_newton_schulz", "sgd_ratio", "sgd_momentum", "exclude", "rates")
+        return super().get_config() | {name: getattr(self, name) for name in names}
 
 
 def last_matrices(model: keras.Model) -> list[keras.Variable]:

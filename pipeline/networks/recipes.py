@@ -1,9 +1,8 @@
 """Recipes: optimizer, learning rate schedule and label smoothing by their names in the settings."""
 
 import math
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -20,7 +19,6 @@ class Recipe:
         optimizer: (number of updates, factor on the learning rate) → optimizer.
         label_smoothing: share of each label that is spread over all labels (Szegedy et al. 2016).
         learning_rate: peak rate at a factor of 1. None: the optimizer's constant rate.
-        rates: factors on the learning rate of some variables, by regular expressions of their paths; see ``at_rates``.
         reference_batch_size: global batch size that the rates were chosen for.
         decays_vectors: whether weight decay includes biases and the scales of normalizations.
     """
@@ -28,7 +26,6 @@ class Recipe:
     optimizer: Callable[[int, float], keras.optimizers.Optimizer]
     label_smoothing: float = 0.0
     learning_rate: float | None = None
-    rates: Mapping[str, float] = field(default_factory=dict)
     reference_batch_size: int = 128
     decays_vectors: bool = False
 
@@ -61,31 +58,6 @@ def make_optimizer(
     if weight_decay is not None:
         # Every Keras optimizer takes it, decoupled from the gradient (Loshchilov and Hutter 2019).
         optimizer.weight_decay = weight_decay or None
-    return at_rates(optimizer, recipe.rates) if recipe.rates else optimizer
-
-
-def at_rates(optimizer: keras.optimizers.Optimizer, rates: Mapping[str, float]) -> keras.optimizers.Optimizer:
-    """Multiply the learning rate of some variables. Weight decay keeps its own rate.
-
-    Args:
-        optimizer: not built yet. It keeps its class and configuration.
-        rates: regular expression → factor. The first one found in a variable's path counts.
-    """
-    build, update_step, factors = optimizer.build, optimizer.update_step, []
-
-    def build_in_groups(variables: Sequence[keras.Variable]) -> None:
-        for variable in variables:
-            found = (factor for pattern, factor in rates.items() if re.search(pattern, variable.path))
-            factors.append(next(found, 1.0))
-        build(variables)
-
-    def update_in_groups(
-        gradient: keras.KerasTensor, variable: keras.Variable, learning_rate: keras.KerasTensor
-    ) -> None:
-        # By index, because the backend's variable has no path.
-        update_step(gradient, variable, learning_rate * factors[optimizer._get_variable_index(variable)])
-
-    optimizer.build, optimizer.update_step = build_in_groups, update_in_groups
     return optimizer
 
 
@@ -139,8 +111,15 @@ def _muon(rate: float, steps: int) -> KernelMuon:
     # As in airbench94_muon, whose loss is the sum over a batch of 2,000. With the mean loss of Keras, SGD's rate is
     # 2,000 times its 0.67 for the last layer, times 1 / 256 because the model scales its logits by 1 / 16.
     schedule = keras.optimizers.schedules.PolynomialDecay(rate, steps, end_learning_rate=0.0)
-    # Relative to Muon's rate and with SGD's momentum of 0.85, a decay of 0.11 is the published 4e-3 per step.
-    return KernelMuon(schedule, sgd_ratio=5.2 / 0.24, weight_decay=0.11, exclude=(r"(^|/)embedding[^/]*/",))
+    return KernelMuon(
+        schedule,
+        sgd_ratio=5.2 / 0.24,
+        # Relative to Muon's rate and with SGD's momentum of 0.85, this is the published 4e-3 per step.
+        weight_decay=0.11,
+        exclude=(r"(^|/)embedding[^/]*/",),
+        # All biases at 0.053 · 2,000.
+        rates={r"/(bias|beta)$": 20.0},
+    )
 
 
 RECIPES = {
@@ -162,13 +141,5 @@ RECIPES = {
             WarmUpCosineDecay(rate, steps, warm_up=0.02), beta_2=0.99, global_clipnorm=1.0
         ),
     ),
-    # All biases at 0.053 · 2,000.
-    "muon": _recipe(
-        0.24,
-        _muon,
-        label_smoothing=0.2,
-        rates={r"/(bias|beta)$": 20.0},
-        reference_batch_size=2_000,
-        decays_vectors=True,
-    ),
+    "muon": _recipe(0.24, _muon, label_smoothing=0.2, reference_batch_size=2_000, decays_vectors=True),
 }

@@ -212,7 +212,7 @@ def _by_tokens(model: keras.Model, network: str, num_tokens: int) -> Step | None
 
 def _by_sequences(model: keras.Model, length: int) -> Step:
     """Predict from the last tokens as a sequence."""
-    # The places behind the last token are ignored. networks/own.py refuses a model that looks ahead.
+    # The places behind the last token are ignored. networks/build.py refuses a model that looks ahead.
     sequences, known, call = np.zeros((len(TEMPERATURES), length), np.uint8), 0, _called(model)
 
     def step(tokens: np.ndarray) -> np.ndarray:

@@ -13,9 +13,8 @@ from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.own_code import is_own
 from pipeline.config.training import TrainSettings
 from pipeline.hardware.backend import choose_backend
-from pipeline.networks.build import build_network
+from pipeline.networks.build import build_network, untrained_copy
 from pipeline.networks.model import kind_trained_on
-from pipeline.networks.own import untrained_copy
 from pipeline.problems.find import problem_of_records
 from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME, examples_per_second
 from pipeline.runs.record import (

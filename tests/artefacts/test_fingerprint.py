@@ -107,7 +107,7 @@ def test_the_real_stages_reach_what_they_use():
     assert {"pipeline.shards.plan", "pipeline.records.fixed", "pipeline.sources.tfds"} <= code_digests(
         "pipeline.shards.job"
     ).keys()
-    assert {"pipeline.stream", "pipeline.networks", "pipeline.hardware"} <= code_digests(
+    assert {"pipeline.stream", "pipeline.networks.build", "pipeline.hardware"} <= code_digests(
         "pipeline.training.train"
     ).keys()
     assert "pipeline.shards.job" not in code_digests("pipeline.training.train")

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ def setup_module() -> None:
         KernelMuon, \
         RECIPES, \
         airbench_convnet_small, \
-        at_rates, \
         by_rule, \
         compiled_model, \
         keras, \
@@ -29,7 +27,7 @@ def setup_module() -> None:
 
     from pipeline.networks.airbench_convnet import airbench_convnet_small
     from pipeline.networks.muon import KernelMuon, last_matrices, orthogonal
-    from pipeline.networks.recipes import RECIPES, at_rates, make_optimizer
+    from pipeline.networks.recipes import RECIPES, make_optimizer
     from pipeline.training.computation import by_rule, compiled_model
 
 
@@ -184,9 +182,9 @@ def test_the_last_layer_of_a_network_inside_a_network_is_left_to_sgd():
 def test_the_recipe_moves_biases_and_shifts_twenty_times_as_far_as_sgd_alone():
     model = airbench_convnet_small((32, 32, 3), 10)
     moved = {}
-    for rates in (RECIPES["muon"].rates, {}):
-        recipe = replace(RECIPES["muon"], rates=rates)
-        optimizer = make_optimizer(recipe, total_steps=9, global_batch_size=2_000, scale_learning_rate="none")
+    for with_rates in (True, False):
+        optimizer = make_optimizer(RECIPES["muon"], total_steps=9, global_batch_size=2_000, scale_learning_rate="none")
+        optimizer.rates = optimizer.rates if with_rates else {}
         optimizer.exclude_from_muon(last_matrices(model))
         variables = [variable for variable in model.trainable_variables if not variable.path.startswith("conv_")]
         before = [keras.ops.convert_to_numpy(variable) for variable in variables]
@@ -210,19 +208,3 @@ def test_an_embedding_is_left_to_sgd():
 
 def test_a_network_of_no_matrices_has_no_last_ones():
     assert last_matrices(keras.Sequential([keras.Input((6,)), keras.layers.BatchNormalization()])) == []
-
-
-@pytest.mark.parametrize("make_plain", [lambda: keras.optimizers.SGD(0.5), lambda: keras.optimizers.Adam(0.5)])
-def test_a_group_has_a_rate_of_its_own_with_any_optimizer(make_plain):
-    values, gradients = steps(count=1)
-    plain = applied(make_plain(), variables_of(values), gradients)
-    grouped = at_rates(make_plain(), {"^conv/bias$": 3.0, "kernel": 0.25, "head": 7.0})
-    for name, one, other in zip(SHAPES, plain, applied(grouped, variables_of(values), gradients), strict=True):
-        factor = 3.0 if name == "conv/bias" else 0.25
-        np.testing.assert_allclose(other - values[name], factor * (one - values[name]), rtol=1e-3, atol=1e-5)
-
-
-def test_a_group_is_no_part_of_what_is_saved_of_an_optimizer():
-    plain = keras.optimizers.SGD(0.5)
-    before = keras.optimizers.serialize(plain)
-    assert keras.optimizers.serialize(at_rates(plain, {"bias": 2.0})) == before

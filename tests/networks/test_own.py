@@ -22,9 +22,8 @@ def setup_module() -> None:
         untrained_copy
     import keras
 
-    from pipeline.networks.build import build_model, find_recipe, kind_of_outputs
+    from pipeline.networks.build import build_model, find_recipe, kind_of_outputs, untrained_copy
     from pipeline.networks.model import Crossentropy, as_probabilities, named_variables
-    from pipeline.networks.own import untrained_copy
     from pipeline.networks.recipes import make_optimizer
 
 
