@@ -1,11 +1,7 @@
-"""Cards of the model and of the records, as Markdown with the front matter of the Hugging Face Hub.
+"""Cards of the model and of the records, as Markdown with the front matter of the Hugging Face Hub."""
 
-The front matter is JSON, which is YAML too: no text of a run can end a string in it.
-"""
-
-import json
 from bisect import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pipeline.artefacts import layout
@@ -30,27 +26,27 @@ def cards(report: Report) -> dict[str, str]:
     # Always written: a card of an earlier report must not stay.
     found = dict.fromkeys(("model", "dataset"), "No requested run has what this card describes.\n")
     if run:
-        facts = run["evaluation"] or {}
-        counts = _counts(facts)
-        context = _context(run, facts, report) | {"counts": counts}
-        found["model"] = _model_front_matter(run) + render("model-card.md.j2", **context)
-        if facts:
-            found["dataset"] = _dataset_front_matter(run, facts, counts) + render("dataset-card.md.j2", **context)
+        for name in ("model", "dataset") if run["evaluation"] else ("model",):
+            found[name] = render(f"{name}-card.md.j2", **_context(run, run["evaluation"] or {}, report))
     return found
 
 
 def _context(run: Run, facts: Mapping[str, Any], report: Report) -> dict[str, Any]:
     """The values of the templates. None of them is escaped."""
     nodes = [node for stage in report.lineage for node in stage["artefacts"] if node["stage"] == "Records"]
-    has_classes = "classes" in facts
+    has_classes, counts = "classes" in facts, _counts(facts)
+    size = bisect([10**power for power in range(3, 8)], sum(count for _, count, _ in counts))
     return {
         "run": run,
         "facts": facts,
         "stored": run["records"] or {},
         "fmt": formats,
         "units": units_of_run(run),
+        "task": _TASKS.get(run["problem"], "other"),
         "is_text": run["problem"] == NEXT_TOKEN,
         "stand_in_for": dataset_name(run["requested_dataset"]) if is_stand_in(run) else "",
+        "counts": counts,
+        "size": _SIZES[size],
         "input_shape": " × ".join(map(formats.number, run["input_shape"] or ())),
         "labels": [plain(name) for name in facts.get("label_names", ())],
         "text_rows": text_rows(facts) if is_text(facts) else [],
@@ -67,48 +63,3 @@ def _counts(facts: Mapping[str, Any]) -> list[tuple[str, int, int]]:
         return [(plain(split), count // length, count) for split, count in facts["characters"].items() if length]
     counts = {plain(split): sum(labels.values()) for split, labels in facts.get("label_counts", {}).items()}
     return [(split, count, count) for split, count in counts.items()]
-
-
-def _model_front_matter(run: Run) -> str:
-    dataset, task = plain(run["dataset"]), _TASKS.get(run["problem"], "other")
-    result = {
-        "task": {"type": task},
-        "dataset": {"type": dataset, "name": dataset_name(run["dataset"]), "split": "test"},
-        "metrics": [{"type": "accuracy", "value": run["val_accuracy"], "verified": False}],
-    }
-    return _front_matter(
-        {
-            "library_name": "keras",
-            "pipeline_tag": task,
-            "tags": [task, "keras", plain(run["model"]), plain(run["recipe"])],
-            "datasets": [] if is_stand_in(run) else [dataset],
-            "metrics": ["accuracy"],
-            "model-index": [{"name": plain(run["model"]), "results": [result]}],
-        }
-    )
-
-
-def _dataset_front_matter(run: Run, facts: Mapping[str, Any], counts: Sequence[tuple[str, int, int]]) -> str:
-    if is_text(facts):
-        features = [{"name": "tokens", "sequence": "uint8"}]
-    else:
-        names = {str(place): plain(name) for place, name in enumerate(facts["label_names"])}
-        features = [{"name": "image", "dtype": "image"}, {"name": "label", "dtype": {"class_label": {"names": names}}}]
-    splits = [{"name": split, "num_examples": count} for split, count, _ in counts]
-    size = bisect([10**power for power in range(3, 8)], sum(count for _, count, _ in counts))
-    return _front_matter(
-        {
-            "pretty_name": dataset_name(run["dataset"]),
-            "task_categories": [_TASKS.get(run["problem"], "other")],
-            "size_categories": [_SIZES[size]],
-            "dataset_info": {"features": features, "splits": splits},
-        }
-    )
-
-
-def _front_matter(data: Mapping[str, Any]) -> str:
-    text = json.dumps(data, indent=1, ensure_ascii=True, allow_nan=False)
-    # Some viewers show the front matter as HTML. JSON and YAML read the escapes as the same letters.
-    for letter in "<>&":
-        text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return f"---\n{text}\n---\n"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -22,6 +23,11 @@ def render(template: str, **values: Any) -> str:
     return _environment(template.split(".")[-2]).get_template(template).render(values)
 
 
+def _finalized(value: object) -> str:
+    # JSON in the front matter, by the filter tojson.
+    return value if isinstance(value, Markup) else escaped(value)
+
+
 @cache
 def _environment(kind: str) -> Environment:
     return Environment(
@@ -29,7 +35,7 @@ def _environment(kind: str) -> Environment:
         undefined=StrictUndefined,
         autoescape=kind == "html",
         # No expression of a template can forget it.
-        finalize=None if kind == "html" else escaped,
+        finalize=None if kind == "html" else _finalized,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
