@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.columns import ColumnStream
+from pipeline.columns import ColumnStream, Split
 from pipeline.config.training import MODELS, TEXT_MODELS, TrainSettings
 from pipeline.errors import PipelineError
 from pipeline.hardware.jax import Jax
@@ -52,7 +52,7 @@ class DeviceStream(ColumnStream):
     def __init__(self, *where: object, **how: object) -> None:
         super().__init__(*where, **how)
         # On the first device; not bound to it, or the step would be compiled once more for what is.
-        self._stored = jax.tree.map(jnp.asarray, super().examples(np.arange(self.num_examples)))
+        self._stored = jax.tree.map(jnp.asarray, super().examples(np.arange(self.split.num_examples)))
         self._gather = jax.jit(lambda columns, places: jax.tree.map(lambda column: column[places], columns))
 
     def examples(self, places: np.ndarray) -> tuple[jax.Array, jax.Array]:
@@ -135,8 +135,8 @@ def _throughput(
 ) -> dict:
     """Of one network, batch and precision: images/s from files and from the device, and what the step takes alone."""
     settings = TrainSettings(backend="jax", model=network, global_batch_size=size, precision=precision)
-    stream = ColumnStream(folder, manifest, "train", global_batch_size=size)
-    on_device = DeviceStream(folder, manifest, "train", global_batch_size=size)
+    split = Split.of_manifest(folder, manifest, "train")
+    stream, on_device = (kind(split, global_batch_size=size) for kind in (ColumnStream, DeviceStream))
     model = _model(manifest, settings, placement, stream.steps_per_epoch)
     runtime, images = placement.runtime, stream.steps_per_epoch * size
     rates = {name: images / _epoch_seconds(model, each) for name, each in (("files", stream), ("device", on_device))}
@@ -180,8 +180,8 @@ def _to_accuracy(folder: Path, manifest: Mapping, placement: Placement, epochs: 
     """Seconds of training and evaluation, without those of compiling, until the baseline CNN is as good."""
     settings = TrainSettings(backend="jax", epochs=epochs)
     how = {"global_batch_size": settings.global_batch_size}
-    train = ColumnStream(folder, manifest, "train", **how)
-    test = ColumnStream(folder, manifest, "test", global_batch_size=EVALUATION_BATCH_SIZE)
+    train = ColumnStream(Split.of_manifest(folder, manifest, "train"), **how)
+    test = ColumnStream(Split.of_manifest(folder, manifest, "test"), global_batch_size=EVALUATION_BATCH_SIZE)
 
     def epoch(model: keras.Model, number: int) -> float:
         model.fit(train.training(number), shuffle=False, verbose=0)

@@ -7,6 +7,7 @@ memory, which takes the order of an epoch from here.
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import keras
@@ -15,6 +16,8 @@ import numpy as np
 from pipeline import machine
 from pipeline.errors import DamagedArtefactError
 from pipeline.problems.find import problem_of_records
+from pipeline.problems.problem import Problem
+from pipeline.records.features import FeatureSpec, ImageForm, is_fixed, spec_from_json
 from pipeline.records.rows import Rows
 
 # The most that a stream keeps ahead of the step, in batches and in records from disk.
@@ -31,95 +34,120 @@ def epoch_order(size: int, seed: int, epoch: int) -> np.ndarray:
     return np.argsort(bits, kind="stable")
 
 
-def shards_of(manifest: Mapping, split: str) -> list[Mapping]:
-    """The manifest's entries of a split's files, in stored order."""
-    entries = (entry for entry in manifest["files"] if entry.get("split") == split)
-    return sorted(entries, key=lambda entry: entry["shard_index"])
+@dataclass(frozen=True)
+class Split:
+    """One split of published records.
 
-
-def map_shard(file: Path, num_records: int, rows: Rows) -> np.ndarray:
-    """A file of records of one length: uint8 (records, frame_bytes), mapped into memory.
-
-    Raises:
-        DamagedArtefactError: the file does not have the length that the manifest lists.
+    ``content_shape``: of a decoded uint8 example, such as (height, width, channels). ``form``: how images are stored,
+    None for a text. ``layout``: of records of one length, else None. ``files``, ``shard_examples``: shards in order.
     """
-    if file.stat().st_size != num_records * rows.frame_bytes:
-        raise DamagedArtefactError(
-            f"{file}: manifest lists {num_records} records of {rows.frame_bytes} bytes each, found "
-            f'{file.stat().st_size} bytes. Run "make pipeline" to rebuild it.'
+
+    name: str
+    files: tuple[str, ...]
+    num_examples: int
+    problem: Problem
+    content_shape: tuple[int, ...]
+    form: ImageForm | None
+    spec: FeatureSpec
+    predictions_per_example: int
+    layout: Rows | None
+    shard_examples: tuple[int, ...]
+
+    @classmethod
+    def of_manifest(cls, folder: Path, manifest: Mapping, split: str) -> "Split":
+        """The split of the records in ``folder``, from their manifest.
+
+        Raises:
+            SettingsError: an earlier version wrote the records.
+        """
+        shards = sorted(
+            (entry for entry in manifest["files"] if entry.get("split") == split),
+            key=lambda entry: entry["shard_index"],
         )
-    # An empty file cannot be mapped.
-    content = np.memmap(file, np.uint8, mode="r") if num_records else np.empty(0, np.uint8)
-    return np.asarray(content).reshape(num_records, rows.frame_bytes)
+        spec, image = spec_from_json(manifest["feature_spec"]), manifest.get("image")
+        problem = problem_of_records(manifest)
+        return cls(
+            name=split,
+            files=tuple(str(folder / shard["name"]) for shard in shards),
+            num_examples=manifest["splits"][split]["num_examples"],
+            problem=problem,
+            content_shape=problem.content_shape(manifest),
+            form=ImageForm(**{name: image[name] for name in image.keys() - {"shape"}}) if image else None,
+            spec=spec,
+            predictions_per_example=problem.task(manifest).predictions_per_example,
+            layout=Rows.of_manifest(folder, manifest, split) if is_fixed(spec) else None,
+            shard_examples=tuple(shard["num_records"] for shard in shards),
+        )
+
+    def mapped(self) -> list[np.ndarray]:
+        """The shards of records of one length, mapped into memory: uint8 (records, frame_bytes) each.
+
+        Raises:
+            DamagedArtefactError: a file does not have the length that the manifest lists.
+        """
+        shards, frame_bytes = [], self.layout.frame_bytes
+        for file, num_records in zip(self.files, self.shard_examples, strict=True):
+            found = Path(file).stat().st_size
+            if found != num_records * frame_bytes:
+                raise DamagedArtefactError(
+                    f"{file}: manifest lists {num_records} records of {frame_bytes} bytes each, found {found} bytes. "
+                    'Run "make pipeline" to rebuild it.'
+                )
+            # An empty file cannot be mapped.
+            content = np.memmap(file, np.uint8, mode="r") if num_records else np.empty(0, np.uint8)
+            shards.append(np.asarray(content).reshape(num_records, frame_bytes))
+        return shards
 
 
 class ColumnStream:
     """Batches of one split of records of one length. See ``stream.InputStream``."""
 
-    def __init__(
-        self,
-        folder: Path,
-        manifest: Mapping,
-        split: str,
-        *,
-        global_batch_size: int,
-        seed: int = 0,
-        part: tuple[int, int] = (0, 1),
-    ) -> None:
+    def __init__(self, split: Split, *, global_batch_size: int, seed: int = 0, part: tuple[int, int] = (0, 1)) -> None:
         """Open a split. ``part`` (number, how many) is the part of each batch that ``training`` yields.
 
         Raises:
             DamagedArtefactError: a file does not have the length that the manifest lists.
-            SettingsError: the records differ in length, or an earlier version wrote them.
         """
-        self.num_examples = manifest["splits"][split]["num_examples"]
+        self.split = split
         self._global_batch_size, self._seed, self._part = global_batch_size, seed, part
-        self._problem = problem_of_records(manifest)
-        self._rows = Rows.of_manifest(folder, manifest, split)
-        files = shards_of(manifest, split)
-        self._shards = [map_shard(folder / file["name"], file["num_records"], self._rows) for file in files]
+        self._shards = split.mapped()
         # The first place of each shard, and the end of the last.
-        self._starts = np.cumsum([0, *map(len, self._shards)])
-
-    @property
-    def frame_bytes(self) -> int:
-        """Bytes of one record in its file."""
-        return self._rows.frame_bytes
+        self._starts = np.cumsum([0, *split.shard_examples])
 
     @property
     def steps_per_epoch(self) -> int:
         """Whole batches in one pass over the split. Training omits the remainder."""
-        return self.num_examples // self._global_batch_size
+        return self.split.num_examples // self._global_batch_size
 
     def training(self, epoch: int) -> "Batches":
         """One pass over the split in the order of (seed, epoch), without the remainder; this process's part."""
-        order = epoch_order(self.num_examples, self._seed, epoch)
-        number, parts = self._part
-        size = self._global_batch_size // parts
-        batches = order[: self.steps_per_epoch * self._global_batch_size].reshape(-1, self._global_batch_size)
-        return Batches(self, list(batches[:, number * size : (number + 1) * size]))
+        size, (number, parts) = self._global_batch_size, self._part
+        order = epoch_order(self.split.num_examples, self._seed, epoch)[: self.steps_per_epoch * size]
+        part = slice(number * size // parts, (number + 1) * size // parts)
+        return Batches(self, list(order.reshape(-1, size)[:, part]))
 
     def evaluation(self) -> "Batches":
         """One pass over the split in its stored order, to the last example."""
-        starts = range(self._global_batch_size, self.num_examples, self._global_batch_size)
-        return Batches(self, np.split(np.arange(self.num_examples), starts))
+        starts = range(self._global_batch_size, self.split.num_examples, self._global_batch_size)
+        return Batches(self, np.split(np.arange(self.split.num_examples), starts))
 
     def examples(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and labels of the examples at these places of the stored order, (batch, …) each."""
+        rows = self.split.layout
         # One copy per shard. The requested order follows.
         order = np.argsort(places)
         ascending = places[order]
         bounds = np.searchsorted(ascending, self._starts)
-        frames = np.empty((len(places), self._rows.frame_bytes), np.uint8)
+        frames = np.empty((len(places), rows.frame_bytes), np.uint8)
         for number in np.flatnonzero(np.diff(bounds)):
             first, stop = bounds[number : number + 2]
-            rows = ascending[first:stop] - self._starts[number]
+            numbers = ascending[first:stop] - self._starts[number]
             # With mode="clip" NumPy needs no buffer of its own.
-            np.take(self._shards[number], rows, axis=0, out=frames[first:stop], mode="clip")
+            np.take(self._shards[number], numbers, axis=0, out=frames[first:stop], mode="clip")
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        values = {name: frames[:, self._rows.places[name]][back] for name in self._problem.columns}
-        return self._problem.examples({name: self._rows.decoded(name, found) for name, found in values.items()})
+        values = {name: frames[:, rows.places[name]][back] for name in self.split.problem.columns}
+        return self.split.problem.examples({name: rows.decoded(name, found) for name, found in values.items()})
 
 
 class Batches(keras.utils.PyDataset):
@@ -131,7 +159,7 @@ class Batches(keras.utils.PyDataset):
     def __init__(self, stream: ColumnStream, places: Sequence[np.ndarray]) -> None:
         super().__init__()
         self._stream, self._places = stream, places
-        batch_bytes = max(map(len, places), default=1) * stream.frame_bytes
+        batch_bytes = max(map(len, places), default=1) * stream.split.layout.frame_bytes
         self._ahead = max(_LEAST_BATCHES_AHEAD, min(_MOST_BATCHES_AHEAD, AHEAD_BYTES // batch_bytes))
         self._pool = ThreadPoolExecutor(machine.granted_cores())
         self._made: dict[int, Future] = {}

@@ -2,15 +2,12 @@
 
 A split that fits in memory is read and decoded once. Each epoch is a permutation of all its examples, and each batch is
 one gather. A larger split is read again in each epoch, by shards in a seeded order and a shuffle buffer. In both cases
-the order of an epoch depends only on the seed and the epoch, so a resumed run gets the same batches.
-
-Pixels stay uint8 until the model rescales them on the device. ``make verify`` checks the checksum of each record.
+the order of an epoch depends only on the seed and the epoch, so a resumed run gets the same batches. Pixels stay uint8 until the model rescales them on the device. ``make verify`` checks the checksum of each record.
 """
 
 import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -19,15 +16,12 @@ import tensorflow as tf
 
 from pipeline import machine
 from pipeline.augmentation.augment import Augmentation
-from pipeline.columns import AHEAD_BYTES, Batches, ColumnStream, epoch_order, map_shard, shards_of
+from pipeline.columns import AHEAD_BYTES, Batches, ColumnStream, Split, epoch_order
 from pipeline.errors import DamagedArtefactError
-from pipeline.problems.find import problem_of_records
-from pipeline.problems.problem import Problem
 from pipeline.records.example import parse_batch
-from pipeline.records.features import IMAGE, LABEL, FeatureSpec, ImageForm, is_fixed, spec_from_json
+from pipeline.records.features import IMAGE, LABEL
 from pipeline.records.fixed import decode as decode_rows
 from pipeline.records.images import decode
-from pipeline.records.rows import Rows
 
 # Share of the free memory that a split may take. The rest is for the model and the runtime.
 MEMORY_SHARE = 0.5
@@ -36,63 +30,11 @@ MEMORY_SHARE = 0.5
 SHUFFLE_BUFFER_EXAMPLES = 10_000
 _READ_BUFFER_BYTES = 8 * 2**20
 _ALIGNMENT = 64
-# The manifest's fields of an ImageForm.
-_OF_A_FORM = ("size", "resize", "encoding", "smallest_side")
 # Encoded images per decoded batch. They stay in the processor's cache.
 _DECODE_BATCH = 64
 # Batches made ahead. Many small ones (400 kB for CIFAR-10) cover one call of several training steps. Large ones take
 # memory, and their steps take long.
 _MOST_BATCHES_AHEAD, _LEAST_BATCHES_AHEAD = 32, 2
-
-
-@dataclass(frozen=True)
-class Split:
-    """One split of published records.
-
-    ``content_shape``: of a decoded uint8 example, such as (height, width, channels). ``form``: how images are stored,
-    None for a text. ``layout``: of records of one length, else None. ``files``, ``shard_examples``: shards in order.
-    """
-
-    name: str
-    files: tuple[str, ...]
-    num_examples: int
-    problem: Problem
-    content_shape: tuple[int, ...]
-    form: ImageForm | None
-    spec: FeatureSpec
-    predictions_per_example: int
-    layout: Rows | None
-    shard_examples: tuple[int, ...]
-
-    @classmethod
-    def of_manifest(cls, folder: Path, manifest: Mapping, split: str) -> "Split":
-        """The split of the records in ``folder``, from their manifest."""
-        shards = shards_of(manifest, split)
-        files = tuple(str(folder / shard["name"]) for shard in shards)
-        spec, image = spec_from_json(manifest["feature_spec"]), manifest.get("image")
-        problem = problem_of_records(manifest)
-        return cls(
-            name=split,
-            files=files,
-            num_examples=manifest["splits"][split]["num_examples"],
-            problem=problem,
-            content_shape=problem.content_shape(manifest),
-            form=ImageForm(**{name: image[name] for name in _OF_A_FORM}) if image else None,
-            spec=spec,
-            predictions_per_example=problem.task(manifest).predictions_per_example,
-            layout=Rows.of_manifest(folder, manifest, split) if is_fixed(spec) else None,
-            shard_examples=tuple(shard["num_records"] for shard in shards),
-        )
-
-    def content_bytes(self) -> int:
-        """Bytes of all decoded examples."""
-        return self.num_examples * math.prod(self.content_shape)
-
-    def record_bytes(self) -> int:
-        """Approximate bytes of one record in the shuffle buffer."""
-        if self.layout is not None:
-            return self.layout.frame_bytes
-        return max(1, sum(Path(file).stat().st_size for file in self.files) // self.num_examples)
 
 
 class InputStream:
@@ -169,17 +111,13 @@ class InputStream:
 
     def evaluation(self) -> tf.data.Dataset:
         """One pass over the split in its stored order, to the last example."""
-        size, split, columns = self.global_batch_size, self.split, self._examples
-        if columns is not None:
-            # Slices share the memory of the split, a gather would copy it.
-            batches = tf.data.Dataset.range(0, split.num_examples, size).map(
-                lambda start: split.problem.examples(
-                    {name: one[start : start + size] for name, one in columns.items()}
-                ),
-                num_parallel_calls=self._makers,
-            )
-            return self._prefetched(batches)
-        return self._prefetched(from_disk(split, np.arange(len(split.files)), size, makers=self._makers))
+        split, size = self.split, self.global_batch_size
+        if self._examples is not None:
+            places = tf.data.Dataset.range(split.num_examples).batch(size)
+            batches = from_memory(split, self._examples, places, makers=self._makers)
+        else:
+            batches = from_disk(split, np.arange(len(split.files)), size, makers=self._makers)
+        return self._prefetched(batches)
 
     @property
     def _makers(self) -> int:
@@ -243,14 +181,15 @@ def from_disk(
     """
     files = [split.files[number] for number in file_order]
     if split.layout is not None:
-        size = split.layout.frame_bytes
-        records = tf.data.FixedLengthRecordDataset(files, record_bytes=size, buffer_size=_READ_BUFFER_BYTES)
+        record_bytes = split.layout.frame_bytes
+        records = tf.data.FixedLengthRecordDataset(files, record_bytes, buffer_size=_READ_BUFFER_BYTES)
     else:
+        record_bytes = max(1, sum(Path(file).stat().st_size for file in files) // split.num_examples)
         records = tf.data.TFRecordDataset(files, buffer_size=_READ_BUFFER_BYTES)
     if change:
         records = records.enumerate()
     if shuffle_seed is not None:
-        buffer = max(1, min(SHUFFLE_BUFFER_EXAMPLES, AHEAD_BYTES // split.record_bytes()))
+        buffer = max(1, min(SHUFFLE_BUFFER_EXAMPLES, AHEAD_BYTES // record_bytes))
         records = records.shuffle(buffer, seed=shuffle_seed)
     batches = records.batch(batch_size, drop_remainder=shuffle_seed is not None)
 
@@ -263,7 +202,7 @@ def from_disk(
 
 def fits_in_memory(split: Split) -> bool:
     """Whether the split's examples take at most half of the free memory."""
-    return split.content_bytes() <= MEMORY_SHARE * machine.free_memory_bytes()
+    return split.num_examples * math.prod(split.content_shape) <= MEMORY_SHARE * machine.free_memory_bytes()
 
 
 def _places(split: Split, file_order: np.ndarray, numbers: tf.Tensor) -> tf.Tensor:
@@ -291,27 +230,32 @@ def _load(split: Split) -> dict[str, tf.Tensor]:
         else _aligned((split.num_examples, *split.content_shape), np.uint8)
         for name in split.problem.columns
     }
-    if split.layout is None:
-        _decode_into(split, columns)
-    else:
-        _copy_into(split, split.layout, columns)
+    found = _decode_into(columns, split) if split.layout is None else _copy_into(columns, split)
+    if found != split.num_examples:
+        raise DamagedArtefactError(
+            f"{Path(split.files[0]).parent}: manifest lists {split.num_examples} {split.name} records, found {found}. "
+            'Run "make pipeline" to rebuild it.'
+        )
     # Without a copy: that of convert_to_tensor takes longer than reading.
     return {name: tf.experimental.dlpack.from_dlpack(array.__dlpack__()) for name, array in columns.items()}
 
 
-def _copy_into(split: Split, rows: Rows, columns: Mapping[str, np.ndarray]) -> None:
-    def copy(file: str, num_records: int, start: int) -> None:
-        found = rows.columns(map_shard(Path(file), num_records, rows))
+def _copy_into(columns: Mapping[str, np.ndarray], split: Split) -> int:
+    """Copy all records of one length. Return their number."""
+
+    def copy(shard: np.ndarray, start: int) -> None:
+        found = split.layout.columns(shard)
         for name, column in columns.items():
-            column[start : start + num_records] = found[name]
+            column[start : start + len(shard)] = found[name]
 
-    starts = np.cumsum((0, *split.shard_examples))
-    _require_all(split, int(starts[-1]))
+    *starts, stop = np.cumsum((0, *split.shard_examples)).tolist()
     with ThreadPoolExecutor(machine.granted_cores()) as pool:
-        list(pool.map(copy, split.files, split.shard_examples, starts))
+        list(pool.map(copy, split.mapped(), starts))
+    return stop
 
 
-def _decode_into(split: Split, columns: Mapping[str, np.ndarray]) -> None:
+def _decode_into(columns: Mapping[str, np.ndarray], split: Split) -> int:
+    """Decode all records of any length. Return their number."""
     options = tf.data.Options()
     options.autotune.enabled = False
     records = tf.data.TFRecordDataset(list(split.files), buffer_size=_READ_BUFFER_BYTES).batch(_DECODE_BATCH)
@@ -324,15 +268,7 @@ def _decode_into(split: Split, columns: Mapping[str, np.ndarray]) -> None:
         for name, column in columns.items():
             column[start:stop] = found[name]
         start = stop
-    _require_all(split, start)
-
-
-def _require_all(split: Split, found: int) -> None:
-    if found != split.num_examples:
-        raise DamagedArtefactError(
-            f"{Path(split.files[0]).parent}: manifest lists {split.num_examples} {split.name} records, found {found}. "
-            'Run "make pipeline" to rebuild it.'
-        )
+    return start
 
 
 def _aligned(shape: tuple[int, ...], dtype: type) -> np.ndarray:

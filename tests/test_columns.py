@@ -37,7 +37,7 @@ import json, os, sys
 os.environ["KERAS_BACKEND"] = "jax"
 from pathlib import Path
 import jax, keras, numpy as np
-from pipeline.columns import ColumnStream
+from pipeline.columns import ColumnStream, Split
 
 class Noting(keras.Sequential):
     def train_step(self, state, data):
@@ -45,7 +45,8 @@ class Noting(keras.Sequential):
         return super().train_step(state, data)
 
 folder = Path(sys.argv[1])
-stream = ColumnStream(folder, json.loads((folder / "manifest.json").read_text()), "train", global_batch_size=64)
+split = Split.of_manifest(folder, json.loads((folder / "manifest.json").read_text()), "train")
+stream = ColumnStream(split, global_batch_size=64)
 model = Noting([keras.layers.Rescaling(1 / 255), keras.layers.Flatten(), keras.layers.Dense(10)])
 model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 losses, in_order = [], []
@@ -65,9 +66,8 @@ def records(request, tmp_path_factory):
 
 
 def streams(records, **how):
-    manifest = read_manifest(records)
-    split = Split.of_manifest(records, manifest, "train")
-    return InputStream(split, in_memory=True, **HOW, **how), ColumnStream(records, manifest, "train", **HOW, **how)
+    split = Split.of_manifest(records, read_manifest(records), "train")
+    return InputStream(split, in_memory=True, **HOW, **how), ColumnStream(split, **HOW, **how)
 
 
 def assert_same(theirs, ours):
@@ -130,7 +130,7 @@ def test_a_file_that_was_cut_is_named(small_records, tmp_path):
     file = next(folder.glob("*train*"))
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(DamagedArtefactError, match=rf"{file.name}.*make pipeline"):
-        ColumnStream(folder, read_manifest(folder), "train", **HOW)
+        ColumnStream(Split.of_manifest(folder, read_manifest(folder), "train"), **HOW)
 
 
 @pytest.mark.slow
@@ -152,7 +152,7 @@ def test_records_of_an_earlier_version_are_named_with_what_to_do(small_records):
     manifest = read_manifest(small_records)
     del manifest["splits"]["train"]["rows"]
     with pytest.raises(SettingsError, match=rf"{small_records.name}.*make pipeline"):
-        ColumnStream(small_records, manifest, "train", **HOW)
+        Split.of_manifest(small_records, manifest, "train")
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def training_stream(
     columns = None
     # The same batches as those from memory, without TensorFlow.
     if placement.runtime.backend == JAX and train.layout is not None and in_memory and augmentation is None:
-        columns = ColumnStream(request.records, manifest, "train", **how)
+        columns = ColumnStream(train, **how)
     return InputStream(train, in_memory=in_memory, augmentation=augmentation, columns=columns, **how)
 
 

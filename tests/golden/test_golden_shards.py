@@ -114,10 +114,10 @@ def training_batches(folder: Path, stream: str, augment: str) -> Iterable:
     keras.utils.set_random_seed(5)
     manifest = read_manifest(folder)
     settings = {"global_batch_size": 8, "seed": 5}
-    if stream == "numpy":
-        batches = ColumnStream(folder, manifest, "train", **settings).training(1)
-        return (batches[number] for number in range(len(batches)))
     split = Split.of_manifest(folder, manifest, "train")
+    if stream == "numpy":
+        batches = ColumnStream(split, **settings).training(1)
+        return (batches[number] for number in range(len(batches)))
     augmentation = Augmentation(augment, seed=5, image_shape=split.content_shape) if augment else None
     batches = InputStream(split, **settings, in_memory=stream == "memory", augmentation=augmentation).training(1)
     return batches.as_numpy_iterator()
