@@ -14,7 +14,7 @@ from benchmarks.baselines import record_writer, tfds_prepare
 from benchmarks.comparison import Comparison, interleaved, ratios, seconds_of
 from benchmarks.data import SPLITS, Bench, write_to
 from pipeline.config.data import RecordsSettings
-from pipeline.records.features import IMAGE, choose_form
+from pipeline.records.features import stored_form
 from pipeline.shards.readiness import make_runner
 from pipeline.sources import Location
 from pipeline.sources.reading import read_batches
@@ -107,7 +107,7 @@ def _empty_job() -> None:
 
 def _decode(bench: Bench) -> None:
     location = Location(tfds_data_dir=bench.tfds_data_dir)
-    form = choose_form(bench.source.features[IMAGE], RecordsSettings())
+    form = stored_form(bench.source.features, RecordsSettings())
     for split in SPLITS:
         for _ in read_batches(bench.source, location, form, split, 0, bench.source.num_examples[split]):
             pass

@@ -2,7 +2,9 @@
 
 A split that fits in memory is read and decoded once. Each epoch is a permutation of all its examples, and each batch is
 one gather. A larger split is read again in each epoch, by shards in a seeded order and a shuffle buffer. In both cases
-the order of an epoch depends only on the seed and the epoch, so a resumed run gets the same batches. Pixels stay uint8 until the model rescales them on the device. ``make verify`` checks the checksum of each record.
+the order of an epoch depends only on the seed and the epoch, so a resumed run gets the same batches.
+
+Pixels stay uint8 until the model rescales them on the device. ``make verify`` checks the checksum of each record.
 """
 
 import math

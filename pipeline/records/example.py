@@ -41,29 +41,20 @@ def masked_checksums(records: Iterable[bytes | np.ndarray]) -> np.ndarray:
     return masked.astype("<u4").view(np.uint8).reshape(-1, 4)
 
 
-def parse_batch(serialized: tf.Tensor, spec: FeatureSpec, names: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
-    """Parse a batch of any ``tf.train.Example``, string (batch,). ``names`` are by default all features but the key.
+def parse_batch(serialized: tf.Tensor, spec: FeatureSpec) -> dict[str, tf.Tensor]:
+    """Parse a batch of any ``tf.train.Example``, string (batch,).
 
     Returns:
-        By feature, each (batch, …): raw features of fixed shape in their shape and dtype, scalars of int64 as int32,
-        all others as strings.
+        By feature but the key: raw uint8 features (batch, *shape), labels int32 (batch,), others string (batch,).
     """
-    wanted = [name for name in spec if name != KEY] if names is None else names
-    scalars = [name for name in wanted if spec[name].shape == () and spec[name].dtype == "int64"]
-    parsed = tf.io.parse_example(
-        serialized,
-        {name: tf.io.FixedLenFeature([], tf.int64 if name in scalars else tf.string) for name in wanted},
-    )
-    found = {}
+    kinds = {name: tf.int64 if name == LABEL else tf.string for name in spec if name != KEY}
+    parsed = tf.io.parse_example(serialized, {name: tf.io.FixedLenFeature([], kind) for name, kind in kinds.items()})
     for name, values in parsed.items():
-        feature = spec[name]
-        if name in scalars:
-            found[name] = tf.cast(values, tf.int32)
-        elif feature.is_fixed and feature.dtype != "string":
-            found[name] = tf.reshape(tf.io.decode_raw(values, feature.dtype), [-1, *feature.shape])
-        else:
-            found[name] = values
-    return found
+        if name == LABEL:
+            parsed[name] = tf.cast(values, tf.int32)
+        elif spec[name].is_fixed:
+            parsed[name] = tf.reshape(tf.io.decode_raw(values, tf.uint8), [-1, *spec[name].shape])
+    return parsed
 
 
 def targets(columns: Mapping[str, np.ndarray | Sequence[bytes]]) -> np.ndarray:

@@ -12,7 +12,6 @@ from pipeline.config.refusal import refuse
 
 IMAGE, LABEL, TOKENS, KEY = "image", "label", "tokens", "key"
 
-_BYTES = {"uint8": 1, "uint16": 2, "int32": 4, "int64": 8, "float32": 4}
 # Of images.
 CHANNELS = (1, 3, 4)
 # Up to this side auto stores pixels: an encoded image this small saves little and costs a decoding in each epoch.
@@ -39,12 +38,8 @@ class Feature:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the decoded values, of a fixed shape."""
-        return math.prod(self.shape) * _BYTES[self.dtype]
-
-    def to_json(self) -> dict:
-        """Plain JSON data."""
-        return {"shape": list(self.shape), "dtype": self.dtype, "encoding": self.encoding}
+        """Bytes of the uint8 values of a fixed shape."""
+        return math.prod(self.shape)
 
 
 FeatureSpec = Mapping[str, Feature]
@@ -76,14 +71,12 @@ def is_fixed(spec: FeatureSpec) -> bool:
 
 def spec_to_json(spec: FeatureSpec) -> dict[str, dict]:
     """Plain JSON data, by name."""
-    return {name: spec[name].to_json() for name in sorted(spec)}
+    return {name: {**vars(spec[name]), "shape": list(spec[name].shape)} for name in sorted(spec)}
 
 
 def spec_from_json(stored: Mapping[str, Mapping]) -> FeatureSpec:
     """The spec that ``spec_to_json`` wrote."""
-    return {
-        name: Feature(tuple(one["shape"]), one["dtype"], one.get("encoding", "raw")) for name, one in stored.items()
-    }
+    return {name: Feature(**{**one, "shape": tuple(one["shape"])}) for name, one in stored.items()}
 
 
 @dataclass(frozen=True)
@@ -118,36 +111,27 @@ def form_of_any(shape: tuple[int, int, int], resize: str) -> ImageForm:
     return ImageForm(shape[0] if shape[0] == shape[1] else 0, resize, "image")
 
 
-def choose_form(image: Feature, settings: RecordsSettings, smallest_side: int = 0) -> ImageForm:
-    """The form that the settings choose for the images of a source.
+def stored_form(features: FeatureSpec, settings: RecordsSettings, smallest_side: int = 0) -> ImageForm | None:
+    """The form that the settings choose for the images of a source with these features; None for a text.
 
     Raises:
-        SettingsError: they vary in size and no ``image_size`` is given, or are not encoded.
+        SettingsError: images vary in size and no ``image_size`` is given, or are not encoded; a size is given for a
+            text.
     """
     size, encoding = settings.image_size, settings.encoding
+    if IMAGE not in features:
+        if size:
+            refuse("Records", "image_size", "0, as the dataset has no images", size)
+        return None
+    image = features[IMAGE]
     if not size and None in image.shape:
         refuse("Records", "image_size", "a number of pixels a side, as the dataset's images vary in size", size)
-    if encoding != "raw" and image.encoding == "raw":
-        if encoding != "auto":
-            refuse("Records", "encoding", "raw or auto, as the dataset's images are not encoded", encoding)
-        encoding = "raw"
+    if encoding not in ("raw", "auto") and image.encoding == "raw":
+        refuse("Records", "encoding", "raw or auto, as the dataset's images are not encoded", encoding)
     if encoding == "auto":
         small = (size or max(image.shape[:2])) <= RAW_SIDE
         encoding = "raw" if small else image.encoding
     return ImageForm(size, settings.resize if size else "crop", encoding, smallest_side)
-
-
-def stored_form(features: FeatureSpec, settings: RecordsSettings, smallest_side: int = 0) -> ImageForm | None:
-    """The form of the images of a source with these features; None for a text.
-
-    Raises:
-        SettingsError: as ``choose_form``; or a size is given, and there are no images.
-    """
-    if IMAGE in features:
-        return choose_form(features[IMAGE], settings, smallest_side)
-    if settings.image_size:
-        refuse("Records", "image_size", "0, as the dataset has no images", settings.image_size)
-    return None
 
 
 def stored_spec(features: FeatureSpec, form: ImageForm | None) -> FeatureSpec:

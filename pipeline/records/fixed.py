@@ -5,7 +5,7 @@ bytes of their values. Labels are varints of one width. Protobuf writes a templa
 then only copies columns. Every TFRecord and protobuf reader accepts the files.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -39,71 +39,60 @@ class FixedLayout:
         """Bytes of one record in its file, including TFRecord's length and checksums."""
         return len(self._template)
 
+    @cached_property
+    def rows(self) -> Rows:
+        """The positions of the features, for readers: the bytes that change if only this feature changes."""
+        record, places = self._template[FRAME_HEAD_BYTES:-FRAME_TAIL_BYTES], {}
+        for name in self.spec:
+            changed = np.flatnonzero(self._record(name) != record)
+            first = FRAME_HEAD_BYTES + int(changed[0])
+            places[name] = slice(first, first + len(changed))
+        return Rows(self.spec, self.frame_bytes, places)
+
     def encode(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
         """Encode a batch as framed records of a TFRecord file, uint8 (batch, frame_bytes).
 
-        ``columns``: by feature, (batch, …) of its shape and dtype. Keys are uint8 (batch, key_bytes).
+        ``columns``: by feature, uint8 (batch, …), labels int64 (batch,), keys uint8 (batch, key_bytes).
         """
         size = len(columns[KEY])
         frames = np.tile(self._template, (size, 1))
-        for name, place in self._places.items():
-            values = columns[name]
+        for name, place in self.rows.places.items():
             if name == LABEL:
                 shifts = VARINT_BITS * np.arange(self.label_bytes)
-                frames[:, place] = (values[:, None] >> shifts) & 0x7F
+                frames[:, place] = (columns[name][:, None] >> shifts) & 0x7F
                 frames[:, place][:, :-1] |= 0x80
             else:
-                frames[:, place] = np.ascontiguousarray(values).reshape(size, -1).view(np.uint8)
+                frames[:, place] = columns[name].reshape(size, -1)
         frames[:, -FRAME_TAIL_BYTES:] = masked_checksums(frames[:, FRAME_HEAD_BYTES:-FRAME_TAIL_BYTES])
         return frames
 
     @cached_property
-    def rows(self) -> Rows:
-        """The positions of the features, for readers."""
-        return Rows(self.spec, self.frame_bytes, self._places)
-
-    @cached_property
     def _template(self) -> np.ndarray:
-        record = np.frombuffer(serialize(self._filled(())), np.uint8)
+        record = self._record()
         length = np.frombuffer(len(record).to_bytes(8, "little"), np.uint8)
-        head = np.concatenate([length, masked_checksums([length])[0]])
-        return np.concatenate([head, record, np.zeros(FRAME_TAIL_BYTES, np.uint8)])
+        return np.concatenate([length, masked_checksums([length])[0], record, np.zeros(FRAME_TAIL_BYTES, np.uint8)])
 
-    @cached_property
-    def _places(self) -> dict[str, slice]:
-        """The bytes of each feature in a frame: those that change if only this feature changes."""
-        record = self._template[FRAME_HEAD_BYTES:-FRAME_TAIL_BYTES]
-        found = {}
-        for name in self.spec:
-            changed = np.flatnonzero(np.frombuffer(serialize(self._filled((name,))), np.uint8) != record)
-            first = FRAME_HEAD_BYTES + int(changed[0])
-            found[name] = slice(first, first + len(changed))
-        return found
-
-    def _filled(self, others: Iterable[str]) -> dict[str, bytes | int]:
-        """Values of all features. For those named, every byte differs from the template's."""
+    def _record(self, other: str = "") -> np.ndarray:
+        """A record. Every byte of the feature named differs from that of the template."""
         low = 1 << VARINT_BITS * (self.label_bytes - 1) if self.label_bytes > 1 else 0
         high = (1 << VARINT_BITS * self.label_bytes) - 1
         values: dict[str, bytes | int] = {}
         for name, feature in self.spec.items():
             if name == LABEL:
-                values[name] = high if name in others else low
+                values[name] = high if name == other else low
             else:
                 num_bytes = self.key_bytes if name == KEY else feature.num_bytes
-                values[name] = (b"\x7f" if name in others else b"\x00") * num_bytes
-        return values
+                values[name] = (b"\x7f" if name == other else b"\x00") * num_bytes
+        return np.frombuffer(serialize(values), np.uint8)
 
 
 def decode(rows: Rows, frames: tf.Tensor) -> dict[str, tf.Tensor]:
-    """All features but the key of framed records, uint8 (batch, frame_bytes); see ``Rows.columns``."""
+    """``Rows.columns`` of framed records as tensors, uint8 (batch, frame_bytes)."""
     columns = {}
     for name, place in rows.values.items():
-        values, feature = frames[:, place], rows.spec[name]
         if name == LABEL:
-            columns[name] = tf.reduce_sum(tf.cast(values & 0x7F, tf.int32) * rows.label_weights, axis=1)
-            continue
-        if feature.dtype != "uint8":
-            size = tf.as_dtype(feature.dtype).size
-            values = tf.bitcast(tf.reshape(values, [tf.shape(values)[0], -1, size]), feature.dtype)
-        columns[name] = tf.reshape(values, [-1, *feature.shape])
+            label = tf.cast(frames[:, place] & 0x7F, tf.int32)
+            columns[name] = tf.reduce_sum(label * rows.label_weights, axis=1)
+        else:
+            columns[name] = tf.reshape(frames[:, place], [-1, *rows.spec[name].shape])
     return columns

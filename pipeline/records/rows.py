@@ -46,7 +46,7 @@ class Rows:
         places = {name: [place.start, place.stop] for name, place in self.places.items()}
         return {"frame_bytes": self.frame_bytes, "places": places}
 
-    @property
+    @cached_property
     def values(self) -> dict[str, slice]:
         """The places of all features but the key, which training never reads."""
         return {name: place for name, place in self.places.items() if name != KEY}
@@ -62,9 +62,7 @@ class Rows:
         return {name: self.decoded(name, frames[:, place]) for name, place in self.values.items()}
 
     def decoded(self, name: str, values: np.ndarray) -> np.ndarray:
-        """The values (batch, …) of a feature from its bytes, uint8 (batch, bytes). A label is int32."""
+        """The uint8 values (batch, …) of a feature from its bytes, uint8 (batch, bytes). A label is int32 (batch,)."""
         if name == LABEL:
             return (values & 0x7F).astype(np.int32) @ self.label_weights
-        feature = self.spec[name]
-        values = values if feature.dtype == "uint8" else np.ascontiguousarray(values).view(feature.dtype)
-        return values.reshape(-1, *feature.shape)
+        return values.reshape(-1, *self.spec[name].shape)

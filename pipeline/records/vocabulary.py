@@ -10,24 +10,13 @@ from functools import cached_property
 
 import numpy as np
 
-from pipeline.errors import message
-
 MAX_TOKENS = 256
 # As manifests name the bytes: most are no character.
 BYTES = tuple(f"0x{byte:02x}" for byte in range(MAX_TOKENS))
 
 
 class UnknownCharacterError(ValueError):
-    """A text contains characters that its vocabulary lacks; ``characters`` are a few of them."""
-
-    def __init__(self, characters: str) -> None:
-        super().__init__(_unknown_characters(characters))
-        self.characters = characters
-
-
-@message
-def _unknown_characters(characters: str) -> str:
-    return f"characters that the vocabulary does not have: {', '.join(map(ascii, characters))}"
+    """A text contains characters that its vocabulary lacks."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +48,8 @@ class Vocabulary:
         places, is_known = self._table
         points = np.minimum(points, len(places) - 1)
         if not is_known[points].all():
-            unknown = sorted(set(text) - set(self.names))
-            raise UnknownCharacterError("".join(unknown[:5]))
+            unknown = map(ascii, sorted(set(text) - set(self.names))[:5])
+            raise UnknownCharacterError(f"characters that the vocabulary does not have: {', '.join(unknown)}")
         return places[points]
 
     def decode(self, tokens: Sequence[int] | np.ndarray) -> str:

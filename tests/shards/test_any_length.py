@@ -17,7 +17,7 @@ from pipeline import sources
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.data import RecordsSettings, SourceSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
-from pipeline.records.features import Feature, choose_form
+from pipeline.records.features import Feature, stored_form
 from pipeline.records.keys import split_of
 from pipeline.shards.shared import SharedFolder
 from pipeline.sources import Location
@@ -189,7 +189,9 @@ def test_raw_records_of_photographs_are_all_of_one_size(write):
 def test_crop_keeps_the_middle_pad_adds_black_and_stretch_keeps_all(resize, expected):
     image = np.full((30, 10, 3), 255, np.uint8)
     image[:8], image[-8:] = 100, 100
-    form = choose_form(Feature((None, None, 3), "uint8", "jpeg"), RecordsSettings(image_size=30, resize=resize))
+    form = stored_form(
+        {"image": Feature((None, None, 3), "uint8", "jpeg")}, RecordsSettings(image_size=30, resize=resize)
+    )
     assert fit(tf.constant(image), form).numpy()[[1, 15, 28], 1, 0].tolist() == expected
 
 
@@ -223,13 +225,13 @@ def test_images_of_varying_size_need_one(write):
 )
 def test_the_form_of_images_is_raw_where_they_are_small(shape, encoding, requested, expected):
     image = Feature(shape, "uint8", encoding)
-    form = choose_form(image, RecordsSettings(**requested))
+    form = stored_form({"image": image}, RecordsSettings(**requested))
     assert (form.encoding, form.shape(image)) == expected
 
 
 def test_images_that_are_not_encoded_are_stored_raw_alone():
     with pytest.raises(SettingsError, match=r"\[Records\] encoding.*raw or auto"):
-        choose_form(Feature((32, 32, 3), "uint8", "raw"), RecordsSettings(encoding="jpeg"))
+        stored_form({"image": Feature((32, 32, 3), "uint8", "raw")}, RecordsSettings(encoding="jpeg"))
 
 
 @settings(max_examples=40)

@@ -19,7 +19,7 @@ from pipeline.errors import (
     StorageError,
     UnsupportedDatasetError,
 )
-from pipeline.records.features import Feature, choose_form
+from pipeline.records.features import Feature, stored_form
 from pipeline.sources import files
 from pipeline.sources.source import kind_of
 
@@ -45,7 +45,7 @@ def settings(data_dir, **changes):
 
 def read(info, data_dir, split, start, stop):
     """Images and labels of a range, batch by batch."""
-    form = choose_form(info.features["image"], RecordsSettings())
+    form = stored_form(info.features, RecordsSettings())
     for columns in read_batches(info, Location(tfds_data_dir=str(data_dir)), form, split, start, stop):
         yield columns["image"], columns["label"]
 
