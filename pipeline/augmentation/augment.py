@@ -1,12 +1,9 @@
-"""The operations of [Train] augment, and mixup.
+"""The operations of [Train] augment, on the uint8 images of the train split.
 
-Mixup follows Zhang et al. 2018: a share w of one example and 1 - w of another, w from Beta(alpha, alpha). The other is
-the example before it in the epoch, whose order is random already. So the result does not depend on the batch size. The
-loss is linear in the label. The labels of a mixed batch are therefore (label, other label, w), and no loss has to know
-the number of labels.
+An image's result depends only on the seed, the epoch and its place in the split, so a resume repeats it. Mixup follows
+Zhang et al. 2018: a share w of one example and 1 - w of the one before it in the epoch, w from Beta(alpha, alpha). The
+loss is linear in the label. The labels of a mixed batch are therefore (label, other label, w).
 """
-
-from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -20,17 +17,8 @@ from pipeline.config.refusal import refuse
 MIXED_WIDTH = 3
 
 _MIXUP = "mixup"
-_WINDOWS: dict[str, Callable] = {
-    "flip": pixels.flip,
-    "alternating_flip": pixels.alternating_flip,
-    "crop": pixels.crop,
-    "translate": pixels.translate,
-}
-_PIXELS: dict[str, Callable] = {
-    "random_resized_crop": pixels.random_resized_crop,
-    "color": pixels.color,
-    "cutout": pixels.cutout,
-}
+_WINDOWS = {one.__name__: one for one in (pixels.flip, pixels.alternating_flip, pixels.crop, pixels.translate)}
+_PIXELS = {one.__name__: one for one in (pixels.random_resized_crop, pixels.color, pixels.cutout)}
 NAMES = frozenset({*_WINDOWS, *_PIXELS, _MIXUP})
 # A share of an image is a number of 256ths.
 _STEPS = 256
@@ -86,11 +74,10 @@ class Augmentation:
     def mixing(self, batches: tf.data.Dataset, epoch: int, workers: int) -> tf.data.Dataset:
         """Mix the batches of an epoch: (images, labels, places) → (images, float32 labels (batch, 3))."""
         number = tf.constant(epoch, tf.int64)
-
-        def weigh(images: tf.Tensor, labels: tf.Tensor, places: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return images, labels, self._traced_weights(places, number)
-
-        weighed = batches.map(weigh, num_parallel_calls=workers)
+        weighed = batches.map(
+            lambda images, labels, places: (images, labels, self._traced_weights(places, number)),
+            num_parallel_calls=workers,
+        )
         return _with_the_one_before(weighed).map(_mixed, num_parallel_calls=workers)
 
     def mixed_in_turn(self, images: tf.Tensor, places: tf.Tensor, epoch: int) -> tf.Tensor:

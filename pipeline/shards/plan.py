@@ -4,21 +4,16 @@ All of it is known before anything is read, because an example's position depend
 """
 
 import hashlib
-import hmac
 import itertools
-import secrets
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 
 import numpy as np
 
 from pipeline.config.data import RecordsSettings
-from pipeline.errors import DamagedArtefactError
 from pipeline.records.features import FeatureSpec, ImageForm, is_fixed, stored_form, stored_spec
 from pipeline.records.fixed import FixedLayout
-from pipeline.shards.shared import THREADS, Shared
+from pipeline.shards.shared import Shared
 from pipeline.shards.splits import divided, split_of_each
 from pipeline.shards.tfds_metadata import shard_name
 from pipeline.sources.reading import example_keys
@@ -27,16 +22,15 @@ from pipeline.sources.source import Location, SourceInfo
 #: A split of the source, the index of its first example, and one past the last. An element of the Beam job.
 Block = tuple[str, int, int]
 
-#: Folders of the blocks' notes and of the places of their examples.
+#: Folders of the notes on blocks and of the places of all examples.
 NOTES, PLACES = "blocks", "places"
-_SEAL_BYTES = 16
 
 
 @dataclass(frozen=True)
 class Job:
     """The argument of every step of the Beam job. Small plain data, so that any runner can ship it.
 
-    ``num_examples``: of each split of the records, in order. ``shared``: storage of all workers. ``secret``: a key.
+    ``num_examples``: of each split of the records, in order. ``shared``: storage of all workers.
     """
 
     source: SourceInfo
@@ -46,7 +40,6 @@ class Job:
     shared: Shared
     block_examples: int
     num_examples: Mapping[str, int]
-    secret: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)
 
     @property
     def form(self) -> ImageForm | None:
@@ -97,7 +90,7 @@ class Job:
         return self.settings.train_shards if split == "train" else self.settings.test_shards
 
     def leave_places(self) -> None:
-        """Compute the place of each example, and write each block's part for its worker.
+        """Compute the place of each example, for the workers.
 
         Called once, by the process that submits the job, because it takes memory and time for every example.
         """
@@ -105,33 +98,13 @@ class Job:
             num_shards = {split: self.num_shards(split) for split in self.splits_of(source_split)}
             splits = split_of_each(self.source, self.location, source_split, self.settings.validation_share)
             places = example_places(self.keys(source_split), splits, num_shards, self.settings.seed)
-            with ThreadPoolExecutor(THREADS) as pool:
-                list(pool.map(partial(self._leave_places, places), self.blocks(source_split)))
-
-    def _leave_places(self, places: np.ndarray, block: Block) -> None:
-        content = places[block[1] : block[2]].astype("<i8").tobytes()
-        self.shared.write(block_file(PLACES, block), self._seal(block, content) + content)
+            self.shared.write(f"{PLACES}/{source_split}", places.astype("<i8").tobytes())
 
     def places(self, block: Block) -> np.ndarray:
-        """Shard and place of each example of a block, from ``example_places``: int64 (examples, 2).
-
-        Raises:
-            DamagedArtefactError: another process wrote them.
-        """
-        name = block_file(PLACES, block)
-        stored = self.shared.read(name)
-        seal, content = stored[:_SEAL_BYTES], stored[_SEAL_BYTES:]
-        if not hmac.compare_digest(seal, self._seal(block, content)):
-            raise DamagedArtefactError(
-                f"{self.shared}/{name}: expected the places that this job left, found something else. "
-                "Who else writes there?"
-            )
-        return np.frombuffer(content, "<i8").reshape(-1, 2)
-
-    def _seal(self, block: Block, content: bytes) -> bytes:
-        # Others may be able to write to the shared storage.
-        named = block_file(PLACES, block).encode() + content
-        return hashlib.blake2b(named, digest_size=_SEAL_BYTES, key=self.secret).digest()
+        """Shard and place of each example of a block, from ``example_places``: int64 (examples, 2)."""
+        split, start, stop = block
+        stored = self.shared.read_range(f"{PLACES}/{split}", 16 * start, 16 * (stop - start))
+        return np.frombuffer(stored, "<i8").reshape(stop - start, 2)
 
     def keys(self, source_split: str) -> Sequence[str]:
         """The keys of a split of the source, in its order."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.errors import DamagedArtefactError
 from pipeline.records.features import IMAGE, LABEL, TOKENS, spec_to_json
 from pipeline.records.reference import CONTENT_DIGESTS
 from pipeline.shards.blocks import EXAMPLE
@@ -68,7 +69,7 @@ def _read_notes(job: Job) -> tuple[dict[str, np.ndarray], dict[str, dict[str, in
     """Split → its examples in the order of the records, EXAMPLE (examples,), and the number of each label."""
     # The examples of all splits, one after the other.
     shards, stops = job.shards(), np.cumsum([*job.num_examples.values()])
-    examples = np.empty(stops[-1], EXAMPLE)
+    examples, is_noted = np.empty(stops[-1], EXAMPLE), np.zeros(stops[-1], bool)
     sizes = np.array([shard["num_records"] for shard in shards])
     firsts = dict(zip((shard["name"] for shard in shards), np.cumsum(sizes) - sizes, strict=True))
     counts = {split: np.zeros(len(job.source.label_names), np.int64) for split in job.num_examples}
@@ -77,9 +78,12 @@ def _read_notes(job: Job) -> tuple[dict[str, np.ndarray], dict[str, dict[str, in
         for content in read_each(job.shared, [block_file(NOTES, block) for block in job.blocks(source_split)]):
             notes = np.load(io.BytesIO(content))
             noted = notes["examples"]
-            examples[first[noted["shard"]] + noted["place"]] = noted
+            positions = first[noted["shard"]] + noted["place"]
+            examples[positions], is_noted[positions] = noted, True
             for split, of_block in zip(job.splits_of(source_split), notes["counts"], strict=True):
                 counts[split] += of_block
+    if not is_noted.all():
+        raise DamagedArtefactError(f"{job.shared}: expected notes on {stops[-1]} records, found {is_noted.sum()}.")
     by_split = dict(zip(job.num_examples, np.split(examples, stops[:-1]), strict=True))
     return by_split, {
         split: dict(zip(job.source.label_names, each.tolist(), strict=True)) for split, each in counts.items()
