@@ -3,26 +3,22 @@
 const COLOURS = 6;
 
 function sortBy(table, heading) {
-  const column = Number(heading.dataset.column);
   const numeric = heading.classList.contains("number");
   const value = (row) => {
-    const text = row.cells[column].innerText.trim();
+    const text = row.cells[heading.dataset.column].innerText.trim();
     return numeric ? parseFloat(text.replaceAll(",", "")) : text;
   };
   // Figures the largest first, words from A to Z; a second click turns the order round.
-  const first = numeric ? "descending" : "ascending";
-  const second = numeric ? "ascending" : "descending";
-  const order = heading.getAttribute("aria-sort") === first ? second : first;
+  const orders = numeric ? ["descending", "ascending"] : ["ascending", "descending"];
+  const order = orders[Number(heading.getAttribute("aria-sort") === orders[0])];
   const sign = order === "ascending" ? 1 : -1;
   const compare = (one, other) => {
     const [a, b] = [value(one), value(other)];
     if (!numeric) return sign * a.localeCompare(b, "en", { numeric: true });
     // A row without the figure stays below, whatever the order.
-    if (isNaN(a) || isNaN(b)) return isNaN(a) - isNaN(b);
-    return sign * (a - b);
+    return isNaN(a) || isNaN(b) ? isNaN(a) - isNaN(b) : sign * (a - b);
   };
-  const body = table.tBodies[0];
-  body.append(...Array.from(body.rows).sort(compare));
+  table.tBodies[0].append(...Array.from(table.tBodies[0].rows).sort(compare));
   for (const other of table.querySelectorAll("th[aria-sort]")) other.setAttribute("aria-sort", "none");
   heading.setAttribute("aria-sort", order);
 }
