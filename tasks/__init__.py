@@ -1,11 +1,7 @@
 """The DAG: Source → Records → Train → Report (→ Nightly), as Luigi tasks. They wire; ``pipeline`` does the work.
 
-Importing this package loads ``config.ini`` from the project's folder, then ``central.ini`` where the environment says
-``TENSORCRAFT_SCHEDULER=central`` (on port ``TENSORCRAFT_SCHEDULER_PORT``, or 8082), then the experiment's file where it
-names one with ``TENSORCRAFT_EXPERIMENT``. A file named by ``LUIGI_CONFIG_PATH`` is read after them and wins.
-
-The working directory and the project's folder become places to import from, after all others: a network or a recipe of
-one's own may lie in either ([Train] model), however Luigi was started.
+Importing this package loads the settings files, see config_files.py. The working directory and the project's folder
+become places to import user code from, after all others, however Luigi was started.
 """
 
 import contextlib
@@ -17,11 +13,10 @@ from tasks.cli import refuse_former_spelling
 
 refuse_former_spelling(sys.orig_argv)
 
-from tasks.process import interrupt  # noqa: E402
+from tasks.process import interrupt
 
 # The imports below take half a second, long enough for a Ctrl-C.
 interrupt.leave_while_importing()
-
 
 # Must be set before Keras is imported, which the tasks do when they run. Empty, Keras would take that of its own file;
 # another one is refused by Train.
@@ -30,7 +25,7 @@ os.environ["KERAS_BACKEND"] = os.environ.get("KERAS_BACKEND") or "tensorflow"
 os.environ.setdefault("LUIGI_CONFIG_PARSER", "ini")
 os.environ.setdefault("TENSORCRAFT_SCHEDULER_PORT", "8082")
 
-from tasks import config_files  # noqa: E402
+from tasks import config_files
 
 # Luigi's own RangeDaily and its settings for mail have parameters whose defaults are not of their type.
 warnings.filterwarnings("ignore", message='Parameter ".+" with value "None" is not of type string')
@@ -41,25 +36,10 @@ sys.path.append(str(config_files.PROJECT_FOLDER))
 
 config_files.load()
 
-from tasks.export import Export  # noqa: E402
-from tasks.nightly import Nightly  # noqa: E402
-from tasks.records import Records  # noqa: E402
-from tasks.report import Report  # noqa: E402
-from tasks.sections import Experiment, Force, Metrics, Notify  # noqa: E402
-from tasks.source import Source  # noqa: E402
-from tasks.storage import Storage  # noqa: E402
-from tasks.train import Train  # noqa: E402
-
-__all__ = [
-    "Experiment",
-    "Export",
-    "Force",
-    "Metrics",
-    "Nightly",
-    "Notify",
-    "Records",
-    "Report",
-    "Source",
-    "Storage",
-    "Train",
-]
+from tasks.export import Export
+from tasks.nightly import Nightly
+from tasks.records import Records
+from tasks.report import Report
+from tasks.sections import Experiment, Force, Metrics, Notify, Storage
+from tasks.source import Source
+from tasks.train import Train

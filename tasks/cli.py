@@ -44,7 +44,7 @@ def main() -> None:
     """Run the command of ``sys.argv`` and exit. An error for the user is one line and has its own exit code."""
     from tasks.process import console
     from tasks.process.logs import for_the_user
-    from tasks.storage import log_format_of
+    from tasks.sections import log_format_of
 
     try:
         code = dispatch(sys.argv[1:])

@@ -18,8 +18,8 @@ from pipeline.errors import DamagedArtefactError
 from tasks.dated_reports import DatedReport, is_past, publish_dated_report, read_dated_report, read_dated_reports
 from tasks.process import console, lock
 from tasks.report import Report, history_folder
+from tasks.sections import Storage, of_this_root, root_folder
 from tasks.stage import from_below
-from tasks.storage import Storage, of_this_root, root_folder
 
 _logger = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from pipeline.shards import presence
 from pipeline.shards.splits import split_sizes
 from pipeline.sources import SourceInfo
 from pipeline.stage_process import in_child
+from tasks.sections import Storage
 from tasks.source import Source
 from tasks.stage import Stage
-from tasks.storage import Storage
 
 if TYPE_CHECKING:
     from pipeline.shards.shared import Store

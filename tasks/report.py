@@ -16,10 +16,9 @@ from pipeline.config.report import DEMANDS, ReportSettings
 from pipeline.errors import DamagedArtefactError, GateError
 from pipeline.training.presence import say_done
 from tasks import config_files, sweep
-from tasks.sections import schedule_name
+from tasks.sections import root_folder, schedule_name
 from tasks.stage import Stage
 from tasks.status import Artefact
-from tasks.storage import root_folder
 from tasks.train import Train
 
 _logger = logging.getLogger(__name__)

@@ -29,8 +29,8 @@ from tasks import remote_cache
 from tasks.dated_reports import DatedReport, is_past, read_dated_reports, referred_runs
 from tasks.export import Export
 from tasks.report import dated_reports_folder, history_folder
+from tasks.sections import Storage, root_folder
 from tasks.stage import Stage
-from tasks.storage import Storage, root_folder
 from tasks.train import Train
 
 # Each kind stands before those that its artifacts were made from.

@@ -36,8 +36,7 @@ from tasks.config_files import PROJECT_FOLDER
 from tasks.outcome import CHANNELS, Outcome, read_outcome, write_outcome
 from tasks.process import console, events
 from tasks.report import Report
-from tasks.sections import Metrics, Notify, report_path, schedule_name
-from tasks.storage import Storage, flags_in, root_folder
+from tasks.sections import Metrics, Notify, Storage, flags_in, report_path, root_folder, schedule_name
 
 # Six attempts within about half a minute.
 _retrying = tenacity.retry(

@@ -67,24 +67,21 @@ class Source(Stage, parameters=SourceSettings):
         return kind_of(self.settings).is_at_hand()
 
     def _changes(self) -> tuple[str, ...]:
-        """What has changed since the artefact was made; looked for once for each artefact, as all stages ask."""
-        # Of what lies on another machine nothing can be seen here.
-        if read_fetched(self.output().folder) and not self.is_at_hand():
+        """The changes since the artifact was made; looked for once for each artifact, as all stages ask."""
+        folder, manifest = self.output().folder, self.output().manifest()
+        # Nothing can be seen of a dataset that is on another machine.
+        if read_fetched(folder) and not self.is_at_hand():
             return ()
-        manifest = self.output().manifest()
         key = (manifest["fingerprint"], manifest["created_at"])
         if key not in self._known_changes:
-            self._known_changes = {key: self._look_for_changes(manifest)}
+            try:
+                found = list(kind_of(self.settings).changed(manifest["source"], folder))
+            except SettingsError as error:
+                # The stage raises it again, with its exit code.
+                found = [str(error)]
+            more = (f"and {len(found) - MAX_REASONS:,} more",) if len(found) > MAX_REASONS else ()
+            self._known_changes = {key: (*found[:MAX_REASONS], *more)}
         return self._known_changes[key]
-
-    def _look_for_changes(self, manifest: Mapping) -> tuple[str, ...]:
-        try:
-            found = list(kind_of(self.settings).changed(manifest["source"], self.output().folder))
-        except SettingsError as error:
-            # The stage raises it again, with its exit code.
-            return (str(error),)
-        more = (f"and {len(found) - MAX_REASONS:,} more",) if len(found) > MAX_REASONS else ()
-        return (*found[:MAX_REASONS], *more)
 
     def publish(self, artefact: Artefact) -> None:
         super().publish(artefact)

@@ -27,9 +27,8 @@ from tasks.process import console, group, lock
 from tasks.process.console import RUN_ID
 from tasks.process.interrupt import time_limit
 from tasks.remote_cache import RemoteCache
-from tasks.sections import Force
+from tasks.sections import Force, Storage, of_this_root, root_folder
 from tasks.status import Artefact, State, Status
-from tasks.storage import Storage, of_this_root, root_folder
 
 _logger = logging.getLogger(__name__)
 # Every stage states its identity several times, and neither changes while a process runs.
@@ -89,7 +88,7 @@ class Stage(luigi.Task):
     def make(self, folder: Path) -> Mapping:
         """Write the artifact into an empty folder; returns what its manifest contains beyond the files.
 
-        An entry "provisional" gives the reason why the artifact is not final: the next run builds it again.
+        With an entry "provisional", a reason, the artifact is not final, and the next run builds it again.
         """
 
     def still_true(self, manifest: Mapping) -> Sequence[str]:
@@ -133,10 +132,7 @@ class Stage(luigi.Task):
         return self.below[0].belongs_to()
 
     def status(self, cache: RemoteCache | None = None) -> Status:
-        """State of the artifact here, and whether the remote has it, or the cache that is given.
-
-        Inputs that only the remote has do not make a stage wait: its identity is known without them.
-        """
+        """State of the artifact here, and whether the remote, or the cache that is given, has it."""
         found, cache = self.local_status(), cache or remote_cache.shared()
         # An unreadable artifact is not replaced.
         if found.state in (State.WAITING, State.FRESH, State.UNREADABLE) or not (cache and self.may_be_fetched()):
@@ -193,24 +189,14 @@ class Stage(luigi.Task):
         return not read_fetched(folders[-1]) and not any(map(remote_cache.stands_in, folders))
 
     def check(self) -> None:
-        """Refuse settings, here or in a stage above, that are known to be impossible by now.
-
-        Called before any stage runs, and again once the source is there.
-
-        Raises:
-            SettingsError: the settings do not fit the data.
-        """
+        """Refuse settings, here or in a stage above, that do not fit the data, as far as these are known."""
         for task in self.above:
             task.check()
 
     def complete(self) -> bool:
         """Whether neither this stage nor any below it has work to do; if one has, the storage root is locked now.
 
-        Luigi calls this in the process that forks its workers, before the first of them starts.
-
-        Raises:
-            SystemExit: the root is unavailable, or the settings do not fit the data, with the error's exit code. Luigi
-                would go on after an exception.
+        Luigi calls this in the process that forks its workers. An error ends it: Luigi would go on after an exception.
         """
         with console.leaving_on_errors():
             is_complete = all(task.complete() for task in self.below)
@@ -228,11 +214,7 @@ class Stage(luigi.Task):
             group.part()
 
     def make_if_needed(self, *, is_wanted: bool = False) -> None:
-        """Build the artifact, or download it, unless it is there; a dispensable one only if it ``is_wanted``.
-
-        Raises:
-            UnreadableArtefactError: it exists, but this user may not read it.
-        """
+        """Build the artifact, or download it, unless it is there; a dispensable one only if it ``is_wanted``."""
         artefact, found, remote = self.output(), self.status(), remote_cache.shared()
         if found.is_fresh:
             _logger.info("%s: unchanged, reusing %s", self.task_family, artefact)

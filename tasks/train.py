@@ -31,10 +31,9 @@ from tasks import device
 from tasks.process import console, group
 from tasks.process.interrupt import time_limit
 from tasks.records import Records
-from tasks.sections import Force
+from tasks.sections import Force, root_folder
 from tasks.stage import Stage, from_below
 from tasks.status import Artefact
-from tasks.storage import root_folder
 
 if TYPE_CHECKING:
     from pipeline.runs.record import RunRecord

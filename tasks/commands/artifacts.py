@@ -11,8 +11,8 @@ from tasks import remote_cache
 from tasks.commands.command import argument, command
 from tasks.process import lock
 from tasks.retention import find_stale, remove
+from tasks.sections import Storage, root_folder
 from tasks.stage import Stage, by_name
-from tasks.storage import Storage, root_folder
 
 if TYPE_CHECKING:
     from pipeline.remote.artefacts import Remote

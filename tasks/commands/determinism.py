@@ -12,8 +12,8 @@ from pipeline.errors import DamagedArtefactError, GateError
 from tasks.commands.command import command
 from tasks.process import lock
 from tasks.process.interrupt import time_limit
+from tasks.sections import Storage, root_folder
 from tasks.stage import Stage, from_below
-from tasks.storage import Storage, root_folder
 from tasks.train import Train
 
 

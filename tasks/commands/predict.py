@@ -13,8 +13,8 @@ from pipeline.problems.units import NEXT_TOKEN, units_of
 from pipeline.stage_process import in_child
 from tasks.commands.command import A_RUN, argument, command, named, run_folder
 from tasks.records import Records
+from tasks.sections import root_folder
 from tasks.stage import Stage
-from tasks.storage import root_folder
 from tasks.train import Train
 
 _logger = logging.getLogger(__name__)

@@ -20,9 +20,9 @@ from tasks.dated_reports import histories, is_date
 from tasks.export import Export
 from tasks.records import Records
 from tasks.report import Report, dated_reports_folder
+from tasks.sections import root_folder
 from tasks.source import Source
 from tasks.stage import Stage
-from tasks.storage import root_folder
 from tasks.train import Train
 
 _OF_A_STAGE = re.compile(r".+-[0-9a-f]{12}")
