@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipeline.predict.plan import Job, shown
+from pipeline.predict import Job, shown
 from pipeline.records.features import form_of_any
 from pipeline.runs.trained import load_trained
 from pipeline.sources.files import read_file
@@ -22,46 +22,38 @@ def rows_of(paths: Sequence[str], job: Job) -> Iterator[pa.RecordBatch]:
     shape, network = _network(job.run, job.model, job.resize, job.views)
     for first in range(0, len(paths), _BATCH):
         batch = paths[first : first + _BATCH]
-        contents, errors = zip(
-            *(_content(Path(job.files) / path, shape, job.value_range) for path in batch), strict=True
-        )
-        usable = [row for row, content in enumerate(contents) if content is not None]
-        probabilities = np.full((len(batch), len(job.label_names)), np.nan, np.float32)
+        found = [_content(Path(job.files) / path, shape, job.value_range) for path in batch]
+        usable = [row for row, content in enumerate(found) if isinstance(content, bytes)]
+        probabilities = np.zeros((len(batch), len(job.label_names)), np.float32)
         if usable:
-            probabilities[usable] = network([contents[row] for row in usable])
+            probabilities[usable] = network([found[row] for row in usable])
         best = np.nan_to_num(probabilities, nan=-1).argmax(axis=1)
-        known = [error is None for error in errors]
+        is_error = np.isin(np.arange(len(batch)), usable, invert=True)
         columns = {
             "path": pa.array([shown(path) for path in batch], pa.string()),
-            "label": pa.array(
-                [job.label_names[at] if ok else None for at, ok in zip(best, known, strict=True)], pa.string()
-            ),
-            "probability": _floats(probabilities[np.arange(len(batch)), best], known),
-            "error": pa.array(errors, pa.string()),
+            "label": pa.array([job.label_names[at] for at in best], pa.string(), mask=is_error),
+            "probability": pa.array(probabilities[np.arange(len(batch)), best], mask=is_error),
+            "error": pa.array([content if isinstance(content, str) else None for content in found], pa.string()),
         }
         for number, name in enumerate(job.label_names):
-            columns[f"probability of {name}"] = _floats(probabilities[:, number], known)
+            columns[f"probability of {name}"] = pa.array(probabilities[:, number], mask=is_error)
         yield pa.RecordBatch.from_pydict(columns)
 
 
-def _floats(values: np.ndarray, known: Sequence[bool]) -> pa.Array:
-    return pa.array(values, pa.float32(), mask=~np.array(known))
-
-
-def _content(path: Path, shape: tuple[int, int, int], value_range: tuple[int, int]) -> tuple[bytes | None, str | None]:
-    """A file's bytes as TensorFlow can decode them, or why there are none."""
+def _content(path: Path, shape: tuple[int, int, int], value_range: tuple[int, int]) -> bytes | str:
+    """A file's bytes as TensorFlow can decode them, or the reason why it cannot."""
     height, width, _ = shape
     try:
         content = read_file(path)
         picture = inspect(content)
         if height != width and (picture.height, picture.width) != (height, width):
             found = f"{picture.width} by {picture.height}"
-            return None, f"an image of {found} pixels, where the network takes {width} by {height} and no square"
-        return (content if picture.plain else made_plain(content, value_range=value_range)), None
+            return f"an image of {found} pixels, where the network takes {width} by {height} and no square"
+        return content if picture.plain else made_plain(content, value_range=value_range)
     except UndecodableError as error:
-        return None, str(error)
+        return str(error)
     except OSError as error:
-        return None, f"cannot be read: {error.strerror}"
+        return f"cannot be read: {error.strerror}"
 
 
 @cache

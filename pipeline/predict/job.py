@@ -19,8 +19,7 @@ import pyarrow.parquet
 
 from pipeline.config.data import FULL_RANGE, RecordsSettings
 from pipeline.errors import BusyError, SettingsError
-from pipeline.predict import images, texts
-from pipeline.predict.plan import Job
+from pipeline.predict import Job, images, texts
 from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN, units_of
 from pipeline.problems.views import NONE
 from pipeline.shards.engine import running
@@ -52,13 +51,13 @@ def predict(
         run: folder of a run.
         path: file or folder, without hidden files.
         folder: for the predictions; its files are replaced when all are done.
-        label_names: in the order of the probabilities.
+        label_names: labels in the order of the probabilities, or the vocabulary.
         settings: Beam's runner and its flags.
         problem: of the run.
-        resize: crop, pad or stretch, as in the records of the run.
+        resize: as in the records of the run.
         views: [Train] test_time_augmentation.
         model: [Train] model of the present settings, see runs/trained.py.
-        value_range: of 16-bit images, as in the source of the run.
+        value_range: as in the source of the run.
 
     Returns:
         ``files``, how many there are, and ``errors``, how many of them could not be used.
@@ -100,30 +99,21 @@ def _listed(path: Path, what: str) -> tuple[Path, list[str]]:
 
 @contextmanager
 def _parts_folder(folder: Path) -> Iterator[Path]:
-    """A new folder for the parts, removed afterwards; that of a process that was killed is removed first.
-
-    Raises:
-        BusyError: another process predicts into the same folder.
-    """
+    """A new folder for the parts, removed afterwards; that of a process that was killed is removed first."""
     parts, descriptor = folder / ".parts", os.open(folder, os.O_RDONLY)
-    try:
-        _lock(descriptor, folder)
-        shutil.rmtree(parts, ignore_errors=True)
-        parts.mkdir()
-        try:
-            yield parts
-        finally:
-            shutil.rmtree(parts)
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, folder: Path) -> None:
     try:
         # Of the folder itself: nothing is left behind, and the end of the process ends it.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
+        os.close(descriptor)
         raise BusyError(f"{folder}: another process writes predictions there. Wait for it, or name another.") from error
+    try:
+        shutil.rmtree(parts, ignore_errors=True)
+        parts.mkdir()
+        yield parts
+    finally:
+        shutil.rmtree(parts, ignore_errors=True)
+        os.close(descriptor)
 
 
 def predict_block(start: int, job: Job) -> int:

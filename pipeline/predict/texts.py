@@ -12,13 +12,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipeline.predict.plan import Job, shown
+from pipeline.predict import Job, shown
+from pipeline.problems.text_evaluation import LEAST_PROBABILITY
 from pipeline.records.vocabulary import UnknownCharacterError, Vocabulary
 from pipeline.runs.trained import TrainedNetwork, load_trained
 from pipeline.sources.files import read_file
 
 _BATCH = 64
-_LEAST_PROBABILITY = 1e-37
+_NUMBERS = {"predicted": pa.int64(), "nats": pa.float64(), "bits": pa.float64(), "perplexity": pa.float64()}
+_ROW = pa.schema({"path": pa.string(), **_NUMBERS, "error": pa.string()})
 
 
 def rows_of(paths: Sequence[str], job: Job) -> Iterator[pa.RecordBatch]:
@@ -27,16 +29,10 @@ def rows_of(paths: Sequence[str], job: Job) -> Iterator[pa.RecordBatch]:
     for path in paths:
         nats, error = _nats_of(Path(job.files) / path, network, vocabulary)
         mean = float(nats.mean()) if len(nats) else None
-        yield pa.RecordBatch.from_pydict(
-            {
-                "path": pa.array([shown(path)], pa.string()),
-                "predicted": pa.array([len(nats)], pa.int64()),
-                "nats": pa.array([mean], pa.float64()),
-                "bits": pa.array([None if mean is None else mean / math.log(2)], pa.float64()),
-                "perplexity": pa.array([None if mean is None else math.exp(mean)], pa.float64()),
-                "error": pa.array([error], pa.string()),
-            }
-        )
+        row = {"path": shown(path), "predicted": len(nats), "error": error}
+        if mean is not None:
+            row |= {"nats": mean, "bits": mean / math.log(2), "perplexity": math.exp(mean)}
+        yield pa.RecordBatch.from_pylist([row], _ROW)
 
 
 def _nats_of(path: Path, network: TrainedNetwork, vocabulary: Vocabulary) -> tuple[np.ndarray, str | None]:
@@ -67,7 +63,7 @@ def surprises(network: TrainedNetwork, tokens: np.ndarray) -> np.ndarray:
         rows = slice(first * length, min(first + _BATCH, sequences) * length)
         given = network.probabilities(inputs[rows].reshape(-1, length))
         likely = np.take_along_axis(given, labels[rows].reshape(-1, length, 1).astype(np.int64), axis=2)
-        found.append(-np.log(likely.astype(np.float64).ravel() + _LEAST_PROBABILITY))
+        found.append(-np.log(likely.astype(np.float64).ravel() + LEAST_PROBABILITY))
     return np.concatenate(found)[:count]
 
 

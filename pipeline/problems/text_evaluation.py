@@ -31,7 +31,7 @@ TEMPERATURES = (0.5, 0.8, 1.0)
 PROMPT_TOKENS = 40
 WRITTEN_TOKENS = 400
 # The surprise of a smaller probability would be infinite in float32.
-_LEAST_PROBABILITY = 1e-37
+LEAST_PROBABILITY = 1e-37
 
 #: Tokens uint8 (batch,) → the model's outputs for the next, float32 (batch, vocabulary).
 Step = Callable[[np.ndarray], np.ndarray]
@@ -59,7 +59,7 @@ class Surprise(keras.layers.Layer):
     def call(self, labels: keras.KerasTensor, outputs: keras.KerasTensor) -> keras.KerasTensor:
         """See the class."""
         labels, outputs = keras.ops.cast(labels, "int32"), keras.ops.cast(outputs, "float32")
-        logs = keras.ops.log_softmax(outputs) if self._from_logits else keras.ops.log(outputs + _LEAST_PROBABILITY)
+        logs = keras.ops.log_softmax(outputs) if self._from_logits else keras.ops.log(outputs + LEAST_PROBABILITY)
         nats = -keras.ops.take_along_axis(logs, labels[..., None], axis=-1)[..., 0]
         return keras.ops.stack([nats, keras.metrics.sparse_categorical_accuracy(labels, outputs)], axis=-1)
 
@@ -104,7 +104,7 @@ def evaluate(
 ) -> Shown:
     """Write evaluation.json. See ``Problem.evaluation``."""
     vocabulary, test = Vocabulary(tuple(manifest["label_names"])), streams["test"]
-    nats = np.nan_to_num(predictions.nats, nan=-math.log(_LEAST_PROBABILITY))
+    nats = np.nan_to_num(predictions.nats, nan=-math.log(LEAST_PROBABILITY))
     places = np.argsort(-nats.mean(axis=1), kind="stable")[:MAX_PASSAGES].tolist()
     prompt_from = int(np.random.default_rng(settings.seed).integers(len(nats)))
     found = examples_at(test, [*places, prompt_from])
@@ -186,7 +186,7 @@ def write_text(
     for place in range(tokens):
         logs = outputs.astype(np.float64)
         if kind_trained_on(model) != LOGITS:
-            logs = np.log(logs + _LEAST_PROBABILITY)
+            logs = np.log(logs + LEAST_PROBABILITY)
         # The maximum of logarithms with Gumbel noise is a draw (Gumbel 1954). A diverged model draws the first token.
         noise = rng.gumbel(size=logs.shape)
         written[:, place] = np.nan_to_num(logs / temperatures + noise, nan=-np.inf).argmax(axis=1)

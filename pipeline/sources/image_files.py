@@ -37,9 +37,8 @@ MANY_FILES = 10_000
 _FILES_AT_ONCE = 64
 
 # By Pillow's names. What it calls MPO is a JPEG with others behind it, as telephones write them: the first counts.
-FORMATS = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png", "BMP": "bmp", "GIF": "gif", "WEBP": "webp"}
-FORMATS |= {"TIFF": "tiff", "AVIF": "avif"}
-_TRIED = [name for name in FORMATS if name != "MPO"]
+_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF")
+_JPEGS = ("JPEG", "MPO")
 _GREY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B")
 _JPEG_QUALITY = 95
 #: Encoding → how its files begin.
@@ -65,7 +64,10 @@ _PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 
 @dataclass(frozen=True)
 class Picture:
-    """A decoded file: width and height of the upright picture, lowest and highest value if it has 16 bits."""
+    """A decoded file: width and height of the upright picture, lowest and highest value if it has 16 bits.
+
+    ``encoding`` is what it is stored in: jpeg if it is a JPEG, else png.
+    """
 
     digest: str
     encoding: str
@@ -161,7 +163,7 @@ def inspect(content: bytes) -> Picture:
         UndecodableError: it is no such image, is cut off or damaged, or claims too many pixels.
     """
     image = _opened(content)
-    (width, height), mode, encoding = image.size, image.mode, FORMATS[image.format]
+    (width, height), mode, kind = image.size, image.mode, image.format
     try:
         # A JPEG is decoded at an eighth of its size: every byte is read, and most of the work left out.
         image.draft(mode, (max(1, width // 8), max(1, height // 8)))
@@ -178,11 +180,11 @@ def inspect(content: bytes) -> Picture:
     is_plain = mode in ("L", "RGB") and orientation == 1 and "transparency" not in image.info
     return Picture(
         digest=hashlib.sha256(content).hexdigest(),
-        encoding=encoding,
+        encoding="jpeg" if kind in _JPEGS else "png",
         width=width,
         height=height,
         grey=mode in _GREY_MODES,
-        plain=is_plain and (encoding == "jpeg" or (encoding == "png" and _is_whole_png(content))),
+        plain=is_plain and (kind in _JPEGS or (kind == "PNG" and _is_whole_png(content))),
         levels=levels,
     )
 
@@ -259,7 +261,7 @@ def _opened(content: bytes) -> Image.Image:
     if not content:
         raise UndecodableError("empty")
     try:
-        image = Image.open(io.BytesIO(content), formats=_TRIED)
+        image = Image.open(io.BytesIO(content), formats=_FORMATS)
     except Image.DecompressionBombError as error:
         raise UndecodableError("claims too many pixels", f"more than {MAX_PIXELS:,}") from error
     except UnidentifiedImageError as error:

@@ -4,7 +4,6 @@ Folders below that of a label belong to it. Files beside the labels' folders (a 
 files with an ending that no image has.
 """
 
-import logging
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,9 +13,8 @@ from pipeline.config.refusal import refuse
 from pipeline.errors import message
 from pipeline.sources.file_index import FileIndex
 from pipeline.sources.file_source import FoundFiles, by_split, split_called
-from pipeline.sources.files import Stamp, quoted
+from pipeline.sources.files import Stamp
 from pipeline.sources.image_source import ImageSource, checked_labels, natural
-from pipeline.sources.source import SourceInfo
 
 LABELS_NAME = "labels.txt"
 # Names that may mean one split or the other.
@@ -26,8 +24,6 @@ _NEVER_IMAGES = {"thumbs.db", "desktop.ini"}
 _NEVER_ENDINGS = {".txt", ".md", ".pdf", ".doc", ".docx", ".html", ".htm", ".xml", ".json", ".yaml", ".yml", ".ini"}
 _NEVER_ENDINGS |= {".csv", ".tsv", ".xls", ".xlsx", ".parquet", ".db", ".log", ".py", ".ipynb", ".npy", ".mat", ".zip"}
 _NEVER_ENDINGS |= {".tar", ".gz"}
-
-_logger = logging.getLogger(__name__)
 
 
 class ImageFolder(ImageSource):
@@ -51,19 +47,6 @@ class ImageFolder(ImageSource):
         """The list of labels, if there is one."""
         return [LABELS_NAME] if (self.folder() / LABELS_NAME).is_file() else []
 
-    def find(self, artifact: Path | None) -> SourceInfo:
-        """Warn of files that no label or name makes examples, and decode the others."""
-        present = self.all_stamps()
-        found = self._found(present)
-        # Those beside the labels' folders are expected there.
-        if ignored := sum("/" in path and not _may_be_image(path) for path in present):
-            _logger.info(
-                f"{ignored:,} files whose names are never those of images are ignored, such as .txt, .csv and Thumbs.db"
-            )
-        for path in self._empty_folders(found):
-            _logger.warning("%s holds no image: it is no label", quoted(str(path)))
-        return self.examined(found, artifact)
-
     def found_files(self) -> FoundFiles:
         """The images below folders of labels."""
         return self._found(self.all_stamps())
@@ -79,12 +62,6 @@ class ImageFolder(ImageSource):
         labels = sorted({label for listed in examples.values() for _, label in listed}, key=natural)
         stamps = {path: present[path] for listed in examples.values() for path, _ in listed}
         return FoundFiles(examples, stamps, self._in_order(labels), split_names)
-
-    def _empty_folders(self, found: FoundFiles) -> list[Path]:
-        """Folders at the place of labels' folders that contain no image."""
-        places = [self.folder() / split for split in sorted(found.split_names)] or [self.folder()]
-        below = [path for place in places for path in sorted(place.iterdir()) if path.is_dir()]
-        return [path for path in below if path.name[0] != "." and path.name not in found.label_names]
 
     def _in_order(self, found: list[str]) -> tuple[str, ...]:
         """The labels as labels.txt lists them, else sorted."""

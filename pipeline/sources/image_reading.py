@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
@@ -30,25 +29,22 @@ def read_files(
     Raises:
         ChangedSourceError: a file is missing or has changed since it was indexed.
     """
-    indexed, folder = read_index(location.listing).splits[split], Path(location.folder)
-    how = form, info.features[IMAGE].shape[2], info.value_range
+    indexed, channels = read_index(location.listing).splits[split], info.features[IMAGE].shape[2]
+
+    def read(batch: range) -> np.ndarray | list[bytes]:
+        contents = [_content(location.folder, indexed, index, form, info.value_range) for index in batch]
+        return pixels_of(contents, form, channels) if form.encoding == "raw" else contents
+
     batches = [range(first, min(first + _BATCH, stop)) for first in range(start, stop, _BATCH)]
     # This bounds the files in memory: each worker has one batch, and one more waits.
     workers = machine.granted_cores() + 1
     with ThreadPoolExecutor(workers) as pool:
-        waiting = [pool.submit(_read, folder, indexed, batch, *how) for batch in batches[:workers]]
+        waiting = [pool.submit(read, batch) for batch in batches[:workers]]
         for number, batch in enumerate(batches):
             images = waiting.pop(0).result()
             if number + workers < len(batches):
-                waiting.append(pool.submit(_read, folder, indexed, batches[number + workers], *how))
+                waiting.append(pool.submit(read, batches[number + workers]))
             yield {IMAGE: images, LABEL: np.array(indexed.labels[batch.start : batch.stop], np.int64)}
-
-
-def _read(
-    folder: Path, indexed: IndexedSplit, batch: range, form: ImageForm, channels: int, value_range: tuple[int, int]
-) -> np.ndarray | list[bytes]:
-    contents = [_content(folder, indexed, index, form, value_range) for index in batch]
-    return pixels_of(contents, form, channels) if form.encoding == "raw" else contents
 
 
 def pixels_of(contents: Sequence[bytes], form: ImageForm, channels: int) -> np.ndarray:
@@ -68,7 +64,7 @@ def _decoded(decoder: Callable[[tf.Tensor], tf.Tensor], content: bytes) -> np.nd
         return decoder(tf.constant([made_plain(content)])).numpy()
 
 
-def _content(folder: Path, indexed: IndexedSplit, index: int, form: ImageForm, value_range: tuple[int, int]) -> bytes:
+def _content(folder: str, indexed: IndexedSplit, index: int, form: ImageForm, value_range: tuple[int, int]) -> bytes:
     """The file as it is stored: its own bytes if they are plain and of the wanted encoding."""
     path = os.path.join(folder, indexed.paths[index])
     try:

@@ -38,14 +38,11 @@ class ImageSource(FileSource):
 
     def find(self, artifact: Path | None) -> SourceInfo:
         """Decode every image, and write the index."""
-        return self.examined(self.found_files(), artifact)
-
-    def examined(self, found: FoundFiles, artifact: Path | None) -> SourceInfo:
-        """Decode the images that were found, and write the index to ``artifact``."""
         # Luigi's process imports this module, but no Pillow.
         from pipeline.sources.image_files import examine
 
-        folder, paths = self.folder(), [path for entries in found.examples.values() for path, _ in entries]
+        folder, found = self.folder(), self.found_files()
+        paths = [path for entries in found.examples.values() for path, _ in entries]
         pictures, skipped = examine(folder, paths, found.stamps)
         log_split_names(found)
         _judge(self.settings, skipped, len(paths))
@@ -59,8 +56,7 @@ class ImageSource(FileSource):
         return self._info(index, found.label_names, [*pictures.values()])
 
     def _info(self, index: FileIndex, label_names: tuple[str, ...], pictures: Sequence["Picture"]) -> SourceInfo:
-        # A picture that is not plain becomes a JPEG if it was one, else a PNG.
-        encodings = {"jpeg" if picture.encoding == "jpeg" else "png" for picture in pictures}
+        encodings = {picture.encoding for picture in pictures}
         shapes = {(picture.height, picture.width) for picture in pictures}
         sizes = next(iter(shapes)) if len(shapes) == 1 else (None, None)
         channels = 1 if all(picture.grey for picture in pictures) else 3

@@ -73,53 +73,42 @@ class Table(ImageSource):
 
     def _columns(self) -> list[list[str]]:
         """The columns that settings name, as text: a label 007 is not the number 7."""
-        import pyarrow
-        import pyarrow.csv
-        import pyarrow.parquet
-
         ending = self.path.suffix.lower()
         if ending != ".parquet" and ending not in _DELIMITERS:
             _refuse(self.settings, "a table ending in .csv, .tsv or .parquet")
+        import pyarrow
+        import pyarrow.parquet
+
         try:
-            if ending == ".parquet":
-                schema = pyarrow.parquet.read_schema(self.path)
-                wanted = self._wanted(schema.names)
-                for name in wanted:
-                    if pyarrow.types.is_nested(kind := schema.field(name).type):
-                        _refuse(
-                            self.settings,
-                            "columns of texts or numbers",
-                            f" The column {name} holds values of the type {kind}: write one text or number in each "
-                            "cell.",
-                        )
-                found = pyarrow.parquet.read_table(self.path, columns=wanted)
-            else:
-                wanted = self._wanted(self._header(_DELIMITERS[ending]))
-                # A quoted value may go on in the next line.
-                parsing = pyarrow.csv.ParseOptions(delimiter=_DELIMITERS[ending], newlines_in_values=True)
-                types = dict.fromkeys(wanted, pyarrow.string())
-                reading = pyarrow.csv.ConvertOptions(include_columns=wanted, column_types=types)
-                found = pyarrow.csv.read_csv(self.path, parse_options=parsing, convert_options=reading)
+            if ending != ".parquet":
+                return self._columns_of_text(_DELIMITERS[ending])
+            wanted = self._wanted(pyarrow.parquet.read_schema(self.path).names)
+            found = pyarrow.parquet.read_table(self.path, columns=wanted)
             return [found[name].cast(pyarrow.string()).fill_null("").to_pylist() for name in wanted]
         except (OSError, csv.Error, pyarrow.ArrowException) as error:
             _refuse(self.settings, "a table that can be read", f" {str(error).rstrip('.')}.")
 
-    def _header(self, delimiter: str) -> list[str]:
-        """The names of the columns of a text; another encoding or delimiter and a missing header are refused."""
+    def _columns_of_text(self, delimiter: str) -> list[list[str]]:
         if encoding := other_encoding(self.path.read_bytes()):
             _refuse(self.settings, "a table in UTF-8", f" {is_in(encoding)}")
         with self.path.open(encoding="utf-8-sig", newline="") as file:
-            names = next(csv.reader(file, delimiter=delimiter), [])
-            file.seek(0)
-            first = file.readline().rstrip("\r\n")
+            names, *rows = [row for row in csv.reader(file, delimiter=delimiter, strict=True) if row] or [[]]
+        self._check_header(names, delimiter)
+        places = [names.index(name) for name in self._wanted(names)]
+        if bad := [(number, row) for number, row in enumerate(rows, start=1) if len(row) != len(names)]:
+            _refuse(self.settings, f"a table that can be read, with {len(names)} cells in each row", _rows(bad))
+        return [[row[place] for row in rows] for place in places]
+
+    def _check_header(self, names: Sequence[str], delimiter: str) -> None:
+        """Refuse another delimiter, and a missing header."""
         if not names:
-            _refuse(self.settings, "a table that can be read", " Its first line is empty.")
+            _refuse(self.settings, "a table that can be read", " It is empty.")
         for mark, said in _OTHER_DELIMITERS.items():
-            if mark != delimiter and mark in first and len(names) == 1:
+            if mark != delimiter and mark in names[0] and len(names) == 1:
                 _refuse(
                     self.settings,
                     "a table that can be read",
-                    f" Its cells seem to be separated by {said}, as in {first!r:.80}: save it with commas (.csv) or "
+                    f" Its cells seem to be separated by {said}, as in {names[0]!r:.80}: save it with commas (.csv) or "
                     "tabs (.tsv).",
                 )
         asked = (self.settings.path_column, self.settings.label_column)
@@ -127,24 +116,22 @@ class Table(ImageSource):
             _refuse(
                 self.settings,
                 "a table with a header",
-                f" Its first line is {first!r:.80} and seems to be a row: write a header before it, such as "
-                f"{','.join(asked)}.",
+                f" Its first line is {delimiter.join(names)!r:.80} and seems to be a row: write a header before it, "
+                f"such as {','.join(asked)}.",
             )
-        return names
 
     def _wanted(self, names: Sequence[str]) -> list[str]:
         columns = {name: getattr(self.settings, name) for name in ("path_column", "label_column", "split_column")}
-        if not columns["split_column"]:
-            del columns["split_column"]
-        for setting, wanted in columns.items():
-            if names.count(wanted) != 1:
+        wanted = {setting: name for setting, name in columns.items() if name or setting != "split_column"}
+        for setting, name in wanted.items():
+            if names.count(name) != 1:
                 _refuse(
                     self.settings,
                     f"one column of {self.settings.path}",
-                    f" The table has {', '.join(names)}.{closest(wanted, names)}",
+                    f" The table has {', '.join(names)}.{closest(name, names)}",
                     setting,
                 )
-        return [*columns.values()]
+        return [*wanted.values()]
 
     def _below(self, path: str, folder: Path) -> str:
         """The path of an image below the table's folder, as it is written there; "" if there is none."""
@@ -165,13 +152,6 @@ class Table(ImageSource):
 
     def _check_rows(self, rows: Sequence[tuple[str, str, str]]) -> None:
         """That each row is of one image below the table."""
-        if rows and all(_ADDRESS.match(path) for path, _, _ in rows):
-            _refuse(
-                self.settings,
-                "paths of images that are there",
-                " The column holds addresses: download the images, and name the files.",
-                "path_column",
-            )
         numbered = [*enumerate(rows, start=1)]
         if bad := [row for row in numbered if not (row[1][0] and row[1][1] and split_called(row[1][2]))]:
             _refuse(self.settings, "in each row a path, a label and a split of train, validation, test", _rows(bad))
@@ -247,7 +227,9 @@ def _rows(found: Sequence[tuple[int, Sequence[str]]]) -> str:
 def _absent(paths: Sequence[str], written: str, folder: Path) -> str:
     """Hint that no image exists, with the likely cause; ``written`` is the first path as in the table."""
     listed = ", ".join(repr(path) if path != path.strip() else quoted(path) for path in paths[:_MAX_ROWS])
-    if re.match(r"[A-Za-z]:[/\\]", written):
+    if _ADDRESS.match(written):
+        cause = " The column holds addresses: download the images, and name the files."
+    elif re.match(r"[A-Za-z]:[/\\]", written):
         cause = " These are paths of Windows: write them relative to the table."
     else:
         cause = _alike(PurePosixPath(written.strip()).stem.lower(), folder)

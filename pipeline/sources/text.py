@@ -1,18 +1,20 @@
 """One long text: a file, or the files of a folder joined in the order of their paths, as they are.
 
-The source's artifact contains the text as tokens (``tokens.py``), so it is read and decoded once.
+The source's artifact contains the text as tokens, a byte each in a file per split. So it is read and decoded once.
 """
 
 import hashlib
 import logging
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
 from pipeline.config.data import SourceSettings
 from pipeline.config.refusal import refuse
+from pipeline.records.features import text_spec
+from pipeline.records.keys import SPLITS
 from pipeline.sources.file_index import FileIndex, IndexedSplit
 from pipeline.sources.file_source import FileSource, FoundFiles, by_split, log_split_names, split_called
 from pipeline.sources.files import (
@@ -42,9 +44,6 @@ class Text(FileSource):
 
     def find(self, artifact: Path | None) -> SourceInfo:
         """Read the text, and write its tokens and the index."""
-        # Luigi's process imports this module, but no NumPy.
-        from pipeline.sources.tokens import written_tokens
-
         folder, found = self.folder(), self.found_files()
         log_split_names(found)
         splits, texts = {}, {}
@@ -121,7 +120,7 @@ def _refuse(settings: SourceSettings, hint: str, expected: str = "") -> NoReturn
     refuse("Source", "path", expected or "a text in UTF-8, a file or a folder of them", settings.path, hint)
 
 
-def _labels_of(paths: Sequence[str]) -> list[str]:
+def _labels_of(paths: Iterable[str]) -> list[str]:
     """Folders below those of splits that look like labels: several in each split, of several files each."""
     below: dict[str, Counter[str]] = {}
     for split, *rest in [path.split("/") for path in paths if "/" in path]:
@@ -129,3 +128,28 @@ def _labels_of(paths: Sequence[str]) -> list[str]:
     in_all = set.intersection(*map(set, below.values()))
     labels = sorted(name for name in in_all if all(files[name] > 1 for files in below.values()))
     return labels if len(labels) > 1 else []
+
+
+def written_tokens(texts: Mapping[str, str], folder: Path | None, *, test_share: float) -> dict:
+    """Write the tokens of texts by split to ``folder``, if there is one; the fields of ``SourceInfo`` that follow."""
+    # Luigi's process imports this module, but no NumPy.
+    from pipeline.records.vocabulary import Vocabulary
+
+    vocabulary, num_tokens = Vocabulary.of(texts.values()), {}
+    for split in [split for split in SPLITS if split in texts]:
+        tokens = vocabulary.encode(texts[split])
+        num_tokens[split] = len(tokens)
+        if folder:
+            tokens.tofile(tokens_path(folder, split))
+    return {
+        "features": text_spec(),
+        "label_names": vocabulary.names,
+        "num_examples": num_tokens,
+        "test_share": 0.0 if "test" in texts else test_share,
+        "bytes_per_example": 1,
+    }
+
+
+def tokens_path(artifact: Path, split: str) -> Path:
+    """The file with the tokens of a split in the source's artifact."""
+    return artifact / f"{split}.tokens"

@@ -14,7 +14,7 @@ from pipeline.errors import DamagedArtefactError
 from pipeline.records.features import TOKENS
 from pipeline.records.vocabulary import Vocabulary
 from pipeline.sources.source import Location, SourceInfo
-from pipeline.sources.tokens import tokens_path
+from pipeline.sources.text import tokens_path
 
 _READ_BATCH = 4_096
 

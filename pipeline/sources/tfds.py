@@ -28,6 +28,7 @@ from pipeline.records.features import CHANNELS, image_spec
 from pipeline.records.keys import SPLITS
 from pipeline.sources.files import digests
 from pipeline.sources.source import TFDS, Kind, Location, SourceInfo
+from pipeline.sources.text import written_tokens
 
 if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder
@@ -96,8 +97,6 @@ class Tfds(Kind):
         }
 
     def _text_facts(self, builder: "DatasetBuilder", key: str, artifact: Path | None) -> dict:
-        from pipeline.sources.tokens import written_tokens
-
         # Choices are made on [Records] validation_share of train, as for any text.
         texts = {"train": b"", "test": b""}
         for split in [split for split in SPLITS if split in builder.info.splits]:
@@ -234,7 +233,8 @@ def _download(builder: "DatasetBuilder", dataset: str) -> None:
     config = DownloadConfig(try_download_gcs=False)
     try:
         builder.download_and_prepare(download_config=config)
-    except (DownloadError, requests.RequestException, urllib.error.URLError) as error:
+    # TFDS asserts that the files of some datasets were fetched by hand.
+    except (DownloadError, requests.RequestException, urllib.error.URLError, AssertionError) as error:
         raise DatasetUnavailableError(f"the download of {dataset} failed: {error}") from error
     except NonMatchingChecksumError as error:
         raise DamagedArtefactError(f"the download of {dataset} is not what was expected: {error}") from error
@@ -246,9 +246,6 @@ def _download(builder: "DatasetBuilder", dataset: str) -> None:
             f"{error.filename or builder.data_path}: cannot be written ({error.strerror or error}). "
             "Set [Source] tfds_data_dir to a writable folder with room for the dataset."
         ) from error
-    except AssertionError as error:
-        # TFDS raises it for a dataset whose files must be fetched by hand.
-        raise DatasetUnavailableError(str(error)) from error
 
 
 def _datasets_folder(builder: "DatasetBuilder") -> Path:

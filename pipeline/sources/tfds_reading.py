@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import tensorflow as tf
 
 from pipeline import machine
@@ -31,11 +30,16 @@ def read_prepared(
     info: SourceInfo, location: Location, form: ImageForm, split: str, start: int, stop: int
 ) -> Iterator[dict]:
     """Examples ``start`` to ``stop - 1`` of a split, see ``reading.read_batches``."""
-    builder, take_apart = _opened(info.dataset, info.version, info.digest, location, form)
+    builder, take_apart = _opened(info.dataset, info.digest, location, form)
     found = 0
     try:
-        for images, labels in _decoded(_serialized(builder, split, start, stop), take_apart):
-            _check_labels(info, split, labels)
+        for images, labels in _decoded(builder, take_apart, split, start, stop):
+            # TFDS gives -1 in a split without labels.
+            if labels.min() < 0 or labels.max() >= len(info.label_names):
+                raise UnsupportedDatasetError(
+                    f"{info.dataset}: expected labels from 0 to {len(info.label_names) - 1}, the {split} split holds "
+                    f"{labels.min()} to {labels.max()}. Choose another with [Source] dataset or --Source-dataset."
+                )
             found += len(labels)
             yield {IMAGE: images if form.encoding == "raw" else _encoded(images.tolist(), form), LABEL: labels}
     except UnsupportedDatasetError:
@@ -63,10 +67,17 @@ def _encoded(images: list[bytes], form: ImageForm) -> list[bytes]:
 
 @cache
 def _opened(
-    dataset: str, version: str, digest: str, location: Location, form: ImageForm
+    dataset: str, digest: str, location: Location, form: ImageForm
 ) -> tuple["DatasetBuilder", tf.types.experimental.GenericFunction]:
     """Open and trace once in a process. The function turns serialized examples into images and labels."""
-    builder = _open_unchanged(dataset, version, digest, location)
+    builder = find_builder(dataset, location.tfds_data_dir)
+    prepare(builder, dataset)
+    # Stamps in the artifact spare this worker a reading.
+    if prepared_digest(Path(builder.data_path), Path(location.artefact) if location.artefact else None) != digest:
+        raise DamagedArtefactError(
+            f"{builder.data_path}: expected the copy of {dataset} that was found before, it has other files by "
+            'now. Run "make pipeline" again: it takes up the copy that is there.'
+        )
     image_key, label_key = supervised_keys(builder)
     stored = Feature(builder.info.features[image_key].shape, "uint8", "image")
     spec = {image_key: tf.io.FixedLenFeature([], tf.string), label_key: tf.io.FixedLenFeature([], tf.int64)}
@@ -82,48 +93,18 @@ def _opened(
     return builder, take_apart
 
 
-def _open_unchanged(dataset: str, version: str, digest: str, location: Location) -> "DatasetBuilder":
-    """The builder of the copy of this version and digest, which is prepared again if it is missing."""
-    builder = find_builder(dataset, location.tfds_data_dir)
-    prepare(builder, dataset)
-    if str(builder.version) != version:
-        raise DamagedArtefactError(
-            f"{builder.data_path}: expected version {version} of {dataset}, found {builder.version}. "
-            'Run "make pipeline" again: it takes up the version that is there.'
-        )
-    # Stamps in the artifact spare this worker a reading.
-    memory = Path(location.artefact) if location.artefact else None
-    if prepared_digest(Path(builder.data_path), memory) != digest:
-        raise DamagedArtefactError(
-            f"{builder.data_path}: expected the copy of {dataset} that was found before, it has other files by "
-            'now. Run "make pipeline" again: it takes up the copy that is there.'
-        )
-    return builder
-
-
-def _check_labels(info: SourceInfo, split: str, labels: np.ndarray) -> None:
-    # TFDS gives -1 in a split without labels.
-    if labels.min() < 0 or labels.max() >= len(info.label_names):
-        raise UnsupportedDatasetError(
-            f"{info.dataset}: expected labels from 0 to {len(info.label_names) - 1}, the {split} split holds "
-            f"{labels.min()} to {labels.max()}. Choose another with [Source] dataset or --Source-dataset."
-        )
-
-
-def _decoded(records: tf.data.Dataset, take_apart: tf.types.experimental.GenericFunction) -> tf.data.NumpyIterator:
+def _decoded(
+    builder: "DatasetBuilder", take_apart: tf.types.experimental.GenericFunction, split: str, start: int, stop: int
+) -> tf.data.NumpyIterator:
+    """Batches of the range, one file after the other, so that no example depends on how a split is cut."""
+    serialized = tf.data.Dataset.from_tensor_slices(tf.constant([], tf.string))
+    for part in builder.info.splits[f"{split}[{start}:{stop}]"].file_instructions:
+        records = tf.data.TFRecordDataset(part.filename, buffer_size=_READ_BUFFER_BYTES)
+        serialized = serialized.concatenate(records.skip(part.skip).take(part.take))
     # One more than there are cores keeps them busy while a batch is handed over.
     workers = machine.granted_cores() + 1
-    decoded = records.batch(_DECODE_BATCH).map(take_apart, num_parallel_calls=workers, deterministic=True)
+    decoded = serialized.batch(_DECODE_BATCH).map(take_apart, num_parallel_calls=workers, deterministic=True)
     options = tf.data.Options()
     # An autotuned iterator is slow to close, and one is opened for every block.
     options.autotune.enabled = False
     return decoded.prefetch(workers).with_options(options).as_numpy_iterator()
-
-
-def _serialized(builder: "DatasetBuilder", split: str, start: int, stop: int) -> tf.data.Dataset:
-    """The range's records, one file after the other, so that no example depends on how a split is cut."""
-    dataset = tf.data.Dataset.from_tensor_slices(tf.constant([], tf.string))
-    for part in builder.info.splits[f"{split}[{start}:{stop}]"].file_instructions:
-        records = tf.data.TFRecordDataset(part.filename, buffer_size=_READ_BUFFER_BYTES)
-        dataset = dataset.concatenate(records.skip(part.skip).take(part.take))
-    return dataset

@@ -87,15 +87,6 @@ def test_labels_do_not_simply_count(train):
     assert 0.05 < agreement < 0.15
 
 
-@pytest.mark.parametrize(
-    ("split", "start", "stop", "quoted"),
-    [("validation", 0, 1, "'validation'"), ("train", 5, 4, "stop=4"), ("test", -1, 4, "start=-1")],
-)
-def test_impossible_request_raises_and_quotes_it(split, start, stop, quoted):
-    with pytest.raises(ValueError, match=quoted):
-        placeholder_images.draw_block(split, start, stop)
-
-
 def test_raw_pixels_are_a_weak_clue(train, test):
     means = np.stack([_pixels(train[0])[train[1] == label].mean(0) for label in range(10)])
     distances = (means**2).sum(1) - 2 * _pixels(test[0]) @ means.T

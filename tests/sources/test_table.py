@@ -195,7 +195,7 @@ def test_a_space_beside_a_label_is_named(images):
 def test_a_column_of_lists_is_named_with_its_type(images):
     rows = {**ROWS, "label": [["a"], ["b"], ["a"], ["b"]]}
     message = refused(write(images, "parquet", rows))
-    assert "The column label holds values of the type list<" in message
+    assert "Unsupported cast from list<" in message
 
 
 def test_a_column_of_which_each_value_is_another_is_refused_and_labels_that_repeat_are_not(tmp_path):
@@ -232,12 +232,12 @@ def test_paths_may_be_absolute_or_ids_or_have_backslashes(images, tmp_path):
 @pytest.mark.parametrize(
     ("paths", "cause"),
     [
-        (["http://host/a.jpg", "https://host/b.jpg"], "The column holds addresses: download the images"),
+        (["http://host/a.jpg", "https://host/b.jpg"], "The column holds addresses: download the images, and name"),
         (["cats/000", "dogs/000"], "/000.png: write paths like it, or set [Source] path_prefix and path_suffix."),
         (["000", "001"], "/000.png: write paths like it"),
         (["000.png", "001.png"], "/000.png: write paths like it"),
         (["cats/000.PNG", "cats/001.PNG"], "such as cats/000.PNG, cats/001.PNG. There is "),
-        (["s3://bucket/a.png", "HTTPS://host/b.png"], "The column holds addresses: download the images"),
+        (["s3://bucket/a.png", "HTTPS://host/b.png"], "The column holds addresses: download the images, and name"),
         (
             ["cats/000.png ", "cats/001.png "],
             "such as 'cats/000.png ', 'cats/001.png '. There is ",

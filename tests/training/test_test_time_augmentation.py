@@ -8,7 +8,7 @@ from PIL import Image
 from training_runs import run
 
 from pipeline.artefacts.manifest import read_manifest, write_manifest
-from pipeline.predict.plan import Job
+from pipeline.predict import Job
 from pipeline.runs.metrics import WEIGHTS_NAME
 
 
