@@ -63,11 +63,6 @@ def points(fraction: float | None) -> str:
     return signed(fraction, 2, " points", 100)
 
 
-def megabytes(size: int | None) -> str:
-    """A number of bytes in MB."""
-    return number(size, 0, " MB", 1e-6)
-
-
 def capitalised(text: str) -> str:
     """The text with a capital letter."""
     return text[:1].upper() + text[1:]

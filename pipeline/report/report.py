@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.report.data.changes import changes
-from pipeline.report.data.experiments import drawn_runs, experiments
+from pipeline.report.data.experiments import experiments
 from pipeline.report.data.gate import Gate, Outcome, judge_gate
 from pipeline.report.data.history import entries_of, merged, trends
 from pipeline.report.data.lineage import exported, lineage, repetition
@@ -26,7 +26,8 @@ from pipeline.runs.record import FINISHED
 SCHEMA_VERSION = 6
 
 # Pictures of more runs would make a page of megabytes.
-MAX_PICTURED_RUNS = 3
+_MAX_PICTURED = 3
+_MAX_DRAWN = 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +64,14 @@ class Report:
         return [run for asked_for in self.current for run in self.runs if run["fingerprint"] == asked_for]
 
     def drawn(self) -> list[Run]:
-        """The runs whose curves are drawn."""
-        return drawn_runs(self.runs, self.current)
+        """The finished runs whose curves are drawn, the requested ones first, then the newest.
+
+        Only runs of the requested experiments: curves of two experiments are not to be compared.
+        """
+        finished = [run for run in self.runs if run["status"] == FINISHED]
+        asked_for = {run["experiment"] for run in finished if run["fingerprint"] in self.current}
+        mine = [run for run in finished if not asked_for or run["experiment"] in asked_for]
+        return sorted(mine, key=lambda run: run["fingerprint"] not in self.current)[:_MAX_DRAWN]
 
     def pictures_of(self, run: Run) -> Mapping[str, Sequence[str]]:
         """The pictures of a run by kind. Empty if it has none."""
@@ -109,7 +116,7 @@ def build_report(
     finished = {(run["fingerprint"], run["finished_at"]) for _, run in asked if run["status"] == FINISHED}
     changed, beside = changes(entries, finished), published_beside(runs, published)
     exports = {run["fingerprint"]: or_none(exported, folder, run) for folder, run in asked}
-    pictured = [(folder, run) for folder, run in asked if "tiles" in (run["evaluation"] or {})][:MAX_PICTURED_RUNS]
+    pictured = [(folder, run) for folder, run in asked if "tiles" in (run["evaluation"] or {})][:_MAX_PICTURED]
     pictures = {runs.index(run): or_none(read_pictures, folder, run["evaluation"]) for folder, run in pictured}
     return Report(
         current=list(current),

@@ -38,11 +38,7 @@ _WORDS = {
 
 
 def changes(entries: Sequence[Entry], current: Collection[tuple[str, str]]) -> list[dict[str, Any]]:
-    """The changes of the current runs, for each group of comparable runs.
-
-    Args:
-        entries: of the history.
-        current: fingerprint and ``finished_at`` of each current run.
+    """The changes of the current runs, by fingerprint and ``finished_at``, for each group of comparable entries.
 
     Returns:
         For each group its shared facts, the `fingerprints` of its current runs, the number of `earlier` runs, `since`
@@ -62,11 +58,7 @@ def compare_figures(
 ) -> dict[str, float | None]:
     """Compare the mean of a figure of some runs, ``mine``, with that of the ``last`` ones.
 
-    Args:
-        mine: the figure of each run.
-        last: that of each run it is compared with.
-        alike: sets of figures that should be equal; the noise is the deviation within them.
-        least: the least noise of one run.
+    The noise of one run is the deviation within sets of figures that should be ``alike``, and at ``least`` so much.
 
     Returns:
         The means `value` and `baseline`, their `change`, its standard `deviation` by noise alone, and the change in
@@ -76,7 +68,11 @@ def compare_figures(
     change = value - baseline if value is not None and baseline is not None else None
     noise, freedom = _pooled(alike)
     deviation = max(noise, least) * math.sqrt(1 / len(mine) + 1 / len(last)) if noise is not None and last else None
-    sigmas = _as_rare(change / deviation, freedom) if change is not None and deviation else None
+    sigmas = None
+    if change is not None and deviation:
+        # As rare in a normal distribution as the change is in Student's t.
+        chance = max(float(stdtr(freedom, -abs(change / deviation))), _LEAST_CHANCE)
+        sigmas = math.copysign(-float(ndtri(chance)), change)
     return {"value": value, "baseline": baseline, "change": change, "deviation": deviation, "sigmas": sigmas}
 
 
@@ -88,10 +84,14 @@ def judge_change(change: Mapping[str, Any]) -> str:
         return change["obstacle"]
     if change["deviation"] is None:
         return "noise" if change["change"] == 0 else "unknown"
-    # Runs that came out exactly alike on an unknown number of examples leave no noise for any change to hide in.
-    if change["change"] == 0 or (change["sigmas"] is not None and abs(change["sigmas"]) <= NOISE_SIGMA):
+    if not is_beyond(change, NOISE_SIGMA):
         return "noise"
     return "better" if change["change"] > 0 else "worse"
+
+
+def is_beyond(change: Mapping[str, Any], sigmas: float) -> bool:
+    """Whether a change is larger than so many standard deviations, as any is if the runs before did not differ."""
+    return bool(change["change"]) and (change["sigmas"] is None or abs(change["sigmas"]) > sigmas)
 
 
 def change_words(change: Mapping[str, Any]) -> str:
@@ -121,10 +121,11 @@ def _change(mine: Sequence[Entry], others: Sequence[Entry]) -> dict[str, Any]:
 def _accuracy(mine: Sequence[Entry], last: Sequence[Entry], recent: Sequence[Entry]) -> dict[str, Any]:
     alike = _alike(_ACCURACY, mine, recent)
     if _pooled(alike)[0] is None:
-        alike = [_known(_ACCURACY, recent)]
+        alike = [_column(_ACCURACY, recent, known=True)]
     # Comparable runs have one test split, the size of which earlier records leave out.
-    examples = max(_known("test_examples", [*mine, *last]), default=0) / judged(mine[0]["problem"]).predictions_per_draw
-    least, before = 0.0, _mean(_known(_ACCURACY, last))
+    examples = max(_column("test_examples", [*mine, *last], known=True), default=0)
+    examples /= judged(mine[0]["problem"]).predictions_per_draw
+    least, before = 0.0, _mean(_column(_ACCURACY, last, known=True))
     if before is not None and examples:
         # By Laplace's rule: if every example was right, the next may still be wrong.
         rate = (before * examples + 1) / (examples + 2)
@@ -149,7 +150,7 @@ def _throughput(mine: Sequence[Entry], last: Sequence[Entry], recent: Sequence[E
 def _alike(name: str, mine: Sequence[Entry], recent: Sequence[Entry]) -> list[list[float]]:
     """The figure in sets of runs of the same code. Those now are apart from those before: t needs independent sets."""
     sets = [group for side in (mine, recent) for group in grouped(side, ["made_from"])]
-    return [_known(name, group) for group in sets if group[0]["made_from"] is not None]
+    return [_column(name, group, known=True) for group in sets if group[0]["made_from"] is not None]
 
 
 def _pooled(sets: Sequence[Sequence[float]]) -> tuple[float | None, int]:
@@ -165,22 +166,12 @@ def _pooled(sets: Sequence[Sequence[float]]) -> tuple[float | None, int]:
     return math.sqrt(squares / max(1, sum(len(values) - 1 for values in draws))), freedom
 
 
-def _as_rare(statistic: float, freedom: int) -> float:
-    """The standard deviations of a normal distribution that are as rare as the statistic of Student's t."""
-    chance = max(float(stdtr(freedom, -abs(statistic))), _LEAST_CHANCE)
-    return math.copysign(-float(ndtri(chance)), statistic)
-
-
 def _mean(values: Sequence[float | None]) -> float | None:
     return mean_and_deviation(values)["mean"]
 
 
-def _column(name: str, entries: Iterable[Entry]) -> list[float | None]:
-    return [entry[name] for entry in entries]
-
-
-def _known(name: str, entries: Iterable[Entry]) -> list[float]:
-    return [value for value in _column(name, entries) if value is not None]
+def _column(name: str, entries: Iterable[Entry], *, known: bool = False) -> list[Any]:
+    return [entry[name] for entry in entries if not known or entry[name] is not None]
 
 
 def _newest_of_each(entries: Iterable[Entry]) -> list[Entry]:

@@ -1,4 +1,4 @@
-"""Experiments: the best row, the newest run and its change for each, and the runs whose curves are drawn."""
+"""Experiments: the best row, the newest run and its change for each."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -10,8 +10,6 @@ from pipeline.report.data.changes import changes
 from pipeline.report.data.history import Entry
 from pipeline.report.formats import Run
 from pipeline.runs.record import FINISHED, is_stand_in
-
-_MAX_DRAWN = 24
 
 
 def experiments(
@@ -57,17 +55,6 @@ def _merit(row: Run) -> float:
 
 def _moment(row: Run) -> datetime:
     return datetime.fromisoformat(row["finished_at"])
-
-
-def drawn_runs(runs: Sequence[Run], current: Collection[str]) -> list[Run]:
-    """The finished runs whose curves are drawn, the requested ones first, then the newest.
-
-    Only runs of the requested experiments: curves of two experiments are not to be compared.
-    """
-    finished = [run for run in runs if run["status"] == FINISHED]
-    asked_for = {run["experiment"] for run in finished if run["fingerprint"] in current}
-    mine = [run for run in finished if not asked_for or run["experiment"] in asked_for]
-    return sorted(mine, key=lambda run: run["fingerprint"] not in current)[:_MAX_DRAWN]
 
 
 def have_curves(drawn: Sequence[Run]) -> bool:

@@ -8,6 +8,7 @@ accuracy does not fail it; the report then says so.
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
+from pipeline.report.data.changes import is_beyond
 from pipeline.report.formats import Run, dataset_name, is_fallback, model_and_recipe, number, percent, plain, plural
 from pipeline.runs.record import FINISHED
 
@@ -82,11 +83,9 @@ def _worse(allowed: float, runs: Sequence[Run], changes: Sequence[Run]) -> Itera
     yield from (f"what run {_which(run)} was trained on is not known" for run in unknown)
     for change in changes:
         figure = change["val_accuracy"]
-        sigmas = figure["sigmas"]
-        if figure["deviation"] is None or figure["change"] is None:
-            continue
-        # If the earlier runs were exactly alike on an unknown number of examples, any fall is more than their noise.
-        if sigmas < -allowed if sigmas is not None else figure["change"] < 0:
+        fell = figure["deviation"] is not None and (figure["change"] or 0) < 0
+        if fell and is_beyond(figure, allowed):
+            sigmas = figure["sigmas"]
             by = "where the earlier runs did not differ" if sigmas is None else f"by {number(-sigmas, 1)} σ"
             before, now = percent(figure["baseline"], 2), percent(figure["value"], 2)
             yield f"test accuracy of {model_and_recipe(change)} fell from {before} to {now}, {by}"

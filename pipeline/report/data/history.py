@@ -5,24 +5,22 @@ comparable if they share all compared fields of the record and the hardware. An 
 """
 
 import json
-import logging
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import create_model
 
-from pipeline.errors import DamagedArtefactError, UnreadableArtefactError
+from pipeline.errors import UnreadableArtefactError
+from pipeline.report.data.reading import or_none
 from pipeline.report.data.scenarios import grouped
 from pipeline.runs import record
 from pipeline.runs.untrusted import checked
 
 HISTORY_NAME = "history.jsonl"
-
-_logger = logging.getLogger(__name__)
 
 Entry = Mapping[str, Any]
 
@@ -42,13 +40,9 @@ def read_history(path: Path) -> list[Entry]:
             f"{path}: cannot be read (Permission denied). Let this user read it (chmod u+rw, or chown); it cannot be "
             "rebuilt, for it has runs that are gone."
         ) from None
-    schema, entries = _line(record.RunRecord), []
-    for number, line in enumerate(lines, start=1):
-        try:
-            entries.append(_entry(checked(schema, line, path, place=f"line {number}", remedy="")))
-        except DamagedArtefactError as error:
-            _logger.warning("left out of the history: %s", error)
-    return merged(entries)
+    read = partial(checked, _line(record.RunRecord), path=path, remedy="")
+    found = (or_none(read, text=line, place=f"line {number}") for number, line in enumerate(lines, start=1))
+    return merged(_entry(line) for line in found if line)
 
 
 def merged(*logs: Iterable[Entry]) -> list[Entry]:

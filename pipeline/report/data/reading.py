@@ -112,10 +112,10 @@ class _TextEvaluation(Untrusted):
     data_warnings: list[tuple[str, str]] = []
 
 
-def or_none(read: Callable[..., _Found], *arguments: object) -> _Found | None:
+def or_none(read: Callable[..., _Found], *arguments: object, **options: object) -> _Found | None:
     """The result of a function that reads an artifact. None if that is damaged, which the log says."""
     try:
-        return read(*arguments)
+        return read(*arguments, **options)
     except DamagedArtefactError as error:
         _logger.warning("left out of the report: %s", error)
         return None

@@ -170,7 +170,7 @@ def circumstances(run: Run) -> Iterator[tuple[str, str]]:
     yield "Finished", fmt.moment(run["finished_at"])
     yield "Host", fmt.plain(run["hostname"] or "unknown")
     yield "Fingerprint", fmt.plain(run["fingerprint"])
-    host, device = fmt.megabytes(run["peak_host_bytes"]), fmt.megabytes(run["peak_device_bytes"])
+    host, device = (fmt.number(run[f"peak_{name}_bytes"], 0, " MB", 1e-6) for name in ("host", "device"))
     yield "Peak memory", f"host {host}, device {device}"
 
 
