@@ -19,11 +19,10 @@ from pipeline.training.process_group import ProcessGroup
 
 
 def setup_module() -> None:
-    global Batches, ColumnStream, FixedLayout, Computation, InputStream, Split, epoch_order, training_stream
+    global Batches, ColumnStream, FixedLayout, InputStream, Split, epoch_order, training_stream
     from pipeline.columns import Batches, ColumnStream, epoch_order
     from pipeline.records.fixed import FixedLayout
     from pipeline.stream import InputStream, Split
-    from pipeline.training.computation import Computation
     from pipeline.training.setup import training_stream
 
 
@@ -169,7 +168,6 @@ def test_jax_trains_on_them_where_nothing_asks_for_tensorflow(small_records, bac
     asked = TrainSettings(global_batch_size=32, **settings)
     runtime = SimpleNamespace(backend=backend)
     placement = SimpleNamespace(runtime=runtime, num_replicas=1, effective_device="cpu")
-    computation = Computation(precision="float32", jit_compile=False, in_memory=settings.get("cache") != "none")
     request = SimpleNamespace(records=small_records, settings=asked)
-    stream = training_stream(request, read_manifest(small_records), placement, computation, ProcessGroup())
+    stream = training_stream(request, read_manifest(small_records), placement, ProcessGroup())
     assert isinstance(stream.training(0), Batches) is taken

@@ -6,7 +6,7 @@ is compared with the run's ``model.keras``.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import keras
@@ -38,12 +38,9 @@ Predict = Callable[[np.ndarray], np.ndarray]
 def export(run: Path, records: Path, folder: Path, *, calibration_examples: int, model: str = "") -> dict:
     """Write every form of a run's model, and export.json, into an empty folder.
 
-    Args:
-        run: the run's folder.
-        records: the folder of the records it was trained on.
-        folder: the folder to write.
-        model: [Train] model of the present settings, see ``load_trained``.
-        calibration_examples: images of the train split that set the ranges of the int8 model.
+    ``records`` is the folder of the records that the run was trained on. ``calibration_examples`` is the number of
+    images of the train split that set the ranges of the int8 model. ``model`` is [Train] model of the present settings,
+    see ``load_trained``.
 
     Returns:
         The contents of export.json: ``num_examples`` of the test split and, for each form, its ``bytes``, ``accuracy``,
@@ -58,8 +55,11 @@ def export(run: Path, records: Path, folder: Path, *, calibration_examples: int,
     network.set_weights(shipped.model.get_weights())
     train, test = (_stream(records, manifest, name) for name in ("train", "test"))
     _write_saved_model(network, shipped.record.outputs, manifest["image"], folder / SAVED_MODEL_NAME)
-    _write_litert(network, folder, _first(train, calibration_examples))
-    return _judged(folder, shipped, test)
+    images = train.evaluation().unbatch().take(calibration_examples).map(lambda image, _: image)
+    _write_litert(folder, list(images.as_numpy_iterator()))
+    facts = _judged(folder, shipped, test)
+    (folder / EXPORT_NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    return facts
 
 
 def saved_model(folder: Path) -> Predict:
@@ -87,13 +87,20 @@ def litert(folder: Path, kind: str) -> Predict:
 
 def _write_saved_model(model: keras.Model, outputs: str, image: Mapping, folder: Path) -> None:
     shape = tuple(image["shape"])
+    form = form_of_any(shape, image["resize"])
 
     def of_pixels(images: tf.Tensor) -> tf.Tensor:
         given = tf.cast(model(images, training=False), tf.float32)
         return tf.nn.softmax(given) if outputs == LOGITS else given
 
+    def decode(encoded: tf.Tensor) -> tf.Tensor:
+        # In the model's shape, as in the records.
+        pixels = tf.io.decode_image(encoded, channels=shape[2], expand_animations=False)
+        pixels.set_shape([None, None, shape[2]])
+        return tf.ensure_shape(fit(pixels, form), shape)
+
     def of_encoded(encoded: tf.Tensor) -> tf.Tensor:
-        return of_pixels(tf.map_fn(_decode(shape, image["resize"]), encoded, fn_output_signature=tf.uint8))
+        return of_pixels(tf.map_fn(decode, encoded, fn_output_signature=tf.uint8))
 
     archive = keras.export.ExportArchive()
     archive.track(model)
@@ -102,29 +109,14 @@ def _write_saved_model(model: keras.Model, outputs: str, image: Mapping, folder:
     archive.write_out(str(folder), verbose=False)
 
 
-def _decode(shape: tuple[int, int, int], resize: str) -> Callable[[tf.Tensor], tf.Tensor]:
-    """An encoded image → uint8 of the model's shape, as in the records."""
-    form = form_of_any(shape, resize)
-
-    def decode(encoded: tf.Tensor) -> tf.Tensor:
-        image = tf.io.decode_image(encoded, channels=shape[2], expand_animations=False)
-        image.set_shape([None, None, shape[2]])
-        return tf.ensure_shape(fit(image, form), shape)
-
-    return decode
-
-
-def _write_litert(model: keras.Model, folder: Path, calibration: np.ndarray) -> None:
-    def examples() -> Iterator[dict[str, np.ndarray]]:
-        for image in calibration:
-            yield {"images": image[np.newaxis]}
-
+def _write_litert(folder: Path, calibration: list[np.ndarray]) -> None:
     source = str(folder / SAVED_MODEL_NAME)
     for kind, name in LITERT_NAMES.items():
         converter = tf.lite.TFLiteConverter.from_saved_model(source, signature_keys=[PIXELS_SIGNATURE])
         if kind == "int8":
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
-            converter.representative_dataset = lambda: ((PIXELS_SIGNATURE, example) for example in examples())
+            examples = [(PIXELS_SIGNATURE, {"images": image[np.newaxis]}) for image in calibration]
+            converter.representative_dataset = lambda examples=examples: iter(examples)
         (folder / name).write_bytes(converter.convert())
 
 
@@ -133,40 +125,27 @@ def _judged(folder: Path, shipped: TrainedNetwork, test: InputStream) -> dict:
         "SavedModel": (folder / SAVED_MODEL_NAME, saved_model(folder)),
         **{f"LiteRT {kind}": (folder / name, litert(folder, kind)) for kind, name in LITERT_NAMES.items()},
     }
-    tallies = {name: {"right": 0, "agreeing": 0, "largest_difference": 0.0} for name in forms}
+    count = test.split.num_examples
+    found = {
+        name: {"bytes": used_bytes(path), "accuracy": 0, "agreement": 0, "largest_difference": 0.0}
+        for name, (path, _) in forms.items()
+    }
     for images, labels in test.evaluation().as_numpy_iterator():
         expected = shipped.probabilities(images)
         for name, (_, predict) in forms.items():
-            _add(tallies[name], predict(images), expected, labels)
-    count = test.split.num_examples
-    facts = {
-        "num_examples": count,
-        "forms": {
-            name: {
-                "bytes": used_bytes(path),
-                "accuracy": tallies[name]["right"] / count,
-                "agreement": tallies[name]["agreeing"] / count,
-                "largest_difference": tallies[name]["largest_difference"],
-            }
-            for name, (path, _) in forms.items()
-        },
-    }
-    (folder / EXPORT_NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    return facts
+            _add(found[name], predict(images), expected, labels)
+    for form in found.values():
+        form |= {name: form[name] / count for name in ("accuracy", "agreement")}
+    return {"num_examples": count, "forms": found}
 
 
-def _add(tally: dict[str, float], found: np.ndarray, expected: np.ndarray, labels: np.ndarray) -> None:
+def _add(form: dict[str, float], found: np.ndarray, expected: np.ndarray, labels: np.ndarray) -> None:
     given = found.argmax(axis=1)
-    tally["right"] += int((given == labels).sum())
-    tally["agreeing"] += int((given == expected.argmax(axis=1)).sum())
-    tally["largest_difference"] = max(tally["largest_difference"], float(np.abs(found - expected).max()))
+    form["accuracy"] += int((given == labels).sum())
+    form["agreement"] += int((given == expected.argmax(axis=1)).sum())
+    form["largest_difference"] = max(form["largest_difference"], float(np.abs(found - expected).max()))
 
 
 def _stream(folder: Path, manifest: Mapping, name: str) -> InputStream:
     split = Split.of_manifest(folder, manifest, name)
     return InputStream(split, global_batch_size=min(_BATCH, split.num_examples), seed=0, in_memory=False)
-
-
-def _first(stream: InputStream, count: int) -> np.ndarray:
-    images = stream.evaluation().unbatch().take(count).map(lambda image, _: image)
-    return np.array(list(images.as_numpy_iterator()))

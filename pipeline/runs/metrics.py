@@ -20,8 +20,8 @@ MISTAKES_NAME = "mistakes.png"
 EXAMPLES_NAME = "examples.png"
 AUGMENTED_NAME = "augmented.png"
 
-#: One row of metrics.jsonl with ``epoch``, from 1, and ``train_seconds``.
-Row = Mapping[str, Any]
+#: Rows of metrics.jsonl with ``epoch``, from 1, and ``train_seconds``.
+Rows = Sequence[Mapping[str, Any]]
 
 
 def weights_digest(manifest: Mapping[str, Any]) -> str | None:
@@ -52,11 +52,7 @@ def append_metrics(path: Path, row: Mapping[str, float]) -> None:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a metrics file, sorted by epoch.
-
-    Raises:
-        DamagedArtefactError: the file is missing or empty, or a line is not a row. Names file, line and field.
-    """
+    """The rows of a metrics file, sorted by epoch. DamagedArtefactError: it is missing, empty, or a line is no row."""
     lines = [(number, line) for number, line in enumerate(read_text(path).split("\n"), start=1) if line.strip()]
     if not lines:
         raise DamagedArtefactError(message(path, "expected one JSON object per epoch, found none"))
@@ -72,7 +68,7 @@ def compiling_epochs(run: Mapping[str, Any]) -> frozenset[int]:
     return frozenset((1, run["epochs_restored"] + 1))
 
 
-def epoch_seconds(rows: Sequence[Row], compiling: Collection[int]) -> float | None:
+def epoch_seconds(rows: Rows, compiling: Collection[int]) -> float | None:
     """Mean seconds of an epoch that did not compile. None if all did, or if one is unknown or infinite."""
     seconds = [row["train_seconds"] for row in rows if row["epoch"] not in compiling]
     if not seconds or None in seconds:
@@ -81,13 +77,13 @@ def epoch_seconds(rows: Sequence[Row], compiling: Collection[int]) -> float | No
     return mean if math.isfinite(mean) else None
 
 
-def examples_per_second(rows: Sequence[Row], compiling: Collection[int], *, examples_per_epoch: int) -> float:
+def examples_per_second(rows: Rows, compiling: Collection[int], *, examples_per_epoch: int) -> float:
     """Training examples per second, without the epochs that compiled unless all did."""
     seconds = epoch_seconds(rows, compiling) or epoch_seconds(rows, ())
     return examples_per_epoch / seconds
 
 
-def compilation_seconds(rows: Sequence[Row], compiling: Collection[int]) -> float | None:
+def compilation_seconds(rows: Rows, compiling: Collection[int]) -> float | None:
     """Extra seconds of the epochs that compiled. None without other epochs, or if they were no slower."""
     steady = epoch_seconds(rows, compiling)
     if steady is None:

@@ -1,8 +1,8 @@
 """The schema of a run, ``run.json``.
 
-The annotation of a field states its part of a run, whether comparable runs must share it, and its first schema version.
-Report, history, diff, MLflow, TensorBoard and Prometheus select fields by ``names`` and keep no list of their own. A
-record is untrusted data. The default of a later field is the behavior of earlier versions.
+The annotation of a field states its part of a run, and whether comparable runs must share it. Report, history, diff,
+MLflow, TensorBoard and Prometheus select fields by ``names`` and keep no list of their own. A record is untrusted data.
+The default of a later field is the behavior of earlier versions.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from pipeline.runs.untrusted import Count, Figure, Object, Untrusted, checked, r
 
 RECORD_NAME = "run.json"
 
-#: 1: records without this field. 2: figures are never NaN. Later versions added the fields with that ``since``.
+#: 1: records without this field. 2: figures are never NaN. Later versions added fields.
 SCHEMA_VERSION = 11
 
 FINISHED, SKIPPED = "finished", "skipped"
@@ -27,32 +27,16 @@ FINISHED, SKIPPED = "finished", "skipped"
 Part = Literal["identity", "setting", "data", "hardware", "computation", "evidence", "measured"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class About:
-    """Properties of a field of the record.
+    """The part of a run that a field belongs to. Runs that differ in a ``compared`` field are not compared.
 
-    Attributes:
-        part: of a run.
-        compared: runs that differ in it are not compared.
-        repeated: it may differ between runs that repeat one another and are shown as one row.
-        since: first version of the schema with the field.
+    A ``repeated`` field may differ between runs that repeat one another and are shown as one row.
     """
 
     part: Part
     compared: bool = False
     repeated: bool = False
-    since: int = 1
-
-
-_IDENTITY = About(part="identity", repeated=True)
-_SETTING = About(part="setting")
-_COMPARED_SETTING = About(part="setting", compared=True)
-_SETTING_OF_3 = About(part="setting", compared=True, since=3)
-_DATA = About(part="data")
-_HARDWARE = About(part="hardware")
-_COMPUTATION = About(part="computation")
-_EVIDENCE = About(part="evidence", repeated=True)
-_MEASURED = About(part="measured", repeated=True)
 
 
 def _in_utc(value: str) -> str:
@@ -146,105 +130,103 @@ class RunRecord(Untrusted):
     of the test split, ``validation_accuracy`` and ``validation_loss`` those of the validation split.
     """
 
-    schema_version: Annotated[Count, About(part="identity", since=2)] = 1
-    fingerprint: Annotated[str, _IDENTITY]
-    status: Annotated[Literal["finished", "skipped"], About(part="identity")] = FINISHED
-    finished_at: Annotated[str, AfterValidator(_in_utc), _IDENTITY]
+    schema_version: Annotated[Count, About("identity")] = 1
+    fingerprint: Annotated[str, About("identity", repeated=True)]
+    status: Annotated[Literal["finished", "skipped"], About("identity")] = FINISHED
+    finished_at: Annotated[str, AfterValidator(_in_utc), About("identity", repeated=True)]
     # Of the last process that trained it, like the receipt and the hardware.
-    hostname: Annotated[str | None, _IDENTITY]
+    hostname: Annotated[str | None, About("identity", repeated=True)]
     # The host that evaluated and saved it, if no epoch was left to train.
-    finished_on: Annotated[str | None, About(part="identity", repeated=True, since=2)] = None
+    finished_on: Annotated[str | None, About("identity", repeated=True)] = None
 
-    model: Annotated[str, _COMPARED_SETTING]
-    recipe: Annotated[str, _COMPARED_SETTING]
+    model: Annotated[str, About("setting", compared=True)]
+    recipe: Annotated[str, About("setting", compared=True)]
     # Path from the settings. Runs are compared by the digest of the weights.
-    initial_weights: Annotated[str, About(part="setting", repeated=True, since=3)] = ""
-    freeze: Annotated[str, _SETTING_OF_3] = ""
-    epochs: Annotated[Count, _COMPARED_SETTING]
-    global_batch_size: Annotated[Count, _COMPARED_SETTING]
-    scale_learning_rate: Annotated[str, _COMPARED_SETTING] = "none"
-    augment: Annotated[str, About(part="setting", compared=True, since=3)] = ""
-    keep: Annotated[str, About(part="setting", compared=True, since=3)] = "last"
-    patience: Annotated[Count, About(part="setting", compared=True, since=3)] = 0
-    test_time_augmentation: Annotated[str, About(part="setting", since=7)] = "none"
-    deterministic: Annotated[str, About(part="setting", since=8)] = "false"
+    initial_weights: Annotated[str, About("setting", repeated=True)] = ""
+    freeze: Annotated[str, About("setting", compared=True)] = ""
+    epochs: Annotated[Count, About("setting", compared=True)]
+    global_batch_size: Annotated[Count, About("setting", compared=True)]
+    scale_learning_rate: Annotated[str, About("setting", compared=True)] = "none"
+    augment: Annotated[str, About("setting", compared=True)] = ""
+    keep: Annotated[str, About("setting", compared=True)] = "last"
+    patience: Annotated[Count, About("setting", compared=True)] = 0
+    test_time_augmentation: Annotated[str, About("setting")] = "none"
+    deterministic: Annotated[str, About("setting")] = "false"
     # -1: the recipe's own.
-    learning_rate: Annotated[float, _SETTING_OF_3] = -1.0
-    weight_decay: Annotated[float, _SETTING_OF_3] = -1.0
-    label_smoothing: Annotated[float, _SETTING_OF_3] = -1.0
-    seed: Annotated[Count, About(part="setting", repeated=True)]
-    requested_backend: Annotated[str, About(part="setting", since=5)] = "auto"
-    requested_device: Annotated[str, _SETTING]
-    on_mismatch: Annotated[str, About(part="setting", repeated=True)] = "fail"
-    replicas: Annotated[Count, _COMPARED_SETTING] = 1
-    processes: Annotated[Count, About(part="setting", since=6)] = 1
-    requested_precision: Annotated[str, _SETTING]
-    requested_jit_compile: Annotated[bool | str | None, _COMPARED_SETTING]
-    cache: Annotated[str, About(part="setting", compared=True, since=2)] = "auto"
+    learning_rate: Annotated[float, About("setting", compared=True)] = -1.0
+    weight_decay: Annotated[float, About("setting", compared=True)] = -1.0
+    label_smoothing: Annotated[float, About("setting", compared=True)] = -1.0
+    seed: Annotated[Count, About("setting", repeated=True)]
+    requested_backend: Annotated[str, About("setting")] = "auto"
+    requested_device: Annotated[str, About("setting")]
+    on_mismatch: Annotated[str, About("setting", repeated=True)] = "fail"
+    replicas: Annotated[Count, About("setting", compared=True)] = 1
+    processes: Annotated[Count, About("setting")] = 1
+    requested_precision: Annotated[str, About("setting")]
+    requested_jit_compile: Annotated[bool | str | None, About("setting", compared=True)]
+    cache: Annotated[str, About("setting", compared=True)] = "auto"
 
-    problem: Annotated[str, About(part="data", compared=True, since=4)] = "image_classification"
+    problem: Annotated[str, About("data", compared=True)] = "image_classification"
     # BYTES for a text of too many characters. A byte has fewer nats than a character.
-    tokens: Annotated[Literal["", "bytes"], About(part="data", compared=True, since=10)] = ""
-    requested_dataset: Annotated[str, _DATA]
-    dataset: Annotated[str, _DATA]
-    dataset_verified: Annotated[bool, _DATA]
+    tokens: Annotated[Literal["", "bytes"], About("data", compared=True)] = ""
+    requested_dataset: Annotated[str, About("data")]
+    dataset: Annotated[str, About("data")]
+    dataset_verified: Annotated[bool, About("data")]
     # A label outside every fingerprint.
-    experiment: Annotated[
-        str, Field(default_factory=_called_as_the_dataset), About(part="identity", compared=True, since=4)
-    ]
-    content_digests: Annotated[dict[str, str] | None, About(part="data", compared=True)] = None
-    records_fingerprint: Annotated[str | None, _DATA] = None
-    records: Annotated[StoredRecords | None, About(part="data", since=4)] = None
+    experiment: Annotated[str, Field(default_factory=_called_as_the_dataset), About("identity", compared=True)]
+    content_digests: Annotated[dict[str, str] | None, About("data", compared=True)] = None
+    records_fingerprint: Annotated[str | None, About("data")] = None
+    records: Annotated[StoredRecords | None, About("data")] = None
     # Height, width and channels of an image, or the characters of a sequence.
-    input_shape: Annotated[tuple[Count, ...] | None, Field(strict=False), About(part="data", since=9)] = None
-    initial_weights_digest: Annotated[str, About(part="data", compared=True, since=3)] = ""
-    initial_run: Annotated[str | None, About(part="data", since=3)] = None
-    test_examples: Annotated[Count | None, About(part="data", since=2)] = None
+    input_shape: Annotated[tuple[Count, ...] | None, Field(strict=False), About("data")] = None
+    initial_weights_digest: Annotated[str, About("data", compared=True)] = ""
+    initial_run: Annotated[str | None, About("data")] = None
+    test_examples: Annotated[Count | None, About("data")] = None
 
-    backend: Annotated[str, About(part="hardware", since=5)] = "tensorflow"
-    effective_device: Annotated[str, _HARDWARE]
-    device_name: Annotated[str | None, _HARDWARE]
-    num_replicas: Annotated[Count, _HARDWARE]
-    granted_cores: Annotated[Count | None, About(part="hardware", since=2)] = None
+    backend: Annotated[str, About("hardware")] = "tensorflow"
+    effective_device: Annotated[str, About("hardware")]
+    device_name: Annotated[str | None, About("hardware")]
+    num_replicas: Annotated[Count, About("hardware")]
+    granted_cores: Annotated[Count | None, About("hardware")] = None
     # Rounded, because the kernel's own share differs from boot to boot.
-    granted_memory_gib: Annotated[Count | None, About(part="hardware", since=2)] = None
+    granted_memory_gib: Annotated[Count | None, About("hardware")] = None
 
-    precision: Annotated[str, About(part="computation", compared=True)]
-    jit_compile: Annotated[bool, _COMPUTATION]
-    steps_per_epoch: Annotated[Count | None, _COMPUTATION] = None
-    steps_per_execution: Annotated[Count | None, _COMPUTATION] = None
-    outputs: Annotated[Literal["probabilities", "logits"], About(part="computation", since=3)] = "probabilities"
-    input_in_memory: Annotated[bool | None, _COMPUTATION] = None
+    precision: Annotated[str, About("computation", compared=True)]
+    jit_compile: Annotated[bool, About("computation")]
+    steps_per_epoch: Annotated[Count | None, About("computation")] = None
+    steps_per_execution: Annotated[Count | None, About("computation")] = None
+    outputs: Annotated[Literal["probabilities", "logits"], About("computation")] = "probabilities"
+    input_in_memory: Annotated[bool | None, About("computation")] = None
     # Environment variables that change the computation or its speed.
-    computation_flags: Annotated[dict[str, str], About(part="computation", compared=True, since=11)] = {}
+    computation_flags: Annotated[dict[str, str], About("computation", compared=True)] = {}
 
-    device_verified: Annotated[bool, About(part="evidence")]
-    device_reason: Annotated[str | None, About(part="evidence", repeated=True, since=2)] = None
-    mismatch: Annotated[Mismatch | None, _EVIDENCE] = None
-    receipt: Annotated[Object | None, _EVIDENCE] = None
-    segments: Annotated[tuple[Segment, ...], Field(strict=False), About(part="evidence", repeated=True, since=2)] = ()
+    device_verified: Annotated[bool, About("evidence")]
+    device_reason: Annotated[str | None, About("evidence", repeated=True)] = None
+    mismatch: Annotated[Mismatch | None, About("evidence", repeated=True)] = None
+    receipt: Annotated[Object | None, About("evidence", repeated=True)] = None
+    segments: Annotated[tuple[Segment, ...], Field(strict=False), About("evidence", repeated=True)] = ()
 
-    beginning: Annotated[Beginning | None, About(part="evidence", repeated=True, since=3)] = None
+    beginning: Annotated[Beginning | None, About("evidence", repeated=True)] = None
 
-    train_seconds: Annotated[Figure, _MEASURED]
-    first_epoch_seconds: Annotated[Figure, _MEASURED]
-    evaluation_seconds: Annotated[Figure, _MEASURED] = None
-    examples_per_second: Annotated[Figure, _MEASURED]
-    val_accuracy: Annotated[Figure, _MEASURED]
-    val_loss: Annotated[Figure, _MEASURED]
-    validation_accuracy: Annotated[Figure, About(part="measured", repeated=True, since=2)] = None
-    validation_loss: Annotated[Figure, About(part="measured", repeated=True, since=2)] = None
+    train_seconds: Annotated[Figure, About("measured", repeated=True)]
+    first_epoch_seconds: Annotated[Figure, About("measured", repeated=True)]
+    evaluation_seconds: Annotated[Figure, About("measured", repeated=True)] = None
+    examples_per_second: Annotated[Figure, About("measured", repeated=True)]
+    val_accuracy: Annotated[Figure, About("measured", repeated=True)]
+    val_loss: Annotated[Figure, About("measured", repeated=True)]
+    validation_accuracy: Annotated[Figure, About("measured", repeated=True)] = None
+    validation_loss: Annotated[Figure, About("measured", repeated=True)] = None
     # With test_time_augmentation.
-    val_tta_accuracy: Annotated[Figure, About(part="measured", repeated=True, since=7)] = None
-    validation_tta_accuracy: Annotated[Figure, About(part="measured", repeated=True, since=7)] = None
+    val_tta_accuracy: Annotated[Figure, About("measured", repeated=True)] = None
+    validation_tta_accuracy: Annotated[Figure, About("measured", repeated=True)] = None
     # The epoch, from 1, whose weights were kept, and why training ended.
-    kept_epoch: Annotated[Count | None, About(part="measured", repeated=True, since=3)] = None
-    ended: Annotated[Literal["epochs", "patience"] | None, About(part="measured", repeated=True, since=3)] = None
-    epochs_restored: Annotated[Count, _MEASURED] = 0
-    reference_flops_per_second: Annotated[Figure, About(part="measured", repeated=True, since=2)] = None
-    peak_host_bytes: Annotated[Count | None, _MEASURED] = None
-    peak_device_bytes: Annotated[Count | None, _MEASURED] = None
-    time_breakdown: Annotated[TimeBreakdown | None, _MEASURED] = None
+    kept_epoch: Annotated[Count | None, About("measured", repeated=True)] = None
+    ended: Annotated[Literal["epochs", "patience"] | None, About("measured", repeated=True)] = None
+    epochs_restored: Annotated[Count, About("measured", repeated=True)] = 0
+    reference_flops_per_second: Annotated[Figure, About("measured", repeated=True)] = None
+    peak_host_bytes: Annotated[Count | None, About("measured", repeated=True)] = None
+    peak_device_bytes: Annotated[Count | None, About("measured", repeated=True)] = None
+    time_breakdown: Annotated[TimeBreakdown | None, About("measured", repeated=True)] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -269,30 +251,21 @@ class RunRecord(Untrusted):
         return self
 
 
-# Settings with an effective value beside the requested one.
-_REQUESTED = {name: f"requested_{name}" for name in ("backend", "device", "precision", "jit_compile")}
-
-
 def recorded_settings(settings: object) -> dict[str, Any]:
     """The fields of the record that repeat a run's settings, from an object with an attribute for each."""
-    setting_of = {recorded_name: name for name, recorded_name in _REQUESTED.items()}
-    return {name: getattr(settings, setting_of.get(name, name)) for name in names("setting")}
+    # Some have an effective value beside the requested one.
+    return {name: getattr(settings, name.removeprefix("requested_")) for name in names("setting")}
 
 
 def names(*parts: Part, compared: bool | None = None, repeated: bool | None = None) -> tuple[str, ...]:
     """Names of the record's fields of these parts (default: all) with these properties, in its order."""
-    return tuple(
-        name
-        for name, about in _abouts().items()
-        if (not parts or about.part in parts)
-        and compared in (None, about.compared)
-        and repeated in (None, about.repeated)
-    )
-
-
-def about(name: str) -> About:
-    """Properties of a field of the record."""
-    return _abouts()[name]
+    found = []
+    for name, field in RunRecord.model_fields.items():
+        about = next(one for one in field.metadata if isinstance(one, About))
+        is_asked_for = compared in (None, about.compared) and repeated in (None, about.repeated)
+        if is_asked_for and (not parts or about.part in parts):
+            found.append(name)
+    return tuple(found)
 
 
 def is_stand_in(run: Mapping[str, Any]) -> bool:
@@ -321,10 +294,3 @@ def read_record(folder: Path) -> RunRecord:
 def write_record(folder: Path, record: RunRecord) -> None:
     """Write the record into a run's folder, as JSON without NaN or infinities."""
     (folder / RECORD_NAME).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
-
-
-def _abouts() -> dict[str, About]:
-    return {
-        name: next(one for one in field.metadata if isinstance(one, About))
-        for name, field in RunRecord.model_fields.items()
-    }

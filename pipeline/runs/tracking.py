@@ -26,14 +26,10 @@ _logger = logging.getLogger(__name__)
 
 
 def log_run(folder: Path, *, tracking_uri: str) -> str | None:
-    """Log a run's settings, metrics, figures and files to MLflow, once.
+    """Log the settings, metrics, figures and files of a run's folder to MLflow, once.
 
-    Args:
-        folder: the run's folder.
-        tracking_uri: a server's address, or ``file:`` with a path.
-
-    Returns:
-        MLflow's id of the run, or None after an error, which is logged.
+    ``tracking_uri`` is a server's address, or ``file:`` with a path. Returns MLflow's id of the run, or None after an
+    error, which is logged.
     """
     try:
         return _log(mlflow.MlflowClient(tracking_uri), folder)

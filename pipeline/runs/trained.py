@@ -44,10 +44,8 @@ class TrainedNetwork:
 def load_trained(run: Path, *, model: str = "") -> TrainedNetwork:
     """Load the model of a run's folder.
 
-    Args:
-        run: the run's folder.
-        model: [Train] model of the present settings. User code is imported only if it is named there, or if the run
-            was trained under this root, because a remote's run may name any module of this machine.
+    ``model`` is [Train] model of the present settings. User code is imported only if it is named there, or if the run
+    was trained under this root, because a remote's run may name any module of this machine.
 
     Raises:
         DamagedArtefactError: the run was skipped and has no model.

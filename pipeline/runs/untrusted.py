@@ -24,11 +24,14 @@ def _null_where_not_finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _not_deep(value: dict[str, Any]) -> dict[str, Any]:
-    if _is_deeper(value, MOST_LEVELS):
-        raise ValueError(f"expected at most {MOST_LEVELS} levels of objects and lists")
-    if _has_huge(value):
+def _plain(value: Any, levels: int = MOST_LEVELS) -> Any:
+    if isinstance(value, int) and abs(value) >= 2**63:
         raise ValueError("expected numbers below 2**63")
+    if isinstance(value, dict | list):
+        if levels == 0:
+            raise ValueError(f"expected at most {MOST_LEVELS} levels of objects and lists")
+        for child in value.values() if isinstance(value, dict) else value:
+            _plain(child, levels - 1)
     return value
 
 
@@ -36,7 +39,7 @@ def _not_deep(value: dict[str, Any]) -> dict[str, Any]:
 Figure = Annotated[float | None, BeforeValidator(_null_where_not_finite)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 #: An object with any fields.
-Object = Annotated[dict[str, Any], BeforeValidator(_not_deep)]
+Object = Annotated[dict[str, Any], BeforeValidator(_plain)]
 
 
 class Untrusted(BaseModel):
@@ -87,16 +90,3 @@ def _in_words(error: ValidationError, place: str) -> str:
         # The message of a validator of the whole object contains field and value.
         return f"{where}, {problem}"
     return f"{where}: {problem.replace('Input should be', 'expected')}, found {first['input']!r:.{_QUOTED}}"
-
-
-def _has_huge(value: Any) -> bool:
-    if not isinstance(value, dict | list):
-        return isinstance(value, int) and abs(value) >= 2**63
-    return any(map(_has_huge, value.values() if isinstance(value, dict) else value))
-
-
-def _is_deeper(value: Any, levels: int) -> bool:
-    if not isinstance(value, dict | list):
-        return False
-    children = value.values() if isinstance(value, dict) else value
-    return levels == 0 or any(_is_deeper(child, levels - 1) for child in children)

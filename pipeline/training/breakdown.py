@@ -24,7 +24,7 @@ from pipeline.training.setup import TrainingSetup
 
 # Limits of the timings.
 STEP_BUDGET_SECONDS, INPUT_BUDGET_SECONDS = 1.5, 0.5
-# Least number of calls, after one to warm up, and greatest number of steps.
+# Least number of calls, after one to warm up, and number of steps if they are within the limit.
 _TIMED_CALLS, _TIMED_STEPS = 3, 96
 _INPUT_WARM_UP_BATCHES = 20
 _INPUT_TIMED_BATCHES = 200
@@ -46,49 +46,36 @@ def measure(setup: TrainingSetup, history: History) -> dict[str, float | str | N
     step = None if seconds is None else seconds / stream.steps_per_epoch
     found = dict.fromkeys(("step_flops", "step_bytes", "step_alone_seconds", "input_alone_seconds", "input_wait_share"))
     found |= {"step_seconds": step, "compilation_seconds": compilation_seconds(rows, history.compiling())}
-    plan = None
+    steps, longest = 0, step or epoch_seconds(rows, ()) / stream.steps_per_epoch
     if history.restored == len(rows):
-        reason = _nothing_trained()
+        reason = _not_timed(0)
     else:
         batch = next(iter(stream.training(0)))
         # Counting computes nothing.
         found["step_flops"] = step_flops(runtime, model, batch)
-        if setup.group.processes > 1:
-            reason = _processes(setup.group.processes)
-        else:
-            longest = epoch_seconds(rows, ()) / stream.steps_per_epoch
-            plan, reason = _plan(model, stream, runtime, step, longest)
-    if plan:
-        _logger.info("timing a step and its input, each alone")
-        found["step_bytes"] = runtime.step_bytes(model, batch)
-        alone, input_alone = step_alone_seconds(model, stream, runtime, *plan), input_alone_seconds(stream)
-        wait = None if step is None else input_wait_share(step=step, step_alone=alone, input_alone=input_alone)
-        found |= {"step_alone_seconds": alone, "input_alone_seconds": input_alone, "input_wait_share": wait}
-    else:
+        reason = _not_timed(setup.group.processes)
+        if setup.group.processes == 1:
+            reason = _too_long(longest, compiling=step is None)
+            if step is None and longest <= STEP_BUDGET_SECONDS:
+                # A step without its compilation is shorter.
+                longest = step_alone_seconds(model, stream, runtime, steps=1, calls=0)
+                reason = _too_long(longest)
+            steps = steps_per_call(longest, model.steps_per_execution)
+    if not steps:
         _logger.info("the step is not timed alone: %s", reason)
-    return found | {"not_measured": reason}
+        return found | {"not_measured": reason}
+    _logger.info("timing a step and its input, each alone")
+    found["step_bytes"] = runtime.step_bytes(model, batch)
+    calls = max(_TIMED_CALLS, _TIMED_STEPS // steps)
+    alone, input_alone = step_alone_seconds(model, stream, runtime, steps, calls), input_alone_seconds(stream)
+    wait = None if step is None else input_wait_share(step=step, step_alone=alone, input_alone=input_alone)
+    found |= {"step_alone_seconds": alone, "input_alone_seconds": input_alone, "input_wait_share": wait}
+    return found | {"not_measured": None}
 
 
-def _plan(
-    model: keras.Model, stream: InputStream, runtime: Runtime, step: float | None, longest: float
-) -> tuple[tuple[int, int] | None, str | None]:
-    """Arguments of step_alone_seconds, or the reason to skip it. ``step`` is None if each epoch compiled."""
-    if step is None:
-        # If a step with its compilation is within the limit, try one.
-        if longest > STEP_BUDGET_SECONDS:
-            return None, _too_long(longest, compiling=True)
-        step = step_alone_seconds(model, stream, runtime, calls=0, steps=1)
-    plan = plan_calls(step, model.steps_per_execution)
-    return plan, None if plan else _too_long(step)
-
-
-def plan_calls(step_seconds: float, steps_per_execution: int) -> tuple[int, int] | None:
-    """Calls of the train function after one to warm up, and steps per call. None if they exceed the limit."""
-    affordable = int(STEP_BUDGET_SECONDS / step_seconds)
-    steps = min(steps_per_execution, affordable // (1 + _TIMED_CALLS))
-    if steps < 1:
-        return None
-    return min(affordable // steps - 1, max(_TIMED_CALLS, _TIMED_STEPS // steps)), steps
+def steps_per_call(step_seconds: float, steps_per_execution: int) -> int:
+    """Steps per call, so that the least number of calls is within the limit. 0: it is not."""
+    return min(steps_per_execution, int(STEP_BUDGET_SECONDS / step_seconds) // (1 + _TIMED_CALLS))
 
 
 def input_wait_share(*, step: float, step_alone: float, input_alone: float) -> float:
@@ -96,17 +83,16 @@ def input_wait_share(*, step: float, step_alone: float, input_alone: float) -> f
     return round(max(0.0, min(step - step_alone, input_alone)) / step, 4)
 
 
-def step_alone_seconds(model: keras.Model, stream: InputStream, runtime: Runtime, calls: int, steps: int) -> float:
-    """Seconds of a step on one given batch, by the train function without ``fit``. Trains the trained ``model`` on.
+def step_alone_seconds(model: keras.Model, stream: InputStream, runtime: Runtime, steps: int, calls: int) -> float:
+    """Seconds of a step on one batch, by at most so many calls of the train function. Trains the trained ``model`` on.
 
-    ``steps`` may be any number up to the steps of one execution.
+    ``steps`` of a call may be any number up to the steps of one execution.
     """
     timed = runtime.timed_step(model, next(iter(stream.training(0))), steps)
     began, seconds = time.perf_counter(), []
     for _ in range(1 + calls):
         seconds.append(timed())
-        # The machine may have become slower since training.
-        if time.perf_counter() - began > STEP_BUDGET_SECONDS:
+        if time.perf_counter() - began + seconds[-1] > STEP_BUDGET_SECONDS:
             break
     return statistics.median(seconds[1:] or seconds) / steps
 
@@ -172,13 +158,10 @@ def peak_host_bytes() -> int | None:
 
 
 @message
-def _nothing_trained() -> str:
+def _not_timed(processes: int) -> str:
+    if processes:
+        return f"{processes} processes would have to time it together"
     return "no epoch was left to train, and the step is not compiled"
-
-
-@message
-def _processes(processes: int) -> str:
-    return f"{processes} processes would have to time it together"
 
 
 @message

@@ -24,18 +24,14 @@ if TYPE_CHECKING:
 # Large enough to hide the cost of a call, and small enough for an answer to Ctrl-C within a second.
 STEPS_PER_EXECUTION = 32
 
-# The setting cache → whether the examples are in memory. None: if they fit.
-_IN_MEMORY = {"auto": None, "memory": True, "none": False}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Computation:
-    """``in_memory`` None: if the examples fit."""
+    """How a step is computed."""
 
     precision: str
     jit_compile: bool
     steps_per_execution: int = STEPS_PER_EXECUTION
-    in_memory: bool | None = None
 
 
 def by_rule(settings: TrainSettings, placement: Placement) -> Computation:
@@ -45,7 +41,6 @@ def by_rule(settings: TrainSettings, placement: Placement) -> Computation:
         jit_compile=choose_jit_compile(settings.jit_compile, placement),
         # Keras runs several steps in one execution on one replica only (keras-team/keras issue 19246).
         steps_per_execution=STEPS_PER_EXECUTION if placement.num_replicas == 1 else 1,
-        in_memory=_IN_MEMORY[settings.cache],
     )
 
 
@@ -127,9 +122,9 @@ def mixed_loss(plain: Crossentropy) -> Callable:
     """The loss of labels that may be mixed, float32 (batch, 3): label, other label, share of the first."""
 
     def loss(labels: keras.KerasTensor, outputs: keras.KerasTensor) -> keras.KerasTensor:
-        if not _are_mixed(labels):
+        if not (parts := _parts(labels)):
             return plain(labels, outputs)
-        first, second, share = _columns(labels)
+        first, second, share = parts
         return share * plain(first, outputs) + (1 - share) * plain(second, outputs)
 
     loss.of_plain = plain
@@ -140,20 +135,19 @@ def mixed_accuracy() -> keras.Metric:
     """The accuracy. The label of a mixed example is the one with the greater share."""
 
     def is_right(labels: keras.KerasTensor, outputs: keras.KerasTensor) -> keras.KerasTensor:
-        if _are_mixed(labels):
-            first, second, share = _columns(labels)
+        if parts := _parts(labels):
+            first, second, share = parts
             labels = keras.ops.where(share >= 0.5, first, second)
         return keras.metrics.sparse_categorical_accuracy(labels, outputs)
 
     return keras.metrics.MeanMetricWrapper(is_right, name="accuracy")
 
 
-def _are_mixed(labels: keras.KerasTensor) -> bool:
-    # Labels of the evaluation are plain. The import needs TensorFlow, as mixing does.
+def _parts(labels: keras.KerasTensor) -> tuple[keras.KerasTensor, keras.KerasTensor, keras.KerasTensor] | None:
+    """The columns of mixed labels. None for plain ones, as in the evaluation."""
+    # The import needs TensorFlow, as mixing does.
     from pipeline.augmentation.augment import MIXED_WIDTH
 
-    return len(labels.shape) == 2 and labels.shape[1] == MIXED_WIDTH
-
-
-def _columns(labels: keras.KerasTensor) -> tuple[keras.KerasTensor, keras.KerasTensor, keras.KerasTensor]:
+    if len(labels.shape) != 2 or labels.shape[1] != MIXED_WIDTH:
+        return None
     return keras.ops.cast(labels[:, 0], "int32"), keras.ops.cast(labels[:, 1], "int32"), labels[:, 2]

@@ -8,6 +8,7 @@ labels.
 import logging
 import re
 from collections.abc import Callable, Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,13 +78,7 @@ def begin(
 
 def _adapt(model: keras.Model, adapter: Callable[[keras.Model, np.ndarray], None], train: Stream) -> int:
     """Adapt the model and return the number of examples."""
-    inputs, count = [], 0
-    for batch, _ in train.evaluation().as_numpy_iterator():
-        inputs.append(batch)
-        count += len(batch)
-        if count >= ADAPTED_EXAMPLES:
-            break
-    examples = np.concatenate(inputs)[:ADAPTED_EXAMPLES]
+    examples, _ = next(train.evaluation().unbatch().batch(ADAPTED_EXAMPLES).as_numpy_iterator())
     adapter(model, examples)
     _logger.info("the network is adapted to %s examples of train", f"{len(examples):,}")
     return len(examples)
@@ -149,7 +144,9 @@ def _why_not(variables: Mapping[str, keras.Variable], found: Mapping[str, np.nda
 def _freeze(model: keras.Model, pattern: str) -> tuple[str, ...]:
     """Freeze the layers with weights whose name, or the name of their model, matches the whole pattern."""
     layers = {name: layer for name, layer in named_layers(model) if layer.weights}
-    frozen = tuple(name for name in layers if any(re.fullmatch(pattern, part) for part in _names_of(name)))
+    # Of "a/b/c" the names are "a", "a/b" and "a/b/c".
+    parts = {name: accumulate(name.split("/"), "{}/{}".format) for name in layers}
+    frozen = tuple(name for name in layers if any(re.fullmatch(pattern, part) for part in parts[name]))
     if not frozen:
         names = ", ".join([*layers][:_MOST_NAMED])
         raise SettingsError(
@@ -163,12 +160,6 @@ def _freeze(model: keras.Model, pattern: str) -> tuple[str, ...]:
         )
     _logger.info("frozen: %s", ", ".join(frozen))
     return frozen
-
-
-def _names_of(name: str) -> list[str]:
-    """From "a/b/c": "a", "a/b", "a/b/c"."""
-    parts = name.split("/")
-    return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
 @message

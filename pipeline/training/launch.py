@@ -33,11 +33,7 @@ def train_in_child(request: TrainRequest, folder: Path, presence: Presence | Non
     """Train in the child process; on JAX in one of its own, because JAX keeps its devices for the life of a process.
 
     TensorFlow draws the seeded weights, so that the same seed begins with the same weights on either backend.
-
-    Args:
-        request: what to train.
-        folder: an empty folder for the run's files.
-        presence: of this process, if it is process 0 of several.
+    ``presence`` is that of this process, if it is process 0 of several.
 
     Raises:
         PipelineError: what ``train`` raises.
@@ -80,17 +76,15 @@ def _train_together(job: dict, presence: Presence) -> "RunRecord":
     try:
         return in_child(_TRAIN, job, backend=JAX, is_kept=False, is_one_of_several=True)
     except (WorkerDiedError, RuntimeError) as error:
-        if _is_lost_connection(error):
-            raise presence.explain(error) from None
+        texts, cause = [], error
+        while cause is not None:
+            texts.append(str(cause))
+            cause = cause.__cause__
         if isinstance(error, WorkerDiedError):
-            _logger.info("its last lines: %s", "\n".join(getattr(error, "__notes__", ())) or "none")
+            # The last lines of the child.
+            texts += getattr(error, "__notes__", ())
+        if any(part in text for part in _LOST_CONNECTION for text in texts):
+            raise presence.explain(error) from None
+        for line in texts[1:]:
+            _logger.info("%s", line)
         raise
-
-
-def _is_lost_connection(error: BaseException | None) -> bool:
-    while error is not None:
-        text = "\n".join([str(error), *getattr(error, "__notes__", ())])
-        if any(part in text for part in _LOST_CONNECTION):
-            return True
-        error = error.__cause__
-    return False

@@ -1,8 +1,7 @@
-"""The epochs of a training, the selection of one of them, and the end of training.
+"""The epochs of a training, the selection of one of them on the validation split, and the end of training.
 
 ``fit`` is called once per epoch with that epoch's finite stream. So training and evaluation are timed apart, no step at
-the end of an epoch runs twice, and an epoch depends on (seed, epoch) alone. Selection depends on the rows of the
-metrics, and so is the same after a resume. It uses the validation split only.
+the end of an epoch runs twice, and an epoch depends on (seed, epoch) alone.
 """
 
 import logging
@@ -24,8 +23,7 @@ from pipeline.training.checkpoint import History, copied, save_checkpoint, varia
 from pipeline.training.setup import TrainingSetup
 from pipeline.training.summaries import Summaries
 
-#: Metrics of one epoch.
-Row = dict[str, float]
+#: Metrics of the epochs.
 Rows = Sequence[Mapping[str, float]]
 
 _logger = logging.getLogger(__name__)
@@ -34,11 +32,8 @@ _logger = logging.getLogger(__name__)
 def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -> dict[str, Any]:
     """Train the epochs that the history lacks, with a checkpoint after each.
 
-    Returns:
-        The predictions of the last epoch by prefix of the figures. Empty if no epoch was left, or if patience ended.
-
-    Raises:
-        IncompleteTrainingError: the optimizer did not make an update for each step.
+    Returns the predictions of the last epoch by prefix of the figures. Empty if no epoch is left, or if patience ends.
+    IncompleteTrainingError: the optimizer did not make an update for each step.
     """
     settings, model, figure = setup.settings, setup.model, setup.problem.chosen_by
     earlier, receipt = tuple(history.segments), setup.receipt
@@ -80,10 +75,7 @@ def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -
 
 
 def best_epoch(rows: Rows, figure: str) -> int:
-    """The first epoch, from 1, with the greatest "accuracy", or the least "loss", on the validation split.
-
-    A figure that is not a number is the worst.
-    """
+    """The first epoch, from 1, with the greatest "accuracy", or the least "loss", on validation. NaN is the worst."""
     sign = 1 if figure == "accuracy" else -1
     values = [row[f"validation_{figure}"] for row in rows]
     merits = [-math.inf if math.isnan(value) else sign * value for value in values]
@@ -99,16 +91,15 @@ def _epochs_left(rows: Rows, settings: TrainSettings, figure: str) -> Iterator[i
     """The next epochs, from 0, while the caller adds their rows."""
     while len(rows) < settings.epochs:
         if has_lost_patience(rows, settings.patience, figure):
-            best = best_epoch(rows, figure)
             _logger.info(
                 "training ends after epoch %d/%d: no better one on validation since %d",
-                *(len(rows), settings.epochs, best),
+                *(len(rows), settings.epochs, best_epoch(rows, figure)),
             )
             return
         yield len(rows)
 
 
-def _run_epoch(setup: TrainingSetup, epoch: int) -> tuple[Row, dict[str, Any]]:
+def _run_epoch(setup: TrainingSetup, epoch: int) -> tuple[dict[str, float], dict[str, Any]]:
     """Train and evaluate one epoch. Returns predictions for the last epoch only."""
     model, evaluation, epochs = setup.model, setup.problem.evaluation, setup.settings.epochs
     setup.clock.enter("training")
@@ -128,7 +119,7 @@ def _run_epoch(setup: TrainingSetup, epoch: int) -> tuple[Row, dict[str, Any]]:
     return row, predictions
 
 
-def _train(model: keras.Model, stream: InputStream, epoch: int, epochs: int) -> Row:
+def _train(model: keras.Model, stream: InputStream, epoch: int, epochs: int) -> dict[str, float]:
     of_an_epoch = stream.predictions_per_epoch
     of_a_step, unit = of_an_epoch // stream.steps_per_epoch, stream.split.problem.units.many
 
@@ -166,7 +157,7 @@ def _check_updates(model: keras.Model, expected: int) -> None:
         )
 
 
-def _report(row: Row, epochs: int, rate: str) -> None:
+def _report(row: Mapping[str, float], epochs: int, rate: str) -> None:
     left = epochs - row["epoch"]
     # Estimated from the newest epoch, because the first one compiles.
     seconds_left = left * (row["train_seconds"] + row["evaluation_seconds"])

@@ -30,13 +30,10 @@ class Presence:
     """The presence of one process, and its view of the others."""
 
     def __init__(self, root: Path, member: Membership, *, settings: str, on_gone: Callable[[PipelineError], None]):
-        """Announce this process.
+        """Announce this process under the storage root.
 
-        Args:
-            root: the storage root.
-            member: this process.
-            settings: digest of all settings, which have to be the same everywhere.
-            on_gone: called in another thread if a process is gone and this one does not end by itself.
+        ``settings`` is a digest of all settings, which have to be the same everywhere. ``on_gone`` is called in another
+        thread if a process is gone and this one does not end by itself.
         """
         self.root, self._member, self._on_gone = root, member, on_gone
         self._mine = _content(settings, token=uuid.uuid4().hex)

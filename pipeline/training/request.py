@@ -15,13 +15,10 @@ class TrainRequest:
     Attributes:
         records: the folder of the published records.
         requested_dataset: the dataset that the user asked for. A placeholder may replace it.
-        fingerprint: the fingerprint of the run.
         checkpoints: the folder of the run's checkpoints. The run resumes from a checkpoint there.
         started: the value of ``time.perf_counter`` when the stage began. All processes of a machine share this clock.
-        initial: the weights that the settings name.
-        experiment: the experiment of the run. By default it has the name of the dataset.
+        experiment: by default it has the name of the dataset.
         drawn: the file of the seeded weights, if another backend drew them.
-        membership: the place of this process among those that train together.
     """
 
     records: Path

@@ -19,7 +19,7 @@ from pipeline.networks.build import kind_of_outputs
 from pipeline.networks.cpu_kernels import as_keras
 from pipeline.runs.record import STAGE_PARTS
 from pipeline.stream import InputStream, Split, fits_in_memory
-from pipeline.training.computation import Computation, by_rule, compiled_model
+from pipeline.training.computation import by_rule, compiled_model
 from pipeline.training.initial import begin
 from pipeline.training.process_group import ProcessGroup
 from pipeline.training.request import TrainRequest
@@ -84,7 +84,7 @@ class TrainingSetup:
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         self.computation = by_rule(settings, placement)
         clock.enter("loading")
-        self.stream = training_stream(request, manifest, placement, self.computation, group)
+        self.stream = training_stream(request, manifest, placement, group)
         # By the prefix of their figures.
         self.evaluated = evaluation_streams(request.records, manifest, placement.num_replicas, settings.seed)
         self.problem = self.stream.split.problem
@@ -143,9 +143,7 @@ class TrainingSetup:
         return receipt
 
 
-def training_stream(
-    request: TrainRequest, manifest: Mapping, placement: Placement, computation: Computation, group: ProcessGroup
-) -> InputStream:
+def training_stream(request: TrainRequest, manifest: Mapping, placement: Placement, group: ProcessGroup) -> InputStream:
     """The stream of the train split.
 
     Raises:
@@ -159,8 +157,8 @@ def training_stream(
         refuse("Train", "global_batch_size", f"at most the {train.num_examples} examples of the train split", size)
     if size % replicas:
         refuse("Train", "global_batch_size", f"a multiple of the {replicas} replicas", size)
-    in_memory = computation.in_memory
-    if in_memory is None:
+    in_memory = settings.cache == "memory"
+    if settings.cache == "auto":
         # The order of an epoch from disk differs, so all processes decide alike.
         in_memory = all(group.gather(fits_in_memory(train)))
     augmentation = None

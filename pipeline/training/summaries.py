@@ -17,18 +17,11 @@ TENSORBOARD_NAME = "tensorboard"
 
 
 class Summaries:
-    """A context manager that writes TensorBoard's files into a run's folder."""
+    """Writes TensorBoard's files into a run's folder, until ``write_run`` closes them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / TENSORBOARD_NAME
         self._writers = {name: tf.summary.create_file_writer(str(self._folder / name)) for name in ("train", "test")}
-
-    def __enter__(self) -> "Summaries":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for writer in self._writers.values():
-            writer.close()
 
     def write_epoch(self, row: Mapping[str, float]) -> None:
         """The scalars of one epoch's row of metrics."""
@@ -46,7 +39,8 @@ class Summaries:
         ``record``: the settings of the run, its precision and ``fingerprint``.
         """
         tuned = {name: record[name] for name in ("experiment", *names("setting"), "precision")}
-        with tf.summary.create_file_writer(str(self._folder)).as_default(step=record["epochs"]) as writer:
+        self._writers["run"] = tf.summary.create_file_writer(str(self._folder))
+        with self._writers["run"].as_default(step=record["epochs"]):
             hparams.hparams_config(
                 hparams=[hparams.HParam(name) for name in tuned],
                 metrics=[
@@ -59,6 +53,7 @@ class Summaries:
                 tf.summary.image(name, images, max_outputs=len(images))
             for name, text in shown.text.items():
                 tf.summary.text(name, text)
+        for writer in self._writers.values():
             writer.close()
 
 

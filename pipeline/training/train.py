@@ -31,10 +31,8 @@ _logger = logging.getLogger(__name__)
 def train(request: TrainRequest, folder: Path) -> RunRecord:
     """Train on published records. Writes record, metrics, evaluation, weights, model and TensorBoard logs.
 
-    Args:
-        request: what to train. Every file's sha256 of its records is checked before the first step. Its checkpoints
-            outlive a failure, and the caller removes them once the run is published. Only those of process 0 count.
-        folder: an empty folder for the run's files.
+    Every file's sha256 of the records is checked before the first step. Checkpoints outlive a failure, and the caller
+    removes them once the run is published. ``folder`` is empty.
 
     Returns:
         The run's record as it was written. Its status is "skipped", without figures, if the device is unavailable and
@@ -73,7 +71,8 @@ def _train(request: TrainRequest, folder: Path, group: ProcessGroup) -> dict:
     setup = TrainingSetup(request, folder, manifest, known, placement, group, clock)
     clock.enter("checkpoint")
     history = _restore(setup)
-    with placement.explaining(), Summaries(folder) as summaries:
+    with placement.explaining():
+        summaries = Summaries(folder)
         predictions = train_epochs(setup, history, summaries)
         clock.enter("evaluation")
         kept = _keep_epoch(setup, history)
