@@ -19,7 +19,6 @@ MIXED_WIDTH = 3
 _MIXUP = "mixup"
 _WINDOWS = {one.__name__: one for one in (pixels.flip, pixels.alternating_flip, pixels.crop, pixels.translate)}
 _PIXELS = {one.__name__: one for one in (pixels.random_resized_crop, pixels.color, pixels.cutout)}
-NAMES = frozenset({*_WINDOWS, *_PIXELS, _MIXUP})
 # A share of an image is a number of 256ths.
 _STEPS = 256
 _TABLE_SIZE = 4_097

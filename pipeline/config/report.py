@@ -1,10 +1,9 @@
 """Settings of the report: the requested runs and the thresholds they must pass; [Report]."""
 
-import dataclasses
 import itertools
 from typing import Annotated
 
-from pipeline.config.schema import NOT_IN_IDENTITY, Rule, StageSettings, number, settings_of
+from pipeline.config.schema import NOT_IN_IDENTITY, StageSettings, number, settings_of
 from pipeline.config.training import TrainSettings
 
 # Each list of [Report], and the setting of [Train] that it sweeps.
@@ -15,11 +14,6 @@ DEMANDS = ("min_val_accuracy", "max_val_loss", "max_regression_sigma")
 _RULES = {setting.name: setting.rule for setting in settings_of(TrainSettings)}
 
 
-def _each(setting: str, example: str) -> Rule:
-    """The rule of a setting of [Train], for each item of a list."""
-    return dataclasses.replace(_RULES[setting], example=example)
-
-
 class ReportSettings(StageSettings, section="Report"):
     """The requested runs: the product of the lists. An empty list means the value of [Train].
 
@@ -27,19 +21,19 @@ class ReportSettings(StageSettings, section="Report"):
     """
 
     # The identity of a report contains its runs instead.
-    backends: Annotated[tuple[str, ...], _each("backend", '["tensorflow","jax"]'), NOT_IN_IDENTITY] = ()
+    backends: Annotated[tuple[str, ...], _RULES["backend"], NOT_IN_IDENTITY] = ()
     """Backends to train with."""
-    devices: Annotated[tuple[str, ...], _each("device", '["cpu","gpu"]'), NOT_IN_IDENTITY] = ()
+    devices: Annotated[tuple[str, ...], _RULES["device"], NOT_IN_IDENTITY] = ()
     """Devices to train on."""
-    global_batch_sizes: Annotated[tuple[int, ...], _each("global_batch_size", "[256,512]"), NOT_IN_IDENTITY] = ()
+    global_batch_sizes: Annotated[tuple[int, ...], _RULES["global_batch_size"], NOT_IN_IDENTITY] = ()
     """Batch sizes to train with."""
-    seeds: Annotated[tuple[int, ...], _each("seed", "[0,1,2]"), NOT_IN_IDENTITY] = ()
+    seeds: Annotated[tuple[int, ...], _RULES["seed"], NOT_IN_IDENTITY] = ()
     """Seeds to train with."""
-    precisions: Annotated[tuple[str, ...], _each("precision", '["float32","bfloat16"]'), NOT_IN_IDENTITY] = ()
+    precisions: Annotated[tuple[str, ...], _RULES["precision"], NOT_IN_IDENTITY] = ()
     """Precisions to train in."""
-    recipes: Annotated[tuple[str, ...], _each("recipe", '["baseline","onecycle"]'), NOT_IN_IDENTITY] = ()
+    recipes: Annotated[tuple[str, ...], _RULES["recipe"], NOT_IN_IDENTITY] = ()
     """Recipes to train by."""
-    learning_rates: Annotated[tuple[float, ...], _each("learning_rate", "[0.001,0.005]"), NOT_IN_IDENTITY] = ()
+    learning_rates: Annotated[tuple[float, ...], _RULES["learning_rate"], NOT_IN_IDENTITY] = ()
     """Learning rates to train with."""
     min_val_accuracy: Annotated[float, number(0, 1)] = 0.0
     """Lowest test accuracy of the requested runs. If a threshold is set, a run that fails it, that was skipped, or

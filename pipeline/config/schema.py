@@ -31,13 +31,12 @@ class Rule:
     """The values that a setting takes.
 
     ``expected`` describes them. ``problem`` returns None for a valid value, else a hint for the message, which may be
-    empty. ``spelling`` brings values of one meaning to one form. ``example`` is a valid list, for a list of values.
+    empty. ``spelling`` brings values of one meaning to one form.
     """
 
     expected: str
     problem: Callable[[Any], str | None]
     spelling: Callable[[Any], Any] = lambda value: value
-    example: str = "[]"
 
 
 def integer(low: int, high: int) -> Rule:
@@ -103,7 +102,7 @@ class Setting:
         try:
             return self._list(text) if self.type is tuple else self.type(text)
         except ValueError:
-            kinds = {int: "an integer", float: "a number", tuple: f"a list such as '{self.rule.example}'"}
+            kinds = {int: "an integer", float: "a number", tuple: "a list such as cpu,gpu or [256, 512]"}
             refuse(self.section, self.name, kinds[self.type], text)
 
     def _list(self, text: str) -> tuple:

@@ -22,10 +22,7 @@ from pipeline.problems.problem import Task
 MIN_IMAGE_SIDE = 8
 _POLICIES = {"float32": "float32", "tf32": "float32", "bfloat16": "mixed_bfloat16"}
 # The others give probabilities.
-_GIVE_LOGITS = (
-    *("mnist_dense", "airbench_convnet", "airbench_convnet_small", "airbench_convnet_large"),
-    *TEXT_MODELS,
-)
+_GIVE_LOGITS = ("mnist_dense", *(name for name in MODELS if name.startswith("airbench_")), *TEXT_MODELS)
 
 _EXAMINED_EXAMPLES = 4
 # Sums of probabilities in bfloat16, which have three digits.

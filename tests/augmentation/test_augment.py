@@ -10,10 +10,11 @@ from pipeline.errors import SettingsError
 
 
 def setup_module() -> None:
-    global Augmentation, GRAY, NAMES, beta_quantiles, tf
+    global Augmentation, GRAY, augment, beta_quantiles, tf
     import tensorflow as tf
 
-    from pipeline.augmentation.augment import NAMES, Augmentation, beta_quantiles
+    from pipeline.augmentation import augment
+    from pipeline.augmentation.augment import Augmentation, beta_quantiles
     from pipeline.augmentation.pixels import GRAY
 
 
@@ -41,7 +42,7 @@ def augmented(images, setting, places=None, *, seed=0, epoch=0):
 
 
 def test_the_operations_of_the_setting_are_the_implemented_ones():
-    assert set(OPERATIONS) == NAMES
+    assert set(OPERATIONS) == {*augment._WINDOWS, *augment._PIXELS, augment._MIXUP}
 
 
 @pytest.mark.parametrize("setting", SEVERAL)

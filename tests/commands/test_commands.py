@@ -134,7 +134,10 @@ PLAIN = ["experiments", "train-local", "train-worker"]
 WRONG = {
     ("--Train-epochs", "0"): "[Train] epochs: expected an integer from 1 to 100000, got 0",
     ("--Train-epochs", "x"): "[Train] epochs: expected an integer, got 'x'",
-    ("--Report-seeds", "0,,1"): "[Report] seeds: expected a list such as '[0,1,2]', got '0,,1'",
+    (
+        "--Report-seeds",
+        "0,,1",
+    ): "[Report] seeds: expected a list such as cpu,gpu or [256, 512], got '0,,1'",
     ("--Train-device", "cuda"): "[Train] device: expected one of auto, cpu, gpu, tpu, got 'cuda'. Did you mean 'gpu'?",
     ("--Train-epoch", "3"): "unrecognized argument --Train-epoch. Did you mean '--Train-epochs'?",
     ("--Train-batch-size", "3"): "unrecognized argument --Train-batch-size. Did you mean '--Train-global-batch-size'?",

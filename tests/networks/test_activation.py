@@ -19,13 +19,6 @@ def is_quick(layer: "keras.layers.Layer") -> bool:
     return "call" in vars(layer)
 
 
-def network(activation, dtype: str = "float32") -> "keras.Model":
-    layers = keras.layers
-    convolution = layers.Conv2D(4, 3, activation=activation, dtype=dtype)
-    alone = layers.Activation(activation, dtype=dtype)
-    return keras.Sequential([keras.Input((8, 8, 3)), convolution, alone, layers.Flatten(), layers.Dense(2)])
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_values_and_gradients_are_those_of_the_formula_rounded_once(dtype):
     layer = keras.layers.Activation("gelu", dtype=dtype)
@@ -52,20 +45,3 @@ def test_it_is_kerass_own_where_it_is_evaluated():
     assert np.any(layer(points).numpy() != expected)
     with as_keras():
         np.testing.assert_array_equal(layer(points).numpy(), expected)
-
-
-def test_in_float64_it_is_left_alone():
-    layer = keras.layers.Activation("gelu", dtype="float64")
-    quicken(keras.Sequential([keras.Input((1,), dtype="float64"), layer]))
-    assert not is_quick(layer)
-
-
-def approximate_gelu(x):
-    return keras.activations.gelu(x, approximate=True)
-
-
-@pytest.mark.parametrize("activation", ["relu", "silu", approximate_gelu], ids=["relu", "silu", "approximate gelu"])
-def test_other_activations_are_left_alone(activation):
-    model = network(activation)
-    quicken(model)
-    assert not is_quick(model.layers[1])

@@ -106,21 +106,3 @@ def test_a_small_images_kernel_has_its_gradient_by_products(sides, channels, is_
     graph = gradient.get_concrete_function(tf.TensorSpec((None, *sides, channels[0]))).graph
     kinds = [operation.type for operation in graph.get_operations()]
     assert (kinds.count("MatMul"), kinds.count("Conv2DBackpropFilter")) == ((9, 0) if is_product else (0, 1))
-
-
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"strides": 2, "padding": "same"},
-        {"dilation_rate": 2, "padding": "same"},
-        {"groups": 2, "padding": "same"},
-        {"padding": "valid"},
-        {"kernel_size": 2, "padding": "same"},
-        {"dtype": "float16", "padding": "same"},
-    ],
-    ids=str,
-)
-def test_other_convolutions_are_left_alone(how):
-    layer = keras.layers.Conv2D(4, **({"kernel_size": 3} | how))
-    quicken(keras.Sequential([keras.Input((8, 8, 4)), layer]))
-    assert not is_quick(layer)

@@ -64,3 +64,44 @@ def test_a_kernel_meets_the_contract(name, tmp_path, monkeypatch):
     # With oneDNN, Keras's own pooling is the faster one.
     monkeypatch.setattr(cpu_kernels, "_has_one_dnn", lambda: False)
     check_kernel(*LAYERS[name], (8, 8, 3), tmp_path)
+
+
+def approximate_gelu(x):
+    return keras.activations.gelu(x, approximate=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("Activation", {"activation": "relu"}),
+        ("Activation", {"activation": "silu"}),
+        ("Activation", {"activation": approximate_gelu}),
+        ("Activation", {"activation": "gelu", "dtype": "float64"}),
+        *(
+            ("Conv2D", {"filters": 4, "kernel_size": 3, "padding": "same"} | other)
+            for other in (
+                {"strides": 2},
+                {"dilation_rate": 2},
+                {"groups": 2},
+                {"padding": "valid"},
+                {"kernel_size": 2},
+                {"dtype": "float16"},
+            )
+        ),
+        ("MaxPooling2D", {"pool_size": 3, "strides": 2, "padding": "same"}),
+        ("MaxPooling2D", {"pool_size": 2, "strides": 1, "padding": "same"}),
+        ("AveragePooling2D", {"pool_size": 2}),
+    ],
+)
+def test_other_layers_are_left_alone(kind, settings, monkeypatch):
+    monkeypatch.setattr(cpu_kernels, "_has_one_dnn", lambda: False)
+    layer = getattr(keras.layers, kind)(**settings)
+    quicken(keras.Sequential([keras.Input((8, 8, 4)), layer]))
+    assert not is_quick(layer)
+
+
+def test_with_one_dnn_poolings_are_left_alone(monkeypatch):
+    monkeypatch.setattr(cpu_kernels, "_has_one_dnn", lambda: True)
+    layer = keras.layers.MaxPooling2D(2)
+    quicken(keras.Sequential([keras.Input((8, 8, 4)), layer]))
+    assert not is_quick(layer)

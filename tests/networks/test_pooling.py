@@ -63,49 +63,6 @@ def test_the_gradients_gradient_is_tensorflows(dtype):
     np.testing.assert_allclose(penalty(_pooled), expected, rtol={"float32": 1e-5, "bfloat16": 0.05}[dtype])
 
 
-def is_quick(layer: "keras.layers.Layer") -> bool:
-    return "call" in vars(layer)
-
-
-def network(*poolings) -> "keras.Model":
-    keras.utils.set_random_seed(0)
-    layers = keras.layers
-    inner = keras.Sequential([keras.Input((8, 8, 4)), layers.Conv2D(4, 2, padding="same"), layers.MaxPooling2D(2)])
-    # Of an even side: its gradient is TensorFlow's, to the bit.
-    convolutions = [layers.Conv2D(4, 2, padding="same", activation="relu"), *poolings]
-    return keras.Sequential([keras.Input((16, 16, 3)), *convolutions, inner, layers.Flatten(), layers.Dense(2)])
-
-
-def trained(model: "keras.Model") -> list[np.ndarray]:
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    random = np.random.default_rng(0)
-    images, labels = random.normal(size=(64, 16, 16, 3)).astype(np.float32), random.integers(0, 2, 64)
-    model.fit(images, labels, batch_size=16, epochs=2, verbose=0, shuffle=False)
-    return model.get_weights()
-
-
-@pytest.mark.parametrize(
-    ("kind", "settings"),
-    [
-        ("MaxPooling2D", {"pool_size": 3, "strides": 2, "padding": "same"}),
-        ("MaxPooling2D", {"pool_size": 2, "strides": 1, "padding": "same"}),
-        ("AveragePooling2D", {"pool_size": 2}),
-    ],
-)
-def test_other_poolings_are_left_alone(kind, settings):
-    pooling = getattr(keras.layers, kind)(**settings)
-    model = keras.Sequential([keras.Input((16, 16, 3)), pooling])
-    quicken(model)
-    assert not is_quick(pooling)
-
-
-def test_with_one_dnn_all_are_left_alone(monkeypatch):
-    monkeypatch.setattr(cpu_kernels, "_has_one_dnn", lambda: True)
-    model = network(keras.layers.MaxPooling2D(2))
-    quicken(model)
-    assert not is_quick(model.layers[1])
-
-
 @pytest.mark.parametrize("padding", ["valid", "same"])
 def test_an_odd_side_is_pooled_as_ever(padding):
     images = np.random.default_rng(0).normal(size=(2, 7, 8, 1)).astype(np.float32)
@@ -134,4 +91,7 @@ def test_a_network_that_is_a_class_of_its_own_trains():
 
     model = Own()
     quicken(model)
-    assert trained(model)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    random = np.random.default_rng(0)
+    images, labels = random.normal(size=(16, 16, 16, 3)).astype(np.float32), random.integers(0, 2, 16)
+    assert np.isfinite(model.fit(images, labels, verbose=0).history["loss"]).all()

@@ -142,7 +142,11 @@ def test_a_bad_setting_is_refused_before_any_work(tmp_path, tiny_tfds):
         ([], "[Train]\nglobal-batch-size = 32", "no setting 'global-batch-size'. Did you mean 'global_batch_size'?"),
         ([], "[Train]\ntune = measure", "[Train] has no setting 'tune'"),
         ([], "[Trian]\nepochs = 3", "section [Trian]. Did you mean 'Train'?"),
-        (["--seeds", "0;1"], "", "[Report] seeds: expected a list such as '[0,1,2]', got '0;1'"),
+        (
+            ["--seeds", "0;1"],
+            "",
+            "[Report] seeds: expected a list such as cpu,gpu or [256, 512], got '0;1'",
+        ),
         (["--devices", "cpu;gpu"], "", "--Report-devices"),
         (
             ["--devices", '["cpu","gqu"]'],
@@ -154,7 +158,7 @@ def test_a_bad_setting_is_refused_before_any_work(tmp_path, tiny_tfds):
         (
             [],
             "[Report]\nprecisions = [[]]",
-            "[Report] precisions: expected a list such as '[\"float32\",\"bfloat16\"]', got '[[]]'",
+            "[Report] precisions: expected a list such as cpu,gpu or [256, 512], got '[[]]'",
         ),
         (["--Source-dataset", "cifar1O"], "", "[Source] dataset"),
         # Known only to TFDS.
