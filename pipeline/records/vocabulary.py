@@ -4,6 +4,7 @@ A token is a character if the text has at most 256 different ones, in the order 
 is a byte of the text in UTF-8.
 """
 
+import codecs
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -60,18 +61,8 @@ class Vocabulary:
         """The text of each token. A character of several bytes is at its last byte, "" at the others."""
         if not self.is_bytes:
             return [self.names[token] for token in tokens]
-        found, waiting = [], b""
-        for token in tokens:
-            waiting += bytes([token])
-            try:
-                found.append(waiting.decode())
-                waiting = b""
-            except UnicodeDecodeError as error:
-                # Cut off at the end it may still become one.
-                whole = error.reason != "unexpected end of data"
-                found.append("\ufffd" if whole else "")
-                waiting = b"" if whole else waiting
-        return found
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        return [decoder.decode(bytes([token])) for token in tokens]
 
     @cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray]:

@@ -255,11 +255,9 @@ def as_in_a_script() -> Iterator[None]:
 
     In IPython, Beam 2.77 imports its interactive parts, which need pandas 2, and puts cell numbers into names of steps.
     """
-    patched = [(module, module.is_in_ipython) for module in (beam_pipeline, interactive_utils)]
-    for module, _ in patched:
-        module.is_in_ipython = lambda: False
+    original = beam_pipeline.is_in_ipython
+    beam_pipeline.is_in_ipython = interactive_utils.is_in_ipython = lambda: False
     try:
         yield
     finally:
-        for module, original in patched:
-            module.is_in_ipython = original
+        beam_pipeline.is_in_ipython = interactive_utils.is_in_ipython = original

@@ -33,15 +33,14 @@ def find(
     Args:
         examples: by split, in the order of the records; ``blocks.EXAMPLE`` (examples,).
         names: by split, the path or key of each example of the source.
-        label_names: empty if examples have no labels. Then ``few_examples`` and ``imbalance`` are too.
+        label_names: empty if examples have no labels.
         label_counts: split → label or token → number.
         folder: of the records.
 
     Returns:
-        ``never_trained_on``: labels or tokens of test that train lacks, with their number. ``few_examples``: label →
-        examples in all splits, of labels with fewer than ten. ``imbalance``: name and count of train's largest and
-        smallest label, or null. ``two_labels``: number of images under several labels. ``duplicates``: number of
-        images beyond the first of each. ``test_in_train``: places in test of images that train contains too.
+        ``never_trained_on``, ``few_examples``: label or token → number. ``imbalance``: name and number of train's
+        largest and smallest label, or null. ``two_labels``: number of images under several labels. ``duplicates``:
+        number of images beyond the first of each. ``test_in_train``: places in test of images that train has too.
     """
     train, test = label_counts["train"], label_counts.get("test", {})
     groups = _equal(examples)

@@ -1,12 +1,7 @@
 """The Beam job that writes a source as sharded TFRecord files.
 
-An example's position is known before anything is read (``plan.py``). One worker reads and serializes a block. Only
-small tuples pass between the steps:
-
-    plan blocks → write each block → wait for all blocks → write each shard
-
-The last step is empty if blocks write into the shards directly (``writers.py``). All writers, with any runner and any
-number of workers, write the same files.
+An example's position is known before anything is read (``plan.py``). Only small tuples pass between the steps. All
+writers (``writers.py``), with any runner and any number of workers, write the same files.
 """
 
 import logging
@@ -48,8 +43,8 @@ def write_records(
     """Write every split of ``source`` as sharded TFRecords, with TFDS's metadata.
 
     Args:
-        source: the source.
-        settings: shards per split, share held out for validation, form of the images, seed, runner.
+        source: the source, described.
+        settings: of the records.
         folder: an empty folder for the records.
         notes_folder: an empty folder of the same file system for temporary files. The caller removes it.
         location: where the source is.
@@ -57,8 +52,7 @@ def write_records(
         store: the object store that workers share; None if they see both folders at the same paths.
 
     Returns:
-        The content of the records' manifest: source, feature spec, label names, per split the number of examples,
-        labels and content digest, and per shard its number of records.
+        The details of the records' manifest. See ``summarize``.
 
     Raises:
         SettingsError: a share leaves a split without an example; images vary in size and no size is set; Beam does not

@@ -32,7 +32,6 @@ ShardId = tuple[str, int]
 
 # Examples per block. Large, because TFDS's files can only be read from their beginning.
 BLOCK_EXAMPLES = 25_000
-# A block that becomes a run is held in memory.
 BLOCK_BYTES = 64 * 2**20
 # A merge reads and writes this much at a time.
 _CHUNK_BYTES = 64 * 2**20
@@ -52,12 +51,10 @@ class Writer:
         self.job = job
 
     def block_examples(self) -> int:
-        """Examples per block."""
-        source = self.job.source
-        each = max(1, source.bytes_per_example)
-        if self.job.is_fixed:
-            each = max(self.job.layout(split).frame_bytes for split in source.num_examples)
-        return max(1, min(BLOCK_EXAMPLES, BLOCK_BYTES // each))
+        """Examples per block. A block that becomes a run is held in memory."""
+        job = self.job
+        each = job.layout("train").frame_bytes if job.is_fixed else job.source.bytes_per_example
+        return max(1, min(BLOCK_EXAMPLES, BLOCK_BYTES // max(1, each)))
 
     def prepare(self) -> None:
         """Called once before the job, in the process that submits it."""
@@ -95,7 +92,7 @@ class FixedWriter(Writer):
     """Puts records of one length at their final position in shards that have their final length from the start."""
 
     def block_examples(self) -> int:
-        """The same for records of every length."""
+        """Examples per block, of any length."""
         return BLOCK_EXAMPLES
 
     def prepare(self) -> None:
@@ -184,23 +181,20 @@ def _in_order(places: np.ndarray, num_shards: int) -> list[np.ndarray]:
 
 
 def _put(paths: Sequence[Path], frames: Sequence[np.ndarray], places: np.ndarray) -> None:
-    """Write records shard by shard: there may be more shards than a process may open."""
+    """Write records shard by shard: there may be more shards than a process may open.
+
+    By positioned writes, because pages of a memory map count as this process's memory, and a full disk kills it.
+    """
     for path, rows in zip(paths, _in_order(places, len(paths)), strict=True):
         if not len(rows):
             continue
-        file = os.open(path, os.O_WRONLY)
-        try:
+        with path.open("r+b", buffering=0) as file:
             for row, place in zip(rows.tolist(), places[rows, 1].tolist(), strict=True):
-                _write_all(file, frames[row], place * len(frames[row]))
-        finally:
-            os.close(file)
-
-
-def _write_all(file: int, content: np.ndarray, offset: int) -> None:
-    """Positioned writes. Pages of a memory map would count as this process's memory, and a full disk kills it."""
-    written = os.pwrite(file, content, offset)
-    while written < len(content):
-        written += os.pwrite(file, content[written:], offset + written)
+                frame = memoryview(frames[row])
+                offset = place * len(frame)
+                while frame:
+                    written = os.pwrite(file.fileno(), frame, offset)
+                    frame, offset = frame[written:], offset + written
 
 
 def encode_run(frames: Sequence[bytes | np.ndarray], places: np.ndarray, num_shards: int) -> bytes:
