@@ -15,7 +15,7 @@ from benchmarks.data import Bench
 from pipeline.config.training import TrainSettings
 from pipeline.hardware.placement import place
 from pipeline.stream import InputStream
-from pipeline.training.computation import STEPS_PER_EXECUTION, by_rule, compiled_model
+from pipeline.training.computation import STEPS_PER_EXECUTION, compiled_model
 
 # Three executions: a second and a half of training.
 STEPS = 3 * STEPS_PER_EXECUTION
@@ -94,9 +94,7 @@ def _row(number: str, what: str, against: str, values: dict, baseline: str, goal
 
 
 def _model(bench: Bench, settings: TrainSettings, stream: InputStream) -> keras.Model:
-    placement = place(settings)
-    how = by_rule(settings, placement)
-    return compiled_model(bench.manifest, settings, placement, how, stream.steps_per_epoch)[0]
+    return compiled_model(bench.manifest, settings, place(settings), stream.steps_per_epoch)
 
 
 def _fit_arrays(model: keras.Model, images: np.ndarray, labels: np.ndarray, size: int) -> None:

@@ -27,11 +27,11 @@ from pipeline.columns import ColumnStream, Split
 from pipeline.config.training import MODELS, TEXT_MODELS, TrainSettings
 from pipeline.errors import PipelineError
 from pipeline.hardware.jax import Jax
-from pipeline.hardware.placement import Placement, place
+from pipeline.hardware.placement import Placement, choose_precision, place
 from pipeline.hardware.receipt import verdict, write_receipt
 from pipeline.networks.build import build_model
 from pipeline.problems.find import problem_of_records
-from pipeline.training.computation import by_rule, compiled_model
+from pipeline.training.computation import compiled_model
 
 RECORDS = Path("data/records")
 BATCHES = (128, 512, 2_048, 8_192)
@@ -204,12 +204,12 @@ def _to_accuracy(folder: Path, manifest: Mapping, placement: Placement, epochs: 
         f"{ACCURACY:.2%}: {'reached' if reached else 'not reached'} after {len(accuracies)} epochs and {seconds:.1f} s "
         f"({accuracies[-1]:.2%})"
     )
-    about = {"accuracy": ACCURACY, "precision": by_rule(settings, placement).precision, "reached": reached}
+    about = {"accuracy": ACCURACY, "precision": choose_precision(settings.precision, placement), "reached": reached}
     return {**about, "seconds": seconds, "accuracies": accuracies}
 
 
 def _model(manifest: Mapping, settings: TrainSettings, placement: Placement, steps: int) -> keras.Model:
-    return compiled_model(manifest, settings, placement, by_rule(settings, placement), steps)[0]
+    return compiled_model(manifest, settings, placement, steps)
 
 
 class _Posing(Jax):

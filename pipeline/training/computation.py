@@ -4,9 +4,6 @@ Rules choose what the settings leave open. Timing the choices on the machine nev
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import keras
 
@@ -16,79 +13,51 @@ from pipeline.networks.build import find_recipe
 from pipeline.networks.model import PROBABILITIES, Crossentropy
 from pipeline.networks.muon import KernelMuon, last_matrices
 from pipeline.networks.recipes import Recipe, make_optimizer
-from pipeline.training.initial import assign_drawn, seeded_network
-
-if TYPE_CHECKING:
-    from pipeline.runs.record import Beginning
+from pipeline.training.initial import seeded_network
 
 # Large enough to hide the cost of a call, and small enough for an answer to Ctrl-C within a second.
 STEPS_PER_EXECUTION = 32
-
-
-@dataclass(frozen=True, kw_only=True)
-class Computation:
-    """How a step is computed."""
-
-    precision: str
-    jit_compile: bool
-    steps_per_execution: int = STEPS_PER_EXECUTION
-
-
-def by_rule(settings: TrainSettings, placement: Placement) -> Computation:
-    """The computation on this device, by rules for settings of "auto"."""
-    return Computation(
-        precision=choose_precision(settings.precision, placement),
-        jit_compile=choose_jit_compile(settings.jit_compile, placement),
-        # Keras runs several steps in one execution on one replica only (keras-team/keras issue 19246).
-        steps_per_execution=STEPS_PER_EXECUTION if placement.num_replicas == 1 else 1,
-    )
 
 
 def compiled_model(
     manifest: Mapping,
     settings: TrainSettings,
     placement: Placement,
-    computation: Computation,
     steps: int,
     *,
     outputs: str = PROBABILITIES,
     labels_mixed: bool = False,
-    begin: Callable[[keras.Model], "Beginning | None"] = lambda model: None,
-    drawn: Path | None = None,
-) -> tuple[keras.Model, "Beginning | None"]:
-    """A new model in the scope of the placement, compiled for ``steps`` steps per epoch, and the result of ``begin``.
+    prepare: Callable[[keras.Model], None] = lambda model: None,
+) -> keras.Model:
+    """A new model in the scope of the placement, compiled for ``steps`` steps per epoch.
 
-    ``outputs`` of the model are "logits" or "probabilities"; ``labels_mixed``: as of ``mixed_loss``; ``begin`` is
-    called with the model before it is compiled; ``drawn`` is a file of seeded weights that TensorFlow drew.
-
-    Raises:
-        SettingsError: the model does not take the examples of the records.
+    ``outputs`` of the model are "logits" or "probabilities"; ``labels_mixed``: as of ``mixed_loss``; ``prepare`` is
+    called with the seeded model before it is compiled. SettingsError: it does not take the examples of the records.
     """
+    precision = choose_precision(settings.precision, placement)
+    jit_compile = choose_jit_compile(settings.jit_compile, placement)
     recipe, overrides = find_recipe(settings.recipe), recipe_overrides(settings)
     loss = Crossentropy(outputs, overrides.get("label_smoothing", recipe.label_smoothing))
-    if labels_mixed:
-        loss = mixed_loss(loss)
     # Outside the scope, because it clears the distribution of JAX too.
     keras.utils.clear_session()
-    placement.runtime.set_matmul_precision(computation.precision)
+    placement.runtime.set_matmul_precision(precision)
     with placement.scope():
-        model = seeded_network(manifest, settings, computation.precision)
-        if drawn:
-            assign_drawn(model, drawn)
-        beginning = begin(model)
-        if placement.effective_device == "cpu" and not computation.jit_compile:
+        model = seeded_network(manifest, settings, precision)
+        prepare(model)
+        if placement.effective_device == "cpu" and not jit_compile:
             # JAX trains without TensorFlow being installed.
             from pipeline.networks.cpu_kernels import quicken
 
             quicken(model)
         model.compile(
             optimizer=_optimizer(model, recipe, settings, total_steps=steps * settings.epochs),
-            loss=loss,
+            loss=mixed_loss(loss) if labels_mixed else loss,
             metrics=[mixed_accuracy() if labels_mixed else "accuracy"],
-            jit_compile=computation.jit_compile,
-            steps_per_execution=min(computation.steps_per_execution, steps),
+            jit_compile=jit_compile,
+            # Keras runs several steps in one execution on one replica only (keras-team/keras issue 19246).
+            steps_per_execution=min(STEPS_PER_EXECUTION, steps) if placement.num_replicas == 1 else 1,
         )
-    return model, beginning
+    return model
 
 
 def recipe_overrides(settings: TrainSettings) -> dict[str, float]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import keras
 import numpy as np
@@ -23,9 +23,6 @@ from pipeline.networks.build import build_network, find_adapter
 from pipeline.networks.model import ADAPTED_EXAMPLES, named_layers, named_variables
 from pipeline.problems.problem import Stream
 from pipeline.runs.initial import InitialWeights, digest_of
-
-if TYPE_CHECKING:
-    from pipeline.runs.record import Beginning
 
 _MOST_NAMED = 20
 
@@ -58,22 +55,21 @@ def named_weights(model: keras.Model) -> dict[str, np.ndarray]:
 
 def begin(
     model: keras.Model, settings: TrainSettings, initial: InitialWeights | None, train: Stream
-) -> "Beginning | None":
-    """Adapt a new model to the train split, assign its initial weights and freeze layers. None: nothing to do.
+) -> dict[str, Any] | None:
+    """Adapt a new model to the train split, assign its initial weights and freeze layers.
+
+    Returns the fields of ``Beginning`` in the record, or None if there is nothing to do.
 
     Raises:
         SettingsError: no layer fits, none or all are to be frozen, or user code fails.
     """
-    # The benchmarks on a machine for JAX alone import this module, and have no pydantic.
-    from pipeline.runs.record import Beginning
-
     adapter = find_adapter(settings.model)
     adapted = _adapt(model, adapter, train) if adapter else 0
     taken, left = _take(model, settings, initial) if initial else ((), {})
     frozen = _freeze(model, settings.freeze) if settings.freeze else ()
     if not (initial or frozen or adapted):
         return None
-    return Beginning(taken=taken, left=left, frozen=frozen, adapted_examples=adapted)
+    return {"taken": taken, "left": left, "frozen": frozen, "adapted_examples": adapted}
 
 
 def _adapt(model: keras.Model, adapter: Callable[[keras.Model, np.ndarray], None], train: Stream) -> int:

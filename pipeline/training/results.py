@@ -17,16 +17,7 @@ from pipeline.networks.build import build_network, untrained_copy
 from pipeline.networks.model import kind_trained_on
 from pipeline.problems.find import problem_of_records
 from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME, examples_per_second
-from pipeline.runs.record import (
-    FINISHED,
-    SCHEMA_VERSION,
-    SKIPPED,
-    RunRecord,
-    names,
-    recorded_settings,
-    seen_in,
-    write_record,
-)
+from pipeline.runs.record import SCHEMA_VERSION, SKIPPED, RunRecord, names, recorded_settings, seen_in, write_record
 from pipeline.runs.trained import load_trained
 from pipeline.stream import InputStream
 from pipeline.training.breakdown import peak_host_bytes
@@ -100,7 +91,6 @@ def outcome_of(setup: TrainingSetup, history: History, kept: int) -> dict:
     return {
         **setup.known,
         **setup.used(),
-        "status": FINISHED,
         "hostname": last["hostname"],
         "finished_on": setup.known["hostname"] if history.restored == len(rows) else None,
         "beginning": setup.beginning,
@@ -135,7 +125,7 @@ def save_network(setup: TrainingSetup) -> None:
         # A copy, because a new model would have other names of unnamed layers.
         trained = untrained_copy(model, setup.problem.task(setup.manifest).input_shape)
     else:
-        trained = build_network(setup.manifest, name, setup.computation.precision)
+        trained = build_network(setup.manifest, name, setup.precision)
     trained.set_weights(model.get_weights())
     trained.save(setup.folder / MODEL_NAME)
 

@@ -8,19 +8,21 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import keras
+
 from pipeline.augmentation.augment import Augmentation
 from pipeline.columns import ColumnStream
 from pipeline.config.refusal import refuse
 from pipeline.config.training import JAX, refuse_without_validation
 from pipeline.hardware.backend import computation_flags
-from pipeline.hardware.placement import Placement
+from pipeline.hardware.placement import Placement, choose_jit_compile, choose_precision
 from pipeline.hardware.receipt import Receipt, seen_here, verdict, with_processes, write_receipt
 from pipeline.networks.build import kind_of_outputs
 from pipeline.networks.cpu_kernels import as_keras
 from pipeline.runs.record import STAGE_PARTS
 from pipeline.stream import InputStream, Split, fits_in_memory
-from pipeline.training.computation import by_rule, compiled_model
-from pipeline.training.initial import begin
+from pipeline.training.computation import compiled_model
+from pipeline.training.initial import assign_drawn, begin
 from pipeline.training.process_group import ProcessGroup
 from pipeline.training.request import TrainRequest
 
@@ -82,7 +84,8 @@ class TrainingSetup:
         # An earlier stage ran in the same process. The host's peak can be reset on Linux only.
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-        self.computation = by_rule(settings, placement)
+        self.precision = choose_precision(settings.precision, placement)
+        self.jit_compile = choose_jit_compile(settings.jit_compile, placement)
         clock.enter("loading")
         self.stream = training_stream(request, manifest, placement, group)
         # By the prefix of their figures.
@@ -91,17 +94,20 @@ class TrainingSetup:
         clock.enter("startup")
         self.receipt = self._write_receipt()
         augmentation = self.stream.augmentation
-        self.model, self.beginning = compiled_model(
+        self.model = compiled_model(
             manifest,
             settings,
             placement,
-            self.computation,
             self.stream.steps_per_epoch,
-            outputs=kind_of_outputs(manifest, settings.model, self.computation.precision),
+            outputs=kind_of_outputs(manifest, settings.model, self.precision),
             labels_mixed=bool(augmentation and augmentation.mixes),
-            begin=lambda model: begin(model, settings, request.initial, self.stream),
-            drawn=request.drawn,
+            prepare=self._begin,
         )
+
+    def _begin(self, model: keras.Model) -> None:
+        if self.request.drawn:
+            assign_drawn(model, self.request.drawn)
+        self.beginning = begin(model, self.settings, self.request.initial, self.stream)
 
     def used(self) -> dict:
         """Hardware and computation: fields of the record that a process must share to resume from a checkpoint."""
@@ -110,8 +116,8 @@ class TrainingSetup:
             "effective_device": self.receipt["effective_device"],
             "device_name": self.receipt["device_name"],
             "num_replicas": self.receipt["num_replicas"],
-            "precision": self.computation.precision,
-            "jit_compile": self.computation.jit_compile,
+            "precision": self.precision,
+            "jit_compile": self.jit_compile,
             # The order of an epoch from disk differs.
             "input_in_memory": self.stream.in_memory,
             "computation_flags": computation_flags(os.environ),
@@ -125,7 +131,7 @@ class TrainingSetup:
 
     def _write_receipt(self) -> Receipt:
         """The receipt, with those of the other processes. It is logged."""
-        settings, precision, group = self.settings, self.computation.precision, self.group
+        settings, precision, group = self.settings, self.precision, self.group
         receipt = write_receipt(settings, self.placement, precision)
         if group.processes > 1:
             receipt = with_processes(receipt, group.gather(seen_here(receipt)))
@@ -138,7 +144,7 @@ class TrainingSetup:
             *(settings.model, receipt["effective_device"], settings.device),
             verdict(receipt),
             *(receipt["device_name"], receipt["num_replicas"], precision),
-            "on" if self.computation.jit_compile else "off",
+            "on" if self.jit_compile else "off",
         )
         return receipt
 

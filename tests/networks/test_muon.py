@@ -13,22 +13,13 @@ from pipeline.hardware.placement import place
 
 
 def setup_module() -> None:
-    global \
-        KernelMuon, \
-        RECIPES, \
-        airbench_convnet_small, \
-        by_rule, \
-        compiled_model, \
-        keras, \
-        last_matrices, \
-        make_optimizer, \
-        orthogonal
+    global KernelMuon, RECIPES, airbench_convnet_small, compiled_model, keras, last_matrices, make_optimizer, orthogonal
     import keras
 
     from pipeline.networks.airbench_convnet import airbench_convnet_small
     from pipeline.networks.muon import KernelMuon, last_matrices, orthogonal
     from pipeline.networks.recipes import RECIPES, make_optimizer
-    from pipeline.training.computation import by_rule, compiled_model
+    from pipeline.training.computation import compiled_model
 
 
 SHAPES = {"conv/kernel": (3, 3, 4, 6), "wide/kernel": (2, 12), "conv/bias": (6,), "head/kernel": (6, 3)}
@@ -145,7 +136,7 @@ def of_layers(*layers, functional):
 def test_a_network_is_compiled_with_its_last_layer_left_to_sgd(small_records):
     settings = TrainSettings(device="cpu", precision="float32", model="mnist_dense", recipe="muon")
     placement = place(settings)
-    model, _ = compiled_model(read_manifest(small_records), settings, placement, by_rule(settings, placement), 3)
+    model = compiled_model(read_manifest(small_records), settings, placement, 3)
     found = zip(model.trainable_variables, model.optimizer.are_matrices, strict=True)
     assert [tuple(variable.shape) for variable, is_matrix in found if is_matrix] == [(32 * 32 * 3, 512)]
 

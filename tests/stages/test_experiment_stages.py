@@ -19,13 +19,13 @@ from pipeline.sources.tfds import is_prepared
 
 
 def setup_module() -> None:
-    global by_rule, compiled_model, kind_of_outputs, np, place, tf
+    global choose_precision, compiled_model, kind_of_outputs, np, place, tf
     import numpy as np
     import tensorflow as tf
 
-    from pipeline.hardware.placement import place
+    from pipeline.hardware.placement import choose_precision, place
     from pipeline.networks.build import kind_of_outputs
-    from pipeline.training.computation import by_rule, compiled_model
+    from pipeline.training.computation import compiled_model
 
 
 FILES = experiment_files(PROJECT / "experiments")
@@ -136,9 +136,8 @@ def test_the_network_of_any_other_experiment_takes_a_step_by_its_recipe(name):
     names = ("model", "recipe", "scale_learning_rate")
     settings = TrainSettings(device="cpu", **{key: asked["Train"][key] for key in names})
     placement = place(settings)
-    how = by_rule(settings, placement)
-    outputs = kind_of_outputs(manifest, settings.model, how.precision)
-    model, _ = compiled_model(manifest, settings, placement, how, 3, outputs=outputs)
+    outputs = kind_of_outputs(manifest, settings.model, choose_precision(settings.precision, placement))
+    model = compiled_model(manifest, settings, placement, 3, outputs=outputs)
     # Not traced as a graph, which takes most of the time.
     model.run_eagerly = True
     before = [variable.numpy() for variable in model.trainable_variables]

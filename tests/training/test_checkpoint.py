@@ -7,12 +7,12 @@ from pipeline.hardware.placement import place
 
 
 def setup_module() -> None:
-    global History, by_rule, compiled_model, keras, read_manifest, restore_checkpoint, save_checkpoint
+    global History, compiled_model, keras, read_manifest, restore_checkpoint, save_checkpoint
     import keras
 
     from pipeline.artefacts.manifest import read_manifest
     from pipeline.training.checkpoint import History, restore_checkpoint, save_checkpoint
-    from pipeline.training.computation import by_rule, compiled_model
+    from pipeline.training.computation import compiled_model
 
 
 def test_the_state_of_model_and_optimizer_is_restored(small_records, tmp_path):
@@ -20,8 +20,7 @@ def test_the_state_of_model_and_optimizer_is_restored(small_records, tmp_path):
     placement = place(settings)
 
     def compiled():
-        computation = by_rule(settings, placement)
-        return compiled_model(read_manifest(small_records), settings, placement, computation, 3, outputs="logits")[0]
+        return compiled_model(read_manifest(small_records), settings, placement, 3, outputs="logits")
 
     saved, restored = compiled(), compiled()
     rng = np.random.default_rng(0)

@@ -9,11 +9,11 @@ from pipeline.hardware.placement import place
 
 
 def setup_module() -> None:
-    global by_rule, compiled_model, keras, recipe_overrides, step_flops
+    global compiled_model, keras, recipe_overrides, step_flops
     import keras
 
     from pipeline.training.breakdown import step_flops
-    from pipeline.training.computation import by_rule, compiled_model, recipe_overrides
+    from pipeline.training.computation import compiled_model, recipe_overrides
 
 
 BATCH = 8
@@ -23,8 +23,7 @@ def compiled(records, steps=3, **how) -> "keras.Model":
     how = {"model": "airbench_convnet_small", **how}
     settings = TrainSettings(device="cpu", global_batch_size=BATCH, **how)
     placement = place(settings)
-    computation = by_rule(settings, placement)
-    return compiled_model(read_manifest(records), settings, placement, computation, steps, outputs="logits")[0]
+    return compiled_model(read_manifest(records), settings, placement, steps, outputs="logits")
 
 
 @pytest.mark.parametrize(("jit_compile", "expected"), [("false", True), ("true", False)])

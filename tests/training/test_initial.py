@@ -13,6 +13,7 @@ from pipeline.config.training import TrainSettings
 from pipeline.errors import SettingsError
 from pipeline.runs.initial import find_initial_weights
 from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME
+from pipeline.runs.record import Beginning
 from pipeline.training.request import TrainRequest
 
 
@@ -59,7 +60,7 @@ def beginning(folder, model="tests.tiny_model:build", **settings):
     options = TrainSettings(**{**SETTINGS, "model": model, **settings})
     given = options.initial_weights
     initial = find_initial_weights(given, folder) if given else None
-    return begin(build_model(model, (32, 32, 3), 10), options, initial, None)
+    return Beginning(**begin(build_model(model, (32, 32, 3), 10), options, initial, None))
 
 
 def test_a_run_begins_with_the_weights_of_another_and_keeps_the_frozen_ones(first, small_records, tmp_path):
