@@ -68,10 +68,14 @@ def scoreboard(report: Report, experiment: str) -> Table:
     """The rows of an experiment, newest first, and below them the figures that were published elsewhere."""
     drawn = report.drawn() if have_curves(report.drawn()) else []
     rows = [row for row in report.scenarios if row["experiment"] == experiment]
-    published = [
-        Group("Published elsewhere, not measured here", [*map(published_cells, rows)], notes, is_aside=True)
-        for notes, rows in published_sources(report, experiment).items()
-    ]
+    sources: dict[tuple[str, str], list[list[str | Cell]]] = {}
+    for row in report.published:
+        if row["experiment"] == experiment:
+            unsaid = "; ".join(fmt.plain(one, 200) for one in row["unsaid"])
+            notes = (fmt.plain(row["source"], 300), fmt.sentence(f"Unsaid: {unsaid}") if unsaid else "")
+            sources.setdefault(notes, []).append(published_cells(row))
+    title = "Published elsewhere, not measured here"
+    published = [Group(title, cells, notes, is_aside=True) for notes, cells in sources.items()]
     below = ", and below them figures that were published elsewhere" if published else ""
     return Table(
         [
@@ -120,10 +124,15 @@ def our_cells(row: Run, mark: str, series: list[int]) -> list[str | Cell]:
 
 
 def published_cells(row: Mapping[str, Any]) -> list[str | Cell]:
-    """The cells of a row that was published elsewhere."""
+    """The cells of a row that was published elsewhere, with the digits of the publication."""
     devices = (fmt.plain(row[name]) for name in ("requested_device", "effective_device"))
+    figures = {"an epoch {} s": "epoch_seconds", "an image {} µs": "microseconds_per_example", "loss {}": "val_loss"}
+    more = [words.format(fmt.as_published(row[name])) for words, name in figures.items() if row[name] is not None]
+    reached, wrong = row["val_accuracy"], row["wrong"]
+    accuracy = NO_FIGURE if reached is None else f"{fmt.as_published(100 * reached)} %"
+    mistakes = "" if wrong is None else _wrong(fmt.number(wrong), row["test_examples"])
     return [
-        Cell(fmt.plain(row["scenario"]), ("published elsewhere", *further(row))),
+        Cell(fmt.plain(row["scenario"]), ("published elsewhere", *more, *map(fmt.plain, row["details"]))),
         Cell(" → ".join(devices), (fmt.plain(row["device_note"]),)),
         "not here",
         Cell(fmt.plain(row["datasets"][0]), ("verified: not here",)),
@@ -132,33 +141,23 @@ def published_cells(row: Mapping[str, Any]) -> list[str | Cell]:
         fmt.number(row["epochs"]),
         fmt.as_published(row["train_seconds"]),
         fmt.as_published(row["examples_per_second"]),
-        published_accuracy(row),
+        Cell(accuracy, (mistakes,)),
         "",
         "published elsewhere",
     ]
 
 
-def further(row: Mapping[str, Any]) -> list[str]:
-    """Published figures and words without a column."""
-    figures = {"an epoch {} s": "epoch_seconds", "an image {} µs": "microseconds_per_example", "loss {}": "val_loss"}
-    known = [words.format(fmt.as_published(row[name])) for words, name in figures.items() if row[name] is not None]
-    return [*known, *map(fmt.plain, row["details"])]
-
-
-def published_accuracy(row: Mapping[str, Any]) -> Cell:
-    """The test accuracy with the digits of its publication, with the number of mistakes if it is stated."""
-    figure, wrong = row["val_accuracy"], row["wrong"]
-    text = NO_FIGURE if figure is None else f"{fmt.as_published(100 * figure)} %"
-    return Cell(text, () if wrong is None else (_wrong(fmt.number(wrong), row["test_examples"]),))
-
-
 def accuracy(row: Run) -> Cell:
     """The test accuracy, with the other figures of the same model."""
-    validation, several = (_percent(row, f"validation_{name}") for name in ("accuracy", "tta_accuracy"))
-    also = f" ({several} with TTA)" if several else ""
-    validated = f"validation {validation}{also}" if validation else ""
-    notes = filter(None, (loss_in_nats(row), with_views(row), validated, counted(row)))
-    return Cell(fmt.percent(row["val_accuracy"], 2), tuple(notes))
+    figures = [row[name] for name in ("val_tta_accuracy", "validation_accuracy", "validation_tta_accuracy")]
+    views, validation, both = (fmt.percent(figure, 2).strip(NO_FIGURE) for figure in figures)
+    notes = [
+        ranking_figure(row) if judged(row["problem"]).figure == "val_loss" else "",
+        f"{views} with TTA" if views else "",
+        f"validation {validation}{f' ({both} with TTA)' if both else ''}" if validation else "",
+        counted(row),
+    ]
+    return Cell(fmt.percent(row["val_accuracy"], 2), tuple(filter(None, notes)))
 
 
 def repeated(scenario: Run) -> str:
@@ -177,22 +176,6 @@ def ranking_figure(one: Run) -> str:
     by = judged(one["problem"]).figure
     text = f"{fmt.number(one[by], 3)} nats" if by == "val_loss" else fmt.percent(one[by], 2)
     return "" if text.startswith(NO_FIGURE) else text
-
-
-def loss_in_nats(scenario: Run) -> str:
-    """The test loss of a text, by which it is ranked."""
-    return ranking_figure(scenario) if judged(scenario["problem"]).figure == "val_loss" else ""
-
-
-def with_views(scenario: Run) -> str:
-    """The test accuracy with test-time augmentation. Empty if it was not requested."""
-    text = _percent(scenario, "val_tta_accuracy")
-    return f"{text} with TTA" if text else ""
-
-
-def _percent(row: Run, name: str) -> str:
-    figure = row.get(name)
-    return "" if figure is None or figure["mean"] is None else fmt.percent(figure, 2)
 
 
 def counted(row: Run) -> str:
@@ -216,14 +199,3 @@ def counted(row: Run) -> str:
 
 def _wrong(count: str, test_examples: int | None) -> str:
     return f"{count} of {fmt.number(test_examples)} wrong" if test_examples else f"{count} wrong"
-
-
-def published_sources(report: Report, experiment: str) -> dict[tuple[str, ...], list[Mapping[str, Any]]]:
-    """The rows about an experiment that were published elsewhere, by the title and the omissions of their source."""
-    sources: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
-    for row in report.published:
-        if row["experiment"] == experiment:
-            unsaid = "; ".join(fmt.plain(one, 200) for one in row["unsaid"])
-            notes = (fmt.plain(row["source"], 300), fmt.sentence(f"Unsaid: {unsaid}") if unsaid else "")
-            sources.setdefault(notes, []).append(row)
-    return sources
