@@ -33,7 +33,7 @@ def units_of(problem: str, tokens: str = "") -> Units:
 
     ``tokens``: BYTES for a text that is predicted byte by byte.
     """
-    return _UNITS.get((problem, tokens), _NEUTRAL)
+    return _UNITS.get((problem, tokens if tokens == BYTES else ""), _NEUTRAL)
 
 
 def units_of_run(run: Mapping[str, Any]) -> Units:

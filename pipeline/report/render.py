@@ -7,7 +7,6 @@ Everything in a report is untrusted. It is escaped here: in HTML by Jinja's auto
 import base64
 import hashlib
 import io
-import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -77,11 +76,8 @@ def to_html(report: Report) -> str:
 
 def to_markdown(report: Report) -> str:
     """The report as Markdown, without its charts."""
-    parts = [
-        "# TensorCraft training report",
-        f"**{escaped(verdict(report))}**",
-        *map(escaped, change_sentences(report)),
-    ]
+    parts = ["# TensorCraft training report", f"**{escaped(verdict(report))}**"]
+    parts += map(escaped, change_sentences(report))
     for headline, text in warnings(report):
         parts.append(f"> **Warning: {escaped(headline)}.** {escaped(text)}")
     for section in sections(report):
@@ -97,10 +93,9 @@ def format_experiments(report: Report) -> str:
 
 def _joined(parts: Iterable[str]) -> str:
     """The parts that are not empty, with empty lines between them, but not between items of a list."""
-    item = re.compile(r"(- |\d+\. )")
     text = ""
     for part in filter(None, parts):
-        is_next_item = item.match(part) and item.match(text.rpartition("\n\n")[2])
+        is_next_item = part.startswith("- ") and text.rpartition("\n\n")[2].startswith("- ")
         text += ("\n" if is_next_item else "\n\n" if text else "") + part
     return text and f"{text}\n"
 
@@ -182,10 +177,8 @@ def terminal_columns() -> int:
 
 
 def _as_text(parts: Iterable[RenderableType], width: int) -> str:
-    file = io.StringIO()
-    console = Console(
-        file=file, width=max(width, _FEWEST_COLUMNS), color_system=None, force_terminal=False, force_jupyter=False
-    )
+    file, columns = io.StringIO(), max(width, _FEWEST_COLUMNS)
+    console = Console(file=file, width=columns, color_system=None, force_terminal=False, force_jupyter=False)
     for part in parts:
         console.print(RichText(part) if isinstance(part, str) else part)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"

@@ -74,6 +74,8 @@ def test_a_text_has_its_own_units(text_run, tmp_path):
     page = Outline(files["report.html"]).text
     for words in (
         "1.500 nats a character",
+        "1.5000 nats a character",
+        "nats a character took",
         "40,000 characters/s",
         "Perplexity",
         "4.48",

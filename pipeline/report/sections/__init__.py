@@ -14,7 +14,6 @@ SECTIONS = {
     "curves": charts.curves,
     "history": charts.history,
     "evaluation": evaluation.evaluation,
-    "exports": runs.exports,
     "records": records.records,
     "lineage": records.lineage,
     "runs": runs.requested_runs,

@@ -6,7 +6,7 @@ from typing import Any
 
 from pipeline.report import drawings
 from pipeline.report.blocks import Block, Box, Chart, Facts, Gallery, Picture, Section, Table, figures, titled, words
-from pipeline.report.formats import NO_FIGURE, dataset_name, number, percent, plain
+from pipeline.report.formats import dataset_name, number, percent, plain
 from pipeline.report.report import Report
 from pipeline.report.sections.evaluation import is_text, label_names
 from pipeline.report.sections.runs import leaves
@@ -62,7 +62,7 @@ def cost_table(report: Report) -> Table:
         rows.append(
             (
                 name,
-                number(stored["total_bytes"] / 1e6, 1),
+                number(stored["total_bytes"], 1, scale=1e-6),
                 number(stored["total_bytes"] / max(1, stored["num_examples"])),
                 number(row["stream_examples_per_second"]),
                 percent(row["input_wait_share"], 0),
@@ -88,7 +88,7 @@ def _artifact(node: Mapping[str, Any]) -> Box:
         facts.append(("more", "not under this storage root"))
     else:
         took = node["seconds"]
-        facts.append(("took", f"{number(took, 1)} s" if isinstance(took, int | float) else NO_FIGURE))
+        facts.append(("took", number(took if isinstance(took, int | float) else None, 1, " s")))
         facts.append(("made", plain(node["made_at"])))
         facts += [(plain(path), value) for part in ("settings", "packages") for path, value in leaves(dict(node[part]))]
     return Box("fold", [Facts(facts)], summary=plain(node["artefact"]), style="artefact")

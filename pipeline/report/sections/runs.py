@@ -21,21 +21,18 @@ _MAX_EVIDENCE = 100
 _MAX_RUN_DRAWINGS = 8
 _OPEN_EPOCHS = 12
 
-# Field of the record's time_breakdown → its name, units per second, and unit.
+# Field of the record's time_breakdown → its name. Earlier versions recorded the first one only.
 _TIMES = {
-    "input_alone_seconds": ("The input of a step alone", 1000, "ms"),
-    "compilation_seconds": ("Compilation", 1, "s"),
-    "startup_seconds": ("Start-up", 1, "s"),
-    "loading_seconds": ("Loading the data", 1, "s"),
-    "training_seconds": ("Training, compilation included", 1, "s"),
-    "evaluation_seconds": ("Evaluation", 1, "s"),
-    "checkpoint_seconds": ("Checkpoints", 1, "s"),
-    "saving_seconds": ("Saving", 1, "s"),
-    "measuring_seconds": ("Timing a step alone", 1, "s"),
-    "profiling_seconds": ("Profiling", 1, "s"),
+    "compilation_seconds": "Compilation",
+    "startup_seconds": "Start-up",
+    "loading_seconds": "Loading the data",
+    "training_seconds": "Training, compilation included",
+    "evaluation_seconds": "Evaluation",
+    "checkpoint_seconds": "Checkpoints",
+    "saving_seconds": "Saving",
+    "measuring_seconds": "Timing a step alone",
+    "profiling_seconds": "Profiling",
 }
-# Earlier versions recorded no other part. An unknown one has a dash.
-_ALWAYS_SHOWN = ("input_alone_seconds", "compilation_seconds")
 # One part of the drawing.
 _AROUND = ("startup_seconds", "loading_seconds", "measuring_seconds", "profiling_seconds")
 
@@ -49,17 +46,11 @@ def this_run(report: Report) -> Iterator[Section]:
         yield Section("times", "Time breakdown", time_blocks(runs[0]))
 
 
-def exports(report: Report) -> Iterator[Section]:
-    """The exported forms of a single requested run."""
+def requested_runs(report: Report) -> Iterator[Section]:
+    """The exports and epochs of a single requested run, or everything about each of several."""
     runs = report.requested()
     if len(runs) == 1:
         yield Section("exports", "Exports", [export_table(report, runs[0], "this run")])
-
-
-def requested_runs(report: Report) -> Iterator[Section]:
-    """The epochs of a single requested run, or everything about each of several."""
-    runs = report.requested()
-    if len(runs) == 1:
         name, is_open = "This run, epoch by epoch", len(runs[0]["curves"]) <= _OPEN_EPOCHS
         fold = Box("fold", [epoch_table(runs[0], name)], summary=name, is_open=is_open)
         yield Section("epochs", "Epoch by epoch", [fold])
@@ -90,7 +81,7 @@ def tiles(run: Run) -> Iterator[tuple[str, str]]:
     units, nats = units_of_run(run), run["val_loss"]
     if run["problem"] == NEXT_TOKEN:
         yield "Test loss, nats", fmt.number(nats, 4)
-        yield f"Bits a {units.one}", fmt.number(None if nats is None else nats / math.log(2), 4)
+        yield f"Bits a {units.one}", fmt.number(nats, 4, scale=1 / math.log(2))
         # The number of equally likely tokens that would surprise as much.
         yield "Perplexity", fmt.number(None if nats is None else math.exp(min(nats, 700)), 2)
     yield "Test accuracy", fmt.percent(run["val_accuracy"], 2)
@@ -101,9 +92,9 @@ def tiles(run: Run) -> Iterator[tuple[str, str]]:
     ):
         if run[name] is not None:
             yield what, fmt.percent(run[name], 2)
-    yield "Training time", _duration(run["train_seconds"], 1)
+    yield "Training time", fmt.number(run["train_seconds"], 1, " s")
     yield fmt.capitalised(units.rate), fmt.number(run["examples_per_second"])
-    yield "First epoch", _duration(run["first_epoch_seconds"], 1)
+    yield "First epoch", fmt.number(run["first_epoch_seconds"], 1, " s")
 
 
 def receipt_blocks(run: Run, label: str) -> list[Block]:
@@ -163,7 +154,7 @@ def circumstances(run: Run) -> Iterator[tuple[str, str]]:
         yield "Standard error of the test accuracy", f"{fmt.number(error, 2)} points, of {fmt.number(examples)} images"
     for one in to_accuracy(run):
         flops = f"{one['flops']:.2e} FLOP" if one["flops"] is not None else ""
-        seconds = _duration(one["seconds"], 1) if one["seconds"] is not None else ""
+        seconds = fmt.number(one["seconds"], 1, " s") if one["seconds"] is not None else ""
         how = " with test-time augmentation" if one["with_views"] else ""
         what = f"Training to {fmt.percent(one['goal'], 0)} test accuracy{how}"
         yield what, fmt.joined(flops, seconds, fmt.plural(one["epoch"], "epoch"))
@@ -218,7 +209,7 @@ def time_blocks(run: Run) -> list[Block]:
     chart = Chart(
         f"Time breakdown of {fmt.run_name(run)}",
         shares=[seconds / total for _, seconds in parts if total],
-        legend=[(f"{what}: {_duration(seconds, 1)}", "") for what, seconds in parts],
+        legend=[(f"{what}: {fmt.number(seconds, 1)} s", "") for what, seconds in parts],
     )
     known = [chart] if math.isfinite(total) and total else []
     return [Text(time_verdict(run), kind="finding"), *known, Facts(list(time_rows(run)), "facts seconds")]
@@ -234,18 +225,19 @@ def time_rows(run: Run) -> Iterator[tuple[str, str]]:
     if parts is None:
         return
     step, share = parts["step_seconds"], parts["input_wait_share"]
-    known = step is not None and share is not None
-    yield "A step of training", _duration(step, 2, 1000, "ms")
-    yield "of it computing", _duration(step * (1 - share) if known else None, 2, 1000, "ms")
-    yield "of it waiting for its input", _duration(step * share if known else None, 2, 1000, "ms")
+    waiting = math.nan if share is None else share
+    yield "A step of training", fmt.number(step, 2, " ms", 1000)
+    yield "of it computing", fmt.number(step, 2, " ms", 1000 * (1 - waiting))
+    yield "of it waiting for its input", fmt.number(step, 2, " ms", 1000 * waiting)
     yield "Share of a step spent waiting", fmt.percent(share, 0)
-    for name, (what, scale, unit) in _TIMES.items():
-        if name in _ALWAYS_SHOWN or parts[name] is not None:
-            yield what, _duration(parts[name], 2, scale, unit)
+    yield "The input of a step alone", fmt.number(parts["input_alone_seconds"], 2, " ms", 1000)
+    for name, what in _TIMES.items():
+        if name == "compilation_seconds" or parts[name] is not None:
+            yield what, fmt.number(parts[name], 2, " s")
     if shares := utilisation(run):
-        yield "Operations of a step", f"{fmt.number(parts['step_flops'] / 1e9, 2)} GFLOP"
+        yield "Operations of a step", fmt.number(parts["step_flops"], 2, " GFLOP", 1e-9)
         if moved := parts.get("step_bytes"):
-            yield "Memory read and written by a step", f"{fmt.number(moved / 1e6, 0)} MB"
+            yield "Memory read and written by a step", fmt.megabytes(moved)
         of = {"probe": "of the probe's speed", "published": "of the published peak"}
         speeds = ", ".join(f"{fmt.percent(share, 0)} {of[name]}" for name, share in shares.items())
         yield "Model FLOP utilisation", speeds
@@ -275,15 +267,9 @@ def seconds_by_part(run: Run) -> list[tuple[str, float]]:
     ]
 
 
-def _duration(seconds: float | None, decimals: int, scale: float = 1, unit: str = "s") -> str:
-    text = fmt.number(None if seconds is None else scale * seconds, decimals)
-    return text if text == NO_FIGURE else f"{text} {unit}"
-
-
 def epoch_table(run: Run, label: str) -> Table:
     """Accuracy, loss, time and throughput of each epoch."""
-    accuracies, losses = ("training accuracy", "test accuracy"), ("training loss", "test loss")
-    times = ("training, s", "evaluation, s", "per second", "learning rate")
+    titles = ("training accuracy", "test accuracy", "training loss", "test loss", "training, s", "evaluation, s")
     shown = fmt.spread(run["curves"])
     rows = [
         (
@@ -298,7 +284,8 @@ def epoch_table(run: Run, label: str) -> Table:
     ]
     more = fmt.left_out(len(run["curves"]) - len(shown), "more epoch")
     caption = f"Accuracy, loss, time and throughput of each epoch. {more}".strip()
-    return Table(figures("epoch", *accuracies, *losses, *times), rows, label=label, caption=caption, style="wide")
+    columns = figures("epoch", *titles, "per second", "learning rate")
+    return Table(columns, rows, label=label, caption=caption, style="wide")
 
 
 def export_table(report: Report, run: Run, name: str) -> Table:
@@ -307,7 +294,7 @@ def export_table(report: Report, run: Run, name: str) -> Table:
     rows = [
         (
             fmt.plain(form),
-            f"{fmt.number(one['bytes'] / 1e6, 2)} MB",
+            fmt.number(one["bytes"], 2, " MB", 1e-6),
             *(fmt.percent(one[share], 2) for share in ("accuracy", "agreement")),
         )
         for form, one in forms.items()
