@@ -5,13 +5,10 @@ syntax, per function (syntax.py). Modules are read as text and never imported, s
 """
 
 import hashlib
-import importlib.util
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from pathlib import Path
 
-from pipeline.artefacts.modules import Import, read_module_text, read_own_module
+from pipeline.artefacts.modules import read_module
 from pipeline.installed import installed_version
 
 # Part of every identity. Raise it when artifacts of earlier versions must be rebuilt anyway.
@@ -66,59 +63,10 @@ def code_digests(entry: str, own: Sequence[str] = ()) -> dict[str, dict[str, str
         if (module := waiting.pop()) in seen:
             continue
         seen.add(module)
-        if module.partition(".")[0] != "pipeline":
-            content = read_own_module(module, packages)
-        # An import of user code may name a function in a module.
-        elif f"{module}.".startswith(_NOT_COVERED) or not _module_path(module).is_file():
-            continue
-        else:
-            content = read_module(module)
-        if content:
+        if not f"{module}.".startswith(_NOT_COVERED) and (content := read_module(module, packages)):
             digests[module], imports = content
             waiting.extend(imports)
     return digests
-
-
-# The stages share most of their modules.
-@cache
-def read_module(module: str) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Definition → digest, and the modules of ours that it imports."""
-    path = _module_path(module)
-    definitions, imports = read_module_text(path.read_bytes())
-    return {**definitions, **_template_digests(path)}, tuple(_imports_of_ours(imports))
-
-
-@cache
-def _package_folder(package: str) -> Path:
-    return Path(importlib.util.find_spec(package).origin).parent
-
-
-def _module_path(module: str) -> Path:
-    package, *names = module.split(".")
-    base = _package_folder(package).joinpath(*names)
-    return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
-
-
-def _imports_of_ours(imports: Iterable[Import]) -> Iterable[str]:
-    for found in imports:
-        if found.level is None and found.module.startswith("pipeline."):
-            yield found.module
-        elif found.level is not None and found.module.split(".")[0] == "pipeline":
-            yield from _modules_named(found)
-
-
-def _modules_named(found: Import) -> Iterable[str]:
-    """``from pipeline import stream`` names a module, ``from pipeline.stream import x`` a module's content."""
-    if found.module != "pipeline":
-        yield found.module
-    submodules = (f"{found.module}.{name}" for name in found.names)
-    yield from (name for name in submodules if _module_path(name).is_file())
-
-
-def _template_digests(path: Path) -> dict[str, str]:
-    """A package's templates are code too: they shape what it writes."""
-    templates = sorted(path.parent.glob("templates/*")) if path.name == "__init__.py" else []
-    return {f"templates/{file.name}": hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in templates}
 
 
 def differences(made_from: Mapping, asked_for: Mapping) -> list[str]:

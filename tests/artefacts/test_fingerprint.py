@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.artefacts import fingerprint as subject
-from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_versions, read_module
+from pipeline.artefacts import modules as subject
+from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_versions
+from pipeline.artefacts.modules import read_module
 from pipeline.artefacts.syntax import MATCHED_BY_TEXT, _canonical
 
 
@@ -54,7 +55,7 @@ def package(tmp_path, monkeypatch) -> Path:
     (folder / "leaf.py").write_text("from pipeline.config import X\n\nLIMIT = 3\n\n\ndef f(x):\n    return x + 1\n")
     (folder / "config.py").write_text("X = 1\n")
     (folder / "other.py").write_text("Y = 1\n")
-    monkeypatch.setattr(subject, "_module_path", lambda name: tmp_path.joinpath(*name.split(".")).with_suffix(".py"))
+    monkeypatch.setattr(subject, "module_path", lambda name: tmp_path.joinpath(*name.split(".")).with_suffix(".py"))
     return folder
 
 
@@ -176,7 +177,7 @@ def replace(path: Path, nodes: list[ast.expr], new: str) -> None:
 
 def test_reworded_messages_leave_every_stage_fresh_and_a_number_beside_them_does_not(copied_pipeline):
     before = stage_digests()
-    paths = {stage: {subject._module_path(module) for module in before[stage]} for stage in STAGES}
+    paths = {stage: {subject.module_path(module) for module in before[stage]} for stage in STAGES}
     spoken = {path: found for path in set().union(*paths.values()) if (found := messages(ast.parse(path.read_text())))}
     for path, found in spoken.items():
         replace(path, found, '"Reworded."')
@@ -226,7 +227,7 @@ def texts_in(canonical: object) -> set[str]:
 
 def sentences(module: str) -> set[str]:
     """Texts of three words or more that the digest of ``module`` covers, regular expressions left out."""
-    texts = texts_in(_canonical(ast.parse(subject._module_path(module).read_text(encoding="utf-8"))))
+    texts = texts_in(_canonical(ast.parse(subject.module_path(module).read_text(encoding="utf-8"))))
     return {text for text in texts if text.count(" ") >= 2 and "|" not in text}
 
 

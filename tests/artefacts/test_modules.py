@@ -13,7 +13,8 @@ import pytest
 from luigi_process import PROJECT
 
 from pipeline.artefacts import modules
-from pipeline.artefacts.fingerprint import code_digests, read_module
+from pipeline.artefacts.fingerprint import code_digests
+from pipeline.artefacts.modules import read_module
 
 STAGE = "pipeline.records.features"
 # Prints how many modules were parsed, and the digests of all that a module reaches.

@@ -6,7 +6,7 @@ import pytest
 from own_package import forget, write_package
 
 from pipeline.artefacts.fingerprint import code_digests
-from pipeline.artefacts.modules import read_own_module
+from pipeline.artefacts.modules import read_module
 from pipeline.installed import is_local
 
 
@@ -15,11 +15,11 @@ def package(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     forget()
     yield write_package(tmp_path)
-    read_own_module.cache_clear()
+    read_module.cache_clear()
 
 
 def digests(*modules: str) -> dict:
-    read_own_module.cache_clear()
+    read_module.cache_clear()
     return code_digests("pipeline.progress", modules)
 
 

@@ -13,7 +13,7 @@ import pytest
 import time_machine
 from luigi_process import FAST, PROJECT, TINY
 
-from pipeline.artefacts import fingerprint
+from pipeline.artefacts import fingerprint, modules
 from pipeline.artefacts.fingerprint import differences
 from pipeline.artefacts.manifest import read_manifest, write_manifest
 from pipeline.errors import HardwareMismatchError
@@ -127,12 +127,12 @@ class Project:
 
     def stale(self, *args: str) -> dict[str, str]:
         """Stage → reasons, of those that are not fresh, where the code of the copy is what is digested."""
-        with mock.patch.object(fingerprint, "_package_folder", self.folder.joinpath):
-            fingerprint.read_module.cache_clear()
+        with mock.patch.object(modules, "_package_folder", self.folder.joinpath):
+            modules.read_module.cache_clear()
             try:
                 return stale_stages(self.luigi.status(*FAST, *args))
             finally:
-                fingerprint.read_module.cache_clear()
+                modules.read_module.cache_clear()
 
     def stale_in_its_process(self) -> dict[str, str]:
         """The same, asked of a process that runs the copy."""
