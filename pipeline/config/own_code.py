@@ -6,8 +6,7 @@ A module is read as text, because importing it may import Keras. ``pipeline/netw
 import re
 from collections.abc import Sequence
 
-from pipeline.config.refusal import closest
-from pipeline.config.schema import Rule
+from pipeline.config.schema import Rule, one_of
 from pipeline.installed import find_module, has_name
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
@@ -27,13 +26,11 @@ def own_modules(*names: str) -> tuple[str, ...]:
 
 def one_of_or_own(choices: Sequence[str], example: str) -> Rule:
     """One of several names, or a function of the user such as ``example``."""
-
-    def problem(name: object) -> str | None:
-        if isinstance(name, str) and is_own(name):
-            return _function_problem(name)
-        return None if name in choices else closest(str(name), choices)
-
-    return Rule(f"one of {', '.join(choices)}, or a function of your own as in {example}", problem)
+    rule = one_of(*choices)
+    return Rule(
+        f"{rule.expected}, or a function of your own as in {example}",
+        lambda name: _function_problem(name) if is_own(str(name)) else rule.problem(name),
+    )
 
 
 def _function_problem(name: str) -> str | None:

@@ -55,7 +55,7 @@ def build_network(manifest: Mapping, name: str, precision: str) -> keras.Model:
     """``build_model`` for the examples of records. Variables are float32 in every ``precision`` of the computation.
 
     Raises:
-        SettingsError: the model does not take such examples, or Keras limits epochs or steps.
+        SettingsError: the model does not take such examples.
     """
     configure_keras()
     task = problem_of_records(manifest).task(manifest)

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 import keras
 import numpy as np
 
-from pipeline.errors import SettingsError
-
 LOGITS, PROBABILITIES = "logits", "probabilities"
 
 #: (model, inputs uint8 (examples, *input_shape)) → None: assigns variables of the model.
@@ -26,18 +24,10 @@ def configure_keras() -> None:
     """Set Keras's documented defaults: floatx "float32", epsilon 1e-7 and "channels_last".
 
     Called before a model is built or loaded, because keras.json and the environment are outside every identity.
-
-    Raises:
-        SettingsError: the number of epochs or steps is limited, as by KERAS_MAX_EPOCHS in the environment.
     """
     keras.config.set_floatx("float32")
     keras.config.set_epsilon(1e-7)
     keras.config.set_image_data_format("channels_last")
-    if (limit := keras.config.max_epochs() or keras.config.max_steps_per_epoch()) is not None:
-        raise SettingsError(
-            f"keras.config: expected no limit of epochs or steps, got {limit}. Unset the environment variables "
-            "KERAS_MAX_EPOCHS and KERAS_MAX_STEPS_PER_EPOCH; [Train] epochs sets how long a run trains."
-        )
 
 
 def image_model(

@@ -52,8 +52,7 @@ def make_optimizer(
     scale = {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[scale_learning_rate]
     if learning_rate is not None:
         # Scaled, so that the schedule keeps its form.
-        own = recipe.learning_rate or _constant_rate(recipe.optimizer(total_steps, 1.0))
-        scale = scale * learning_rate / own
+        scale = scale * learning_rate / (recipe.learning_rate or _constant_rate(recipe.optimizer(total_steps, 1.0)))
     optimizer = recipe.optimizer(total_steps, scale)
     if weight_decay is not None:
         # Every Keras optimizer takes it, decoupled from the gradient (Loshchilov and Hutter 2019).

@@ -27,7 +27,7 @@ class ImageClassification(Problem):
 
     def task(self, manifest: Mapping) -> Task:
         """One label for each image."""
-        return Task(self.content_shape(manifest), 256, (), len(manifest["label_names"]), self.units.many)
+        return Task(self.content_shape(manifest), 256, (), len(manifest["label_names"]))
 
     def examples(self, columns: Mapping[str, "tf.Tensor"]) -> tuple["tf.Tensor", "tf.Tensor"]:
         """As stored in the records."""
@@ -36,13 +36,7 @@ class ImageClassification(Problem):
     def check(self, settings: TrainSettings) -> None:
         """Refuse a network for texts."""
         if settings.model in TEXT_MODELS:
-            refuse(
-                "Train",
-                "model",
-                "a network for images, as the records are",
-                settings.model,
-                " It takes a text. Choose another network or another dataset.",
-            )
+            refuse("Train", "model", "a network for images, as the records are", settings.model)
 
     @property
     def evaluation(self) -> ModuleType:

@@ -14,9 +14,8 @@ from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN
 class Judged:
     """``figure``: its name in a run's record. ``predictions_per_draw``: that count as one independent prediction.
 
-    The characters of a text depend on each other. On Tiny Shakespeare's test split, the sampling error of the accuracy
-    over blocks of 500 to 5,000 characters is 1.3 to 1.6 times that of independent characters, and 2.1 times and more
-    for a model of the last four characters. Where a standard error must be assumed, five characters count as one.
+    The characters of a text depend on each other. On Tiny Shakespeare, the sampling error of the accuracy is 1.3 to 2.1
+    times that of independent characters. Where a standard error must be assumed, five characters count as one.
     """
 
     figure: str

@@ -39,7 +39,7 @@ class NextToken(Problem):
         """The label of a token is the one after it."""
         (size,) = self.content_shape(manifest)
         num_tokens = len(manifest["label_names"])
-        return Task((size - 1,), num_tokens, (size - 1,), num_tokens, self.units.examples)
+        return Task((size - 1,), num_tokens, (size - 1,), num_tokens)
 
     def examples(self, columns: Mapping[str, "tf.Tensor"]) -> tuple["tf.Tensor", "tf.Tensor"]:
         """Tokens, and those one place later."""
@@ -55,13 +55,7 @@ class NextToken(Problem):
     def check(self, settings: TrainSettings) -> None:
         """Refuse a network for images, and changes of them."""
         if settings.model not in TEXT_MODELS and not is_own(settings.model):
-            refuse(
-                "Train",
-                "model",
-                "a network for text, as the records are",
-                settings.model,
-                " It takes images. Choose another network, such as char_lstm, or another dataset.",
-            )
+            refuse("Train", "model", "a network for text such as char_lstm, as the records are", settings.model)
         if settings.augment:
             refuse("Train", "augment", "nothing, as the records are a text", settings.augment)
         if (views := settings.test_time_augmentation) != "none":

@@ -22,19 +22,14 @@ if TYPE_CHECKING:
 class Task:
     """Shapes and ranges that a model needs.
 
-    Attributes:
-        input_shape: of one example, uint8.
-        inputs: upper bound of the inputs.
-        label_shape: of one example's labels, int32; () for one label.
-        num_labels: upper bound of the labels.
-        examples: the inputs in one word.
+    ``input_shape`` is that of one example, uint8, and ``inputs`` the upper bound of its values. ``label_shape`` is that
+    of one example's labels, int32, () for one label, and ``num_labels`` their upper bound.
     """
 
     input_shape: tuple[int, ...]
     inputs: int
     label_shape: tuple[int, ...]
     num_labels: int
-    examples: str
 
     @property
     def output_shape(self) -> tuple[int, ...]:
