@@ -1,5 +1,6 @@
-"""The blocks of a section: the three renderings of a table, what is not rendered, and a section from outside."""
+"""The blocks of a section: renderings of a table, what is not rendered, a section from outside, and figures."""
 
+import math
 import re
 
 import pytest
@@ -8,10 +9,11 @@ from report_runs import report_of
 
 
 def setup_module() -> None:
-    global blocks, rendering, sections_of
+    global blocks, moment, number, percent, plain, rendering, sections_of, spread
     from pipeline.report import blocks
     from pipeline.report import render as rendering
     from pipeline.report import sections as sections_of
+    from pipeline.report.formats import moment, number, percent, plain, spread
 
 
 HOSTILE = "<b>*a*</b> | [x](y)"
@@ -76,3 +78,16 @@ def test_the_alternative_text_of_a_chart_is_its_caption_with_its_data(rendered):
     many = [f"a{number}: 1" for number in range(17)]
     assert blocks.Chart("Length", data=many).alternative() == "Length. a0: 1; a16: 1."
     assert blocks.Chart("Length", data=["a: 1"]).alternative() == "Length. a: 1."
+
+
+def test_figures_and_names_are_formatted():
+    assert number(1234567.891, 1) == "1,234,567.9"
+    assert number(None) == number(math.inf) == "–"
+    assert number(1e38) == "1e+38"
+    assert percent(0.7242, 2) == "72.42 %"
+    assert percent(1e308) == "–"
+    assert plain(" a\r\n\tb\x00c\u202ed ") == "a b c d"
+    assert plain("x" * 1000) == "x" * 79 + "…"
+    assert moment("2026-03-01T10:00:59.5Z") == "2026-03-01 10:00 UTC"
+    assert spread([1, 2, 3], 3) == [1, 2, 3]
+    assert spread(range(101), 3) == [0, 50, 100]

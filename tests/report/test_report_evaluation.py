@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 from PIL import Image
-from report_runs import RUN, render, write_evaluation
+from report_runs import EPOCH, RUN, render, write_evaluation
 
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.errors import DamagedArtefactError
@@ -54,10 +54,15 @@ def test_the_page_shows_matrix_classes_calibration_mistakes_and_records(evaluate
 def test_each_picture_is_its_own_tile_of_the_sheet(evaluated, tmp_path):
     page = render([evaluated], tmp_path / "out")["report.html"]
     pictures = re.findall(r'<img src="data:image/png;base64,([^"]+)" alt="Test image', page)
-    sheet = np.array(Image.open(evaluated / "mistakes.png"))
+    assert_tiles(pictures, evaluated / "mistakes.png")
+
+
+def assert_tiles(pictures, sheet):
+    """The pictures in base64 are the tiles of the sheet, in its order."""
+    pixels = np.array(Image.open(sheet))
     for place, picture in enumerate(pictures):
-        pixels = np.array(Image.open(io.BytesIO(base64.b64decode(picture))))
-        np.testing.assert_array_equal(pixels, sheet[:, 8 * place : 8 * place + 8])
+        tile = np.array(Image.open(io.BytesIO(base64.b64decode(picture))))
+        np.testing.assert_array_equal(tile, pixels[:, 8 * place : 8 * place + 8])
 
 
 def test_a_label_that_is_a_tag_stays_text_in_tables_drawings_and_alternative_texts(make_run, tmp_path):
@@ -202,3 +207,64 @@ def test_runs_of_one_report_share_their_records_in_the_lineage(make_run, tmp_pat
     folders = [make_run(f"runs/{n}", fingerprint=n, records_fingerprint="c" * 64) for n in names]
     records, train = build_report(folders, current=names).lineage
     assert (len(records["artefacts"]), len(train["artefacts"])) == (1, 3)
+
+
+AUGMENTED = [{"index": 4, "label": 1, "epoch": epoch} for epoch in range(3)]
+
+
+def test_augmented_examples_are_shown_with_what_they_are(make_run, tmp_path):
+    folder = write_evaluation(make_run(augment="flip, crop:4"), augmented=AUGMENTED)
+    files = render([folder], tmp_path / "out")
+    assert "<h3>Augmented: flip, crop:4</h3>" in files["report.html"]
+    found = re.findall(
+        r'<img src="data:image/png;base64,([^"]+)" alt="Training image 4, dog, ([^"]+)">', files["report.html"]
+    )
+    assert [seen for _, seen in found] == ["as stored", "in epoch 1", "in epoch 2"]
+    assert_tiles([picture for picture, _ in found], folder / "augmented.png")
+    assert "training accuracy is on augmented images, as the network saw them" in files["report.md"]
+
+
+def test_under_mixup_the_training_accuracy_is_said_to_be_of_the_greater_part(make_run, tmp_path):
+    page = render([make_run(augment="mixup:0.2")], tmp_path / "out")["report.md"]
+    assert "Augmentation: mixup:0.2; training accuracy is on augmented images, the label of the greater part" in page
+
+
+def test_a_run_without_augmentation_shows_none_of_it(make_run, tmp_path):
+    files = render([write_evaluation(make_run())], tmp_path / "out")
+    # The word stands among the terms, of the test split.
+    assert not any(word in files[name] for name in ("report.md", "report.html") for word in ("Augment", "ugmented"))
+    assert "Weights kept" not in files["report.html"]
+
+
+def test_the_kept_epoch_and_why_training_ended_are_stated(make_run, tmp_path):
+    curves = [EPOCH | {"epoch": epoch, "val_accuracy": 0.5 + 0.05 * epoch} for epoch in (1, 2, 3)]
+    chosen = {"epochs": 9, "keep": "best", "patience": 2, "kept_epoch": 1, "ended": "patience"}
+    files = render([make_run(curves=curves, **chosen)], tmp_path / "out")
+    assert "Weights kept: epoch 1, the best on the validation split" in files["report.md"]
+    assert "Training ended: no better epoch on the validation split in 2 epochs" in files["report.md"]
+    assert "after epoch 1 test accuracy 55.0 %" in files["report.html"]
+
+
+def test_augmented_examples_of_no_label_are_refused(make_run):
+    folder = write_evaluation(make_run(), augmented=[{"index": 0, "label": 3, "epoch": 0}])
+    with pytest.raises(DamagedArtefactError, match='"augmented": expected labels below 3, found 3'):
+        read_run(folder)
+
+
+def test_warnings_of_the_data_and_the_accuracy_without_duplicates_are_on_the_page(make_run, tmp_path):
+    run = make_run()
+    write_evaluation(
+        run,
+        data_warnings=[["Very unequal labels", "The train split has 121 of cats and 1 of <mice>."]],
+        without_duplicates={"num_examples": 86, "accuracy": 0.75},
+    )
+    page = render([run], tmp_path / "out")["report.html"]
+    assert "Very unequal labels" in page
+    assert "121 of cats and 1 of &lt;mice&gt;" in page
+    assert "On the other 86 test images it is 75" in page
+
+
+def test_an_evaluation_of_before_says_nothing_of_them(make_run, tmp_path):
+    run = make_run()
+    write_evaluation(run)
+    assert "On the other" not in render([run], tmp_path / "out")["report.html"]

@@ -14,21 +14,15 @@ def setup_module() -> None:
     from pipeline.report.data.history import trends
 
 
-def test_the_log_keeps_every_run_once_in_the_order_they_were_reported(tmp_path):
+def test_the_log_keeps_every_run_once_in_the_order_they_were_reported_and_is_only_added_to(tmp_path):
     log = tmp_path / "history.jsonl"
     assert read_history(log) == []
     append_history(log, [entry(1, 0.7)], past=read_history(log))
+    before = log.read_bytes()
     append_history(log, [entry(1, 0.7), entry(2, 0.8)], past=read_history(log))
     assert [one["val_accuracy"] for one in read_history(log)] == [0.7, 0.8]
-    assert len(log.read_text().splitlines()) == 2
-
-
-def test_the_log_is_only_added_to(tmp_path):
-    log = tmp_path / "history.jsonl"
-    append_history(log, [entry(1, 0.7)], past=read_history(log))
-    before = log.read_bytes()
-    append_history(log, [entry(2, 0.8)], past=read_history(log))
     assert log.read_bytes().startswith(before)
+    assert len(log.read_text().splitlines()) == 2
     untouched = log.stat().st_mtime_ns
     append_history(log, [entry(2, 0.8)], past=read_history(log))
     assert log.stat().st_mtime_ns == untouched

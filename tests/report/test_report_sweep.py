@@ -16,18 +16,8 @@ from pipeline.runs.record import STAGE_PARTS
 
 
 def setup_module() -> None:
-    global \
-        COLOURS, \
-        Chart, \
-        build_report, \
-        compare_runs, \
-        draw, \
-        plot_history, \
-        entries_of, \
-        format_differences, \
-        format_table, \
-        seconds_by_part
-    from pipeline.report import build_report, compare_runs, entries_of, format_differences, format_table
+    global COLOURS, Chart, build_report, compare_runs, draw, plot_history, entries_of, format_table, seconds_by_part
+    from pipeline.report import build_report, compare_runs, entries_of, format_table
     from pipeline.report.blocks import Chart
     from pipeline.report.drawings import COLOURS, draw, plot_history
     from pipeline.report.sections.runs import seconds_by_part
@@ -125,27 +115,21 @@ def test_a_skipped_run_is_a_row_with_its_reason_and_no_figures(make_run, tmp_pat
     assert "<svg" not in files["report.html"]
 
 
-def test_a_fallback_is_said_in_every_rendering_with_cause_and_remedy(make_run, tmp_path):
+def test_a_fallback_is_said_and_verified_as_the_device_that_was_used_in_every_rendering(make_run, tmp_path):
+    other = make_run("other", fingerprint="b" * 64, requested_device="cpu")
     folder = make_run(requested_device="tpu", on_mismatch="fallback", mismatch=MISMATCH)
     files = render([folder], tmp_path / "out")
     table = format_table(build_report([folder], current=[RUN["fingerprint"]]), width=200)
     for text in (files["report.html"], files["report.md"], table):
         assert "no TPU answers. Start on a TPU VM." in text
         assert "fallback from tpu" in text
-
-
-def test_a_fallback_is_verified_as_the_device_that_was_used_in_every_rendering(make_run, tmp_path):
-    other = make_run("other", fingerprint="b" * 64, requested_device="cpu")
-    folder = make_run(requested_device="tpu", on_mismatch="fallback", mismatch=MISMATCH)
-    files = render([folder], tmp_path / "out")
+        assert "yes, as cpu" in text
     assert ' class="no">yes, as cpu</td>' in files["report.html"]
     assert "| Device | tpu | cpu, AMD EPYC 9B14 | yes, as cpu |" in files["report.md"]
     row = next(line for line in files["report.md"].splitlines() if "**this run:**" in line)
     assert row.split("|")[3].strip() == "yes, as cpu"
-    assert "yes, as cpu" in format_table(build_report([folder], current=[]), width=200)
     differences = {one.name: (one.one, one.other) for one in compare_runs(folder, other)}
     assert differences["device_verified"] == ("yes, as cpu", "yes")
-    assert "yes, as cpu" in format_differences(compare_runs(folder, other), ("one", "other"), width=200)
 
 
 def test_a_device_that_nothing_verified_is_not_verified_as_another(make_run, tmp_path):

@@ -63,7 +63,7 @@ def _no_evidence(run: Run) -> str:
 
 
 def _beyond(gate: Gate, runs: Sequence[Run]) -> Iterator[str]:
-    """The runs with a lower accuracy or a higher loss than required. An unknown figure is neither."""
+    """The runs with a lower accuracy or a higher loss than required, or an unknown one."""
     least, most = gate.min_val_accuracy, gate.max_val_loss
     for run in runs if least else ():
         if run["val_accuracy"] is None or not run["val_accuracy"] >= least:
