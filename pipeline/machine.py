@@ -44,7 +44,8 @@ def cpu_flags() -> set[str]:
 def granted_cores() -> int:
     """Cores of this process's affinity, limited by the quota of its cgroup."""
     cores = len(os.sched_getaffinity(0))
-    quota, _, period = _cgroup("cpu.max").partition(" ")
+    limits = (_read(folder / "cpu.max").strip() for folder in _cgroup_folders(""))
+    quota, _, period = next(filter(None, limits), "").partition(" ")
     return min(cores, max(1, math.ceil(int(quota) / int(period)))) if quota.isdigit() and period.isdigit() else cores
 
 
@@ -106,11 +107,6 @@ def _cpuinfo(field: str) -> str:
 def _value(text: str, field: str, separator: str = ":") -> str:
     """First value of a field in lines of "field: value", or an empty string."""
     return next((line.partition(separator)[2].strip() for line in text.splitlines() if line.startswith(field)), "")
-
-
-def _cgroup(name: str) -> str:
-    """A limit of this process's own cgroup (version 2), or an empty string."""
-    return next((text for folder in _cgroup_folders("") if (text := _read(folder / name).strip())), "")
 
 
 def _memory_limits() -> Iterator[tuple[int, int]]:

@@ -73,6 +73,10 @@ def test_without_cgroups_the_machines_own_memory_counts(tree):
     assert machine.granted_memory_bytes() == psutil.virtual_memory().total
 
 
-def test_the_quota_of_the_cgroup_limits_the_cores(tree):
-    tree(V2 | {"sys/fs/cgroup/docker/a/cpu.max": "100000 100000\n"})
-    assert machine.granted_cores() == 1
+@pytest.mark.parametrize(
+    ("limit", "expected"), [("max 100000", 4), ("150000 100000", 2), ("10000 100000", 1), ("", 4), ("900000 100000", 4)]
+)
+def test_granted_cores_follow_affinity_and_quota(tree, monkeypatch, limit, expected):
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: set(range(4)))
+    tree(V2 | {"sys/fs/cgroup/docker/a/cpu.max": f"{limit}\n"})
+    assert machine.granted_cores() == expected
