@@ -226,10 +226,8 @@ def _asking(device: str) -> Iterator[None]:
     """Raise errors of an unavailable device as HardwareMismatchError. Use it around calls of the library alone."""
     try:
         yield
-    except tf.errors.OpError as error:
-        raise explain(device, error) from error
-    except (ImportError, ValueError, OSError, RuntimeError) as error:
-        if known_cause(device, error) is None:
+    except (ImportError, ValueError, OSError, RuntimeError, tf.errors.OpError) as error:
+        if known_cause(device, error) is None and not isinstance(error, tf.errors.OpError):
             raise
         raise explain(device, error) from error
 

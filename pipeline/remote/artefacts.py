@@ -184,32 +184,27 @@ def receive(objects: Objects, place: str, sizes: Mapping[str, int], folder: Path
     """
 
     def get(digest: str, tell: Tell) -> None:
-        _receive(objects, f"{place}/{digest}", digest, sizes[digest], folder, tell)
-
-    _each(get, list(sizes), what, sum(sizes.values()))
-
-
-def _receive(objects: Objects, key: str, digest: str, size: int, folder: Path, tell: Tell) -> None:
-    whole, part = folder / digest, folder / f"{digest}.part"
-    # Files of an earlier process are checked too: a power cut leaves zeros.
-    if whole.exists() and sha256_of(whole) == digest:
-        tell(size)
-        return
-    stored = objects.find(key)
-    if stored is None or stored.num_bytes != size:
-        there = f"{stored.num_bytes:,}" if stored else "none"
-        raise DamagedArtefactError(f"{objects.url}/{key}: expected {size:,} bytes, found {there}. {_REMEDY}")
-    is_resumed = part.exists()
-    found = _append(objects, key, part, size, tell)
-    if found != digest and is_resumed:
-        part.unlink()
-        found = _append(objects, key, part, size, tell)
-    if found != digest:
-        part.unlink()
+        key, size = f"{place}/{digest}", sizes[digest]
+        whole, part = folder / digest, folder / f"{digest}.part"
+        # Files of an earlier process are checked too: a power cut leaves zeros.
+        if whole.exists() and sha256_of(whole) == digest:
+            tell(size)
+            return
+        stored = objects.find(key)
+        if stored is None or stored.num_bytes != size:
+            there = f"{stored.num_bytes:,}" if stored else "none"
+            raise DamagedArtefactError(f"{objects.url}/{key}: expected {size:,} bytes, found {there}. {_REMEDY}")
+        for _ in range(2 if part.exists() else 1):
+            found = _append(objects, key, part, size, tell)
+            if found == digest:
+                part.replace(whole)
+                return
+            part.unlink()
         raise DamagedArtefactError(
             f"{objects.url}/{key}: expected sha256 {digest[:12]}…, received {found[:12]}…. {_REMEDY}"
         )
-    part.replace(whole)
+
+    _each(get, list(sizes), what, sum(sizes.values()))
 
 
 def _append(objects: Objects, key: str, part: Path, size: int, tell: Tell) -> str:

@@ -74,23 +74,19 @@ class Objects:
 
     def find(self, key: str) -> Stored | None:
         """The present version of an object, None if it does not exist."""
-        with self._explaining(key):
-            try:
-                return _stored(self._obstore.head(self._store, key))
-            except FileNotFoundError:
-                return None
+        with self._explaining(key), contextlib.suppress(FileNotFoundError):
+            return _stored(self._obstore.head(self._store, key))
+        return None
 
     def read(self, key: str, *, at_most: int) -> tuple[bytes, Stored] | None:
         """The content of a small object and its version. RemoteError: it has more bytes than ``at_most``."""
-        with self._explaining(key):
-            try:
-                found = self._obstore.get(self._store, key)
-            except FileNotFoundError:
-                return None
+        with self._explaining(key), contextlib.suppress(FileNotFoundError):
+            found = self._obstore.get(self._store, key)
             stored = _stored(found.meta)
             if stored.num_bytes > at_most:
                 raise RemoteError(f"{self.url}/{key}: expected at most {at_most:,} bytes, found {stored.num_bytes:,}.")
             return bytes(found.bytes()), stored
+        return None
 
     def read_range(self, key: str, start: int, length: int) -> bytes:
         """Some bytes of an object, fewer at its end."""
@@ -99,23 +95,20 @@ class Objects:
 
     def create(self, key: str, content: bytes) -> bool:
         """Write an object unless it exists. Return whether it was written."""
-        with self._explaining(key):
-            try:
-                self._obstore.put(self._store, key, content, mode="create")
-            except self._obstore.exceptions.AlreadyExistsError:
-                return False
+        with self._explaining(key), contextlib.suppress(self._obstore.exceptions.AlreadyExistsError):
+            self._obstore.put(self._store, key, content, mode="create")
             return True
+        return False
 
     def swap(self, key: str, content: bytes, known: Stored) -> bool:
         """Replace a known version of an object. Return whether it was still the present one."""
         # Stores without versions have no such entry.
         mode = {name: value for name in ("e_tag", "version") if (value := getattr(known, name)) is not None}
-        with self._explaining(key):
-            try:
-                self._obstore.put(self._store, key, content, mode=mode)
-            except (self._obstore.exceptions.PreconditionError, FileNotFoundError):
-                return False
+        is_another = self._obstore.exceptions.PreconditionError, FileNotFoundError
+        with self._explaining(key), contextlib.suppress(*is_another):
+            self._obstore.put(self._store, key, content, mode=mode)
             return True
+        return False
 
     def put(self, key: str, content: Path | bytes) -> None:
         """Write or replace an object, in parts if it is large."""

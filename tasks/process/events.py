@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-from collections.abc import Callable
+from functools import partial
 
 import luigi
 import luigi.worker
@@ -24,13 +24,10 @@ def listen() -> None:
     descriptor = os.environ.get(DESCRIPTOR_VARIABLE, "")
     if descriptor.isdigit():
         for event in (luigi.Event.START, luigi.Event.SUCCESS, luigi.Event.FAILURE):
-            luigi.Task.event_handler(event)(_reporter(int(descriptor), event))
+            luigi.Task.event_handler(event)(partial(_report, int(descriptor), event))
 
 
-def _reporter(descriptor: int, event: str) -> Callable[..., None]:
-    def report(task: luigi.Task, error: BaseException | None = None) -> None:
-        reason = "" if error is None else f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
-        entry = {"event": event, "task": task.task_family, "reason": reason}
-        os.write(descriptor, json.dumps(entry).encode() + b"\n")
-
-    return report
+def _report(descriptor: int, event: str, task: luigi.Task, error: BaseException | None = None) -> None:
+    reason = "" if error is None else f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
+    entry = {"event": event, "task": task.task_family, "reason": reason}
+    os.write(descriptor, json.dumps(entry).encode() + b"\n")
