@@ -4,23 +4,28 @@ import os
 from dataclasses import dataclass
 
 from pipeline.config.data import FULL_RANGE
+from pipeline.problems.units import IMAGE_CLASSIFICATION
 
 
 @dataclass(frozen=True)
 class Job:
-    """Plain data that every step needs, as ``job.predict`` has it."""
+    """The run that predicts, and how.
+
+    ``label_names``: its labels in the order of the probabilities, or its vocabulary. ``resize`` and ``value_range``: as
+    in its records. ``views``: [Train] test_time_augmentation. ``model``: [Train] model of the present settings.
+    """
 
     run: str
-    problem: str
-    resize: str
     label_names: tuple[str, ...]
-    #: Folder of the files, JSON file that lists them, and folder for parts of the result.
-    files: str
-    paths: str
-    parts: str
-    views: str
+    problem: str = IMAGE_CLASSIFICATION
+    resize: str = "crop"
+    views: str = "none"
     model: str = ""
     value_range: tuple[int, int] = FULL_RANGE
+    #: Folder of the files, JSON file that lists them, and folder for parts of the result: ``predict`` sets them.
+    files: str = ""
+    paths: str = ""
+    parts: str = ""
 
 
 def shown(path: str) -> str:

@@ -7,8 +7,9 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -17,11 +18,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from pipeline.config.data import FULL_RANGE, RecordsSettings
+from pipeline.config.data import RecordsSettings
 from pipeline.errors import BusyError, SettingsError
 from pipeline.predict import Job, images, texts
 from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN, units_of
-from pipeline.problems.views import NONE
 from pipeline.shards.engine import running
 from pipeline.shards.shared import replacing
 from pipeline.sources.files import FolderError, stamps
@@ -32,32 +32,14 @@ _BLOCK_FILES = 512
 _ROWS = {IMAGE_CLASSIFICATION: images.rows_of, NEXT_TOKEN: texts.rows_of}
 
 
-def predict(
-    run: Path,
-    path: Path,
-    folder: Path,
-    *,
-    label_names: Sequence[str],
-    settings: RecordsSettings,
-    problem: str = IMAGE_CLASSIFICATION,
-    resize: str = "crop",
-    views: str = NONE,
-    model: str = "",
-    value_range: tuple[int, int] = FULL_RANGE,
-) -> dict[str, int]:
-    """Predict a file, or every one below a folder; leaves predictions.parquet and predictions.csv.
+def predict(job: Job, path: Path, folder: Path, settings: RecordsSettings) -> dict[str, int]:
+    """Predict a file, or every one below a folder without hidden ones; leaves predictions.parquet and predictions.csv.
 
     Args:
-        run: folder of a run.
-        path: file or folder, without hidden files.
+        job: the run that predicts, and how.
+        path: file or folder.
         folder: for the predictions; its files are replaced when all are done.
-        label_names: labels in the order of the probabilities, or the vocabulary.
         settings: Beam's runner and its flags.
-        problem: of the run.
-        resize: as in the records of the run.
-        views: [Train] test_time_augmentation.
-        model: [Train] model of the present settings, see runs/trained.py.
-        value_range: as in the source of the run.
 
     Returns:
         ``files``, how many there are, and ``errors``, how many of them could not be used.
@@ -66,13 +48,12 @@ def predict(
         SettingsError: there is no file, or a folder cannot be read; Beam knows no such runner or flag.
         BusyError: another process predicts into ``folder``.
     """
-    files, paths = _listed(path, units_of(problem).files)
+    files, paths = _listed(path, units_of(job.problem).files)
     folder.mkdir(parents=True, exist_ok=True)
     with _parts_folder(folder) as parts:
         listing = parts / "paths.json"
         listing.write_text(json.dumps(paths), encoding="utf-8")
-        names, places = tuple(label_names), (str(files), str(listing), str(parts))
-        job = Job(str(run), problem, resize, names, *places, views, model, value_range)
+        job = replace(job, files=str(files), paths=str(listing), parts=str(parts))
         blocks = list(range(0, len(paths), _BLOCK_FILES))
         with running(settings) as pipeline:
             (

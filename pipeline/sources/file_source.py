@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config.refusal import refuse
-from pipeline.errors import message
 from pipeline.records.keys import SPLITS
 from pipeline.sources.file_index import INDEX_NAME, FileIndex, change, read_index
 from pipeline.sources.files import FolderError, Stamp, quoted, stamps
@@ -57,9 +56,9 @@ class FileSource(Kind):
         """Whether the path exists."""
         return self.path.exists()
 
-    def availability(self) -> str:
-        """Count the files, by their names alone."""
-        return _counted(len(self.found_files().stamps), self.settings.path)
+    def check(self) -> None:
+        """Find the files, by their names alone."""
+        self.found_files()
 
     @abstractmethod
     def folder(self) -> Path:
@@ -103,11 +102,6 @@ class FileSource(Kind):
             return stamps(self.folder())
         except FolderError as error:
             refuse("Source", "path", error.expected, self.settings.path, error.hint)
-
-
-@message
-def _counted(files: int, path: str) -> str:
-    return f"{files:,} file{'' if files == 1 else 's'} in {path}"
 
 
 def by_split(examples: Iterable[tuple[str, str, str]]) -> dict[str, list[tuple[str, str]]]:

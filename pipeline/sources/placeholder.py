@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.config.data import TEXTS
-from pipeline.errors import message
 from pipeline.records.features import image_spec
 from pipeline.sources.source import SYNTHETIC, Kind, SourceInfo
 from pipeline.sources.text import written_tokens
@@ -26,10 +25,12 @@ _PLACES = ("by the sea", "in the morning", "under the bridge", "at noon", "befor
 class Placeholder(Kind):
     """Generated images of ten shapes, or sentences that are read as any text. The same on every machine."""
 
-    @message
-    def availability(self) -> str:
+    def name(self) -> str:
+        """As reports call it."""
+        return SYNTHETIC
+
+    def check(self) -> None:
         """Nothing is needed."""
-        return "the stand-in, as asked for"
 
     def find(self, artifact: Path | None) -> SourceInfo:
         """Write the tokens of a text, or describe the images."""
@@ -40,7 +41,7 @@ class Placeholder(Kind):
             from pipeline.sources.placeholder_images import IMAGE_SHAPE, LABEL_NAMES, NUM_EXAMPLES
 
             facts = {"features": image_spec(IMAGE_SHAPE), "label_names": LABEL_NAMES, "num_examples": NUM_EXAMPLES}
-        return SourceInfo(dataset=SYNTHETIC, origin=SYNTHETIC, version="1", **facts)
+        return SourceInfo(dataset=self.name(), origin=SYNTHETIC, version="1", **facts)
 
 
 def _draw_text(split: str, size: int) -> str:

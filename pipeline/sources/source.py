@@ -117,8 +117,8 @@ class Kind(ABC):
         return Location(artefact=str(artifact))
 
     @abstractmethod
-    def availability(self) -> str:
-        """Describe how the data would be obtained, without a change. Raises as ``find`` before a download."""
+    def check(self) -> None:
+        """Raise as ``find`` would, without a change: before a download its hosts are asked."""
 
     @abstractmethod
     def find(self, artifact: Path | None) -> SourceInfo:
@@ -173,14 +173,18 @@ def resolve(settings: SourceSettings, folder: Path | None = None) -> SourceInfo:
 
 def availability(settings: SourceSettings) -> str:
     """Describe how the dataset would be obtained, without a change. Raises as ``resolve`` before a download."""
+    kind, unavailable = kind_of(settings), None
     try:
-        return kind_of(settings).availability()
+        kind.check()
     except DatasetUnavailableError as error:
         if not settings.may_be_replaced:
             raise
-        return _unavailable(error)
+        unavailable = error
+    return _described(kind, unavailable)
 
 
 @message
-def _unavailable(error: Exception) -> str:
-    return f"unavailable, a run takes the placeholder: {error}"
+def _described(kind: Kind, unavailable: Exception | None) -> str:
+    if unavailable:
+        return f"unavailable, a run takes the placeholder: {unavailable}"
+    return f"{kind.name()} {'is here' if kind.is_at_hand() else 'can be downloaded'}"

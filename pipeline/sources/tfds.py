@@ -50,12 +50,11 @@ class Tfds(Kind):
         """The folder of all datasets, absolute for processes with another environment."""
         return Location(tfds_data_dir=str(datasets_folder(self.settings.tfds_data_dir)), artefact=str(artifact))
 
-    def availability(self) -> str:
+    def check(self) -> None:
         """Look for a prepared copy, and ask the hosts if there is none."""
         builder, _ = self._supported()
         if not builder.is_prepared():
             _probe_hosts(builder)
-        return _place(builder)
 
     def find(self, artifact: Path | None) -> SourceInfo:
         """Download and prepare the dataset if it is not prepared, and describe it.
@@ -118,11 +117,6 @@ class Tfds(Kind):
         with contextlib.suppress(OSError):
             if (folder / _DESCRIPTIONS[0]).exists() and prepared_digest(folder, artifact) != source["digest"]:
                 yield _has_changed(folder)
-
-
-@message
-def _place(builder: "DatasetBuilder") -> str:
-    return f"{builder.name} {'is prepared in' if builder.is_prepared() else 'can be downloaded to'} {builder.data_path}"
 
 
 @message

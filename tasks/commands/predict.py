@@ -9,6 +9,7 @@ from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.training import TEST_TIME_AUGMENTATION
 from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.predict import Job
 from pipeline.problems.units import NEXT_TOKEN, units_of
 from pipeline.stage_process import in_child
 from tasks.commands.command import A_RUN, argument, command, named, run_folder
@@ -51,19 +52,17 @@ def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         raise SettingsError(f"--test-time-augmentation: expected a run of images, got {asked!r} for one of texts")
     views = asked or record.test_time_augmentation
     manifest = _records_of(record.records_fingerprint)
-    job = {
-        "run": run,
-        "path": files,
-        "folder": output,
-        "problem": record.problem,
-        "resize": manifest.get("image", {}).get("resize", ""),
-        "label_names": manifest["label_names"],
-        "views": views,
-        "value_range": tuple(manifest["source"]["value_range"]),
-        "settings": records.settings,
-        "model": next(stage for stage in stages if isinstance(stage, Train)).model,
-    }
-    found = in_child("pipeline.predict.job:predict", job)
+    job = Job(
+        run=str(run),
+        label_names=tuple(manifest["label_names"]),
+        problem=record.problem,
+        resize=manifest.get("image", {}).get("resize", ""),
+        views=views,
+        model=next(stage for stage in stages if isinstance(stage, Train)).model,
+        value_range=tuple(manifest["source"]["value_range"]),
+    )
+    places = {"path": files, "folder": output, "settings": records.settings}
+    found = in_child("pipeline.predict.job:predict", {"job": job, **places})
     if found["errors"]:
         _logger.warning("%d of %d %s could not be used: see column error", found["errors"], found["files"], units.files)
     if found["files"] and found["errors"] == found["files"]:

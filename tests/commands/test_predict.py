@@ -11,6 +11,7 @@ from report_runs import write_run
 
 from pipeline.config.data import RecordsSettings
 from pipeline.errors import BusyError, SettingsError
+from pipeline.predict import Job
 
 
 def setup_module() -> None:
@@ -57,7 +58,7 @@ def images(tmp_path):
 
 
 def predictions(run, images, folder, **settings):
-    found = predict(run, images, folder, resize="crop", label_names=LABELS, settings=RecordsSettings(**settings))
+    found = predict(Job(str(run), LABELS), images, folder, RecordsSettings(**settings))
     return found, pyarrow.parquet.read_table(folder / "predictions.parquet").to_pylist()
 
 
@@ -127,8 +128,8 @@ def test_an_image_is_seen_as_often_as_is_asked(tmp_path):
     Image.fromarray(picture).save(tmp_path / "images" / "a.png")
     found = {}
     for views in ("none", "flip"):
-        about = {"resize": "crop", "label_names": LABELS, "settings": RecordsSettings(), "views": views}
-        predict(tmp_path / "a", tmp_path / "images", tmp_path / views, **about)
+        job = Job(str(tmp_path / "a"), LABELS, views=views)
+        predict(job, tmp_path / "images", tmp_path / views, RecordsSettings())
         (row,) = pyarrow.parquet.read_table(tmp_path / views / "predictions.parquet").to_pylist()
         found[views] = row["probability of light"]
     assert found["none"] > 0.99

@@ -12,6 +12,7 @@ from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.data import RecordsSettings
 from pipeline.config.training import TrainSettings
 from pipeline.errors import SettingsError
+from pipeline.predict import Job
 from pipeline.problems.find import problem_of_records
 from pipeline.records.vocabulary import BYTES, Vocabulary
 from pipeline.runs.metrics import MODEL_NAME
@@ -266,9 +267,9 @@ def test_texts_have_their_nats(records, trained, tmp_path):
     (texts / "a.txt").write_text(LINE * 12)
     (texts / "b.txt").write_text("The dog é")
     (texts / "c.txt").write_bytes(b"\xff")
-    names = read_manifest(records)["label_names"]
+    names = tuple(read_manifest(records)["label_names"])
     settings = RecordsSettings()
-    found = predict(folder, texts, tmp_path / "out", label_names=names, settings=settings, problem="next_token")
+    found = predict(Job(str(folder), names, "next_token"), texts, tmp_path / "out", settings)
     assert found == {"files": 3, "errors": 2}
     import pyarrow.parquet
 

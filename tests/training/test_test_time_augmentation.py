@@ -83,7 +83,7 @@ def test_predict_answers_by_the_views_of_the_run(runs, small_records, tmp_path, 
     for name, image in zip(names, images, strict=True):
         Image.fromarray(image).save(tmp_path / name)
     labels = tuple(manifest["label_names"])
-    job = Job(str(folder), "image_classification", "crop", labels, str(tmp_path), "", "", how)
+    job = Job(str(folder), labels, views=how, files=str(tmp_path))
     (rows,) = rows_of(names, job)
     found = np.stack([rows.column(f"probability of {label}").to_numpy() for label in labels], axis=1)
     np.testing.assert_allclose(found, load_trained(folder).probabilities(images, how), atol=1e-6)
