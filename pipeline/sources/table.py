@@ -13,7 +13,7 @@ from pipeline.config.refusal import closest, refuse
 from pipeline.errors import message
 from pipeline.sources.file_index import FileIndex
 from pipeline.sources.file_source import FoundFiles, by_split, split_called
-from pipeline.sources.files import Stamp, is_in, other_encoding, quoted, stamps_of
+from pipeline.sources.files import Stamp, is_in, other_encoding, stamps_of
 from pipeline.sources.image_source import ImageSource, checked_labels, natural
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -53,8 +53,8 @@ class Table(ImageSource):
     def found_files(self) -> FoundFiles:
         """The images that the table lists."""
         folder, settings = self.folder(), self.settings
-        written, labels, *named = self._columns()
-        paths = [self._below(path, folder) for path in written]
+        paths, labels, *named = self._columns()
+        paths = [self._below(path, folder) for path in paths]
         split_names = named[0] if named else ["train"] * len(paths)
         self._check_rows([*zip(paths, labels, split_names, strict=True)])
         self._check_labels(labels)
@@ -63,7 +63,14 @@ class Table(ImageSource):
             _refuse(self.settings, "a table with images of the train split")
         stamps = stamps_of(folder, paths)
         if not stamps:
-            _refuse(self.settings, "paths of images that are there", _absent(paths, written[0], folder), "path_column")
+            _refuse(
+                self.settings,
+                "paths of images that are there",
+                f" None of the {len(paths):,} images is there, such as {', '.join(map(repr, paths[:_MAX_ROWS]))}. "
+                "Paths are relative to the table. [Source] path_prefix and path_suffix complete them. Download what "
+                "has an address.",
+                "path_column",
+            )
         label_names = checked_labels(sorted(set(labels), key=natural), settings.path, "label_column")
         return FoundFiles(examples, stamps, label_names, split_names)
 
@@ -221,26 +228,3 @@ def _rows(found: Sequence[tuple[int, Sequence[str]]]) -> str:
     listed = "; ".join(f"row {number}: {', '.join(map(repr, cells))}" for number, cells in found[:_MAX_ROWS])
     more = len(found[_MAX_ROWS:])
     return f" Found {listed}{f'; and {more:,} more' if more else ''}."
-
-
-@message
-def _absent(paths: Sequence[str], written: str, folder: Path) -> str:
-    """Hint that no image exists, with the likely cause; ``written`` is the first path as in the table."""
-    listed = ", ".join(repr(path) if path != path.strip() else quoted(path) for path in paths[:_MAX_ROWS])
-    if _ADDRESS.match(written):
-        cause = " The column holds addresses: download the images, and name the files."
-    elif re.match(r"[A-Za-z]:[/\\]", written):
-        cause = " These are paths of Windows: write them relative to the table."
-    else:
-        cause = _alike(PurePosixPath(written.strip()).stem.lower(), folder)
-    return f" None of the {len(paths):,} images is there, such as {listed}.{cause}"
-
-
-@message
-def _alike(stem: str, folder: Path) -> str:
-    for top, _, files in os.walk(folder):
-        for file in files:
-            if os.path.splitext(file)[0].lower() == stem:
-                there = quoted(os.path.relpath(os.path.join(top, file), folder))
-                return f" There is {there}: write paths like it, or set [Source] path_prefix and path_suffix."
-    return ""

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline import sources
 from pipeline.artefacts import verified
-from pipeline.artefacts.manifest import read_manifest
+from pipeline.artefacts.manifest import read_manifest, write_manifest
 from pipeline.config.data import RecordsSettings, SourceSettings
 from pipeline.errors import (
     DamagedArtefactError,
@@ -89,6 +89,14 @@ def test_labels_rewritten_in_place_are_another_source(tiny_tfds, tmp_path):
 def test_a_prepared_copy_is_read_once_as_long_as_it_is_left_alone(tiny_tfds, tmp_path, monkeypatch):
     info = sources.resolve(settings(tiny_tfds))
     assert changes(info, tiny_tfds, tmp_path) == []
+    verified._digest_once.cache_clear()
+    monkeypatch.setattr(files, "file_digest", lambda path: pytest.fail(f"{path} is read"))
+    assert changes(info, tiny_tfds, tmp_path) == []
+
+
+def test_a_prepared_copy_is_not_read_again_after_the_artefact_was_published(tiny_tfds, tmp_path, monkeypatch):
+    info = sources.resolve(settings(tiny_tfds), tmp_path)
+    assert write_manifest(tmp_path, stage="Source", identity={}, details={})["files"] == []
     verified._digest_once.cache_clear()
     monkeypatch.setattr(files, "file_digest", lambda path: pytest.fail(f"{path} is read"))
     assert changes(info, tiny_tfds, tmp_path) == []
