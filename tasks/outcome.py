@@ -84,11 +84,7 @@ def read_outcome(path: Path) -> Outcome | None:
 
 
 def write_outcome(path: Path, outcome: Outcome) -> None:
-    """Replace the file atomically.
-
-    Raises:
-        OSError: the folder cannot be written, or the disk is full.
-    """
+    """Replace the file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
     content = {"schema_version": SCHEMA_VERSION, **asdict(outcome)}

@@ -137,11 +137,7 @@ def shared() -> RemoteCache | None:
 
 
 def required() -> RemoteCache:
-    """A cache whose every error ends the process, for a command that is about the remote.
-
-    Raises:
-        SettingsError: there is no [Storage] remote.
-    """
+    """A cache whose every error ends the process, for a command that is about the remote."""
     if not Storage().remote:
         refuse("Storage", "remote", "s3://bucket/prefix, gs://bucket/prefix or az://container/prefix", "")
     return RemoteCache(Storage(), root_folder(), strict=True)

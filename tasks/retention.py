@@ -127,10 +127,7 @@ def apply_limits(stages: Sequence[Stage]) -> bool:
 
 
 def read_runs(artifacts: Sequence[Artifact]) -> list[Run]:
-    """The runs whose record is valid. The others are kept.
-
-    A date without a time zone cannot be compared with other dates, so such a run is kept too.
-    """
+    """The runs whose record is valid. The others are kept."""
     runs = []
     for artifact in artifacts:
         if artifact.kind != layout.RUNS or not artifact.provides:

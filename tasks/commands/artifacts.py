@@ -1,7 +1,6 @@
 """Commands for artifacts: ``clean-stale``, ``push`` and ``pull``."""
 
 import argparse
-from typing import TYPE_CHECKING
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.publish import discard
@@ -13,9 +12,6 @@ from tasks.process import lock
 from tasks.retention import find_stale, remove
 from tasks.sections import Storage, root_folder
 from tasks.stage import Stage, by_name
-
-if TYPE_CHECKING:
-    from pipeline.remote.artefacts import Remote
 
 _NOT_REMOVED = "none removed: make clean-stale YES=1 removes them"
 
@@ -31,7 +27,7 @@ _NOT_REMOVED = "none removed: make clean-stale YES=1 removes them"
 def clean_stale(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """List what is not reached, with sizes, and remove it with ``--yes``."""
     if arguments.remote:
-        return _of_the_remote(remove=arguments.yes)
+        return _clean_remote(is_removing=arguments.yes)
     if not all(stage.is_known() for stage in stages):
         raise SettingsError("Stale artifacts are not known before the source is. Run make pipeline.")
     root = root_folder()
@@ -92,34 +88,26 @@ def pull(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     return RemoteError.exit_code if is_missing else 0
 
 
-def _of_the_remote(*, remove: bool) -> int:
+def _clean_remote(*, is_removing: bool) -> int:
     remote = remote_cache.required().remote
-    from pipeline.remote.garbage import find_garbage, remove_garbage
+    from pipeline.remote.garbage import Uploads, find_garbage, remove_garbage
 
-    count = total = 0
-    for one in remove_garbage(remote) if remove else find_garbage(remote):
+    count, total, outcome = 0, 0, "removed" if is_removing else _NOT_REMOVED
+    for one in remove_garbage(remote) if is_removing else find_garbage(remote):
         print(f"{one.num_bytes / 1e6:10.1f} MB  {remote.url}/{one.key}", flush=True)
         count, total = count + 1, total + one.num_bytes
-    outcome = "removed" if remove else _NOT_REMOVED
     print(f"{total / 1e6:10.1f} MB in {count:,} objects that no manifest names, {outcome}")
-    return _of_cut_uploads(remote, remove=remove)
-
-
-def _of_cut_uploads(remote: "Remote", *, remove: bool) -> int:
     if not Storage().remote.startswith("s3://"):
         return 0
-    from pipeline.remote.garbage import Uploads
-
     try:
         uploads = Uploads(Storage().remote, endpoint=Storage().remote_endpoint)
     except ModuleNotFoundError as error:
         print(f"Uploads that were cut are not looked for: {error.name} is not installed; pip install '.[s3]'")
         return 0
-    count = 0
-    for upload in uploads.old():
+    cut = list(uploads.old())
+    for upload in cut:
         print(f"{'upload':>13}  {upload.key}, begun {upload.begun_at:%Y-%m-%d %H:%M} UTC", flush=True)
-        if remove:
+        if is_removing:
             uploads.abort(upload)
-        count += 1
-    print(f"{count:>10,} uploads that were cut, {'removed' if remove else _NOT_REMOVED}")
+    print(f"{len(cut):>10,} uploads that were cut, {outcome}")
     return 0

@@ -1,7 +1,4 @@
-"""Common parts of the commands: their own flags, and the stages under the settings of the command line.
-
-All work of a command happens under these settings. Anything computed outside would use the storage root of the files.
-"""
+"""Common parts of the commands: their own flags, and the stages under the settings of the command line."""
 
 import argparse
 import contextlib
@@ -79,10 +76,7 @@ def command(*arguments: tuple[tuple[str, ...], dict]) -> Callable[[Body], Callab
 
 @contextlib.contextmanager
 def stages_of(settings: Sequence[str], flags: Collection[str] = ()) -> Iterator[list[Stage]]:
-    """The stages, from the source to the report, under settings such as ``--Train-epochs 1``.
-
-    ``flags`` of the command are proposed if a setting is unknown.
-    """
+    """The stages, from the source on, under settings. ``flags`` of the command are proposed if a setting is unknown."""
     with command_line.in_force(["--module", "tasks", "Report", *settings], flags) as parser:
         yield from_below(parser.get_task_obj())
 
@@ -99,11 +93,7 @@ def named(what: str) -> Callable[[str], str]:
 
 
 def run_folder(argument: str, run: str) -> Path:
-    """The folder of a run. A path outside the folder of runs is none, wherever a link leads.
-
-    Raises:
-        SettingsError: there is no such run, or several.
-    """
+    """The folder of a run. A path outside the folder of runs is none, wherever a link leads."""
     place = root_folder() / layout.RUNS
     runs = [path for path in layout.artefact_folders(place) if path.is_dir() and path.resolve().parent == place]
     if Path(run).resolve() in runs:

@@ -75,12 +75,12 @@ def _mark(number: int, lines: IO[str]) -> None:
 
 
 def _wait(processes: list[subprocess.Popen]) -> int:
-    while any(process.poll() is None for process in processes):
-        if failed := next((process.returncode for process in processes if process.returncode), 0):
-            _end(processes)
-            return _as_exit_code(failed)
+    while any(process.poll() is None for process in processes) and not any(process.returncode for process in processes):
         time.sleep(_POLL_SECONDS)
-    return next((_as_exit_code(process.returncode) for process in processes if process.returncode), 0)
+    code = next((process.returncode for process in processes if process.returncode), 0)
+    _end(processes)
+    # As a shell says it of a process that a signal ended.
+    return 128 - code if code < 0 else code
 
 
 def _end(processes: list[subprocess.Popen]) -> None:
@@ -92,8 +92,3 @@ def _end(processes: list[subprocess.Popen]) -> None:
         deadline = time.monotonic() + seconds
         while any(process.poll() is None for process in left) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
-
-
-def _as_exit_code(code: int) -> int:
-    # As a shell says it of a process that a signal ended.
-    return 128 - code if code < 0 else code

@@ -1,7 +1,6 @@
 """``verify``: every artefact under the storage root, read to the last byte.
 
-An artefact is known by where it lies and how its folder is named, not by its manifest: one whose manifest is gone, or
-may not be read, is named too, and so is a run that the report shows and that is not there.
+An artefact is known by its place and name, so one without a manifest counts, and a run that the report shows.
 """
 
 import argparse
@@ -44,7 +43,8 @@ def verify(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     for folder in folders:
         state, says = "valid", str(folder)
         try:
-            _list(folder)
+            if _is_closed(folder):
+                raise unreadable(folder)
             # The report's folder may hold what is not ours.
             job = {"folder": folder, "shared": folder == root / Report.kind}
             in_child("pipeline.artefacts.verify:verify_artefact", job)
@@ -80,26 +80,16 @@ def _artefacts(root: Path) -> Iterator[Path]:
 
 
 def _named(place: Path, is_ours: Callable[[str], object]) -> list[Path]:
-    """The folders in a place that are named as ours, or hold a manifest; the place itself where it may not be read.
-
-    Hidden and kept folders are none.
-    """
-    try:
-        entries = [entry for entry in _list(place) if entry.is_dir() and _may_be_ours(entry.name)]
-    except UnreadableArtefactError:
+    """The folders in a place that are named as ours, or hold a manifest; the place itself where it may not be read."""
+    if _is_closed(place):
         return [place]
-    return [Path(entry) for entry in entries if is_ours(entry.name) or os.path.lexists(Path(entry, MANIFEST_NAME))]
+    folders = (folder for folder in layout.artefact_folders(place) if folder.is_dir())
+    return [folder for folder in folders if is_ours(folder.name) or os.path.lexists(folder / MANIFEST_NAME)]
 
 
-def _may_be_ours(name: str) -> bool:
-    return not name.startswith(".") and layout.KEPT not in name
-
-
-def _list(folder: Path) -> list[os.DirEntry]:
+def _is_closed(folder: Path) -> bool:
     try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+        return folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK, effective_ids=True)
     except PermissionError:
-        raise unreadable(folder) from None
+        # A folder above it is closed.
+        return True
