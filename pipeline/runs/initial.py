@@ -24,11 +24,7 @@ class InitialWeights:
 
 
 def find_initial_weights(given: str, runs: Path) -> InitialWeights:
-    """The weights that the settings name: the name of a run in ``runs``, or the path of a run or a file.
-
-    Raises:
-        SettingsError: there are none.
-    """
+    """The weights of a run in ``runs`` by its name, or of a run or file by its path. SettingsError: there are none."""
     # With pydantic it costs a tenth of a second, which most starts need not spend.
     from pipeline.runs.metrics import WEIGHTS_NAME
 

@@ -112,10 +112,7 @@ class TrainingSetup:
     def used(self) -> dict:
         """Hardware and computation: fields of the record that a process must share to resume from a checkpoint."""
         return {
-            "backend": self.receipt["backend"],
-            "effective_device": self.receipt["effective_device"],
-            "device_name": self.receipt["device_name"],
-            "num_replicas": self.receipt["num_replicas"],
+            **{name: self.receipt[name] for name in ("backend", "effective_device", "device_name", "num_replicas")},
             "precision": self.precision,
             "jit_compile": self.jit_compile,
             # The order of an epoch from disk differs.
