@@ -108,11 +108,12 @@ def evaluate(
     places = np.argsort(-nats.mean(axis=1), kind="stable")[:MAX_PASSAGES].tolist()
     prompt_from = int(np.random.default_rng(settings.seed).integers(len(nats)))
     found = examples_at(test, [*places, prompt_from])
+    sequences = [np.append(tokens, labels[-1]) for tokens, labels in found]
     passages = [
-        {"index": place, **passage(vocabulary, np.append(tokens, labels[-1]), nats[place])}
-        for place, (tokens, labels) in zip(places, found, strict=False)
+        {"index": place, **passage(vocabulary, sequence, nats[place])}
+        for place, sequence in zip(places, sequences, strict=False)
     ]
-    prompt = found[-1][0][:PROMPT_TOKENS]
+    prompt = sequences[-1][:PROMPT_TOKENS]
     written = write_text(model, vocabulary, settings.model, prompt, length=nats.shape[1], seed=settings.seed)
     loss = float(nats.mean())
     facts = {

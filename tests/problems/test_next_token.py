@@ -178,6 +178,8 @@ def test_what_is_written_follows_from_the_seed(trained):
     vocabulary = Vocabulary(tuple(facts["vocabulary"]))
     first = facts["written"][0]
     prompt = vocabulary.encode(first["prompt"])
+    # A sequence that is shorter than a prompt, with its last token.
+    assert len(prompt) == LENGTH + 1
     again, other = (
         write_text(model, vocabulary, "char_lstm", prompt, length=LENGTH, seed=seed, tokens=30) for seed in (0, 1)
     )
