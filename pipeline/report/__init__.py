@@ -10,19 +10,3 @@ from pipeline.report.data.reading import read_run
 from pipeline.report.diff import compare_runs
 from pipeline.report.render import format_differences, format_experiments, format_table, write_report
 from pipeline.report.report import build_report
-
-__all__ = [
-    "HISTORY_NAME",
-    "Gate",
-    "append_history",
-    "build_report",
-    "compare_runs",
-    "entries_of",
-    "format_differences",
-    "format_experiments",
-    "format_table",
-    "read_history",
-    "read_published",
-    "read_run",
-    "write_report",
-]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.artefacts import layout
-from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
+from pipeline.artefacts.manifest import read_manifest
 from pipeline.errors import DamagedArtefactError
 from pipeline.report.data.reading import or_none
 from pipeline.report.formats import Run
@@ -96,7 +96,7 @@ def _node(stage: str, manifest: Mapping[str, Any], fingerprint: str | None) -> d
 
 def _newest(kind: Path, name: str, value: object) -> Mapping[str, Any]:
     """The manifest of the newest artifact whose manifest or identity has this value. Empty if there is none."""
-    known = [_manifest(folder) for folder in layout.artefact_folders(kind) if _is_published(folder)]
+    known = [_manifest(folder) for folder in layout.artefact_folders(kind)]
     fitting = [one for one in known if one and value and {**one["identity"], **one}.get(name) == value]
     return max(fitting, key=lambda one: one["created_at"], default={})
 
@@ -112,7 +112,3 @@ def _manifest(folder: Path) -> dict[str, Any]:
 def _part(manifest: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     part = manifest.get("identity", {}).get(name)
     return part if isinstance(part, Mapping) else {}
-
-
-def _is_published(folder: Path) -> bool:
-    return (folder / MANIFEST_NAME).is_file()
