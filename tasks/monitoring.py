@@ -28,23 +28,6 @@ _OF_A_RUN = {
 }
 
 
-class _Metrics:
-    """A registry that creates each gauge at its first value."""
-
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self._gauges: dict[str, Gauge] = {}
-
-    def set(self, name: str, text: str, value: float | None, **labels: object) -> None:
-        """Set one sample. None leaves it out."""
-        if value is None:
-            return
-        if name not in self._gauges:
-            self._gauges[name] = Gauge(f"tensorcraft_{name}", text, tuple(labels), registry=self.registry)
-        gauge = self._gauges[name]
-        (gauge.labels(**labels) if labels else gauge).set(value)
-
-
 def write_metrics(
     path: Path, outcome: Outcome, manifests: Mapping[str, Mapping] | None = None, runs: Iterable[RunRecord] = ()
 ) -> None:
@@ -54,24 +37,33 @@ def write_metrics(
     """
     if manifests is None:
         manifests, runs = _artifacts()
-    metrics = _Metrics()
-    metrics.set("run_exit_code", "Exit code of the last scheduled run.", outcome.exit_code)
-    metrics.set("run_duration_seconds", "Wall-clock time of the last scheduled run.", outcome.seconds)
-    metrics.set("run_end_timestamp_seconds", "When the last scheduled run ended.", outcome.ended_at().timestamp())
+    registry, gauges = CollectorRegistry(), {}
+
+    def put(name: str, text: str, value: float | None, **labels: object) -> None:
+        """Set one sample, whose gauge begins with its first value. None leaves it out."""
+        if value is None:
+            return
+        if name not in gauges:
+            gauges[name] = Gauge(f"tensorcraft_{name}", text, tuple(labels), registry=registry)
+        (gauges[name].labels(**labels) if labels else gauges[name]).set(value)
+
+    put("run_exit_code", "Exit code of the last scheduled run.", outcome.exit_code)
+    put("run_duration_seconds", "Wall-clock time of the last scheduled run.", outcome.seconds)
+    put("run_end_timestamp_seconds", "When the last scheduled run ended.", outcome.ended_at().timestamp())
     if outcome.last_success:
         success = datetime.fromisoformat(outcome.last_success).timestamp()
-        metrics.set("success_timestamp_seconds", "When the last scheduled run that succeeded ended.", success)
+        put("success_timestamp_seconds", "When the last scheduled run that succeeded ended.", success)
     for stage, manifest in manifests.items():
         text = "Wall-clock time of the stage when it was last built."
-        metrics.set("stage_duration_seconds", text, manifest.get("seconds"), stage=stage)
+        put("stage_duration_seconds", text, manifest.get("seconds"), stage=stage)
         for split, about in manifest.get("splits", {}).items():
-            metrics.set("records", "Examples in the records.", about.get("num_examples"), split=split)
+            put("records", "Examples in the records.", about.get("num_examples"), split=split)
     for run in runs:
         labels = {name: getattr(run, name) for name in _LABELS}
         many = units_of(run.problem, run.tokens).many
         for field, (name, text) in _OF_A_RUN.items():
-            metrics.set(name.format(many=many), text, getattr(run, field), **labels)
-    write_to_textfile(str(path), metrics.registry)
+            put(name.format(many=many), text, getattr(run, field), **labels)
+    write_to_textfile(str(path), registry)
 
 
 def _artifacts() -> tuple[dict[str, Mapping], list[RunRecord]]:

@@ -161,12 +161,7 @@ class Train(Stage, parameters=TrainSettings):
         return membership(self.settings, tpu_vm.environment(self.settings))
 
     def meet(self) -> Presence:
-        """Announce this process to those that train together; process 0 waits for all.
-
-        Raises:
-            SettingsError: a process was started with other settings or other code.
-            WorkerDiedError: a process is missing.
-        """
+        """Announce this process to those that train together; process 0 waits for all."""
         how = {"settings": self.digest(), "timeout_seconds": self.join_timeout_seconds}
         return group.meet(root_folder(), self.membership, **how)
 
@@ -177,11 +172,7 @@ class Train(Stage, parameters=TrainSettings):
         return fingerprint({"settings": shared, "code": code, "packages": package_versions(self.packages)})
 
     def follow(self) -> None:
-        """Train with process 0 as often as it asks for it, until it is done.
-
-        Raises:
-            PipelineError: process 0 is missing or gone, or what ``train_in_child`` raises.
-        """
+        """Train with process 0 as often as it asks for it, until it is done."""
         from pipeline.training import launch
 
         presence, last = self.meet(), ""
