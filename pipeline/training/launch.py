@@ -75,16 +75,22 @@ def _moved(request: TrainRequest, root: Path, other: Path) -> TrainRequest:
 def _train_together(job: dict, presence: Presence) -> "RunRecord":
     try:
         return in_child(_TRAIN, job, backend=JAX, is_kept=False, is_one_of_several=True)
-    except (WorkerDiedError, RuntimeError) as error:
+    except WorkerDiedError as error:
+        last_lines = getattr(error, "__notes__", [])
+        if "SIGABRT" in str(error) and _is_lost_connection(last_lines):
+            raise presence.explain(error) from None
+        for line in last_lines:
+            _logger.info("%s", line)
+        raise
+    except RuntimeError as error:
         texts, cause = [], error
         while cause is not None:
             texts.append(str(cause))
             cause = cause.__cause__
-        if isinstance(error, WorkerDiedError):
-            # The last lines of the child.
-            texts += getattr(error, "__notes__", ())
-        if any(part in text for part in _LOST_CONNECTION for text in texts):
+        if _is_lost_connection(texts):
             raise presence.explain(error) from None
-        for line in texts[1:]:
-            _logger.info("%s", line)
         raise
+
+
+def _is_lost_connection(texts: list[str]) -> bool:
+    return any(part in text for part in _LOST_CONNECTION for text in texts)
