@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 from luigi_process import FAST, TINY
-from report_runs import EPOCH, MISMATCH, NAMES, RUN, SKIPPED, foreign, render, report_of, write_origin
+from report_runs import EPOCH, MISMATCH, NAMES, RUN, SKIPPED, foreign, render, report_of, scoreboard_of, write_origin
 
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.runs.metrics import read_metrics
@@ -58,20 +58,17 @@ def test_every_rendering_shows_means_speed_ups_and_times_by_batch(sweep, tmp_pat
     assert max(map(len, table.splitlines())) <= 120
 
 
-def test_runs_that_override_their_recipe_say_so_in_every_rendering(make_run, tmp_path):
+def test_runs_that_override_their_recipe_say_so(make_run):
     overrides = {"learning_rate": 0.002, "label_smoothing": 0.0}
     folders = [
         make_run("own", fingerprint="1" * 64, content_digests=DIGESTS),
         make_run("other", fingerprint="2" * 64, content_digests=DIGESTS, **overrides),
     ]
-    report = build_report(folders, current=["1" * 64, "2" * 64])
-    files = render(folders, tmp_path / "out", current=["1" * 64, "2" * 64])
-    words = "baseline_cnn / onecycle / learning rate 0.002 / label smoothing 0"
-    assert len(report.scenarios) == 2
-    assert all(words in files[name] for name in ("report.html", "report.md"))
-    assert "learning rate 0.002" in " ".join(format_table(report, width=200).split())
+    rows = scoreboard_of(folders, ["1" * 64], published=[])
+    words = "baseline_cnn / onecycle / learning rate 0.002 / label smoothing 0,"
     # Of a run that left it to its recipe nothing is said.
-    assert "weight decay" not in files["report.md"]
+    assert sorted(row["run"].startswith(words) for row in rows) == [False, True]
+    assert not [row for row in rows if "weight decay" in row["run"]]
 
 
 def test_times_by_batch_are_drawn_on_a_page_that_still_loads_nothing(sweep, tmp_path):
@@ -115,19 +112,16 @@ def test_a_skipped_run_is_a_row_with_its_reason_and_no_figures(make_run, tmp_pat
     assert "<svg" not in files["report.html"]
 
 
-def test_a_fallback_is_said_and_verified_as_the_device_that_was_used_in_every_rendering(make_run, tmp_path):
+def test_a_fallback_is_said_with_cause_and_remedy_and_verified_as_the_device_that_was_used(make_run, tmp_path):
     other = make_run("other", fingerprint="b" * 64, requested_device="cpu")
     folder = make_run(requested_device="tpu", on_mismatch="fallback", mismatch=MISMATCH)
     files = render([folder], tmp_path / "out")
-    table = format_table(build_report([folder], current=[RUN["fingerprint"]]), width=200)
-    for text in (files["report.html"], files["report.md"], table):
-        assert "no TPU answers. Start on a TPU VM." in text
-        assert "fallback from tpu" in text
-        assert "yes, as cpu" in text
+    assert "no TPU answers. Start on a TPU VM." in files["report.md"]
     assert ' class="no">yes, as cpu</td>' in files["report.html"]
     assert "| Device | tpu | cpu, AMD EPYC 9B14 | yes, as cpu |" in files["report.md"]
-    row = next(line for line in files["report.md"].splitlines() if "**this run:**" in line)
-    assert row.split("|")[3].strip() == "yes, as cpu"
+    (row,) = scoreboard_of([folder], published=[])
+    assert row["device verified"] == "yes, as cpu"
+    assert "fallback from tpu" in row["run"]
     differences = {one.name: (one.one, one.other) for one in compare_runs(folder, other)}
     assert differences["device_verified"] == ("yes, as cpu", "yes")
 
@@ -202,16 +196,10 @@ def segment(first_epoch, last_epoch, hostname):
         ({"epochs_restored": 1}, "resumed on bench from epoch 2"),
     ],
 )
-def test_that_a_run_was_resumed_is_said_with_where_and_from_which_epoch(make_run, tmp_path, changes, words):
-    files = render([make_run(**changes)], tmp_path / "out")
-    assert words in files["report.html"]
-    assert words in files["report.md"]
-    assert "resumed" in format_table(report_of([tmp_path / "run"]))
-
-
-def test_a_run_that_was_not_resumed_is_not_called_so(make_run, tmp_path):
-    files = render([make_run(segments=[segment(1, 2, "bench")])], tmp_path / "out")
-    assert "resumed on" not in files["report.html"]
+def test_that_a_run_was_resumed_is_said_with_where_and_from_which_epoch(make_run, changes, words):
+    assert words in scoreboard_of([make_run(**changes)], published=[])[0]["run"]
+    (row,) = scoreboard_of([make_run("whole", segments=[segment(1, 2, "bench")])], published=[])
+    assert "resumed" not in row["run"]
 
 
 def test_a_warning_that_holds_for_many_runs_is_given_once(make_run, tmp_path):

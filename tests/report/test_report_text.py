@@ -9,9 +9,9 @@ from report_runs import cells_of, foreign, render, scoreboard_of
 
 
 def setup_module() -> None:
-    global build_report, change_table, format_experiments, format_table, overview
+    global build_report, change_table, format_experiments, format_table, overview, times_by_batch
     from pipeline.report import build_report, format_experiments, format_table
-    from pipeline.report.sections.charts import change_table
+    from pipeline.report.sections.charts import change_table, times_by_batch
     from pipeline.report.sections.scoreboard import overview
 
 
@@ -102,14 +102,11 @@ def test_no_standard_error_is_given_of_characters_that_depend_on_one_another(tex
     assert "Standard error" in render([image_run], tmp_path / "images-out")["report.html"]
 
 
-def test_of_a_text_characters_are_counted_and_no_images(text_run, tmp_path):
-    files = render([text_run(test_examples=1_552)], tmp_path / "out")
-    report = build_report([text_run("b", test_examples=1_552)], current=[])
-    narrow, wide = (format_table(report, width=width) for width in (60, 200))
-    for text in (files["report.html"], files["report.md"], narrow, wide, format_experiments(report)):
-        assert "1,552 characters" in text
-        assert "standard error" not in text.partition("What the figures mean")[0]
-        assert "1,552 images" not in text
+def test_of_a_text_characters_are_counted_and_no_images(text_run):
+    (row,) = scoreboard_of([text_run(test_examples=1_552)], experiment="tiny_shakespeare")
+    assert "1,552 characters" in row["test accuracy"]
+    assert "standard error" not in row["test accuracy"]
+    assert "1,552 images" not in row["test accuracy"]
 
 
 def test_a_report_of_texts_alone_defines_no_word_of_images(text_run, tmp_path):
@@ -173,19 +170,15 @@ def test_the_overview_says_of_what_a_change_is_where_it_shows_another_figure(tex
     assert line["change"] == "accuracy +1.00 points, too few runs to estimate the noise"
 
 
-def test_times_by_batch_of_a_text_are_those_of_its_sequences(text_run, tmp_path):
+def test_times_by_batch_of_a_text_are_those_of_its_sequences(text_run):
     digests = {"train": "1" * 64, "test": "2" * 64}
     folders = [
         text_run(f"t{size}", fingerprint=f"{size:064x}", global_batch_size=size, content_digests=digests,
                  steps_per_epoch=10)
         for size in (16, 32)
     ]  # fmt: skip
-    files = render(folders, tmp_path / "out", current=[f"{size:064x}" for size in (16, 32)])
-    texts = [files["report.html"], files["report.md"]]
-    texts += [format_table(build_report(folders, current=[]), width=width) for width in (60, 200)]
-    for text in texts:
-        assert "sequence, µs" in text
-        assert "image, µs" not in text
+    (section,) = times_by_batch(build_report(folders, current=[]))
+    assert "sequence, µs" in cells_of(section.blocks[0])[0]
 
 
 def test_what_surprises_has_a_shade_and_a_line_end_that_does_is_seen(text_run, tmp_path):
