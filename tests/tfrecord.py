@@ -4,6 +4,7 @@ Written from their specifications and sharing no code with the pipeline or Tenso
 a writer against its own reader.
 """
 
+import hashlib
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,3 +80,8 @@ def _table_entry(byte: int) -> int:
 
 
 _TABLE = [_table_entry(byte) for byte in range(256)]
+
+
+def shard_bytes(folder: Path) -> dict[str, str]:
+    """The sha256 of each shard, by name."""
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.tfrecord-*")}

@@ -1,7 +1,6 @@
 """Records on real engines: whoever writes them, on however many workers, whatever dies on the way, the same bytes."""
 
 import contextlib
-import hashlib
 import os
 import signal
 import subprocess
@@ -15,6 +14,7 @@ import moto_server
 import numpy as np
 import pytest
 from PIL import Image
+from tfrecord import shard_bytes
 
 from pipeline import sources
 from pipeline.config.data import RecordsSettings, SourceSettings
@@ -33,10 +33,6 @@ pytestmark = pytest.mark.engine
 
 # Of a block of 10 examples of the stand-in: long enough for a worker to be killed on the way.
 KILLED_AFTER = 5
-
-
-def shard_bytes(folder: Path) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.tfrecord-*")}
 
 
 @pytest.fixture(scope="module")

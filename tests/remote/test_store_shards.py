@@ -4,11 +4,11 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from image_files import write_folder
 from moto_server import Store as Server
+from tfrecord import shard_bytes
 
 from pipeline import sources
 from pipeline.config.data import RecordsSettings, SourceSettings
@@ -26,10 +26,6 @@ def setup_module() -> None:
 
 
 FILES = "records/" + "0" * 64 + "/files"
-
-
-def shard_bytes(folder: Path) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.tfrecord-*")}
 
 
 @pytest.fixture(scope="module")

@@ -99,6 +99,8 @@ def test_workers_are_told_where_the_dataset_lies_whatever_their_environment(monk
         ("FlinkRunner", "flink_job_server_jar", "--flink_master=localhost:{}"),
         ("FlinkRunner", "flink_job_server_jar", "--flink_master=http://127.0.0.1:{}"),
         ("SparkRunner", "spark_job_server_jar", "--spark_master_url=spark://127.0.0.1:{}"),
+        # Of several masters the first.
+        ("SparkRunner", "spark_job_server_jar", "--spark_master_url=spark://127.0.0.1:{},127.0.0.2:1"),
         (DASK, "", "--dask_client_address=tcp://127.0.0.1:{}"),
         ("FlinkRunner", "", "--job_endpoint=127.0.0.1:{}"),
     ],
@@ -114,22 +116,21 @@ def test_an_engine_that_does_not_answer_is_named_and_one_that_does_is_taken(
     assert str(open_port) in require(runner, options + master.format(open_port))
 
 
-@pytest.mark.parametrize("master", ["[local]", "[auto]", "[collection]"])
-def test_a_flink_that_beam_starts_itself_is_not_looked_for(master, tmp_path):
+@pytest.mark.parametrize(
+    ("engine", "master"),
+    [
+        *(("flink", master) for master in ("[local]", "[auto]", "[collection]")),
+        *(
+            ("spark", master)
+            for master in ("local", "local[2]", "local-cluster[2,1,1024]", "yarn", "k8s://https://a:1")
+        ),
+    ],
+)
+def test_an_engine_that_beam_starts_or_configuration_finds_is_not_looked_for(engine, master, tmp_path):
     (tmp_path / "jar").touch()
-    assert not require("FlinkRunner", f"--flink_job_server_jar={tmp_path / 'jar'} --flink_master={master}")
-
-
-@pytest.mark.parametrize("master", ["local", "local[2]", "local-cluster[2,1,1024]", "yarn", "k8s://https://there:443"])
-def test_a_spark_that_is_found_otherwise_is_not_looked_for(master, tmp_path):
-    (tmp_path / "jar").touch()
-    assert not require("SparkRunner", f"--spark_job_server_jar={tmp_path / 'jar'} --spark_master_url={master}")
-
-
-def test_of_several_masters_the_first_is_asked(tmp_path, open_port):
-    (tmp_path / "jar").touch()
-    masters = f"spark://127.0.0.1:{open_port},127.0.0.2:1"
-    assert require("SparkRunner", f"--spark_job_server_jar={tmp_path / 'jar'} --spark_master_url={masters}") == masters
+    flag = {"flink": "flink_master", "spark": "spark_master_url"}[engine]
+    options = f"--{engine}_job_server_jar={tmp_path / 'jar'} --{flag}={master}"
+    assert not require(f"{engine.capitalize()}Runner", options)
 
 
 @pytest.mark.parametrize("address", ["cluster.example", "[cluster", "there:port", ":8081"])

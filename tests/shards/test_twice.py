@@ -1,12 +1,12 @@
 """Work that an engine runs twice, at one time or after a failure, comes out as if it had run once."""
 
-import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from image_files import write_folder
+from tfrecord import shard_bytes
 
 from pipeline.shards.shared import replacing
 
@@ -14,10 +14,6 @@ from pipeline.shards.shared import replacing
 def setup_module() -> None:
     global job
     from pipeline.shards import job
-
-
-def shard_bytes(folder: Path) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.tfrecord-*")}
 
 
 def four_times(work: Callable, seen: Path) -> Callable:
