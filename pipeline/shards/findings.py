@@ -31,7 +31,7 @@ def find(
     """The findings for the manifest. Writes duplicates.csv into ``folder`` if there are duplicates.
 
     Args:
-        examples: by split, in the order of the records; ``blocks.EXAMPLE`` (examples,).
+        examples: by split, in the order of the records; ``summary.NOTED`` (examples,).
         names: by split, the path or key of each example of the source.
         label_names: empty if examples have no labels.
         label_counts: split → label or token → number.

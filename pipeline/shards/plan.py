@@ -98,7 +98,7 @@ class Job:
             num_shards = {split: self.num_shards(split) for split in self.splits_of(source_split)}
             splits = split_of_each(self.source, self.location, source_split, self.settings.validation_share)
             places = example_places(self.keys(source_split), splits, num_shards, self.settings.seed)
-            self.shared.write(f"{PLACES}/{source_split}", places.astype("<i8").tobytes())
+            self.shared.write(f"{PLACES}/{source_split}", places.astype("<i8", copy=False).tobytes())
 
     def places(self, block: Block) -> np.ndarray:
         """Shard and place of each example of a block, from ``example_places``: int64 (examples, 2)."""

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,8 @@ from pipeline.sources.source import SourceInfo
 from pipeline.sources.text_reading import text_digest
 
 SKIPPED_NAME = "skipped.csv"
+# What is kept of EXAMPLE.
+NOTED = np.dtype([(name, EXAMPLE[name]) for name in ("index", "label", "fingerprint")])
 
 
 def summarize(job: Job, source: SourceInfo) -> dict:
@@ -30,7 +31,7 @@ def summarize(job: Job, source: SourceInfo) -> dict:
         source: the source before a text is cut into examples.
     """
     folder, listing, spec = Path(job.folder), job.location.listing, job.spec
-    examples, label_counts = _read_notes(job)
+    examples, label_counts, content_digests, source_digests = _read_notes(job)
     splits, names = {}, {}
     for source_split, num_examples in job.source.num_examples.items():
         layout = job.layout(source_split)
@@ -40,10 +41,13 @@ def summarize(job: Job, source: SourceInfo) -> dict:
             splits[split] = {
                 "num_examples": job.num_examples[split],
                 "label_counts": label_counts[split],
-                "content_digest": _joint_digest(examples[split]),
+                "content_digest": content_digests[split],
                 "key_bytes": layout.key_bytes,
                 **rows,
             }
+    if TOKENS in spec:
+        # The digest of the whole text does not depend on the length of its examples.
+        source_digests = {"text": text_digest(source, Path(job.location.artefact))}
     # Metrics per label exist only if examples have labels.
     found = find(examples, names, job.source.label_names if LABEL in spec else (), label_counts, folder)
     if listing and (skipped := read_index(listing).skipped):
@@ -57,7 +61,7 @@ def summarize(job: Job, source: SourceInfo) -> dict:
         "splits": {split: splits[split] for split in job.num_examples},
         "findings": found,
         "warnings": warnings(found, job.num_examples.get("test", 0), has_labels=LABEL in spec),
-        "dataset_verified": _is_verified(job, source, examples),
+        "dataset_verified": job.is_fixed and source_digests == CONTENT_DIGESTS.get(source.dataset),
         "files": {
             shard["name"]: {key: shard[key] for key in ("split", "shard_index", "num_records")}
             for shard in job.shards()
@@ -65,11 +69,12 @@ def summarize(job: Job, source: SourceInfo) -> dict:
     }
 
 
-def _read_notes(job: Job) -> tuple[dict[str, np.ndarray], dict[str, dict[str, int]]]:
-    """Split → its examples in the order of the records, EXAMPLE (examples,), and the number of each label."""
-    # The examples of all splits, one after the other.
-    shards, stops = job.shards(), np.cumsum([*job.num_examples.values()])
-    examples, is_noted = np.empty(stops[-1], EXAMPLE), np.zeros(stops[-1], bool)
+def _read_notes(job: Job) -> tuple[dict[str, np.ndarray], dict[str, dict[str, int]], dict[str, str], dict[str, str]]:
+    """By split: its examples, the number of each label, the digest. Last, the digest of each split of the source."""
+    # All splits in the order of the records. A billion examples take 53 GB.
+    stops = np.cumsum([*job.num_examples.values()])
+    examples, digests, is_noted = (np.zeros(stops[-1], dtype) for dtype in (NOTED, EXAMPLE["digest"], bool))
+    shards = job.shards()
     sizes = np.array([shard["num_records"] for shard in shards])
     firsts = dict(zip((shard["name"] for shard in shards), np.cumsum(sizes) - sizes, strict=True))
     counts = {split: np.zeros(len(job.source.label_names), np.int64) for split in job.num_examples}
@@ -79,30 +84,26 @@ def _read_notes(job: Job) -> tuple[dict[str, np.ndarray], dict[str, dict[str, in
             notes = np.load(io.BytesIO(content))
             noted = notes["examples"]
             positions = first[noted["shard"]] + noted["place"]
-            examples[positions], is_noted[positions] = noted, True
+            digests[positions], is_noted[positions] = noted["digest"], True
+            for name in NOTED.names:
+                examples[name][positions] = noted[name]
             for split, of_block in zip(job.splits_of(source_split), notes["counts"], strict=True):
                 counts[split] += of_block
     if not is_noted.all():
         raise DamagedArtefactError(f"{job.shared}: expected notes on {stops[-1]} records, found {is_noted.sum()}.")
     by_split = dict(zip(job.num_examples, np.split(examples, stops[:-1]), strict=True))
-    return by_split, {
-        split: dict(zip(job.source.label_names, each.tolist(), strict=True)) for split, each in counts.items()
-    }
+    parts = dict(zip(job.num_examples, np.split(digests, stops[:-1]), strict=True))
+    joint = {split: _joint_digest(part) for split, part in parts.items()}
+    source_joint = {}
+    for source_split in job.source.num_examples:
+        first, *others = job.splits_of(source_split)
+        whole = [parts[split] for split in (first, *others)]
+        source_joint[source_split] = _joint_digest(np.concatenate(whole)) if others else joint[first]
+    labels = {split: dict(zip(job.source.label_names, each.tolist(), strict=True)) for split, each in counts.items()}
+    return by_split, labels, joint, source_joint
 
 
-def _is_verified(job: Job, source: SourceInfo, examples: Mapping[str, np.ndarray]) -> bool:
-    """Whether the source has the contents of the known dataset of its name."""
-    if not job.is_fixed:
-        return False
-    if TOKENS in job.spec:
-        # The digest of the whole text does not depend on the length of its examples.
-        digests = {"text": text_digest(source, Path(job.location.artefact))}
-    else:
-        parts = {split: [examples[part] for part in job.splits_of(split)] for split in source.num_examples}
-        digests = {split: _joint_digest(*part) for split, part in parts.items()}
-    return digests == CONTENT_DIGESTS.get(source.dataset)
-
-
-def _joint_digest(*examples: np.ndarray) -> str:
-    """sha256 of the sorted sha256 of all examples."""
-    return hashlib.sha256(np.sort(np.concatenate([each["digest"] for each in examples]))).hexdigest()
+def _joint_digest(digests: np.ndarray) -> str:
+    """sha256 of the sorted sha256 of all examples. Sorts in place."""
+    digests.sort()
+    return hashlib.sha256(digests).hexdigest()

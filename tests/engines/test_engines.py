@@ -146,7 +146,7 @@ def killing(cluster: clusters.Cluster, notes: Path, seen: list) -> Iterator[None
 
     def kill() -> None:
         while not done.wait(0.005):
-            written = len(list(notes.glob("blocks/train-*.json"))) if notes.is_dir() else 0
+            written = len(list(notes.glob("blocks/train-*"))) if notes.is_dir() else 0
             if written < KILLED_AFTER:
                 continue
             worker = cluster.python_workers()[-1]
