@@ -22,14 +22,14 @@ KEY_BYTES = 16
 class IndexedSplit:
     """One split, column by column in the order of its paths, each (examples,).
 
-    ``digests`` are hex sha256, and ``plain`` is whether a file can be decoded as it is.
+    ``digests`` are hex sha256. Of images: ``plain`` is whether a file can be decoded as it is.
     """
 
     paths: Sequence[str]
-    labels: Sequence[int]
     stamps: Sequence[Stamp]
     digests: Sequence[str]
-    plain: Sequence[bool]
+    labels: Sequence[int] = ()
+    plain: Sequence[bool] = ()
 
     @cached_property
     def keys(self) -> Sequence[str]:

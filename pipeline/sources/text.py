@@ -54,10 +54,8 @@ class Text(FileSource):
                 _refuse(self.settings, f" The {split} split is empty.")
             splits[split] = IndexedSplit(
                 paths=[*contents],
-                labels=[0] * len(contents),
                 stamps=[found.stamps[path] for path in contents],
                 digests=[hashlib.sha256(content).hexdigest() for content in contents.values()],
-                plain=[True] * len(contents),
             )
         if len(names := set().union(*texts.values())) < 2:
             _refuse(self.settings, f" It has {min(names)!a} alone.", "a text of at least two different characters")
