@@ -215,8 +215,8 @@ def _model(manifest: Mapping, settings: TrainSettings, placement: Placement, ste
 class _Posing(Jax):
     """The host's CPU under an accelerator's names: only its speed gives it away."""
 
-    def computations(self, device: str, side: int, precision: str) -> dict[str, Callable[[], object]]:
-        return super().computations("cpu", side, precision)
+    def computations(self, device: str, side: int, dtype: str) -> dict[str, Callable[[], object]]:
+        return super().computations("cpu", side, dtype)
 
 
 def _falsified(settings: TrainSettings, placement: Placement) -> dict[str, dict]:
