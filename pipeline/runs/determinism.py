@@ -65,12 +65,7 @@ def read_determinism(run: Path) -> Determinism | None:
 
 
 def compare(run: Path, again: Path, before: Determinism | None = None) -> Determinism:
-    """Compare a published run with the same training in another folder, and write the result.
-
-    Args:
-        run: folder of the published run.
-        again: folder of the training.
-        before: the earlier result, which a new one does not replace but extends.
+    """Compare a published run with the same training in another folder, and write the result after those ``before``.
 
     Raises:
         SettingsError: one of them was skipped, or they computed in another way, which says nothing about the kernels.
@@ -92,15 +87,7 @@ def compare(run: Path, again: Path, before: Determinism | None = None) -> Determ
 
 
 def check_machine(run: Path, here: Mapping[str, Any]) -> None:
-    """Refuse a run of a CPU of another model or number of cores, before it is trained again.
-
-    Args:
-        run: folder of the published run.
-        here: this machine, as its receipt would describe it.
-
-    Raises:
-        SettingsError: it is another machine.
-    """
+    """Refuse a run of a CPU of another model or number of cores than ``here``, before it is trained again."""
     record = read_record(run)
     host = (record.receipt or {}).get("host")
     for name in ("cpu_model", "granted_cores") if record.effective_device == "cpu" and isinstance(host, dict) else ():
