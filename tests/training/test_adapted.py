@@ -118,5 +118,6 @@ def test_a_layer_that_takes_initial_weights_keeps_nothing_of_the_data(package, s
 
 @pytest.mark.slow
 def test_what_fails_is_said_with_the_name_of_the_setting(package, small_records, tmp_path):
-    with pytest.raises(SettingsError, match=r"\[Train\] model: .*standardised:broken.*adapt\(model, uint8 \(403, 32"):
+    words = r"\[Train\] model: .*standardised:broken.*<lambda>\(<Sequential.*, uint8 \(403, 32"
+    with pytest.raises(SettingsError, match=words):
         run(small_records, tmp_path / "a", model="my_package.standardised:broken", epochs=1)
