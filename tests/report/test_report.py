@@ -227,7 +227,7 @@ def test_of_many_runs_the_current_one_and_the_newest_are_drawn_first(make_run, t
     dates = {n: f"2026-03-0{n}T10:00:00Z" for n in range(1, 9)}
     folders = [make_run(f"run{n}", fingerprint=f"{n}" * 64, finished_at=date) for n, date in dates.items()]
     page = render(folders, tmp_path / "out", current=["1" * 64])["report.html"]
-    entries = re.findall(r"<li data-series.*?</li>", page)
+    entries = re.findall(r"<li data-series.*?</li>", page, re.DOTALL)
     # The rest can be chosen.
     assert [re.search(r"\((\d)\1{7}", entry)[1] for entry in entries] == ["1", "8", "7", "6", "5", "4", "3", "2"]
     assert [" checked" in entry for entry in entries] == [True] * 6 + [False] * 2

@@ -237,7 +237,7 @@ def time_rows(run: Run) -> Iterator[tuple[str, str]]:
     if shares := utilisation(run):
         yield "Operations of a step", fmt.number(parts["step_flops"], 2, " GFLOP", 1e-9)
         if moved := parts.get("step_bytes"):
-            yield "Memory read and written by a step", fmt.megabytes(moved)
+            yield "Memory read and written by a step", fmt.number(moved, 0, " MB", 1e-6)
         of = {"probe": "of the probe's speed", "published": "of the published peak"}
         speeds = ", ".join(f"{fmt.percent(share, 0)} {of[name]}" for name, share in shares.items())
         yield "Model FLOP utilisation", speeds
