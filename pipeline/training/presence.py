@@ -144,8 +144,10 @@ class Presence:
                 if self.failure is None and (failure := self._look()):
                     self.failure = failure
                     self._has_failed.set()
-                    if not self._is_over.wait(_PATIENCE_SECONDS):
+                    # Again, as a callback of the garbage collector swallows an interrupt.
+                    while not self._is_over.wait(_PATIENCE_SECONDS):
                         self._on_gone(failure)
+                        self._is_over.wait(_SILENT_SECONDS)
 
     def _beat(self) -> None:
         with self._lock:

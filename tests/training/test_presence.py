@@ -63,6 +63,15 @@ def test_a_process_follows_the_requests_of_process_0_until_it_is_done(group):
     assert not other.told
 
 
+def test_a_process_that_does_not_stop_is_told_again(group, monkeypatch):
+    monkeypatch.setattr(module, "_SILENT_SECONDS", 0.2)
+    chief, other = group(0), group(1)
+    chief.wait_for_all(20)
+    other.leave(is_done=False)
+    wait_until(lambda: len(chief.told) == 2)
+    assert chief.told[0] is chief.told[1]
+
+
 def test_who_is_missing_is_named_to_all_that_came(group):
     chief, other = group(0, processes=3), group(1, processes=3)
     wait_until(lambda: chief._present)
