@@ -21,9 +21,10 @@ from pipeline.artefacts.manifest import read_fetched, write_manifest
 from pipeline.artefacts.publish import publishing
 from pipeline.config.schema import StageSettings
 from pipeline.errors import UnreadableArtefactError
+from pipeline.training.presence import end_all
 from tasks import remote_cache
 from tasks.parameters import add_parameters, check_config_file
-from tasks.process import console, group, lock
+from tasks.process import console, lock
 from tasks.process.console import RUN_ID
 from tasks.process.interrupt import time_limit
 from tasks.remote_cache import RemoteCache
@@ -211,7 +212,7 @@ class Stage(luigi.Task):
         with time_limit(self.task_family, self.time_limit_seconds):
             self.make_if_needed()
         if not self.above:
-            group.part()
+            end_all()
 
     def make_if_needed(self, *, is_wanted: bool = False) -> None:
         """Build the artifact, or download it, unless it is there; a dispensable one only if it ``is_wanted``."""

@@ -28,8 +28,8 @@ from pipeline.problems.find import problem_of
 from pipeline.stage_process import in_child
 from pipeline.training.presence import Presence
 from tasks import device
-from tasks.process import console, group
-from tasks.process.interrupt import time_limit
+from tasks.process import console
+from tasks.process.interrupt import stop, time_limit
 from tasks.records import Records
 from tasks.sections import Force, root_folder
 from tasks.stage import Stage, from_below
@@ -116,7 +116,7 @@ class Train(Stage, parameters=TrainSettings):
             return True
         with console.leaving_on_errors():
             if not (alone := self.membership.processes == 1):
-                Train().meet()
+                Train().presence.wait_for_all(self.join_timeout_seconds)
         # A part of what several processes train on cannot be asked for by itself.
         needs_device = alone and self.device in ("gpu", "tpu") and self.on_mismatch == "fail" and not self._is_trained()
         if needs_device and not self.status().is_available:
@@ -160,10 +160,10 @@ class Train(Stage, parameters=TrainSettings):
         """Which process this is of those that train together."""
         return membership(self.settings, tpu_vm.environment(self.settings))
 
-    def meet(self) -> Presence:
-        """Announce this process to those that train together; process 0 waits for all."""
-        how = {"settings": self.digest(), "timeout_seconds": self.join_timeout_seconds}
-        return group.meet(root_folder(), self.membership, **how)
+    @cached_property
+    def presence(self) -> Presence:
+        """The presence of this process among those that train together, from its start to its last stage."""
+        return Presence(root_folder(), self.membership, settings=self.digest(), on_gone=stop)
 
     def digest(self) -> str:
         """A digest of what all processes have to share: the settings, the code and the packages."""
@@ -175,7 +175,7 @@ class Train(Stage, parameters=TrainSettings):
         """Train with process 0 as often as it asks for it, until it is done."""
         from pipeline.training import launch
 
-        presence, last = self.meet(), ""
+        presence, last = self.presence, ""
         while found := presence.next_request(last, self.join_timeout_seconds):
             last, content = found
             _logger.info("Train: joining process 0 at %s:%d", self.membership.host, self.membership.port)
@@ -237,7 +237,7 @@ class Train(Stage, parameters=TrainSettings):
             experiment=self.belongs_to(),
             membership=self.membership,
         )
-        return launch.train_in_child(request, folder, None if self.processes == 1 else Train().meet())
+        return launch.train_in_child(request, folder, None if self.processes == 1 else Train().presence)
 
     def _refuse_to_replace_a_run(self, skipped: "RunRecord") -> None:
         """A row without figures is no reason to lose a fallback run, whose device went away since still_true asked."""

@@ -3,13 +3,14 @@
 import logging
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config.membership import Membership
 from pipeline.config.training import JAX, TENSORFLOW
-from pipeline.errors import WorkerDiedError
+from pipeline.errors import WorkerDiedError, causes
 from pipeline.hardware.backend import choose_backend
 from pipeline.stage_process import in_child
 from pipeline.stage_values import decode, encode
@@ -83,14 +84,10 @@ def _train_together(job: dict, presence: Presence) -> "RunRecord":
             _logger.info("%s", line)
         raise
     except RuntimeError as error:
-        texts, cause = [], error
-        while cause is not None:
-            texts.append(str(cause))
-            cause = cause.__cause__
-        if _is_lost_connection(texts):
+        if _is_lost_connection(map(str, causes(error))):
             raise presence.explain(error) from None
         raise
 
 
-def _is_lost_connection(texts: list[str]) -> bool:
-    return any(part in text for part in _LOST_CONNECTION for text in texts)
+def _is_lost_connection(texts: Iterable[str]) -> bool:
+    return any(part in text for text in texts for part in _LOST_CONNECTION)

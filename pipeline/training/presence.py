@@ -4,6 +4,7 @@ Each process rewrites its file every second. A process is gone if its file is mi
 others can name it, whatever error the end of its connection caused. The file of process 0 has its requests to train.
 """
 
+import atexit
 import contextlib
 import json
 import os
@@ -24,6 +25,8 @@ _BEAT_SECONDS = 1.0
 _SILENT_SECONDS = 20.0
 # A process that is at work may report a better reason than the end of another.
 _PATIENCE_SECONDS = 10.0
+
+_of_this_process: list["Presence"] = []
 
 
 class Presence:
@@ -48,6 +51,8 @@ class Presence:
         # The clocks of hosts differ, but all files have that of the file system.
         self._since = (self._read(member.process_id) or {"at": time.time()})["at"]
         threading.Thread(target=self._run, daemon=True).start()
+        _of_this_process.append(self)
+        atexit.register(self.leave, is_done=False)
 
     def wait_for_all(self, timeout_seconds: float) -> None:
         """Wait until all processes are present.
@@ -210,6 +215,12 @@ class Presence:
         except (OSError, ValueError, TypeError):
             return None
         return found if found.keys() >= _content("").keys() else None
+
+
+def end_all() -> None:
+    """Tell the other processes that all work of this process is done."""
+    for presence in _of_this_process:
+        presence.leave(is_done=True)
 
 
 def say_done(root: Path, *, settings: str) -> None:
