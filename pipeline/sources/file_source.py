@@ -56,6 +56,10 @@ class FileSource(Kind):
         """Whether the path exists."""
         return self.path.exists()
 
+    def place(self) -> str:
+        """[Source] path, absolute."""
+        return str(self.path)
+
     def check(self) -> None:
         """Find the files, by their names alone."""
         self.found_files()

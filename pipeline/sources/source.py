@@ -112,6 +112,10 @@ class Kind(ABC):
         """Whether the data are on this machine."""
         return True
 
+    def place(self) -> str:
+        """Folder or file of the data on this machine, "" if they are generated."""
+        return ""
+
     def location(self, artifact: Path) -> Location:
         """Where the data are; ``artifact`` is the folder of the source's artifact."""
         return Location(artefact=str(artifact))
@@ -187,4 +191,6 @@ def availability(settings: SourceSettings) -> str:
 def _described(kind: Kind, unavailable: Exception | None) -> str:
     if unavailable:
         return f"unavailable, a run takes the placeholder: {unavailable}"
-    return f"{kind.name()} {'is here' if kind.is_at_hand() else 'can be downloaded'}"
+    if not kind.is_at_hand():
+        return f"{kind.name()} can be downloaded"
+    return f"{kind.name()} is in {kind.place()}" if kind.place() else f"{kind.name()} data are generated"

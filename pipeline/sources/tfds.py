@@ -46,9 +46,13 @@ class Tfds(Kind):
         """Whether there is a prepared copy."""
         return is_prepared(self.settings.dataset, self.settings.tfds_data_dir)
 
+    def place(self) -> str:
+        """The folder of prepared datasets."""
+        return str(datasets_folder(self.settings.tfds_data_dir))
+
     def location(self, artifact: Path) -> Location:
         """The folder of all datasets, absolute for processes with another environment."""
-        return Location(tfds_data_dir=str(datasets_folder(self.settings.tfds_data_dir)), artefact=str(artifact))
+        return Location(tfds_data_dir=self.place(), artefact=str(artifact))
 
     def check(self) -> None:
         """Look for a prepared copy, and ask the hosts if there is none."""
