@@ -115,7 +115,7 @@ pull: setup ## fetch what the present settings reach from [Storage] remote, the 
 experiments: setup ## list the settings files in experiments/, for EXPERIMENT=..., and whether their data are at hand
 	@$(BIN)/python -m tasks experiments $(ARGS)
 
-experiments-table: setup ## the README's table of results, from the runs under the storage root, as Markdown
+experiments-table: setup ## the results of each experiment under the storage root, as Markdown
 	@$(BIN)/python -m tasks experiments-table $(ARGS)
 
 report-diff: setup ## what differs between two runs (A=<name or fingerprint> B=<another>)

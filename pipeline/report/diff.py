@@ -29,13 +29,15 @@ def compare_runs(one: Path, other: Path) -> list[Difference]:
     Raises:
         DamagedArtefactError: A folder contains no run, or a damaged one.
     """
-    first, second = (dict(_leaves(_facts(folder))) for folder in (one, other))
+    facts = [_facts(folder) for folder in (one, other)]
+    first, second = (dict(_leaves(sections)) for sections in facts)
     found = [
         Difference(path[0], ".".join(path[1:]), first.get(path), second.get(path))
         for path in dict.fromkeys((*first, *second))
         if first.get(path) != second.get(path)
     ]
-    order = list(dict.fromkeys(path[0] for path in first))
+    # The leaves of one run may lack a section: without a manifest it has no code.
+    order = list(facts[0])
     return sorted(found, key=lambda difference: order.index(difference.section))
 
 

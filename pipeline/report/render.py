@@ -87,7 +87,7 @@ def to_markdown(report: Report) -> str:
 
 
 def format_experiments(report: Report) -> str:
-    """The table of results of a README, as Markdown. Empty if no run has finished."""
+    """The results of each experiment and the machines, as Markdown. Empty if no run has finished."""
     return _joined(_markdown(results(report)))
 
 

@@ -1,9 +1,11 @@
 """The results of each experiment for a README: the newest row of each setup, and the machines."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from pipeline.report import formats as fmt
-from pipeline.report.blocks import Block, Text
+from pipeline.report.blocks import Block, Cell, Text
 from pipeline.report.data.scenarios import grouped
 from pipeline.report.formats import Run
 from pipeline.report.report import Report
@@ -17,16 +19,27 @@ def results(report: Report) -> list[Block]:
     setup = ("experiment", "dataset", "input_shape", *names("setting", "hardware", "computation", repeated=False))
     newest = [group[0] for group in grouped(finished, setup)]
     shown = replace(report, current=[], scenarios=newest)
+    experiments = grouped(newest, ("experiment",))
+    machines = list(dict.fromkeys(_machine(row) for rows in experiments for row in rows))
+    # A single machine needs no number.
+    names_of = {one: f"machine {place}" if len(machines) > 1 else "" for place, one in enumerate(machines, start=1)}
     blocks: list[Block] = []
-    for experiment in dict.fromkeys(row["experiment"] for row in newest):
-        table = replace(scoreboard(shown, experiment), caption="")
-        blocks += [Text(fmt.plain(experiment), kind="heading"), table]
-    used = {fingerprint for row in newest for fingerprint in row["fingerprints"]}
-    machines = dict.fromkeys(_machine(run) for run in report.runs if run["fingerprint"] in used)
-    return [*blocks, *(Text(machine, lead="Measured on", kind="-") for machine in machines)]
+    for rows in experiments:
+        table = scoreboard(shown, rows[0]["experiment"])
+        cells = [_on(names_of[_machine(row)], line) for row, line in zip(rows, table.rows, strict=True)]
+        blocks += [Text(fmt.plain(rows[0]["experiment"]), kind="heading"), replace(table, rows=cells, caption="")]
+    leads = {one: f"Measured on {name}".rstrip() for one, name in names_of.items()}
+    return [*blocks, *(Text(machine, lead=lead, kind="-") for machine, lead in leads.items())]
+
+
+def _on(machine: str, cells: Sequence[Any]) -> list[str | Cell]:
+    """The cells of a row, with the name of its machine below the device."""
+    run, device, *others = cells
+    return [run, replace(device, notes=(*device.notes, machine)), *others]
 
 
 def _machine(run: Run) -> str:
+    """The machine of a run or of the runs of a row, which share it."""
     device = fmt.plain(run["device_name"] or run["effective_device"])
     cores = fmt.plural(run["granted_cores"], "core") if run["granted_cores"] else ""
     memory = f"{fmt.number(run['granted_memory_gib'])} GiB" if run["granted_memory_gib"] else ""

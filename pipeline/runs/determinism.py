@@ -54,13 +54,17 @@ def determinism_path(run: Path) -> Path:
 def read_determinism(run: Path) -> Determinism | None:
     """The result for the weights that a run has now. None if these were not trained again.
 
+    A file about another run is ignored.
+
     Raises:
-        DamagedArtefactError: the file, or the manifest of the run, is damaged.
+        DamagedArtefactError: the file, or the manifest or record of the run, is damaged.
     """
     path = determinism_path(run)
     if not path.exists():
         return None
     found = checked(Determinism, read_text(path), path)
+    if found.run != read_record(run).fingerprint:
+        return None
     return found if found.first.weights_sha256 == weights_digest(read_manifest(run)) else None
 
 

@@ -367,6 +367,14 @@ def test_of_six_experiments_each_is_a_line_that_fits_its_window_and_one_scoreboa
         assert min(shares) > 0.99
 
 
+def test_the_accuracies_of_this_project_alone_are_bold(unfolded, in_a_window):
+    weights = """return [...document.querySelectorAll(arguments[0] + " td[data-label='test accuracy']")]
+        .map(cell => getComputedStyle(cell).fontWeight)"""
+    page = in_a_window(1400)
+    assert set(page.execute_script(weights, ".scoreboard tr:not(.published)")) == {"600"}
+    assert set(page.execute_script(weights, ".scoreboard tr.published")) == {"400"}
+
+
 def test_in_a_narrow_window_each_figure_has_its_name_and_the_rows_can_be_sorted(unfolded, in_a_window):
     page = in_a_window(390)
     labels = """return [...document.querySelector(".scoreboard tbody tr").cells].slice(1)

@@ -84,6 +84,12 @@ def test_of_weights_that_came_later_nothing_is_said(root):
     assert said(root) == (None, "–")
 
 
+def test_a_file_about_another_run_is_ignored(root):
+    path = determinism_path(root / "runs/cnn")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"run": "b" * 64}))
+    assert said(root) == (None, "–")
+
+
 def test_one_that_came_out_otherwise_is_not_forgotten_when_the_next_is_the_same(root):
     run, again = root / "runs/cnn", root / "again"
     for count, content, expected in ((2, b"others", False), (3, b"weights", False)):

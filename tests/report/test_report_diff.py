@@ -91,6 +91,13 @@ def test_runs_without_a_manifest_are_compared_by_their_records(make_run):
     assert [(one.section, one.name) for one in compare_runs(one, other)] == [("settings", "epochs")]
 
 
+def test_a_run_with_a_manifest_is_compared_with_one_without_in_both_directions(make_run):
+    one, other = make_run("one"), published(make_run("other", val_accuracy=0.75))
+    for folders in ((one, other), (other, one)):
+        sections = list(dict.fromkeys(found.section for found in compare_runs(*folders)))
+        assert sections == ["settings", "code", "versions", "metrics"]
+
+
 def test_a_folder_without_a_run_is_refused_by_name(make_run, tmp_path):
     with pytest.raises(DamagedArtefactError, match=r"run\.json"):
         compare_runs(make_run(), tmp_path)

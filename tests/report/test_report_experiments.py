@@ -171,17 +171,35 @@ def test_the_results_have_a_table_for_each_experiment_beside_what_was_published_
     assert "(the TPU's host: the resolver had failed)" in tables["cifar10"]
     assert "Unsaid: which CPU, GPU and TPU; " in tables["cifar10"]
     assert "(74 of 10,000 wrong)" in tables["mnist_cnn"]
-    machines = [line for line in text.splitlines() if line.startswith("- Measured on: ")]
-    assert sorted(machines) == [
-        "- Measured on: AMD EPYC 9B14, bfloat16, device verified",
-        "- Measured on: H200, bfloat16, device verified",
-    ]
+    places = {
+        machine: number
+        for number, machine in re.findall(r"^- Measured on machine (\d): (.*), bfloat16, device verified$", text, re.M)
+    }
+    assert sorted(places) == ["AMD EPYC 9B14", "H200"]
+    assert sorted(places.values()) == ["1", "2"]
+    for experiment, machine in {"cifar10": "AMD EPYC 9B14", "mnist_cnn": "AMD EPYC 9B14", "mine": "H200"}.items():
+        ours = [line for line in tables[experiment].splitlines() if f"({machine}, " in line]
+        assert ours
+        assert all(f", machine {places[machine]}) |" in line for line in ours)
     assert "ublished elsewhere" not in format_experiments(report_of(runs, published=[]))
 
 
 def test_the_results_omit_a_machine_that_only_a_replaced_run_was_made_on(make_run):
     old = make_run("old", fingerprint="a" * 64, finished_at="2026-01-01T00:00:00+00:00", granted_memory_gib=1.0)
-    assert format_experiments(report_of([old, make_run()])).count("- Measured on: ") == 1
+    text = format_experiments(report_of([old, make_run()]))
+    assert text.count("- Measured on: ") == 1
+    assert "machine 1" not in text
+
+
+def test_rows_tell_augmentations_apart(make_run, tmp_path):
+    plain, flipped = make_run("plain"), make_run("flipped", fingerprint="b" * 64, augment="flip, crop:4")
+    for text in (
+        format_experiments(report_of([plain, flipped])),
+        render([plain, flipped], tmp_path / "out", current=[])["report.md"],
+    ):
+        rows = [line for line in text.splitlines() if line.startswith("| baseline_cnn / onecycle")]
+        assert ["(augmented by flip, crop:4, seed 0" in row for row in rows] in ([True, False], [False, True])
+        assert sum("augmented" in row for row in rows) == 1
 
 
 def test_the_results_of_nothing_and_of_names_that_would_be_markup(runs, make_run):

@@ -329,6 +329,10 @@ def test_lines_by_batch_that_only_their_code_tells_apart_are_called_by_their_tim
     text = render(folders, tmp_path / "out", current=[])["report.md"]
     lines = [line for line in text.splitlines() if "requested auto, 2026-03-01" in line]
     assert len(set(lines)) == len(lines) == 2
+    # The date stands only where the names are equal.
+    text = render(folders[:2], tmp_path / "alone", current=[])["report.md"].partition("## Time by batch")[2]
+    assert "requested auto" in text
+    assert "requested auto, 2026-03-01" not in text
 
 
 @pytest.mark.slow

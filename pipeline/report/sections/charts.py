@@ -1,5 +1,6 @@
 """Sections with a chart: curves of the runs, times by batch, and figures over time."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -62,7 +63,13 @@ def times_by_batch(report: Report) -> Iterator[Section]:
 
 def _times(table: Run, name: str) -> list[Block]:
     example = units_of_run(table).examples.removesuffix("s")
-    ours = [Group(_line_name(line), [_point(point) for point in line["points"]]) for line in table["lines"]]
+    count = Counter(map(_line_name, table["lines"]))
+    # Other code or libraries make another line of the same name.
+    dates = [fmt.moment(line["finished_at"]) if count[_line_name(line)] > 1 else "" for line in table["lines"]]
+    ours = [
+        Group(fmt.joined(_line_name(line), date), [_point(point) for point in line["points"]])
+        for line, date in zip(table["lines"], dates, strict=True)
+    ]
     others = [
         Group(
             f"{fmt.plain(line['effective_device'])}, published elsewhere: {fmt.plain(line['source'], 200)}",
@@ -114,12 +121,10 @@ def _published_point(point: Mapping[str, Any]) -> list[str]:
 
 
 def _line_name(line: Run) -> str:
-    """The device, host, reasons for care and date of a line that was measured here."""
+    """The device, host and reasons for care of a line that was measured here."""
     care = [*fmt.remarks(line), "" if line["device_verified"] else "device not verified"]
     where = f"{fmt.named_device(line)} on {fmt.hosts(line['hostnames'])}"
-    # Other code or libraries make another line of the same name.
-    date = fmt.moment(line["finished_at"])
-    return fmt.joined(where, f"requested {fmt.plain(line['requested_device'])}", *care, date)
+    return fmt.joined(where, f"requested {fmt.plain(line['requested_device'])}", *care)
 
 
 def history(report: Report) -> Iterator[Section]:

@@ -97,6 +97,7 @@ def our_cells(row: Run, mark: str, series: list[int]) -> list[str | Cell]:
     runs, seeds = len(row["seeds"]), ", ".join(map(fmt.number, row["seeds"]))
     which = fmt.plain(f"seeds {seeds}") if runs > 1 else f"seed {seeds}, {fmt.plain(row['fingerprints'][0])[:8]}"
     several = fmt.plural(runs, "run") if runs > 1 else ""
+    augmented = f"augmented by {fmt.plain(row['augment'])}" if row["augment"] else ""
     requested, used = fmt.plain(row["requested_device"]), fmt.plain(row["effective_device"])
     host = f"on {fmt.hosts(row['hostnames'])}" if any(row["hostnames"]) else ""
     verified, data_verified = fmt.device_verified(row), fmt.data_verified(row)
@@ -104,7 +105,7 @@ def our_cells(row: Run, mark: str, series: list[int]) -> list[str | Cell]:
     return [
         Cell(
             fmt.model_and_recipe(row),
-            notes=(several, fmt.inputs(row), which, fmt.moment(row["finished_at"])),
+            notes=(several, fmt.inputs(row), augmented, which, fmt.moment(row["finished_at"])),
             tag=mark,
             alarms=fmt.remarks(row),
             series=series,
