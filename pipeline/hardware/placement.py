@@ -83,10 +83,14 @@ def place(settings: TrainSettings, runtime: Runtime | None = None) -> Placement:
     except HardwareMismatchError as error:
         if settings.on_mismatch != "fallback":
             raise
-        mismatch, unavailable = error.mismatch, device
-        device = "gpu" if unavailable == "tpu" and runtime.num_gpus() else "cpu"
+        mismatch, unavailable, found = error.mismatch, device, None
+        if unavailable == "tpu" and runtime.num_gpus():
+            # JAX counts GPUs that it may be unable to use.
+            with contextlib.suppress(HardwareMismatchError):
+                device, found = "gpu", runtime.place_on("gpu", settings)
+        if found is None:
+            device, found = "cpu", runtime.place_on("cpu", settings)
         reason = _fallback(reason, unavailable, device)
-        found = runtime.place_on(device, settings)
     about = {"runtime": runtime, "requested_device": requested, "effective_device": device}
     return Placement(device_reason=reason, mismatch=mismatch, **about, **found)
 

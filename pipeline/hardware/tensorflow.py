@@ -273,7 +273,10 @@ def _on_tpu(settings: TrainSettings) -> dict:
         host, port = parts.hostname, parts.port or _TPU_PORT
         with _asking("tpu"):
             if host:
-                socket.create_connection((host, port), CONNECT_TIMEOUT_SECONDS).close()
+                try:
+                    socket.create_connection((host, port), CONNECT_TIMEOUT_SECONDS).close()
+                except OSError as error:
+                    raise ConnectionError(f"{master} is unreachable ({error})") from error
             tf.config.experimental_connect_to_cluster(resolver)
     with _asking("tpu"):
         topology = tf.tpu.experimental.initialize_tpu_system(resolver)

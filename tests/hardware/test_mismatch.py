@@ -1,5 +1,6 @@
 """A device that is not there: each known failure is explained with a remedy, and none passes for success."""
 
+import socket
 from types import SimpleNamespace
 
 import pytest
@@ -168,6 +169,21 @@ def test_an_address_that_does_not_answer_is_refused_before_tensorflow_waits_for_
         place(TrainSettings(device="tpu", tpu_address="grpc://127.0.0.1:9"))
 
 
+@pytest.mark.usefixtures("no_accelerator")
+@pytest.mark.parametrize(
+    "error", [socket.gaierror(-3, "Temporary failure in name resolution"), PermissionError(13, "")]
+)
+def test_an_address_that_cannot_be_asked_counts_as_unreachable(monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(tensorflow.socket, "create_connection", fail)
+    address = {"device": "tpu", "tpu_address": "grpc://tpu.example:8470"}
+    with pytest.raises(HardwareMismatchError, match="does not answer"):
+        place(TrainSettings(**address))
+    assert place(TrainSettings(**address, on_mismatch="fallback")).effective_device == "cpu"
+
+
 def test_the_environment_names_the_tpu_where_no_setting_does(monkeypatch):
     asked = []
 
@@ -207,6 +223,21 @@ def test_a_fallback_says_what_it_is(monkeypatch, device):
     assert placed.mismatch["device"] == device
     assert placed.mismatch["cause"]
     assert placed.device_reason == f"[Train] device = {device}; {device} is unavailable, cpu instead"
+
+
+def test_a_fallback_from_a_tpu_goes_on_to_the_cpu_where_the_driver_lists_a_gpu_that_jax_cannot_use(monkeypatch):
+    from pipeline.hardware.jax import Jax
+
+    def place_on(_, device, settings):
+        if device == "cpu":
+            return {"strategy": (), "num_replicas": 1}
+        raise explain(device, RuntimeError(f"no platforms that are instances of {device} are present"))
+
+    monkeypatch.setattr("pipeline.machine.nvidia_cards", lambda: ["a card"])
+    monkeypatch.setattr(Jax, "place_on", place_on)
+    placed = place(TrainSettings(device="tpu", backend="jax", on_mismatch="fallback"), Jax())
+    assert (placed.effective_device, placed.mismatch["device"]) == ("cpu", "tpu")
+    assert placed.device_reason.endswith("; tpu is unavailable, cpu instead")
 
 
 @pytest.mark.usefixtures("no_accelerator")
