@@ -72,7 +72,7 @@ def test_the_folders_of_killed_stages_are_searched():
 
     kinds = {stage.kind for stage in (Source, Records, Train, Export)}
     # Nightly works in the history folder of Report. Earlier versions made artifacts of the past kinds.
-    assert kinds | {f"{Report.kind}/history", *layout.PAST_KINDS} <= set(lock._PLACES)
+    assert kinds | {f"{Report.kind}/history", layout.DETERMINISM, *layout.PAST_KINDS} <= set(lock._PLACES)
 
 
 def pinned_versions(lock: str) -> dict[str, set[str]]:

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import read_manifest
+from pipeline.artefacts.space import storage_error
 from pipeline.artefacts.verified import sha256_of
 from pipeline.errors import SettingsError
 from pipeline.runs.metrics import WEIGHTS_NAME, weights_digest
@@ -73,6 +74,7 @@ def compare(run: Path, again: Path, before: Determinism | None = None) -> Determ
 
     Raises:
         SettingsError: one of them was skipped, or they computed in another way, which says nothing about the kernels.
+        StorageError: the result cannot be written.
     """
     first, second = read_record(run), read_record(again)
     for name in _SAME if first.effective_device == "cpu" else [name for name in _SAME if name != "granted_cores"]:
@@ -83,10 +85,14 @@ def compare(run: Path, again: Path, before: Determinism | None = None) -> Determ
     earlier = before.again if before else ()
     found = Determinism(run=first.fingerprint, first=_training(run, first), again=(*earlier, _training(again, second)))
     path = determinism_path(run)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(f"{json.dumps(found.model_dump(), indent=2)}\n", encoding="utf-8")
-    os.replace(temporary, path)
+    # In the folder that is removed whatever happens.
+    temporary = again / path.name
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(f"{json.dumps(found.model_dump(), indent=2)}\n", encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise storage_error(error, path.parent.parent, 0) from error
     return found
 
 

@@ -3,10 +3,14 @@
 import argparse
 import contextlib
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+
+import luigi
 
 from pipeline import machine
 from pipeline.artefacts import layout
+from pipeline.artefacts.space import storage_error
 from pipeline.config.refusal import refuse
 from pipeline.errors import DamagedArtefactError, GateError
 from tasks.commands.command import command
@@ -28,15 +32,18 @@ def verify_determinism(arguments: argparse.Namespace, stages: list[Stage]) -> in
     lock.hold(root_folder(), on_busy=Storage().on_busy)
     if not train.complete():
         for stage in from_below(train):
-            stage.run()
+            with _working(stage):
+                stage.run()
     run = train.output().folder
     check_machine(run, machine.describe())
     train.have_below()
-    (root_folder() / layout.DETERMINISM).mkdir(exist_ok=True)
-    with (
-        tempfile.TemporaryDirectory(prefix=".again-", dir=root_folder() / layout.DETERMINISM) as scratch,
-        time_limit(train.task_family, train.time_limit_seconds),
-    ):
+    place = root_folder() / layout.DETERMINISM
+    try:
+        place.mkdir(exist_ok=True)
+        folder = tempfile.TemporaryDirectory(prefix=".again-", dir=place)
+    except OSError as error:
+        raise storage_error(error, root_folder(), 0) from error
+    with folder as scratch, _working(train), time_limit(train.task_family, train.time_limit_seconds):
         again = Path(scratch, "run")
         again.mkdir()
         train.train_into(again, Path(scratch, "checkpoints"))
@@ -53,3 +60,11 @@ def verify_determinism(arguments: argparse.Namespace, stages: list[Stage]) -> in
     sha256 = found.first.weights_sha256
     print(f"{run.name} is bit-identical, weights sha256 {sha256} each time: {determinism_path(run)}")
     return 0
+
+
+@contextlib.contextmanager
+def _working(stage: Stage) -> Iterator[None]:
+    """Name a stage in the log, as Luigi does. An error ends the process."""
+    stage.trigger_event(luigi.Event.START, stage)
+    yield
+    stage.trigger_event(luigi.Event.SUCCESS, stage)

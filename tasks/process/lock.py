@@ -24,7 +24,8 @@ LOCK_NAME = ".lock"
 
 # Folders with unfinished work. The root contains that of the report.
 _KINDS = (layout.SOURCE, layout.RECORDS, layout.RUNS, layout.CHECKPOINTS, layout.EXPORTS, *layout.PAST_KINDS)
-_PLACES = (".", *_KINDS, f"{layout.CHECKPOINTS}/*", layout.DATED_REPORTS, f"{layout.DATED_REPORTS}/*")
+_REPORTS = (layout.DATED_REPORTS, f"{layout.DATED_REPORTS}/*")
+_PLACES = (".", *_KINDS, f"{layout.CHECKPOINTS}/*", layout.DETERMINISM, *_REPORTS)
 # Folders of publish.publishing, of the Beam job, of make doctor and of repeated training.
 _UNFINISHED = re.compile(r"\.(?P<artefact>.+)\.\d+\.tmp(?P<replaced>\.old)?|\.(?:notes|drawn|reach|again)-\w+")
 

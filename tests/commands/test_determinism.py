@@ -1,10 +1,13 @@
 """A run trained again: the report calls it bit-identical only if its weights came out the same."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from luigi_process import FAST, TINY
 from own_package import write_package
+
+from pipeline.errors import StorageError
 
 # Begins with other weights each time.
 RANDOM = """
@@ -39,6 +42,25 @@ def test_a_run_of_several_processes_is_not_repeated(luigi):
     assert "[Train] processes: expected 1, to train a run again" in done.stderr
 
 
+def test_a_file_in_the_place_of_the_results_is_a_storage_error(luigi):
+    (luigi.root / "determinism").write_text("not a folder")
+    done = luigi.command("verify-determinism", *FAST)
+    assert done.returncode == 6
+    assert f"{luigi.root}: cannot be written (File exists: {luigi.root}/determinism)" in done.stderr
+
+
+def test_a_result_that_cannot_be_written_is_a_storage_error(tmp_path, monkeypatch):
+    from pipeline.runs import determinism
+
+    record = SimpleNamespace(fingerprint="f", **dict.fromkeys(determinism._SAME, "finished"))
+    training = determinism.Training(weights_sha256="0", finished_at="", hostname=None, device_name=None)
+    monkeypatch.setattr(determinism, "read_record", lambda _: record)
+    monkeypatch.setattr(determinism, "_training", lambda *_: training)
+    (tmp_path / "determinism").touch()
+    with pytest.raises(StorageError, match=f"{tmp_path}: cannot be written"):
+        determinism.compare(tmp_path / "runs" / "a", tmp_path)
+
+
 def test_the_former_setting_is_refused_with_the_remedy(luigi):
     done = luigi.command("verify-determinism", *FAST, "--Repetition-of", "baseline_cnn-0123456789ab")
     assert done.returncode == 2
@@ -56,8 +78,10 @@ def test_the_same_weights_are_called_bit_identical_and_the_result_goes_with_the_
     assert done.returncode == 0, done.stderr
     assert "not repeated" in (luigi.root / "report" / "report.md").read_text()
     (name,) = [path.parent.name for path in luigi.root.glob("runs/*/run.json") if '"true"' in path.read_text()]
-    done = luigi.command("verify-determinism", *args)
+    done = luigi.command("verify-determinism", *args, "--Storage-log-format", "json")
     assert done.returncode == 0, done.stderr
+    lines = map(json.loads, filter(lambda line: line.startswith("{"), done.stderr.splitlines()))
+    assert {line["stage"] for line in lines if "epoch 1/" in line["message"]} == {"Train"}
     assert f"{name} is bit-identical, weights sha256" in done.stdout
     assert [path.name for path in (luigi.root / "determinism").iterdir()] == [f"{name}.json"]
     assert luigi.status(*args)["Report"]["state"] == "stale"

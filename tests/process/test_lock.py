@@ -13,3 +13,11 @@ def test_nobody_else_can_hold_the_lock_in_any_way(tmp_path):
             assert other.returncode == 1, way
     finally:
         lock._held.pop(tmp_path).close()
+
+
+def test_what_a_killed_repetition_left_is_removed_and_results_stay(tmp_path):
+    (tmp_path / "determinism" / ".again-x1y2" / "run").mkdir(parents=True)
+    result = tmp_path / "determinism" / "baseline_cnn-0123456789ab.json"
+    result.touch()
+    lock.clear_away(tmp_path)
+    assert [*result.parent.iterdir()] == [result]
