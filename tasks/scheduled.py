@@ -141,10 +141,18 @@ def send(address: str, content: Mapping[str, object]) -> bool:
 
     No log contains the address, because it is a secret.
     """
-    is_accepted = _post(address, content) if address.startswith("http") else _send_by_apprise(address, content)
+    is_accepted = (_send_by_http if address.startswith("http") else _send_by_apprise)(address, content)
     if not is_accepted:
         _logger.warning("The notification was not accepted. The next run sends it again.")
     return is_accepted
+
+
+def _send_by_http(address: str, content: Mapping[str, object]) -> bool:
+    try:
+        return _post(address, content)
+    except ValueError as error:
+        _logger.warning("[Notify] webhook_url is no address that can be asked: %s", type(error).__name__)
+        return False
 
 
 @_retrying
@@ -155,6 +163,9 @@ def _post(address: str, content: Mapping[str, object]) -> bool:
         # A server must not forward the message to another server.
         answer = requests.post(address, json=content, allow_redirects=False, timeout=_TIMEOUT_SECONDS)
     except requests.RequestException as error:
+        if isinstance(error, ValueError):
+            # The address itself is wrong, whenever it is asked.
+            raise
         _logger.warning("The webhook did not answer: %s", type(error).__name__)
         return False
     if answer.status_code >= 300:
