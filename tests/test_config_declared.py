@@ -139,3 +139,10 @@ def test_every_default_and_example_is_valid():
 def test_a_section_needs_no_rules():
     assert [setting.name for setting in settings_of(ToySettings)][-1] == "time_limit_seconds"
     assert issubclass(ToySettings, Settings)
+
+
+@pytest.mark.parametrize("text", ["[0,1", "0,1]", 'cpu"', '["cpu,gpu', "0 1", "a,,b"])
+def test_a_list_that_was_cut_off_is_refused(text):
+    sizes = next(setting for setting in settings_of(ToySettings) if setting.name == "sizes")
+    with pytest.raises(SettingsError, match="a list such as"):
+        sizes.parse(text)

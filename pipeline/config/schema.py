@@ -107,11 +107,12 @@ class Setting:
 
     def _list(self, text: str) -> tuple:
         """The items of ``cpu,gpu``, ``[cpu, gpu]`` or ``["cpu", "gpu"]``."""
-        content = re.sub(r"^\[|\]$", "", text.strip())
-        items = [item.strip().strip('"') for item in content.split(",")] if content.strip() else []
-        if not all(re.fullmatch(r"[\w.:+-]+", item) for item in items):
+        bracketed = re.fullmatch(r"\s*\[(.*)\]\s*", text, re.DOTALL)
+        content = bracketed[1] if bracketed else text
+        items = [re.fullmatch(r'\s*(?:"([\w.:+-]+)"|([\w.:+-]+))\s*', item) for item in content.split(",")]
+        if content.strip() and not all(items):
             raise ValueError
-        return tuple(map(number_or_text, items))
+        return tuple(item[1] or number_or_text(item[2]) for item in items if item)
 
     def checked(self, value: Any) -> Any:
         """The value in its one form.

@@ -137,7 +137,7 @@ def _examined(name: str, model: keras.Model, task: Task) -> str:
     _check_saving(name, model, inputs, outputs)
     # Before the sums, because those of a few examples may be 1 by chance.
     activation = getattr(model.layers[-1], "activation", None) if model.layers else None
-    if activation is keras.activations.sigmoid:
+    if getattr(activation, "__name__", "") == "sigmoid":
         raise refusal(name, "a sigmoid gives neither logits nor probabilities. Make it softmax, or leave it out")
     are_probabilities = (outputs >= 0).all() and np.allclose(outputs.sum(axis=-1), 1, atol=_TOLERANCE)
     return PROBABILITIES if are_probabilities else LOGITS

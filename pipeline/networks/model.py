@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import keras
 import numpy as np
 
+from pipeline.errors import SettingsError
+
 LOGITS, PROBABILITIES = "logits", "probabilities"
 
 #: (model, inputs uint8 (examples, *input_shape)) → None: assigns variables of the model.
@@ -24,10 +26,20 @@ def configure_keras() -> None:
     """Set Keras's documented defaults: floatx "float32", epsilon 1e-7 and "channels_last".
 
     Called before a model is built or loaded, because keras.json and the environment are outside every identity.
+
+    Raises:
+        SettingsError: user code limits epochs or steps.
     """
     keras.config.set_floatx("float32")
     keras.config.set_epsilon(1e-7)
     keras.config.set_image_data_format("channels_last")
+    limits = {"epochs": keras.config.max_epochs(), "steps_per_epoch": keras.config.max_steps_per_epoch()}
+    for name, limit in limits.items():
+        if limit is not None:
+            raise SettingsError(
+                f"keras.config.max_{name}: expected no limit, got {limit}. Remove keras.config.set_max_{name}() from "
+                "your code. [Train] epochs sets how long a run trains."
+            )
 
 
 def image_model(

@@ -96,7 +96,8 @@ def evaluate(
         return {"index": place, "label": int(labels[place]), "predicted": int(predicted[place])}
 
     images = [image for image, _ in examples_at(streams["test"], [*mistakes, *examples])]
-    tiles = as_tiles(np.stack(images))
+    # There are no examples if the test split has none of the first labels.
+    tiles = as_tiles(np.array(images, np.uint8).reshape(-1, *streams["test"].split.content_shape))
     facts = {
         "label_names": names,
         "label_counts": {split: dict(entry["label_counts"]) for split, entry in manifest["splits"].items()},
@@ -110,9 +111,9 @@ def evaluate(
     }
     _write_sheet(folder / EXAMPLES_NAME, tiles[len(mistakes) :])
     (folder / EVALUATION_NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    _write_sheet(folder / MISTAKES_NAME, tiles[: len(mistakes)])
     if not mistakes:
         return Shown(facts, {}, {})
-    _write_sheet(folder / MISTAKES_NAME, tiles[: len(mistakes)])
     lines = [_mistake(names[one["label"]], names[one["predicted"]], one["confidence"]) for one in facts["mistakes"]]
     return Shown(facts, {"mistakes_in_words": "\n".join(lines)}, {"mistakes": tiles[: len(mistakes)]})
 
@@ -230,14 +231,16 @@ def as_tiles(images: np.ndarray) -> np.ndarray:
     """The images, large ones scaled down: uint8 (images, height, width, channels)."""
     height, width = images.shape[1:3]
     scale = MAX_TILE_SIDE / max(height, width)
-    if scale >= 1:
+    if scale >= 1 or not len(images):
         return images
     size = max(1, round(height * scale)), max(1, round(width * scale))
     return tf.cast(tf.round(tf.image.resize(images, size, method="area")), tf.uint8).numpy()
 
 
 def _write_sheet(path: Path, tiles: np.ndarray) -> None:
-    """Write one image of all tiles, row by row. The rest of the last row is black."""
+    """Write one image of all tiles, row by row. The rest of the last row is black. No tiles make no image."""
+    if not len(tiles):
+        return
     _, height, width, channels = tiles.shape
     whole = np.pad(tiles, [(0, -len(tiles) % TILES_PER_ROW), (0, 0), (0, 0), (0, 0)])
     rows = whole.reshape(-1, TILES_PER_ROW, height, width, channels).swapaxes(1, 2)

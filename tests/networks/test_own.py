@@ -104,6 +104,10 @@ def test_weights_of_models_in_models_have_names_of_their_own(package):
             stack(FLAT, "layers.Dense(n, 'sigmoid')"),
             ["a sigmoid gives neither logits nor probabilities. Make it softmax, or leave it out"],
         ),
+        (
+            stack(FLAT, "layers.Dense(n, keras.ops.sigmoid)"),
+            ["a sigmoid gives neither logits nor probabilities. Make it softmax, or leave it out"],
+        ),
         # Whose outputs add up to 1 all the same.
         (
             stack(FLAT, "layers.Dense(n, 'sigmoid', kernel_initializer='zeros', "

@@ -209,6 +209,18 @@ def test_a_network_without_mistakes_leaves_no_sheet_of_them(small_records, tmp_p
     assert not (tmp_path / MISTAKES_NAME).exists()
 
 
+@pytest.mark.parametrize("is_right", [True, False])
+def test_a_split_without_the_first_labels_leaves_no_sheet_of_examples(small_records, tmp_path, monkeypatch, is_right):
+    monkeypatch.setattr(evaluation, "EXAMPLES_PER_LABEL", 0)
+    test = stream(small_records)
+    labels = np.concatenate([labels for _, labels in test.evaluation()])
+    guesses = Predictions(labels, np.eye(10, dtype=np.float32)[labels if is_right else 9 - labels])
+    facts, tiles = evaluated_of(guesses, test, read_manifest(small_records), tmp_path)
+    assert facts["examples"] == []
+    assert (len(tiles) == 0) == is_right == (not (tmp_path / MISTAKES_NAME).exists())
+    assert not (tmp_path / EXAMPLES_NAME).exists()
+
+
 def test_the_accuracy_without_the_test_images_that_train_holds(small_records, tmp_path):
     test, manifest = stream(small_records), read_manifest(small_records)
     labels = np.concatenate([labels for _, labels in test.evaluation()])

@@ -58,6 +58,7 @@ def configuration_put_back():
     keras.config.set_epsilon(1e-7)
     keras.config.set_image_data_format("channels_last")
     keras.config.set_max_steps_per_epoch(None)
+    keras.config.set_max_epochs(None)
 
 
 def test_keras_own_configuration_does_not_shape_a_run(trained, small_records, tmp_path, configuration_put_back):
@@ -71,7 +72,14 @@ def test_keras_own_configuration_does_not_shape_a_run(trained, small_records, tm
         np.testing.assert_allclose(found[name], expected[name], atol=1e-5)
 
 
+def test_a_limit_of_epochs_that_user_code_sets_is_refused(small_records, tmp_path, configuration_put_back):
+    keras.config.set_max_epochs(1)
+    with pytest.raises(SettingsError, match=r"keras\.config\.max_epochs: expected no limit, got 1"):
+        run(small_records, tmp_path / "run")
+
+
 def test_fewer_updates_than_steps_are_no_run(small_records, tmp_path, configuration_put_back, monkeypatch):
+    monkeypatch.setattr("pipeline.networks.build.configure_keras", lambda: None)
     monkeypatch.setattr("pipeline.training.computation.STEPS_PER_EXECUTION", 4)
     keras.config.set_max_steps_per_epoch(1)
     with pytest.raises(
