@@ -232,7 +232,9 @@ def _load(split: Split) -> dict[str, tf.Tensor]:
         else _aligned((split.num_examples, *split.content_shape), np.uint8)
         for name in split.problem.columns
     }
-    found = _decode_into(columns, split) if split.layout is None else _copy_into(columns, split)
+    found = sum(split.shard_examples)
+    if found == split.num_examples:
+        found = _decode_into(columns, split) if split.layout is None else _copy_into(columns, split)
     if found != split.num_examples:
         raise DamagedArtefactError(
             f"{Path(split.files[0]).parent}: manifest lists {split.num_examples} {split.name} records, found {found}. "

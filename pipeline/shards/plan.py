@@ -4,13 +4,17 @@ All of it is known before anything is read, because an example's position depend
 """
 
 import hashlib
+import hmac
 import itertools
+import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from pipeline.config.data import RecordsSettings
+from pipeline.errors import DamagedArtefactError
 from pipeline.records.features import FeatureSpec, ImageForm, is_fixed, stored_form, stored_spec
 from pipeline.records.fixed import FixedLayout
 from pipeline.shards.shared import Shared
@@ -24,13 +28,15 @@ Block = tuple[str, int, int]
 
 #: Folders of the notes on blocks and of the places of all examples.
 NOTES, PLACES = "blocks", "places"
+# Of an example's place, and of the seal before the places of a block.
+_PLACE_BYTES, _SEAL_BYTES = 16, 16
 
 
 @dataclass(frozen=True)
 class Job:
     """The argument of every step of the Beam job. Small plain data, so that any runner can ship it.
 
-    ``num_examples``: of each split of the records, in order. ``shared``: storage of all workers.
+    ``num_examples``: of each split of the records, in order. ``shared``: storage of all workers. ``secret``: a key.
     """
 
     source: SourceInfo
@@ -40,6 +46,7 @@ class Job:
     shared: Shared
     block_examples: int
     num_examples: Mapping[str, int]
+    secret: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)
 
     @property
     def form(self) -> ImageForm | None:
@@ -98,13 +105,36 @@ class Job:
             num_shards = {split: self.num_shards(split) for split in self.splits_of(source_split)}
             splits = split_of_each(self.source, self.location, source_split, self.settings.validation_share)
             places = example_places(self.keys(source_split), splits, num_shards, self.settings.seed)
-            self.shared.write(f"{PLACES}/{source_split}", places.astype("<i8", copy=False).tobytes())
+            stored = places.astype("<i8", copy=False).reshape(-1).view(np.uint8)
+            pieces: list[bytes | np.ndarray] = []
+            for block in self.blocks(source_split):
+                content = stored[_PLACE_BYTES * block[1] : _PLACE_BYTES * block[2]]
+                pieces += [self._seal(block, content), content]
+            self.shared.write(f"{PLACES}/{source_split}", b"".join(pieces))
 
     def places(self, block: Block) -> np.ndarray:
-        """Shard and place of each example of a block, from ``example_places``: int64 (examples, 2)."""
+        """Shard and place of each example of a block, from ``example_places``: int64 (examples, 2).
+
+        Raises:
+            DamagedArtefactError: another process wrote them.
+        """
         split, start, stop = block
-        stored = self.shared.read_range(f"{PLACES}/{split}", 16 * start, 16 * (stop - start))
-        return np.frombuffer(stored, "<i8").reshape(stop - start, 2)
+        name, seals_before = f"{PLACES}/{split}", start // self.block_examples
+        first, length = _PLACE_BYTES * start + _SEAL_BYTES * seals_before, _SEAL_BYTES + _PLACE_BYTES * (stop - start)
+        stored = self.shared.read_range(name, first, length)
+        seal, content = stored[:_SEAL_BYTES], stored[_SEAL_BYTES:]
+        if not hmac.compare_digest(seal, self._seal(block, content)):
+            raise DamagedArtefactError(
+                f"{self.shared}/{name}: expected the places that this job left, found something else. "
+                "Who else writes there?"
+            )
+        return np.frombuffer(content, "<i8").reshape(-1, 2)
+
+    def _seal(self, block: Block, content: bytes | np.ndarray) -> bytes:
+        # Others may be able to write to the shared storage.
+        seal = hashlib.blake2b(block_file(PLACES, block).encode(), digest_size=_SEAL_BYTES, key=self.secret)
+        seal.update(content)
+        return seal.digest()
 
     def keys(self, source_split: str) -> Sequence[str]:
         """The keys of a split of the source, in its order."""

@@ -63,9 +63,12 @@ class SharedFolder:
     def __str__(self) -> str:
         return self.folder
 
-    def read(self, name: str) -> bytes:
-        """The content of a file. FileNotFoundError if it does not exist."""
-        return Path(self.folder, name).read_bytes()
+    def read(self, name: str, *, at_most: int = _MAX_BYTES) -> bytes:
+        """The content of a file. OSError if it does not exist, or is larger than ``at_most``."""
+        path = Path(self.folder, name)
+        if path.stat().st_size > at_most:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+        return path.read_bytes()
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
         """Some bytes of a file."""
@@ -103,9 +106,9 @@ class SharedObjects:
     def __str__(self) -> str:
         return f"{self.store.url}/{self.key}"
 
-    def read(self, name: str) -> bytes:
-        """The content of an object."""
-        found = self.store.objects.read(f"{self.key}/{name}", at_most=_MAX_BYTES)
+    def read(self, name: str, *, at_most: int = _MAX_BYTES) -> bytes:
+        """The content of an object. RemoteError if it is larger than ``at_most``."""
+        found = self.store.objects.read(f"{self.key}/{name}", at_most=at_most)
         if found is None:
             raise FileNotFoundError(errno.ENOENT, "there is no such object", f"{self}/{name}")
         return found[0]

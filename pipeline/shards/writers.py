@@ -40,6 +40,7 @@ _ENTRY_BYTES = 16
 # Records that wait for each other, so that a shard is opened once for many. Small, because memory that is touched for
 # the first time costs more than opening files.
 _PENDING_BYTES = 16 * 2**20
+_NOTE_BYTES = 4_096
 #: Folders of the runs and of the notes on finished shards.
 RUNS, NOTES = "runs", "shards"
 
@@ -158,9 +159,10 @@ def writer_of(job: Job) -> Writer:
 def noted_shard(shared: Shared, name: str) -> tuple[str, int]:
     """The sha256 and the bytes of a shard in the store, from the note of its writer."""
     try:
-        note = re.fullmatch(rb"([0-9a-f]{64}) ([0-9]{1,15})", shared.read(f"{NOTES}/{name}"))
+        content = shared.read(f"{NOTES}/{name}", at_most=_NOTE_BYTES)
     except FileNotFoundError:
         raise EngineUnavailableError(f"Beam ended the job without the shard {name}") from None
+    note = re.fullmatch(rb"([0-9a-f]{64}) ([0-9]{1,15})", content)
     if not note:
         raise DamagedArtefactError(
             f"{shared}/{NOTES}/{name}: expected sha256 and bytes of a shard, found something else. "
