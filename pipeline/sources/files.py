@@ -17,6 +17,8 @@ from pipeline.errors import message
 #: neither the second time nor the inode.
 Stamp = Sequence[int]
 
+# A text with as few is damaged.
+_FEW_ZEROS = 8
 _ENCODINGS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
@@ -162,8 +164,11 @@ def other_encoding(content: bytes) -> str:
             return name
     # In UTF-16 half the bytes of European languages are zero, and every second byte of spaces and line ends.
     even, odd = content[::2].count(0), content[1::2].count(0)
-    if max(even, odd) > max(len(content) / 16, 8 * min(even, odd)):
+    if max(even, odd) > max(_FEW_ZEROS, len(content) / 16, 8 * min(even, odd)):
         return "UTF-16"
+    # In UTF-32 every fourth byte is zero, and two more of European languages.
+    if even + odd > max(_FEW_ZEROS, len(content) / 4):
+        return "UTF-32"
     try:
         content.decode()
     except UnicodeDecodeError:

@@ -246,15 +246,26 @@ def _of_8_bits(level: int | tuple[int, ...] | bytes, mode: str, depth: int) -> i
 
 
 def _orientation_of(image: Image.Image) -> int:
-    """EXIF's orientation from 1 (upright) to 8; 1 where there is none, or none that can be read."""
-    exif = Image.Exif()
-    try:
-        exif.load(image.info.get("exif", b""))
-        orientation = exif.get(_ORIENTATION, 1)
-        return orientation if orientation in _TURNS else 1
-    # Damaged EXIF says nothing of the picture, and Pillow raises many kinds.
-    except Exception:
+    """EXIF's orientation from 1 (upright) to 8; 1 if it is missing or unreadable.
+
+    Pillow stops at the first damaged entry, and one of a camera's name may precede the orientation.
+    """
+    exif = image.info.get("exif", b"").removeprefix(b"Exif\0\0")
+    order = {b"II*\0": "little", b"MM\0*": "big"}.get(exif[:4])
+    if order is None:
         return 1
+
+    def number(place: int, size: int) -> int:
+        return int.from_bytes(exif[place : place + size], order)
+
+    # The first directory: a count of entries, each of 12 bytes with its tag, type, count and value.
+    directory = number(4, 4)
+    for entry in range(directory + 2, min(directory + 2 + 12 * number(directory, 2), len(exif) - 11), 12):
+        # Its type should be 3, of two bytes; some write 4, of four.
+        size = 4 if number(entry + 2, 2) == 4 else 2
+        if number(entry, 2) == _ORIENTATION and (orientation := number(entry + 8, size)) in _TURNS:
+            return orientation
+    return 1
 
 
 def _opened(content: bytes) -> Image.Image:

@@ -23,8 +23,7 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 _VALUE = re.compile(r"\d+|.*\.(jpe?g|png|bmp|gif|webp|tiff?|avif)", re.IGNORECASE)
 # As programs write one, in some languages with a comma.
 _NUMBER = re.compile(r"[+-]?(\d+[.,]?|\d*[.,]\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
-# A label in a cell of several.
-_PART = re.compile(r"[^,;|\[\]'\"\s]([^,;|\[\]'\"]*[^,;|\[\]'\"\s])?")
+_LIST = re.compile(r"\[.*\]")
 # What programs write into a cell without a value.
 _MISSING = {"nan", "na", "n/a", "<na>", "none", "null"}
 # Fewer rows say nothing by how many values differ.
@@ -89,7 +88,15 @@ class Table(ImageSource):
         try:
             if ending != ".parquet":
                 return self._columns_of_text(_DELIMITERS[ending])
-            wanted = self._wanted(pyarrow.parquet.read_schema(self.path).names)
+            schema = pyarrow.parquet.read_schema(self.path)
+            wanted = self._wanted(schema.names)
+            for name in wanted:
+                if pyarrow.types.is_nested(kind := schema.field(name).type):
+                    _refuse(
+                        self.settings,
+                        "columns of texts or numbers",
+                        f" The column {name} holds values of the type {kind}: write one text or number in each cell.",
+                    )
             found = pyarrow.parquet.read_table(self.path, columns=wanted)
             return [found[name].cast(pyarrow.string()).fill_null("").to_pylist() for name in wanted]
         except (OSError, csv.Error, pyarrow.ArrowException) as error:
@@ -99,12 +106,20 @@ class Table(ImageSource):
         if encoding := other_encoding(self.path.read_bytes()):
             _refuse(self.settings, "a table in UTF-8", f" {is_in(encoding)}")
         with self.path.open(encoding="utf-8-sig", newline="") as file:
-            names, *rows = [row for row in csv.reader(file, delimiter=delimiter, strict=True) if row] or [[]]
-        self._check_header(names, delimiter)
-        places = [names.index(name) for name in self._wanted(names)]
-        if bad := [(number, row) for number, row in enumerate(rows, start=1) if len(row) != len(names)]:
+            rows = filter(None, csv.reader(file, delimiter=delimiter, strict=True))
+            names = next(rows, [])
+            self._check_header(names, delimiter)
+            places, bad = [names.index(name) for name in self._wanted(names)], []
+            columns: list[list[str]] = [[] for _ in places]
+            for number, row in enumerate(rows, start=1):
+                if len(row) != len(names):
+                    bad.append((number, row))
+                    continue
+                for column, place in zip(columns, places, strict=True):
+                    column.append(row[place])
+        if bad:
             _refuse(self.settings, f"a table that can be read, with {len(names)} cells in each row", _rows(bad))
-        return [[row[place] for row in rows] for place in places]
+        return columns
 
     def _check_header(self, names: Sequence[str], delimiter: str) -> None:
         """Refuse another delimiter, and a missing header."""
@@ -212,14 +227,24 @@ def _refuse(settings: SourceSettings, expected: str, hint: str = "", setting: st
 def _several(labels: Set[str]) -> str:
     """A cell with several labels, "" if each has one.
 
-    Half of the parts, or more, are cells by themselves, or two cells differ in the order of their parts alone.
+    All cells are lists, or half of the parts, or more, are cells by themselves, or two cells differ in the order of
+    their parts alone.
     """
-    parts = {label: frozenset(found[0] for found in _PART.finditer(label)) for label in labels}
+    parts = {label: _parts(label) for label in labels}
     single = {part for its in parts.values() if len(its) == 1 for part in its}
     several = {label: its for label, its in parts.items() if len(its) > 1}
+    if several and all(map(_LIST.fullmatch, labels)):
+        return min(several)
     together = frozenset().union(*several.values())
     is_permuted = len(set(several.values())) < len(several)
     return min(several) if several and (is_permuted or 2 * len(together & single) >= len(together)) else ""
+
+
+def _parts(label: str) -> frozenset[str]:
+    """The labels in a cell of several, without the brackets and quotes of a list."""
+    is_list = _LIST.fullmatch(label)
+    parts = [part.strip() for part in re.split("[,;|]", label[1:-1] if is_list else label)]
+    return frozenset(filter(None, (part.strip("'\"") for part in parts) if is_list else parts))
 
 
 @message

@@ -142,6 +142,14 @@ def test_an_orientation_written_as_a_long_number_counts():
     assert (inspect(file.getvalue()).width, inspect(file.getvalue()).height) == (20, 40)
 
 
+def test_an_orientation_after_a_damaged_entry_counts():
+    make = b"\x01\x0f\0\x02\0\0\0\x20\0\0\x13\x88"
+    exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x02" + make + b"\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
+    file = io.BytesIO()
+    Image.fromarray(COLOUR).resize((40, 20)).save(file, "JPEG", exif=exif)
+    assert (inspect(file.getvalue()).width, inspect(file.getvalue()).height) == (20, 40)
+
+
 def test_a_broken_exif_says_nothing():
     with warnings.catch_warnings(action="ignore"):
         assert inspect(ODD_FILES["broken-exif.jpg"][0]()).plain

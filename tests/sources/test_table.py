@@ -107,6 +107,7 @@ def test_a_column_that_nobody_asks_for_may_hold_anything(images, tmp_path):
         ({"label": ["cat;dog", "dog;cat", "x", "x"]}, "several labels for an image (multi-label)"),
         ({"label": ["cat,dog", "cat", "bird", "bird"]}, "several labels for an image (multi-label)"),
         ({"label": ["['a']", "['a', 'b']", "['b']", "['a']"]}, "(multi-label)"),
+        ({"label": ["[cat, dog]", "[dog, bird]", "[bird, fish]", "[cat, dog]"]}, "(multi-label)"),
         ({"label": ["0,5", "1,25", "2", "1"]}, "looks like numbers to predict (regression)"),
         ({"label": ["1e-3", "2e5", "2", "inf"]}, "looks like numbers to predict (regression)"),
         ({"split": ["test"] * 4}, "images of the train split"),
@@ -195,7 +196,12 @@ def test_a_space_beside_a_label_is_named(images):
 def test_a_column_of_lists_is_named_with_its_type(images):
     rows = {**ROWS, "label": [["a"], ["b"], ["a"], ["b"]]}
     message = refused(write(images, "parquet", rows))
-    assert "Unsupported cast from list<" in message
+    assert "The column label holds values of the type list<" in message
+
+
+def test_an_apostrophe_separates_no_labels(images, tmp_path):
+    info, _ = listed(write(images, rows=ROWS | {"label": ["men", "men's", "women's", "women"]}), tmp_path)
+    assert info.label_names == ("men", "men's", "women", "women's")
 
 
 def test_a_column_of_which_each_value_is_another_is_refused_and_labels_that_repeat_are_not(tmp_path):

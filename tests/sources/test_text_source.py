@@ -137,7 +137,9 @@ def test_a_changed_file_is_named(write, tmp_path):
             "It is in UTF-16",
         ),
         ({"a_txt": "caf\u00e9 au lait".encode("latin-1")}, "than UTF-8, such as Latin-1 or Windows-1252"),
+        ({"a_txt": TEXT.encode("utf-32-le")}, "a.txt: It is in UTF-32"),
         ({"a_txt": "a text\0 with a zero"}, "a.txt holds 1 zero bytes, which no text does"),
+        ({"a_txt": "ab\0c"}, "a.txt holds 1 zero bytes, which no text does"),
         (
             {f"train__{label}__{name}_txt": TEXT for label in ("pos", "neg") for name in "ab"},
             "Its splits hold the folders neg, pos: these look like labeled texts",
