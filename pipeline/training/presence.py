@@ -209,9 +209,10 @@ class Presence:
         return self.root / FOLDER_NAME / f"{rank}.json"
 
     def _read(self, rank: int) -> dict | None:
-        path = self._path(rank)
         try:
-            found = json.loads(path.read_text(encoding="utf-8")) | {"at": path.stat().st_mtime}
+            # Both of one file, which another may replace meanwhile.
+            with self._path(rank).open(encoding="utf-8") as file:
+                found = json.load(file) | {"at": os.fstat(file.fileno()).st_mtime}
         except (OSError, ValueError, TypeError):
             return None
         return found if found.keys() >= _content("").keys() else None
