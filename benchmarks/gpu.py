@@ -30,7 +30,7 @@ from pipeline.hardware.jax import Jax
 from pipeline.hardware.placement import Placement, choose_precision, place
 from pipeline.hardware.receipt import verdict, write_receipt
 from pipeline.networks.build import build_model
-from pipeline.problems.find import problem_of_records
+from pipeline.problems import problem_of_records
 from pipeline.training.computation import compiled_model
 
 RECORDS = Path("data/records")

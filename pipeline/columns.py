@@ -15,7 +15,7 @@ import numpy as np
 
 from pipeline import machine
 from pipeline.errors import DamagedArtefactError
-from pipeline.problems.find import problem_of_records
+from pipeline.problems import problem_of_records
 from pipeline.problems.problem import Problem
 from pipeline.records.features import FeatureSpec, ImageForm, is_fixed, spec_from_json
 from pipeline.records.rows import Rows
@@ -146,7 +146,7 @@ class ColumnStream:
             np.take(self._shards[number], numbers, axis=0, out=frames[first:stop], mode="clip")
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        values = {name: frames[:, rows.places[name]][back] for name in self.split.problem.columns}
+        values = {name: frames[:, rows.places[name]][back] for name in self.split.problem.features}
         return self.split.problem.examples({name: rows.decoded(name, found) for name, found in values.items()})
 
 

@@ -230,7 +230,7 @@ def _load(split: Split) -> dict[str, tf.Tensor]:
         name: _aligned((split.num_examples,), np.int32)
         if name == LABEL
         else _aligned((split.num_examples, *split.content_shape), np.uint8)
-        for name in split.problem.columns
+        for name in split.problem.features
     }
     found = sum(split.shard_examples)
     if found == split.num_examples:

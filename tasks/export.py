@@ -8,7 +8,6 @@ from pathlib import Path
 from pipeline.artefacts import layout
 from pipeline.config.training import ExportSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
-from pipeline.problems.find import problem_of
 from pipeline.problems.units import IMAGE_CLASSIFICATION
 from pipeline.stage_process import in_child
 from tasks import remote_cache
@@ -46,9 +45,9 @@ class Export(Stage, parameters=ExportSettings):
         return self.requires().label()
 
     def check(self) -> None:
-        if (source := Records().source()) and (problem := problem_of(source.features)).name != IMAGE_CLASSIFICATION:
+        if (source := Records().source()) and source.problem != IMAGE_CLASSIFICATION:
             raise SettingsError(
-                f"Export: expected a run that classifies images, got one of the problem {problem.name}. The forms it "
+                f"Export: expected a run that classifies images, got one of the problem {source.problem}. The forms it "
                 "writes take pixels; model.keras, in the run's folder, takes the tokens of a text in any Keras."
             )
         super().check()

@@ -21,7 +21,7 @@ from pipeline.artefacts.publish import remove_artefact
 from pipeline.artefacts.space import used_bytes
 from pipeline.config.report import SWEPT
 from pipeline.errors import DamagedArtefactError
-from pipeline.problems.judged import merit
+from pipeline.problems.results import merit
 from pipeline.problems.units import IMAGE_CLASSIFICATION
 from pipeline.runs.determinism import determinism_path
 from pipeline.runs.record import RECORD_NAME, is_stand_in, names

@@ -24,7 +24,7 @@ from pipeline.config.training import JAX, MODELS, TrainSettings, check_keras_env
 from pipeline.errors import DamagedArtefactError, HardwareMismatchError, SettingsError
 from pipeline.hardware import tpu_vm
 from pipeline.hardware.backend import choose_backend, require_backend
-from pipeline.problems.find import problem_of
+from pipeline.problems import problem_class
 from pipeline.stage_process import in_child
 from pipeline.training.presence import Presence
 from tasks import device
@@ -87,7 +87,7 @@ class Train(Stage, parameters=TrainSettings):
         if splits:
             refuse_without_validation(self.settings, splits)
         if source := Records().source():
-            problem_of(source.features).check(self.settings)
+            problem_class(source.problem)().check(self.settings)
         # The storage root is free until the settings say which process this is.
         if not self.membership.is_chief:
             expected = "0, as Luigi runs in process 0 alone. Start the others with: make train-worker"

@@ -90,7 +90,7 @@ def write_origin(folder: Path, *, code: str = "1", keras: str = "3.15.1", **sett
 
 def write_evaluation(folder: Path, labels=("cat", "dog", "ship"), **changes) -> Path:
     """Adds an evaluation: of each label 24 images right and 6 wrong, two mistakes and three examples shown."""
-    from pipeline.problems.image_evaluation import judge
+    from pipeline.problems.image_classification.evaluation import judge
 
     count = len(labels)
     predicted = [(label, label) for label in range(count)] * 24

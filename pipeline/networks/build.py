@@ -15,8 +15,8 @@ from pipeline.errors import SettingsError
 from pipeline.networks.model import LOGITS, PROBABILITIES, configure_keras
 from pipeline.networks.own import call, in_brief, load_function, refusal
 from pipeline.networks.recipes import RECIPES, Recipe
-from pipeline.problems.find import problem_of_records
-from pipeline.problems.problem import Task
+from pipeline.problems import problem_of_records
+from pipeline.records.features import Task
 
 # Three poolings leave one pixel of it.
 MIN_IMAGE_SIDE = 8

@@ -1,7 +1,7 @@
 """LSTMs for text, which predict each next token from those before it. They give logits.
 
 Built with a ``batch_size`` they take one token at a time and keep their state, with the same variable names. The
-pipeline writes text with that form (problems/text_evaluation.py).
+pipeline writes text with that form (problems/next_token/evaluation.py).
 """
 
 import keras

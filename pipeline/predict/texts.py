@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.predict import Job, shown
-from pipeline.problems.text_evaluation import LEAST_PROBABILITY
+from pipeline.problems.next_token.evaluation import LEAST_PROBABILITY
 from pipeline.records.vocabulary import UnknownCharacterError, Vocabulary
 from pipeline.runs.trained import TrainedNetwork, load_trained
 from pipeline.sources.files import read_file

@@ -1,5 +1,51 @@
-"""Learning problems: image classification and next-token prediction.
+"""Learning problems. A problem defines everything that differs between images and text.
 
-``problem.py`` defines everything that differs between images and text: inputs, targets, figures, evaluation and units.
-``find.py`` returns the problem of some records. Problems are stateless.
+``problem.py`` has the protocol of training, ``results.py`` what follows it: how runs are ranked, shown and applied.
 """
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pipeline.errors import SettingsError
+from pipeline.registry import Registry
+
+if TYPE_CHECKING:
+    from pipeline.problems.problem import Problem
+
+#: The name in records and runs → the problem's class.
+PROBLEMS = Registry(
+    "problems",
+    {
+        "image_classification": "pipeline.problems.image_classification:ImageClassification",
+        "next_token": "pipeline.problems.next_token:NextToken",
+    },
+)
+
+
+def problem_class(name: str) -> type["Problem"]:
+    """The class of a problem.
+
+    Raises:
+        SettingsError: no installed package has it.
+    """
+    if name not in PROBLEMS:
+        raise SettingsError(
+            f"problem {name!r}: expected one of {', '.join(PROBLEMS)}. Install the package that has it, and that the "
+            "source was made with."
+        )
+    return PROBLEMS.load(name)
+
+
+def problem_of_records(manifest: Mapping) -> "Problem":
+    """The problem of the records that a manifest describes.
+
+    Raises:
+        SettingsError: no installed package has it.
+    """
+    name = manifest.get("problem") or _by_features(manifest["feature_spec"])
+    return problem_class(name).of_records(manifest)
+
+
+def _by_features(spec: Mapping) -> str:
+    """The problem of records of earlier versions, whose manifests do not name it."""
+    return next(name for name in PROBLEMS.builtin if PROBLEMS.load(name).features.keys() <= spec.keys())

@@ -1,45 +1,26 @@
-"""The interface of learning problems. Importing it needs no numerical library.
+"""The protocol of learning problems. Importing it needs no numerical library.
 
 ``columns`` are those of a batch of records, by feature, without their keys; ``manifest`` is that of the records.
 """
 
 import abc
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from pipeline.config.refusal import refuse
 from pipeline.config.training import TrainSettings
-from pipeline.problems.units import Units, units_of
+from pipeline.problems import PROBLEMS
+from pipeline.problems.units import NEUTRAL, Units
+from pipeline.records.features import Task
 
 if TYPE_CHECKING:
     import numpy as np
     import tensorflow as tf
 
-
-@dataclass(frozen=True)
-class Task:
-    """Shapes and ranges that a model needs.
-
-    ``input_shape`` is that of one example, uint8, and ``inputs`` the upper bound of its values. ``label_shape`` is that
-    of one example's labels, int32, () for one label, and ``num_labels`` their upper bound.
-    """
-
-    input_shape: tuple[int, ...]
-    inputs: int
-    label_shape: tuple[int, ...]
-    num_labels: int
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        """Of one example: a number for each label of each prediction."""
-        return (*self.label_shape, self.num_labels)
-
-    @property
-    def predictions_per_example(self) -> int:
-        """Number of labels of an example."""
-        return math.prod(self.label_shape)
+#: Roles of the features of records. The content is what the model gets, or what inputs and targets are cut from.
+CONTENT, TARGET = "content", "target"
 
 
 @dataclass(frozen=True)
@@ -72,23 +53,32 @@ def examples_at(stream: Stream, places: Sequence[int]) -> list[tuple["np.ndarray
 
 
 class Problem(abc.ABC):
-    """A learning problem: inputs, targets, figures and evaluation."""
+    """A learning problem: inputs, targets, metrics and evaluation. What follows training is in ``results.py``."""
 
-    #: Name in records and runs.
+    #: Name in records and runs, a key of ``PROBLEMS``.
     name: ClassVar[str]
-    #: Features of the records that the stream reads, the content first.
-    columns: ClassVar[tuple[str, ...]]
-    #: Whether [Train] augment applies.
+    #: Features of the records that the stream reads → their roles, the content first.
+    features: ClassVar[Mapping[str, str]]
+    #: Models of the pipeline that are made for this problem alone.
+    models: ClassVar[tuple[str, ...]] = ()
+    #: Whether [Train] augment and test_time_augmentation apply.
     can_augment: ClassVar[bool] = False
-    #: units.BYTES for a text that is predicted byte by byte.
-    tokens: str = ""
-    #: Figure of the validation split that selects an epoch: the greatest "accuracy", or the least "loss".
+    #: Metric of the validation split that selects an epoch: the greatest "accuracy", or the least "loss".
     chosen_by: ClassVar[str] = "accuracy"
+
+    def __init__(self, tokens: str = "") -> None:
+        """``tokens``: units.BYTES for a text that is predicted byte by byte, as in a run's record."""
+        self.tokens = tokens
+
+    @classmethod
+    def of_records(cls, manifest: Mapping) -> "Problem":
+        """The problem of records."""
+        return cls()
 
     @property
     def units(self) -> Units:
         """Names of what the problem counts."""
-        return units_of(self.name, self.tokens)
+        return NEUTRAL
 
     @abc.abstractmethod
     def content_shape(self, manifest: Mapping) -> tuple[int, ...]:
@@ -102,13 +92,21 @@ class Problem(abc.ABC):
     def examples(self, columns: Mapping[str, "tf.Tensor"]) -> tuple["tf.Tensor", "tf.Tensor"]:
         """Inputs uint8 (batch, *input_shape) and labels int32 (batch, *label_shape), as NumPy if columns are."""
 
-    @abc.abstractmethod
     def check(self, settings: TrainSettings) -> None:
         """Refuse settings of [Train] for another problem.
 
         Raises:
             SettingsError: names the setting.
         """
+        others = [PROBLEMS.load(name) for name in PROBLEMS.builtin if name != self.name]
+        if any(settings.model in other.models for other in others):
+            refuse("Train", "model", f"a network for {self.units.files}, as the records are", settings.model)
+        if self.can_augment:
+            return
+        if settings.augment:
+            refuse("Train", "augment", f"nothing, as the records are {self.units.files}", settings.augment)
+        if (views := settings.test_time_augmentation) != "none":
+            refuse("Train", "test_time_augmentation", f"none, as the records are {self.units.files}", views)
 
     @property
     @abc.abstractmethod

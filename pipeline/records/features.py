@@ -45,6 +45,30 @@ class Feature:
 FeatureSpec = Mapping[str, Feature]
 
 
+@dataclass(frozen=True)
+class Task:
+    """Shapes and ranges that a model needs.
+
+    ``input_shape`` is that of one example, uint8, and ``inputs`` the upper bound of its values. ``label_shape`` is that
+    of one example's labels, int32, () for one label, and ``num_labels`` their upper bound.
+    """
+
+    input_shape: tuple[int, ...]
+    inputs: int
+    label_shape: tuple[int, ...]
+    num_labels: int
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Of one example: a number for each label of each prediction."""
+        return (*self.label_shape, self.num_labels)
+
+    @property
+    def predictions_per_example(self) -> int:
+        """Number of labels of an example."""
+        return math.prod(self.label_shape)
+
+
 def image_spec(shape: tuple[int | None, ...], encoding: str = "raw") -> FeatureSpec:
     """The spec of image classification: uint8 images (height, width, channels), a label and a key."""
     return {

@@ -12,7 +12,7 @@ from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.hardware.placement import runtime_called
 from pipeline.networks.model import as_probabilities, configure_keras
 from pipeline.networks.own import load_function
-from pipeline.problems.views import NONE, VIEWS
+from pipeline.problems.image_classification.views import NONE, VIEWS
 from pipeline.runs.metrics import MODEL_NAME
 from pipeline.runs.record import RunRecord, read_record
 

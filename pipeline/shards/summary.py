@@ -55,6 +55,7 @@ def summarize(job: Job, source: SourceInfo) -> dict:
         write_rows(folder / SKIPPED_NAME, ("path", "reason", "detail"), listed)
     return {
         "source": source.to_json(),
+        "problem": source.problem,
         "feature_spec": spec_to_json(spec),
         **({"image": {"shape": list(job.form.shape(source.features[IMAGE])), **vars(job.form)}} if job.form else {}),
         "label_names": list(job.source.label_names),

@@ -35,6 +35,8 @@ class SourceInfo:
     version: str
     #: With the image encoding of the source.
     features: FeatureSpec
+    #: Key of ``problems.PROBLEMS``.
+    problem: str = "image_classification"
     #: Labels, or the vocabulary of a text.
     label_names: tuple[str, ...]
     #: Per split; of a text tokens.

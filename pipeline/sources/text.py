@@ -141,6 +141,7 @@ def written_tokens(texts: Mapping[str, str], folder: Path | None, *, test_share:
             tokens.tofile(tokens_path(folder, split))
     return {
         "features": text_spec(),
+        "problem": "next_token",
         "label_names": vocabulary.names,
         "num_examples": num_tokens,
         "test_share": 0.0 if "test" in texts else test_share,

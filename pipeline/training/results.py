@@ -15,7 +15,7 @@ from pipeline.config.training import TrainSettings
 from pipeline.hardware.backend import choose_backend
 from pipeline.networks.build import build_network, untrained_copy
 from pipeline.networks.model import kind_trained_on
-from pipeline.problems.find import problem_of_records
+from pipeline.problems import problem_of_records
 from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME, examples_per_second
 from pipeline.runs.record import SCHEMA_VERSION, SKIPPED, RunRecord, names, recorded_settings, seen_in, write_record
 from pipeline.runs.trained import load_trained

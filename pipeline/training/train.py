@@ -11,7 +11,7 @@ from pipeline.artefacts.manifest import check_contents, read_manifest
 from pipeline.artefacts.space import require_space
 from pipeline.errors import HardwareMismatchError, message
 from pipeline.hardware.placement import place
-from pipeline.problems.find import problem_of_records
+from pipeline.problems import problem_of_records
 from pipeline.problems.problem import Shown
 from pipeline.runs.record import RunRecord, write_record
 from pipeline.training.breakdown import measure

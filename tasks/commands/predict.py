@@ -35,7 +35,7 @@ def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Predict, and say where the result is."""
     run = run_folder("MODEL", arguments.model)
     files, output = Path(arguments.files).expanduser(), Path(arguments.output).expanduser()
-    from pipeline.problems.views import NONE, VIEWS
+    from pipeline.problems.image_classification.views import NONE, VIEWS
     from pipeline.runs.metrics import MODEL_NAME
     from pipeline.runs.record import read_record
 

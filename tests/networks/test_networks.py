@@ -6,6 +6,8 @@ import pytest
 from pipeline.config.training import MODELS, TEXT_MODELS
 from pipeline.errors import SettingsError
 
+IMAGES = {"problem": "image_classification", "label_names": list("ab")}
+
 
 def setup_module() -> None:
     global build_model, build_network, keras, kind_of_outputs
@@ -64,7 +66,11 @@ def check_model(name, input_shape, num_outputs, folder):
     assert outputs.dtype == np.float32
     assert outputs.shape == (2, *(input_shape if name in TEXT_MODELS else ()), num_outputs)
     if name not in TEXT_MODELS:
-        manifest = {"image": {"shape": input_shape}, "label_names": list("abcdefg")[:num_outputs]}
+        manifest = {
+            "problem": "image_classification",
+            "image": {"shape": input_shape},
+            "label_names": list("abcdefg")[:num_outputs],
+        }
         are_probabilities = (outputs >= 0).all() and np.allclose(outputs.sum(axis=1), 1, rtol=1e-5)
         assert kind_of_outputs(manifest, name, "float32") == ("probabilities" if are_probabilities else "logits")
     model.save(folder / "model.keras")
@@ -87,12 +93,12 @@ def test_a_model_takes_images_of_any_shape_from_8_pixels(name):
 def test_images_too_small_are_refused():
     before = keras.config.dtype_policy()
     with pytest.raises(SettingsError, match="at least 8 pixels"):
-        build_network({"image": {"shape": (4, 32, 3)}, "label_names": list("ab")}, "baseline_cnn", "bfloat16")
+        build_network({**IMAGES, "image": {"shape": (4, 32, 3)}}, "baseline_cnn", "bfloat16")
     assert keras.config.dtype_policy() == before
 
 
 def test_a_model_in_bfloat16_leaves_the_policy_of_the_process_alone():
-    manifest, before = {"image": {"shape": (28, 28, 1)}, "label_names": list("ab")}, keras.config.dtype_policy()
+    manifest, before = {**IMAGES, "image": {"shape": (28, 28, 1)}}, keras.config.dtype_policy()
     assert build_network(manifest, "mnist_dense", "bfloat16").layers[-2].compute_dtype == "bfloat16"
     assert keras.config.dtype_policy() == before
     assert build_network(manifest, "mnist_dense", "float32").layers[-2].compute_dtype == "float32"

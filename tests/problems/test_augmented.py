@@ -12,7 +12,7 @@ def setup_module() -> None:
     import tensorflow as tf
 
     from pipeline.augmentation.augment import Augmentation
-    from pipeline.problems.image_evaluation import picture_augmented
+    from pipeline.problems.image_classification.evaluation import picture_augmented
     from pipeline.stream import InputStream, Split
 
 

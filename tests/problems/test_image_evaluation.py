@@ -30,8 +30,8 @@ def setup_module() -> None:
     import tensorflow as tf
 
     from pipeline.networks.model import Crossentropy
-    from pipeline.problems import image_evaluation as evaluation
-    from pipeline.problems.image_evaluation import (
+    from pipeline.problems.image_classification import evaluation
+    from pipeline.problems.image_classification.evaluation import (
         Predictions,
         calibration,
         evaluate,

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from pipeline.artefacts.fingerprint import code_digests
-from pipeline.problems.judged import merit
+from pipeline.problems.results import merit
 from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN
 
 SURER = {"val_accuracy": 0.5, "val_loss": 1.4}
@@ -25,4 +25,4 @@ def test_what_has_no_figure_is_worse_than_all_that_has_one(problem, figure):
 
 
 def test_another_way_to_judge_runs_trains_none_of_them_again():
-    assert "pipeline.problems.judged" not in code_digests("pipeline.training.train")
+    assert "pipeline.problems.results" not in code_digests("pipeline.training.train")

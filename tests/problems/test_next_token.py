@@ -13,7 +13,7 @@ from pipeline.config.data import RecordsSettings
 from pipeline.config.training import TrainSettings
 from pipeline.errors import SettingsError
 from pipeline.predict import Job
-from pipeline.problems.find import problem_of_records
+from pipeline.problems import problem_of_records
 from pipeline.records.vocabulary import BYTES, Vocabulary
 from pipeline.runs.metrics import MODEL_NAME
 
@@ -41,7 +41,7 @@ def setup_module() -> None:
     from pipeline.networks.model import Crossentropy, named_variables
     from pipeline.predict.job import predict
     from pipeline.predict.texts import surprises
-    from pipeline.problems.text_evaluation import passage, write_text
+    from pipeline.problems.next_token.evaluation import passage, write_text
     from pipeline.runs.trained import load_trained
     from pipeline.stream import InputStream, Split
     from pipeline.training.results import known_fields
@@ -248,7 +248,7 @@ def test_a_network_of_ones_own_that_cannot_be_is_refused(package, records, funct
     ("settings", "words"),
     [
         ({"model": "baseline_cnn"}, "model: expected a network for text"),
-        ({"model": "char_lstm", "augment": "flip"}, "augment: expected nothing, as the records are a text"),
+        ({"model": "char_lstm", "augment": "flip"}, "augment: expected nothing, as the records are texts"),
     ],
 )
 def test_what_is_for_images_is_refused_before_training(records, tmp_path, settings, words):

@@ -5,8 +5,8 @@ import pytest
 
 from pipeline.config.training import TEST_TIME_AUGMENTATION, TrainSettings
 from pipeline.errors import SettingsError
+from pipeline.problems.image_classification.views import VIEWS, View
 from pipeline.problems.next_token import NextToken
-from pipeline.problems.views import VIEWS, View
 
 
 def test_the_views_are_those_of_the_setting():

@@ -9,7 +9,7 @@ from pipeline.records.vocabulary import Vocabulary
 
 def setup_module() -> None:
     global text_evaluation
-    from pipeline.problems import text_evaluation
+    from pipeline.problems.next_token import evaluation as text_evaluation
 
 
 def test_a_lower_temperature_draws_the_most_probable_token_more_often(monkeypatch):

@@ -16,8 +16,8 @@ import tensorflow as tf
 from pipeline.config.training import TrainSettings
 from pipeline.errors import message
 from pipeline.networks.model import PROBABILITIES, as_probabilities, kind_trained_on
+from pipeline.problems.image_classification.views import NONE, VIEWS, View
 from pipeline.problems.problem import Shown, Stream, examples_at
-from pipeline.problems.views import NONE, VIEWS, View
 from pipeline.runs.metrics import AUGMENTED_NAME, EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME
 
 CALIBRATION_BINS = 15

@@ -16,12 +16,11 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from pipeline.config.training import MODELS, TEXT_MODELS, TrainSettings
+from pipeline.config.training import MODELS, TrainSettings
 from pipeline.errors import message
 from pipeline.networks.model import LOGITS, kind_trained_on, named_variables
 from pipeline.networks.own import load_function
 from pipeline.problems.problem import Shown, Stream, examples_at
-from pipeline.problems.units import NEXT_TOKEN
 from pipeline.records.vocabulary import Vocabulary
 from pipeline.runs.metrics import EVALUATION_NAME
 
@@ -117,7 +116,7 @@ def evaluate(
     written = write_text(model, vocabulary, settings.model, prompt, length=nats.shape[1], seed=settings.seed)
     loss = float(nats.mean())
     facts = {
-        "problem": NEXT_TOKEN,
+        "problem": "next_token",
         "tokens": test.split.problem.units.many,
         "vocabulary": list(vocabulary.names),
         "characters": {split: sum(one["label_counts"].values()) for split, one in manifest["splits"].items()},
@@ -201,7 +200,7 @@ def write_text(
 
 def _by_tokens(model: keras.Model, network: str, num_tokens: int) -> Step | None:
     """Predict from one token and the state. None for a model without such a form, as that of user code."""
-    if network not in TEXT_MODELS:
+    if network not in MODELS:
         return None
     one_step = load_function("model", MODELS[network])((1,), num_tokens, batch_size=len(TEMPERATURES))
     variables = named_variables(one_step)

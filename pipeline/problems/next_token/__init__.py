@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from pipeline.config.own_code import is_own
 from pipeline.config.refusal import refuse
-from pipeline.config.training import TEXT_MODELS, TrainSettings
-from pipeline.problems.problem import Problem, Task
-from pipeline.problems.units import NEXT_TOKEN
-from pipeline.records.features import TOKENS
+from pipeline.config.training import MODELS, TrainSettings
+from pipeline.problems.problem import CONTENT, Problem
+from pipeline.problems.units import BYTES, Units
+from pipeline.records.features import TOKENS, Task
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -23,13 +22,24 @@ if TYPE_CHECKING:
 class NextToken(Problem):
     """The model gives a probability to each possible next token, at each place of a sequence."""
 
-    name = NEXT_TOKEN
-    columns = (TOKENS,)
+    name = "next_token"
+    features = {TOKENS: CONTENT}
+    models = ("char_lstm", "char_lstm_large", "shakespeare_lstm")
     chosen_by = "loss"
 
-    def __init__(self, tokens: str = "") -> None:
-        """``tokens``: units.BYTES for a text that is predicted byte by byte."""
-        self.tokens = tokens
+    @classmethod
+    def of_records(cls, manifest: Mapping) -> "NextToken":
+        """With the kind of tokens that the vocabulary has."""
+        # NumPy, which Luigi's process does not import.
+        from pipeline.records.vocabulary import Vocabulary
+
+        return cls(BYTES if Vocabulary(tuple(manifest["label_names"])).is_bytes else "")
+
+    @property
+    def units(self) -> Units:
+        """Characters or bytes."""
+        one = "byte" if self.tokens == BYTES else "character"
+        return Units(one, f"{one}s", f"{one}s/s", "sequences", "texts")
 
     def content_shape(self, manifest: Mapping) -> tuple[int, ...]:
         """One token more than predicted."""
@@ -53,17 +63,16 @@ class NextToken(Problem):
         return inputs, tf.cast(labels, tf.int32)
 
     def check(self, settings: TrainSettings) -> None:
-        """Refuse a network for images, and changes of them."""
-        if settings.model not in TEXT_MODELS and not is_own(settings.model):
-            refuse("Train", "model", "a network for text such as char_lstm, as the records are", settings.model)
-        if settings.augment:
-            refuse("Train", "augment", "nothing, as the records are a text", settings.augment)
-        if (views := settings.test_time_augmentation) != "none":
-            refuse("Train", "test_time_augmentation", "none, as the records are a text", views)
+        """Refuse a network for images too."""
+        super().check(settings)
+        if settings.model in MODELS and settings.model not in self.models:
+            refuse(
+                "Train", "model", f"a network for texts such as {self.models[0]}, as the records are", settings.model
+            )
 
     @property
     def evaluation(self) -> ModuleType:
-        """See text_evaluation.py."""
-        from pipeline.problems import text_evaluation
+        """See evaluation.py."""
+        from pipeline.problems.next_token import evaluation
 
-        return text_evaluation
+        return evaluation

@@ -4,11 +4,9 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from pipeline.config.refusal import refuse
-from pipeline.config.training import TEXT_MODELS, TrainSettings
-from pipeline.problems.problem import Problem, Task
-from pipeline.problems.units import IMAGE_CLASSIFICATION
-from pipeline.records.features import IMAGE, LABEL
+from pipeline.problems.problem import CONTENT, TARGET, Problem
+from pipeline.problems.units import Units
+from pipeline.records.features import IMAGE, LABEL, Task
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -17,9 +15,10 @@ if TYPE_CHECKING:
 class ImageClassification(Problem):
     """The model gives each image a probability for each label."""
 
-    name = IMAGE_CLASSIFICATION
-    columns = (IMAGE, LABEL)
+    name = "image_classification"
+    features = {IMAGE: CONTENT, LABEL: TARGET}
     can_augment = True
+    units = Units("image", "images", "images/s", "images", "images")
 
     def content_shape(self, manifest: Mapping) -> tuple[int, ...]:
         """Height, width and channels."""
@@ -33,14 +32,9 @@ class ImageClassification(Problem):
         """As stored in the records."""
         return columns[IMAGE], columns[LABEL]
 
-    def check(self, settings: TrainSettings) -> None:
-        """Refuse a network for texts."""
-        if settings.model in TEXT_MODELS:
-            refuse("Train", "model", "a network for images, as the records are", settings.model)
-
     @property
     def evaluation(self) -> ModuleType:
-        """See image_evaluation.py."""
-        from pipeline.problems import image_evaluation
+        """See evaluation.py."""
+        from pipeline.problems.image_classification import evaluation
 
-        return image_evaluation
+        return evaluation

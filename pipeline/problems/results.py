@@ -1,0 +1,87 @@
+"""What follows the training of a problem: how its runs are ranked, shown and applied. Standard library alone.
+
+Training does not import this module, so another ranking or another text of the report makes no run stale.
+"""
+
+import math
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.registry import Registry
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """``metric``: its name in a run's record. ``predictions_per_draw``: that count as one independent prediction.
+
+    The characters of a text depend on each other. On Tiny Shakespeare, the sampling error of the accuracy is 1.3 to 2.1
+    times that of independent characters. Where a standard error must be assumed, five characters count as one.
+    """
+
+    metric: str
+    greater_is_better: bool
+    predictions_per_draw: int
+
+
+# Nothing is known about a record of another version, so the assumption is as cautious as for a text.
+_UNKNOWN = Ranking("val_accuracy", True, 5)
+
+
+@dataclass(frozen=True)
+class Results:
+    """How the runs of a problem are ranked, shown and applied.
+
+    The fields from ``evaluation_schema`` on are names ``module:function``, imported when they are called (``call``).
+    An empty name means that the problem has no such thing.
+    """
+
+    ranking: Ranking = _UNKNOWN
+    #: The unit of a loss that is shown beside the accuracy, such as "nats". Empty: only the accuracy is shown.
+    loss_unit: str = ""
+    #: The Hugging Face Hub's name of the problem.
+    hub_task: str = "other"
+    #: The pydantic model of evaluation.json, a class of ``runs.untrusted.Untrusted``.
+    evaluation_schema: str = ""
+    #: (folder of the run, evaluation) → kind of pictures → PNGs in base64.
+    pictures: str = ""
+    #: (report, run, name of the run, with_drawings) → blocks of the run's evaluation.
+    evaluation_blocks: str = ""
+    #: run → (title, value) of metrics that are shown before the test accuracy.
+    tiles: str = ""
+    #: (run, evaluation) → values of the templates of the cards, which they read as ``problem``.
+    card: str = ""
+    #: (paths, predict.Job) → pyarrow record batches, a row per file, for the command ``predict``.
+    prediction_rows: str = ""
+
+    def call(self, hook: str, *arguments: Any) -> Any:
+        """The result of a field's function."""
+        return pkgutil.resolve_name(getattr(self, hook))(*arguments)
+
+
+#: The name of a problem → its ``Results``.
+RESULTS = Registry(
+    "results",
+    {
+        "image_classification": "pipeline.problems.image_classification.results:RESULTS",
+        "next_token": "pipeline.problems.next_token.results:RESULTS",
+    },
+)
+
+
+def results_of(problem: str) -> Results:
+    """What follows the training of a problem by its name, cautious defaults for an unknown one."""
+    return RESULTS.load(problem) if problem in RESULTS else Results()
+
+
+def merit(problem: str, metrics: Mapping[str, float | None]) -> float:
+    """A number that is greater for a better run, −∞ if its metric is not known. Compare runs of one problem only.
+
+    ``metrics``: of the test split, by their names in a record.
+    """
+    ranking = results_of(problem).ranking
+    value = metrics[ranking.metric]
+    if value is None or math.isnan(value):
+        return -math.inf
+    return value if ranking.greater_is_better else -value
