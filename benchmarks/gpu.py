@@ -24,13 +24,14 @@ from rich.table import Table
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.columns import ColumnStream, Split
-from pipeline.config.training import MODELS, TEXT_MODELS, TrainSettings
+from pipeline.config.training import MODELS, TrainSettings
 from pipeline.errors import PipelineError
 from pipeline.hardware.jax import Jax
 from pipeline.hardware.placement import Placement, choose_precision, place
 from pipeline.hardware.receipt import verdict, write_receipt
 from pipeline.networks.build import build_model
 from pipeline.problems import problem_of_records
+from pipeline.problems.next_token import NextToken
 from pipeline.training.computation import compiled_model
 
 RECORDS = Path("data/records")
@@ -231,7 +232,7 @@ def _falsified(settings: TrainSettings, placement: Placement) -> dict[str, dict]
 
 
 def _of_images() -> list[str]:
-    return sorted(set(MODELS) - set(TEXT_MODELS))
+    return sorted(set(MODELS) - set(NextToken.models))
 
 
 def _default_networks(manifest: Mapping) -> list[str]:

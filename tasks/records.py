@@ -10,7 +10,7 @@ from pipeline.artefacts.publish import remove_artefact
 from pipeline.config.data import RecordsSettings
 from pipeline.config.refusal import refuse
 from pipeline.errors import ChangedSourceError
-from pipeline.records.features import TOKENS, content_name, stored_form, stored_spec
+from pipeline.records.features import content_name, stored_form, stored_spec
 from pipeline.shards import presence
 from pipeline.shards.splits import split_sizes
 from pipeline.sources import SourceInfo
@@ -58,7 +58,7 @@ class Records(Stage, parameters=RecordsSettings):
     def check(self) -> None:
         source = self.source()
         # Image files and a text are read from under the root, which workers that share only the remote do not have.
-        is_under_root = self.requires().is_of_files() or (source and TOKENS in source.features)
+        is_under_root = self.requires().is_of_files() or (source and source.is_sequence)
         if self.workers_share == "remote" and is_under_root:
             expected = "root, as the examples are files, or a text, that the source's artefact says all of"
             refuse("Records", "workers_share", expected, self.workers_share)

@@ -22,7 +22,6 @@ from pipeline.artefacts.space import used_bytes
 from pipeline.config.report import SWEPT
 from pipeline.errors import DamagedArtefactError
 from pipeline.problems.results import merit
-from pipeline.problems.units import IMAGE_CLASSIFICATION
 from pipeline.runs.determinism import determinism_path
 from pipeline.runs.record import RECORD_NAME, is_stand_in, names
 from tasks import remote_cache
@@ -144,7 +143,7 @@ def read_runs(artifacts: Sequence[Artifact]) -> list[Run]:
                 finished_at=finished_at,
                 is_finished=record.get("status", "finished") == "finished",
                 # Generated examples say nothing about the requested dataset.
-                merit=-math.inf if is_stand_in(record) else merit(record.get("problem", IMAGE_CLASSIFICATION), record),
+                merit=-math.inf if is_stand_in(record) else merit(record.get("problem", ""), record),
             )
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             _logger.warning("%s: kept, and left out of retention: %r", artifact.folder / RECORD_NAME, error)

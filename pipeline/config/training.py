@@ -27,8 +27,6 @@ MODELS = {
     "char_lstm_large": "pipeline.networks.char_lstm:char_lstm_large",
     "shakespeare_lstm": "pipeline.networks.char_lstm:shakespeare_lstm",
 }
-# Those for text. All others are for images.
-TEXT_MODELS = ("char_lstm", "char_lstm_large", "shakespeare_lstm")
 RECIPES = ("baseline", "onecycle", "adam", "lamb", "adam_cosine", "muon")
 TENSORFLOW, JAX = "tensorflow", "jax"
 TEST_TIME_AUGMENTATION = ("none", "flip", "flip_translate")

@@ -10,7 +10,7 @@ import math
 import keras
 import numpy as np
 
-from pipeline.networks.model import adapted_by
+from pipeline.networks.model import adapted_by, gives_logits
 
 # As in the baseline CNN; bfloat16 holds every pixel exactly.
 _SCALE, _OFFSET = 1 / 64, -2
@@ -30,6 +30,7 @@ def _whiten(model: keras.Model, images: np.ndarray) -> None:
     layer.bias.assign(bias)
 
 
+@gives_logits
 @adapted_by(_whiten)
 def airbench_convnet(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
     """Blocks of 64, 256 and 256 filters with GELU, as published: 1,973,944 weights of 32 × 32 colours and 10 labels.
@@ -39,12 +40,14 @@ def airbench_convnet(image_shape: tuple[int, int, int], num_labels: int) -> kera
     return _convnet("airbench_convnet", image_shape, num_labels, widths=(64, 256, 256), activation="gelu")
 
 
+@gives_logits
 @adapted_by(_whiten)
 def airbench_convnet_small(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
     """Blocks of 32, 128 and 128 filters with ReLU, for a CPU: 33 million multiplications, 3.6 times fewer."""
     return _convnet("airbench_convnet_small", image_shape, num_labels, widths=(32, 128, 128), activation="relu")
 
 
+@gives_logits
 @adapted_by(_whiten)
 def airbench_convnet_large(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
     """Blocks of 128, 384 and 512 filters, each with a third convolution; a residual goes past the last two.

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from pipeline.config.own_code import is_own
-from pipeline.config.training import MODELS, TEXT_MODELS
+from pipeline.config.training import MODELS
 from pipeline.errors import SettingsError
 from pipeline.networks.model import LOGITS, PROBABILITIES, configure_keras
 from pipeline.networks.own import call, in_brief, load_function, refusal
@@ -21,8 +21,6 @@ from pipeline.records.features import Task
 # Three poolings leave one pixel of it.
 MIN_IMAGE_SIDE = 8
 _POLICIES = {"float32": "float32", "tf32": "float32", "bfloat16": "mixed_bfloat16"}
-# The others give probabilities.
-_GIVE_LOGITS = ("mnist_dense", *(name for name in MODELS if name.startswith("airbench_")), *TEXT_MODELS)
 
 _EXAMINED_EXAMPLES = 4
 # Sums of probabilities in bfloat16, which have three digits.
@@ -100,7 +98,7 @@ def kind_of_outputs(manifest: Mapping, name: str, precision: str) -> str:
         SettingsError: the examination of user code failed.
     """
     if not is_own(name):
-        return LOGITS if name in _GIVE_LOGITS else PROBABILITIES
+        return getattr(_builder(name), "outputs", PROBABILITIES)
     task = problem_of_records(manifest).task(manifest)
     kind = _examined(name, build_network(manifest, name, precision), task)
     _logger.info("%s gives %s", name, kind)

@@ -6,7 +6,10 @@ pipeline writes text with that form (problems/next_token/evaluation.py).
 
 import keras
 
+from pipeline.networks.model import gives_logits
 
+
+@gives_logits
 def char_lstm(input_shape: tuple[int], num_labels: int, *, batch_size: int | None = None) -> keras.Model:
     """One layer of 256 units: on two cores five times the characters per second of 2 × 512.
 
@@ -16,11 +19,13 @@ def char_lstm(input_shape: tuple[int], num_labels: int, *, batch_size: int | Non
     return _lstm("char_lstm", input_shape, num_labels, batch_size, units=(256,), dropout=0.2)
 
 
+@gives_logits
 def char_lstm_large(input_shape: tuple[int], num_labels: int, *, batch_size: int | None = None) -> keras.Model:
     """One layer of 512 units with half of its outputs dropped: a lower loss for 3.5 times the operations."""
     return _lstm("char_lstm_large", input_shape, num_labels, batch_size, units=(512,), dropout=0.5)
 
 
+@gives_logits
 def shakespeare_lstm(input_shape: tuple[int], num_labels: int, *, batch_size: int | None = None) -> keras.Model:
     """As published in tensorflow/tpu's notebook of Shakespeare's plays: embedding of 512, two layers of 512."""
     return _lstm(

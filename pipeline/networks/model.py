@@ -71,6 +71,12 @@ def adapted_by(adapt: Adapt) -> Callable[[Build], Build]:
     return decorate
 
 
+def gives_logits(build: Build) -> Build:
+    """Decorate a builder of the pipeline whose models give logits. The others give probabilities."""
+    build.outputs = LOGITS
+    return build
+
+
 @dataclass(frozen=True)
 class Crossentropy:
     """(int labels (batch, …), outputs of this kind (batch, …, num_labels)) → float32 (batch, …)."""

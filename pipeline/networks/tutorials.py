@@ -2,9 +2,10 @@
 
 import keras
 
-from pipeline.networks.model import image_model
+from pipeline.networks.model import gives_logits, image_model
 
 
+@gives_logits
 def mnist_dense(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
     """The dense MNIST model: 512 hidden units and dropout. It gives logits. 407,050 weights for MNIST."""
     layers = keras.layers

@@ -4,7 +4,6 @@ import os
 from dataclasses import dataclass
 
 from pipeline.config.data import FULL_RANGE
-from pipeline.problems.units import IMAGE_CLASSIFICATION
 
 
 @dataclass(frozen=True)
@@ -17,7 +16,7 @@ class Job:
 
     run: str
     label_names: tuple[str, ...]
-    problem: str = IMAGE_CLASSIFICATION
+    problem: str = "image_classification"
     resize: str = "crop"
     views: str = "none"
     model: str = ""

@@ -20,16 +20,15 @@ import pyarrow.parquet
 
 from pipeline.config.data import RecordsSettings
 from pipeline.errors import BusyError, SettingsError
-from pipeline.predict import Job, images, texts
-from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN, units_of
+from pipeline.predict import Job
+from pipeline.problems.results import results_of
+from pipeline.problems.units import units_of
 from pipeline.shards.engine import running
 from pipeline.shards.shared import replacing
 from pipeline.sources.files import FolderError, stamps
 
 PARQUET_NAME, CSV_NAME = "predictions.parquet", "predictions.csv"
 _BLOCK_FILES = 512
-# What a run's problem makes of files.
-_ROWS = {IMAGE_CLASSIFICATION: images.rows_of, NEXT_TOKEN: texts.rows_of}
 
 
 def predict(job: Job, path: Path, folder: Path, settings: RecordsSettings) -> dict[str, int]:
@@ -100,7 +99,7 @@ def _parts_folder(folder: Path) -> Iterator[Path]:
 def predict_block(start: int, job: Job) -> int:
     """Predict a block of files and leave its part of the result, whole or not at all."""
     paths = _paths(job.paths)[start : start + _BLOCK_FILES]
-    table = pa.Table.from_batches(list(_ROWS[job.problem](paths, job)))
+    table = pa.Table.from_batches(list(results_of(job.problem).call("prediction_rows", paths, job)))
     with replacing(_part(job, start)) as temporary:
         pyarrow.parquet.write_table(table, temporary)
     return start

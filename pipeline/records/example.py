@@ -6,7 +6,7 @@ import google_crc32c
 import numpy as np
 import tensorflow as tf
 
-from pipeline.records.features import KEY, LABEL, TOKENS, FeatureSpec
+from pipeline.records.features import KEY, LABEL, FeatureSpec, content_name
 
 # TFRecord's frame: uint64 length and uint32 masked CRC-32C of it before the record, uint32 masked CRC-32C after it.
 FRAME_HEAD_BYTES = 12
@@ -60,7 +60,7 @@ def parse_batch(serialized: tf.Tensor, spec: FeatureSpec) -> dict[str, tf.Tensor
 def targets(columns: Mapping[str, np.ndarray | Sequence[bytes]]) -> np.ndarray:
     """The labels of a batch: int64 (batch, predictions).
 
-    Of a text these are all tokens but the first, so that over all examples each token counts once.
+    Of a sequence these are all values but the first, so that over all examples each value counts once.
     """
-    labels = columns[LABEL][:, None] if LABEL in columns else columns[TOKENS][:, 1:]
+    labels = columns[LABEL][:, None] if LABEL in columns else columns[content_name(columns)][:, 1:]
     return np.asarray(labels).astype(np.int64)

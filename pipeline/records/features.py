@@ -4,13 +4,13 @@ Plain data. The source declares the spec of its examples, the manifest of the re
 """
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pipeline.config.data import RecordsSettings
 from pipeline.config.refusal import refuse
 
-IMAGE, LABEL, TOKENS, KEY = "image", "label", "tokens", "key"
+IMAGE, LABEL, KEY = "image", "label", "key"
 
 # Of images.
 CHANNELS = (1, 3, 4)
@@ -35,6 +35,11 @@ class Feature:
     def is_fixed(self) -> bool:
         """Whether it takes as many bytes in every record; a key does in the records of one split."""
         return self.encoding == "raw" and None not in self.shape
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether examples are cut out of one long sequence, and each value but the first is a label."""
+        return self.encoding == "raw" and len(self.shape) == 1
 
     @property
     def num_bytes(self) -> int:
@@ -78,14 +83,9 @@ def image_spec(shape: tuple[int | None, ...], encoding: str = "raw") -> FeatureS
     }
 
 
-def text_spec(length: int | None = None) -> FeatureSpec:
-    """The spec of a text: tokens, numbers in its vocabulary, and a key; ``length`` None for the text as a whole."""
-    return {KEY: Feature((), "string", "utf8"), TOKENS: Feature((length,), "uint8")}
-
-
-def content_name(names: Container[str]) -> str:
-    """The name of the feature that a model gets as input."""
-    return IMAGE if IMAGE in names else TOKENS
+def content_name(names: Iterable[str]) -> str:
+    """The name of the feature that a model gets as input: the one that is neither label nor key."""
+    return next(name for name in names if name not in (LABEL, KEY))
 
 
 def is_fixed(spec: FeatureSpec) -> bool:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from functools import cache
 
 from pipeline.config.refusal import refuse
-from pipeline.records.features import TOKENS
 from pipeline.records.keys import SPLITS, split_of, splits_by_place
 from pipeline.sources.reading import example_keys
 from pipeline.sources.source import Location, SourceInfo
@@ -55,7 +54,7 @@ def split_of_each(source: SourceInfo, location: Location, split: str, validation
         return [split] * source.num_examples[split]
     shares = source.test_share, validation_share
     # A text is divided by place.
-    if TOKENS in source.features:
+    if source.is_sequence:
         return splits_by_place(source.num_examples[split], test_share=shares[0], validation_share=shares[1])
     return _by_key(split, source.num_examples[split], location.listing, source.digest, *shares)
 

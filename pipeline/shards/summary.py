@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.errors import DamagedArtefactError
-from pipeline.records.features import IMAGE, LABEL, TOKENS, spec_to_json
+from pipeline.records.features import IMAGE, LABEL, spec_to_json
 from pipeline.records.reference import CONTENT_DIGESTS
 from pipeline.shards.blocks import EXAMPLE
 from pipeline.shards.findings import find, warnings, write_rows
@@ -45,7 +45,7 @@ def summarize(job: Job, source: SourceInfo) -> dict:
                 "key_bytes": layout.key_bytes,
                 **rows,
             }
-    if TOKENS in spec:
+    if source.is_sequence:
         # The digest of the whole text does not depend on the length of its examples.
         source_digests = {"text": text_digest(source, Path(job.location.artefact))}
     # Metrics per label exist only if examples have labels.

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow_datasets as tfds
 
-from pipeline.records.features import IMAGE, KEY, LABEL, TOKENS, Feature, FeatureSpec
+from pipeline.records.features import IMAGE, KEY, LABEL, Feature, FeatureSpec
 from pipeline.sources import SourceInfo
 
 # Of a text: a JSON list of its tokens, in order.
@@ -42,7 +42,7 @@ def write_tfds_metadata(folder: Path, source: SourceInfo, spec: FeatureSpec, sha
         supervised_keys=(IMAGE, LABEL) if LABEL in spec else None,
         check_data=False,
     )
-    if TOKENS in spec:
+    if LABEL not in spec:
         (folder / VOCABULARY_NAME).write_text(json.dumps(source.label_names), encoding="utf-8")
 
 

@@ -4,7 +4,7 @@ import pkgutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pipeline.records.features import TOKENS, ImageForm
+from pipeline.records.features import ImageForm
 from pipeline.records.keys import index_key
 from pipeline.sources.file_index import read_index
 from pipeline.sources.source import SYNTHETIC, TFDS, Location, SourceInfo
@@ -36,7 +36,7 @@ def read_batches(
         DamagedArtefactError: the data are of another version, have changed, or cannot be read to the end.
         UnsupportedDatasetError: an example has no label.
     """
-    reader = TEXT_READER if TOKENS in info.features else READERS[info.origin]
+    reader = TEXT_READER if info.is_sequence else READERS[info.origin]
     return pkgutil.resolve_name(reader)(info, location, form, split, start, stop)
 
 

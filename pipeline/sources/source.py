@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline.config.data import FULL_RANGE, PLACEHOLDER, SourceSettings
 from pipeline.config.refusal import refuse
 from pipeline.errors import DatasetUnavailableError, message
-from pipeline.records.features import TOKENS, FeatureSpec, spec_from_json, spec_to_json, text_spec
+from pipeline.records.features import FeatureSpec, content_name, spec_from_json, spec_to_json
 
 _logger = logging.getLogger(__name__)
 
@@ -68,13 +68,18 @@ class SourceInfo:
         lists = {"label_names": list(self.label_names), "value_range": list(self.value_range)}
         return {**vars(self), "features": spec_to_json(self.features), **lists}
 
+    @property
+    def is_sequence(self) -> bool:
+        """Whether the examples are cut out of one long sequence, as a text."""
+        return self.features[content_name(self.features)].is_sequence
+
     def cut(self, sequence_length: int) -> "SourceInfo":
         """The source as records contain it: a text in examples of ``sequence_length`` + 1 tokens.
 
         Raises:
             SettingsError: a split is too short for one example.
         """
-        if TOKENS not in self.features:
+        if not self.is_sequence:
             return self
         for split, tokens in self.num_examples.items():
             if tokens <= sequence_length:
@@ -84,7 +89,9 @@ class SourceInfo:
                     sequence_length,
                 )
         counts = {split: (tokens - 1) // sequence_length for split, tokens in self.num_examples.items()}
-        return replace(self, features=text_spec(sequence_length + 1), num_examples=counts)
+        name = content_name(self.features)
+        example = replace(self.features[name], shape=(sequence_length + 1,))
+        return replace(self, features={**self.features, name: example}, num_examples=counts)
 
 
 @dataclass(frozen=True, kw_only=True)

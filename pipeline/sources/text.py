@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from pipeline.config.data import SourceSettings
 from pipeline.config.refusal import refuse
-from pipeline.records.features import text_spec
+from pipeline.records.features import KEY, Feature
 from pipeline.records.keys import SPLITS
 from pipeline.sources.file_index import FileIndex, IndexedSplit
 from pipeline.sources.file_source import FileSource, FoundFiles, by_split, log_split_names, split_called
@@ -28,6 +28,9 @@ from pipeline.sources.files import (
     stamps_of,
 )
 from pipeline.sources.source import SourceInfo
+
+#: Of a text as a whole: numbers in its vocabulary, and a key.
+FEATURES = {KEY: Feature((), "string", "utf8"), "tokens": Feature((None,), "uint8")}
 
 _logger = logging.getLogger(__name__)
 
@@ -140,7 +143,7 @@ def written_tokens(texts: Mapping[str, str], folder: Path | None, *, test_share:
         if folder:
             tokens.tofile(tokens_path(folder, split))
     return {
-        "features": text_spec(),
+        "features": FEATURES,
         "problem": "next_token",
         "label_names": vocabulary.names,
         "num_examples": num_tokens,

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.errors import DamagedArtefactError
-from pipeline.records.features import TOKENS
+from pipeline.records.features import content_name
 from pipeline.records.vocabulary import Vocabulary
 from pipeline.sources.source import Location, SourceInfo
 from pipeline.sources.text import tokens_path
@@ -27,7 +27,8 @@ def read_tokens(
     Raises:
         DamagedArtefactError: the source's artifact is missing, or contains another text.
     """
-    (size,) = info.features[TOKENS].shape
+    name = content_name(info.features)
+    (size,) = info.features[name].shape
     path = tokens_path(Path(location.artefact), split)
     try:
         tokens = np.memmap(path, np.uint8, mode="r")
@@ -39,7 +40,7 @@ def read_tokens(
         )
     windows = np.lib.stride_tricks.sliding_window_view(tokens, size)[:: size - 1]
     for first in range(start, stop, _READ_BATCH):
-        yield {TOKENS: np.ascontiguousarray(windows[first : min(first + _READ_BATCH, stop)])}
+        yield {name: np.ascontiguousarray(windows[first : min(first + _READ_BATCH, stop)])}
 
 
 def text_digest(info: SourceInfo, artifact: Path) -> str:

@@ -10,7 +10,8 @@ from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.training import TEST_TIME_AUGMENTATION
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.predict import Job
-from pipeline.problems.units import NEXT_TOKEN, units_of
+from pipeline.problems import problem_class
+from pipeline.problems.units import units_of
 from pipeline.stage_process import in_child
 from tasks.commands.command import A_RUN, argument, command, named, run_folder
 from tasks.records import Records
@@ -41,15 +42,15 @@ def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 
     record, records = read_record(run), next(stage for stage in stages if isinstance(stage, Records))
     units = units_of(record.problem)
-    if not (files.is_dir() or (files.is_file() and record.problem == NEXT_TOKEN)):
+    if not (files.is_dir() or files.is_file()):
         hint = "" if files.exists() else " It does not exist."
         raise SettingsError(
             f"{units.files.upper()}: expected a folder of {units.files}, got {arguments.files!r}.{hint}"
         )
     if not (run / MODEL_NAME).is_file():
         raise SettingsError(f"MODEL: {run} holds no {MODEL_NAME}: its status is {record.status!r}")
-    if (asked := arguments.test_time_augmentation) and record.problem == NEXT_TOKEN:
-        raise SettingsError(f"--test-time-augmentation: expected a run of images, got {asked!r} for one of texts")
+    if (asked := arguments.test_time_augmentation) and not problem_class(record.problem).can_augment:
+        raise SettingsError(f"--test-time-augmentation: expected a run of images, got {asked!r} for {units.files}")
     views = asked or record.test_time_augmentation
     manifest = _records_of(record.records_fingerprint)
     job = Job(

@@ -3,8 +3,9 @@ import json
 import numpy as np
 import pytest
 
-from pipeline.config.training import MODELS, TEXT_MODELS
+from pipeline.config.training import MODELS
 from pipeline.errors import SettingsError
+from pipeline.problems.next_token import NextToken
 
 IMAGES = {"problem": "image_classification", "label_names": list("ab")}
 
@@ -64,8 +65,8 @@ def check_model(name, input_shape, num_outputs, folder):
     inputs = np.random.default_rng(0).integers(0, num_outputs, (2, *input_shape), dtype=np.uint8)
     outputs = model(inputs).numpy()
     assert outputs.dtype == np.float32
-    assert outputs.shape == (2, *(input_shape if name in TEXT_MODELS else ()), num_outputs)
-    if name not in TEXT_MODELS:
+    assert outputs.shape == (2, *(input_shape if name in NextToken.models else ()), num_outputs)
+    if name not in NextToken.models:
         manifest = {
             "problem": "image_classification",
             "image": {"shape": input_shape},
@@ -81,10 +82,10 @@ def check_model(name, input_shape, num_outputs, folder):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_meets_the_contract(name, tmp_path):
-    check_model(name, (6,) if name in TEXT_MODELS else (16, 16, 3), 5, tmp_path)
+    check_model(name, (6,) if name in NextToken.models else (16, 16, 3), 5, tmp_path)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in TEXT_MODELS])
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in NextToken.models])
 def test_a_model_takes_images_of_any_shape_from_8_pixels(name):
     for shape in ((8, 8, 3), (28, 12, 1), (9, 16, 4)):
         assert build_model(name, shape, 7).outputs[0].shape == (None, 7)

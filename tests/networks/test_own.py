@@ -5,8 +5,9 @@ import pytest
 from own_package import forget, write_package
 
 from pipeline.config.report import ReportSettings
-from pipeline.config.training import MODELS, TEXT_MODELS, TrainSettings
+from pipeline.config.training import MODELS, TrainSettings
 from pipeline.errors import SettingsError
+from pipeline.problems.next_token import NextToken
 
 
 def setup_module() -> None:
@@ -28,7 +29,7 @@ def setup_module() -> None:
 
 
 SHAPE, LABELS = (32, 32, 3), 5
-MANIFEST = {"image": {"shape": list(SHAPE)}, "label_names": list("abcde")}
+MANIFEST = {"problem": "image_classification", "image": {"shape": list(SHAPE)}, "label_names": list("abcde")}
 START = "import keras\nlayers = keras.layers\n"
 FLAT = "layers.Flatten()"
 UNSAVED = ["cannot be saved and loaded", "register_keras_serializable"]
@@ -58,7 +59,7 @@ def test_what_a_network_gives_is_found_out(package, function, kind, precision):
 def test_what_ours_give_is_known_and_they_are_not_built_for_it():
     kinds = {name: kind_of_outputs({}, name, "float32") for name in MODELS}
     airbench = {"airbench_convnet", "airbench_convnet_small", "airbench_convnet_large"}
-    logits = {"mnist_dense", *airbench, *TEXT_MODELS}
+    logits = {"mnist_dense", *airbench, *NextToken.models}
     assert {name for name, kind in kinds.items() if kind == "logits"} == logits
 
 

@@ -13,10 +13,12 @@ from pipeline.config.refusal import refuse
 from pipeline.config.training import MODELS, TrainSettings
 from pipeline.problems.problem import CONTENT, Problem
 from pipeline.problems.units import BYTES, Units
-from pipeline.records.features import TOKENS, Task
+from pipeline.records.features import Task
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+TOKENS = "tokens"
 
 
 class NextToken(Problem):
