@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pipeline.artefacts.manifest import read_manifest, write_manifest
 from pipeline.config.data import RecordsSettings, SourceSettings
+from pipeline.problems.problem import open_split
 from pipeline.shards.job import write_records
 from pipeline.sources import Location, SourceInfo, resolve
 from pipeline.stream import Split
@@ -38,7 +39,7 @@ class Bench:
 
     def split(self, name: str) -> Split:
         """A split of the records."""
-        return Split.of_manifest(self.records_folder, self.manifest, name)
+        return open_split(self.records_folder, self.manifest, name)
 
 
 def prepare(folder: Path, rounds: int) -> Bench:

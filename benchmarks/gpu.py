@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.columns import ColumnStream, Split
+from pipeline.columns import ColumnStream
 from pipeline.config.training import MODELS, TrainSettings
 from pipeline.errors import PipelineError
 from pipeline.hardware.jax import Jax
@@ -32,6 +32,7 @@ from pipeline.hardware.receipt import verdict, write_receipt
 from pipeline.networks.build import build_model
 from pipeline.problems import problem_of_records
 from pipeline.problems.next_token import NextToken
+from pipeline.problems.problem import open_split
 from pipeline.training.computation import compiled_model
 
 RECORDS = Path("data/records")
@@ -136,7 +137,7 @@ def _throughput(
 ) -> dict:
     """Of one network, batch and precision: images/s from files and from the device, and what the step takes alone."""
     settings = TrainSettings(backend="jax", model=network, global_batch_size=size, precision=precision)
-    split = Split.of_manifest(folder, manifest, "train")
+    split = open_split(folder, manifest, "train")
     stream, on_device = (kind(split, global_batch_size=size) for kind in (ColumnStream, DeviceStream))
     model = _model(manifest, settings, placement, stream.steps_per_epoch)
     runtime, images = placement.runtime, stream.steps_per_epoch * size
@@ -181,8 +182,8 @@ def _to_accuracy(folder: Path, manifest: Mapping, placement: Placement, epochs: 
     """Seconds of training and evaluation, without those of compiling, until the baseline CNN is as good."""
     settings = TrainSettings(backend="jax", epochs=epochs)
     how = {"global_batch_size": settings.global_batch_size}
-    train = ColumnStream(Split.of_manifest(folder, manifest, "train"), **how)
-    test = ColumnStream(Split.of_manifest(folder, manifest, "test"), global_batch_size=EVALUATION_BATCH_SIZE)
+    train = ColumnStream(open_split(folder, manifest, "train"), **how)
+    test = ColumnStream(open_split(folder, manifest, "test"), global_batch_size=EVALUATION_BATCH_SIZE)
 
     def epoch(model: keras.Model, number: int) -> float:
         model.fit(train.training(number), shuffle=False, verbose=0)

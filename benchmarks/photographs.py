@@ -14,6 +14,7 @@ from benchmarks.stream import rate
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.data import RecordsSettings, SourceSettings
 from pipeline.errors import SettingsError
+from pipeline.problems.problem import open_split
 from pipeline.sources import resolve
 from pipeline.stream import InputStream, Split
 
@@ -77,7 +78,7 @@ def _records(folder: Path, scratch: Path) -> tuple[Split, list[bytes]]:
     """The train split of the photographs' records, and the bytes of as many files."""
     source = resolve(SourceSettings(dataset="folder", path=str(folder)), scratch)
     records = write(folder, scratch, RecordsSettings(image_size=SIZE, encoding="jpeg"), source)
-    split = Split.of_manifest(records, read_manifest(records), "train")
+    split = open_split(records, read_manifest(records), "train")
     files = sorted(folder.glob("*/*.jpg"))
     # A few of each label, as the records hold them: sizes differ between labels.
     step = len(files) / split.num_examples

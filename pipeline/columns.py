@@ -5,19 +5,18 @@ before it is needed or kept outside the page cache. A batch is one gather. The b
 memory, which takes the order of an epoch from here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import keras
 import numpy as np
 
 from pipeline import machine
 from pipeline.errors import DamagedArtefactError
-from pipeline.problems import problem_of_records
-from pipeline.problems.problem import Problem
-from pipeline.records.features import FeatureSpec, ImageForm, is_fixed, spec_from_json
+from pipeline.records.features import FeatureSpec, ImageForm, Task, is_fixed, spec_from_json
 from pipeline.records.rows import Rows
 
 # The most that a stream keeps ahead of the step, in batches and in records from disk.
@@ -34,18 +33,35 @@ def epoch_order(size: int, seed: int, epoch: int) -> np.ndarray:
     return np.argsort(bits, kind="stable")
 
 
+class Contents(Protocol):
+    """The part of a problem that streams need."""
+
+    features: Collection[str]
+
+    def content_shape(self, manifest: Mapping) -> tuple[int, ...]:
+        """The shape of an example's content in memory, uint8."""
+
+    def task(self, manifest: Mapping) -> Task:
+        """Shapes and ranges for a model of these records."""
+
+    def examples(self, columns: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Inputs and labels of a batch of records, by feature."""
+
+
 @dataclass(frozen=True)
 class Split:
     """One split of published records.
 
-    ``content_shape``: of a decoded uint8 example, such as (height, width, channels). ``form``: how images are stored,
-    None for a text. ``layout``: of records of one length, else None. ``files``, ``shard_examples``: shards in order.
+    ``decode``: features of a batch, those named in ``features``, → inputs and labels. ``content_shape``: of a decoded
+    uint8 example, such as (height, width, channels). ``form``: how images are stored, None for others. ``layout``: of
+    records of one length, else None. ``files``, ``shard_examples``: shards in order.
     """
 
     name: str
     files: tuple[str, ...]
     num_examples: int
-    problem: Problem
+    features: tuple[str, ...]
+    decode: Callable[[Mapping[str, Any]], tuple[Any, Any]]
     content_shape: tuple[int, ...]
     form: ImageForm | None
     spec: FeatureSpec
@@ -54,8 +70,8 @@ class Split:
     shard_examples: tuple[int, ...]
 
     @classmethod
-    def of_manifest(cls, folder: Path, manifest: Mapping, split: str) -> "Split":
-        """The split of the records in ``folder``, from their manifest.
+    def of_manifest(cls, folder: Path, manifest: Mapping, split: str, problem: Contents) -> "Split":
+        """The split of the records in ``folder``, from their manifest, with the inputs and labels of ``problem``.
 
         Raises:
             SettingsError: an earlier version wrote the records.
@@ -65,12 +81,12 @@ class Split:
             key=lambda entry: entry["shard_index"],
         )
         spec, image = spec_from_json(manifest["feature_spec"]), manifest.get("image")
-        problem = problem_of_records(manifest)
         return cls(
             name=split,
             files=tuple(str(folder / shard["name"]) for shard in shards),
             num_examples=manifest["splits"][split]["num_examples"],
-            problem=problem,
+            features=tuple(problem.features),
+            decode=problem.examples,
             content_shape=problem.content_shape(manifest),
             form=ImageForm(**{name: image[name] for name in image.keys() - {"shape"}}) if image else None,
             spec=spec,
@@ -146,8 +162,8 @@ class ColumnStream:
             np.take(self._shards[number], numbers, axis=0, out=frames[first:stop], mode="clip")
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        values = {name: frames[:, rows.places[name]][back] for name in self.split.problem.features}
-        return self.split.problem.examples({name: rows.decoded(name, found) for name, found in values.items()})
+        values = {name: frames[:, rows.places[name]][back] for name in self.split.features}
+        return self.split.decode({name: rows.decoded(name, found) for name, found in values.items()})
 
 
 class Batches(keras.utils.PyDataset):

@@ -161,7 +161,7 @@ def from_memory(
 
     def make(batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
         batch = batch[part]
-        examples = split.problem.examples({name: tf.gather(column, batch) for name, column in columns.items()})
+        examples = split.decode({name: tf.gather(column, batch) for name, column in columns.items()})
         return change(*examples, batch) if change else examples
 
     return places.map(make, num_parallel_calls=makers)
@@ -196,7 +196,7 @@ def from_disk(
     batches = records.batch(batch_size, drop_remainder=shuffle_seed is not None)
 
     def make(*batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        examples = split.problem.examples(_columns_of(split, batch[-1][part]))
+        examples = split.decode(_columns_of(split, batch[-1][part]))
         return change(*examples, _places(split, file_order, batch[0][part])) if change else examples
 
     return batches.map(make, num_parallel_calls=makers)
@@ -230,7 +230,7 @@ def _load(split: Split) -> dict[str, tf.Tensor]:
         name: _aligned((split.num_examples,), np.int32)
         if name == LABEL
         else _aligned((split.num_examples, *split.content_shape), np.uint8)
-        for name in split.problem.features
+        for name in split.features
     }
     found = sum(split.shard_examples)
     if found == split.num_examples:

@@ -10,7 +10,7 @@ from PIL import Image
 
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.config.experiment import published_files
-from pipeline.runs.metrics import AUGMENTED_NAME, EXAMPLES_NAME, MISTAKES_NAME
+from pipeline.problems.problem import AUGMENTED_NAME, EXAMPLES_NAME, MISTAKES_NAME
 
 PROJECT = Path(__file__).resolve().parent.parent
 TEMPLATES = PROJECT / "pipeline" / "report" / "templates"

@@ -13,6 +13,7 @@ from text_records import write_text_records
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.training import TrainSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.problems.problem import open_split
 from pipeline.records.features import spec_from_json
 from pipeline.records.rows import Rows
 from pipeline.training.process_group import ProcessGroup
@@ -36,7 +37,8 @@ import json, os, sys
 os.environ["KERAS_BACKEND"] = "jax"
 from pathlib import Path
 import jax, keras, numpy as np
-from pipeline.columns import ColumnStream, Split
+from pipeline.columns import ColumnStream
+from pipeline.problems.problem import open_split
 
 class Noting(keras.Sequential):
     def train_step(self, state, data):
@@ -44,7 +46,7 @@ class Noting(keras.Sequential):
         return super().train_step(state, data)
 
 folder = Path(sys.argv[1])
-split = Split.of_manifest(folder, json.loads((folder / "manifest.json").read_text()), "train")
+split = open_split(folder, json.loads((folder / "manifest.json").read_text()), "train")
 stream = ColumnStream(split, global_batch_size=64)
 model = Noting([keras.layers.Rescaling(1 / 255), keras.layers.Flatten(), keras.layers.Dense(10)])
 model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
@@ -65,7 +67,7 @@ def records(request, tmp_path_factory):
 
 
 def streams(records, **how):
-    split = Split.of_manifest(records, read_manifest(records), "train")
+    split = open_split(records, read_manifest(records), "train")
     return InputStream(split, in_memory=True, **HOW, **how), ColumnStream(split, **HOW, **how)
 
 
@@ -129,7 +131,7 @@ def test_a_file_that_was_cut_is_named(small_records, tmp_path):
     file = next(folder.glob("*train*"))
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(DamagedArtefactError, match=rf"{file.name}.*make pipeline"):
-        ColumnStream(Split.of_manifest(folder, read_manifest(folder), "train"), **HOW)
+        ColumnStream(open_split(folder, read_manifest(folder), "train"), **HOW)
 
 
 @pytest.mark.slow
@@ -151,7 +153,7 @@ def test_records_of_an_earlier_version_are_named_with_what_to_do(small_records):
     manifest = read_manifest(small_records)
     del manifest["splits"]["train"]["rows"]
     with pytest.raises(SettingsError, match=rf"{small_records.name}.*make pipeline"):
-        Split.of_manifest(small_records, manifest, "train")
+        open_split(small_records, manifest, "train")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.data import RecordsSettings
+from pipeline.problems.problem import open_split
 from pipeline.records.features import image_spec
 from pipeline.sources import Location, SourceInfo, placeholder_images
 
@@ -26,7 +27,7 @@ def setup_module() -> None:
 
 @pytest.fixture(scope="module")
 def split(small_records):
-    return Split.of_manifest(small_records, read_manifest(small_records), "train")
+    return open_split(small_records, read_manifest(small_records), "train")
 
 
 def python_calls(action) -> int:

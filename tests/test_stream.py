@@ -6,6 +6,7 @@ import pytest
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.errors import DamagedArtefactError
+from pipeline.problems.problem import open_split
 from pipeline.sources import placeholder_images
 
 
@@ -17,7 +18,7 @@ def setup_module() -> None:
 
 @pytest.fixture(scope="module")
 def split(small_records):
-    return Split.of_manifest(small_records, read_manifest(small_records), "train")
+    return open_split(small_records, read_manifest(small_records), "train")
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["in_memory", "from_disk"])
@@ -98,7 +99,7 @@ def test_every_process_evaluates_the_whole_split_in_stored_order(stream, split, 
 
 def test_the_validation_split_streams_as_any_other(write_small_records):
     folder = write_small_records(validation_share=0.2)
-    splits = [Split.of_manifest(folder, read_manifest(folder), name) for name in ("train", "validation")]
+    splits = [open_split(folder, read_manifest(folder), name) for name in ("train", "validation")]
     for in_memory in (True, False):
         streams = [InputStream(part, global_batch_size=32, seed=0, in_memory=in_memory) for part in splits]
         assert as_set(batch for stream in streams for batch in batches(stream.evaluation())) == drawn()

@@ -2,7 +2,7 @@
 
 import logging
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from pipeline.errors import SettingsError
 from pipeline.networks.model import LOGITS, PROBABILITIES, configure_keras
 from pipeline.networks.own import call, in_brief, load_function, refusal
 from pipeline.networks.recipes import RECIPES, Recipe
-from pipeline.problems import problem_of_records
 from pipeline.records.features import Task
 
 # Three poolings leave one pixel of it.
@@ -49,14 +48,13 @@ def find_recipe(name: str) -> Recipe:
     return replace(recipe, optimizer=optimizer)
 
 
-def build_network(manifest: Mapping, name: str, precision: str) -> keras.Model:
-    """``build_model`` for the examples of records. Variables are float32 in every ``precision`` of the computation.
+def build_network(task: Task, name: str, precision: str) -> keras.Model:
+    """``build_model`` for the examples of a task. Variables are float32 in every ``precision`` of the computation.
 
     Raises:
         SettingsError: the model does not take such examples.
     """
     configure_keras()
-    task = problem_of_records(manifest).task(manifest)
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(_POLICIES[precision])
     try:
@@ -91,7 +89,7 @@ def _builder(name: str) -> Callable:
     return load_function("model", MODELS.get(name, name))
 
 
-def kind_of_outputs(manifest: Mapping, name: str, precision: str) -> str:
+def kind_of_outputs(task: Task, name: str, precision: str) -> str:
     """Whether a model gives "logits" or "probabilities". A model of user code is built and examined.
 
     Raises:
@@ -99,8 +97,7 @@ def kind_of_outputs(manifest: Mapping, name: str, precision: str) -> str:
     """
     if not is_own(name):
         return getattr(_builder(name), "outputs", PROBABILITIES)
-    task = problem_of_records(manifest).task(manifest)
-    kind = _examined(name, build_network(manifest, name, precision), task)
+    kind = _examined(name, build_network(task, name, precision), task)
     _logger.info("%s gives %s", name, kind)
     return kind
 

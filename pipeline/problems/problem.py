@@ -6,12 +6,13 @@
 import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pipeline.config.refusal import refuse
 from pipeline.config.training import TrainSettings
-from pipeline.problems import PROBLEMS
+from pipeline.problems import PROBLEMS, problem_of_records
 from pipeline.problems.units import NEUTRAL, Units
 from pipeline.records.features import Task
 
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     import numpy as np
     import tensorflow as tf
 
+    from pipeline.columns import Split
+
+#: Files of an evaluation in a run's folder. The last three are sheets of pictures.
+EVALUATION_NAME = "evaluation.json"
+MISTAKES_NAME, EXAMPLES_NAME, AUGMENTED_NAME = "mistakes.png", "examples.png", "augmented.png"
 #: Roles of the features of records. The content is what the model gets, or what inputs and targets are cut from.
 CONTENT, TARGET = "content", "target"
 
@@ -50,6 +56,13 @@ def examples_at(stream: Stream, places: Sequence[int]) -> list[tuple["np.ndarray
         found |= {place: (inputs[place - start], labels[place - start]) for place in here}
         start += len(inputs)
     return [found[place] for place in places]
+
+
+def open_split(folder: Path, manifest: Mapping, name: str) -> "Split":
+    """One split of the records in ``folder``, with the inputs and labels of their problem, see ``Split``."""
+    from pipeline.columns import Split
+
+    return Split.of_manifest(folder, manifest, name, problem_of_records(manifest))
 
 
 class Problem(abc.ABC):

@@ -18,11 +18,13 @@ from pipeline.artefacts.manifest import read_manifest
 from pipeline.artefacts.space import used_bytes
 from pipeline.networks.build import build_network
 from pipeline.networks.model import LOGITS
+from pipeline.problems import problem_of_records
+from pipeline.problems.problem import open_split
 from pipeline.records.features import form_of_any
 from pipeline.records.images import fit
 from pipeline.runs.metrics import EXPORT_NAME
 from pipeline.runs.trained import TrainedNetwork, load_trained
-from pipeline.stream import InputStream, Split
+from pipeline.stream import InputStream
 
 SAVED_MODEL_NAME = "saved_model"
 LITERT_NAMES = {"float32": "model-float32.tflite", "int8": "model-int8.tflite"}
@@ -51,7 +53,7 @@ def export(run: Path, records: Path, folder: Path, *, calibration_examples: int,
         DamagedArtefactError: the run was skipped and has no model.
     """
     manifest, shipped = read_manifest(records), load_trained(run, model=model)
-    network = build_network(manifest, shipped.record.model, "float32")
+    network = build_network(problem_of_records(manifest).task(manifest), shipped.record.model, "float32")
     network.set_weights(shipped.model.get_weights())
     train, test = (_stream(records, manifest, name) for name in ("train", "test"))
     _write_saved_model(network, shipped.record.outputs, manifest["image"], folder / SAVED_MODEL_NAME)
@@ -147,5 +149,5 @@ def _add(form: dict[str, float], found: np.ndarray, expected: np.ndarray, labels
 
 
 def _stream(folder: Path, manifest: Mapping, name: str) -> InputStream:
-    split = Split.of_manifest(folder, manifest, name)
+    split = open_split(folder, manifest, name)
     return InputStream(split, global_batch_size=min(_BATCH, split.num_examples), seed=0, in_memory=False)

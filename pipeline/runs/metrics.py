@@ -15,10 +15,6 @@ WEIGHTS_NAME = "weights.safetensors"
 MODEL_NAME = "model.keras"
 METRICS_NAME = "metrics.jsonl"
 EXPORT_NAME = "export.json"
-EVALUATION_NAME = "evaluation.json"
-MISTAKES_NAME = "mistakes.png"
-EXAMPLES_NAME = "examples.png"
-AUGMENTED_NAME = "augmented.png"
 
 #: Rows of metrics.jsonl with ``epoch``, from 1, and ``train_seconds``.
 Rows = Sequence[Mapping[str, Any]]

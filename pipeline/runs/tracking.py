@@ -14,7 +14,8 @@ import mlflow
 from mlflow.entities import Metric, Param, RunTag
 
 from pipeline.errors import without_userinfo
-from pipeline.runs.metrics import EVALUATION_NAME, METRICS_NAME, read_metrics
+from pipeline.problems.problem import EVALUATION_NAME
+from pipeline.runs.metrics import METRICS_NAME, read_metrics
 from pipeline.runs.record import FINISHED, Part, RunRecord, names, read_record
 
 EXPERIMENT = "tensorcraft"

@@ -21,6 +21,7 @@ from pipeline.config.training import TrainSettings
 from pipeline.errors import SettingsError, message
 from pipeline.networks.build import build_network, find_adapter
 from pipeline.networks.model import ADAPTED_EXAMPLES, named_layers, named_variables
+from pipeline.problems import problem_of_records
 from pipeline.problems.problem import Stream
 from pipeline.runs.initial import InitialWeights, digest_of
 
@@ -32,7 +33,7 @@ _logger = logging.getLogger(__name__)
 def seeded_network(manifest: Mapping, settings: TrainSettings, precision: str) -> keras.Model:
     """A new model with seeded weights, the first one of Keras's session. SettingsError: it does not fit the records."""
     keras.utils.set_random_seed(settings.seed)
-    return build_network(manifest, settings.model, precision)
+    return build_network(problem_of_records(manifest).task(manifest), settings.model, precision)
 
 
 def draw_weights(records_folder: Path, settings: TrainSettings, file: Path) -> None:

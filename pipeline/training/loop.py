@@ -18,7 +18,6 @@ from pipeline.config.training import TrainSettings
 from pipeline.errors import IncompleteTrainingError
 from pipeline.hardware.receipt import confirm
 from pipeline.runs.metrics import METRICS_NAME, append_metrics
-from pipeline.stream import InputStream
 from pipeline.training.checkpoint import History, copied, save_checkpoint, variables_of
 from pipeline.training.setup import TrainingSetup
 from pipeline.training.summaries import Summaries
@@ -103,7 +102,7 @@ def _run_epoch(setup: TrainingSetup, epoch: int) -> tuple[dict[str, float], dict
     """Train and evaluate one epoch. Returns predictions for the last epoch only."""
     model, evaluation, epochs = setup.model, setup.problem.evaluation, setup.settings.epochs
     setup.clock.enter("training")
-    row = _train(model, setup.stream, epoch, epochs)
+    row = _train(setup, epoch)
     _check_updates(model, (epoch + 1) * setup.stream.steps_per_epoch)
     setup.clock.enter("evaluation")
     started, predictions = time.perf_counter(), {}
@@ -119,9 +118,10 @@ def _run_epoch(setup: TrainingSetup, epoch: int) -> tuple[dict[str, float], dict
     return row, predictions
 
 
-def _train(model: keras.Model, stream: InputStream, epoch: int, epochs: int) -> dict[str, float]:
+def _train(setup: TrainingSetup, epoch: int) -> dict[str, float]:
+    model, stream, epochs = setup.model, setup.stream, setup.settings.epochs
     of_an_epoch = stream.predictions_per_epoch
-    of_a_step, unit = of_an_epoch // stream.steps_per_epoch, stream.split.problem.units.many
+    of_a_step, unit = of_an_epoch // stream.steps_per_epoch, setup.problem.units.many
 
     def tell(batch: int, logs: object) -> None:
         done = epoch * of_an_epoch + (batch + 1) * of_a_step

@@ -16,6 +16,7 @@ from pipeline.hardware.backend import choose_backend
 from pipeline.networks.build import build_network, untrained_copy
 from pipeline.networks.model import kind_trained_on
 from pipeline.problems import problem_of_records
+from pipeline.problems.problem import Problem
 from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME, examples_per_second
 from pipeline.runs.record import SCHEMA_VERSION, SKIPPED, RunRecord, names, recorded_settings, seen_in, write_record
 from pipeline.runs.trained import load_trained
@@ -123,18 +124,20 @@ def save_network(setup: TrainingSetup) -> None:
     # Without the optimizer, so that the file needs no class of this project.
     if is_own(name):
         # A copy, because a new model would have other names of unnamed layers.
-        trained = untrained_copy(model, setup.problem.task(setup.manifest).input_shape)
+        trained = untrained_copy(model, setup.task.input_shape)
     else:
-        trained = build_network(setup.manifest, name, setup.precision)
+        trained = build_network(setup.task, name, setup.precision)
     trained.set_weights(model.get_weights())
     trained.save(setup.folder / MODEL_NAME)
 
 
-def augmented_accuracies(model: keras.Model, evaluated: Mapping[str, InputStream], how: str) -> dict[str, float]:
+def augmented_accuracies(
+    problem: Problem, model: keras.Model, evaluated: Mapping[str, InputStream], how: str
+) -> dict[str, float]:
     """The accuracies with test-time augmentation, as fields of the record. Empty for "none"."""
     accuracies = {}
     for prefix, stream in evaluated.items() if how != "none" else ():
-        evaluation = stream.split.problem.evaluation
+        evaluation = problem.evaluation
         accuracy = evaluation.figures(model, evaluation.predict(model, stream, how))["accuracy"]
         _logger.info("%s accuracy with test-time augmentation %s: %.4f", EVALUATED_SPLITS[prefix], how, accuracy)
         accuracies[f"{prefix}_tta_accuracy"] = accuracy
@@ -158,9 +161,10 @@ def evaluate_again(
     trained = load_trained(run, model=model)
     # The model was saved without its loss. Only the accuracy is used.
     trained.model.compile(loss=keras.losses.SparseCategoricalCrossentropy())
-    streams = evaluation_streams(records_folder, read_manifest(records_folder), 1, trained.record.seed)
+    manifest = read_manifest(records_folder)
+    streams = evaluation_streams(records_folder, manifest, 1, trained.record.seed)
     figures = {"val_tta_accuracy": None, "validation_tta_accuracy": None}
-    figures |= augmented_accuracies(trained.model, streams, test_time_augmentation)
+    figures |= augmented_accuracies(problem_of_records(manifest), trained.model, streams, test_time_augmentation)
     record = trained.record.model_copy(update={"test_time_augmentation": test_time_augmentation, **figures})
     write_record(folder, record)
     return record

@@ -19,8 +19,10 @@ from pipeline.hardware.placement import Placement, choose_jit_compile, choose_pr
 from pipeline.hardware.receipt import Receipt, seen_here, verdict, with_processes, write_receipt
 from pipeline.networks.build import kind_of_outputs
 from pipeline.networks.cpu_kernels import as_keras
+from pipeline.problems import problem_of_records
+from pipeline.problems.problem import open_split
 from pipeline.runs.record import STAGE_PARTS
-from pipeline.stream import InputStream, Split, fits_in_memory
+from pipeline.stream import InputStream, fits_in_memory
 from pipeline.training.computation import compiled_model
 from pipeline.training.initial import assign_drawn, begin
 from pipeline.training.process_group import ProcessGroup
@@ -90,7 +92,8 @@ class TrainingSetup:
         self.stream = training_stream(request, manifest, placement, group)
         # By the prefix of their figures.
         self.evaluated = evaluation_streams(request.records, manifest, placement.num_replicas, settings.seed)
-        self.problem = self.stream.split.problem
+        self.problem = problem_of_records(manifest)
+        self.task = self.problem.task(manifest)
         clock.enter("startup")
         self.receipt = self._write_receipt()
         augmentation = self.stream.augmentation
@@ -99,7 +102,7 @@ class TrainingSetup:
             settings,
             placement,
             self.stream.steps_per_epoch,
-            outputs=kind_of_outputs(manifest, settings.model, self.precision),
+            outputs=kind_of_outputs(self.task, settings.model, self.precision),
             labels_mixed=bool(augmentation and augmentation.mixes),
             prepare=self._begin,
         )
@@ -154,7 +157,7 @@ def training_stream(request: TrainRequest, manifest: Mapping, placement: Placeme
     """
     settings, replicas = request.settings, placement.num_replicas
     refuse_without_validation(settings, manifest["splits"])
-    train = Split.of_manifest(request.records, manifest, "train")
+    train = open_split(request.records, manifest, "train")
     size = settings.global_batch_size
     if size > train.num_examples:
         refuse("Train", "global_batch_size", f"at most the {train.num_examples} examples of the train split", size)
@@ -177,11 +180,11 @@ def training_stream(request: TrainRequest, manifest: Mapping, placement: Placeme
 
 def evaluation_streams(folder: Path, manifest: Mapping, replicas: int, seed: int) -> dict[str, InputStream]:
     """The streams of the existing splits to evaluate, by the prefix of their figures."""
-    streams = {}
+    problem, streams = problem_of_records(manifest), {}
     for prefix, name in EVALUATED_SPLITS.items():
         if name in manifest["splits"]:
-            split = Split.of_manifest(folder, manifest, name)
-            outputs = math.prod(split.problem.task(manifest).output_shape)
+            split = open_split(folder, manifest, name)
+            outputs = math.prod(problem.task(manifest).output_shape)
             most = max(1, min(_EVALUATION_BATCH_SIZE, _EVALUATION_OUTPUTS // outputs, split.num_examples))
             # Keras adds up the replicas' shares of the first batch, so they must be equal.
             size = max(1, most // replicas) * replicas

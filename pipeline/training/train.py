@@ -78,7 +78,9 @@ def _train(request: TrainRequest, folder: Path, group: ProcessGroup) -> dict:
         kept = _keep_epoch(setup, history)
         shown = _evaluate(setup, predictions.get("val") if kept == len(history.rows) else None)
         with setup.evaluating():
-            augmented = augmented_accuracies(setup.model, setup.evaluated, settings.test_time_augmentation)
+            augmented = augmented_accuracies(
+                setup.problem, setup.model, setup.evaluated, settings.test_time_augmentation
+            )
         summaries.write_run({**known, "precision": setup.precision}, shown, setup.problem.units)
     clock.enter("saving")
     _logger.info("saving the network")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.artefacts.manifest import read_manifest
+from pipeline.problems.problem import open_split
 
 
 def setup_module() -> None:
@@ -19,7 +20,7 @@ SETTING = "flip, crop:4, color:0.2, cutout:8"
 
 @pytest.fixture(scope="module")
 def split(small_records):
-    return Split.of_manifest(small_records, read_manifest(small_records), "train")
+    return open_split(small_records, read_manifest(small_records), "train")
 
 
 @functools.cache

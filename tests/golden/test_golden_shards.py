@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.problems.problem import open_split
+
 DATA = Path(__file__).parent / "data"
 SETTINGS = {
     "raw": {"source": {"dataset": "folder", "path": "images"}, "validation_share": 0.2},
@@ -108,13 +110,13 @@ def training_batches(folder: Path, stream: str, augment: str) -> Iterable:
     from pipeline.artefacts.manifest import read_manifest
     from pipeline.augmentation.augment import Augmentation
     from pipeline.columns import ColumnStream
-    from pipeline.stream import InputStream, Split
+    from pipeline.stream import InputStream
 
     # TensorFlow's shuffle buffer also depends on the global seed, which a training sets to that of its settings.
     keras.utils.set_random_seed(5)
     manifest = read_manifest(folder)
     settings = {"global_batch_size": 8, "seed": 5}
-    split = Split.of_manifest(folder, manifest, "train")
+    split = open_split(folder, manifest, "train")
     if stream == "numpy":
         batches = ColumnStream(split, **settings).training(1)
         return (batches[number] for number in range(len(batches)))

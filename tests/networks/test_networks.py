@@ -6,8 +6,7 @@ import pytest
 from pipeline.config.training import MODELS
 from pipeline.errors import SettingsError
 from pipeline.problems.next_token import NextToken
-
-IMAGES = {"problem": "image_classification", "label_names": list("ab")}
+from pipeline.records.features import Task
 
 
 def setup_module() -> None:
@@ -67,13 +66,9 @@ def check_model(name, input_shape, num_outputs, folder):
     assert outputs.dtype == np.float32
     assert outputs.shape == (2, *(input_shape if name in NextToken.models else ()), num_outputs)
     if name not in NextToken.models:
-        manifest = {
-            "problem": "image_classification",
-            "image": {"shape": input_shape},
-            "label_names": list("abcdefg")[:num_outputs],
-        }
+        task = Task(input_shape, 256, (), num_outputs)
         are_probabilities = (outputs >= 0).all() and np.allclose(outputs.sum(axis=1), 1, rtol=1e-5)
-        assert kind_of_outputs(manifest, name, "float32") == ("probabilities" if are_probabilities else "logits")
+        assert kind_of_outputs(task, name, "float32") == ("probabilities" if are_probabilities else "logits")
     model.save(folder / "model.keras")
     loaded = keras.saving.load_model(folder / "model.keras", safe_mode=True)
     assert "pipeline" not in json.dumps(loaded.get_config())
@@ -94,15 +89,15 @@ def test_a_model_takes_images_of_any_shape_from_8_pixels(name):
 def test_images_too_small_are_refused():
     before = keras.config.dtype_policy()
     with pytest.raises(SettingsError, match="at least 8 pixels"):
-        build_network({**IMAGES, "image": {"shape": (4, 32, 3)}}, "baseline_cnn", "bfloat16")
+        build_network(Task((4, 32, 3), 256, (), 2), "baseline_cnn", "bfloat16")
     assert keras.config.dtype_policy() == before
 
 
 def test_a_model_in_bfloat16_leaves_the_policy_of_the_process_alone():
-    manifest, before = {**IMAGES, "image": {"shape": (28, 28, 1)}}, keras.config.dtype_policy()
-    assert build_network(manifest, "mnist_dense", "bfloat16").layers[-2].compute_dtype == "bfloat16"
+    task, before = Task((28, 28, 1), 256, (), 2), keras.config.dtype_policy()
+    assert build_network(task, "mnist_dense", "bfloat16").layers[-2].compute_dtype == "bfloat16"
     assert keras.config.dtype_policy() == before
-    assert build_network(manifest, "mnist_dense", "float32").layers[-2].compute_dtype == "float32"
+    assert build_network(task, "mnist_dense", "float32").layers[-2].compute_dtype == "float32"
 
 
 def test_the_small_convnet_has_as_many_weights_whatever_the_size_of_the_images():

@@ -8,6 +8,7 @@ from pipeline.config.report import ReportSettings
 from pipeline.config.training import MODELS, TrainSettings
 from pipeline.errors import SettingsError
 from pipeline.problems.next_token import NextToken
+from pipeline.records.features import Task
 
 
 def setup_module() -> None:
@@ -29,7 +30,7 @@ def setup_module() -> None:
 
 
 SHAPE, LABELS = (32, 32, 3), 5
-MANIFEST = {"problem": "image_classification", "image": {"shape": list(SHAPE)}, "label_names": list("abcde")}
+TASK = Task(SHAPE, 256, (), 5)
 START = "import keras\nlayers = keras.layers\n"
 FLAT = "layers.Flatten()"
 UNSAVED = ["cannot be saved and loaded", "register_keras_serializable"]
@@ -53,11 +54,11 @@ def package(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("function", "kind"), [("build", "logits"), ("sure", "probabilities")])
 def test_what_a_network_gives_is_found_out(package, function, kind, precision):
     package()
-    assert kind_of_outputs(MANIFEST, f"my_package.networks:{function}", precision) == kind
+    assert kind_of_outputs(TASK, f"my_package.networks:{function}", precision) == kind
 
 
 def test_what_ours_give_is_known_and_they_are_not_built_for_it():
-    kinds = {name: kind_of_outputs({}, name, "float32") for name in MODELS}
+    kinds = {name: kind_of_outputs(TASK, name, "float32") for name in MODELS}
     airbench = {"airbench_convnet", "airbench_convnet_small", "airbench_convnet_large"}
     logits = {"mnist_dense", *airbench, *NextToken.models}
     assert {name for name, kind in kinds.items() if kind == "logits"} == logits
@@ -127,7 +128,7 @@ def test_weights_of_models_in_models_have_names_of_their_own(package):
 def test_what_is_wrong_with_a_network_is_said_with_what_was_expected(package, text, words):
     package(other=START + text)
     with pytest.raises(SettingsError) as refusal:
-        kind_of_outputs(MANIFEST, "my_package.other:build", "float32")
+        kind_of_outputs(TASK, "my_package.other:build", "float32")
     for word in [
         "[Train] model: expected build(input_shape, num_labels) → keras.Model",
         "my_package.other:build",

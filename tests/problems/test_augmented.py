@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.runs.metrics import AUGMENTED_NAME
+from pipeline.problems.problem import AUGMENTED_NAME, open_split
 
 
 def setup_module() -> None:
@@ -22,7 +22,7 @@ def setup_module() -> None:
     ids=["from_disk", "mixup_in_memory"],
 )
 def test_each_row_is_an_example_as_stored_and_as_the_epochs_see_it(small_records, tmp_path, in_memory, setting):
-    split = Split.of_manifest(small_records, read_manifest(small_records), "train")
+    split = open_split(small_records, read_manifest(small_records), "train")
     augmentation = Augmentation(setting, seed=3, image_shape=split.content_shape)
     train = InputStream(split, global_batch_size=32, seed=3, in_memory=in_memory, augmentation=augmentation)
     facts = picture_augmented(train, tmp_path)
@@ -54,6 +54,6 @@ def _places_of_first_batch(train, epoch):
 
 
 def test_without_augmentation_there_is_no_picture(small_records, tmp_path):
-    split = Split.of_manifest(small_records, read_manifest(small_records), "train")
+    split = open_split(small_records, read_manifest(small_records), "train")
     assert picture_augmented(InputStream(split, global_batch_size=32, seed=3), tmp_path) == []
     assert not list(tmp_path.iterdir())

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.runs.metrics import EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME
+from pipeline.problems.problem import EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME, open_split
 
 
 def setup_module() -> None:
@@ -120,7 +120,7 @@ def network() -> "keras.Model":
 
 
 def stream(records: Path, *, batch=40, in_memory=True) -> "InputStream":
-    split = Split.of_manifest(records, read_manifest(records), "test")
+    split = open_split(records, read_manifest(records), "test")
     return InputStream(split, global_batch_size=batch, seed=0, in_memory=in_memory)
 
 

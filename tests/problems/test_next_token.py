@@ -14,6 +14,7 @@ from pipeline.config.training import TrainSettings
 from pipeline.errors import SettingsError
 from pipeline.predict import Job
 from pipeline.problems import problem_of_records
+from pipeline.problems.problem import open_split
 from pipeline.records.vocabulary import BYTES, Vocabulary
 from pipeline.runs.metrics import MODEL_NAME
 
@@ -45,6 +46,11 @@ def setup_module() -> None:
     from pipeline.runs.trained import load_trained
     from pipeline.stream import InputStream, Split
     from pipeline.training.results import known_fields
+
+
+def task_of(records):
+    manifest = read_manifest(records)
+    return problem_of_records(manifest).task(manifest)
 
 
 OWN = """
@@ -127,7 +133,7 @@ def trained(records, tmp_path_factory):
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_labels_are_the_tokens_one_place_later(records, in_memory):
     manifest = read_manifest(records)
-    split = Split.of_manifest(records, manifest, "train")
+    split = open_split(records, manifest, "train")
     stream = InputStream(split, global_batch_size=32, seed=0, in_memory=in_memory)
     batches = list(stream.training(0).as_numpy_iterator())
     assert len(batches) == stream.steps_per_epoch == split.num_examples // 32
@@ -207,7 +213,7 @@ def test_a_network_that_is_a_class_of_its_own_trains_writes_and_is_asked_for_tex
 
 def test_a_saved_network_that_is_a_class_of_its_own_writes_and_is_asked_for_texts(package, records, trained, tmp_path):
     manifest, name = read_manifest(records), "text_networks:a_class"
-    build_network(manifest, name, "float32").save(tmp_path / MODEL_NAME)
+    build_network(problem_of_records(manifest).task(manifest), name, "float32").save(tmp_path / MODEL_NAME)
     (tmp_path / "run.json").write_text(json.dumps(trained[1] | {"model": name}))
     loaded, tokens = load_trained(tmp_path), np.zeros(3 * LENGTH + 2, np.uint8)
     assert len(surprises(loaded, tokens)) == 3 * LENGTH + 1
@@ -220,7 +226,7 @@ def test_a_saved_network_that_is_a_class_of_its_own_writes_and_is_asked_for_text
 def test_label_smoothing_leaves_the_loss_that_is_evaluated_in_nats(trained, records):
     folder, record = trained
     network, probabilities, labels = load_trained(folder), [], []
-    test = InputStream(Split.of_manifest(records, read_manifest(records), "test"), global_batch_size=8, seed=0)
+    test = InputStream(open_split(records, read_manifest(records), "test"), global_batch_size=8, seed=0)
     for tokens, of_them in test.evaluation().as_numpy_iterator():
         probabilities.append(network.probabilities(tokens))
         labels.append(of_them)
@@ -240,7 +246,7 @@ def test_label_smoothing_leaves_the_loss_that_is_evaluated_in_nats(trained, reco
 )
 def test_a_network_of_ones_own_that_cannot_be_is_refused(package, records, function, words):
     with pytest.raises(SettingsError) as refused:
-        kind_of_outputs(read_manifest(records), f"text_networks:{function}", "float32")
+        kind_of_outputs(task_of(records), f"text_networks:{function}", "float32")
     assert words in str(refused.value)
 
 
@@ -284,8 +290,8 @@ def test_texts_have_their_nats(records, trained, tmp_path):
 
 def test_of_a_text_of_more_characters_than_fit_bytes_are_counted(records, trained, tmp_path):
     manifest = read_manifest(records) | {"label_names": list(BYTES)}
-    split = Split.of_manifest(records, manifest, "train")
-    assert (split.problem.tokens, split.problem.units.rate) == ("bytes", "bytes/s")
+    problem = problem_of_records(manifest)
+    assert (problem.tokens, problem.units.rate) == ("bytes", "bytes/s")
     _, record = trained
     assert record["tokens"] == ""
     assert known_fields(request_for(records, tmp_path), manifest)["tokens"] == "bytes"
@@ -299,6 +305,6 @@ def test_a_passage_of_bytes_is_shown_by_characters():
 
 def test_shapes_are_static(records):
     task = problem_of_records(read_manifest(records)).task(read_manifest(records))
-    model = build_network(read_manifest(records), "char_lstm", "float32")
+    model = build_network(task_of(records), "char_lstm", "float32")
     assert model.output_shape == (None, *task.output_shape)
     assert isinstance(model, keras.Model)

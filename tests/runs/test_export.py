@@ -12,6 +12,7 @@ from training_runs import run
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest, write_manifest
 from pipeline.artefacts.verified import VERIFIED_NAME
 from pipeline.errors import DamagedArtefactError
+from pipeline.problems.problem import open_split
 from pipeline.records.features import ImageForm
 from pipeline.runs.metrics import EXPORT_NAME, MODEL_NAME, WEIGHTS_NAME
 from pipeline.sources import placeholder_images
@@ -129,7 +130,7 @@ def test_agreement_is_with_the_model_that_is_shipped_in_its_own_precision(small_
 
 
 def _test_stream(records) -> "InputStream":
-    return InputStream(Split.of_manifest(records, read_manifest(records), "test"), global_batch_size=101, seed=0)
+    return InputStream(open_split(records, read_manifest(records), "test"), global_batch_size=101, seed=0)
 
 
 def test_a_run_that_was_skipped_has_nothing_to_export(small_records, tmp_path):

@@ -16,6 +16,7 @@ from pipeline import sources
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.data import RecordsSettings, SourceSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.problems.problem import open_split
 from pipeline.records.features import Feature, stored_form
 from pipeline.records.keys import split_of
 from pipeline.shards.shared import SharedFolder
@@ -134,7 +135,7 @@ def test_a_flipped_bit_is_found(records, tmp_path):
 
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_the_stream_gives_every_example_decoded_cropped_and_resized(in_memory, records, photographs):
-    split = Split.of_manifest(records, read_manifest(records), "train")
+    split = open_split(records, read_manifest(records), "train")
     stream = InputStream(split, global_batch_size=16, seed=0, in_memory=in_memory)
     images, labels = map(np.concatenate, zip(*stream.evaluation().as_numpy_iterator(), strict=True))
     assert images.shape == (split.num_examples, SIZE, SIZE, 3)
@@ -151,7 +152,7 @@ def test_the_stream_gives_every_example_decoded_cropped_and_resized(in_memory, r
 
 
 def test_an_epoch_from_disk_is_the_same_again_and_another_is_not(records):
-    split = Split.of_manifest(records, read_manifest(records), "train")
+    split = open_split(records, read_manifest(records), "train")
 
     def epoch(number: int) -> bytes:
         stream = InputStream(split, global_batch_size=16, seed=0, in_memory=False)
@@ -186,7 +187,7 @@ def test_crop_keeps_the_middle_pad_adds_black_and_stretch_keeps_all(resize, expe
 def test_raw_and_jpeg_records_give_a_stream_the_same_pixels_but_for_rounding(size, write):
     found = []
     for folder in (write(encoding="jpeg", image_size=size), write(encoding="raw", image_size=size)):
-        split = Split.of_manifest(folder, read_manifest(folder), "test")
+        split = open_split(folder, read_manifest(folder), "test")
         stream = InputStream(split, global_batch_size=8, seed=0)
         found.append(np.concatenate([images for images, _ in stream.evaluation().as_numpy_iterator()]))
     assert np.abs(found[0].astype(int) - found[1]).mean() < 1

@@ -15,6 +15,7 @@ from pipeline.artefacts.manifest import read_manifest, write_manifest
 from pipeline.config.data import OF_FILES
 from pipeline.config.experiment import experiment_files, settings_in
 from pipeline.config.training import TrainSettings
+from pipeline.problems import problem_of_records
 from pipeline.sources.tfds import is_prepared
 
 
@@ -132,11 +133,17 @@ def test_an_experiment_runs_in_a_short_form_on_its_real_data(name, tmp_path):
 def test_the_network_of_any_other_experiment_takes_a_step_by_its_recipe(name):
     asked = settings_in([PROJECT / "config.ini", FILES[name]])
     feature, shape, labels = EXAMPLES[asked["Source"]["dataset"]]
-    manifest = {"label_names": ["a"] * labels, "feature_spec": {feature: {"shape": shape}}, feature: {"shape": shape}}
+    manifest = {
+        "problem": "next_token" if feature == "tokens" else "image_classification",
+        "label_names": ["a"] * labels,
+        "feature_spec": {feature: {"shape": shape}},
+        feature: {"shape": shape},
+    }
     names = ("model", "recipe", "scale_learning_rate")
     settings = TrainSettings(device="cpu", **{key: asked["Train"][key] for key in names})
     placement = place(settings)
-    outputs = kind_of_outputs(manifest, settings.model, choose_precision(settings.precision, placement))
+    task = problem_of_records(manifest).task(manifest)
+    outputs = kind_of_outputs(task, settings.model, choose_precision(settings.precision, placement))
     model = compiled_model(manifest, settings, placement, 3, outputs=outputs)
     # Not traced as a graph, which takes most of the time.
     model.run_eagerly = True

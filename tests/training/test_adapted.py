@@ -7,6 +7,7 @@ from training_runs import QUICKLY_COMPILED, run, train_until
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.errors import SettingsError
+from pipeline.problems.problem import open_split
 from pipeline.runs.initial import find_initial_weights
 from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
 
@@ -53,7 +54,7 @@ def package(tmp_path, monkeypatch):
 
 
 def train_images(records):
-    stream = InputStream(Split.of_manifest(records, read_manifest(records), "train"), global_batch_size=64, seed=0)
+    stream = InputStream(open_split(records, read_manifest(records), "train"), global_batch_size=64, seed=0)
     return np.concatenate([images for images, _ in stream.evaluation().as_numpy_iterator()])
 
 

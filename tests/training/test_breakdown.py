@@ -4,6 +4,7 @@ from types import SimpleNamespace
 import pytest
 from training_runs import run
 
+from pipeline.problems.problem import open_split
 from pipeline.runs.record import STAGE_PARTS
 
 
@@ -67,9 +68,9 @@ def test_of_an_epoch_that_compiled_no_step_of_training_is_stated_and_it_is_timed
 
 def test_a_step_is_not_tried_where_an_epoch_that_compiled_does_not_show_that_it_is_short(small_records):
     from pipeline.artefacts.manifest import read_manifest
-    from pipeline.stream import InputStream, Split
+    from pipeline.stream import InputStream
 
-    split = Split.of_manifest(small_records, read_manifest(small_records), "train")
+    split = open_split(small_records, read_manifest(small_records), "train")
     stream = InputStream(split, global_batch_size=32, seed=0, in_memory=False)
     rows = [{"epoch": 1, "train_seconds": 12 * 1.6}]
     # It cannot be called.

@@ -14,6 +14,7 @@ from training_runs import QUICKLY_COMPILED, run
 
 from pipeline import progress
 from pipeline.errors import HardwareMismatchError, SettingsError, WorkerDiedError
+from pipeline.problems.problem import open_split
 from pipeline.runs.initial import find_initial_weights
 from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
 from pipeline.stage_process import IN_PROCESS
@@ -122,7 +123,7 @@ def test_the_model_that_jax_trained_predicts_the_same_on_tensorflow(runs, small_
     folder, record = runs["jax"]
     from pipeline.artefacts.manifest import read_manifest
 
-    test = Split.of_manifest(small_records, read_manifest(small_records), "test")
+    test = open_split(small_records, read_manifest(small_records), "test")
     from pipeline.stream import InputStream
 
     model = keras.saving.load_model(folder / MODEL_NAME, compile=False)

@@ -13,7 +13,8 @@ from training_runs import run
 
 from pipeline.artefacts.manifest import write_fetched
 from pipeline.errors import SettingsError
-from pipeline.runs.metrics import EVALUATION_NAME, MODEL_NAME, WEIGHTS_NAME
+from pipeline.problems.problem import EVALUATION_NAME
+from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME
 from pipeline.sources import placeholder_images
 
 

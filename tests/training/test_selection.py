@@ -10,7 +10,8 @@ from pipeline.artefacts.manifest import read_manifest
 from pipeline.errors import SettingsError
 from pipeline.problems.image_classification import ImageClassification
 from pipeline.problems.next_token import NextToken
-from pipeline.runs.metrics import EVALUATION_NAME, METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
+from pipeline.problems.problem import EVALUATION_NAME, open_split
+from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
 
 
 def setup_module() -> None:
@@ -96,7 +97,7 @@ def test_the_best_epochs_weights_are_evaluated_and_saved(best, divided_records):
     assert facts["accuracy"] == pytest.approx(record["val_accuracy"], abs=1e-6)
     model = keras.saving.load_model(folder / MODEL_NAME, safe_mode=True)
     model.compile(metrics=["accuracy"], loss="sparse_categorical_crossentropy")
-    held_out = Split.of_manifest(divided_records, read_manifest(divided_records), "validation")
+    held_out = open_split(divided_records, read_manifest(divided_records), "validation")
     stream = InputStream(held_out, global_batch_size=held_out.num_examples, seed=0)
     measured = model.evaluate(stream.evaluation(), verbose=0, return_dict=True)
     assert measured["accuracy"] == pytest.approx(record["validation_accuracy"], abs=1e-6)

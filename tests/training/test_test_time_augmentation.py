@@ -9,6 +9,7 @@ from training_runs import run
 
 from pipeline.artefacts.manifest import read_manifest, write_manifest
 from pipeline.predict import Job
+from pipeline.problems.problem import open_split
 from pipeline.runs.metrics import WEIGHTS_NAME
 
 
@@ -59,7 +60,7 @@ def test_evaluated_again_it_is_the_run_that_was_trained_so(runs, small_records, 
 @pytest.mark.parametrize("how", ["flip", "flip_translate"])
 def test_it_is_the_accuracy_of_the_mean_over_the_views_as_predict_has_it(runs, small_records, how):
     folder, record = runs[how]
-    split = Split.of_manifest(small_records, read_manifest(small_records), "test")
+    split = open_split(small_records, read_manifest(small_records), "test")
     stream = InputStream(split, global_batch_size=101, seed=0)
     images, labels = next(stream.evaluation().as_numpy_iterator())
     trained = load_trained(folder)
@@ -76,7 +77,7 @@ def test_it_is_the_accuracy_of_the_mean_over_the_views_as_predict_has_it(runs, s
 def test_predict_answers_by_the_views_of_the_run(runs, small_records, tmp_path, how):
     folder, _ = runs[how]
     manifest = read_manifest(small_records)
-    split = Split.of_manifest(small_records, manifest, "test")
+    split = open_split(small_records, manifest, "test")
     stream = InputStream(split, global_batch_size=5, seed=0)
     images, _ = next(stream.evaluation().as_numpy_iterator())
     names = [f"{place}.png" for place in range(len(images))]

@@ -9,7 +9,8 @@ import training_runs
 from training_runs import run
 
 from pipeline.errors import DamagedArtefactError, IncompleteTrainingError, SettingsError
-from pipeline.runs.metrics import EVALUATION_NAME, METRICS_NAME, MISTAKES_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
+from pipeline.problems.problem import EVALUATION_NAME, MISTAKES_NAME
+from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
 from pipeline.runs.record import RECORD_NAME
 from pipeline.sources import placeholder_images
 

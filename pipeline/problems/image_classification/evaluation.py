@@ -17,8 +17,15 @@ from pipeline.config.training import TrainSettings
 from pipeline.errors import message
 from pipeline.networks.model import PROBABILITIES, as_probabilities, kind_trained_on
 from pipeline.problems.image_classification.views import NONE, VIEWS, View
-from pipeline.problems.problem import Shown, Stream, examples_at
-from pipeline.runs.metrics import AUGMENTED_NAME, EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME
+from pipeline.problems.problem import (
+    AUGMENTED_NAME,
+    EVALUATION_NAME,
+    EXAMPLES_NAME,
+    MISTAKES_NAME,
+    Shown,
+    Stream,
+    examples_at,
+)
 
 CALIBRATION_BINS = 15
 MAX_MISTAKES = 24

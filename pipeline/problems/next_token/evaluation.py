@@ -20,9 +20,8 @@ from pipeline.config.training import MODELS, TrainSettings
 from pipeline.errors import message
 from pipeline.networks.model import LOGITS, kind_trained_on, named_variables
 from pipeline.networks.own import load_function
-from pipeline.problems.problem import Shown, Stream, examples_at
+from pipeline.problems.problem import EVALUATION_NAME, Shown, Stream, examples_at
 from pipeline.records.vocabulary import Vocabulary
-from pipeline.runs.metrics import EVALUATION_NAME
 
 MAX_PASSAGES = 8
 #: Divisors of the logits. Likely tokens become likelier below 1.
@@ -117,7 +116,7 @@ def evaluate(
     loss = float(nats.mean())
     facts = {
         "problem": "next_token",
-        "tokens": test.split.problem.units.many,
+        "tokens": "bytes" if vocabulary.is_bytes else "characters",
         "vocabulary": list(vocabulary.names),
         "characters": {split: sum(one["label_counts"].values()) for split, one in manifest["splits"].items()},
         "sequence_length": nats.shape[1],

@@ -13,15 +13,9 @@ from pydantic import Field, create_model, model_validator
 from pipeline.artefacts.fingerprint import fingerprint
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_fetched, read_manifest
 from pipeline.errors import DamagedArtefactError
+from pipeline.problems.problem import AUGMENTED_NAME, EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME
 from pipeline.problems.units import BYTES, NEXT_TOKEN
-from pipeline.runs.metrics import (
-    AUGMENTED_NAME,
-    EVALUATION_NAME,
-    EXAMPLES_NAME,
-    METRICS_NAME,
-    MISTAKES_NAME,
-    read_metrics,
-)
+from pipeline.runs.metrics import METRICS_NAME, read_metrics
 from pipeline.runs.record import SKIPPED, names, read_record
 from pipeline.runs.untrusted import Count, Figure, Untrusted, checked, message, read_text
 
