@@ -39,6 +39,10 @@ class Registry(Mapping[str, str]):
         """Import what a name stands for."""
         return pkgutil.resolve_name(self[name])
 
+    def is_outside(self, name: str) -> bool:
+        """Whether a package from outside has the name."""
+        return name not in self.builtin and name in self._outside
+
     def outside_modules(self, *names: str) -> tuple[str, ...]:
-        """The modules of those names that are not built in: their code is part of an identity, as user code is."""
-        return tuple(self[name].partition(":")[0] for name in names if name not in self.builtin and name in self)
+        """The modules of names from outside: their code is part of an identity, as user code is."""
+        return tuple(self[name].partition(":")[0] for name in names if self.is_outside(name))

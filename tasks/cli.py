@@ -4,39 +4,37 @@ The flags that follow are settings, such as ``--Train-epochs 1``, or flags of th
 command runs that task with Luigi's own flags, as in ``python -m tasks Report --workers 2``.
 """
 
-import importlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-#: Name → function and description. A module is imported when its command is called.
-COMMANDS = {
-    "run": ("tasks.commands.run:run", "Build what is stale of Source, Records, Train and Report. This is the default."),
-    "status": ("tasks.commands.status:status", "Show the state of each stage, and why it is not fresh."),
-    "doctor": ("tasks.commands.doctor:doctor", "Check whether a run would work here, and on which hardware."),
-    "verify": ("tasks.commands.verify:verify", "Read every artifact under the storage root to the last byte."),
-    "predict": ("tasks.commands.predict:predict", "Apply the model of a run to a folder of images or texts."),
-    "export": ("tasks.commands.run:export", "Write the run as SavedModel and LiteRT, each compared with Keras."),
-    "experiments": (
-        "tasks.commands.runs:experiments",
-        "List the files in experiments/, and which data are here.",
-    ),
-    "experiments-table": ("tasks.commands.runs:experiments_table", "Print the results of each experiment as Markdown."),
-    "diff": ("tasks.commands.runs:diff", "Show the differences between two runs."),
-    "clean-stale": ("tasks.commands.artifacts:clean_stale", "List the artifacts that nothing needs, or remove them."),
-    "push": ("tasks.commands.artifacts:push", "Upload the artifacts of the settings to [Storage] remote."),
-    "pull": ("tasks.commands.artifacts:pull", "Download the artifacts of the settings from [Storage] remote."),
-    "nightly": ("tasks.commands.run:nightly", "Run, keep the report of the date, and notify if the outcome changed."),
-    "report-killed": ("tasks.commands.run:report_killed", "Report the scheduled run that systemd describes."),
-    "verify-determinism": (
-        "tasks.commands.determinism:verify_determinism",
-        "Train again and compare the weights.",
-    ),
-    "tensorboard": ("tasks.commands.runs:tensorboard", "Show all runs in TensorBoard, on this machine only."),
-    "train-local": ("tasks.commands.train_local:train_local", "Train with several processes of this machine, on JAX."),
-    "train-worker": ("tasks.commands.train_local:train_worker", "Train with process 0, which runs on another host."),
-}
+from pipeline.registry import Registry
+
+#: Name → function. The first line of its docstring is the description of the command.
+COMMANDS = Registry(
+    "commands",
+    {
+        "run": "tasks.commands.run:run",
+        "status": "tasks.commands.status:status",
+        "doctor": "tasks.commands.doctor:doctor",
+        "verify": "tasks.commands.verify:verify",
+        "predict": "tasks.commands.predict:predict",
+        "export": "tasks.commands.run:export",
+        "experiments": "tasks.commands.runs:experiments",
+        "experiments-table": "tasks.commands.runs:experiments_table",
+        "diff": "tasks.commands.runs:diff",
+        "clean-stale": "tasks.commands.artifacts:clean_stale",
+        "push": "tasks.commands.artifacts:push",
+        "pull": "tasks.commands.artifacts:pull",
+        "nightly": "tasks.commands.run:nightly",
+        "report-killed": "tasks.commands.run:report_killed",
+        "verify-determinism": "tasks.commands.determinism:verify_determinism",
+        "tensorboard": "tasks.commands.runs:tensorboard",
+        "train-local": "tasks.commands.train_local:train_local",
+        "train-worker": "tasks.commands.train_local:train_worker",
+    },
+)
 _RENAMED = {"unattended": "nightly", "aftermath": "report-killed", "on_failure": "report-killed", "report_diff": "diff"}
 
 
@@ -73,7 +71,7 @@ def dispatch(argv: Sequence[str]) -> int:
     if name in ("-h", "--help"):
         width = max(map(len, COMMANDS))
         print("usage: tensorcraft <command> [flags and settings]\n")
-        print("\n".join(f"  {command:{width}}  {text}" for command, (_, text) in COMMANDS.items()))
+        print("\n".join(f"  {command:{width}}  {_description(COMMANDS.load(command))}" for command in COMMANDS))
         print("\n<command> --help lists the flags of a command, and --help-all the settings too.")
         return 0
     # Tasks of Luigi begin with a capital letter.
@@ -84,9 +82,12 @@ def dispatch(argv: Sequence[str]) -> int:
             f"command line: expected a command, got {name!r}.{closest(name, [*COMMANDS])} "
             "tensorcraft --help lists them."
         )
-    target, description = COMMANDS[name]
-    module, _, function = target.partition(":")
-    return getattr(importlib.import_module(module), function)(Parser(name, description), rest)
+    function = COMMANDS.load(name)
+    return function(Parser(name, _description(function)), rest)
+
+
+def _description(function: Callable) -> str:
+    return (function.__doc__ or "").strip().partition("\n")[0]
 
 
 def refuse_former_spelling(argv: Sequence[str]) -> None:

@@ -14,6 +14,7 @@ from pipeline.records.features import content_name, stored_form, stored_spec
 from pipeline.shards import presence
 from pipeline.shards.splits import split_sizes
 from pipeline.sources import SourceInfo
+from pipeline.sources.source import SOURCES
 from pipeline.stage_process import in_child
 from tasks.sections import Storage
 from tasks.source import Source
@@ -41,6 +42,9 @@ class Records(Stage, parameters=RecordsSettings):
 
     def upstream(self) -> object:
         return self.requires().output().manifest()["source"]
+
+    def own_modules(self) -> tuple[str, ...]:
+        return SOURCES.outside_modules(self.upstream()["origin"])
 
     def label(self) -> str:
         return self.upstream()["dataset"].replace("/", "-")

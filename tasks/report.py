@@ -14,6 +14,7 @@ from pipeline.artefacts.verified import sha256_of
 from pipeline.config.experiment import published_files
 from pipeline.config.report import DEMANDS, ReportSettings
 from pipeline.errors import DamagedArtefactError, GateError
+from pipeline.problems.results import RESULTS
 from pipeline.training.presence import say_done
 from tasks import config_files, sweep
 from tasks.sections import root_folder, schedule_name
@@ -57,6 +58,9 @@ class Report(Stage, parameters=ReportSettings):
     def current(self) -> list[str]:
         """Fingerprints of the runs asked for, in the order asked."""
         return [train.output().expected for train in self.below]
+
+    def own_modules(self) -> tuple[str, ...]:
+        return RESULTS.outside_modules(*RESULTS)
 
     def label(self) -> str:
         return ""

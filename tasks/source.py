@@ -7,7 +7,7 @@ from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import read_fetched
 from pipeline.config.data import PLACEHOLDER, SourceSettings
 from pipeline.errors import SettingsError
-from pipeline.sources.source import SYNTHETIC, Location, dataset_of, kind_of
+from pipeline.sources.source import SOURCES, SYNTHETIC, Location, dataset_of, kind_of
 from pipeline.stage_process import in_child
 from tasks.sections import Experiment
 from tasks.stage import Stage
@@ -31,6 +31,9 @@ class Source(Stage, parameters=SourceSettings):
 
     def upstream(self) -> object:
         return {"name": self.requested()} if self.settings.has_path and self.origin != PLACEHOLDER else {}
+
+    def own_modules(self) -> tuple[str, ...]:
+        return SOURCES.outside_modules(self.dataset)
 
     def label(self) -> str:
         return self.requested().replace("/", "-")

@@ -20,11 +20,18 @@ from pipeline.artefacts.publish import discard
 from pipeline.config.membership import Membership, membership
 from pipeline.config.own_code import own_modules
 from pipeline.config.refusal import refuse
-from pipeline.config.training import JAX, MODELS, TrainSettings, check_keras_environment, refuse_without_validation
+from pipeline.config.training import (
+    JAX,
+    MODELS,
+    RECIPES,
+    TrainSettings,
+    check_keras_environment,
+    refuse_without_validation,
+)
 from pipeline.errors import DamagedArtefactError, HardwareMismatchError, SettingsError
 from pipeline.hardware import tpu_vm
 from pipeline.hardware.backend import choose_backend, require_backend
-from pipeline.problems import problem_class
+from pipeline.problems import PROBLEMS, problem_class
 from pipeline.stage_process import in_child
 from pipeline.training.presence import Presence
 from tasks import device
@@ -99,7 +106,11 @@ class Train(Stage, parameters=TrainSettings):
         return {"records": self.requires().output().expected} | initial
 
     def own_modules(self) -> tuple[str, ...]:
-        return own_modules(MODELS.get(self.model, self.model), self.recipe)
+        return self._named_modules() + PROBLEMS.outside_modules(self.requires().upstream()["problem"])
+
+    def _named_modules(self) -> tuple[str, ...]:
+        """The modules that the settings name."""
+        return own_modules(MODELS.get(self.model, self.model), RECIPES.get(self.recipe, self.recipe))
 
     def label(self) -> str:
         # What copies files to other machines takes what precedes a colon for a host.
@@ -168,7 +179,8 @@ class Train(Stage, parameters=TrainSettings):
     def digest(self) -> str:
         """A digest of what all processes have to share: the settings, the code and the packages."""
         shared = {stage.task_family: dict(stage.shaping_settings()) for stage in from_below(self)}
-        code = code_digests(self.entry, self.own_modules())
+        # The problem may be known to process 0 alone.
+        code = code_digests(self.entry, self._named_modules())
         return fingerprint({"settings": shared, "code": code, "packages": package_versions(self.packages)})
 
     def follow(self) -> None:

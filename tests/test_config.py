@@ -124,7 +124,7 @@ def test_settings_have_no_rules_that_shape_bytes():
 def test_listed_choices_are_the_implemented_ones():
     from pipeline.networks import recipes
 
-    assert set(RECIPES) == set(recipes.RECIPES)
+    assert all(isinstance(RECIPES.load(name), recipes.Recipe) for name in RECIPES.builtin)
 
 
 def test_listed_runners_are_beams():

@@ -23,8 +23,8 @@ from pipeline.installed import find_module, is_local
 
 # Many times the modules of the project. Above it, results that this process did not use are removed.
 _MOST = 2000
-# "module:name" of ours, as registries have it that import a module when it is used.
-_LAZY = re.compile(r"pipeline(\.\w+)+:\w+")
+# "module:name", as registries have it that import a module when it is used.
+_LAZY = re.compile(r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*")
 
 
 class Import(NamedTuple):

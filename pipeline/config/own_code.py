@@ -4,10 +4,11 @@ A module is read as text, because importing it may import Keras. ``pipeline/netw
 """
 
 import re
-from collections.abc import Sequence
 
+from pipeline.config.refusal import closest
 from pipeline.config.schema import Rule, one_of
 from pipeline.installed import find_module, has_name
+from pipeline.registry import Registry
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 # It becomes part of a folder's name.
@@ -24,13 +25,15 @@ def own_modules(*names: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.partition(":")[0] for name in names if is_own(name)))
 
 
-def one_of_or_own(choices: Sequence[str], example: str) -> Rule:
-    """One of several names, or a function of the user such as ``example``."""
-    rule = one_of(*choices)
-    return Rule(
-        f"{rule.expected}, or a function of your own as in {example}",
-        lambda name: _function_problem(name) if is_own(str(name)) else rule.problem(name),
-    )
+def one_of_or_own(registry: Registry, example: str) -> Rule:
+    """A name of a registry, or a function of the user such as ``example``."""
+
+    def problem(name: object) -> str | None:
+        if is_own(str(name)):
+            return _function_problem(name)
+        return None if name in registry else closest(str(name), [*registry])
+
+    return Rule(f"{one_of(*registry.builtin).expected}, or a function of your own as in {example}", problem)
 
 
 def _function_problem(name: str) -> str | None:

@@ -10,24 +10,39 @@ from pipeline.config.own_code import one_of_or_own
 from pipeline.config.refusal import refuse
 from pipeline.config.schema import MAX_SEED, NOT_IN_IDENTITY, Rule, StageSettings, integer, number, one_of
 from pipeline.errors import SettingsError
+from pipeline.registry import Registry
 
-# Model → its builder, which imports Keras.
-MODELS = {
-    "baseline_cnn": "pipeline.networks.baseline_cnn:baseline_cnn",
-    "compact_convnet": "pipeline.networks.compact_convnet:compact_convnet",
-    "small_convnet": "pipeline.networks.small_convnet:small_convnet",
-    "airbench_convnet": "pipeline.networks.airbench_convnet:airbench_convnet",
-    "airbench_convnet_small": "pipeline.networks.airbench_convnet:airbench_convnet_small",
-    "airbench_convnet_large": "pipeline.networks.airbench_convnet:airbench_convnet_large",
-    "mnist_dense": "pipeline.networks.tutorials:mnist_dense",
-    "mnist_cnn": "pipeline.networks.tutorials:mnist_cnn",
-    "fashion_cnn": "pipeline.networks.tutorials:fashion_cnn",
-    "flowers_convnet": "pipeline.networks.tutorials:flowers_convnet",
-    "char_lstm": "pipeline.networks.char_lstm:char_lstm",
-    "char_lstm_large": "pipeline.networks.char_lstm:char_lstm_large",
-    "shakespeare_lstm": "pipeline.networks.char_lstm:shakespeare_lstm",
-}
-RECIPES = ("baseline", "onecycle", "adam", "lamb", "adam_cosine", "muon")
+#: Model → its builder, which imports Keras.
+MODELS = Registry(
+    "models",
+    {
+        "baseline_cnn": "pipeline.networks.baseline_cnn:baseline_cnn",
+        "compact_convnet": "pipeline.networks.compact_convnet:compact_convnet",
+        "small_convnet": "pipeline.networks.small_convnet:small_convnet",
+        "airbench_convnet": "pipeline.networks.airbench_convnet:airbench_convnet",
+        "airbench_convnet_small": "pipeline.networks.airbench_convnet:airbench_convnet_small",
+        "airbench_convnet_large": "pipeline.networks.airbench_convnet:airbench_convnet_large",
+        "mnist_dense": "pipeline.networks.tutorials:mnist_dense",
+        "mnist_cnn": "pipeline.networks.tutorials:mnist_cnn",
+        "fashion_cnn": "pipeline.networks.tutorials:fashion_cnn",
+        "flowers_convnet": "pipeline.networks.tutorials:flowers_convnet",
+        "char_lstm": "pipeline.networks.char_lstm:char_lstm",
+        "char_lstm_large": "pipeline.networks.char_lstm:char_lstm_large",
+        "shakespeare_lstm": "pipeline.networks.char_lstm:shakespeare_lstm",
+    },
+)
+#: Recipe → its ``networks.recipes.Recipe``, or a function that makes an optimizer.
+RECIPES = Registry(
+    "recipes",
+    {
+        "baseline": "pipeline.networks.recipes:BASELINE",
+        "onecycle": "pipeline.networks.recipes:ONECYCLE",
+        "adam": "pipeline.networks.recipes:ADAM",
+        "lamb": "pipeline.networks.recipes:LAMB",
+        "adam_cosine": "pipeline.networks.recipes:ADAM_COSINE",
+        "muon": "pipeline.networks.recipes:MUON",
+    },
+)
 TENSORFLOW, JAX = "tensorflow", "jax"
 TEST_TIME_AUGMENTATION = ("none", "flip", "flip_translate")
 # The learning rate, weight decay or label smoothing of the recipe. 0 is a value of its own for two of them.

@@ -9,12 +9,11 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from pipeline.config.own_code import is_own
-from pipeline.config.training import MODELS
+from pipeline.config.training import MODELS, RECIPES
 from pipeline.errors import SettingsError
 from pipeline.networks.model import LOGITS, PROBABILITIES, configure_keras
 from pipeline.networks.own import call, in_brief, load_function, refusal
-from pipeline.networks.recipes import RECIPES, Recipe
+from pipeline.networks.recipes import Recipe
 from pipeline.records.features import Task
 
 # Three poolings leave one pixel of it.
@@ -34,9 +33,9 @@ def find_recipe(name: str) -> Recipe:
     Raises:
         SettingsError: user code cannot be imported. The optimizer of its recipe raises one if it makes none.
     """
-    if not is_own(name):
-        return RECIPES[name]
-    found = load_function("recipe", name)
+    found = load_function("recipe", RECIPES.get(name, name))
+    if name in RECIPES.builtin:
+        return found
     recipe = found if isinstance(found, Recipe) else Recipe(found)
 
     def optimizer(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
@@ -72,7 +71,7 @@ def build_model(name: str, input_shape: tuple[int, ...], num_labels: int) -> ker
     Raises:
         SettingsError: the images are smaller than the models allow, or user code failed.
     """
-    if not is_own(name) and len(input_shape) == 3 and min(input_shape[:2]) < MIN_IMAGE_SIDE:
+    if name in MODELS.builtin and len(input_shape) == 3 and min(input_shape[:2]) < MIN_IMAGE_SIDE:
         raise SettingsError(
             f"[Train] model: {name}: expected images of at least {MIN_IMAGE_SIDE} pixels a side, got {input_shape}. "
             "Choose another dataset or model."
@@ -95,7 +94,7 @@ def kind_of_outputs(task: Task, name: str, precision: str) -> str:
     Raises:
         SettingsError: the examination of user code failed.
     """
-    if not is_own(name):
+    if name in MODELS.builtin:
         return getattr(_builder(name), "outputs", PROBABILITIES)
     kind = _examined(name, build_network(task, name, precision), task)
     _logger.info("%s gives %s", name, kind)

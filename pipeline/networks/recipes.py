@@ -121,24 +121,22 @@ def _muon(rate: float, steps: int) -> KernelMuon:
     )
 
 
-RECIPES = {
-    # The tutorials train by these two.
-    "baseline": _recipe(1e-3, lambda rate, steps: keras.optimizers.RMSprop(rate)),
-    "adam": _recipe(1e-3, lambda rate, steps: keras.optimizers.Adam(rate)),
-    # In a few thousand steps, a second moment over the last hundred (beta_2 0.99) follows the gradients (docs/LOG.md).
-    "onecycle": _recipe(
-        5e-3,
-        lambda rate, steps: keras.optimizers.Nadam(WarmUpLinearDecay(rate, steps, warm_up=0.2), beta_2=0.99),
-        label_smoothing=0.1,
+# The tutorials train by these two.
+BASELINE = _recipe(1e-3, lambda rate, steps: keras.optimizers.RMSprop(rate))
+ADAM = _recipe(1e-3, lambda rate, steps: keras.optimizers.Adam(rate))
+# In a few thousand steps, a second moment over the last hundred (beta_2 0.99) follows the gradients (docs/LOG.md).
+ONECYCLE = _recipe(
+    5e-3,
+    lambda rate, steps: keras.optimizers.Nadam(WarmUpLinearDecay(rate, steps, warm_up=0.2), beta_2=0.99),
+    label_smoothing=0.1,
+)
+# For batches of thousands (You et al. 2020).
+LAMB = _recipe(1e-2, lambda rate, steps: keras.optimizers.Lamb(WarmUpLinearDecay(rate, steps, warm_up=0.2)))
+# For recurrent models. Gradients of long sequences exceed a norm of 1 at the beginning.
+ADAM_COSINE = _recipe(
+    4e-3,
+    lambda rate, steps: keras.optimizers.Adam(
+        WarmUpCosineDecay(rate, steps, warm_up=0.02), beta_2=0.99, global_clipnorm=1.0
     ),
-    # For batches of thousands (You et al. 2020).
-    "lamb": _recipe(1e-2, lambda rate, steps: keras.optimizers.Lamb(WarmUpLinearDecay(rate, steps, warm_up=0.2))),
-    # For recurrent models. Gradients of long sequences exceed a norm of 1 at the beginning.
-    "adam_cosine": _recipe(
-        4e-3,
-        lambda rate, steps: keras.optimizers.Adam(
-            WarmUpCosineDecay(rate, steps, warm_up=0.02), beta_2=0.99, global_clipnorm=1.0
-        ),
-    ),
-    "muon": _recipe(0.24, _muon, label_smoothing=0.2, reference_batch_size=2_000, decays_vectors=True),
-}
+)
+MUON = _recipe(0.24, _muon, label_smoothing=0.2, reference_batch_size=2_000, decays_vectors=True)

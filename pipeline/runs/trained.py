@@ -8,6 +8,7 @@ import numpy as np
 
 from pipeline.artefacts.manifest import read_fetched
 from pipeline.config.own_code import is_own
+from pipeline.config.training import MODELS
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.hardware.placement import runtime_called
 from pipeline.networks.model import as_probabilities, configure_keras
@@ -58,13 +59,13 @@ def load_trained(run: Path, *, model: str = "") -> TrainedNetwork:
             f"{run / MODEL_NAME}: expected a network, found none; the run was {record.status}: train it on a device "
             "that is there."
         )
-    if is_own(record.model):
-        if record.model != model and (fetched := read_fetched(run)):
-            raise SettingsError(
-                f"{run.name}: its network is {record.model!r}, code that the run names, and the run came from "
-                f"{fetched['remote']}. To import it all the same pass --Train-model {record.model}."
-            )
+    if is_own(record.model) and record.model != model and (fetched := read_fetched(run)):
+        raise SettingsError(
+            f"{run.name}: its network is {record.model!r}, code that the run names, and the run came from "
+            f"{fetched['remote']}. To import it all the same pass --Train-model {record.model}."
+        )
+    if record.model not in MODELS.builtin:
         # The import registers its classes with Keras.
-        load_function("model", record.model)
+        load_function("model", MODELS.get(record.model, record.model))
     runtime_called(keras.backend.backend()).set_matmul_precision(record.precision)
     return TrainedNetwork(keras.saving.load_model(run / MODEL_NAME, safe_mode=True), record)

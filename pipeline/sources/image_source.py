@@ -32,6 +32,8 @@ _logger = logging.getLogger(__name__)
 class ImageSource(FileSource):
     """Single image files. Subclasses find them and their labels."""
 
+    reader = "pipeline.sources.image_reading:read_files"
+
     def location(self, artifact: Path) -> Location:
         """The folder and the index."""
         return Location(folder=str(self.folder()), listing=str(artifact / INDEX_NAME))

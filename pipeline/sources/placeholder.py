@@ -25,6 +25,8 @@ _PLACES = ("by the sea", "in the morning", "under the bridge", "at noon", "befor
 class Placeholder(Kind):
     """Generated images of ten shapes, or sentences that are read as any text. The same on every machine."""
 
+    reader = "pipeline.sources.placeholder_images:read_drawn"
+
     def name(self) -> str:
         """As reports call it."""
         return SYNTHETIC

@@ -7,17 +7,7 @@ from dataclasses import dataclass
 from pipeline.records.features import ImageForm
 from pipeline.records.keys import index_key
 from pipeline.sources.file_index import read_index
-from pipeline.sources.source import SYNTHETIC, TFDS, Location, SourceInfo
-
-#: Origin → the function that reads a range of a split, imported when it is used.
-READERS = {
-    TFDS: "pipeline.sources.tfds_reading:read_prepared",
-    "folder": "pipeline.sources.image_reading:read_files",
-    "table": "pipeline.sources.image_reading:read_files",
-    SYNTHETIC: "pipeline.sources.placeholder_images:read_drawn",
-}
-#: The same for a text of any origin.
-TEXT_READER = "pipeline.sources.text_reading:read_tokens"
+from pipeline.sources.source import SOURCES, Location, SourceInfo
 
 
 def read_batches(
@@ -36,8 +26,9 @@ def read_batches(
         DamagedArtefactError: the data are of another version, have changed, or cannot be read to the end.
         UnsupportedDatasetError: an example has no label.
     """
-    reader = TEXT_READER if info.is_sequence else READERS[info.origin]
-    return pkgutil.resolve_name(reader)(info, location, form, split, start, stop)
+    # The tokens of a text of any origin are in the source's artifact.
+    kind = SOURCES.load("text" if info.is_sequence else info.origin)
+    return pkgutil.resolve_name(kind.reader)(info, location, form, split, start, stop)
 
 
 def example_keys(split: str, num_examples: int, listing: str) -> Sequence[str]:

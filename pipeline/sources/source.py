@@ -1,28 +1,32 @@
 """The kinds of sources and the description of a source. Importing this module needs the standard library alone."""
 
 import logging
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 from pipeline.config.data import FULL_RANGE, PLACEHOLDER, SourceSettings
 from pipeline.config.refusal import refuse
 from pipeline.errors import DatasetUnavailableError, message
 from pipeline.records.features import FeatureSpec, content_name, spec_from_json, spec_to_json
+from pipeline.registry import Registry
 
 _logger = logging.getLogger(__name__)
 
 TFDS, SYNTHETIC = "tfds", "synthetic"
-#: Origin → the class of its kind, which is imported when it is used.
-KINDS = {
-    TFDS: "pipeline.sources.tfds:Tfds",
-    "folder": "pipeline.sources.image_folder:ImageFolder",
-    "table": "pipeline.sources.table:Table",
-    "text": "pipeline.sources.text:Text",
-    SYNTHETIC: "pipeline.sources.placeholder:Placeholder",
-}
+#: Origin → the class of its kind. A kind from outside is the dataset that has its name.
+SOURCES = Registry(
+    "sources",
+    {
+        TFDS: "pipeline.sources.tfds:Tfds",
+        "folder": "pipeline.sources.image_folder:ImageFolder",
+        "table": "pipeline.sources.table:Table",
+        "text": "pipeline.sources.text:Text",
+        SYNTHETIC: "pipeline.sources.placeholder:Placeholder",
+    },
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +34,7 @@ class SourceInfo:
     """Contents of a source, independent of its place."""
 
     dataset: str
-    #: Key of ``KINDS``.
+    #: Key of ``SOURCES``.
     origin: str
     version: str
     #: With the image encoding of the source.
@@ -110,6 +114,9 @@ class Location:
 class Kind(ABC):
     """A kind of source, as the settings request it. Its module imports libraries where it uses them."""
 
+    #: ``module:function`` that reads a range of a split, see ``reading.read_batches``.
+    reader: ClassVar[str]
+
     def __init__(self, settings: SourceSettings) -> None:
         self.settings = settings
 
@@ -162,11 +169,12 @@ def kind_of(settings: SourceSettings) -> Kind:
 
 def dataset_of(settings: SourceSettings) -> Kind:
     """The same, whether or not a placeholder is requested in its place."""
-    return _kind(settings.dataset if settings.has_path else TFDS, settings)
+    is_kind = settings.has_path or SOURCES.is_outside(settings.dataset)
+    return _kind(settings.dataset if is_kind else TFDS, settings)
 
 
 def _kind(origin: str, settings: SourceSettings) -> Kind:
-    return pkgutil.resolve_name(KINDS[origin])(settings)
+    return SOURCES.load(origin)(settings)
 
 
 def resolve(settings: SourceSettings, folder: Path | None = None) -> SourceInfo:

@@ -38,6 +38,8 @@ _logger = logging.getLogger(__name__)
 class Text(FileSource):
     """A text whose next characters are predicted."""
 
+    reader = "pipeline.sources.text_reading:read_tokens"
+
     def folder(self) -> Path:
         """The folder, or that of the file."""
         path = self.path

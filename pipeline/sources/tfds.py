@@ -42,6 +42,8 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
 class Tfds(Kind):
     """A dataset of TensorFlow Datasets."""
 
+    reader = "pipeline.sources.tfds_reading:read_prepared"
+
     def is_at_hand(self) -> bool:
         """Whether there is a prepared copy."""
         return is_prepared(self.settings.dataset, self.settings.tfds_data_dir)

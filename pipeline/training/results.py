@@ -10,8 +10,7 @@ import keras
 from safetensors.numpy import save
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.config.own_code import is_own
-from pipeline.config.training import TrainSettings
+from pipeline.config.training import MODELS, TrainSettings
 from pipeline.hardware.backend import choose_backend
 from pipeline.networks.build import build_network, untrained_copy
 from pipeline.networks.model import kind_trained_on
@@ -122,7 +121,7 @@ def save_network(setup: TrainingSetup) -> None:
     # save_file would write a file that only its owner may read.
     (setup.folder / WEIGHTS_NAME).write_bytes(save(named_weights(model)))
     # Without the optimizer, so that the file needs no class of this project.
-    if is_own(name):
+    if name not in MODELS.builtin:
         # A copy, because a new model would have other names of unnamed layers.
         trained = untrained_copy(model, setup.task.input_shape)
     else:

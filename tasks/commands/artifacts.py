@@ -25,7 +25,7 @@ _NOT_REMOVED = "none removed: make clean-stale YES=1 removes them"
     ),
 )
 def clean_stale(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """List what is not reached, with sizes, and remove it with ``--yes``."""
+    """List the artifacts that nothing needs, or remove them."""
     if arguments.remote:
         return _clean_remote(is_removing=arguments.yes)
     if not all(stage.is_known() for stage in stages):
@@ -56,7 +56,7 @@ def clean_stale(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 
 @command()
 def push(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """Push each stage's artefact that is valid and final, and say how each ended."""
+    """Upload the artifacts of the settings to [Storage] remote."""
     cache = remote_cache.required()
     for name, stage in by_name([stage for stage in stages if stage.is_shared]).items():
         found = stage.status()
@@ -71,7 +71,7 @@ def push(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 
 @command()
 def pull(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """Fetch each stage's artefact, the source first, as it says what the others are."""
+    """Download the artifacts of the settings from [Storage] remote."""
     cache, is_missing = remote_cache.required(), False
     lock.hold(root_folder(), on_busy=Storage().on_busy)
     for name, stage in by_name([stage for stage in stages if stage.is_shared]).items():

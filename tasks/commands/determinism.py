@@ -23,7 +23,7 @@ from tasks.train import Train
 
 @command()
 def verify_determinism(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """Train the run, unless it is fresh, and then once more from its first epoch, out of sight."""
+    """Train again and compare the weights."""
     from pipeline.runs.determinism import check_machine, compare, determinism_path, read_determinism
 
     train, before = Train(), None

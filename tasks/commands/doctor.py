@@ -29,7 +29,7 @@ _DISTRIBUTION = "tensorcraft"
 
 @command(argument("--json", action="store_true", help="print one JSON object, for programs"))
 def doctor(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """Print a line for each check and the receipt; 0 only if a run would work, else the first failure's exit code."""
+    """Check whether a run would work here, and on which hardware."""
     receipt: dict = {}
     source, records = Source(), Records()
     trains = {train.device: train for train in stages if isinstance(train, Train)}

@@ -33,7 +33,7 @@ _logger = logging.getLogger(__name__)
     argument("--output", default="predictions", help="the folder of the result (predictions)"),
 )
 def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """Predict, and say where the result is."""
+    """Apply the model of a run to a folder of images or texts."""
     run = run_folder("MODEL", arguments.model)
     files, output = Path(arguments.files).expanduser(), Path(arguments.output).expanduser()
     from pipeline.problems.image_classification.views import NONE, VIEWS

@@ -12,7 +12,7 @@ from tasks.train import Train
 
 
 def run(parser: Parser, argv: Sequence[str]) -> int:
-    """Run a Luigi task, by default Report, with Luigi's flags. Luigi ends the process."""
+    """Build what is stale of Source, Records, Train and Report. This is the default."""
     settings = parser.parse_known_args(argv)[1]
     arguments = ["--module", "tasks", *_with_task(settings, "Report")]
     if {"Report", "Train", "Export"} & {*arguments} and _follow(arguments):
@@ -29,19 +29,19 @@ def run(parser: Parser, argv: Sequence[str]) -> int:
 
 
 def export(parser: Parser, argv: Sequence[str]) -> int:
-    """Run the task Export."""
+    """Write the run as SavedModel and LiteRT, each compared with Keras."""
     return run(parser, ["Export", *argv])
 
 
 def nightly(parser: Parser, argv: Sequence[str]) -> int:
-    """Run Nightly, or another task, as a scheduled run."""
+    """Run, keep the report of the date, and notify if the outcome changed."""
     from tasks import scheduled
 
     return scheduled.run_scheduled(_with_task(parser.parse_known_args(argv)[1], "Nightly"))
 
 
 def report_killed(parser: Parser, argv: Sequence[str]) -> int:
-    """Report a run that was killed together with its parent."""
+    """Report the scheduled run that systemd describes."""
     from tasks import scheduled
 
     return scheduled.report_killed(_with_task(parser.parse_known_args(argv)[1], "Nightly"))

@@ -23,7 +23,7 @@ _logger = logging.getLogger(__name__)
 
 @command(*(argument(name, type=named(f"{A_RUN},"), help=A_RUN) for name in ("A", "B")))
 def diff(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """Print a table of what differs between the runs A and B."""
+    """Show the differences between two runs."""
     folders = [run_folder(name, getattr(arguments, name)) for name in ("A", "B")]
     from pipeline.report import compare_runs, format_differences
 
@@ -32,7 +32,7 @@ def diff(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 
 
 def experiments(parser: Parser, argv: Sequence[str]) -> int:
-    """Print a line per file in experiments/, and whether its data are here. Nothing is requested from a server."""
+    """List the files in experiments/, and which data are here."""
     parser.parse_args(argv)
     files = experiment_files(EXPERIMENTS_FOLDER)
     width = max(map(len, files), default=0) + 2
@@ -55,7 +55,7 @@ def data_at_hand(path: Path) -> str:
 
 @command()
 def experiments_table(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """Print the table."""
+    """Print the results of each experiment as Markdown."""
     report = next(stage for stage in stages if isinstance(stage, Report))
     from pipeline.report import build_report, format_experiments
 
@@ -72,7 +72,7 @@ def experiments_table(arguments: argparse.Namespace, stages: list[Stage]) -> int
     argument("--load_fast", default="auto", help="TensorBoard's data loader: true, false or auto"),
 )
 def tensorboard(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """Become TensorBoard."""
+    """Show all runs in TensorBoard, on this machine only."""
     runs = root_folder() / Train.kind
     print(f"tensorboard: {runs}{'' if runs.is_dir() else ', which holds no run yet'}", flush=True)
     flags = {"logdir": runs, "host": "127.0.0.1", "port": arguments.port, "load_fast": arguments.load_fast}

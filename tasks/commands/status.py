@@ -13,7 +13,7 @@ from tasks.status import State, Status
 
 @command(argument("--json", action="store_true", help="print one JSON object, for programs"))
 def status(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """Print the state of every stage."""
+    """Show the state of each stage, and why it is not fresh."""
     found = {name: stage.status() for name, stage in by_name(stages).items()} | _of_dated_reports()
     if arguments.json:
         print(json.dumps({name: dataclasses.asdict(one) for name, one in found.items()}, indent=1))

@@ -23,7 +23,7 @@ _ALONE_SECONDS, _GRACE_SECONDS = 5.0, 20.0
 
 
 def train_local(parser: Parser, argv: Sequence[str]) -> int:
-    """Start them, and wait until all have ended; the exit code is that of the first that failed."""
+    """Train with several processes of this machine, on JAX."""
     parser.add_argument("--processes", type=int, default=2, help="how many (2)")
     arguments, settings = parser.parse_known_args(argv)
     if arguments.processes < 2:
@@ -56,7 +56,7 @@ def train_local(parser: Parser, argv: Sequence[str]) -> int:
 
 
 def train_worker(parser: Parser, argv: Sequence[str]) -> int:
-    """Train as often as process 0 asks for it, until it is done."""
+    """Train with process 0, which runs on another host."""
     with command_line.in_force(["--module", "tasks", "Report", *parser.parse_known_args(argv)[1]]):
         Train().follow()
     return 0

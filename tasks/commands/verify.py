@@ -30,7 +30,7 @@ _OF_A_CHECKPOINT = re.compile(r"epoch-\d+")
 
 @command()
 def verify(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """Verify every artefact, a line for each, and say how much was read."""
+    """Read every artifact under the storage root to the last byte."""
     root = root_folder()
     folders = dict.fromkeys(_artefacts(root))
     if not folders:

@@ -159,7 +159,8 @@ def test_a_wrong_command_line_ends_with_2_and_one_line(first_run, name):
 
 
 def test_every_command_has_help_of_one_screen_and_the_settings_only_if_asked(capsys):
-    for name, (_, description) in COMMANDS.items():
+    for name in COMMANDS:
+        description = COMMANDS.load(name).__doc__
         with pytest.raises(SystemExit) as ended:
             dispatch([name, "--help"])
         assert ended.value.code == 0

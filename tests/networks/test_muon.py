@@ -13,12 +13,12 @@ from pipeline.hardware.placement import place
 
 
 def setup_module() -> None:
-    global KernelMuon, RECIPES, airbench_convnet_small, compiled_model, keras, last_matrices, make_optimizer, orthogonal
+    global KernelMuon, MUON, airbench_convnet_small, compiled_model, keras, last_matrices, make_optimizer, orthogonal
     import keras
 
     from pipeline.networks.airbench_convnet import airbench_convnet_small
     from pipeline.networks.muon import KernelMuon, last_matrices, orthogonal
-    from pipeline.networks.recipes import RECIPES, make_optimizer
+    from pipeline.networks.recipes import MUON, make_optimizer
     from pipeline.training.computation import compiled_model
 
 
@@ -143,7 +143,7 @@ def test_a_network_is_compiled_with_its_last_layer_left_to_sgd(small_records):
 
 def of_muon(model):
     """The paths, layer/variable, of what Muon updates in training."""
-    optimizer = make_optimizer(RECIPES["muon"], total_steps=2, global_batch_size=2_000, scale_learning_rate="none")
+    optimizer = make_optimizer(MUON, total_steps=2, global_batch_size=2_000, scale_learning_rate="none")
     optimizer.exclude_from_muon(last_matrices(model))
     optimizer.build(model.trainable_variables)
     paths = ["/".join(variable.path.split("/")[-2:]) for variable in model.trainable_variables]
@@ -174,7 +174,7 @@ def test_the_recipe_moves_biases_and_shifts_twenty_times_as_far_as_sgd_alone():
     model = airbench_convnet_small((32, 32, 3), 10)
     moved = {}
     for with_rates in (True, False):
-        optimizer = make_optimizer(RECIPES["muon"], total_steps=9, global_batch_size=2_000, scale_learning_rate="none")
+        optimizer = make_optimizer(MUON, total_steps=9, global_batch_size=2_000, scale_learning_rate="none")
         optimizer.rates = optimizer.rates if with_rates else {}
         optimizer.exclude_from_muon(last_matrices(model))
         variables = [variable for variable in model.trainable_variables if not variable.path.startswith("conv_")]

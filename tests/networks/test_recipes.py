@@ -16,13 +16,13 @@ def setup_module() -> None:
 @pytest.mark.parametrize(("how", "factor"), [("none", 1), ("linear", 4), ("sqrt", 2)])
 def test_the_learning_rate_grows_with_the_global_batch(how, factor):
     rate = recipes.make_optimizer(
-        recipes.RECIPES["baseline"], total_steps=10, global_batch_size=512, scale_learning_rate=how
+        recipes.BASELINE, total_steps=10, global_batch_size=512, scale_learning_rate=how
     ).learning_rate
     assert float(rate) == pytest.approx(1e-3 * factor)
 
 
 def test_a_learning_rate_grows_from_the_batch_that_it_was_chosen_for():
-    muon = recipes.RECIPES["muon"]
+    muon = recipes.MUON
     for batch, factor in ((2_000, 1), (1_000, 0.5)):
         optimizer = recipes.make_optimizer(muon, total_steps=10, global_batch_size=batch, scale_learning_rate="linear")
         assert _peak(optimizer) == pytest.approx(muon.learning_rate * factor, rel=0.01)
@@ -31,7 +31,7 @@ def test_a_learning_rate_grows_from_the_batch_that_it_was_chosen_for():
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_says_its_own_highest_learning_rate(name):
     """What an override is compared with to scale the recipe."""
-    recipe = recipes.RECIPES[name]
+    recipe = RECIPES.load(name)
     assert _peak(_optimizer(recipe)) == pytest.approx(recipe.learning_rate, rel=0.01)
 
 

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 from training_runs import SETTINGS, run
 
+from pipeline.config.training import RECIPES
 from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, read_metrics
 
 
 def setup_module() -> None:
-    global RECIPES, Crossentropy, build_model, keras, mixed_accuracy, mixed_loss
+    global Crossentropy, build_model, keras, mixed_accuracy, mixed_loss
     import keras
 
     from pipeline.networks.build import build_model
     from pipeline.networks.model import Crossentropy
-    from pipeline.networks.recipes import RECIPES
     from pipeline.training.computation import mixed_accuracy, mixed_loss
 
 
@@ -24,7 +24,7 @@ def test_the_loss_is_that_of_the_mixed_label(recipe, smoothing, rng):
     mixed = np.stack([first, second, share], axis=1).astype(np.float32)
     one_hot = share[:, None] * np.eye(10)[first] + (1 - share[:, None]) * np.eye(10)[second]
     expected = keras.losses.categorical_crossentropy(one_hot, probabilities, label_smoothing=smoothing)
-    loss = mixed_loss(Crossentropy(label_smoothing=RECIPES[recipe].label_smoothing))
+    loss = mixed_loss(Crossentropy(label_smoothing=RECIPES.load(recipe).label_smoothing))
     np.testing.assert_allclose(loss(keras.ops.convert_to_tensor(mixed), probabilities), expected, rtol=1e-5)
     plain = loss.of_plain(first, keras.ops.convert_to_tensor(probabilities))
     np.testing.assert_array_equal(loss(first, keras.ops.convert_to_tensor(probabilities)), plain)

@@ -67,7 +67,7 @@ class NextToken(Problem):
     def check(self, settings: TrainSettings) -> None:
         """Refuse a network for images too."""
         super().check(settings)
-        if settings.model in MODELS and settings.model not in self.models:
+        if settings.model in MODELS.builtin and settings.model not in self.models:
             refuse(
                 "Train", "model", f"a network for texts such as {self.models[0]}, as the records are", settings.model
             )

@@ -199,7 +199,7 @@ def write_text(
 
 def _by_tokens(model: keras.Model, network: str, num_tokens: int) -> Step | None:
     """Predict from one token and the state. None for a model without such a form, as that of user code."""
-    if network not in MODELS:
+    if network not in MODELS.builtin:
         return None
     one_step = load_function("model", MODELS[network])((1,), num_tokens, batch_size=len(TEMPERATURES))
     variables = named_variables(one_step)

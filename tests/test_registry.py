@@ -1,0 +1,49 @@
+"""Registries: names that are built in, and names of packages from outside."""
+
+import pytest
+
+from pipeline.config.training import MODELS, RECIPES, TrainSettings
+from pipeline.errors import SettingsError
+from pipeline.problems import PROBLEMS
+from pipeline.problems.results import RESULTS
+from pipeline.registry import Registry
+from pipeline.sources.source import SOURCES
+from tasks.cli import COMMANDS
+
+ALL = (COMMANDS, MODELS, PROBLEMS, RECIPES, RESULTS, SOURCES)
+
+
+@pytest.fixture
+def outside(tmp_path, monkeypatch):
+    """Entry points of an installed package, for registries that are made from now on."""
+    (tmp_path / "toy-1.dist-info").mkdir()
+    (tmp_path / "toy-1.dist-info" / "METADATA").write_text("Name: toy\nVersion: 1\n")
+    (tmp_path / "toy-1.dist-info" / "entry_points.txt").write_text(
+        "[tensorcraft.models]\ntoy_dense = toy.models:dense\nbaseline_cnn = toy.models:other\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.parametrize("registry", ALL, ids=lambda registry: registry.group)
+def test_every_name_that_is_built_in_stands_for_something(registry):
+    assert registry.group.startswith("tensorcraft.")
+    assert list(registry)[: len(registry.builtin)] == list(registry.builtin)
+    for name in registry.builtin:
+        assert registry.load(name) is not None
+
+
+def test_a_package_adds_names_and_replaces_none(outside):
+    models = Registry("models", MODELS.builtin)
+    assert models["toy_dense"] == "toy.models:dense"
+    assert models["baseline_cnn"] == MODELS["baseline_cnn"]
+    assert [*models] == [*MODELS.builtin, "toy_dense"]
+    assert len(models) == len(MODELS.builtin) + 1
+    assert models.outside_modules("baseline_cnn", "toy_dense", "unknown") == ("toy.models",)
+    assert Registry("recipes", {}).outside_modules("toy_dense") == ()
+
+
+def test_a_name_from_outside_is_a_setting_and_is_proposed(outside, monkeypatch):
+    monkeypatch.setitem(MODELS.__dict__, "_outside", Registry("models", MODELS.builtin)._outside)
+    assert TrainSettings(model="toy_dense").model == "toy_dense"
+    with pytest.raises(SettingsError, match="Did you mean 'toy_dense'"):
+        TrainSettings(model="toy_dens")
