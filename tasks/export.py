@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline.artefacts import layout
 from pipeline.config.training import ExportSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
-from pipeline.problems.units import IMAGE_CLASSIFICATION
+from pipeline.runs.exporters import EXPORTERS, exporters_of
 from pipeline.stage_process import in_child
 from tasks import remote_cache
 from tasks.records import Records
@@ -41,14 +41,17 @@ class Export(Stage, parameters=ExportSettings):
             manifest = held.manifest if held else None
         return {"run": run.output().expected, "weights": manifest and weights_digest(manifest)}
 
+    def own_modules(self) -> tuple[str, ...]:
+        return EXPORTERS.outside_modules(*EXPORTERS)
+
     def label(self) -> str:
         return self.requires().label()
 
     def check(self) -> None:
-        if (source := Records().source()) and source.problem != IMAGE_CLASSIFICATION:
+        if (source := Records().source()) and not exporters_of(source.problem):
             raise SettingsError(
-                f"Export: expected a run that classifies images, got one of the problem {source.problem}. The forms it "
-                "writes take pixels; model.keras, in the run's folder, takes the tokens of a text in any Keras."
+                f"Export: expected a problem that an exporter takes models of, got {source.problem}. Any Keras loads "
+                "model.keras in the run's folder."
             )
         super().check()
 
@@ -57,11 +60,12 @@ class Export(Stage, parameters=ExportSettings):
         return 10_000_000
 
     def make(self, folder: Path) -> Mapping:
-        if not find_spec("ai_edge_litert"):
-            raise SettingsError(
-                "Export: expected the package ai_edge_litert, it is not installed. Install what export needs with: "
-                "pip install '.[export]'"
-            )
+        for package in {exporter.package for exporter in exporters_of(Records().upstream()["problem"])} - {""}:
+            if not find_spec(package):
+                raise SettingsError(
+                    f"Export: expected the package {package}, it is not installed. Install what export needs with: "
+                    "pip install '.[export]'"
+                )
         run = self.requires()
         # What it was trained on, to calibrate and to try each form.
         run.have_below()
@@ -80,6 +84,6 @@ class Export(Stage, parameters=ExportSettings):
         for name, form in self.facts["forms"].items():
             print(
                 f"{name:15} {form['bytes'] / 1e6:6.2f} MB  accuracy {form['accuracy']:.4f}  "
-                f"agrees with model.keras on {100 * form['agreement']:.2f} % of {self.facts['num_examples']:,} images"
+                f"agrees with model.keras on {100 * form['agreement']:.2f} % of {self.facts['num_examples']:,} examples"
             )
         print(f"Export: {artefact}")

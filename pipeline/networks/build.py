@@ -14,7 +14,7 @@ from pipeline.errors import SettingsError
 from pipeline.networks.model import LOGITS, PROBABILITIES, configure_keras
 from pipeline.networks.own import call, in_brief, load_function, refusal
 from pipeline.networks.recipes import Recipe
-from pipeline.records.features import Task
+from pipeline.records.features import DISTRIBUTION, VALUES, Task
 
 # Three poolings leave one pixel of it.
 MIN_IMAGE_SIDE = 8
@@ -89,12 +89,12 @@ def _builder(name: str) -> Callable:
 
 
 def kind_of_outputs(task: Task, name: str, precision: str) -> str:
-    """Whether a model gives "logits" or "probabilities". A model of user code is built and examined.
+    """Whether a model gives "logits", "probabilities" or "values". A model of user code is built and examined.
 
     Raises:
         SettingsError: the examination of user code failed.
     """
-    if name in MODELS.builtin:
+    if name in MODELS.builtin and task.meaning == DISTRIBUTION:
         return getattr(_builder(name), "outputs", PROBABILITIES)
     kind = _examined(name, build_network(task, name, precision), task)
     _logger.info("%s gives %s", name, kind)
@@ -120,15 +120,17 @@ def untrained_copy(model: keras.Model, input_shape: tuple[int, ...]) -> keras.Mo
 
 
 def _examined(name: str, model: keras.Model, task: Task) -> str:
-    """Whether a user's model gives "logits" or "probabilities", found with a few random examples."""
+    """Whether a user's model gives "logits", "probabilities" or "values", found with a few random examples."""
     inputs = np.random.default_rng(0).integers(0, task.inputs, (_EXAMINED_EXAMPLES, *task.input_shape), np.uint8)
     outputs = _outputs(name, model, inputs)
     expected = (_EXAMINED_EXAMPLES, *task.output_shape)
     if outputs.shape != expected:
         raise refusal(name, f"its outputs should have the shape {expected}; they have {outputs.shape}")
-    if task.label_shape:
+    if task.label_shape == task.input_shape:
         _check_order(name, model, inputs, outputs, task)
     _check_saving(name, model, inputs, outputs)
+    if task.meaning == VALUES:
+        return VALUES
     # Before the sums, because those of a few examples may be 1 by chance.
     activation = getattr(model.layers[-1], "activation", None) if model.layers else None
     if getattr(activation, "__name__", "") == "sigmoid":

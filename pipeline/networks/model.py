@@ -102,12 +102,12 @@ def kind_trained_on(model: keras.Model) -> str:
 
 
 def as_probabilities(outputs: np.ndarray, kind: str) -> np.ndarray:
-    """Outputs of a model (examples, …, num_labels) of this kind, as float32 probabilities of the same shape.
+    """Outputs of a model (examples, …, num_labels), float32 of the same shape: logits as probabilities.
 
     Computed by NumPy, so that the result does not depend on the batch.
     """
     outputs = outputs.astype(np.float32)
-    if kind == PROBABILITIES:
+    if kind != LOGITS:
         return outputs
     powers = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
     return powers / powers.sum(axis=-1, keepdims=True)

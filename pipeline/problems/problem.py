@@ -4,7 +4,7 @@
 """
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -120,6 +120,20 @@ class Problem(abc.ABC):
             refuse("Train", "augment", f"nothing, as the records are {self.units.files}", settings.augment)
         if (views := settings.test_time_augmentation) != "none":
             refuse("Train", "test_time_augmentation", f"none, as the records are {self.units.files}", views)
+
+    def loss(self, outputs: str, label_smoothing: float) -> Callable:
+        """(labels, outputs of the model) → float32 loss of each prediction. ``outputs``: see ``kind_of_outputs``."""
+        from pipeline.networks.model import Crossentropy
+
+        return Crossentropy(outputs, label_smoothing)
+
+    def metrics(self) -> list:
+        """The metrics of training for Keras, of which one is called "accuracy"."""
+        return ["accuracy"]
+
+    def answers(self, outputs: "np.ndarray") -> "np.ndarray":
+        """Outputs of a model (batch, …) → what it answers, as the labels are."""
+        return outputs.argmax(axis=-1)
 
     @property
     @abc.abstractmethod

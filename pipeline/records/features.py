@@ -50,18 +50,24 @@ class Feature:
 FeatureSpec = Mapping[str, Feature]
 
 
+# What the outputs of a model mean.
+DISTRIBUTION, VALUES = "distribution", "values"
+
+
 @dataclass(frozen=True)
 class Task:
     """Shapes and ranges that a model needs.
 
     ``input_shape`` is that of one example, uint8, and ``inputs`` the upper bound of its values. ``label_shape`` is that
-    of one example's labels, int32, () for one label, and ``num_labels`` their upper bound.
+    of one example's labels, int32, () for one label. A model gives ``num_labels`` outputs for each, which are a
+    "distribution" over that many labels, or "values".
     """
 
     input_shape: tuple[int, ...]
     inputs: int
     label_shape: tuple[int, ...]
     num_labels: int
+    meaning: str = DISTRIBUTION
 
     @property
     def output_shape(self) -> tuple[int, ...]:

@@ -1,65 +1,81 @@
-"""Export of a run's model as a SavedModel for servers, and as LiteRT in float32 and int8 for devices.
+"""Export of a run's model, by each exporter of its problem. Each form is compared with the run's ``model.keras``.
 
-The SavedModel has a signature for uint8 batches and one for encoded images (PNG or JPEG). The model is rebuilt in
-float32 with the trained weights, because LiteRT does not compute in bfloat16. Each form classifies the test split and
-is compared with the run's ``model.keras``.
+The SavedModel for servers has a signature for uint8 batches and one for encoded images (PNG or JPEG). LiteRT in float32
+and int8 is for devices. The model is rebuilt in float32 with the trained weights, because LiteRT does not compute in
+bfloat16.
 """
 
 import json
-from collections.abc import Callable, Mapping
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import keras
 import numpy as np
 import tensorflow as tf
-from ai_edge_litert.interpreter import Interpreter
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.artefacts.space import used_bytes
 from pipeline.networks.build import build_network
 from pipeline.networks.model import LOGITS
 from pipeline.problems import problem_of_records
-from pipeline.problems.problem import open_split
+from pipeline.problems.problem import Problem, open_split
 from pipeline.records.features import form_of_any
 from pipeline.records.images import fit
+from pipeline.runs.exporters import LITERT_FLOAT32, LITERT_INT8, SAVED_MODEL, Exporter, exporters_of
 from pipeline.runs.metrics import EXPORT_NAME
 from pipeline.runs.trained import TrainedNetwork, load_trained
 from pipeline.stream import InputStream
-
-SAVED_MODEL_NAME = "saved_model"
-LITERT_NAMES = {"float32": "model-float32.tflite", "int8": "model-int8.tflite"}
 
 #: Signatures of the SavedModel: uint8 images (batch, height, width, channels), and strings (batch,).
 PIXELS_SIGNATURE, ENCODED_SIGNATURE = "serving_default", "encoded_images"
 _BATCH = 500
 
-#: uint8 images (batch, height, width, channels) → probabilities (batch, labels).
+#: Inputs (batch, …) → outputs (batch, …), probabilities instead of logits.
 Predict = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """What an exporter gets: the model in float32, whose ``outputs`` may be logits.
+
+    ``manifest`` is that of its records. ``calibration`` has inputs of the train split, to set the ranges of integers.
+    """
+
+    model: keras.Model
+    outputs: str
+    manifest: Mapping
+    calibration: Sequence[np.ndarray]
 
 
 def export(run: Path, records: Path, folder: Path, *, calibration_examples: int, model: str = "") -> dict:
     """Write every form of a run's model, and export.json, into an empty folder.
 
     ``records`` is the folder of the records that the run was trained on. ``calibration_examples`` is the number of
-    images of the train split that set the ranges of the int8 model. ``model`` is [Train] model of the present settings,
-    see ``load_trained``.
+    examples of the train split for the calibration. ``model`` is [Train] model of the present settings, see
+    ``load_trained``.
 
     Returns:
         The contents of export.json: ``num_examples`` of the test split and, for each form, its ``bytes``, ``accuracy``,
-        ``agreement`` (share of test images with the same label as by ``model.keras``) and ``largest_difference`` of a
-        probability from that model's.
+        ``agreement`` (share of test examples with the same answer as by ``model.keras``) and ``largest_difference`` of
+        an output from that model's.
 
     Raises:
         DamagedArtefactError: the run was skipped and has no model.
     """
     manifest, shipped = read_manifest(records), load_trained(run, model=model)
-    network = build_network(problem_of_records(manifest).task(manifest), shipped.record.model, "float32")
+    problem = problem_of_records(manifest)
+    network = build_network(problem.task(manifest), shipped.record.model, "float32")
     network.set_weights(shipped.model.get_weights())
     train, test = (_stream(records, manifest, name) for name in ("train", "test"))
-    _write_saved_model(network, shipped.record.outputs, manifest["image"], folder / SAVED_MODEL_NAME)
-    images = train.evaluation().unbatch().take(calibration_examples).map(lambda image, _: image)
-    _write_litert(folder, list(images.as_numpy_iterator()))
-    facts = _judged(folder, shipped, test)
+    inputs = train.evaluation().unbatch().take(calibration_examples).map(lambda inputs, _: inputs)
+    job = TrainedModel(network, shipped.record.outputs, manifest, list(inputs.as_numpy_iterator()))
+    exporters = exporters_of(problem.name)
+    for exporter in exporters:
+        pkgutil.resolve_name(exporter.write)(job, folder)
+    facts = _compared(folder, exporters, shipped, test, problem)
     (folder / EXPORT_NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return facts
 
@@ -67,7 +83,7 @@ def export(run: Path, records: Path, folder: Path, *, calibration_examples: int,
 def saved_model(folder: Path) -> Predict:
     """The exported SavedModel by its signature for uint8 batches."""
     # A signature needs the loaded object.
-    loaded = tf.saved_model.load(str(folder / SAVED_MODEL_NAME))
+    loaded = tf.saved_model.load(str(folder / SAVED_MODEL.file))
 
     def predict(images: np.ndarray) -> np.ndarray:
         (probabilities,) = loaded.signatures[PIXELS_SIGNATURE](images=tf.constant(images)).values()
@@ -76,9 +92,11 @@ def saved_model(folder: Path) -> Predict:
     return predict
 
 
-def litert(folder: Path, kind: str) -> Predict:
-    """The exported LiteRT network, ``float32`` or ``int8``."""
-    runner = Interpreter(str(folder / LITERT_NAMES[kind])).get_signature_runner(PIXELS_SIGNATURE)
+def litert(exporter: Exporter, folder: Path) -> Predict:
+    """The exported LiteRT network."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    runner = Interpreter(str(folder / exporter.file)).get_signature_runner(PIXELS_SIGNATURE)
 
     def predict(images: np.ndarray) -> np.ndarray:
         (probabilities,) = runner(images=images).values()
@@ -87,13 +105,18 @@ def litert(folder: Path, kind: str) -> Predict:
     return predict
 
 
-def _write_saved_model(model: keras.Model, outputs: str, image: Mapping, folder: Path) -> None:
+litert_float32, litert_int8 = partial(litert, LITERT_FLOAT32), partial(litert, LITERT_INT8)
+
+
+def write_saved_model(job: TrainedModel, folder: Path) -> None:
+    """Write the SavedModel with both signatures."""
+    model, image = job.model, job.manifest["image"]
     shape = tuple(image["shape"])
     form = form_of_any(shape, image["resize"])
 
     def of_pixels(images: tf.Tensor) -> tf.Tensor:
         given = tf.cast(model(images, training=False), tf.float32)
-        return tf.nn.softmax(given) if outputs == LOGITS else given
+        return tf.nn.softmax(given) if job.outputs == LOGITS else given
 
     def decode(encoded: tf.Tensor) -> tf.Tensor:
         # In the model's shape, as in the records.
@@ -108,43 +131,57 @@ def _write_saved_model(model: keras.Model, outputs: str, image: Mapping, folder:
     archive.track(model)
     archive.add_endpoint(PIXELS_SIGNATURE, of_pixels, [tf.TensorSpec((None, *shape), tf.uint8, "images")])
     archive.add_endpoint(ENCODED_SIGNATURE, of_encoded, [tf.TensorSpec((None,), tf.string, "encoded")])
-    archive.write_out(str(folder), verbose=False)
+    archive.write_out(str(folder / SAVED_MODEL.file), verbose=False)
 
 
-def _write_litert(folder: Path, calibration: list[np.ndarray]) -> None:
-    source = str(folder / SAVED_MODEL_NAME)
-    for kind, name in LITERT_NAMES.items():
-        converter = tf.lite.TFLiteConverter.from_saved_model(source, signature_keys=[PIXELS_SIGNATURE])
-        if kind == "int8":
-            converter.optimizations = [tf.lite.Optimize.DEFAULT]
-            examples = [(PIXELS_SIGNATURE, {"images": image[np.newaxis]}) for image in calibration]
-            converter.representative_dataset = lambda examples=examples: iter(examples)
-        (folder / name).write_bytes(converter.convert())
+def write_float32(job: TrainedModel, folder: Path) -> None:
+    """Convert the SavedModel to LiteRT."""
+    (folder / LITERT_FLOAT32.file).write_bytes(_converter(folder).convert())
 
 
-def _judged(folder: Path, shipped: TrainedNetwork, test: InputStream) -> dict:
-    forms: dict[str, tuple[Path, Predict]] = {
-        "SavedModel": (folder / SAVED_MODEL_NAME, saved_model(folder)),
-        **{f"LiteRT {kind}": (folder / name, litert(folder, kind)) for kind, name in LITERT_NAMES.items()},
+def write_int8(job: TrainedModel, folder: Path) -> None:
+    """Convert the SavedModel to LiteRT with weights and activations of 8 bits."""
+    converter = _converter(folder)
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    converter.representative_dataset = lambda: (
+        (PIXELS_SIGNATURE, {"images": image[np.newaxis]}) for image in job.calibration
+    )
+    (folder / LITERT_INT8.file).write_bytes(converter.convert())
+
+
+def _converter(folder: Path) -> tf.lite.TFLiteConverter:
+    source = str(folder / SAVED_MODEL.file)
+    return tf.lite.TFLiteConverter.from_saved_model(source, signature_keys=[PIXELS_SIGNATURE])
+
+
+def _compared(
+    folder: Path, exporters: Sequence[Exporter], shipped: TrainedNetwork, test: InputStream, problem: Problem
+) -> dict:
+    """The contents of export.json."""
+    predictors = {exporter.title: pkgutil.resolve_name(exporter.load)(folder) for exporter in exporters}
+    forms = {
+        exporter.title: {
+            "bytes": used_bytes(folder / exporter.file),
+            "accuracy": 0,
+            "agreement": 0,
+            "largest_difference": 0.0,
+        }
+        for exporter in exporters
     }
+    for inputs, labels in test.evaluation().as_numpy_iterator():
+        expected = shipped.probabilities(inputs)
+        for title, predict in predictors.items():
+            _add(forms[title], predict(inputs), expected, labels, problem)
     count = test.split.num_examples
-    found = {
-        name: {"bytes": used_bytes(path), "accuracy": 0, "agreement": 0, "largest_difference": 0.0}
-        for name, (path, _) in forms.items()
-    }
-    for images, labels in test.evaluation().as_numpy_iterator():
-        expected = shipped.probabilities(images)
-        for name, (_, predict) in forms.items():
-            _add(found[name], predict(images), expected, labels)
-    for form in found.values():
+    for form in forms.values():
         form |= {name: form[name] / count for name in ("accuracy", "agreement")}
-    return {"num_examples": count, "forms": found}
+    return {"num_examples": count, "forms": forms}
 
 
-def _add(form: dict[str, float], found: np.ndarray, expected: np.ndarray, labels: np.ndarray) -> None:
-    given = found.argmax(axis=1)
-    form["accuracy"] += int((given == labels).sum())
-    form["agreement"] += int((given == expected.argmax(axis=1)).sum())
+def _add(form: dict[str, float], found: np.ndarray, expected: np.ndarray, labels: np.ndarray, problem: Problem) -> None:
+    answers = problem.answers(found)
+    form["accuracy"] += int((answers == labels).sum())
+    form["agreement"] += int((answers == problem.answers(expected)).sum())
     form["largest_difference"] = max(form["largest_difference"], float(np.abs(found - expected).max()))
 
 

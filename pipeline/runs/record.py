@@ -195,7 +195,7 @@ class RunRecord(Untrusted):
     jit_compile: Annotated[bool, About("computation")]
     steps_per_epoch: Annotated[Count | None, About("computation")] = None
     steps_per_execution: Annotated[Count | None, About("computation")] = None
-    outputs: Annotated[Literal["probabilities", "logits"], About("computation")] = "probabilities"
+    outputs: Annotated[Literal["probabilities", "logits", "values"], About("computation")] = "probabilities"
     input_in_memory: Annotated[bool | None, About("computation")] = None
     # Environment variables that change the computation or its speed.
     computation_flags: Annotated[dict[str, str], About("computation", compared=True)] = {}

@@ -13,6 +13,7 @@ from pipeline.networks.build import find_recipe
 from pipeline.networks.model import PROBABILITIES, Crossentropy
 from pipeline.networks.muon import KernelMuon, last_matrices
 from pipeline.networks.recipes import Recipe, make_optimizer
+from pipeline.problems import problem_of_records
 from pipeline.training.initial import seeded_network
 
 # Large enough to hide the cost of a call, and small enough for an answer to Ctrl-C within a second.
@@ -37,7 +38,8 @@ def compiled_model(
     precision = choose_precision(settings.precision, placement)
     jit_compile = choose_jit_compile(settings.jit_compile, placement)
     recipe, overrides = find_recipe(settings.recipe), recipe_overrides(settings)
-    loss = Crossentropy(outputs, overrides.get("label_smoothing", recipe.label_smoothing))
+    problem = problem_of_records(manifest)
+    loss = problem.loss(outputs, overrides.get("label_smoothing", recipe.label_smoothing))
     # Outside the scope, because it clears the distribution of JAX too.
     keras.utils.clear_session()
     placement.runtime.set_matmul_precision(precision)
@@ -52,7 +54,7 @@ def compiled_model(
         model.compile(
             optimizer=_optimizer(model, recipe, settings, total_steps=steps * settings.epochs),
             loss=mixed_loss(loss) if labels_mixed else loss,
-            metrics=[mixed_accuracy() if labels_mixed else "accuracy"],
+            metrics=[mixed_accuracy()] if labels_mixed else problem.metrics(),
             jit_compile=jit_compile,
             # Keras runs several steps in one execution on one replica only (keras-team/keras issue 19246).
             steps_per_execution=min(STEPS_PER_EXECUTION, steps) if placement.num_replicas == 1 else 1,

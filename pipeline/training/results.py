@@ -13,7 +13,6 @@ from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.training import MODELS, TrainSettings
 from pipeline.hardware.backend import choose_backend
 from pipeline.networks.build import build_network, untrained_copy
-from pipeline.networks.model import kind_trained_on
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import Problem
 from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME, examples_per_second
@@ -100,7 +99,7 @@ def outcome_of(setup: TrainingSetup, history: History, kept: int) -> dict:
         "receipt": last["receipt"],
         **seen_in(last["receipt"]),
         "segments": history.segments,
-        "outputs": kind_trained_on(setup.model),
+        "outputs": setup.outputs,
         "steps_per_execution": setup.model.steps_per_execution,
         "steps_per_epoch": stream.steps_per_epoch,
         "train_seconds": round(sum(row["train_seconds"] for row in rows), 4),

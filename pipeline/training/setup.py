@@ -97,12 +97,13 @@ class TrainingSetup:
         clock.enter("startup")
         self.receipt = self._write_receipt()
         augmentation = self.stream.augmentation
+        self.outputs = kind_of_outputs(self.task, settings.model, self.precision)
         self.model = compiled_model(
             manifest,
             settings,
             placement,
             self.stream.steps_per_epoch,
-            outputs=kind_of_outputs(self.task, settings.model, self.precision),
+            outputs=self.outputs,
             labels_mixed=bool(augmentation and augmentation.mixes),
             prepare=self._begin,
         )

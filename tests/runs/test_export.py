@@ -73,7 +73,7 @@ def test_the_saved_model_says_what_keras_says_of_pixels(exported, expected):
 
 
 def test_the_saved_model_says_the_same_of_encoded_images_of_any_size(exported, expected):
-    loaded = tf.saved_model.load(str(exported[0] / export.SAVED_MODEL_NAME))
+    loaded = tf.saved_model.load(str(exported[0] / export.SAVED_MODEL.file))
     encoded = [tf.io.encode_png(image).numpy() for image in IMAGES[:5]]
     (found,) = loaded.signatures[export.ENCODED_SIGNATURE](encoded=tf.constant(encoded)).values()
     np.testing.assert_allclose(found, expected[:5], atol=1e-5)
@@ -86,10 +86,10 @@ def test_the_saved_model_says_the_same_of_encoded_images_of_any_size(exported, e
 
 
 def test_litert_says_what_keras_says_in_float32_and_nearly_so_in_int8(exported, expected):
-    np.testing.assert_allclose(export.litert(exported[0], "float32")(IMAGES), expected, atol=1e-5)
-    quantised = export.litert(exported[0], "int8")(IMAGES)
+    np.testing.assert_allclose(export.litert_float32(exported[0])(IMAGES), expected, atol=1e-5)
+    quantised = export.litert_int8(exported[0])(IMAGES)
     assert np.abs(quantised - expected).max() < 0.1
-    sizes = [(exported[0] / export.LITERT_NAMES[kind]).stat().st_size for kind in ("int8", "float32")]
+    sizes = [(exported[0] / exporter.file).stat().st_size for exporter in (export.LITERT_INT8, export.LITERT_FLOAT32)]
     assert sizes[0] < sizes[1] / 3
 
 
@@ -102,7 +102,7 @@ def test_sizes_and_accuracies_are_those_of_the_files(exported, expected):
         assert facts["forms"][name]["accuracy"] == pytest.approx(accuracy)
         assert facts["forms"][name]["agreement"] == 1
         assert facts["forms"][name]["largest_difference"] < 1e-5
-    path = folder / export.LITERT_NAMES["int8"]
+    path = folder / export.LITERT_INT8.file
     assert facts["forms"]["LiteRT int8"]["bytes"] == path.stat().st_size
     # Of a network that has hardly learnt, many labels are a toss-up.
     assert facts["forms"]["LiteRT int8"]["agreement"] > 0.5
@@ -118,7 +118,8 @@ def test_agreement_is_with_the_model_that_is_shipped_in_its_own_precision(small_
     expected = shipped.predict_on_batch(images)
     forms = {
         "SavedModel": export.saved_model(folder),
-        **{f"LiteRT {kind}": export.litert(folder, kind) for kind in export.LITERT_NAMES},
+        "LiteRT float32": export.litert_float32(folder),
+        "LiteRT int8": export.litert_int8(folder),
     }
     for name, predict in forms.items():
         found = predict(images)

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from pipeline.problems.image_classification import ImageClassification
+
 
 def setup_module() -> None:
     global export
@@ -12,5 +14,5 @@ def setup_module() -> None:
 def test_the_largest_difference_counts_a_probability_that_became_smaller():
     tally = {"accuracy": 0, "agreement": 0, "largest_difference": 0.0}
     expected, found = np.array([[0.6, 0.2, 0.2]]), np.array([[0.4, 0.3, 0.3]])
-    export._add(tally, found, expected, np.array([0]))
+    export._add(tally, found, expected, np.array([0]), ImageClassification())
     assert tally == {"accuracy": 1, "agreement": 1, "largest_difference": pytest.approx(0.2)}
