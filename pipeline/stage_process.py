@@ -34,6 +34,16 @@ _GRACE_SECONDS_OF_SEVERAL = 2.0
 _TENSORFLOW = "tensorflow"
 # Lines that native libraries write when they are imported, and Gloo when it connects.
 _CHATTER = re.compile(r"I\d{4} \d\d:|[\d-]+ [\d:.]+: I |WARNING: All log messages before absl::InitializeLog|\[Gloo\]")
+_LOG_LEVELS = {
+    "pipeline": logging.INFO,
+    "tasks": logging.INFO,
+    # TFDS logs each file that it opens, and its own deprecations.
+    "absl": logging.ERROR,
+    # MirroredStrategy logs every reduction that it traces.
+    "tensorflow": logging.WARNING,
+    # Beam logs the start and end of each job server.
+    "apache_beam.utils.subprocess_server": logging.ERROR,
+}
 
 _logger = logging.getLogger(__name__)
 
@@ -48,19 +58,16 @@ def in_child(
     is_one_of_several: bool = False,
     may_run_here: bool = True,
 ) -> Any:
-    """Call ``module:function`` with keyword arguments in the child process of this process.
-
-    Log records and progress of the child appear as if they came from this process. Arguments and the result may
-    contain plain data, paths, dataclasses and pydantic models.
+    """Call ``module:function`` in the child process of this process, which forwards its log records and progress.
 
     Args:
         function: the module and the function.
-        arguments: its keyword arguments.
+        arguments: its keyword arguments. They and the result are plain data, paths, dataclasses and pydantic models.
         backend: the backend that Keras uses in the child.
         cpu_devices: logical CPU devices that the function needs. A child with another number is replaced.
         is_kept: use the child that serves all stages. Otherwise start a child that ends with the call.
         is_one_of_several: other processes compute together with this one and may wait for it. The grace period is
-            short, and output of native libraries is shown only if the child fails.
+            short, and output of native libraries becomes notes of an error.
         may_run_here: obey ``TENSORCRAFT_IN_PROCESS``.
 
     Raises:
@@ -79,29 +86,24 @@ def in_child(
     try:
         return child.call(function, arguments)
     finally:
-        child.close()
+        child.kill()
 
 
 def is_news(record: logging.LogRecord) -> bool:
-    """Whether to log a record. Beam logs errors that a stage raises anyway, and the start and end of job servers.
+    """Whether to log a record. Beam logs errors that a stage raises anyway.
 
     A record without an exception loses the empty traceback that Luigi requests.
     """
     if record.exc_info and record.exc_info[1] is None:
         record.exc_info = None
     of_an_error = record.name.startswith("apache_beam") and record.exc_info
-    of_a_server = record.name == "apache_beam.utils.subprocess_server" and record.levelno < logging.ERROR
-    return not of_an_error and not of_a_server and "apitools not found" not in str(record.msg)
+    return not of_an_error and "apitools not found" not in str(record.msg)
 
 
 def set_log_levels() -> None:
     """Let our modules log information, and libraries only warnings or errors."""
-    for name in ("pipeline", "tasks"):
-        logging.getLogger(name).setLevel(logging.INFO)
-    # TFDS logs each file that it opens, and its own deprecations.
-    logging.getLogger("absl").setLevel(logging.ERROR)
-    # MirroredStrategy logs every reduction that it traces.
-    logging.getLogger("tensorflow").setLevel(logging.WARNING)
+    for name, level in _LOG_LEVELS.items():
+        logging.getLogger(name).setLevel(level)
     # Only TensorFlow's own converter uses it.
     warnings.filterwarnings("ignore", message=r"\s*Warning: tf\.lite\.Interpreter is deprecated")
 
@@ -111,6 +113,7 @@ class _Child:
 
     def __init__(self, backend: str, cpu_devices: int, *, is_one_of_several: bool = False) -> None:
         self.layout = (backend, cpu_devices)
+        self._is_one_of_several, self._noise, self._is_killed = is_one_of_several, [], False
         environment = {
             **os.environ,
             "KERAS_BACKEND": backend,
@@ -120,23 +123,12 @@ class _Child:
         if not machine.has_gpu_driver():
             # TensorFlow reports the missing driver as an error. Level 3 shows only fatal errors.
             environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "pipeline.stage_process"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            # Ctrl-C in a terminal reaches this process alone, which then ends the child and the child's own children.
-            process_group=0,
-        )
-        self._grace_seconds = _GRACE_SECONDS_OF_SEVERAL if is_one_of_several else GRACE_SECONDS
-        self._held_back: list[str] | None = [] if is_one_of_several else None
-        self._is_killed = False
-        self._noise = threading.Thread(target=self._log_noise, daemon=True)
-        self._noise.start()
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        # Ctrl-C in a terminal reaches this process alone, which then ends the child and the child's own children.
+        how = {"env": environment, "process_group": 0, "encoding": "utf-8", "errors": "replace"}
+        self.process = subprocess.Popen([sys.executable, "-P", "-m", "pipeline.stage_process"], **pipes, **how)
+        self._listener = threading.Thread(target=self._read_noise, daemon=True)
+        self._listener.start()
 
     def call(self, function: str, arguments: Mapping[str, Any]) -> Any:
         try:
@@ -146,43 +138,34 @@ class _Child:
                 print(json.dumps(job), file=self.process.stdin, flush=True)
             kind, value = self._receive()
         except BaseException:
-            self.end()
+            self._terminate()
             raise
         if kind == "error":
             raise rebuild_error(value)
         return decode(value)
 
-    def end(self) -> None:
-        """Terminate the child. Kill it if it is still there after the grace period, or at the next signal."""
+    def kill(self) -> None:
+        """Kill the child and all that it started."""
+        # Later another process may have its id.
+        if not self._is_killed:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self._is_killed = True
+            self.process.wait()
+            self._listener.join(1.0)
+
+    def _terminate(self) -> None:
+        """Let the child clean up. Kill it after the grace period, or at the next signal."""
         self.process.terminate()
         try:
-            self.process.wait(self._grace_seconds)
+            self.process.wait(_GRACE_SECONDS_OF_SEVERAL if self._is_one_of_several else GRACE_SECONDS)
         except subprocess.TimeoutExpired:
-            if self._held_back is None:
+            if not self._is_one_of_several:
                 _logger.warning("the process of the stage does not react to SIGTERM and is killed. Its threads are at:")
                 self.process.send_signal(signal.SIGUSR1)
                 time.sleep(0.5)
         finally:
-            self._kill()
-
-    def close(self) -> None:
-        """Let an idle child end by itself."""
-        try:
-            with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):
-                self.process.stdin.close()
-                self.process.wait(GRACE_SECONDS)
-        finally:
-            self._kill()
-
-    def _kill(self) -> None:
-        if self._is_killed:
-            # Another process may have its id by now.
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self._is_killed = True
-        self.process.wait()
-        self._noise.join(1.0)
+            self.kill()
 
     def _receive(self) -> tuple[str, Any]:
         """Forward log records and progress. Return the result or error."""
@@ -199,27 +182,25 @@ class _Child:
             else:
                 return kind, value
         code = self.process.wait()
-        self._noise.join(1.0)
+        self._listener.join(1.0)
+        error = RuntimeError(f"the process of the stage ended with exit code {code}")
         if code < 0:
             error = WorkerDiedError(
                 f"The process of the stage was ended by {signal.Signals(-code).name}. The system does this when memory "
                 "is short. Finished stages and epochs are kept, run again to resume."
             )
-            for line in self._held_back or ():
-                error.add_note(line)
-            raise error
-        for line in self._held_back or ():
-            _logger.info("%s", line)
-        raise RuntimeError(f"the process of the stage ended with exit code {code}")
+        for line in self._noise:
+            error.add_note(line)
+        raise error
 
-    def _log_noise(self) -> None:
+    def _read_noise(self) -> None:
         for line in self.process.stderr:
             if not line.strip() or _CHATTER.match(line):
                 continue
-            if self._held_back is None:
-                _logger.info("%s", line.rstrip())
+            if self._is_one_of_several:
+                self._noise.append(line.rstrip())
             else:
-                self._held_back.append(line.rstrip())
+                _logger.info("%s", line.rstrip())
 
 
 # By process: a process that Luigi forked does not share a child with its parent.
@@ -239,7 +220,7 @@ def _kept_child(backend: str, cpu_devices: int) -> _Child:
 def close_child() -> None:
     """End the child that serves all stages, if there is one."""
     if child := _kept.pop(os.getpid(), None):
-        child.close()
+        child.kill()
 
 
 class _Answers(logging.Handler):

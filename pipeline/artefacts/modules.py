@@ -13,107 +13,80 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterator, Set
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from pipeline.artefacts import syntax
 from pipeline.installed import find_module, is_local
 
-# Many times the modules of the project. Above it, results that this process did not use are removed.
+# Many times the modules of the project. The file keeps the latest.
 _MOST = 2000
 # "module:name", as registries have it that import a module when it is used.
 _LAZY = re.compile(r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*")
 
 
-class Import(NamedTuple):
-    """``import module`` if level is None, else ``from module import names`` with that many leading dots."""
-
-    level: int | None
-    module: str
-    names: tuple[str, ...]
-
-
-class Module(NamedTuple):
-    """Top-level definition → digest (see ``syntax.py``), and every import wherever it stands."""
-
-    definitions: dict[str, str]
-    imports: tuple[Import, ...]
-
-
-def read_module_text(content: bytes) -> Module:
-    """The definitions and imports of a module's text.
-
-    Raises:
-        SyntaxError, ValueError: it is not Python.
-    """
-    known, digest = _memory(), hashlib.sha256(content).hexdigest()
-    if digest not in known.modules:
-        known.modules[digest] = _read(ast.parse(content))
-        known.is_new = True
-    known.used.add(digest)
-    return known.modules[digest]
-
-
 # Stages, and the runs of a sweep, share most of their modules.
 @cache
-def read_module(module: str, packages: Set[str] = frozenset()) -> tuple[dict[str, str], tuple[str, ...]] | None:
+def read_module(module: str, packages: Set[str] = frozenset()) -> tuple[dict[str, str], list[str]] | None:
     """Definition → digest of a module, and all modules that it may import; None if it does not count.
 
     A module of ``pipeline`` counts. So does a user module that is local (not installed, not of the standard library) or
     in one of the ``packages`` that the settings name. Imports by a computed name and files that it reads are not seen.
     """
-    is_ours = module.partition(".")[0] == "pipeline"
-    origin = module_path(module) if is_ours else _origin(module)
-    if origin is None or not (is_ours or is_local(origin) or module.partition(".")[0] in packages):
+    top = module.partition(".")[0]
+    path = module_path(module)
+    # A loaded module may have lost its file.
+    if path is None or not path.is_file() or not (top == "pipeline" or is_local(path) or top in packages):
         return None
-    # An import may name a function in a module.
-    if not origin.is_file():
-        return None
-    content = origin.read_bytes()
-    try:
-        definitions, imports = read_module_text(content)
-    # Compiled, or wrong: its import reports that.
-    except (SyntaxError, ValueError):
-        return {"<module>": hashlib.sha256(content).hexdigest()[:16]}, ()
-    package = module if origin.name == "__init__.py" else module.rpartition(".")[0]
-    imported = {name for found in _imported(imports, package) for name in (*_above(found), found)}
-    if is_ours:
-        return definitions | _template_digests(origin), tuple(name for name in imported if name.startswith("pipeline."))
-    return definitions, tuple(sorted({*imported, *_above(module)}))
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    content = path.read_bytes()
+    digest, results = hashlib.sha256(b"\0".join([_version(), package.encode(), content])).hexdigest(), _results()
+    if digest not in results:
+        try:
+            results[digest] = _read(ast.parse(content), package)
+        # Compiled, or wrong: its import reports that.
+        except (SyntaxError, ValueError):
+            return {"<module>": hashlib.sha256(content).hexdigest()[:16]}, []
+    definitions, imports = results[digest]
+    if top == "pipeline":
+        return definitions | _template_digests(path), [name for name in imports if name.startswith("pipeline.")]
+    return definitions, [*_with_packages(module), *imports]
 
 
-def _read(tree: ast.Module) -> Module:
-    imports = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            imports.extend(Import(None, alias.name, ()) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            imports.append(Import(node.level, node.module or "", tuple(alias.name for alias in node.names)))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _LAZY.fullmatch(node.value):
-            imports.append(Import(None, node.value.partition(":")[0], ()))
-    return Module(syntax.definition_digests(tree), tuple(imports))
-
-
-def _origin(module: str) -> Path | None:
-    # A loaded module may have lost its file, and a name may be invalid.
+def module_path(module: str) -> Path | None:
+    """The file of a module; None if it has none, or if the name is that of a function in a module."""
+    # A name may be invalid.
     with contextlib.suppress(ValueError, ImportError):
         spec = find_module(module)
         return Path(spec.origin) if spec and spec.has_location and spec.origin else None
     return None
 
 
-def module_path(module: str) -> Path:
-    """The file of a module of ours; much faster than ``find_module``."""
-    package, *names = module.split(".")
-    base = _package_folder(package).joinpath(*names)
-    return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+def _read(tree: ast.Module, package: str) -> list:
+    imports = {name for found in _imported(tree, package) for name in _with_packages(found)}
+    return [syntax.definition_digests(tree), sorted(imports)]
 
 
-@cache
-def _package_folder(package: str) -> Path:
-    return Path(importlib.util.find_spec(package).origin).parent
+def _imported(tree: ast.Module, package: str) -> Iterator[str]:
+    """Every module that is imported anywhere, and every name that may be one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            # A relative import beyond the top cannot be imported.
+            with contextlib.suppress(ImportError):
+                module = importlib.util.resolve_name("." * node.level + (node.module or ""), package or None)
+                yield module
+                yield from (f"{module}.{alias.name}" for alias in node.names if alias.name != "*")
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _LAZY.fullmatch(node.value):
+            yield node.value.partition(":")[0]
+
+
+def _with_packages(module: str) -> Iterator[str]:
+    """The module, and the packages that are imported before it."""
+    parts = module.split(".")
+    yield from (".".join(parts[:end]) for end in range(1, len(parts) + 1))
 
 
 def _template_digests(path: Path) -> dict[str, str]:
@@ -122,59 +95,38 @@ def _template_digests(path: Path) -> dict[str, str]:
     return {f"templates/{file.name}": hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in templates}
 
 
-def _imported(imports: Iterable[Import], package: str) -> Iterator[str]:
-    for level, name, names in imports:
-        if level is None:
-            yield name
-            continue
-        # A relative import beyond the top cannot be imported.
-        with contextlib.suppress(ImportError):
-            module = importlib.util.resolve_name("." * level + name, package or None)
-            yield module
-            # Each may be a module or a name in one.
-            yield from (f"{module}.{each}" for each in names if each != "*")
+@cache
+def _version() -> bytes:
+    """Digest of the code that reads modules: its results are not those of another version."""
+    own = (Path(__file__), Path(syntax.__file__))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in own)).digest()
 
 
-def _above(module: str) -> Iterator[str]:
-    """The packages that are imported before a module in them."""
-    parts = module.split(".")
-    yield from (".".join(parts[:end]) for end in range(1, len(parts)))
-
-
-class _Memory:
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        own = (Path(__file__), Path(syntax.__file__))
-        self.version = hashlib.sha256(b"".join(path.read_bytes() for path in own)).hexdigest()
-        self.modules: dict[str, Module] = {}
-        self.used: set[str] = set()
-        self.is_new = False
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
-            kept = json.loads(file.read_bytes())
-            if kept["version"] == self.version:
-                self.modules = {
-                    digest: Module(definitions, tuple(Import(*parts[:2], tuple(parts[2])) for parts in imports))
-                    for digest, (definitions, imports) in kept["modules"].items()
-                }
-
-    def keep(self) -> None:
-        """Write the results, if Python would write bytecode; atomically, as another process may read or write them."""
-        if not self.is_new or sys.dont_write_bytecode:
-            return
-        is_full = len(self.modules) > _MOST
-        modules = {digest: one for digest, one in self.modules.items() if not is_full or digest in self.used}
-        temporary = self.file.with_name(f"{self.file.name}.{os.getpid()}")
-        with contextlib.suppress(OSError):
-            self.file.parent.mkdir(exist_ok=True)
-            try:
-                temporary.write_text(json.dumps({"version": self.version, "modules": modules}))
-                os.replace(temporary, self.file)
-            finally:
-                temporary.unlink(missing_ok=True)
+def _file() -> Path:
+    return Path(importlib.util.cache_from_source(__file__)).with_name("modules.json")
 
 
 @cache
-def _memory() -> _Memory:
-    memory = _Memory(Path(importlib.util.cache_from_source(__file__)).with_name("modules.json"))
-    atexit.register(memory.keep)
-    return memory
+def _results() -> dict[str, list]:
+    """Digest of a text → what ``_read`` returned for it in this and earlier processes."""
+    results = {}
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        results = json.loads(_file().read_bytes())
+    results = results if isinstance(results, dict) else {}
+    atexit.register(_keep, results, len(results))
+    return results
+
+
+def _keep(results: dict[str, list], num_known: int) -> None:
+    """Write the results, if Python would write bytecode; atomically, as another process may read or write them."""
+    if len(results) == num_known or sys.dont_write_bytecode:
+        return
+    file = _file()
+    temporary = file.with_name(f"{file.name}.{os.getpid()}")
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(exist_ok=True)
+        try:
+            temporary.write_text(json.dumps(dict(list(results.items())[-_MOST:])))
+            os.replace(temporary, file)
+        finally:
+            temporary.unlink(missing_ok=True)

@@ -120,7 +120,12 @@ def copied_pipeline(tmp_path, monkeypatch) -> Path:
     """A copy of the project's own package, which the digests are then taken of."""
     folder = tmp_path / "pipeline"
     shutil.copytree(Path(subject.__file__).parents[1], folder, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(subject, "_package_folder", lambda package: tmp_path / package)
+
+    def module_path(module: str) -> Path:
+        base = tmp_path.joinpath(*module.split("."))
+        return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+
+    monkeypatch.setattr(subject, "module_path", module_path)
     return folder
 
 

@@ -7,12 +7,13 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 from luigi_process import PROJECT
 
-from pipeline.artefacts import modules
+from pipeline.artefacts import modules, syntax
 from pipeline.artefacts.fingerprint import code_digests
 from pipeline.artefacts.modules import read_module
 
@@ -20,7 +21,7 @@ STAGE = "pipeline.records.features"
 # Prints how many modules were parsed, and the digests of all that a module reaches.
 DIGESTS = """
 import ast, json, sys
-from pipeline.artefacts import modules
+from pipeline.artefacts import modules, syntax
 from pipeline.artefacts.fingerprint import code_digests
 parsed, parse = [], ast.parse
 ast.parse = lambda *given, **named: parsed.append(given) or parse(*given, **named)
@@ -47,19 +48,18 @@ def start(tmp_path, monkeypatch):
     Path(importlib.util.cache_from_source(modules.__file__)).parent.mkdir(parents=True)
 
     def forget() -> None:
-        modules._memory.cache_clear()
+        modules._results.cache_clear()
+        modules._version.cache_clear()
         read_module.cache_clear()
 
     def start() -> tuple[int, dict]:
         forget()
-        parsed, parse = [], ast.parse
+        parsed, parse, at_exit = [], ast.parse, []
         with monkeypatch.context() as patch:
             patch.setattr(ast, "parse", lambda *given, **named: parsed.append(given) or parse(*given, **named))
+            patch.setattr(atexit, "register", lambda keep, *results: at_exit.append(partial(keep, *results)))
             digests = code_digests(STAGE)
-        # As at the end of a process.
-        memory = modules._memory()
-        memory.keep()
-        atexit.unregister(memory.keep)
+        at_exit.pop()()
         return len(parsed), digests
 
     yield start
@@ -85,11 +85,12 @@ def test_a_damaged_memory_is_made_anew(start, tmp_path, damage):
     assert start() == (0, before[1])
 
 
-def test_what_another_version_of_the_code_remembers_does_not_count(start, tmp_path):
+def test_what_another_version_of_the_code_remembers_does_not_count(start, tmp_path, monkeypatch):
     before = start()
-    kept = json.loads(memory_below(tmp_path).read_text())
-    wrong = {digest: [{"<module>": "wrong"}, []] for digest in kept["modules"]}
-    memory_below(tmp_path).write_text(json.dumps({"version": "another", "modules": wrong}))
+    wrong = {digest: [{"<module>": "wrong"}, []] for digest in json.loads(memory_below(tmp_path).read_text())}
+    memory_below(tmp_path).write_text(json.dumps(wrong))
+    (tmp_path / "syntax.py").write_bytes(Path(syntax.__file__).read_bytes() + b"\n")
+    monkeypatch.setattr(syntax, "__file__", str(tmp_path / "syntax.py"))
     assert start() == before
 
 

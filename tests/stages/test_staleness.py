@@ -127,7 +127,14 @@ class Project:
 
     def stale(self, *args: str) -> dict[str, str]:
         """Stage → reasons, of those that are not fresh, where the code of the copy is what is digested."""
-        with mock.patch.object(modules, "_package_folder", self.folder.joinpath):
+        module_path = modules.module_path
+
+        def in_the_copy(module: str) -> Path | None:
+            path = module_path(module)
+            is_ours = path and path.is_relative_to(PROJECT)
+            return self.folder / path.relative_to(PROJECT) if is_ours else path
+
+        with mock.patch.object(modules, "module_path", in_the_copy):
             modules.read_module.cache_clear()
             try:
                 return stale_stages(self.luigi.status(*FAST, *args))
