@@ -115,7 +115,8 @@ class _Child:
         self.layout = (backend, cpu_devices)
         self._is_one_of_several, self._noise, self._is_killed = is_one_of_several, [], False
         environment = {
-            **os.environ,
+            # Settings decide what Keras reads from these.
+            **{name: value for name, value in os.environ.items() if not name.startswith("KERAS_MAX_")},
             "KERAS_BACKEND": backend,
             # Modules of the user may be in a folder that only this process searches.
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),

@@ -18,8 +18,7 @@ from tasks.process import interrupt
 # The imports below take half a second, long enough for a Ctrl-C.
 interrupt.leave_while_importing()
 
-# Must be set before Keras is imported, which the tasks do when they run. Empty, Keras would take that of its own file;
-# another one is refused by Train.
+# For stages in this process, and before Keras is imported. If it is empty, Keras reads a file of its own.
 os.environ["KERAS_BACKEND"] = os.environ.get("KERAS_BACKEND") or "tensorflow"
 # Without it Luigi warns that an .ini file is not its default kind; it looks for one as soon as it is imported.
 os.environ.setdefault("LUIGI_CONFIG_PARSER", "ini")

@@ -18,16 +18,9 @@ from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_ve
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.artefacts.publish import discard
 from pipeline.config.membership import Membership, membership
-from pipeline.config.own_code import own_modules
 from pipeline.config.refusal import refuse
-from pipeline.config.training import (
-    JAX,
-    MODELS,
-    RECIPES,
-    TrainSettings,
-    check_keras_environment,
-    refuse_without_validation,
-)
+from pipeline.config.schema import own_modules
+from pipeline.config.training import JAX, MODELS, RECIPES, TrainSettings, refuse_without_validation
 from pipeline.errors import DamagedArtefactError, HardwareMismatchError, SettingsError
 from pipeline.hardware import tpu_vm
 from pipeline.hardware.backend import choose_backend, require_backend
@@ -73,7 +66,6 @@ class Train(Stage, parameters=TrainSettings):
         return Records()
 
     def make_settings(self) -> TrainSettings:
-        check_keras_environment(os.environ)
         settings, self.initial = super().make_settings(), None
         require_backend(settings)
         if settings.processes > 1:

@@ -7,7 +7,6 @@ from pipeline.config.training import (
     RECIPES,
     ExportSettings,
     TrainSettings,
-    check_keras_environment,
 )
 from pipeline.errors import SettingsError
 
@@ -98,18 +97,6 @@ def test_refusal_names_setting_value_and_remedy(make, names):
 @pytest.mark.parametrize("address", ["", "local", "my-tpu-2", "grpc://10.0.0.2:8470", "grpc://[::1]:8470"])
 def test_a_tpu_may_be_given_by_name_by_address_or_as_this_host(address):
     assert TrainSettings(tpu_address=address).tpu_address == address
-
-
-def test_another_backend_of_keras_is_refused_by_the_variables_name():
-    check_keras_environment({"KERAS_BACKEND": "tensorflow"})
-    with pytest.raises(SettingsError, match=r"KERAS_BACKEND: expected tensorflow, got 'jax'\..* unset KERAS_BACKEND"):
-        check_keras_environment({"KERAS_BACKEND": "jax"})
-
-
-@pytest.mark.parametrize("name", ["KERAS_MAX_EPOCHS", "KERAS_MAX_STEPS_PER_EPOCH"])
-def test_a_limit_of_keras_is_refused_by_the_variables_name(name):
-    with pytest.raises(SettingsError, match=rf"environment variable {name}: expected none, got '1'"):
-        check_keras_environment({"KERAS_BACKEND": "tensorflow", name: "1"})
 
 
 def test_settings_have_no_rules_that_shape_bytes():

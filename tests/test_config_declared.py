@@ -8,7 +8,6 @@ import pytest
 from luigi.cmdline_parser import CmdlineParser
 
 from pipeline.config import reference
-from pipeline.config.own_code import one_of_or_own
 from pipeline.config.schema import (
     NOT_IN_IDENTITY,
     SECRET,
@@ -17,6 +16,7 @@ from pipeline.config.schema import (
     integer,
     number,
     one_of,
+    one_of_or_own,
     settings_of,
     text,
 )

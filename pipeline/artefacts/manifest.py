@@ -48,16 +48,15 @@ def read_manifest(folder: Path) -> dict:
     path = folder / MANIFEST_NAME
     try:
         manifest = parse_manifest(path.read_bytes(), path)
-        for entry in manifest["files"]:
-            name = Path(entry["name"])
-            if any((folder / part).is_symlink() for part in (name, *name.parents[:-1])):
-                raise DamagedArtefactError(f"{path}: refuses the file name {name}, it leads out of the folder.")
-    except FileNotFoundError:
-        raise DamagedArtefactError(f"{path}: expected a manifest, found none. {_REMEDY}") from None
+        names = [Path(entry["name"]) for entry in manifest["files"]]
+        linked = [name for name in names if any((folder / part).is_symlink() for part in (name, *name.parents[:-1]))]
     except PermissionError as error:
         raise unreadable(Path(error.filename)) from None
     except OSError as error:
-        raise DamagedArtefactError(f"{path}: not a manifest ({error!r}). {_REMEDY}") from None
+        found = "none" if isinstance(error, FileNotFoundError) else repr(error)
+        raise DamagedArtefactError(f"{path}: expected a manifest, found {found}. {_REMEDY}") from None
+    if linked:
+        raise DamagedArtefactError(f"{path}: refuses the file name {linked[0]}, it leads out of the folder.")
     return manifest
 
 
@@ -69,29 +68,36 @@ def parse_manifest(content: bytes, place: str | Path, *, remedy: str = _REMEDY) 
     """
     try:
         manifest = json.loads(content)
-        recorded = manifest["fingerprint"], manifest["schema_version"], manifest["seal"]
-        files = [(entry["name"], entry["bytes"], entry["sha256"]) for entry in manifest["files"]]
-        expected = fingerprint(manifest["identity"]), SCHEMA_VERSION, seal(manifest)
-        if not isinstance(manifest["identity"], dict):
-            raise ValueError(f"identity: expected an object, got {manifest['identity']!r:.80}")
-        if datetime.fromisoformat(manifest["created_at"]).tzinfo is None:
-            raise ValueError(f"created_at: expected a date with its time zone, got {manifest['created_at']!r}")
+        problem = _problem(manifest)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DamagedArtefactError(f"{place}: not a manifest ({error!r}). {remedy}") from None
-    if recorded != expected:
-        raise DamagedArtefactError(
-            f"{place}: expected fingerprint, schema and seal {expected}, got {recorded}. {remedy}"
-        )
-    for name, num_bytes, sha256 in files:
-        if not _stays_inside(name):
-            raise DamagedArtefactError(f"{place}: refuses the file name {name!r}, it leads out of the folder.")
-        if not _is_a_name(name):
-            raise DamagedArtefactError(f"{place}: lists a name that no file of ours has, {name!r:.80}. {remedy}")
-        if type(num_bytes) is not int or num_bytes < 0 or not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
-            raise DamagedArtefactError(f"{place}: expected bytes and sha256 of {name}, got {num_bytes!r}, {sha256!r}.")
-    if len({Path(name) for name, _, _ in files}) != len(files):
-        raise DamagedArtefactError(f"{place}: lists a file twice. {remedy}")
+        problem = f"not a manifest ({error!r})"
+    if problem:
+        raise DamagedArtefactError(f"{place}: {problem}. {remedy}")
     return manifest
+
+
+def _problem(manifest: Mapping) -> str:
+    """The first thing that is wrong with a manifest, or an empty string."""
+    if not isinstance(manifest["identity"], dict):
+        return f"identity: expected an object, got {manifest['identity']!r:.80}"
+    recorded = manifest["fingerprint"], manifest["schema_version"], manifest["seal"]
+    expected = fingerprint(manifest["identity"]), SCHEMA_VERSION, seal(manifest)
+    if recorded != expected:
+        return f"expected fingerprint, schema and seal {expected}, got {recorded}"
+    if datetime.fromisoformat(manifest["created_at"]).tzinfo is None:
+        return f"created_at: expected a date with its time zone, got {manifest['created_at']!r}"
+    for entry in manifest["files"]:
+        name, num_bytes, sha256 = entry["name"], entry["bytes"], entry["sha256"]
+        if not isinstance(name, str) or not Path(name).parts or ".." in Path(name).parts or Path(name).is_absolute():
+            return f"refuses the file name {name!r}, it leads out of the folder"
+        # Lone surrogates are not printable.
+        if not name.isprintable() or len(name) > _PATH_BYTES or max(map(len, name.encode().split(b"/"))) > _NAME_BYTES:
+            return f"lists a name that no file of ours has, {name!r:.80}"
+        if type(num_bytes) is not int or num_bytes < 0 or not _SHA256.fullmatch(sha256):
+            return f"expected bytes and sha256 of {name}, got {num_bytes!r}, {sha256!r}"
+    if len({Path(entry["name"]) for entry in manifest["files"]}) != len(manifest["files"]):
+        return "lists a file twice"
+    return ""
 
 
 def seal(manifest: Mapping) -> str:
@@ -108,15 +114,14 @@ def check_files(folder: Path, manifest: Mapping, *, shared: bool = False) -> Non
         UnreadableArtefactError: names the first file that exists but may not be read.
         DamagedArtefactError: names the first file that is missing or changed.
     """
-    verified, digested = read_verified(folder), {}
+    verified = read_verified(folder)
+    stamps = dict(verified)
     for entry in _present(folder, manifest, shared=shared):
         name = entry["name"]
-        stamp = current_stamp(folder / name, verified.get(name))
-        _check_digest(folder / name, entry["sha256"], stamp["sha256"])
-        if stamp != verified.get(name):
-            digested[name] = stamp
-    if digested:
-        write_verified(folder, verified | digested)
+        stamps[name] = current_stamp(folder / name, verified.get(name))
+        _check_digest(folder / name, entry["sha256"], stamps[name]["sha256"])
+    if stamps != verified:
+        write_verified(folder, stamps)
 
 
 def check_contents(folder: Path, manifest: Mapping, *, shared: bool = False) -> None:
@@ -179,12 +184,11 @@ def write_fetched(folder: Path, *, remote: str) -> None:
 
 def read_fetched(folder: Path) -> dict[str, str] | None:
     """``remote`` and ``fetched_at``; None if the artifact was made here."""
-    path = folder / FETCHED_NAME
-    if not path.exists():
-        return None
     try:
-        note = json.loads(path.read_bytes())
+        note = json.loads((folder / FETCHED_NAME).read_bytes())
         return {name: str(note[name]) for name in ("remote", "fetched_at")}
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         # A damaged note still shows that the artifact came from somewhere.
         return {"remote": "a remote", "fetched_at": ""}
@@ -211,12 +215,9 @@ def _present(folder: Path, manifest: Mapping, *, shared: bool) -> Iterator[Mappi
             status = None
         except PermissionError:
             raise unreadable(path) from None
-        if status is None or not stat.S_ISREG(status.st_mode):
-            raise DamagedArtefactError(f"{path}: manifest lists {entry['bytes']} bytes, found no file. {_REMEDY}")
-        if status.st_size != entry["bytes"]:
-            raise DamagedArtefactError(
-                f"{path}: manifest lists {entry['bytes']} bytes, found {status.st_size}. {_REMEDY}"
-            )
+        size = status.st_size if status and stat.S_ISREG(status.st_mode) else "no file"
+        if size != entry["bytes"]:
+            raise DamagedArtefactError(f"{path}: manifest lists {entry['bytes']} bytes, found {size}. {_REMEDY}")
         if not os.access(path, os.R_OK):
             raise unreadable(path)
         yield entry
@@ -231,17 +232,3 @@ def _warn_of_stray(path: Path) -> None:
 def _check_digest(path: Path, expected: str, found: str) -> None:
     if found != expected:
         raise DamagedArtefactError(f"{path}: manifest lists sha256 {expected[:12]}…, found {found[:12]}…. {_REMEDY}")
-
-
-def _stays_inside(name: object) -> bool:
-    if not isinstance(name, str) or "\0" in name:
-        return False
-    parts = Path(name).parts
-    return bool(parts) and ".." not in parts and not Path(name).is_absolute()
-
-
-def _is_a_name(name: str) -> bool:
-    """Whether a name can be shown and stored: printable, which lone surrogates are not, and not too long."""
-    if not name.isprintable() or len(name.encode()) > _PATH_BYTES:
-        return False
-    return all(len(part.encode()) <= _NAME_BYTES for part in Path(name).parts)

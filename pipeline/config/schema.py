@@ -19,8 +19,12 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 from pipeline.config.refusal import closest, refuse
+from pipeline.installed import find_module, has_name
+from pipeline.registry import Registry
 
 MAX_SEED = 2**31 - 1  # The largest seed that tf.random and Beam take.
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+_LONGEST_FUNCTION = 100
 
 # Properties of a setting besides its rule.
 NOT_IN_IDENTITY, SECRET = Mark = enum.Enum("Mark", "NOT_IN_IDENTITY SECRET")
@@ -28,10 +32,10 @@ NOT_IN_IDENTITY, SECRET = Mark = enum.Enum("Mark", "NOT_IN_IDENTITY SECRET")
 
 @dataclass(frozen=True)
 class Rule:
-    """The values that a setting takes.
+    """The values that a setting takes, described by ``expected``.
 
-    ``expected`` describes them. ``problem`` returns None for a valid value, else a hint for the message, which may be
-    empty. ``spelling`` brings values of one meaning to one form.
+    ``problem`` returns None for a valid value, else a hint for the message, which may be empty. ``spelling`` brings
+    values of one meaning to one form.
     """
 
     expected: str
@@ -47,19 +51,18 @@ def integer(low: int, high: int) -> Rule:
 
 def number(low: float, high: float, brackets: str = "[]", *, other: float | None = None, meaning: str = "") -> Rule:
     """A number between two bounds, or ``other``. A square bracket includes its bound."""
-
-    def problem(value: Any) -> str | None:
-        if type(value) not in (int, float):
-            return ""
-        is_bound = (brackets[0] == "[" and value == low) or (brackets[1] == "]" and value == high)
-        return None if low < value < high or is_bound or value == other else ""
-
     bounds = {
         "[]": f"from {low:g} to {high:g}",
         "[)": f"from {low:g} up to but not including {high:g}",
         "(]": f"above {low:g} and up to {high:g}",
         "()": f"between {low:g} and {high:g}",
     }
+    included = {bound for bound, bracket in zip((low, high), brackets, strict=True) if bracket in "[]"} | {other}
+
+    def problem(value: Any) -> str | None:
+        is_valid = type(value) in (int, float) and (low < value < high or value in included)
+        return None if is_valid else ""
+
     expected = f"a number {bounds[brackets]}" + ("" if other is None else f", or {other:g}, {meaning}")
     # JSON distinguishes 1 from 1.0, and so does a fingerprint.
     return Rule(expected, problem, lambda value: float(value) if type(value) is int else value)
@@ -74,6 +77,42 @@ def one_of(*choices: str) -> Rule:
 def text(expected: str, pattern: str) -> Rule:
     """A text that matches a regular expression as a whole."""
     return Rule(expected, lambda value: None if re.fullmatch(pattern, value) else "")
+
+
+def is_own(name: str) -> bool:
+    """Whether a name in the settings is a function of the user, such as ``my_package.networks:build``."""
+    return ":" in name
+
+
+def own_modules(*names: str) -> tuple[str, ...]:
+    """The modules of those names that are functions of the user."""
+    return tuple(dict.fromkeys(name.partition(":")[0] for name in names if is_own(name)))
+
+
+def one_of_or_own(registry: Registry, example: str) -> Rule:
+    """A name of a registry, or a function of the user such as ``example``."""
+
+    def problem(name: object) -> str | None:
+        if is_own(str(name)):
+            return _function_problem(name)
+        return None if name in registry else closest(str(name), [*registry])
+
+    return Rule(f"{one_of(*registry.builtin).expected}, or a function of your own as in {example}", problem)
+
+
+def _function_problem(name: str) -> str | None:
+    # It becomes part of a folder's name.
+    if not _FUNCTION.fullmatch(name) or len(name) > _LONGEST_FUNCTION:
+        return ""
+    module, _, function = name.partition(":")
+    # The module is read as text, because importing it may import Keras.
+    try:
+        if find_module(module) is None:
+            places = "the working directory, the project's folder and what is installed"
+            return f" There is no module {module}. It is looked for in {places}."
+        return None if has_name(module, function) else f" {module} has no {function}."
+    except (SyntaxError, UnicodeDecodeError) as error:
+        return f" {module} is no Python that could be read: {error}."
 
 
 @dataclass(frozen=True)
@@ -94,11 +133,7 @@ class Setting:
         return f"{first} Expected: {self.rule.expected}." if self.rule else first
 
     def parse(self, text: str) -> Any:
-        """The value that a text in config.ini or on the command line stands for.
-
-        Raises:
-            SettingsError: it is of another type.
-        """
+        """The value that a text in config.ini or on the command line stands for. SettingsError: its type is wrong."""
         try:
             return self._list(text) if self.type is tuple else self.type(text)
         except ValueError:
@@ -115,11 +150,7 @@ class Setting:
         return tuple(item[1] or number_or_text(item[2]) for item in items if item)
 
     def checked(self, value: Any) -> Any:
-        """The value in its one form.
-
-        Raises:
-            SettingsError: the rule refuses it.
-        """
+        """The value in its one form. SettingsError: the rule refuses it."""
         if self.rule is None or value == self.default == "":
             return value
         for item in value if self.type is tuple else (value,):
@@ -171,16 +202,16 @@ class StageSettings(Settings, section=""):
 def settings_of(owner: type[Settings]) -> tuple[Setting, ...]:
     """The settings of a section in their order. Those that it inherits are last."""
     hints = get_type_hints(owner, include_extras=True)
-    texts = {name: text for base in reversed(owner.__mro__[:-1]) for name, text in _help_texts(base).items()}
+    texts = {name: text for base in owner.__mro__[-2::-1] for name, text in _help_texts(base).items()}
     own = inspect.get_annotations(owner)
-    found = []
+    settings = []
     for field in sorted(dataclasses.fields(owner), key=lambda field: field.name not in own):
         kind, *rest = get_args(hints[field.name]) or (hints[field.name],)
         rule = next((one for one in rest if isinstance(one, Rule)), None)
         marks = frozenset(one for one in rest if isinstance(one, Mark))
         kind = get_origin(kind) or kind
-        found.append(Setting(owner.section, field.name, kind, field.default, texts[field.name], rule, marks))
-    return tuple(found)
+        settings.append(Setting(owner.section, field.name, kind, field.default, texts[field.name], rule, marks))
+    return tuple(settings)
 
 
 @cache

@@ -2,14 +2,21 @@
 
 import re
 import urllib.parse
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Annotated
 
 from pipeline.config.augment import parse_augment, spelled
-from pipeline.config.own_code import one_of_or_own
 from pipeline.config.refusal import refuse
-from pipeline.config.schema import MAX_SEED, NOT_IN_IDENTITY, Rule, StageSettings, integer, number, one_of
-from pipeline.errors import SettingsError
+from pipeline.config.schema import (
+    MAX_SEED,
+    NOT_IN_IDENTITY,
+    Rule,
+    StageSettings,
+    integer,
+    number,
+    one_of,
+    one_of_or_own,
+)
 from pipeline.registry import Registry
 
 #: Model → its builder, which imports Keras.
@@ -201,21 +208,6 @@ class ExportSettings(StageSettings, section="Export"):
 
     calibration_examples: Annotated[int, integer(1, 1_000_000)] = 500
     """Train images that set the ranges for int8."""
-
-
-def check_keras_environment(environment: Mapping[str, str]) -> None:
-    """Refuse environment variables of Keras under which a run is not what its settings say."""
-    if limits := sorted(name for name in environment if name.startswith("KERAS_MAX_")):
-        raise SettingsError(
-            f"environment variable {limits[0]}: expected none, got {environment[limits[0]]!r}. It ends training early, "
-            "and no run says so: unset it. [Train] epochs sets how long a run trains."
-        )
-    backend = environment.get("KERAS_BACKEND", "")
-    if backend != "tensorflow":
-        raise SettingsError(
-            f"environment variable KERAS_BACKEND: expected tensorflow, got {backend!r}. What trains on JAX is started "
-            "by [Train] backend = jax, and all else computes with TensorFlow: unset KERAS_BACKEND."
-        )
 
 
 def refuse_without_validation(settings: TrainSettings, splits: Collection[str]) -> None:

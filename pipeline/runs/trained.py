@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from pipeline.artefacts.manifest import read_fetched
-from pipeline.config.own_code import is_own
+from pipeline.config.schema import is_own
 from pipeline.config.training import MODELS
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.hardware.placement import runtime_called

@@ -79,6 +79,9 @@ def start(path):
 def give(number):
     return {number: 1} if number else {1, 2}
 
+def environment():
+    return {name: value for name, value in os.environ.items() if name.startswith("KERAS_")}
+
 def wrap(path):
     try:
         wait(path)
@@ -117,6 +120,12 @@ def test_a_child_with_other_devices_or_another_backend_is_another_process():
     own, _ = in_child("functions_of_a_test:pid", {}, cpu_devices=2, is_kept=False)
     assert len({first, other, own, call("pid")[0]}) == 4
     assert not any(psutil.pid_exists(one) for one in (first, other, own))
+
+
+def test_variables_of_keras_do_not_reach_the_child(monkeypatch):
+    for name, value in {"KERAS_BACKEND": "jax", "KERAS_MAX_EPOCHS": "1", "KERAS_MAX_STEPS_PER_EPOCH": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert call("environment") == {"KERAS_BACKEND": "tensorflow"}
 
 
 def test_log_records_progress_and_prints_appear_in_the_parent(caplog, monkeypatch):

@@ -187,13 +187,6 @@ def test_a_bad_setting_is_refused_by_a_process_in_the_format_of_its_log(tmp_path
     assert not luigi.root.exists()
 
 
-def test_another_backend_of_keras_is_refused_in_one_line(tmp_path, tiny_tfds):
-    done = Luigi(tmp_path, tiny_tfds).here("tasks", "Report", *FAST, KERAS_BACKEND="jax")
-    assert done.returncode == 2
-    assert "KERAS_BACKEND: expected tensorflow, got 'jax'" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
 def test_a_failure_in_a_worker_process_of_luigi_ends_with_its_own_code(tmp_path, tiny_tfds):
     # How many examples there are is known when the first stage, in a worker, is done.
     done = Luigi(tmp_path, tiny_tfds)("--Train-global-batch-size", "404", "--workers", "2")
