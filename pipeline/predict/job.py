@@ -99,7 +99,7 @@ def _parts_folder(folder: Path) -> Iterator[Path]:
 def predict_block(start: int, job: Job) -> int:
     """Predict a block of files and leave its part of the result, whole or not at all."""
     paths = _paths(job.paths)[start : start + _BLOCK_FILES]
-    table = pa.Table.from_batches(list(results_of(job.problem).call("prediction_rows", paths, job)))
+    table = pa.Table.from_batches(list(results_of(job.problem).hook("prediction_rows")(paths, job)))
     with replacing(_part(job, start)) as temporary:
         pyarrow.parquet.write_table(table, temporary)
     return start

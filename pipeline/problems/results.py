@@ -33,8 +33,8 @@ _UNKNOWN = Ranking("val_accuracy", True, 5)
 class Results:
     """How the runs of a problem are ranked, shown and applied.
 
-    The fields from ``evaluation_schema`` on are names ``module:function``, imported when they are called (``call``).
-    An empty name means that the problem has no such thing.
+    The fields from ``evaluation_schema`` on are names ``module:object``, which ``hook`` imports. An empty name means
+    that the problem has no such thing.
     """
 
     ranking: Ranking = _UNKNOWN
@@ -50,14 +50,18 @@ class Results:
     evaluation_blocks: str = ""
     #: run → (title, value) of metrics that are shown before the test accuracy.
     tiles: str = ""
-    #: (run, evaluation) → values of the templates of the cards, which they read as ``problem``.
+    #: (run, evaluation) → values of the templates of the cards: ``labels``; ``counts``, (split, examples, predictions),
+    #: and ``has_predicted`` if the last is shown; ``rows``, (metric, value); ``confusions``.
     card: str = ""
+    #: Ending of the names of the cards' templates, such as model-card-images.md.j2.
+    card_templates: str = ""
     #: (paths, predict.Job) → pyarrow record batches, a row per file, for the command ``predict``.
     prediction_rows: str = ""
 
-    def call(self, hook: str, *arguments: Any) -> Any:
-        """The result of a field's function."""
-        return pkgutil.resolve_name(getattr(self, hook))(*arguments)
+    def hook(self, field: str) -> Any:
+        """What a field names. None if it is empty."""
+        name = getattr(self, field)
+        return pkgutil.resolve_name(name) if name else None
 
 
 #: The name of a problem → its ``Results``.

@@ -6,8 +6,6 @@ from typing import Any
 
 from pipeline.problems import PROBLEMS
 
-# The report's helpers move to ``results_of``. Then these two names go.
-IMAGE_CLASSIFICATION, NEXT_TOKEN = "image_classification", "next_token"
 #: The tokens of a text that has more characters than fit.
 BYTES = "bytes"
 

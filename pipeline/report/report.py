@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pipeline.problems.results import results_of
 from pipeline.report.data.changes import changes
 from pipeline.report.data.experiments import experiments
 from pipeline.report.data.gate import Gate, Outcome, judge_gate
@@ -17,7 +18,7 @@ from pipeline.report.data.history import entries_of, merged, trends
 from pipeline.report.data.lineage import exported, lineage, repetition
 from pipeline.report.data.measures import encodings
 from pipeline.report.data.published import by_batch, published_beside
-from pipeline.report.data.reading import or_none, read_pictures, read_run
+from pipeline.report.data.reading import or_none, read_run
 from pipeline.report.data.scenarios import batch_sizes, scenarios, with_speedups
 from pipeline.report.formats import Run
 from pipeline.runs.record import FINISHED
@@ -116,8 +117,14 @@ def build_report(
     finished = {(run["fingerprint"], run["finished_at"]) for _, run in asked if run["status"] == FINISHED}
     changed, beside = changes(entries, finished), published_beside(runs, published)
     exports = {run["fingerprint"]: or_none(exported, folder, run) for folder, run in asked}
-    pictured = [(folder, run) for folder, run in asked if "tiles" in (run["evaluation"] or {})][:_MAX_PICTURED]
-    pictures = {runs.index(run): or_none(read_pictures, folder, run["evaluation"]) for folder, run in pictured}
+    pictured = [
+        (folder, run, read)
+        for folder, run in asked
+        if run["evaluation"] and (read := results_of(run["problem"]).hook("pictures"))
+    ]
+    pictures = {
+        runs.index(run): or_none(read, folder, run["evaluation"]) for folder, run, read in pictured[:_MAX_PICTURED]
+    }
     return Report(
         current=list(current),
         runs=runs,

@@ -26,6 +26,12 @@ def toy_table(rows):
     return blocks.Table(columns, cells, label="toys")
 
 
+class Toys(dict):
+    """Sections by name, as a registry has them."""
+
+    load = dict.__getitem__
+
+
 @pytest.fixture
 def rendered(make_run, tmp_path, monkeypatch):
     """A function that renders a section of these blocks as HTML, as Markdown and for two terminals."""
@@ -33,8 +39,7 @@ def rendered(make_run, tmp_path, monkeypatch):
     make_run()
 
     def render(*made):
-        toys = {"toys": lambda report: [blocks.Section("toys", "Toys", made)]}
-        monkeypatch.setattr(sections_of, "SECTIONS", toys)
+        monkeypatch.setattr(sections_of, "SECTIONS", Toys(toys=lambda report: [blocks.Section("toys", "Toys", made)]))
         monkeypatch.setattr(rendering, "TERMINAL", ("toys",))
         report = report_of([tmp_path / "run"], published=[])
         terminals = {width: rendering.format_table(report, width=width) for width in (40, 120)}

@@ -6,8 +6,6 @@ import re
 import pytest
 from report_runs import EPOCH, RUN, render, report_of, write_evaluation, write_origin
 
-from pipeline.problems.units import IMAGE_CLASSIFICATION, NEXT_TOKEN
-
 
 def setup_module() -> None:
     global FIGURES, Cell, counted, format_experiments, format_table, published_cells
@@ -110,17 +108,17 @@ def test_the_terminal_shows_the_overview_and_the_scoreboard_that_was_asked_for(r
 @pytest.mark.parametrize(
     ("problem", "mean", "deviation", "examples", "words"),
     [
-        (IMAGE_CLASSIFICATION, 0.9926, None, 10_000, "74 of 10,000 wrong"),
-        (IMAGE_CLASSIFICATION, 0.9926, 0.0005, 10_000, "74 ± 5 of 10,000 wrong"),
-        (IMAGE_CLASSIFICATION, 0.864, None, 734, "standard error 1.3 points (734 images)"),
-        (IMAGE_CLASSIFICATION, 0.75, None, 10_000, ""),
-        (IMAGE_CLASSIFICATION, None, None, 10_000, ""),
-        (IMAGE_CLASSIFICATION, 0.99, None, None, ""),
-        (IMAGE_CLASSIFICATION, 0.99, None, 0, ""),
-        (NEXT_TOKEN, 0.9926, None, 10_000, "74 of 10,000 wrong"),
-        (NEXT_TOKEN, 0.55, None, 1_552, "1,552 characters"),
-        (NEXT_TOKEN, 0.55, None, 111_500, "111,500 characters"),
-        (NEXT_TOKEN, 0.55, None, None, ""),
+        ("image_classification", 0.9926, None, 10_000, "74 of 10,000 wrong"),
+        ("image_classification", 0.9926, 0.0005, 10_000, "74 ± 5 of 10,000 wrong"),
+        ("image_classification", 0.864, None, 734, "standard error 1.3 points (734 images)"),
+        ("image_classification", 0.75, None, 10_000, ""),
+        ("image_classification", None, None, 10_000, ""),
+        ("image_classification", 0.99, None, None, ""),
+        ("image_classification", 0.99, None, 0, ""),
+        ("next_token", 0.9926, None, 10_000, "74 of 10,000 wrong"),
+        ("next_token", 0.55, None, 1_552, "1,552 characters"),
+        ("next_token", 0.55, None, 111_500, "111,500 characters"),
+        ("next_token", 0.55, None, None, ""),
         ("another version's", 0.55, None, 1_552, "1,552 examples"),
     ],
 )
@@ -248,7 +246,7 @@ def test_rows_tell_the_size_of_their_images_and_the_length_of_their_sequences_ap
     sizes = {"96×96×3": (96, 96, 3), "192×192×3": (192, 192, 3)}
     facts = {"dataset": "flowers", "requested_dataset": "flowers", "experiment": "flowers"}
     texts = {"sequences of 100": (100,), "sequences of 200": (200,)}
-    of_text = {**facts, "problem": NEXT_TOKEN, "experiment": "plays"}
+    of_text = {**facts, "problem": "next_token", "experiment": "plays"}
     folders = [
         make_run(f"{n}", fingerprint=f"{n:064x}", **more, input_shape=shape)
         for n, (more, shape) in enumerate(

@@ -14,7 +14,7 @@ from typing import Any
 
 from scipy.special import ndtri, stdtr
 
-from pipeline.problems.judged import judged
+from pipeline.problems.results import results_of
 from pipeline.report.data.history import Entry, age_order, comparable_groups, shared_facts
 from pipeline.report.data.scenarios import grouped, mean_and_deviation
 from pipeline.report.formats import number
@@ -124,7 +124,7 @@ def _accuracy(mine: Sequence[Entry], last: Sequence[Entry], recent: Sequence[Ent
         alike = [_column(_ACCURACY, recent, known=True)]
     # Comparable runs have one test split, the size of which earlier records leave out.
     examples = max(_column("test_examples", [*mine, *last], known=True), default=0)
-    examples /= judged(mine[0]["problem"]).predictions_per_draw
+    examples /= results_of(mine[0]["problem"]).ranking.predictions_per_draw
     least, before = 0.0, _mean(_column(_ACCURACY, last, known=True))
     if before is not None and examples:
         # By Laplace's rule: if every example was right, the next may still be wrong.

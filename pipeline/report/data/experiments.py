@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from pipeline.problems.judged import merit
+from pipeline.problems.results import merit
 from pipeline.report.data.changes import changes
 from pipeline.report.data.history import Entry
 from pipeline.report.formats import Run

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.problems.units import IMAGE_CLASSIFICATION
+from pipeline.problems.results import results_of
 from pipeline.report.data.scenarios import grouped
 from pipeline.runs.record import FINISHED
 
@@ -72,7 +72,7 @@ def to_accuracy(run: Mapping[str, Any]) -> list[dict[str, Any]]:
 
     ``goal`` is from 0 to 1. Training ``seconds`` and ``flops`` up to the end of the ``epoch`` are None if unknown.
     """
-    if run["problem"] != IMAGE_CLASSIFICATION or not run["curves"]:
+    if results_of(run["problem"]).ranking.metric != "val_accuracy" or not run["curves"]:
         return []
     step_flops, steps = (run["time_breakdown"] or {}).get("step_flops"), run["steps_per_epoch"]
     kept = run["kept_epoch"] or run["curves"][-1]["epoch"]

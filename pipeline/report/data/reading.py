@@ -14,7 +14,8 @@ from pipeline.artefacts.fingerprint import fingerprint
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_fetched, read_manifest
 from pipeline.errors import DamagedArtefactError
 from pipeline.problems.problem import AUGMENTED_NAME, EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME
-from pipeline.problems.units import BYTES, NEXT_TOKEN
+from pipeline.problems.results import results_of
+from pipeline.problems.units import BYTES
 from pipeline.runs.metrics import METRICS_NAME, read_metrics
 from pipeline.runs.record import SKIPPED, names, read_record
 from pipeline.runs.untrusted import Count, Figure, Untrusted, checked, message, read_text
@@ -41,7 +42,9 @@ _Tiles = _object(per_row=Count, height=Count, width=Count)
 _WithoutDuplicates = _object(num_examples=Count, accuracy=Figure)
 
 
-class _ImageEvaluation(Untrusted):
+class ImageEvaluation(Untrusted):
+    """Of an image classifier."""
+
     label_names: Annotated[list[str], Field(min_length=1, max_length=_MOST_LABELS)]
     label_counts: dict[str, dict[str, Count]]
     num_examples: Count
@@ -58,7 +61,7 @@ class _ImageEvaluation(Untrusted):
     tiles: _Tiles
 
     @model_validator(mode="after")
-    def _is_about_its_labels(self) -> "_ImageEvaluation":
+    def _is_about_its_labels(self) -> "ImageEvaluation":
         count = len(self.label_names)
         if len(self.classes) != count or [len(row) for row in self.confusion_matrix] != [count] * count:
             raise ValueError(f'"confusion_matrix" and "classes": expected counts for each of {count} labels')
@@ -87,8 +90,8 @@ _Text = Annotated[str, Field(max_length=_LONGEST)]
 _Written = _object(temperature=Figure, prompt=_Text, text=_Text)
 
 
-class _TextEvaluation(Untrusted):
-    """Losses are nats per token."""
+class TextEvaluation(Untrusted):
+    """Of a text. Losses are nats per token."""
 
     problem: Literal["next_token"]
     tokens: Literal["characters", "bytes"]
@@ -175,8 +178,8 @@ def _evaluation(folder: Path, problem: str) -> dict[str, Any] | None:
     path = folder / EVALUATION_NAME
     if not path.exists():
         return None
-    schema = _TextEvaluation if problem == NEXT_TOKEN else _ImageEvaluation
-    return checked(schema, read_text(path), path).model_dump()
+    schema = results_of(problem).hook("evaluation_schema")
+    return schema and checked(schema, read_text(path), path).model_dump()
 
 
 def worst_confusions(facts: Mapping[str, Any], limit: int) -> Sequence[tuple[int, int, int]]:

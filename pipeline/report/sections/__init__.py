@@ -2,23 +2,26 @@
 
 from collections.abc import Iterable, Iterator
 
+from pipeline.registry import Registry
 from pipeline.report.blocks import Section
 from pipeline.report.report import Report
-from pipeline.report.sections import charts, evaluation, glossary, records, runs, scoreboard
 
-SECTIONS = {
-    "overview": scoreboard.overview,
-    "this-run": runs.this_run,
-    "scoreboard": scoreboard.scoreboards,
-    "batches": charts.times_by_batch,
-    "curves": charts.curves,
-    "history": charts.history,
-    "evaluation": evaluation.evaluation,
-    "records": records.records,
-    "lineage": records.lineage,
-    "runs": runs.requested_runs,
-    "definitions": glossary.glossary,
-}
+SECTIONS = Registry(
+    "sections",
+    {
+        "overview": "pipeline.report.sections.scoreboard:overview",
+        "this-run": "pipeline.report.sections.runs:this_run",
+        "scoreboard": "pipeline.report.sections.scoreboard:scoreboards",
+        "batches": "pipeline.report.sections.charts:times_by_batch",
+        "curves": "pipeline.report.sections.charts:curves",
+        "history": "pipeline.report.sections.charts:history",
+        "evaluation": "pipeline.report.sections.evaluation:evaluation",
+        "records": "pipeline.report.sections.records:records",
+        "lineage": "pipeline.report.sections.records:lineage",
+        "runs": "pipeline.report.sections.runs:requested_runs",
+        "definitions": "pipeline.report.sections.glossary:glossary",
+    },
+)
 #: The sections that the terminal shows.
 TERMINAL = ("overview", "scoreboard", "batches")
 
@@ -26,4 +29,4 @@ TERMINAL = ("overview", "scoreboard", "batches")
 def sections(report: Report, names: Iterable[str] | None = None) -> Iterator[Section]:
     """The sections of these names, by default all, that have blocks."""
     for name in SECTIONS if names is None else names:
-        yield from (section for section in SECTIONS[name](report) if any(section.blocks))
+        yield from (section for section in SECTIONS.load(name)(report) if any(section.blocks))

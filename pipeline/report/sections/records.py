@@ -8,7 +8,7 @@ from pipeline.report import drawings
 from pipeline.report.blocks import Block, Box, Chart, Facts, Gallery, Picture, Section, Table, figures, titled, words
 from pipeline.report.formats import dataset_name, number, percent, plain
 from pipeline.report.report import Report
-from pipeline.report.sections.evaluation import is_text, label_names
+from pipeline.report.sections.images import label_names
 from pipeline.report.sections.runs import leaves
 
 _MAX_DRAWN_LABELS = 40
@@ -17,7 +17,7 @@ _MAX_LABELS = 100
 
 def records(report: Report) -> Iterator[Section]:
     """Labels and examples by the first run with an evaluation of images, and the cost of each image encoding."""
-    run = next((run for run in report.requested() if run["evaluation"] and not is_text(run["evaluation"])), None)
+    run = next((run for run in report.requested() if "label_counts" in (run["evaluation"] or {})), None)
     blocks: list[Block] = []
     if run:
         names, pictures = label_names(run["evaluation"]), report.pictures_of(run).get("examples", ())

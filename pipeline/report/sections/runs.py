@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from pipeline.problems.judged import judged
-from pipeline.problems.units import NEXT_TOKEN, units_of_run
+from pipeline.problems.results import results_of
+from pipeline.problems.units import units_of_run
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Box, Cell, Chart, Facts, Section, Table, Text, figures, titled, words
 from pipeline.report.data.measures import to_accuracy, utilisation
@@ -78,12 +78,9 @@ def _figures_and_settings(run: Run, receipt: list[Block]) -> list[Block]:
 
 def tiles(run: Run) -> Iterator[tuple[str, str]]:
     """The most important figures with their units."""
-    units, nats = units_of_run(run), run["val_loss"]
-    if run["problem"] == NEXT_TOKEN:
-        yield "Test loss, nats", fmt.number(nats, 4)
-        yield f"Bits a {units.one}", fmt.number(nats, 4, scale=1 / math.log(2))
-        # The number of equally likely tokens that would surprise as much.
-        yield "Perplexity", fmt.number(None if nats is None else math.exp(min(nats, 700)), 2)
+    units = units_of_run(run)
+    if of_problem := results_of(run["problem"]).hook("tiles"):
+        yield from of_problem(run)
     yield "Test accuracy", fmt.percent(run["val_accuracy"], 2)
     for what, name in (
         ("Test accuracy with test-time augmentation", "val_tta_accuracy"),
@@ -148,7 +145,7 @@ def circumstances(run: Run) -> Iterator[tuple[str, str]]:
     yield "Test loss", fmt.number(run["val_loss"], 4)
     reached, examples = run["val_accuracy"], run["test_examples"]
     # Characters of one sequence depend on each other, so this formula would give too little.
-    independent = judged(run["problem"]).predictions_per_draw == 1
+    independent = results_of(run["problem"]).ranking.predictions_per_draw == 1
     if independent and reached is not None and examples and 0 <= reached <= 1:
         error = 100 * math.sqrt(reached * (1 - reached) / examples)
         yield "Standard error of the test accuracy", f"{fmt.number(error, 2)} points, of {fmt.number(examples)} images"

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipeline.problems.judged import judged
+from pipeline.problems.results import results_of
 from pipeline.problems.units import units_of_all, units_of_run
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Box, Cell, Group, Section, Table, Text, figures, words
@@ -48,7 +48,7 @@ def _change(change: Run | None) -> str:
         return "no earlier run"
     figure = change["val_accuracy"]
     # Beside a loss it would be taken for a change of the loss.
-    what = "" if judged(change["problem"]).figure == "val_accuracy" else "accuracy "
+    what = "" if results_of(change["problem"]).ranking.metric == "val_accuracy" else "accuracy "
     return f"{what}{fmt.points(figure['change'])}, {change_words(figure)}"
 
 
@@ -153,7 +153,7 @@ def accuracy(row: Run) -> Cell:
     figures = [row[name] for name in ("val_tta_accuracy", "validation_accuracy", "validation_tta_accuracy")]
     views, validation, both = (fmt.percent(figure, 2).strip(NO_FIGURE) for figure in figures)
     notes = [
-        ranking_figure(row) if judged(row["problem"]).figure == "val_loss" else "",
+        ranking_figure(row) if results_of(row["problem"]).ranking.metric == "val_loss" else "",
         f"{views} with TTA" if views else "",
         f"validation {validation}{f' ({both} with TTA)' if both else ''}" if validation else "",
         counted(row),
@@ -174,8 +174,9 @@ def repeated(scenario: Run) -> str:
 
 def ranking_figure(one: Run) -> str:
     """The figure that ranks a run or a row, with its unit. Empty if it is missing."""
-    by = judged(one["problem"]).figure
-    text = f"{fmt.number(one[by], 3)} nats" if by == "val_loss" else fmt.percent(one[by], 2)
+    results = results_of(one["problem"])
+    by = results.ranking.metric
+    text = f"{fmt.number(one[by], 3)} {results.loss_unit}" if by == "val_loss" else fmt.percent(one[by], 2)
     return "" if text.startswith(NO_FIGURE) else text
 
 
@@ -192,7 +193,7 @@ def counted(row: Run) -> str:
     if mean >= _FEW_WRONG:
         return _wrong(fmt.number({**figure, "mean": 1 - mean}, scale=test_examples), test_examples)
     so_many = f"{fmt.number(test_examples)} {units_of_run(row).many}"
-    if judged(row["problem"]).predictions_per_draw > 1:
+    if results_of(row["problem"]).ranking.predictions_per_draw > 1:
         return so_many
     error = math.sqrt(mean * (1 - mean) / test_examples)
     return f"standard error {fmt.number(100 * error, 1)} points ({so_many})" if error >= _MUCH else ""

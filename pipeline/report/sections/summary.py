@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from pipeline.problems.units import NEXT_TOKEN, units_of_run
+from pipeline.problems.results import results_of
+from pipeline.problems.units import units_of_run
 from pipeline.report import formats as fmt
 from pipeline.report.data.changes import change_words
 from pipeline.report.formats import NO_FIGURE, Run
@@ -39,14 +40,15 @@ def verdict(report: Report) -> str:
 def _figures(runs: Sequence[Run], row: Run) -> str:
     """The figures of a single run, or of several that differ in their seed alone."""
     run, units = runs[0], units_of_run(row)
-    nats = f"{fmt.number(row['val_loss'], 3)} nats a {units.one}, " if run["problem"] == NEXT_TOKEN else ""
+    unit = results_of(run["problem"]).loss_unit
+    loss = f"{fmt.number(row['val_loss'], 3)} {unit} a {units.one}, " if unit else ""
     seeds = f" over {fmt.plural(len(runs), 'seed')}" if len(runs) > 1 else ""
     validation = run["validation_accuracy"] if len(runs) == 1 else None
     validated = "" if validation is None else f" ({fmt.percent(validation)} validation accuracy)"
     seconds, rate = fmt.number(row["train_seconds"], 1), fmt.number(row["examples_per_second"])
     accuracy = f"{fmt.percent(row['val_accuracy'])} test accuracy{seeds}{validated}"
     return (
-        f"{nats}{accuracy} on {fmt.data_phrase(run)} after {fmt.plural(run['epochs'], 'epoch')}: "
+        f"{loss}{accuracy} on {fmt.data_phrase(run)} after {fmt.plural(run['epochs'], 'epoch')}: "
         f"{seconds} s of training on "
         f"{fmt.joined(fmt.device_phrase(run), f'{rate} {units.rate}', time_verdict(run).partition(':')[0])}."
     )

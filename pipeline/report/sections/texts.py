@@ -1,0 +1,114 @@
+"""The evaluation of a text. What surprises a model has shades behind the letters."""
+
+import math
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from pipeline.problems.units import units_of_run
+from pipeline.report import drawings
+from pipeline.report.blocks import (
+    Block,
+    Box,
+    Chart,
+    Facts,
+    Table,
+    Text,
+    figures,
+    titled,
+)
+from pipeline.report.formats import Run, number, percent, plain, run_name, spread
+from pipeline.report.report import Report
+
+# Nats with the darkest of so many shades.
+_DARKEST_NATS = 7.0
+_SHADES = 8
+_POSITIONS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1_000)
+_MAX_POSITIONS = 500
+_MAX_PASSAGES = 8
+_LONGEST = 2_000
+
+
+def tiles(run: Run) -> Iterator[tuple[str, str]]:
+    """The loss of a run, and what follows from it."""
+    nats = run["val_loss"]
+    yield "Test loss, nats", number(nats, 4)
+    yield f"Bits a {units_of_run(run).one}", number(nats, 4, scale=1 / math.log(2))
+    # The number of equally likely tokens that would surprise as much.
+    yield "Perplexity", number(None if nats is None else math.exp(min(nats, 700)), 2)
+
+
+def evaluation_blocks(report: Report, run: Run, name: str, with_drawings: bool) -> list[Block]:
+    """The blocks of a run's evaluation."""
+    facts = run["evaluation"]
+    one, losses = units_of_run(facts).one, facts["position_loss"]
+    places = [place for place in _POSITIONS if place < len(losses)] + [len(losses)] * bool(losses)
+    rows = [(number(place), number(losses[place - 1], 3)) for place in places]
+    by_place: Block = Table(figures("place", "loss, nats"), rows, label=f"Loss by place: {name}", style="classes")
+    # A sequence of one token has one place.
+    if with_drawings and len(losses) > 1:
+        by_place = Chart(
+            f"Loss by place in the sequence, {run_name(run)}, in nats",
+            partial(drawings.plot_positions, spread([*enumerate(losses, start=1)], _MAX_POSITIONS)),
+            [f"place {place}: {loss}" for place, loss in rows],
+            panels=1,
+        )
+    blocks = [
+        Box("part", titled("Test split", Facts(text_rows(facts)))),
+        Box("part", [Text("Loss by place in the sequence", "heading"), by_place]),
+    ]
+    written = []
+    for sample in facts["written"]:
+        written.append(Text(f"Temperature {number(sample['temperature'], 1)}", "note"))
+        written.append(Text(readable(sample["text"]), "prose", lead=readable(sample["prompt"])))
+    passages = []
+    for passage in facts["passages"][:_MAX_PASSAGES]:
+        where = f"Test sequence {number(passage['index'])}: {number(passage['loss'], 2)} nats a {one}"
+        passages += [Text(where, "note"), Text(kind="prose", shades=_shades(passage["pieces"], passage["nats"]))]
+    note = Text(f"The darker, the more nats a {one} took; the first is not predicted.", "note")
+    surprising = titled("The most surprising passages", note, *passages) if passages else []
+    return [Box("pair", blocks), *titled("Written by the network", *written), *surprising]
+
+
+def text_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The figures of the test split."""
+    one = units_of_run(facts).one
+    splits = ", ".join(f"{plain(split)} {number(count)}" for split, count in facts["characters"].items())
+    return [
+        ("Test loss", f"{number(facts['loss'], 4)} nats a {one}"),
+        (f"Bits a {one}", number(facts["bits"], 4)),
+        ("Perplexity", number(facts["perplexity"], 2)),
+        ("Likeliest is right", percent(facts["accuracy"], 2)),
+        ("Vocabulary", f"{number(len(facts['vocabulary']))} {plain(facts['tokens'])}"),
+        ("Sequences", f"{number(facts['num_examples'])} of {number(facts['sequence_length'])}, each without memory"),
+        ("Predicted", splits),
+    ]
+
+
+def readable(text: str) -> str:
+    """Untrusted text with its line ends, without other control or direction marks, of bounded length."""
+    return "".join(
+        letter if letter == "\n" or unicodedata.category(letter)[0] != "C" else "\ufffd" for letter in text[:_LONGEST]
+    )
+
+
+def _shades(pieces: Sequence[str], nats: Sequence[float | None]) -> list[tuple[str, int]]:
+    """The pieces with their shades. Pieces of one shade are joined."""
+    shades = [0 if one is None else max(0, min(_SHADES, round(_SHADES * one / _DARKEST_NATS))) for one in nats]
+    # A surprising line end must be visible.
+    texts = [f"↵{piece}" if shade and piece == "\n" else piece for piece, shade in zip(pieces, shades, strict=True)]
+    runs = groupby(zip(texts, shades, strict=True), key=itemgetter(1))
+    return [(readable("".join(text for text, _ in run)), shade) for shade, run in runs]
+
+
+def card(run: Run, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the cards. Examples are sequences."""
+    length, counts = facts.get("sequence_length"), facts.get("characters", {}).items()
+    return {
+        "counts": [(plain(split), count // length, count) for split, count in counts if length],
+        "has_predicted": True,
+        "rows": text_rows(facts) if facts else [],
+    }

@@ -1,0 +1,40 @@
+"""The evaluation of sums on a split."""
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.problems.problem import EVALUATION_NAME, Shown
+
+
+@dataclass(frozen=True)
+class Sums:
+    """``labels`` int (examples,), and the ``values`` float32 (examples,) of the model."""
+
+    labels: np.ndarray
+    values: np.ndarray
+
+
+def predict(model, stream, test_time_augmentation="none"):
+    labels = np.concatenate([labels for _, labels in stream.evaluation().as_numpy_iterator()])
+    return Sums(labels, model.predict(stream.evaluation(), verbose=0)[..., 0])
+
+
+def figures(model, predictions):
+    errors = predictions.labels - predictions.values
+    return {
+        "loss": float((errors**2).mean()),
+        "accuracy": float((predictions.values.round() == predictions.labels).mean()),
+    }
+
+
+def quick_figures(model, stream):
+    return figures(model, predict(model, stream))
+
+
+def evaluate(predictions, *, model, settings, streams, manifest, folder):
+    errors = np.abs(predictions.labels - predictions.values)
+    facts = {"num_examples": len(errors), "mean_error": float(errors.mean()), "worst_error": float(errors.max())}
+    (folder / EVALUATION_NAME).write_text(json.dumps(facts))
+    return Shown(facts, {"sums": f"mean error {facts['mean_error']:.3f}"}, {})

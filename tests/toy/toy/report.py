@@ -1,0 +1,15 @@
+"""The evaluation in the report."""
+
+from pipeline.report.blocks import Text
+from pipeline.runs.untrusted import Count, Figure, Untrusted
+
+
+class Evaluation(Untrusted):
+    num_examples: Count
+    mean_error: Figure
+    worst_error: Figure
+
+
+def blocks(report, run, name, with_drawings):
+    facts = run["evaluation"]
+    return [Text(f"Sums of {facts['num_examples']} pairs, off by {facts['mean_error']:.3f} on average")]
