@@ -34,7 +34,7 @@ from pipeline.errors import HIDDEN, PipelineError, without_userinfo
 from tasks import config_files
 from tasks.config_files import PROJECT_FOLDER
 from tasks.outcome import CHANNELS, Outcome, read_outcome, write_outcome
-from tasks.process import console, events
+from tasks.process import console
 from tasks.report import Report
 from tasks.sections import Metrics, Notify, Storage, flags_in, report_path, root_folder, schedule_name
 
@@ -224,7 +224,7 @@ def _run_child(argv: Sequence[str], log_lines: int, secrets: set[str]) -> Outcom
     reported = os.memfd_create("events")
     process = subprocess.Popen(
         [sys.executable, "-m", "tasks", *argv],
-        env={**os.environ, events.DESCRIPTOR_VARIABLE: str(reported)},
+        env={**os.environ, console.EVENTS_VARIABLE: str(reported)},
         pass_fds=[reported],
         cwd=PROJECT_FOLDER,
         stderr=subprocess.PIPE,

@@ -1,37 +1,45 @@
-"""Set up the log, exit codes and signals of a process, and report the errors that end it."""
+"""Set up the log, exit codes, signals and events of a process, and report the errors that end it."""
 
 import contextlib
+import json
 import logging
 import multiprocessing
+import os
+import signal
 import sys
 import uuid
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from traceback import format_exception
 
 import luigi.interface
 import luigi.retcodes
+import luigi.worker
 from luigi.parameter import UnconsumedParameterWarning
 
 from pipeline.errors import PipelineError, without_userinfo
 from pipeline.stage_process import is_news, set_log_levels
-from tasks.process import events, interrupt
-from tasks.process.live import LiveHandler
-from tasks.process.logs import JsonLines, TextLines, for_the_user
+from tasks.process import interrupt
+from tasks.process.logs import JsonLines, LogHandler, TextLines, for_the_user
 
 #: Of this process, and of the workers Luigi forks from it.
 RUN_ID = uuid.uuid4().hex
+#: The descriptor to which a supervised process reports events: a file in memory, because the disk may be full.
+EVENTS_VARIABLE = "TENSORCRAFT_EVENTS_FD"
+# A line of at most this many bytes is written at once, even if several workers write.
+_LONGEST_REASON = 2_000
 
 _logger = logging.getLogger(__name__)
 
 
 def configure() -> None:
-    """Set up logging to stderr, exit codes and signals. Further calls change nothing."""
+    """Set up logging to stderr, exit codes, signals and events. Further calls change nothing."""
     if _handler():
         return
-    handler = LiveHandler()
+    handler = LogHandler()
     handler.addFilter(is_news)
-    handler.setFormatter(TextLines("%(asctime)s %(run)s%(message)s", datefmt="%H:%M:%S"))
+    handler.setFormatter(TextLines("%(asctime)s %(prefix)s%(message)s", datefmt="%H:%M:%S"))
     logging.getLogger().addHandler(handler)
     set_log_levels()
     logging.getLogger("luigi-interface").setLevel(luigi.interface.core().log_level)
@@ -40,16 +48,11 @@ def configure() -> None:
     warnings.simplefilter("ignore", UnconsumedParameterWarning)
     sys.excepthook = _report_uncaught
     interrupt.listen()
-    events.listen()
+    _listen_to_events()
 
 
-def _handler() -> LiveHandler | None:
-    return next((one for one in logging.getLogger().handlers if isinstance(one, LiveHandler)), None)
-
-
-def _writes_json() -> bool:
-    handler = _handler()
-    return handler is not None and isinstance(handler.formatter, JsonLines)
+def _handler() -> LogHandler | None:
+    return next((one for one in logging.getLogger().handlers if isinstance(one, LogHandler)), None)
 
 
 def log_as(log_format: str) -> None:
@@ -60,6 +63,10 @@ def log_as(log_format: str) -> None:
         _handler().setFormatter(JsonLines(RUN_ID))
         # Python writes them to stderr by itself.
         logging.captureWarnings(True)
+
+
+def _writes_json() -> bool:
+    return isinstance(getattr(_handler(), "formatter", None), JsonLines)
 
 
 def name_run(name: str) -> None:
@@ -104,6 +111,28 @@ def _report_uncaught(kind: type[BaseException], error: BaseException, traceback:
         _logger.critical("%s", error, exc_info=(kind, error, traceback))
     else:
         print(without_userinfo("".join(format_exception(kind, error, traceback))), end="", file=sys.stderr)
+
+
+def _listen_to_events() -> None:
+    """Follow each task that begins, ends or fails, also in workers that Luigi forks."""
+    if luigi.worker.worker().keep_alive:
+        worker = os.getpid()
+        for event in (luigi.Event.FAILURE, luigi.Event.BROKEN_TASK):
+            # With keep_alive Luigi's worker would wait to try again. At this signal it leaves.
+            luigi.Task.event_handler(event)(lambda *_: os.kill(worker, signal.SIGUSR1))
+    for event in (luigi.Event.START, luigi.Event.SUCCESS, luigi.Event.FAILURE):
+        luigi.Task.event_handler(event)(partial(_follow, event))
+
+
+def _follow(event: str, task: luigi.Task, error: BaseException | None = None) -> None:
+    """Note the stage for the log, and report the event to a supervising process, see tasks/scheduled.py."""
+    if handler := _handler():
+        handler.stage = task.task_family if event == luigi.Event.START else None
+    descriptor = os.environ.get(EVENTS_VARIABLE, "")
+    if descriptor.isdigit():
+        reason = "" if error is None else f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
+        entry = {"event": event, "task": task.task_family, "reason": reason}
+        os.write(int(descriptor), json.dumps(entry).encode() + b"\n")
 
 
 class _ExitCode(logging.Handler):

@@ -1,16 +1,23 @@
-"""Log records as lines of text or as JSON objects (``[Storage] log_format``).
+"""The log on stderr: lines of text or JSON objects (``[Storage] log_format``), and a progress line at a terminal.
 
 An error for the user is one message without a traceback. Any other exception is a defect and keeps its traceback.
 """
 
 import json
 import logging
+import sys
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-import luigi
 from luigi.rpc import RPCError
 
+from pipeline import progress
 from pipeline.errors import PipelineError, SchedulerUnavailableError, causes, error_for_user, without_userinfo
+
+# Most starts have no terminal and need not spend the time of these imports.
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
 
 SCHEDULER_REMEDY = "Start it with make scheduler, or run without it: SCHEDULER=local."
 
@@ -23,13 +30,10 @@ def for_the_user(error: BaseException | None) -> PipelineError | None:
     return lost and SchedulerUnavailableError(f"{lost}. {SCHEDULER_REMEDY}")
 
 
-def _plain(record: logging.LogRecord) -> tuple[logging.LogRecord, BaseException | None]:
-    """The record with the message of its error for the user, if it has one, and its error."""
+def _error_of(record: logging.LogRecord) -> BaseException | None:
+    """The error that a record is about. The error for the user goes before the one that wraps it."""
     error = record.exc_info[1] if record.exc_info else None
-    if known := for_the_user(error):
-        about = {"exc_info": None, "exc_text": None, "args": (), "msg": f"{known}"}
-        return logging.makeLogRecord({**record.__dict__, **about}), known
-    return record, error
+    return for_the_user(error) or error
 
 
 class TextLines(logging.Formatter):
@@ -37,9 +41,10 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as text."""
-        record, error = _plain(record)
+        error = _error_of(record)
         if isinstance(error, PipelineError):
-            record.msg = f"ERROR {type(error).__name__}: {record.msg}"
+            about = {"msg": f"ERROR {type(error).__name__}: {error}", "args": (), "exc_info": None, "exc_text": None}
+            record = logging.makeLogRecord({**record.__dict__, **about})
         return without_userinfo(super().format(record))
 
 
@@ -49,31 +54,82 @@ class JsonLines(logging.Formatter):
     def __init__(self, run_id: str) -> None:
         super().__init__()
         self._run_id = run_id
-        self._stage: str | None = None
-        luigi.Task.event_handler(luigi.Event.START)(lambda task: self._enter(task.task_family))
-        for event in (luigi.Event.SUCCESS, luigi.Event.FAILURE):
-            luigi.Task.event_handler(event)(lambda *_: self._enter(None))
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line of JSON."""
-        exc_info = record.exc_info
-        record, error = _plain(record)
-        if isinstance(error, PipelineError):
-            exc_info = (type(error), error, None)
+        error, exc_info = _error_of(record), record.exc_info
+        is_for_user = isinstance(error, PipelineError)
         fields = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": str(error) if is_for_user else record.getMessage(),
             "run_id": self._run_id,
-            "stage": self._stage,
+            "stage": getattr(record, "stage", None),
         }
         if getattr(record, "run", ""):
             fields["run"] = record.run
         if error is not None:
+            if is_for_user:
+                exc_info = (type(error), error, None)
             fields |= {"error": type(error).__name__, "exit_code": getattr(error, "exit_code", 1)}
             fields |= {"traceback": self.formatException(exc_info)}
         return without_userinfo(json.dumps(fields, ensure_ascii=False))
 
-    def _enter(self, stage: str | None) -> None:
-        self._stage = stage
+
+class LogHandler(logging.StreamHandler):
+    """Writes log lines to stderr, and keeps the progress line below them. Both use one console."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: The name of the present run of a sweep, and the present stage.
+        self.run, self.stage = "", None
+        self._progress: Progress | None = None
+        self._console: Console | None = None
+
+    def show_progress(self) -> None:
+        """Show progress from now on, if stderr is a terminal."""
+        if self._console is None and sys.stderr.isatty():
+            from rich.console import Console
+
+            self._console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+            progress.listen(self._update)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as the formatter writes it, with the run and the stage."""
+        record.run, record.prefix, record.stage = self.run, self._prefix, self.stage
+        return super().format(record)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the record above the progress line. An error ends the line."""
+        if record.levelno >= logging.ERROR:
+            self._end()
+        if self._progress is None:
+            super().emit(record)
+        else:
+            self._console.print(self.format(record), soft_wrap=True)
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self.run}: " if self.run else ""
+
+    def _update(self, what: str, done: int, total: int, unit: str) -> None:
+        if self._progress is None:
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            rate = TextColumn("{task.fields[rate]}")
+            columns = (TextColumn("{task.description}"), BarColumn(), rate, TimeRemainingColumn())
+            self._progress = Progress(*columns, console=self._console, transient=True)
+            self._progress.add_task("", total=total, rate="")
+            self._progress.start()
+        (task,) = self._progress.tasks
+        speed = task.finished_speed or task.speed
+        rate = f"{speed:,.0f} {unit}/s" if speed else ""
+        self._progress.update(task.id, description=self._prefix + what, completed=done, total=total, rate=rate)
+        if done >= total:
+            self._end()
+
+    def _end(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
