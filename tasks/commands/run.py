@@ -7,7 +7,7 @@ import luigi.retcodes
 
 from tasks import remote_cache
 from tasks.commands.command import Parser
-from tasks.process import central, command_line
+from tasks.process import command_line
 from tasks.train import Train
 
 
@@ -17,7 +17,7 @@ def run(parser: Parser, argv: Sequence[str]) -> int:
     arguments = ["--module", "tasks", *_with_task(settings, "Report")]
     if {"Report", "Train", "Export"} & {*arguments} and _follow(arguments):
         return 0
-    central.require(arguments)
+    command_line.require_scheduler(arguments)
     try:
         luigi.retcodes.run_with_retcodes(arguments)
     except SystemExit as ended:

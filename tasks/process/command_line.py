@@ -8,43 +8,69 @@ import contextlib
 import io
 from collections.abc import Collection, Iterator, Sequence
 
-import luigi
+import luigi.interface
+import requests
 from luigi.cmdline_parser import CmdlineParser
 from luigi.task_register import Register
 
 from pipeline.config.refusal import closest, remedy
-from pipeline.errors import PipelineError, SettingsError
+from pipeline.errors import PipelineError, SchedulerUnavailableError, SettingsError
+from tasks.process.logs import SCHEDULER_REMEDY
 
 _TASKS = ("Source", "Records", "Train", "Report", "Nightly", "Export")
+# Per address of the scheduler's name.
+_TIMEOUT_SECONDS = 4
 _HELP = "tensorcraft run --help-all lists the settings."
 
 
 @contextlib.contextmanager
 def in_force(argv: Sequence[str], others: Collection[str] = ()) -> Iterator[CmdlineParser]:
-    """The block under the overrides of a command line.
-
-    Args:
-        argv: the command line, from ``--module`` on.
-        others: flags that are no settings, to be proposed if one is unknown.
-
-    Raises:
-        SettingsError: a flag or task is unknown, a word belongs to no flag, or a value is wrong.
-    """
+    """The block under the overrides of a command line, from ``--module`` on. It raises the errors of ``check``."""
     check(argv, others)
-    said = io.StringIO()
+    output = io.StringIO()
     with contextlib.ExitStack() as stack:
         try:
-            with contextlib.redirect_stderr(said):
+            with contextlib.redirect_stderr(output):
                 parser = stack.enter_context(CmdlineParser.global_instance(list(argv)))
         except SystemExit as end:
             if end.code != 2:
                 raise
-            raise SettingsError(f"command line: {said.getvalue().strip().rpartition('error: ')[2]}. {_HELP}") from None
+            reason = output.getvalue().strip().rpartition("error: ")[2]
+            raise SettingsError(f"command line: {reason}. {_HELP}") from None
         yield parser
+
+
+def require_scheduler(argv: Sequence[str]) -> None:
+    """Check that the central scheduler of a command line answers. Luigi itself would wait minutes for it.
+
+    Raises:
+        SchedulerUnavailableError: it does not answer, or another program does.
+        SettingsError: the port is no number, or the command line is wrong.
+    """
+    with in_force(argv):
+        try:
+            settings = luigi.interface.core()
+        except ValueError as error:
+            raise SettingsError(f"[core]: {error}. SCHEDULER_PORT is expected to be a number, as 8082.") from error
+    url = settings.scheduler_url or f"http://{settings.scheduler_host}:{settings.scheduler_port}"
+    # A local scheduler is inside the process.
+    if settings.local_scheduler or url.startswith("http+unix:"):
+        return
+    try:
+        answer = requests.get(f"{url.rstrip('/')}/api/is_paused", params={"data": "{}"}, timeout=_TIMEOUT_SECONDS)
+        answer.raise_for_status()
+        answer.json()["response"]
+    except (requests.RequestException, ValueError, LookupError, TypeError) as error:
+        raise SchedulerUnavailableError(
+            f"{url}: expected Luigi's central scheduler, it does not answer ({type(error).__name__}). "
+            f"{SCHEDULER_REMEDY}"
+        ) from error
 
 
 def check(argv: Sequence[str], others: Collection[str] = ()) -> None:
     """Refuse unknown flags and tasks, words that belong to no flag, and wrong values.
+
+    ``others`` are flags that are no settings. They are proposed if a flag is unknown.
 
     Raises:
         SettingsError: names the flag, the value or the word, and the nearest that exists.
@@ -65,8 +91,14 @@ def check(argv: Sequence[str], others: Collection[str] = ()) -> None:
             near = [one for one in known if one.startswith(f"{section}-")]
             hint = remedy(flag) or closest(flag, near) or closest(flag, [*known, *others])
             raise SettingsError(f"command line: unrecognized argument {flag}.{hint} {_HELP}")
-        if value is not None:
-            _check_value(flag, value, known[flag])
+        try:
+            if value is not None:
+                known[flag].parse(value)
+        except PipelineError:
+            raise
+        # Luigi's parameters raise various exceptions.
+        except Exception as error:
+            raise SettingsError(f"command line: {flag}: cannot be {value!r}: {error}.") from error
 
 
 def names_task(argv: Sequence[str]) -> bool:
@@ -97,13 +129,3 @@ def _known_flags(task: str) -> dict[str, luigi.Parameter]:
         if section == task:
             known[f"--{name.replace('_', '-')}"] = parameter
     return known
-
-
-def _check_value(flag: str, value: str, parameter: luigi.Parameter) -> None:
-    try:
-        parameter.parse(value)
-    except PipelineError:
-        raise
-    # Luigi's parameters raise various exceptions.
-    except Exception as error:
-        raise SettingsError(f"command line: {flag}: cannot be {value!r}: {error}.") from error
