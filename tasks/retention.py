@@ -17,8 +17,7 @@ from typing import Any
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_fetched, read_manifest
-from pipeline.artefacts.publish import remove_artefact
-from pipeline.artefacts.space import used_bytes
+from pipeline.artefacts.publish import remove_artefact, used_bytes
 from pipeline.config.report import SWEPT
 from pipeline.errors import DamagedArtefactError
 from pipeline.problems.results import merit

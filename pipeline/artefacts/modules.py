@@ -50,7 +50,7 @@ def read_module(module: str, packages: Set[str] = frozenset()) -> tuple[dict[str
             return {"<module>": hashlib.sha256(content).hexdigest()[:16]}, []
     definitions, imports = results[digest]
     if top == "pipeline":
-        return definitions | _template_digests(path), [name for name in imports if name.startswith("pipeline.")]
+        return definitions | _template_digests(path), imports
     return definitions, [*_with_packages(module), *imports]
 
 
@@ -64,8 +64,11 @@ def module_path(module: str) -> Path | None:
 
 
 def _read(tree: ast.Module, package: str) -> list:
-    imports = {name for found in _imported(tree, package) for name in _with_packages(found)}
-    return [syntax.definition_digests(tree), sorted(imports)]
+    """The definitions and imports of a module. Of one of ours, other packages do not count."""
+    imports = {name for module in _imported(tree, package) for name in _with_packages(module)}
+    is_ours = f"{package}.".startswith("pipeline.")
+    counted = [name for name in sorted(imports) if not is_ours or name.startswith("pipeline.")]
+    return [syntax.definition_digests(tree), counted]
 
 
 def _imported(tree: ast.Module, package: str) -> Iterator[str]:

@@ -1,10 +1,12 @@
 """Publishes an artifact atomically: a temporary folder, flushed to disk, takes the place of the old one by a rename.
 
 A replaced folder that contains files of somebody else is renamed to ``<name>.kept-<time>``, so that nothing is lost. If
-the process is killed between the two renames, the lock's ``clear_away`` puts the old folder back.
+the process is killed between the two renames, the lock's ``clear_away`` puts the old folder back. Free disk space is
+checked before work starts, and stated when it runs out.
 """
 
 import contextlib
+import errno
 import logging
 import os
 import shutil
@@ -15,9 +17,12 @@ from pathlib import Path
 
 from pipeline.artefacts.layout import KEPT
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest, stray_files
-from pipeline.artefacts.space import is_storage_failure, require_space, storage_error
 from pipeline.artefacts.verified import VERIFIED_NAME, stamp_of, write_verified
-from pipeline.errors import DamagedArtefactError, PipelineError
+from pipeline.errors import DamagedArtefactError, PipelineError, StorageError, causes
+
+# Writes fail if less is free. Libraries that write by themselves do not always report the cause.
+_FULL_BYTES = 1_000_000
+_REMEDY = "Free some space, or set [Storage] root to a writable folder with enough of it."
 
 _logger = logging.getLogger(__name__)
 
@@ -92,8 +97,8 @@ def discard(folder: Path) -> None:
 def remove_artefact(folder: Path) -> bool:
     """Remove an artifact by ``discard``. If it contains stray files, log them instead and return False."""
     with contextlib.suppress(DamagedArtefactError):
-        if found := stray_files(folder, {entry["name"] for entry in read_manifest(folder)["files"]}):
-            names = ", ".join(str(path.relative_to(folder)) for path in found)
+        if stray := stray_files(folder, _listed(folder)):
+            names = ", ".join(str(path.relative_to(folder)) for path in stray)
             _logger.warning(
                 "%s: not removed, it holds unexpected files: %s. Move them elsewhere, or remove the folder yourself.",
                 *(folder, names),
@@ -101,6 +106,51 @@ def remove_artefact(folder: Path) -> bool:
             return False
     discard(folder)
     return True
+
+
+def require_space(folder: Path, bytes_needed: int) -> None:
+    """Raise a StorageError if fewer bytes are free for ``folder``, which need not exist yet."""
+    free = free_bytes(folder)
+    if free < bytes_needed:
+        raise StorageError(f"{folder}: needs {_megabytes(bytes_needed)}, {_megabytes(free)} are free. {_REMEDY}")
+
+
+def used_bytes(path: Path) -> int:
+    """Bytes of a file, or of all files in a folder; 0 if there is none."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def free_bytes(folder: Path) -> int:
+    """Free bytes of the file system of ``folder``, which need not exist yet."""
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def storage_error(error: BaseException, folder: Path, bytes_needed: int) -> StorageError:
+    """The error for people: the file, the cause, the bytes needed and those free now."""
+    file, cause = getattr(error, "filename", None), getattr(error, "strerror", None) or str(error)
+    cause = f"{cause}: {file}" if file else cause
+    needed = f"about {_megabytes(bytes_needed)} are needed, " if bytes_needed else ""
+    free = _megabytes(free_bytes(folder))
+    return StorageError(f"{folder}: cannot be written ({cause}): {needed}{free} are free. {_REMEDY}")
+
+
+def _is_storage_failure(error: BaseException, folder: Path) -> bool:
+    """Whether an error comes from the disk: it names a path in the folder, or the disk is full."""
+    if free_bytes(folder) < _FULL_BYTES:
+        return True
+    for one in causes(error):
+        if isinstance(one, OSError):
+            names = (os.fsdecode(name) for name in (one.filename, one.filename2) if isinstance(name, str | bytes))
+            if one.errno == errno.EDQUOT or any(Path(name).is_relative_to(folder) for name in names):
+                return True
+    return False
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB"
 
 
 @contextlib.contextmanager
@@ -114,7 +164,7 @@ def _temporary_folder(final: Path, bytes_needed: int) -> Iterator[Path]:
     except PipelineError:
         raise
     except Exception as error:
-        if not is_storage_failure(error, final.parent):
+        if not _is_storage_failure(error, final.parent):
             raise
         # The message states what is free without the files written so far.
         shutil.rmtree(temporary, ignore_errors=True)
@@ -127,10 +177,14 @@ def _temporary_name(final: Path) -> Path:
     return final.with_name(f".{final.name}.{os.getpid()}.tmp")
 
 
+def _listed(folder: Path) -> set[str]:
+    return {entry["name"] for entry in read_manifest(folder)["files"]}
+
+
 def _files_of_others(old: Path, final: Path) -> list[Path]:
     """Stray files of a replaced folder; if its manifest is damaged, those that its successor has no place for."""
     try:
-        return stray_files(old, {entry["name"] for entry in read_manifest(old)["files"]})
+        return stray_files(old, _listed(old))
     except DamagedArtefactError:
         stray = stray_files(old, {path.relative_to(final).as_posix() for path in final.rglob("*")})
         # In a folder of its logs, TensorBoard names files by the time, after the same word.

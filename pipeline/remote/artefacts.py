@@ -20,8 +20,7 @@ from threading import Event
 from pipeline import progress
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import FETCHED_NAME, MANIFEST_NAME, check_files, parse_manifest, write_fetched
-from pipeline.artefacts.publish import publishing
-from pipeline.artefacts.space import require_space, storage_error
+from pipeline.artefacts.publish import publishing, require_space, storage_error
 from pipeline.artefacts.verified import VERIFIED_NAME, sha256_of, stamp_of, write_verified
 from pipeline.errors import DamagedArtefactError, RemoteError
 from pipeline.remote.objects import Objects, Stored

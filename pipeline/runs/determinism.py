@@ -10,7 +10,7 @@ from pydantic import Field
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.artefacts.space import storage_error
+from pipeline.artefacts.publish import storage_error
 from pipeline.artefacts.verified import sha256_of
 from pipeline.errors import SettingsError
 from pipeline.runs.metrics import WEIGHTS_NAME, weights_digest

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.artefacts.space import used_bytes
+from pipeline.artefacts.publish import used_bytes
 from pipeline.networks.build import build_network
 from pipeline.networks.model import LOGITS
 from pipeline.problems import problem_of_records

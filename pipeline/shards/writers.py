@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.artefacts.space import require_space
+from pipeline.artefacts.publish import require_space
 from pipeline.errors import DamagedArtefactError, EngineUnavailableError
 from pipeline.remote.artefacts import receive
 from pipeline.shards.plan import Block, Job, block_file

@@ -18,8 +18,7 @@ import numpy as np
 from safetensors.numpy import load_file, save
 
 from pipeline.artefacts.manifest import check_contents, read_manifest, write_manifest
-from pipeline.artefacts.publish import discard, publishing
-from pipeline.artefacts.space import used_bytes
+from pipeline.artefacts.publish import discard, publishing, used_bytes
 from pipeline.errors import DamagedArtefactError, message
 from pipeline.runs.metrics import compiling_epochs
 

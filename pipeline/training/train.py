@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.artefacts.manifest import check_contents, read_manifest
-from pipeline.artefacts.space import require_space
+from pipeline.artefacts.publish import require_space
 from pipeline.errors import HardwareMismatchError, message
 from pipeline.hardware.placement import place
 from pipeline.problems import problem_of_records

@@ -3,8 +3,7 @@
 import argparse
 
 from pipeline.artefacts import layout
-from pipeline.artefacts.publish import discard
-from pipeline.artefacts.space import used_bytes
+from pipeline.artefacts.publish import discard, used_bytes
 from pipeline.errors import RemoteError, SettingsError
 from tasks import remote_cache
 from tasks.commands.command import argument, command

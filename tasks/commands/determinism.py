@@ -10,7 +10,7 @@ import luigi
 
 from pipeline import machine
 from pipeline.artefacts import layout
-from pipeline.artefacts.space import storage_error
+from pipeline.artefacts.publish import storage_error
 from pipeline.config.refusal import refuse
 from pipeline.errors import DamagedArtefactError, GateError
 from tasks.commands.command import command

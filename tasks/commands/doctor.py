@@ -8,7 +8,7 @@ from importlib import metadata
 
 from packaging.requirements import Requirement
 
-from pipeline.artefacts.space import free_bytes, require_space
+from pipeline.artefacts.publish import free_bytes, require_space
 from pipeline.config.training import TENSORFLOW
 from pipeline.errors import DatasetUnavailableError, PipelineError, SettingsError
 from pipeline.hardware.backend import choose_backend
