@@ -47,7 +47,7 @@ def verify(arguments: argparse.Namespace, stages: list[Stage]) -> int:
                 raise unreadable(folder)
             # The report's folder may hold what is not ours.
             job = {"folder": folder, "shared": folder == root / Report.kind}
-            in_child("pipeline.artefacts.verify:verify_artefact", job)
+            in_child("pipeline.runs.verify:verify_artefact", job)
             read_bytes += sum(entry["bytes"] for entry in read_manifest(folder)["files"])
         except UnreadableArtefactError as error:
             state, says = "unreadable", str(error)

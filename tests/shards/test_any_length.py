@@ -29,8 +29,8 @@ def setup_module() -> None:
     import tensorflow as tf
     import tensorflow_datasets as tfds
 
-    from pipeline.artefacts.verify import verify_artefact
     from pipeline.records.images import fit
+    from pipeline.runs.verify import verify_artefact
     from pipeline.shards import writers
     from pipeline.shards.job import write_records
     from pipeline.stream import InputStream, Split

@@ -26,7 +26,7 @@ def setup_module() -> None:
     global plan, readiness, splits, tfds, verify_artefact
     import tensorflow_datasets as tfds
 
-    from pipeline.artefacts.verify import verify_artefact
+    from pipeline.runs.verify import verify_artefact
     from pipeline.shards import plan, readiness, splits
 
 

@@ -20,7 +20,7 @@ def setup_module() -> None:
     global tfds, verify_artefact
     import tensorflow_datasets as tfds
 
-    from pipeline.artefacts.verify import verify_artefact
+    from pipeline.runs.verify import verify_artefact
 
 
 TEXT = LINE * 60
