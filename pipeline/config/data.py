@@ -6,8 +6,7 @@ import shlex
 from typing import Annotated
 
 from pipeline.config.refusal import closest, refuse
-from pipeline.config.schema import MAX_SEED, NOT_IN_IDENTITY, Rule, StageSettings, integer, number, one_of
-from pipeline.installed import find_module, has_name
+from pipeline.config.schema import MAX_SEED, NOT_IN_IDENTITY, Rule, StageSettings, absence, integer, number, one_of
 
 PLACEHOLDER = "placeholder"
 # The dataset as shipped. The placeholder replaces no other unless requested.
@@ -48,9 +47,7 @@ def _value_range_problem(text: str) -> str | None:
 def _runner_problem(name: str) -> str | None:
     if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", name):
         module, _, runner = name.rpartition(".")
-        if find_module(module) is None:
-            return ""
-        return None if has_name(module, runner) else f" {module} has no {runner}."
+        return absence(module, runner)
     # Beam ignores case and takes the name without "Runner".
     is_known = {name.lower(), f"{name.lower()}runner"} & {known.lower() for known in RUNNERS}
     return None if is_known else closest(name, RUNNERS)

@@ -105,12 +105,16 @@ def _function_problem(name: str) -> str | None:
     if not _FUNCTION.fullmatch(name) or len(name) > _LONGEST_FUNCTION:
         return ""
     module, _, function = name.partition(":")
-    # The module is read as text, because importing it may import Keras.
+    return absence(module, function)
+
+
+def absence(module: str, name: str) -> str | None:
+    """A hint if a name cannot be imported from a module, else None. The module is only read: it may import Keras."""
     try:
         if find_module(module) is None:
             places = "the working directory, the project's folder and what is installed"
             return f" There is no module {module}. It is looked for in {places}."
-        return None if has_name(module, function) else f" {module} has no {function}."
+        return None if has_name(module, name) else f" {module} has no {name}."
     except (SyntaxError, UnicodeDecodeError) as error:
         return f" {module} is no Python that could be read: {error}."
 

@@ -37,12 +37,8 @@ _held: dict[Path, TextIO] = {}
 def hold(root: Path, *, on_busy: str) -> None:
     """Take the lock of a storage root for the rest of this process. Further calls change nothing.
 
-    Args:
-        root: the folder.
-        on_busy: "leave", or "wait" until another process has released it.
-
     Raises:
-        BusyError: another process holds it and ``on_busy`` is ``leave``. The message has its process id.
+        BusyError: another process holds it, and ``on_busy`` is not ``wait``. The message has its process id.
         StorageError: the root cannot be written.
     """
     if root in _held:
