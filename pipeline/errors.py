@@ -6,7 +6,6 @@ with exit code 1.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import ParamSpec
 
 # Parts of TensorFlow's errors that name nodes of its graph: "{{function_node __wrapped__…}}" and "[Op:…] name: ".
 _OF_A_GRAPH = re.compile(r"\{\{\w*node [^}]*\}\}\s*|\s*\[Op:\w+\](\s*name:)?")
@@ -14,10 +13,8 @@ _OF_A_GRAPH = re.compile(r"\{\{\w*node [^}]*\}\}\s*|\s*\[Op:\w+\](\s*name:)?")
 _USERINFO = re.compile(r"(?<=://)[^/\s?#]*(?=@)")
 HIDDEN = "***"
 
-_P = ParamSpec("_P")
 
-
-def message(build: Callable[_P, str]) -> Callable[_P, str]:
+def message(build: Callable[..., str]) -> Callable[..., str]:
     """Mark a function that only builds a message for people.
 
     The code digest leaves the function out (``artefacts/syntax.py``). Rewording a message keeps every artifact fresh.

@@ -28,6 +28,13 @@ _NOT_COVERED = (
     "pipeline.shards.shared.",
 )
 
+# Part of an identity → the phrase for a difference in it.
+_PHRASES = {
+    "settings": "{path}: {old} → {new}",
+    "upstream": "upstream {path}: {old} → {new}",
+    "code": "{path} {how}",
+    "packages": "{path} {old} → {new}",
+}
 # In phrases: an absent value, and the most characters of a value.
 _ABSENT, _LONGEST = "–", 60
 
@@ -72,23 +79,19 @@ def code_digests(entry: str, own: Sequence[str] = ()) -> dict[str, dict[str, str
 def differences(made_from: Mapping, asked_for: Mapping) -> list[str]:
     """One phrase for each difference between two identities, settings first.
 
-    Examples: ``"epochs: 5 → 1"``, ``"pipeline.networks.baseline_cnn changed"``, ``"keras 3.15.1 → 3.16.0"``. Code and
-    packages of another identity schema are not compared.
+    Examples: ``"epochs: 5 → 1"``, ``"pipeline.networks.baseline_cnn changed"``, ``"keras 3.15.1 → 3.16.0"``. Only the
+    settings of another identity schema are compared.
     """
-    parts = {
-        part: list(_changes(made_from.get(part, {}), asked_for.get(part, {})))
-        for part in ("settings", "upstream", "code", "packages")
-    }
-    settings = [f"{path}: {_show(old)} → {_show(new)}" for path, old, new in parts["settings"]]
-    if (schema := made_from.get("schema", 1)) != asked_for.get("schema", 1):
-        version = "a later" if isinstance(schema, int) and schema > asked_for.get("schema", 1) else "an earlier"
-        return [f"built by {version} version of TensorCraft", *map(printable, settings)]
-    phrases = [
-        *settings,
-        *(f"upstream {path}: {_show(old)} → {_show(new)}" for path, old, new in parts["upstream"]),
-        *(f"{path.removesuffix('.<module>')} {_how(old, new)}" for path, old, new in parts["code"]),
-        *(f"{path} {_show(old)} → {_show(new)}" for path, old, new in parts["packages"]),
-    ]
+    schema, expected = made_from.get("schema", 1), asked_for.get("schema", 1)
+    parts, phrases = list(_PHRASES), []
+    if schema != expected:
+        version = "a later" if isinstance(schema, int) and schema > expected else "an earlier"
+        parts, phrases = ["settings"], [f"built by {version} version of TensorCraft"]
+    for part in parts:
+        for path, old, new in _changes(made_from.get(part, {}), asked_for.get(part, {})):
+            how = "is new" if old is None else "is gone" if new is None else "changed"
+            values = {"path": path.removesuffix(".<module>"), "old": _show(old), "new": _show(new), "how": how}
+            phrases.append(_PHRASES[part].format(**values))
     return [printable(phrase) for phrase in phrases]
 
 
@@ -105,10 +108,6 @@ def _changes(old: object, new: object, path: str = "") -> Iterator[tuple[str, ob
         return
     for name in sorted(old.keys() | new.keys()):
         yield from _changes(old.get(name), new.get(name), f"{path}.{name}" if path else name)
-
-
-def _how(old: object, new: object) -> str:
-    return "is new" if old is None else "is gone" if new is None else "changed"
 
 
 def _show(value: object) -> str:

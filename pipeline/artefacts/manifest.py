@@ -91,13 +91,17 @@ def _problem(manifest: Mapping) -> str:
         if not isinstance(name, str) or not Path(name).parts or ".." in Path(name).parts or Path(name).is_absolute():
             return f"refuses the file name {name!r}, it leads out of the folder"
         # Lone surrogates are not printable.
-        if not name.isprintable() or len(name) > _PATH_BYTES or max(map(len, name.encode().split(b"/"))) > _NAME_BYTES:
+        if not name.isprintable() or not _is_short(name.encode()):
             return f"lists a name that no file of ours has, {name!r:.80}"
         if type(num_bytes) is not int or num_bytes < 0 or not _SHA256.fullmatch(sha256):
             return f"expected bytes and sha256 of {name}, got {num_bytes!r}, {sha256!r}"
     if len({Path(entry["name"]) for entry in manifest["files"]}) != len(manifest["files"]):
         return "lists a file twice"
     return ""
+
+
+def _is_short(name: bytes) -> bool:
+    return len(name) <= _PATH_BYTES and all(len(part) <= _NAME_BYTES for part in name.split(b"/"))
 
 
 def seal(manifest: Mapping) -> str:
