@@ -16,7 +16,7 @@ from pipeline.config.schema import (
     integer,
     number,
     one_of,
-    one_of_or_own,
+    registered,
     settings_of,
     text,
 )
@@ -134,7 +134,7 @@ def test_every_default_and_example_is_valid():
         settings()
         for setting in settings_of(settings):
             assert setting.help.endswith("."), f"[{setting.section}] {setting.name}"
-    assert one_of_or_own(Registry("models", {"a": ""}), "x.y:z").problem(3) == ""
+    assert registered(Registry("models", {"a": ""}), "x.y:z").problem(3) == ""
 
 
 def test_a_section_needs_no_rules():

@@ -1,12 +1,13 @@
 """Settings of the data: [Source], [Records]."""
 
+import contextlib
 import os
 import re
 import shlex
 from typing import Annotated
 
 from pipeline.config.refusal import closest, refuse
-from pipeline.config.schema import MAX_SEED, NOT_IN_IDENTITY, Rule, StageSettings, absence, integer, number, one_of
+from pipeline.config.schema import NOT_IN_IDENTITY, SEED, Rule, StageSettings, absence, integer, number, one_of, where
 
 PLACEHOLDER = "placeholder"
 # The dataset as shipped. The placeholder replaces no other unless requested.
@@ -38,10 +39,9 @@ def _dataset_problem(name: str) -> str | None:
     return None if re.fullmatch(r"[a-z][a-z0-9_]*(/[A-Za-z0-9_.-]+)?", name) else folder_hint(name)
 
 
-def _value_range_problem(text: str) -> str | None:
+def _is_value_range(text: str) -> bool:
     limits = re.fullmatch(r"(-?\d{1,5})\s*,\s*(-?\d{1,5})", text)
-    is_range = limits and int(limits[1]) < int(limits[2]) <= MAX_VALUE
-    return None if text in ("full", "data") or is_range else ""
+    return text in ("full", "data") or (bool(limits) and int(limits[1]) < int(limits[2]) <= MAX_VALUE)
 
 
 def _runner_problem(name: str) -> str | None:
@@ -53,11 +53,10 @@ def _runner_problem(name: str) -> str | None:
     return None if is_known else closest(name, RUNNERS)
 
 
-def _flags_problem(options: str) -> str | None:
-    try:
-        return None if all(flag.startswith("--") for flag in shlex.split(options)) else ""
-    except ValueError:
-        return ""
+def _are_flags(options: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return all(flag.startswith("--") for flag in shlex.split(options))
+    return False
 
 
 class SourceSettings(StageSettings, section="Source"):
@@ -83,7 +82,7 @@ class SourceSettings(StageSettings, section="Source"):
     path_suffix: str = ""
     """Text after each path of a table, such as .jpg."""
     value_range: Annotated[
-        str, Rule(f"full, data, or two values up to {MAX_VALUE} as in 0, 4095", _value_range_problem)
+        str, where(f"full, data, or two values up to {MAX_VALUE} as in 0, 4095", _is_value_range)
     ] = "full"
     """Values of 16-bit images that become black and white. full means 0 and 65535. data means the lowest and the
     highest value in the images. With full the log warns if a quarter of the range or less is used."""
@@ -146,7 +145,7 @@ class RecordsSettings(StageSettings, section="Records"):
     encoding: Annotated[str, one_of("auto", "raw", "jpeg", "png")] = "auto"
     """How images are stored. raw decodes them once and reads fast. jpeg and png take less space and are decoded while
     training. auto means raw up to 64 pixels a side, else as the dataset has them."""
-    seed: Annotated[int, integer(0, MAX_SEED)] = 0
+    seed: Annotated[int, SEED] = 0
     """Seed of the order of the examples within and across shards."""
     # Every runner with any number of workers writes the same bytes.
     runner: Annotated[
@@ -155,9 +154,7 @@ class RecordsSettings(StageSettings, section="Records"):
         NOT_IN_IDENTITY,
     ] = "FnApiRunner"
     """Beam runner. It does not change the records. See docs/clusters.md."""
-    runner_options: Annotated[
-        str, Rule("Beam flags such as --direct_num_workers=2", _flags_problem), NOT_IN_IDENTITY
-    ] = ""
+    runner_options: Annotated[str, where("Beam flags such as --direct_num_workers=2", _are_flags), NOT_IN_IDENTITY] = ""
     """Flags for Beam, such as --direct_running_mode=multi_processing --direct_num_workers=2. The command line needs an
     equals sign: --Records-runner-options="--direct_num_workers=2"."""
     workers_share: Annotated[str, one_of("root", "remote"), NOT_IN_IDENTITY] = "root"

@@ -14,7 +14,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Any, ClassVar, dataclass_transform, get_args, get_origin, get_type_hints
 
@@ -22,7 +22,6 @@ from pipeline.config.refusal import closest, refuse
 from pipeline.installed import find_module, has_name
 from pipeline.registry import Registry
 
-MAX_SEED = 2**31 - 1  # The largest seed that tf.random and Beam take.
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 _LONGEST_FUNCTION = 100
 
@@ -43,10 +42,18 @@ class Rule:
     spelling: Callable[[Any], Any] = lambda value: value
 
 
+def where(expected: str, is_valid: Callable[[Any], object]) -> Rule:
+    """The values for which a condition holds."""
+    return Rule(expected, lambda value: None if is_valid(value) else "")
+
+
 def integer(low: int, high: int) -> Rule:
     """An integer between two bounds, both included."""
-    expected = f"an integer from {low} to {high}"
-    return Rule(expected, lambda value: None if type(value) is int and low <= value <= high else "")
+    return where(f"an integer from {low} to {high}", lambda value: type(value) is int and low <= value <= high)
+
+
+# The seeds that tf.random and Beam take.
+SEED = integer(0, 2**31 - 1)
 
 
 def number(low: float, high: float, brackets: str = "[]", *, other: float | None = None, meaning: str = "") -> Rule:
@@ -57,15 +64,11 @@ def number(low: float, high: float, brackets: str = "[]", *, other: float | None
         "(]": f"above {low:g} and up to {high:g}",
         "()": f"between {low:g} and {high:g}",
     }
-    included = {bound for bound, bracket in zip((low, high), brackets, strict=True) if bracket in "[]"} | {other}
-
-    def problem(value: Any) -> str | None:
-        is_valid = type(value) in (int, float) and (low < value < high or value in included)
-        return None if is_valid else ""
-
     expected = f"a number {bounds[brackets]}" + ("" if other is None else f", or {other:g}, {meaning}")
+    included = {bound for bound, bracket in zip((low, high), brackets, strict=True) if bracket in "[]"} | {other}
+    rule = where(expected, lambda value: type(value) in (int, float) and (low < value < high or value in included))
     # JSON distinguishes 1 from 1.0, and so does a fingerprint.
-    return Rule(expected, problem, lambda value: float(value) if type(value) is int else value)
+    return replace(rule, spelling=lambda value: float(value) if type(value) is int else value)
 
 
 def one_of(*choices: str) -> Rule:
@@ -76,7 +79,7 @@ def one_of(*choices: str) -> Rule:
 
 def text(expected: str, pattern: str) -> Rule:
     """A text that matches a regular expression as a whole."""
-    return Rule(expected, lambda value: None if re.fullmatch(pattern, value) else "")
+    return where(expected, lambda value: re.fullmatch(pattern, value))
 
 
 def is_own(name: str) -> bool:
@@ -89,7 +92,7 @@ def own_modules(*names: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.partition(":")[0] for name in names if is_own(name)))
 
 
-def one_of_or_own(registry: Registry, example: str) -> Rule:
+def registered(registry: Registry, example: str) -> Rule:
     """A name of a registry, or a function of the user such as ``example``."""
 
     def problem(name: object) -> str | None:

@@ -1,29 +1,25 @@
 """Settings of storage and operation: [Storage], [Notify], [Metrics], [Force]."""
 
-import re
 from dataclasses import field
 from typing import Annotated
 
 from pipeline.config.refusal import refuse
-from pipeline.config.schema import NOT_IN_IDENTITY, SECRET, Rule, Settings, integer, one_of, text
+from pipeline.config.schema import NOT_IN_IDENTITY, SECRET, Settings, integer, one_of, text
 
 STAGES = ("Source", "Records", "Train", "Report")
 _WEB_ADDRESS = text("an address that begins with https:// or http://", r"https?://[^/\s]+(/\S*)?")
 _CHANNEL = text("an address that begins with https://, or another one of apprise such as slack://", r"[a-z]+://[^\s]+")
 # Credentials come from the environment, so the address contains no password.
 _ENDPOINT = text(_WEB_ADDRESS.expected, r"https?://[^/\s@]+(/[^\s@]*)?")
+# As a path gs://bucket is the folder "gs:".
+_FOLDER = text("a folder on this machine", r"(?s)(?![a-zA-Z][a-zA-Z0-9+.-]*:/).*\S.*")
 _REMOTE = r"(s3|gs|az)://[a-zA-Z0-9][a-zA-Z0-9._-]+(/[a-zA-Z0-9._=-]+)*/?"
-
-
-def _folder_problem(root: str) -> str | None:
-    # As a path gs://bucket is the folder "gs:".
-    return "" if not root.strip() or re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:/", root) else None
 
 
 class StorageSettings(Settings, section="Storage"):
     """The folder and the object store for everything the pipeline writes."""
 
-    root: Annotated[str, Rule("a folder on this machine", _folder_problem)] = "data"
+    root: Annotated[str, _FOLDER] = "data"
     """Folder for everything the pipeline writes. A relative path starts at the folder of config.ini."""
     on_busy: Annotated[str, one_of("leave", "wait")] = "leave"
     """What to do if another run uses the same root. leave ends with exit code 5. wait continues when it is done."""

@@ -8,14 +8,15 @@ from typing import Annotated
 from pipeline.config.augment import parse_augment, spelled
 from pipeline.config.refusal import refuse
 from pipeline.config.schema import (
-    MAX_SEED,
     NOT_IN_IDENTITY,
+    SEED,
     Rule,
     StageSettings,
     integer,
     number,
     one_of,
-    one_of_or_own,
+    registered,
+    where,
 )
 from pipeline.registry import Registry
 
@@ -99,10 +100,10 @@ def _augment_problem(text: str) -> str | None:
 class TrainSettings(StageSettings, section="Train"):
     """The model, how it is trained, and the hardware."""
 
-    model: Annotated[str, one_of_or_own(MODELS, "my_package.networks:build")] = "baseline_cnn"
+    model: Annotated[str, registered(MODELS, "my_package.networks:build")] = "baseline_cnn"
     """Model to train. docs/settings.md describes each. Your own function is in the working directory, in the folder of
     config.ini or installed. Its code is part of the run's identity."""
-    recipe: Annotated[str, one_of_or_own(RECIPES, "my_package.recipes:recipe")] = "onecycle"
+    recipe: Annotated[str, registered(RECIPES, "my_package.recipes:recipe")] = "onecycle"
     """Optimizer, learning rate schedule and label smoothing. docs/settings.md describes each."""
     # The content of the weights is part of the identity, their place is not.
     initial_weights: Annotated[str, NOT_IN_IDENTITY] = ""
@@ -162,9 +163,7 @@ class TrainSettings(StageSettings, section="Train"):
     join_timeout_seconds: Annotated[int, integer(1, 86_400), NOT_IN_IDENTITY] = 300
     """Seconds to wait for all processes."""
     # Where the TPU is, not its kind.
-    tpu_address: Annotated[
-        str, Rule(TPU_ADDRESS, lambda address: None if names_tpu(address) else ""), NOT_IN_IDENTITY
-    ] = ""
+    tpu_address: Annotated[str, where(TPU_ADDRESS, names_tpu), NOT_IN_IDENTITY] = ""
     """Name or address of the TPU, or local. Empty means TPU_NAME, or the TPU of this host."""
     tpu_zone: Annotated[str, NOT_IN_IDENTITY] = ""
     """Cloud zone of the named TPU."""
@@ -178,7 +177,7 @@ class TrainSettings(StageSettings, section="Train"):
     cache: Annotated[str, one_of("auto", "memory", "none")] = "auto"
     """Where the train split is kept. none reads it from disk each epoch. auto means memory if it takes less than half
     of the free memory."""
-    seed: Annotated[int, integer(0, MAX_SEED)] = 0
+    seed: Annotated[int, SEED] = 0
     """Seed of initial weights, dropout and the order of the examples in each epoch."""
     # It leaves a trace beside the run. The profiler's tools open no trace of more steps.
     profile_steps: Annotated[int, integer(0, 1_000), NOT_IN_IDENTITY] = 0
