@@ -136,20 +136,15 @@ def _begin_as_identity(convolution: keras.Layer) -> None:
 def whitening_filters(images: np.ndarray, side: int, *, scale: float, offset: float) -> tuple[np.ndarray, np.ndarray]:
     """A kernel and a bias that whiten patches of ``side`` × ``side`` pixels, and their negatives.
 
-    The filters are the eigenvectors of the patches' covariance, each divided by the root of its eigenvalue. Sums of
-    products of uint8 are integers that float64 represents exactly, so the order of adding does not matter.
-
-    Args:
-        images: uint8 (images, height, width, channels), at least ``side`` pixels a side.
-        side: of a patch, in pixels.
-        scale: the filters receive ``scale * pixel + offset``.
-        offset: see ``scale``.
+    The filters are the eigenvectors of the patches' covariance, each divided by the root of its eigenvalue. They get
+    ``scale * pixel + offset`` of ``images``, uint8 (images, height, width, channels).
 
     Returns:
         float32 (side, side, channels, 2 * n) with n = side² · channels, the direction of the greatest variance first
         and all negatives last, and float32 (2 * n,), which gives filtered patches the mean 0.
     """
     size = side * side * images.shape[-1]
+    # Sums of products of uint8 are integers that float64 represents exactly, so the order of adding does not matter.
     count, total, products = 0, np.zeros(size), np.zeros((size, size))
     at_a_time = max(_PIXELS_AT_A_TIME // math.prod(images.shape[1:3]), 1)
     for start in range(0, len(images), at_a_time):

@@ -23,9 +23,7 @@ ADAPTED_EXAMPLES = 5_000
 
 
 def configure_keras() -> None:
-    """Set Keras's documented defaults: floatx "float32", epsilon 1e-7 and "channels_last".
-
-    Called before a model is built or loaded, because keras.json and the environment are outside every identity.
+    """Set Keras's documented defaults, because keras.json and the environment are outside every identity.
 
     Raises:
         SettingsError: user code limits epochs or steps.
@@ -60,8 +58,7 @@ def image_model(
 def adapted_by(adapt: Adapt) -> Callable[[Build], Build]:
     """Decorate a model builder with a function that sets variables from the data before training.
 
-    It is called once, with the first ``ADAPTED_EXAMPLES`` examples of the train split in their stored order. An example
-    is ``lambda model, inputs: model.get_layer("normalization").adapt(inputs)``.
+    It is called once, with the first ``ADAPTED_EXAMPLES`` examples of the train split in their stored order.
     """
 
     def decorate(build: Build) -> Build:
@@ -102,22 +99,17 @@ def kind_trained_on(model: keras.Model) -> str:
 
 
 def as_probabilities(outputs: np.ndarray, kind: str) -> np.ndarray:
-    """Outputs of a model (examples, …, num_labels), float32 of the same shape: logits as probabilities.
-
-    Computed by NumPy, so that the result does not depend on the batch.
-    """
+    """Outputs of a model (examples, …, num_labels), float32 of the same shape: logits as probabilities."""
     outputs = outputs.astype(np.float32)
     if kind != LOGITS:
         return outputs
+    # By NumPy, so that the result does not depend on the batch.
     powers = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
     return powers / powers.sum(axis=-1, keepdims=True)
 
 
 def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
-    """Variables by the names of weight files: "dense/kernel", or "backbone/conv_1/kernel" for a layer inside a layer.
-
-    The names are the same in a model that was saved and loaded.
-    """
+    """Variables by names that saving keeps: "dense/kernel", or "backbone/conv_1/kernel" for a layer inside a layer."""
     found: dict[str, keras.Variable] = {}
     for layer_name, layer in named_layers(model):
         for variable in layer.weights:

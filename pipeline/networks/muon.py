@@ -33,8 +33,8 @@ def orthogonal(matrix: keras.KerasTensor, iterations: int) -> keras.KerasTensor:
 class KernelMuon(keras.optimizers.Optimizer):
     """Muon for variables of two and more dimensions, SGD with Nesterov's momentum for all others.
 
-    Before an update, a matrix is scaled to the norm of a matrix with columns of norm 1. In front of a normalization
-    only its direction counts. Exclude layers that no normalization follows, such as the last: ``exclude_from_muon``.
+    Before an update, a matrix is scaled to columns of norm 1, because only its direction counts in front of a
+    normalization. Exclude layers that no normalization follows, such as the last.
     """
 
     def __init__(
@@ -50,11 +50,10 @@ class KernelMuon(keras.optimizers.Optimizer):
         name: str = "kernel_muon",
         **options: object,
     ) -> None:
-        """``options`` are those of every Keras optimizer.
+        """``sgd_ratio``: SGD's learning rate divided by Muon's. ``options``: those of every Keras optimizer.
 
-        ``sgd_ratio``: SGD's learning rate divided by Muon's. ``exclude``: regular expressions of the paths of
-        variables that SGD updates whatever their shape. ``rates``: regular expression of a path → factor on the
-        learning rate of a variable, the first one found. Weight decay keeps its own rate.
+        ``exclude``: regular expressions of the paths of variables that SGD updates whatever their shape. ``rates``:
+        regular expression of a path → factor on the learning rate, not on weight decay. The first match counts.
         """
         super().__init__(learning_rate=learning_rate, name=name, **options)
         self.momentum, self.iterations_of_newton_schulz = momentum, iterations_of_newton_schulz

@@ -39,11 +39,10 @@ def make_optimizer(
     learning_rate: float | None = None,
     weight_decay: float | None = None,
 ) -> keras.optimizers.Optimizer:
-    """The recipe's optimizer for ``total_steps`` updates.
+    """The recipe's optimizer for ``total_steps`` updates. ``learning_rate`` and ``weight_decay`` replace its own.
 
     ``scale_learning_rate``: "linear" multiplies the rate by the global batch over the recipe's own (Goyal et al. 2017),
-    "sqrt" by its square root (Krizhevsky 2014, for LAMB You et al. 2020), "none" leaves it. ``learning_rate`` and
-    ``weight_decay`` replace the recipe's own.
+    "sqrt" by its square root (Krizhevsky 2014, for LAMB You et al. 2020), "none" leaves it.
 
     Raises:
         SettingsError: another learning rate is set, and the recipe does not state its own.

@@ -9,7 +9,6 @@ import json
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import keras
@@ -20,11 +19,11 @@ from pipeline.artefacts.manifest import read_manifest
 from pipeline.artefacts.publish import used_bytes
 from pipeline.networks.build import build_network
 from pipeline.networks.model import LOGITS
-from pipeline.problems import problem_of_records
+from pipeline.problems import problem_class, problem_of_records
 from pipeline.problems.problem import Problem, open_split
 from pipeline.records.features import form_of_any
 from pipeline.records.images import fit
-from pipeline.runs.exporters import LITERT_FLOAT32, LITERT_INT8, SAVED_MODEL, Exporter, exporters_of
+from pipeline.runs.exporters import SAVED_MODEL, Exporter, exporters_of
 from pipeline.runs.metrics import EXPORT_NAME
 from pipeline.runs.trained import TrainedNetwork, load_trained
 from pipeline.stream import InputStream
@@ -74,105 +73,107 @@ def export(run: Path, records: Path, folder: Path, *, calibration_examples: int,
     job = TrainedModel(network, shipped.record.outputs, manifest, list(inputs.as_numpy_iterator()))
     exporters = exporters_of(problem.name)
     for exporter in exporters:
-        pkgutil.resolve_name(exporter.write)(job, folder)
-    facts = _compared(folder, exporters, shipped, test, problem)
+        pkgutil.resolve_name(exporter.form).write(job, folder / exporter.file)
+    facts = _compared(folder, exporters, shipped, test)
     (folder / EXPORT_NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return facts
 
 
-def saved_model(folder: Path) -> Predict:
-    """The exported SavedModel by its signature for uint8 batches."""
-    # A signature needs the loaded object.
-    loaded = tf.saved_model.load(str(folder / SAVED_MODEL.file))
+class SavedModel:
+    """For servers, with both signatures."""
 
-    def predict(images: np.ndarray) -> np.ndarray:
-        (probabilities,) = loaded.signatures[PIXELS_SIGNATURE](images=tf.constant(images)).values()
-        return probabilities.numpy()
+    @staticmethod
+    def write(job: TrainedModel, path: Path) -> None:
+        """Write the folder of the SavedModel."""
+        model, image = job.model, job.manifest["image"]
+        shape = tuple(image["shape"])
+        form = form_of_any(shape, image["resize"])
 
-    return predict
+        def of_pixels(images: tf.Tensor) -> tf.Tensor:
+            given = tf.cast(model(images, training=False), tf.float32)
+            return tf.nn.softmax(given) if job.outputs == LOGITS else given
 
+        def decode(encoded: tf.Tensor) -> tf.Tensor:
+            # In the model's shape, as in the records.
+            pixels = tf.io.decode_image(encoded, channels=shape[2], expand_animations=False)
+            pixels.set_shape([None, None, shape[2]])
+            return tf.ensure_shape(fit(pixels, form), shape)
 
-def litert(exporter: Exporter, folder: Path) -> Predict:
-    """The exported LiteRT network."""
-    from ai_edge_litert.interpreter import Interpreter
+        def of_encoded(encoded: tf.Tensor) -> tf.Tensor:
+            return of_pixels(tf.map_fn(decode, encoded, fn_output_signature=tf.uint8))
 
-    runner = Interpreter(str(folder / exporter.file)).get_signature_runner(PIXELS_SIGNATURE)
+        archive = keras.export.ExportArchive()
+        archive.track(model)
+        archive.add_endpoint(PIXELS_SIGNATURE, of_pixels, [tf.TensorSpec((None, *shape), tf.uint8, "images")])
+        archive.add_endpoint(ENCODED_SIGNATURE, of_encoded, [tf.TensorSpec((None,), tf.string, "encoded")])
+        archive.write_out(str(path), verbose=False)
 
-    def predict(images: np.ndarray) -> np.ndarray:
-        (probabilities,) = runner(images=images).values()
-        return probabilities
+    @staticmethod
+    def load(path: Path) -> Predict:
+        """Its signature for uint8 batches."""
+        # A signature needs the loaded object.
+        loaded = tf.saved_model.load(str(path))
 
-    return predict
+        def predict(images: np.ndarray) -> np.ndarray:
+            (probabilities,) = loaded.signatures[PIXELS_SIGNATURE](images=tf.constant(images)).values()
+            return probabilities.numpy()
 
-
-litert_float32, litert_int8 = partial(litert, LITERT_FLOAT32), partial(litert, LITERT_INT8)
-
-
-def write_saved_model(job: TrainedModel, folder: Path) -> None:
-    """Write the SavedModel with both signatures."""
-    model, image = job.model, job.manifest["image"]
-    shape = tuple(image["shape"])
-    form = form_of_any(shape, image["resize"])
-
-    def of_pixels(images: tf.Tensor) -> tf.Tensor:
-        given = tf.cast(model(images, training=False), tf.float32)
-        return tf.nn.softmax(given) if job.outputs == LOGITS else given
-
-    def decode(encoded: tf.Tensor) -> tf.Tensor:
-        # In the model's shape, as in the records.
-        pixels = tf.io.decode_image(encoded, channels=shape[2], expand_animations=False)
-        pixels.set_shape([None, None, shape[2]])
-        return tf.ensure_shape(fit(pixels, form), shape)
-
-    def of_encoded(encoded: tf.Tensor) -> tf.Tensor:
-        return of_pixels(tf.map_fn(decode, encoded, fn_output_signature=tf.uint8))
-
-    archive = keras.export.ExportArchive()
-    archive.track(model)
-    archive.add_endpoint(PIXELS_SIGNATURE, of_pixels, [tf.TensorSpec((None, *shape), tf.uint8, "images")])
-    archive.add_endpoint(ENCODED_SIGNATURE, of_encoded, [tf.TensorSpec((None,), tf.string, "encoded")])
-    archive.write_out(str(folder / SAVED_MODEL.file), verbose=False)
+        return predict
 
 
-def write_float32(job: TrainedModel, folder: Path) -> None:
-    """Convert the SavedModel to LiteRT."""
-    (folder / LITERT_FLOAT32.file).write_bytes(_converter(folder).convert())
+class LiteRT:
+    """For devices, in float32."""
+
+    @classmethod
+    def write(cls, job: TrainedModel, path: Path) -> None:
+        """Convert the SavedModel beside it."""
+        source = str(path.with_name(SAVED_MODEL.file))
+        converter = tf.lite.TFLiteConverter.from_saved_model(source, signature_keys=[PIXELS_SIGNATURE])
+        cls.prepare(converter, job)
+        path.write_bytes(converter.convert())
+
+    @staticmethod
+    def prepare(converter: tf.lite.TFLiteConverter, job: TrainedModel) -> None:
+        """Set the converter's options."""
+
+    @staticmethod
+    def load(path: Path) -> Predict:
+        """Its signature."""
+        from ai_edge_litert.interpreter import Interpreter
+
+        runner = Interpreter(str(path)).get_signature_runner(PIXELS_SIGNATURE)
+
+        def predict(images: np.ndarray) -> np.ndarray:
+            (probabilities,) = runner(images=images).values()
+            return probabilities
+
+        return predict
 
 
-def write_int8(job: TrainedModel, folder: Path) -> None:
-    """Convert the SavedModel to LiteRT with weights and activations of 8 bits."""
-    converter = _converter(folder)
-    converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    converter.representative_dataset = lambda: (
-        (PIXELS_SIGNATURE, {"images": image[np.newaxis]}) for image in job.calibration
-    )
-    (folder / LITERT_INT8.file).write_bytes(converter.convert())
+class LiteRTInt8(LiteRT):
+    """For devices, with weights and activations of 8 bits."""
+
+    @staticmethod
+    def prepare(converter: tf.lite.TFLiteConverter, job: TrainedModel) -> None:
+        """Let the calibration set the ranges."""
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        converter.representative_dataset = lambda: (
+            (PIXELS_SIGNATURE, {"images": image[np.newaxis]}) for image in job.calibration
+        )
 
 
-def _converter(folder: Path) -> tf.lite.TFLiteConverter:
-    source = str(folder / SAVED_MODEL.file)
-    return tf.lite.TFLiteConverter.from_saved_model(source, signature_keys=[PIXELS_SIGNATURE])
-
-
-def _compared(
-    folder: Path, exporters: Sequence[Exporter], shipped: TrainedNetwork, test: InputStream, problem: Problem
-) -> dict:
+def _compared(folder: Path, exporters: Sequence[Exporter], shipped: TrainedNetwork, test: InputStream) -> dict:
     """The contents of export.json."""
-    predictors = {exporter.title: pkgutil.resolve_name(exporter.load)(folder) for exporter in exporters}
-    forms = {
-        exporter.title: {
-            "bytes": used_bytes(folder / exporter.file),
-            "accuracy": 0,
-            "agreement": 0,
-            "largest_difference": 0.0,
-        }
-        for exporter in exporters
-    }
+    problem, count = problem_class(shipped.record.problem)(), test.split.num_examples
+    forms, predictors = {}, {}
+    for exporter in exporters:
+        path = folder / exporter.file
+        predictors[exporter.title] = pkgutil.resolve_name(exporter.form).load(path)
+        forms[exporter.title] = {"bytes": used_bytes(path), "accuracy": 0, "agreement": 0, "largest_difference": 0.0}
     for inputs, labels in test.evaluation().as_numpy_iterator():
         expected = shipped.probabilities(inputs)
         for title, predict in predictors.items():
             _add(forms[title], predict(inputs), expected, labels, problem)
-    count = test.split.num_examples
     for form in forms.values():
         form |= {name: form[name] / count for name in ("accuracy", "agreement")}
     return {"num_examples": count, "forms": forms}

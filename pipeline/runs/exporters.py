@@ -9,49 +9,31 @@ from pipeline.registry import Registry
 class Exporter:
     """A form of a model.
 
-    ``title``: in tables. ``file``: its file or folder in the artifact. ``problems`` that it takes models of. ``write``:
-    ``module:function`` of (``export.TrainedModel``, folder of the artifact). ``load``: that of the folder → a function
-    of inputs (batch, …) → outputs. ``package``: of an extra, which it needs.
+    ``title``: in tables. ``file``: its file or folder in the artifact. ``problems`` that it takes models of. ``form``:
+    a module, or ``module:class``, with ``write(job: export.TrainedModel, path)`` and ``load(path)``. The latter returns
+    a function of inputs (batch, …) → outputs. ``package``: an optional one that it needs.
     """
 
     title: str
     file: str
     problems: tuple[str, ...]
-    write: str
-    load: str
+    form: str
     package: str = ""
 
 
-_IMAGES = ("image_classification",)
-
-SAVED_MODEL = Exporter(
-    "SavedModel", "saved_model", _IMAGES, "pipeline.runs.export:write_saved_model", "pipeline.runs.export:saved_model"
-)
-# Converted from the SavedModel.
-LITERT_FLOAT32 = Exporter(
-    "LiteRT float32",
-    "model-float32.tflite",
-    _IMAGES,
-    "pipeline.runs.export:write_float32",
-    "pipeline.runs.export:litert_float32",
-    "ai_edge_litert",
-)
-LITERT_INT8 = Exporter(
-    "LiteRT int8",
-    "model-int8.tflite",
-    _IMAGES,
-    "pipeline.runs.export:write_int8",
-    "pipeline.runs.export:litert_int8",
-    "ai_edge_litert",
-)
+_IMAGES, _LITERT = ("image_classification",), "ai_edge_litert"
+SAVED_MODEL = Exporter("SavedModel", "saved_model", _IMAGES, "pipeline.runs.export:SavedModel")
+FLOAT32 = Exporter("LiteRT float32", "model-float32.tflite", _IMAGES, "pipeline.runs.export:LiteRT", _LITERT)
+INT8 = Exporter("LiteRT int8", "model-int8.tflite", _IMAGES, "pipeline.runs.export:LiteRTInt8", _LITERT)
 
 #: Name → ``Exporter``, in the order in which they write.
 EXPORTERS = Registry(
     "exporters",
     {
         "saved_model": "pipeline.runs.exporters:SAVED_MODEL",
-        "litert_float32": "pipeline.runs.exporters:LITERT_FLOAT32",
-        "litert_int8": "pipeline.runs.exporters:LITERT_INT8",
+        # Both convert the SavedModel.
+        "litert_float32": "pipeline.runs.exporters:FLOAT32",
+        "litert_int8": "pipeline.runs.exporters:INT8",
     },
 )
 

@@ -11,8 +11,8 @@ from pipeline.config.schema import is_own
 from pipeline.config.training import MODELS
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.hardware.placement import runtime_called
+from pipeline.networks.build import load_function
 from pipeline.networks.model import as_probabilities, configure_keras
-from pipeline.networks.own import load_function
 from pipeline.problems.image_classification.views import NONE, VIEWS
 from pipeline.runs.metrics import MODEL_NAME
 from pipeline.runs.record import RunRecord, read_record

@@ -1,6 +1,7 @@
 """Export: each form is read by the tool it is for and says what Keras says."""
 
 import json
+import pkgutil
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ from pipeline.artefacts.verified import VERIFIED_NAME
 from pipeline.errors import DamagedArtefactError
 from pipeline.problems.problem import open_split
 from pipeline.records.features import ImageForm
+from pipeline.runs.exporters import FLOAT32, INT8, SAVED_MODEL
 from pipeline.runs.metrics import EXPORT_NAME, MODEL_NAME, WEIGHTS_NAME
 from pipeline.sources import placeholder_images
 
@@ -50,6 +52,10 @@ def exported(trained, small_records, tmp_path_factory):
     return folder, export.export(trained, small_records, folder, calibration_examples=50)
 
 
+def form_of(exporter, folder):
+    return pkgutil.resolve_name(exporter.form).load(folder / exporter.file)
+
+
 @pytest.fixture(scope="module")
 def expected(trained):
     return keras.saving.load_model(trained / MODEL_NAME).predict(IMAGES, verbose=0)
@@ -69,11 +75,11 @@ def test_keras_loads_the_model_in_a_fresh_process_in_safe_mode_with_the_same_pre
 
 
 def test_the_saved_model_says_what_keras_says_of_pixels(exported, expected):
-    np.testing.assert_allclose(export.saved_model(exported[0])(IMAGES), expected, atol=1e-5)
+    np.testing.assert_allclose(form_of(SAVED_MODEL, exported[0])(IMAGES), expected, atol=1e-5)
 
 
 def test_the_saved_model_says_the_same_of_encoded_images_of_any_size(exported, expected):
-    loaded = tf.saved_model.load(str(exported[0] / export.SAVED_MODEL.file))
+    loaded = tf.saved_model.load(str(exported[0] / SAVED_MODEL.file))
     encoded = [tf.io.encode_png(image).numpy() for image in IMAGES[:5]]
     (found,) = loaded.signatures[export.ENCODED_SIGNATURE](encoded=tf.constant(encoded)).values()
     np.testing.assert_allclose(found, expected[:5], atol=1e-5)
@@ -82,14 +88,14 @@ def test_the_saved_model_says_the_same_of_encoded_images_of_any_size(exported, e
     jpeg = tf.io.encode_jpeg(wide, quality=100).numpy()
     (found,) = loaded.signatures[export.ENCODED_SIGNATURE](encoded=tf.constant([jpeg])).values()
     pixels = pixels_of([jpeg], ImageForm(32, "crop", "image"), 3)
-    np.testing.assert_allclose(found, export.saved_model(exported[0])(pixels), atol=1e-5)
+    np.testing.assert_allclose(found, form_of(SAVED_MODEL, exported[0])(pixels), atol=1e-5)
 
 
 def test_litert_says_what_keras_says_in_float32_and_nearly_so_in_int8(exported, expected):
-    np.testing.assert_allclose(export.litert_float32(exported[0])(IMAGES), expected, atol=1e-5)
-    quantised = export.litert_int8(exported[0])(IMAGES)
+    np.testing.assert_allclose(form_of(FLOAT32, exported[0])(IMAGES), expected, atol=1e-5)
+    quantised = form_of(INT8, exported[0])(IMAGES)
     assert np.abs(quantised - expected).max() < 0.1
-    sizes = [(exported[0] / exporter.file).stat().st_size for exporter in (export.LITERT_INT8, export.LITERT_FLOAT32)]
+    sizes = [(exported[0] / exporter.file).stat().st_size for exporter in (INT8, FLOAT32)]
     assert sizes[0] < sizes[1] / 3
 
 
@@ -102,7 +108,7 @@ def test_sizes_and_accuracies_are_those_of_the_files(exported, expected):
         assert facts["forms"][name]["accuracy"] == pytest.approx(accuracy)
         assert facts["forms"][name]["agreement"] == 1
         assert facts["forms"][name]["largest_difference"] < 1e-5
-    path = folder / export.LITERT_INT8.file
+    path = folder / INT8.file
     assert facts["forms"]["LiteRT int8"]["bytes"] == path.stat().st_size
     # Of a network that has hardly learnt, many labels are a toss-up.
     assert facts["forms"]["LiteRT int8"]["agreement"] > 0.5
@@ -117,9 +123,9 @@ def test_agreement_is_with_the_model_that_is_shipped_in_its_own_precision(small_
     shipped = keras.saving.load_model(tmp_path / "a" / MODEL_NAME)
     expected = shipped.predict_on_batch(images)
     forms = {
-        "SavedModel": export.saved_model(folder),
-        "LiteRT float32": export.litert_float32(folder),
-        "LiteRT int8": export.litert_int8(folder),
+        "SavedModel": form_of(SAVED_MODEL, folder),
+        "LiteRT float32": form_of(FLOAT32, folder),
+        "LiteRT int8": form_of(INT8, folder),
     }
     for name, predict in forms.items():
         found = predict(images)

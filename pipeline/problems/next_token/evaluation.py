@@ -18,8 +18,8 @@ import numpy as np
 
 from pipeline.config.training import MODELS, TrainSettings
 from pipeline.errors import message
+from pipeline.networks.build import load_function
 from pipeline.networks.model import LOGITS, kind_trained_on, named_variables
-from pipeline.networks.own import load_function
 from pipeline.problems.problem import EVALUATION_NAME, Shown, Stream, examples_at
 from pipeline.records.vocabulary import Vocabulary
 

@@ -4,16 +4,16 @@ import numpy as np
 
 from pipeline.runs.exporters import Exporter
 
-ARRAYS = Exporter("NumPy arrays", "arrays.npz", ("digit_sum",), "toy.exporter:write", "toy.exporter:load")
+ARRAYS = Exporter("NumPy arrays", "arrays.npz", ("digit_sum",), "toy.exporter")
 
 
-def write(job, folder):
+def write(job, path):
     names = ("w1", "b1", "w2", "b2")
-    np.savez(folder / ARRAYS.file, **dict(zip(names, job.model.get_weights(), strict=True)))
+    np.savez(path, **dict(zip(names, job.model.get_weights(), strict=True)))
 
 
-def load(folder):
-    arrays = dict(np.load(folder / ARRAYS.file))
+def load(path):
+    arrays = dict(np.load(path))
 
     def predict(images):
         hidden = images.reshape(len(images), -1).astype(np.float32) / 255 @ arrays["w1"] + arrays["b1"]

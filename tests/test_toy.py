@@ -22,7 +22,7 @@ FAST = [
     "--Records-train-shards",
     "2",
 ]
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[1]
 
 # Each command starts its own process with the package, and most of them import TensorFlow.
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ def toy(tmp_path_factory, tiny_tfds):
     """Runs commands with the package on the path, where its code may be edited."""
     folder = tmp_path_factory.mktemp("toy")
     for part in ("toy", "toy-1.dist-info"):
-        shutil.copytree(Path(__file__).with_name(part), folder / "site" / part)
+        shutil.copytree(PROJECT / "tests" / "toy" / part, folder / "site" / part)
     luigi = Luigi(folder, tiny_tfds)
     path = os.pathsep.join([str(folder / "site"), str(PROJECT)])
 
