@@ -1,6 +1,5 @@
-"""Predictions of files that a run was not trained on. ``job.py`` is the Beam job; images and texts have own rows."""
+"""Predictions of files that a run was not trained on: ``job.py`` is the Beam job, ``rows.py`` has rows of files."""
 
-import os
 from dataclasses import dataclass
 
 from pipeline.config.data import FULL_RANGE
@@ -25,8 +24,3 @@ class Job:
     files: str = ""
     paths: str = ""
     parts: str = ""
-
-
-def shown(path: str) -> str:
-    """The path as text: a file may have a name that is none."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")

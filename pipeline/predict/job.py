@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -23,6 +23,7 @@ from pipeline.errors import BusyError, SettingsError
 from pipeline.predict import Job
 from pipeline.problems.results import results_of
 from pipeline.problems.units import units_of
+from pipeline.runs.trained import TrainedNetwork, load_trained
 from pipeline.shards.engine import running
 from pipeline.shards.shared import replacing
 from pipeline.sources.files import FolderError, stamps
@@ -32,13 +33,7 @@ _BLOCK_FILES = 512
 
 
 def predict(job: Job, path: Path, folder: Path, settings: RecordsSettings) -> dict[str, int]:
-    """Predict a file, or every one below a folder without hidden ones; leaves predictions.parquet and predictions.csv.
-
-    Args:
-        job: the run that predicts, and how.
-        path: file or folder.
-        folder: for the predictions; its files are replaced when all are done.
-        settings: Beam's runner and its flags.
+    """Predict a file, or all files below a folder but hidden ones, and replace the predictions in ``folder``.
 
     Returns:
         ``files``, how many there are, and ``errors``, how many of them could not be used.
@@ -99,10 +94,15 @@ def _parts_folder(folder: Path) -> Iterator[Path]:
 def predict_block(start: int, job: Job) -> int:
     """Predict a block of files and leave its part of the result, whole or not at all."""
     paths = _paths(job.paths)[start : start + _BLOCK_FILES]
-    table = pa.Table.from_batches(list(results_of(job.problem).hook("prediction_rows")(paths, job)))
+    rows = results_of(job.problem).hook("prediction_rows")(paths, job, _network(job.run, job.model))
     with replacing(_part(job, start)) as temporary:
-        pyarrow.parquet.write_table(table, temporary)
+        pyarrow.parquet.write_table(pa.Table.from_batches(list(rows)), temporary)
     return start
+
+
+@cache
+def _network(run: str, model: str) -> TrainedNetwork:
+    return load_trained(Path(run), model=model)
 
 
 @cache
@@ -114,21 +114,20 @@ def _part(job: Job, start: int) -> Path:
     return Path(job.parts) / f"{start:012d}.parquet"
 
 
-def _join(parts: Iterable[Path], folder: Path) -> dict[str, int]:
-    """One Parquet and one CSV file of all parts; each takes its place when it is whole."""
-    counts = {"files": 0, "errors": 0}
-    temporary = {name: folder / f".{name}.{os.getpid()}" for name in (PARQUET_NAME, CSV_NAME)}
-    schema = pyarrow.parquet.read_schema(next(iter(parts)))
+def _join(parts: Sequence[Path], folder: Path) -> dict[str, int]:
+    """One Parquet and one CSV file of all parts. Both are replaced when they are whole."""
+    counts, within = {"files": 0, "errors": 0}, parts[0].parent
+    schema = pyarrow.parquet.read_schema(parts[0])
     with (
-        pyarrow.parquet.ParquetWriter(temporary[PARQUET_NAME], schema) as parquet,
-        pyarrow.csv.CSVWriter(temporary[CSV_NAME], schema) as csv,
+        replacing(folder / PARQUET_NAME, within) as parquet,
+        replacing(folder / CSV_NAME, within) as csv,
+        pyarrow.parquet.ParquetWriter(parquet, schema) as rows,
+        pyarrow.csv.CSVWriter(csv, schema) as lines,
     ):
         for part in parts:
             table = pyarrow.parquet.read_table(part)
-            parquet.write_table(table)
-            csv.write_table(table)
+            rows.write_table(table)
+            lines.write_table(table)
             counts["files"] += len(table)
             counts["errors"] += len(table) - table["error"].null_count
-    for name, path in temporary.items():
-        os.replace(path, folder / name)
     return counts

@@ -55,7 +55,7 @@ class Results:
     card: str = ""
     #: Ending of the names of the cards' templates, such as model-card-images.md.j2.
     card_templates: str = ""
-    #: (paths, predict.Job) → pyarrow record batches, a row per file, for the command ``predict``.
+    #: (paths, predict.Job, runs.trained.TrainedNetwork) → pyarrow record batches, a row per file, for ``predict``.
     prediction_rows: str = ""
 
     def hook(self, field: str) -> Any:

@@ -41,7 +41,7 @@ def setup_module() -> None:
     from pipeline.networks.char_lstm import char_lstm
     from pipeline.networks.model import Crossentropy, named_variables
     from pipeline.predict.job import predict
-    from pipeline.predict.texts import surprises
+    from pipeline.predict.rows import surprises
     from pipeline.problems.next_token.evaluation import passage, write_text
     from pipeline.runs.trained import load_trained
     from pipeline.stream import InputStream, Split

@@ -10,5 +10,5 @@ RESULTS = Results(
     evaluation_blocks="pipeline.report.sections.images:evaluation_blocks",
     card="pipeline.report.sections.images:card",
     card_templates="images",
-    prediction_rows="pipeline.predict.images:rows_of",
+    prediction_rows="pipeline.predict.rows:image_rows",
 )

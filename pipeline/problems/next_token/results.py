@@ -11,5 +11,5 @@ RESULTS = Results(
     tiles="pipeline.report.sections.texts:tiles",
     card="pipeline.report.sections.texts:card",
     card_templates="texts",
-    prediction_rows="pipeline.predict.texts:rows_of",
+    prediction_rows="pipeline.predict.rows:text_rows",
 )

@@ -6,11 +6,9 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from pipeline.runs.trained import load_trained
 
-
-def rows_of(paths, job):
-    network, rows = load_trained(Path(job.run), model=job.model), []
+def rows_of(paths, job, network):
+    rows = []
     for path in paths:
         image = np.asarray(Image.open(Path(job.files) / path))[..., None]
         rows.append({"path": path, "sum": float(network.probabilities(image[None])[0, 0]), "error": None})
