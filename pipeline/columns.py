@@ -1,22 +1,21 @@
 """Column stream: batches of a split from memory-mapped files, as NumPy arrays, without TensorFlow.
 
-For JAX, if records have one length. A file is then an array of rows, and features are columns of it. Nothing is read
-before it is needed or kept outside the page cache. A batch is one gather. The batches equal those of ``stream.py`` from
-memory, which takes the order of an epoch from here.
+For JAX, if records have one length. A file is then an array of rows, and features are columns of it. A batch is one
+gather. The batches equal those of ``stream.py`` from memory.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import numpy as np
 
 from pipeline import machine
 from pipeline.errors import DamagedArtefactError
-from pipeline.records.features import FeatureSpec, ImageForm, Task, is_fixed, spec_from_json
+from pipeline.records.features import FeatureSpec, ImageForm, is_fixed, spec_from_json
 from pipeline.records.rows import Rows
 
 # The most that a stream keeps ahead of the step, in batches and in records from disk.
@@ -25,36 +24,18 @@ _MOST_BATCHES_AHEAD, _LEAST_BATCHES_AHEAD = 8, 2
 
 
 def epoch_order(size: int, seed: int, epoch: int) -> np.ndarray:
-    """A permutation of the first ``size`` numbers, int64, that depends only on (seed, epoch).
-
-    NumPy keeps the bits of Philox the same in all versions.
-    """
+    """A permutation of the first ``size`` numbers, int64, that depends only on (seed, epoch)."""
+    # NumPy keeps the bits of Philox the same in all versions.
     bits = np.random.Philox(key=[seed, epoch]).random_raw(size)
     return np.argsort(bits, kind="stable")
 
 
-class Contents(Protocol):
-    """The part of a problem that streams need."""
-
-    features: Collection[str]
-
-    def content_shape(self, manifest: Mapping) -> tuple[int, ...]:
-        """The shape of an example's content in memory, uint8."""
-
-    def task(self, manifest: Mapping) -> Task:
-        """Shapes and ranges for a model of these records."""
-
-    def examples(self, columns: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Inputs and labels of a batch of records, by feature."""
-
-
 @dataclass(frozen=True)
 class Split:
-    """One split of published records.
+    """One split of published records. ``files`` and ``shard_examples``: its shards in order.
 
-    ``decode``: features of a batch, those named in ``features``, → inputs and labels. ``content_shape``: of a decoded
-    uint8 example, such as (height, width, channels). ``form``: how images are stored, None for others. ``layout``: of
-    records of one length, else None. ``files``, ``shard_examples``: shards in order.
+    ``decode``: columns of a batch by ``features`` → inputs and labels. ``content_shape``: of a decoded uint8 example,
+    such as (height, width, channels). ``form``: of stored images. ``layout``: of records of one length, else None.
     """
 
     name: str
@@ -70,8 +51,8 @@ class Split:
     shard_examples: tuple[int, ...]
 
     @classmethod
-    def of_manifest(cls, folder: Path, manifest: Mapping, split: str, problem: Contents) -> "Split":
-        """The split of the records in ``folder``, from their manifest, with the inputs and labels of ``problem``.
+    def of_manifest(cls, folder: Path, manifest: Mapping, split: str, **contents: Any) -> "Split":
+        """The split of the records in ``folder``, with the fields of their problem in ``contents``, see ``open_split``.
 
         Raises:
             SettingsError: an earlier version wrote the records.
@@ -85,14 +66,11 @@ class Split:
             name=split,
             files=tuple(str(folder / shard["name"]) for shard in shards),
             num_examples=manifest["splits"][split]["num_examples"],
-            features=tuple(problem.features),
-            decode=problem.examples,
-            content_shape=problem.content_shape(manifest),
             form=ImageForm(**{name: image[name] for name in image.keys() - {"shape"}}) if image else None,
             spec=spec,
-            predictions_per_example=problem.task(manifest).predictions_per_example,
             layout=Rows.of_manifest(folder, manifest, split) if is_fixed(spec) else None,
             shard_examples=tuple(shard["num_records"] for shard in shards),
+            **contents,
         )
 
     def mapped(self) -> list[np.ndarray]:
@@ -119,11 +97,7 @@ class ColumnStream:
     """Batches of one split of records of one length. See ``stream.InputStream``."""
 
     def __init__(self, split: Split, *, global_batch_size: int, seed: int = 0, part: tuple[int, int] = (0, 1)) -> None:
-        """Open a split. ``part`` (number, how many) is the part of each batch that ``training`` yields.
-
-        Raises:
-            DamagedArtefactError: a file does not have the length that the manifest lists.
-        """
+        """Open a split. ``part`` (number, how many) is the part of each batch that ``training`` yields."""
         self.split = split
         self._global_batch_size, self._seed, self._part = global_batch_size, seed, part
         self._shards = split.mapped()

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
+from pipeline.errors import SettingsError
+
 
 class Registry(Mapping[str, str]):
     """Name → ``module:object``. The pipeline's own names come first, and a package cannot replace them."""
@@ -36,8 +38,21 @@ class Registry(Mapping[str, str]):
         return len(self.builtin) + len(self._outside)
 
     def load(self, name: str) -> Any:
-        """Import what a name stands for."""
-        return pkgutil.resolve_name(self[name])
+        """Import what a name stands for.
+
+        Raises:
+            SettingsError: a package from outside cannot be imported.
+        """
+        try:
+            return pkgutil.resolve_name(self[name])
+        # Code from outside may raise anything.
+        except Exception as error:
+            if name in self.builtin:
+                raise
+            raise SettingsError(
+                f"{self.group} {name!r}: importing {self[name]} raised {type(error).__name__}: {error}. Repair or "
+                "uninstall the package that has this entry point."
+            ) from error
 
     def is_outside(self, name: str) -> bool:
         """Whether a package from outside has the name."""

@@ -1,10 +1,8 @@
 """Input stream: batches of a split as a ``tf.data.Dataset`` of uint8 examples and labels.
 
-A split that fits in memory is read and decoded once. Each epoch is a permutation of all its examples, and each batch is
-one gather. A larger split is read again in each epoch, by shards in a seeded order and a shuffle buffer. In both cases
-the order of an epoch depends only on the seed and the epoch, so a resumed run gets the same batches.
-
-Pixels stay uint8 until the model rescales them on the device. ``make verify`` checks the checksum of each record.
+A split that fits in memory is read and decoded once, and each batch is one gather. A larger split is read again in
+each epoch, by shards in a seeded order and a shuffle buffer. The order of an epoch depends only on seed and epoch, so
+a resumed run gets the same batches. Pixels stay uint8 until the model rescales them on the device.
 """
 
 import math
@@ -40,11 +38,7 @@ _MOST_BATCHES_AHEAD, _LEAST_BATCHES_AHEAD = 32, 2
 
 
 class InputStream:
-    """Batches of one split: ``training(epoch)`` shuffled, ``evaluation()`` in stored order.
-
-    Every dataset yields the problem's inputs and labels: of images uint8 (batch, height, width, channels) and int32
-    (batch,), or float32 (batch, 3) after mixup (augmentation/augment.py).
-    """
+    """Batches of one split: inputs uint8 (batch, …) and labels int32 (batch, …), float32 (batch, 3) after mixup."""
 
     def __init__(
         self,
@@ -78,7 +72,7 @@ class InputStream:
 
     @property
     def predictions_per_epoch(self) -> int:
-        """Predictions in one epoch of training: images, or tokens of all sequences."""
+        """Predictions in one epoch of training, such as images, or tokens of all sequences."""
         return self.steps_per_epoch * self.global_batch_size * self.split.predictions_per_example
 
     @property
@@ -153,10 +147,9 @@ def from_memory(
     change: _Change | None = None,
     part: slice = slice(None),
 ) -> tf.data.Dataset:
-    """Batches of a split in memory, made by ``makers`` threads.
+    """Batches of a split in memory, made by ``makers`` threads, of which ``part`` is made.
 
-    ``columns``: all examples by feature. ``places``: int64 (batch,), the examples of each batch. ``change``: applied to
-    each batch. ``part``: of each batch that is made.
+    ``columns``: all examples by feature. ``places``: int64 (batch,), the examples of each batch.
     """
 
     def make(batch: tf.Tensor) -> tuple[tf.Tensor, ...]:

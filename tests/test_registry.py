@@ -4,13 +4,16 @@ import pytest
 
 from pipeline.config.training import MODELS, RECIPES, TrainSettings
 from pipeline.errors import SettingsError
-from pipeline.problems import PROBLEMS
-from pipeline.problems.results import RESULTS
+from pipeline.problems import PROBLEMS, problem_of_records
+from pipeline.problems.results import RESULTS, Results, results_of
+from pipeline.problems.units import NEUTRAL, units_of_run
 from pipeline.registry import Registry
+from pipeline.report.sections import SECTIONS
+from pipeline.runs.exporters import EXPORTERS
 from pipeline.sources.source import SOURCES
 from tasks.cli import COMMANDS
 
-ALL = (COMMANDS, MODELS, PROBLEMS, RECIPES, RESULTS, SOURCES)
+ALL = (COMMANDS, EXPORTERS, MODELS, PROBLEMS, RECIPES, RESULTS, SECTIONS, SOURCES)
 
 
 @pytest.fixture
@@ -40,6 +43,28 @@ def test_a_package_adds_names_and_replaces_none(outside):
     assert len(models) == len(MODELS.builtin) + 1
     assert models.outside_modules("baseline_cnn", "toy_dense", "unknown") == ("toy.models",)
     assert Registry("recipes", {}).outside_modules("toy_dense") == ()
+
+
+def test_a_package_that_cannot_be_imported_is_named(outside):
+    with pytest.raises(
+        SettingsError, match=r"tensorcraft.models 'toy_dense': importing toy.models:dense raised Module"
+    ):
+        Registry("models", MODELS.builtin).load("toy_dense")
+
+
+def test_records_of_earlier_versions_have_the_problem_of_their_features():
+    features = {"image": {}, "label": {}, "key": {}}
+    assert problem_of_records({"feature_spec": features}).name == "image_classification"
+    manifest = {"feature_spec": {"tokens": {}, "key": {}}, "label_names": ["a", "b"]}
+    assert problem_of_records(manifest).name == "next_token"
+    with pytest.raises(SettingsError, match="problem 'gone': expected one of image_classification, next_token"):
+        problem_of_records({"problem": "gone"})
+
+
+def test_a_problem_that_is_not_installed_is_shown_with_neutral_units():
+    run = {"problem": "gone", "tokens": ""}
+    assert units_of_run(run) == NEUTRAL
+    assert results_of("gone") == Results()
 
 
 def test_a_name_from_outside_is_a_setting_and_is_proposed(outside, monkeypatch):

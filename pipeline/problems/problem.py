@@ -62,7 +62,16 @@ def open_split(folder: Path, manifest: Mapping, name: str) -> "Split":
     """One split of the records in ``folder``, with the inputs and labels of their problem, see ``Split``."""
     from pipeline.columns import Split
 
-    return Split.of_manifest(folder, manifest, name, problem_of_records(manifest))
+    problem = problem_of_records(manifest)
+    return Split.of_manifest(
+        folder,
+        manifest,
+        name,
+        features=tuple(problem.features),
+        decode=problem.examples,
+        content_shape=problem.content_shape(manifest),
+        predictions_per_example=problem.task(manifest).predictions_per_example,
+    )
 
 
 class Problem(abc.ABC):
