@@ -52,11 +52,7 @@ class Split:
 
     @classmethod
     def of_manifest(cls, folder: Path, manifest: Mapping, split: str, **contents: Any) -> "Split":
-        """The split of the records in ``folder``, with the fields of their problem in ``contents``, see ``open_split``.
-
-        Raises:
-            SettingsError: an earlier version wrote the records.
-        """
+        """The split of the records in ``folder``. ``contents``: the fields of their problem, see ``open_split``."""
         shards = sorted(
             (entry for entry in manifest["files"] if entry.get("split") == split),
             key=lambda entry: entry["shard_index"],
@@ -74,11 +70,7 @@ class Split:
         )
 
     def mapped(self) -> list[np.ndarray]:
-        """The shards of records of one length, mapped into memory: uint8 (records, frame_bytes) each.
-
-        Raises:
-            DamagedArtefactError: a file does not have the length that the manifest lists.
-        """
+        """The shards of records of one length, mapped into memory: uint8 (records, frame_bytes) each."""
         shards, frame_bytes = [], self.layout.frame_bytes
         for file, num_records in zip(self.files, self.shard_examples, strict=True):
             found = Path(file).stat().st_size

@@ -38,11 +38,7 @@ class Registry(Mapping[str, str]):
         return len(self.builtin) + len(self._outside)
 
     def load(self, name: str) -> Any:
-        """Import what a name stands for.
-
-        Raises:
-            SettingsError: a package from outside cannot be imported.
-        """
+        """Import what a name stands for. SettingsError: a package from outside cannot be imported."""
         try:
             return pkgutil.resolve_name(self[name])
         # Code from outside may raise anything.

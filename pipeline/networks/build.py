@@ -61,11 +61,7 @@ def build_network(task: Task, name: str, precision: str) -> keras.Model:
 
 
 def build_model(name: str, input_shape: tuple[int, ...], num_labels: int) -> keras.Model:
-    """A new model: uint8 images (batch, height, width, channels) or tokens (batch, length) → float32 (…, num_labels).
-
-    Raises:
-        SettingsError: the images are smaller than the models allow, or user code failed.
-    """
+    """A new model: uint8 images (batch, height, width, channels) or tokens (batch, length) → float32 outputs."""
     if name in MODELS.builtin and len(input_shape) == 3 and min(input_shape[:2]) < MIN_IMAGE_SIDE:
         raise SettingsError(
             f"[Train] model: {name}: expected images of at least {MIN_IMAGE_SIDE} pixels a side, got {input_shape}. "
@@ -84,11 +80,7 @@ def _builder(name: str) -> Callable:
 
 
 def kind_of_outputs(task: Task, name: str, precision: str) -> str:
-    """Whether a model gives "logits", "probabilities" or "values". A model of user code is built and examined.
-
-    Raises:
-        SettingsError: the examination of user code failed.
-    """
+    """Whether a model gives "logits", "probabilities" or "values". A model of user code is built and examined."""
     if name in MODELS.builtin and task.meaning == DISTRIBUTION:
         return getattr(_builder(name), "outputs", PROBABILITIES)
     kind = _examined(name, build_network(task, name, precision), task)

@@ -23,11 +23,7 @@ ADAPTED_EXAMPLES = 5_000
 
 
 def configure_keras() -> None:
-    """Set Keras's documented defaults, because keras.json and the environment are outside every identity.
-
-    Raises:
-        SettingsError: user code limits epochs or steps.
-    """
+    """Set Keras's documented defaults, because keras.json and the environment are outside every identity."""
     keras.config.set_floatx("float32")
     keras.config.set_epsilon(1e-7)
     keras.config.set_image_data_format("channels_last")

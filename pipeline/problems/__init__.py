@@ -23,11 +23,7 @@ PROBLEMS = Registry(
 
 
 def problem_class(name: str) -> type["Problem"]:
-    """The class of a problem.
-
-    Raises:
-        SettingsError: no installed package has it.
-    """
+    """The class of a problem. SettingsError: no installed package has it."""
     if name not in PROBLEMS:
         raise SettingsError(
             f"problem {name!r}: expected one of {', '.join(PROBLEMS)}. Install the package that has it, and that the "
@@ -37,11 +33,7 @@ def problem_class(name: str) -> type["Problem"]:
 
 
 def problem_of_records(manifest: Mapping) -> "Problem":
-    """The problem of the records that a manifest describes.
-
-    Raises:
-        SettingsError: no installed package has it.
-    """
+    """The problem of the records that a manifest describes. SettingsError: no installed package has it."""
     name = manifest.get("problem") or _by_features(manifest["feature_spec"])
     return problem_class(name).of_records(manifest)
 

@@ -115,11 +115,7 @@ class Problem(abc.ABC):
         """Inputs uint8 (batch, *input_shape) and labels int32 (batch, *label_shape), as NumPy if columns are."""
 
     def check(self, settings: TrainSettings) -> None:
-        """Refuse settings of [Train] for another problem.
-
-        Raises:
-            SettingsError: names the setting.
-        """
+        """Refuse settings of [Train] for another problem by a SettingsError."""
         others = [PROBLEMS.load(name) for name in PROBLEMS.builtin if name != self.name]
         if any(settings.model in other.models for other in others):
             refuse("Train", "model", f"a network for {self.units.files}, as the records are", settings.model)

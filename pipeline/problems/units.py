@@ -15,13 +15,21 @@ class Units:
     """``one`` and ``many`` predictions; their ``rate``; ``examples`` of a batch; ``files`` for predictions."""
 
     one: str
-    many: str
-    rate: str
     examples: str
     files: str
 
+    @property
+    def many(self) -> str:
+        """The plural."""
+        return f"{self.one}s"
 
-NEUTRAL = Units("example", "examples", "examples/s", "examples", "files")
+    @property
+    def rate(self) -> str:
+        """The unit of the throughput."""
+        return f"{self.many}/s"
+
+
+NEUTRAL = Units("example", "examples", "files")
 
 
 def units_of(problem: str, tokens: str = "") -> Units:

@@ -1,8 +1,6 @@
 """Export of a run's model, by each exporter of its problem. Each form is compared with the run's ``model.keras``.
 
-The SavedModel for servers has a signature for uint8 batches and one for encoded images (PNG or JPEG). LiteRT in float32
-and int8 is for devices. The model is rebuilt in float32 with the trained weights, because LiteRT does not compute in
-bfloat16.
+The model is rebuilt in float32 with the trained weights, because LiteRT does not compute in bfloat16.
 """
 
 import json
@@ -52,17 +50,13 @@ class TrainedModel:
 def export(run: Path, records: Path, folder: Path, *, calibration_examples: int, model: str = "") -> dict:
     """Write every form of a run's model, and export.json, into an empty folder.
 
-    ``records`` is the folder of the records that the run was trained on. ``calibration_examples`` is the number of
-    examples of the train split for the calibration. ``model`` is [Train] model of the present settings, see
-    ``load_trained``.
+    ``records`` are those of the run, of which ``calibration_examples`` of train are for the calibration. ``model`` is
+    [Train] model of the present settings, see ``load_trained``.
 
     Returns:
         The contents of export.json: ``num_examples`` of the test split and, for each form, its ``bytes``, ``accuracy``,
         ``agreement`` (share of test examples with the same answer as by ``model.keras``) and ``largest_difference`` of
         an output from that model's.
-
-    Raises:
-        DamagedArtefactError: the run was skipped and has no model.
     """
     manifest, shipped = read_manifest(records), load_trained(run, model=model)
     problem = problem_of_records(manifest)

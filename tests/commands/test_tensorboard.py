@@ -73,13 +73,11 @@ def test_tensorboard_shows_the_scalars_of_train_and_test_by_epoch(tensorboard):
 
 
 @pytest.mark.slow
-def test_tensorboard_shows_the_images_of_mistakes_and_what_they_were_taken_for(tensorboard):
+def test_tensorboard_shows_the_images_of_mistakes(tensorboard):
     assert "mistakes" in tensorboard("plugin/images/tags")["cnn/tensorboard"]
     images = tensorboard("plugin/images/images?run=cnn/tensorboard&tag=mistakes&sample=0")
     assert images[0]["step"] == 2
     assert len(images) == 1
-    (text,) = tensorboard("plugin/text/text?run=cnn/tensorboard&tag=mistakes_in_words")
-    assert "taken for" in text["text"]
 
 
 @pytest.mark.slow

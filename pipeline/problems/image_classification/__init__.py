@@ -18,7 +18,7 @@ class ImageClassification(Problem):
     name = "image_classification"
     features = {IMAGE: CONTENT, LABEL: TARGET}
     can_augment = True
-    units = Units("image", "images", "images/s", "images", "images")
+    units = Units("image", "images", "images")
 
     def content_shape(self, manifest: Mapping) -> tuple[int, ...]:
         """Height, width and channels."""

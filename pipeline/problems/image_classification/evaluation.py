@@ -14,7 +14,6 @@ import numpy as np
 import tensorflow as tf
 
 from pipeline.config.training import TrainSettings
-from pipeline.errors import message
 from pipeline.networks.model import PROBABILITIES, as_probabilities, kind_trained_on
 from pipeline.problems.image_classification.views import NONE, VIEWS, View
 from pipeline.problems.problem import (
@@ -119,15 +118,7 @@ def evaluate(
     _write_sheet(folder / EXAMPLES_NAME, tiles[len(mistakes) :])
     (folder / EVALUATION_NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     _write_sheet(folder / MISTAKES_NAME, tiles[: len(mistakes)])
-    if not mistakes:
-        return Shown(facts, {}, {})
-    lines = [_mistake(names[one["label"]], names[one["predicted"]], one["confidence"]) for one in facts["mistakes"]]
-    return Shown(facts, {"mistakes_in_words": "\n".join(lines)}, {"mistakes": tiles[: len(mistakes)]})
-
-
-@message
-def _mistake(label: str, predicted: str, confidence: float) -> str:
-    return f"1. {label} taken for {predicted}, {confidence:.3f}"
+    return Shown(facts, {}, {"mistakes": tiles[: len(mistakes)]} if mistakes else {})
 
 
 def judge(labels: np.ndarray, predicted: np.ndarray, confidence: np.ndarray, *, num_labels: int) -> dict:

@@ -40,8 +40,7 @@ class NextToken(Problem):
     @property
     def units(self) -> Units:
         """Characters or bytes."""
-        one = "byte" if self.tokens == BYTES else "character"
-        return Units(one, f"{one}s", f"{one}s/s", "sequences", "texts")
+        return Units("byte" if self.tokens == BYTES else "character", "sequences", "texts")
 
     def content_shape(self, manifest: Mapping) -> tuple[int, ...]:
         """One token more than predicted."""

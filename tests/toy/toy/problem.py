@@ -10,7 +10,7 @@ class DigitSum(Problem):
 
     name = "digit_sum"
     features = {IMAGE: CONTENT, LABEL: TARGET}
-    units = Units("sum", "sums", "sums/s", "images", "images")
+    units = Units("sum", "images", "images")
     chosen_by = "loss"
 
     def content_shape(self, manifest):
