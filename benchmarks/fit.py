@@ -15,7 +15,7 @@ from benchmarks.data import Bench
 from pipeline.config.training import TrainSettings
 from pipeline.hardware.placement import place
 from pipeline.stream import InputStream
-from pipeline.training.computation import STEPS_PER_EXECUTION, compiled_model
+from pipeline.training.model import STEPS_PER_EXECUTION, compiled_model
 
 # Three executions: a second and a half of training.
 STEPS = 3 * STEPS_PER_EXECUTION

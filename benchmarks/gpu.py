@@ -33,7 +33,7 @@ from pipeline.networks.build import build_model
 from pipeline.problems import problem_of_records
 from pipeline.problems.next_token import NextToken
 from pipeline.problems.problem import open_split
-from pipeline.training.computation import compiled_model
+from pipeline.training.model import compiled_model
 
 RECORDS = Path("data/records")
 BATCHES = (128, 512, 2_048, 8_192)

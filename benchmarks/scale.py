@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from pipeline.artefacts.verify import verify_artefact
+
 from benchmarks.comparison import seconds_of
 from benchmarks.data import Bench, write_to
-from pipeline.artefacts.verify import verify_artefact
 from pipeline.config.data import SourceSettings
 from pipeline.config.training import TrainSettings
 from pipeline.sources import resolve

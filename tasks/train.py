@@ -17,7 +17,6 @@ from pipeline.artefacts import layout
 from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_versions
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.artefacts.publish import discard
-from pipeline.config.membership import Membership, membership
 from pipeline.config.refusal import refuse
 from pipeline.config.schema import own_modules
 from pipeline.config.training import JAX, MODELS, RECIPES, TrainSettings, refuse_without_validation
@@ -27,6 +26,7 @@ from pipeline.hardware.backend import choose_backend, require_backend
 from pipeline.problems import PROBLEMS, problem_class
 from pipeline.stage_process import in_child
 from pipeline.training.presence import Presence
+from pipeline.training.process_group import ProcessGroup, process_group
 from tasks import device
 from tasks.process import console
 from tasks.process.interrupt import stop, time_limit
@@ -88,9 +88,9 @@ class Train(Stage, parameters=TrainSettings):
         if source := Records().source():
             problem_class(source.problem)().check(self.settings)
         # The storage root is free until the settings say which process this is.
-        if not self.membership.is_chief:
+        if not self.group.is_chief:
             expected = "0, as Luigi runs in process 0 alone. Start the others with: make train-worker"
-            refuse("Train", "process_id", expected, self.membership.process_id)
+            refuse("Train", "process_id", expected, self.group.rank)
         super().check()
 
     def upstream(self) -> object:
@@ -118,7 +118,7 @@ class Train(Stage, parameters=TrainSettings):
         if super().complete():
             return True
         with console.leaving_on_errors():
-            if not (alone := self.membership.processes == 1):
+            if not (alone := self.group.processes == 1):
                 Train().presence.wait_for_all(self.join_timeout_seconds)
         # A part of what several processes train on cannot be asked for by itself.
         needs_device = alone and self.device in ("gpu", "tpu") and self.on_mismatch == "fail" and not self._is_trained()
@@ -159,14 +159,14 @@ class Train(Stage, parameters=TrainSettings):
         return []
 
     @cached_property
-    def membership(self) -> Membership:
-        """Which process this is of those that train together."""
-        return membership(self.settings, tpu_vm.environment(self.settings))
+    def group(self) -> ProcessGroup:
+        """The processes that train together, and which this is."""
+        return process_group(self.settings, tpu_vm.environment(self.settings))
 
     @cached_property
     def presence(self) -> Presence:
         """The presence of this process among those that train together, from its start to its last stage."""
-        return Presence(root_folder(), self.membership, settings=self.digest(), on_gone=stop)
+        return Presence(root_folder(), self.group, settings=self.digest(), on_gone=stop)
 
     def digest(self) -> str:
         """A digest of what all processes have to share: the settings, the code and the packages."""
@@ -182,13 +182,13 @@ class Train(Stage, parameters=TrainSettings):
         presence, last = self.presence, ""
         while found := presence.next_request(last, self.join_timeout_seconds):
             last, content = found
-            _logger.info("Train: joining process 0 at %s:%d", self.membership.host, self.membership.port)
+            _logger.info("Train: joining process 0 at %s:%d", self.group.host, self.group.port)
             # No one keeps the files of this process.
             with (
                 tempfile.TemporaryDirectory(prefix="tensorcraft-") as scratch,
                 time_limit("Train", self.time_limit_seconds),
             ):
-                launch.follow(content, self.membership, Path(scratch), presence)
+                launch.follow(content, self.group, Path(scratch), presence)
         presence.leave(is_done=True)
         _logger.info("Train: process 0 is done")
 
@@ -239,7 +239,7 @@ class Train(Stage, parameters=TrainSettings):
             started=time.perf_counter(),
             initial=self.initial,
             experiment=self.belongs_to(),
-            membership=self.membership,
+            group=self.group,
         )
         return launch.train_in_child(request, folder, None if self.processes == 1 else Train().presence)
 

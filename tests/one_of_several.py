@@ -12,20 +12,20 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))
     from training_runs import request_for
 
-    from pipeline.config.membership import membership
     from pipeline.training import launch
     from pipeline.training.presence import Presence
+    from pipeline.training.process_group import process_group
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     records, folder, checkpoints, settings = json.loads(sys.argv[1])
     request = request_for(Path(records), Path(folder), checkpoints=Path(checkpoints), **settings)
-    member = membership(request.settings)
+    member = process_group(request.settings)
     presence = Presence(Path(folder).parent, member, settings="", on_gone=lambda failure: os._exit(1))
     try:
         Path(folder).mkdir()
         if member.is_chief:
             presence.wait_for_all(60)
-            launch.train_in_child(replace(request, membership=member), Path(folder), presence)
+            launch.train_in_child(replace(request, group=member), Path(folder), presence)
         else:
             _, content = presence.next_request("", 60)
             launch.follow(content, member, Path(folder), presence)

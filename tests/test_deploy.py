@@ -12,8 +12,8 @@ import pytest
 from luigi_process import FAST, PROJECT
 from scheduled import Unattended
 
-from pipeline.config.membership import membership
 from pipeline.config.training import TrainSettings
+from pipeline.training.process_group import process_group
 from tasks.scheduled import outcome_from_systemd
 
 DEPLOY = PROJECT / "deploy"
@@ -174,7 +174,7 @@ def test_the_pods_of_the_jobset_are_as_many_as_it_says_and_meet_at_the_first():
     given = {name.replace("-", "_"): int(value) if value.isdigit() else value for name, value in flags.items()}
     first = f"{jobset['metadata']['name']}-{part['name']}-0-0.{jobset['spec']['network']['subdomain']}"
     for number in range(spec["completions"]):
-        found = membership(TrainSettings(**given), {"JOB_COMPLETION_INDEX": str(number)})
+        found = process_group(TrainSettings(**given), {"JOB_COMPLETION_INDEX": str(number)})
         assert (found.process_id, found.processes, found.host) == (number, spec["parallelism"], first)
 
 

@@ -2,7 +2,7 @@
 
 ``device_verified`` requires that each replica's variable and computation was seen on its own device of the effective
 kind, and that an accelerator is not exactly as fast as its host's CPU. ``placement["observed"]`` names the observed
-computation: "train_function" of the run, or "probe". ``processes``: ``seen_here`` of each of several processes.
+computation: "train_function" of the run, or "probe". ``processes``: the devices of each of several processes.
 """
 
 import logging
@@ -11,7 +11,7 @@ import platform
 import re
 import socket
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pipeline import machine
@@ -89,15 +89,11 @@ def verdict(receipt: Mapping) -> str:
     return "verified" if receipt["device_verified"] else f"NOT verified: {'; '.join(receipt['doubts'])}"
 
 
-def seen_here(receipt: Receipt) -> dict:
-    """The device of this process, for the other processes of the training."""
-    about = {name: receipt[name] for name in ("device_name", "doubts")}
-    return {"hostname": socket.gethostname(), "devices": receipt["logical_devices"], **about}
-
-
-def with_processes(receipt: Receipt, processes: Sequence[Mapping]) -> Receipt:
+def with_processes(receipt: Receipt, gather: Callable[[dict], list[dict]]) -> Receipt:
     """The receipt of a training by several processes. It is verified if each process verified its device."""
-    receipt = {**receipt, "processes": [dict(one) for one in processes]}
+    about = {name: receipt[name] for name in ("device_name", "doubts")}
+    processes = gather({"hostname": socket.gethostname(), "devices": receipt["logical_devices"], **about})
+    receipt = {**receipt, "processes": processes}
     return _with_doubts(receipt, _doubts_of_processes(receipt))
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from pipeline.errors import message
 from pipeline.hardware.runtime import Runtime
 from pipeline.networks.cpu_kernels import as_keras
 from pipeline.runs.metrics import compilation_seconds, epoch_seconds
@@ -36,40 +35,45 @@ _logger = logging.getLogger(__name__)
 def measure(setup: TrainingSetup, history: History) -> dict[str, float | str | None]:
     """The parts of a step's time, as fields of TimeBreakdown. Trains the model on, so call it last.
 
-    ``step_seconds``, per step in training without the compiling epochs, ``step_flops``, ``step_bytes``,
-    ``step_alone_seconds``, ``input_alone_seconds``, ``input_wait_share`` from 0 to 1, and ``compilation_seconds`` of
-    the run. Unknown values are None. ``not_measured`` is the reason if the step was not timed alone.
+    Seconds and counts are per step, in training without the epochs that compiled. ``compilation_seconds`` are of the
+    run. Unknown values are None. ``not_measured`` is the reason if the step was not timed alone.
     """
-    model, stream, runtime, rows = setup.model, setup.stream, setup.placement.runtime, history.rows
-    seconds = epoch_seconds(rows, history.compiling())
+    model, stream, runtime = setup.model, setup.stream, setup.placement.runtime
+    rows, compiling, steps = history.rows, history.compiling(), 0
+    seconds = epoch_seconds(rows, compiling)
     step = None if seconds is None else seconds / stream.steps_per_epoch
-    found = dict.fromkeys(("step_flops", "step_bytes", "step_alone_seconds", "input_alone_seconds", "input_wait_share"))
-    found |= {"step_seconds": step, "compilation_seconds": compilation_seconds(rows, history.compiling())}
-    steps, longest = 0, step or epoch_seconds(rows, ()) / stream.steps_per_epoch
+    parts = dict.fromkeys(("step_flops", "step_bytes", "step_alone_seconds", "input_alone_seconds", "input_wait_share"))
+    parts |= {"step_seconds": step, "compilation_seconds": compilation_seconds(rows, compiling)}
     if history.restored == len(rows):
-        reason = _not_timed(0)
+        reason = "no epoch was left to train, and the step is not compiled"
     else:
         batch = next(iter(stream.training(0)))
         # Counting computes nothing.
-        found["step_flops"] = step_flops(runtime, model, batch)
-        reason = _not_timed(setup.group.processes)
+        parts["step_flops"] = step_flops(runtime, model, batch)
+        reason = f"{setup.group.processes} processes would have to time it together"
         if setup.group.processes == 1:
-            reason = _too_long(longest, compiling=step is None)
-            if step is None and longest <= STEP_BUDGET_SECONDS:
-                # A step without its compilation is shorter.
-                longest = step_alone_seconds(model, stream, runtime, steps=1, calls=0)
-                reason = _too_long(longest)
-            steps = steps_per_call(longest, model.steps_per_execution)
+            steps, reason = _steps_to_time(setup, step, epoch_seconds(rows, ()) / stream.steps_per_epoch)
     if not steps:
         _logger.info("the step is not timed alone: %s", reason)
-        return found | {"not_measured": reason}
+        return parts | {"not_measured": reason}
     _logger.info("timing a step and its input, each alone")
-    found["step_bytes"] = runtime.step_bytes(model, batch)
     calls = max(_TIMED_CALLS, _TIMED_STEPS // steps)
-    alone, input_alone = step_alone_seconds(model, stream, runtime, steps, calls), input_alone_seconds(stream)
-    wait = None if step is None else input_wait_share(step=step, step_alone=alone, input_alone=input_alone)
-    found |= {"step_alone_seconds": alone, "input_alone_seconds": input_alone, "input_wait_share": wait}
-    return found | {"not_measured": None}
+    parts["step_bytes"] = runtime.step_bytes(model, batch)
+    parts["step_alone_seconds"] = alone = step_alone_seconds(model, stream, runtime, steps, calls)
+    parts["input_alone_seconds"] = input_alone = input_alone_seconds(stream)
+    if step is not None:
+        parts["input_wait_share"] = input_wait_share(step=step, step_alone=alone, input_alone=input_alone)
+    return parts | {"not_measured": None}
+
+
+def _steps_to_time(setup: TrainingSetup, step: float | None, compiling: float) -> tuple[int, str]:
+    """Steps per call to time, and the reason if there are none. ``compiling`` are the seconds with the compilation."""
+    if step is None:
+        if compiling > STEP_BUDGET_SECONDS:
+            return 0, f"a step took {compiling:.1f} s with its compilation, too long to repeat it"
+        # A step without its compilation is shorter.
+        step = step_alone_seconds(setup.model, setup.stream, setup.placement.runtime, steps=1, calls=0)
+    return steps_per_call(step, setup.model.steps_per_execution), f"a step took {step:.1f} s, too long to repeat it"
 
 
 def steps_per_call(step_seconds: float, steps_per_execution: int) -> int:
@@ -121,25 +125,21 @@ def step_flops(runtime: Runtime, model: keras.Model, batch: Any) -> float | None
         if not isinstance(model, keras.Sequential):
             return None
         inputs, labels = (np.asarray(part) for part in batch)
-        short, long = (
-            runtime.step_flops(_unrolled(model, inputs[:, :length]), (inputs[:, :length], labels[:, :length]))
-            for length in (_SHORT, _LONG)
-        )
+        short, long = (_unrolled_flops(runtime, model, inputs[:, :size], labels[:, :size]) for size in (_SHORT, _LONG))
     if short is None or long is None:
         return None
     return short + (inputs.shape[1] - _SHORT) * (long - short)
 
 
-def _unrolled(model: keras.Model, inputs: np.ndarray) -> keras.Model:
-    """The same layers for sequences of this length, without a loop."""
-    layers = [keras.Input(inputs.shape[1:], dtype=inputs.dtype.name)]
+def _unrolled_flops(runtime: Runtime, model: keras.Model, inputs: np.ndarray, labels: np.ndarray) -> float | None:
+    """Operations of the same layers for sequences of this length, without a loop."""
+    unrolled = keras.Sequential([keras.Input(inputs.shape[1:], dtype=inputs.dtype.name)])
     for layer in model.layers:
         more = {"unroll": True} if isinstance(layer, keras.layers.RNN) else {}
-        layers.append(type(layer).from_config(layer.get_config() | more))
-    found = keras.Sequential(layers)
-    found.compile(keras.optimizers.SGD(), model.loss, jit_compile=False)
-    found.optimizer.build(found.trainable_variables)
-    return found
+        unrolled.add(type(layer).from_config(layer.get_config() | more))
+    unrolled.compile(keras.optimizers.SGD(), model.loss, jit_compile=False)
+    unrolled.optimizer.build(unrolled.trainable_variables)
+    return runtime.step_flops(unrolled, (inputs, labels))
 
 
 def peak_host_bytes() -> int | None:
@@ -149,15 +149,3 @@ def peak_host_bytes() -> int | None:
     except OSError:
         return None
     return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:")), None)
-
-
-@message
-def _not_timed(processes: int) -> str:
-    if processes:
-        return f"{processes} processes would have to time it together"
-    return "no epoch was left to train, and the step is not compiled"
-
-
-@message
-def _too_long(step_seconds: float, *, compiling: bool = False) -> str:
-    return f"a step took {step_seconds:.1f} s{' with its compilation' if compiling else ''}, too long to repeat it"

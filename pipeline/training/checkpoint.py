@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save
 
 from pipeline.artefacts.manifest import check_contents, read_manifest, write_manifest
 from pipeline.artefacts.publish import discard, publishing, used_bytes
-from pipeline.errors import DamagedArtefactError, message
+from pipeline.errors import DamagedArtefactError
 from pipeline.runs.metrics import compiling_epochs
 
 _STATE_NAME = "state.safetensors"
@@ -102,9 +102,9 @@ def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, us
         if identity.get("run") != fingerprint:
             continue
         before = identity.get("used") or {}
-        if differing := [name for name in used if before.get(name) != used[name]]:
-            changes = "; ".join(_change(name, before.get(name), used[name]) for name in differing)
-            _logger.warning("checkpoint %s left out, training starts over: %s", candidate.name, changes)
+        differing = [name for name, now in used.items() if before.get(name) != now]
+        if changes := [f"{name} was {before.get(name)!r}, is {used[name]!r}" for name in differing]:
+            _logger.warning("checkpoint %s left out, training starts over: %s", candidate.name, "; ".join(changes))
             continue
         state, variables = load_file(candidate / _STATE_NAME), variables_of(model, optimizer=True)
         if state.keys() == variables.keys():
@@ -133,8 +133,3 @@ def assign(variables: Mapping[str, keras.Variable], values: Mapping[str, np.ndar
     """Assign its value to each variable."""
     for name, variable in variables.items():
         variable.assign(values[name])
-
-
-@message
-def _change(name: str, before: object, now: object) -> str:
-    return f"{name} was {before!r}, is {now!r}"

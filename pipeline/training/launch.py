@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config.membership import Membership
 from pipeline.config.training import JAX, TENSORFLOW
 from pipeline.errors import WorkerDiedError, causes
 from pipeline.hardware.backend import choose_backend
 from pipeline.stage_process import in_child
 from pipeline.stage_values import decode, encode
 from pipeline.training.presence import Presence
+from pipeline.training.process_group import ProcessGroup
 from pipeline.training.request import TrainRequest
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def train_in_child(request: TrainRequest, folder: Path, presence: Presence | Non
         drawn = Path(scratch) / "drawn.safetensors"
         how = {"records_folder": request.records, "settings": request.settings, "file": drawn}
         # Keras would keep TensorFlow, and the training could not run in this process.
-        in_child("pipeline.training.initial:draw_weights", how, may_run_here="keras" in sys.modules)
+        in_child("pipeline.training.model:draw_weights", how, may_run_here="keras" in sys.modules)
         job["request"] = request = replace(request, drawn=drawn)
         if presence is None:
             return in_child(_TRAIN, job, backend=JAX, is_kept=False)
@@ -56,9 +56,9 @@ def train_in_child(request: TrainRequest, folder: Path, presence: Presence | Non
             return _train_together(job, presence)
 
 
-def follow(content: Any, membership: Membership, folder: Path, presence: Presence) -> None:
+def follow(content: Any, group: ProcessGroup, folder: Path, presence: Presence) -> None:
     """Train with process 0, as its request asks, into a folder that nobody keeps."""
-    request = replace(_moved(decode(content), Path(), presence.root), membership=membership)
+    request = replace(_moved(decode(content), Path(), presence.root), group=group)
     _train_together({"request": request, "folder": folder}, presence)
 
 

@@ -8,17 +8,26 @@ import logging
 import math
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 
 from pipeline import progress
+from pipeline.artefacts.publish import require_space
 from pipeline.config.training import TrainSettings
 from pipeline.errors import IncompleteTrainingError
 from pipeline.hardware.receipt import confirm
 from pipeline.runs.metrics import METRICS_NAME, append_metrics
-from pipeline.training.checkpoint import History, copied, save_checkpoint, variables_of
+from pipeline.training.checkpoint import (
+    History,
+    assign,
+    bytes_needed,
+    copied,
+    restore_checkpoint,
+    save_checkpoint,
+    variables_of,
+)
 from pipeline.training.setup import TrainingSetup
 from pipeline.training.summaries import Summaries
 
@@ -28,13 +37,28 @@ Rows = Sequence[Mapping[str, float]]
 _logger = logging.getLogger(__name__)
 
 
+def restore(setup: TrainingSetup) -> History:
+    """The history of the run, with the newest checkpoint in the model."""
+    checkpoints, group = setup.request.checkpoints, setup.group
+    # Process 0 writes the checkpoints, and the hosts of several processes may differ.
+    used = group.from_chief(setup.used())
+    with setup.placement.scope():
+        history = restore_checkpoint(checkpoints, setup.model, fingerprint=setup.request.fingerprint, used=used)
+    group.check_equal("checkpoint", f"epoch {len(history.rows)}")
+    setup.clock.add(history.seconds)
+    if group.is_chief:
+        needed = bytes_needed(setup.model, checkpoints, keep_best=setup.settings.keep == "best")
+        require_space(setup.folder.parent, needed)
+    return history
+
+
 def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -> dict[str, Any]:
     """Train the epochs that the history lacks, with a checkpoint after each.
 
     Returns the predictions of the last epoch by prefix of the figures. Empty if no epoch is left, or if patience ends.
     IncompleteTrainingError: the optimizer did not make an update for each step.
     """
-    settings, model, figure = setup.settings, setup.model, setup.problem.chosen_by
+    settings, model, metric, known = setup.settings, setup.model, setup.problem.chosen_by, setup.known
     earlier, receipt = tuple(history.segments), setup.receipt
     if earlier:
         done, host = len(history.rows), earlier[-1]["hostname"]
@@ -43,12 +67,13 @@ def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -
     about = {
         "fingerprint": setup.request.fingerprint,
         "used": setup.used(),
-        "belongs_to": {name: setup.known.get(name) for name in ("experiment", "records_fingerprint", "initial_run")},
+        "belongs_to": {name: known.get(name) for name in ("experiment", "records_fingerprint", "initial_run")},
     }
     for row in history.rows:
         _write_row(setup, summaries, row)
     predictions: dict[str, Any] = {}
-    for epoch in _epochs_left(history.rows, settings, figure):
+    while not _is_over(history.rows, settings, metric):
+        epoch = len(history.rows) + 1
         row, predictions = _run_epoch(setup, epoch)
         setup.clock.enter("checkpoint")
         # All processes follow the figures of one, because patience depends on them.
@@ -57,14 +82,14 @@ def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -
         receipt = confirm(receipt, train_devices)
         segment = {
             "first_epoch": history.restored + 1,
-            "last_epoch": epoch + 1,
+            "last_epoch": epoch,
             "hostname": socket.gethostname(),
             "device_verified": receipt["device_verified"],
             "receipt": receipt,
         }
         history.segments = [*earlier, segment]
         history.seconds = setup.clock.seconds()
-        if settings.keep == "best" and best_epoch(history.rows, figure) == epoch + 1:
+        if settings.keep == "best" and best_epoch(history.rows, metric) == epoch:
             history.best = copied(variables_of(model))
         if setup.group.is_chief:
             save_checkpoint(setup.request.checkpoints, model, history, **about)
@@ -73,69 +98,78 @@ def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -
     return predictions
 
 
-def best_epoch(rows: Rows, figure: str) -> int:
+def keep_epoch(setup: TrainingSetup, history: History) -> int:
+    """Restore the weights of the epoch that the settings select, and return it."""
+    kept = last = len(history.rows)
+    if setup.settings.keep == "best":
+        kept = best_epoch(history.rows, setup.problem.chosen_by)
+    if kept != last:
+        _logger.info("keeping the weights of epoch %d, the best on validation", kept)
+        with setup.placement.scope():
+            assign(variables_of(setup.model), history.best)
+    return kept
+
+
+def best_epoch(rows: Rows, metric: str) -> int:
     """The first epoch, from 1, with the greatest "accuracy", or the least "loss", on validation. NaN is the worst."""
-    sign = 1 if figure == "accuracy" else -1
-    values = [row[f"validation_{figure}"] for row in rows]
+    sign = 1 if metric == "accuracy" else -1
+    values = [row[f"validation_{metric}"] for row in rows]
     merits = [-math.inf if math.isnan(value) else sign * value for value in values]
     return merits.index(max(merits)) + 1
 
 
-def has_lost_patience(rows: Rows, patience: int, figure: str) -> bool:
+def has_lost_patience(rows: Rows, patience: int, metric: str) -> bool:
     """Whether the last ``patience`` epochs were no better than one before. 0: never."""
-    return bool(patience and rows) and len(rows) - best_epoch(rows, figure) >= patience
+    return bool(patience and rows) and len(rows) - best_epoch(rows, metric) >= patience
 
 
-def _epochs_left(rows: Rows, settings: TrainSettings, figure: str) -> Iterator[int]:
-    """The next epochs, from 0, while the caller adds their rows."""
-    while len(rows) < settings.epochs:
-        if has_lost_patience(rows, settings.patience, figure):
-            _logger.info(
-                "training ends after epoch %d/%d: no better one on validation since %d",
-                *(len(rows), settings.epochs, best_epoch(rows, figure)),
-            )
-            return
-        yield len(rows)
+def _is_over(rows: Rows, settings: TrainSettings, metric: str) -> bool:
+    if len(rows) >= settings.epochs:
+        return True
+    if is_over := has_lost_patience(rows, settings.patience, metric):
+        _logger.info(
+            "training ends after epoch %d/%d: no better one on validation since %d",
+            *(len(rows), settings.epochs, best_epoch(rows, metric)),
+        )
+    return is_over
 
 
 def _run_epoch(setup: TrainingSetup, epoch: int) -> tuple[dict[str, float], dict[str, Any]]:
-    """Train and evaluate one epoch. Returns predictions for the last epoch only."""
-    model, evaluation, epochs = setup.model, setup.problem.evaluation, setup.settings.epochs
-    setup.clock.enter("training")
-    row = _train(setup, epoch)
-    _check_updates(model, (epoch + 1) * setup.stream.steps_per_epoch)
-    setup.clock.enter("evaluation")
+    """Train and evaluate an epoch, numbered from 1. Returns predictions for the last epoch only."""
+    model, evaluation, clock = setup.model, setup.problem.evaluation, setup.clock
+    clock.enter("training")
+    row = {"epoch": epoch, **_train(setup, epoch)}
+    _check_updates(model, epoch * setup.stream.steps_per_epoch)
+    clock.enter("evaluation")
     started, predictions = time.perf_counter(), {}
     with setup.evaluating():
         for prefix, split in setup.evaluated.items():
-            if epoch + 1 == epochs:
+            if epoch == setup.settings.epochs:
                 predictions[prefix] = evaluation.predict(model, split)
-                figures = evaluation.figures(model, predictions[prefix])
+                metrics = evaluation.figures(model, predictions[prefix])
             else:
-                figures = evaluation.quick_figures(model, split)
-            row |= {f"{prefix}_{name}": value for name, value in figures.items()}
+                metrics = evaluation.quick_figures(model, split)
+            row |= {f"{prefix}_{name}": value for name, value in metrics.items()}
     row["evaluation_seconds"] = round(time.perf_counter() - started, 4)
     return row, predictions
 
 
 def _train(setup: TrainingSetup, epoch: int) -> dict[str, float]:
     model, stream, epochs = setup.model, setup.stream, setup.settings.epochs
-    of_an_epoch = stream.predictions_per_epoch
-    of_a_step, unit = of_an_epoch // stream.steps_per_epoch, setup.problem.units.many
+    of_an_epoch, unit = stream.predictions_per_epoch, setup.problem.units.many
 
     def tell(batch: int, logs: object) -> None:
-        done = epoch * of_an_epoch + (batch + 1) * of_a_step
-        progress.tell(f"epoch {epoch + 1}/{epochs}", done, epochs * of_an_epoch, unit=unit)
+        done = (epoch - 1 + (batch + 1) / stream.steps_per_epoch) * of_an_epoch
+        progress.tell(f"epoch {epoch}/{epochs}", round(done), epochs * of_an_epoch, unit=unit)
 
-    how = {"initial_epoch": epoch, "epochs": epoch + 1, "shuffle": False, "verbose": 0}
-    how["callbacks"] = [keras.callbacks.LambdaCallback(on_train_batch_end=tell)]
+    callbacks = [keras.callbacks.LambdaCallback(on_train_batch_end=tell)]
+    how = {"initial_epoch": epoch - 1, "epochs": epoch, "shuffle": False, "verbose": 0, "callbacks": callbacks}
     started = time.perf_counter()
-    history = model.fit(stream.training(epoch), **how).history
+    fitted = model.fit(stream.training(epoch - 1), **how)
     seconds = time.perf_counter() - started
     return {
-        "epoch": epoch + 1,
-        "loss": history["loss"][-1],
-        "accuracy": history["accuracy"][-1],
+        "loss": fitted.history["loss"][-1],
+        "accuracy": fitted.history["accuracy"][-1],
         "train_seconds": round(seconds, 4),
         "examples_per_second": round(of_an_epoch / seconds, 1),
         "learning_rate": float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)),

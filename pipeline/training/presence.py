@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.membership import Membership
 from pipeline.errors import PipelineError, SettingsError, WorkerDiedError
+from pipeline.training.process_group import ProcessGroup
 
 FOLDER_NAME = "processes"
 _BEAT_SECONDS = 1.0
@@ -32,15 +32,15 @@ _of_this_process: list["Presence"] = []
 class Presence:
     """The presence of one process, and its view of the others."""
 
-    def __init__(self, root: Path, member: Membership, *, settings: str, on_gone: Callable[[PipelineError], None]):
+    def __init__(self, root: Path, group: ProcessGroup, *, settings: str, on_gone: Callable[[PipelineError], None]):
         """Announce this process under the storage root.
 
         ``settings`` is a digest of all settings, which have to be the same everywhere. ``on_gone`` is called in another
         thread if a process is gone and this one does not end by itself.
         """
-        self.root, self._member, self._on_gone = root, member, on_gone
+        self.root, self._group, self._on_gone = root, group, on_gone
         self._mine = _content(settings, token=uuid.uuid4().hex)
-        # Rank → the file's content, and when it last changed.
+        # Rank → the file's content, and when it last changed. Those in ``_present`` were seen to change.
         self._others: dict[int, tuple[dict, float]] = {}
         self._present: dict[int, dict] = {}
         self._lock = threading.Lock()
@@ -49,7 +49,7 @@ class Presence:
         (root / FOLDER_NAME).mkdir(parents=True, exist_ok=True)
         self._beat()
         # The clocks of hosts differ, but all files have that of the file system.
-        self._since = (self._read(member.process_id) or {"at": time.time()})["at"]
+        self._since = (self._read(group.rank) or {"at": time.time()})["at"]
         threading.Thread(target=self._run, daemon=True).start()
         _of_this_process.append(self)
         atexit.register(self.leave, is_done=False)
@@ -61,19 +61,18 @@ class Presence:
             SettingsError: a process was started with other settings.
             WorkerDiedError: processes are missing. The message names them.
         """
-        deadline = time.monotonic() + timeout_seconds
-        while len(self._present) < self._member.processes - 1:
+        deadline, processes = time.monotonic() + timeout_seconds, self._group.processes
+        while len(self._present) < processes - 1:
             if self._has_failed.wait(0.1):
                 raise self.failure
             if time.monotonic() > deadline:
-                everyone = {self._member.process_id: self._mine} | self._present
-                missing = sorted({*range(self._member.processes)} - {*everyone})
+                everyone = {self._group.rank: self._mine} | self._present
+                missing = sorted({*range(processes)} - {*everyone})
                 there = ", ".join(f"{rank} on {about['host']}" for rank, about in sorted(everyone.items()))
                 self.failure = WorkerDiedError(
-                    f"[Train] processes: {self._member.processes} are to train together, and after "
-                    f"{timeout_seconds:.0f} s missing: {', '.join(map(str, missing))} (there: {there}). Start the same "
-                    f"command on its host with --Train-process-id {missing[0]}, or allow more time with "
-                    "--Train-join-timeout-seconds."
+                    f"[Train] processes: {processes} are to train together, and after {timeout_seconds:.0f} s missing: "
+                    f"{', '.join(map(str, missing))} (there: {there}). Start the same command on its host with "
+                    f"--Train-process-id {missing[0]}, or allow more time with --Train-join-timeout-seconds."
                 )
                 raise self.failure
 
@@ -85,19 +84,19 @@ class Presence:
         """
         begun = time.monotonic()
         while not self._has_failed.wait(_BEAT_SECONDS / 2):
-            chief, waited = self._read(0) or {"end": None, "request": None}, time.monotonic() - begun
-            if 0 in self._present:
-                if chief["end"] == "done":
+            chief, waited = self._read(0) or _content(""), time.monotonic() - begun
+            if 0 not in self._present:
+                if self._had_nothing_to_do(chief, waited, timeout_seconds):
                     return None
-                if chief["request"] and chief["request"][0] != last:
-                    return tuple(chief["request"])
-            elif self._had_nothing_to_do(chief, waited, timeout_seconds):
+                if waited > timeout_seconds:
+                    raise WorkerDiedError(
+                        f"[Train] processes: process 0 was not there within {timeout_seconds:.0f} s, by "
+                        f"{self._path(0)}. Start the same command with --Train-process-id 0, on the same storage root."
+                    )
+            elif chief["end"] == "done":
                 return None
-            elif waited > timeout_seconds:
-                raise WorkerDiedError(
-                    f"[Train] processes: process 0 was not there within {timeout_seconds:.0f} s, by {self._path(0)}. "
-                    "Start the same command with --Train-process-id 0, on the same storage root."
-                )
+            elif chief["request"] and chief["request"][0] != last:
+                return tuple(chief["request"])
         raise self.failure
 
     def _had_nothing_to_do(self, chief: dict, waited: float, timeout_seconds: float) -> bool:
@@ -120,11 +119,11 @@ class Presence:
     def explain(self, error: Exception) -> Exception:
         """The error that names the process that is gone, for an error that a lost connection caused."""
         self._has_failed.wait(_SILENT_SECONDS + 2 * _BEAT_SECONDS)
-        if self.failure is None and self._member.processes == 2:
+        if self.failure is None and self._group.processes == 2:
             # The connection can only be the one to the other process.
-            self.failure = self._gone(1 - self._member.process_id)
+            self.failure = self._gone(1 - self._group.rank)
         return self.failure or WorkerDiedError(
-            f"[Train] processes: one of the {self._member.processes} processes is gone, so training has stopped in all "
+            f"[Train] processes: one of the {self._group.processes} processes is gone, so training has stopped in all "
             f"of them; the log of that one says why ({error}). Finished epochs are kept: start all again to resume."
         )
 
@@ -133,7 +132,7 @@ class Presence:
         if self._is_over.is_set():
             return
         self._is_over.set()
-        path = self._path(self._member.process_id)
+        path = self._path(self._group.rank)
         with self._lock:
             if is_done or self.failure:
                 end = "done" if is_done else [type(self.failure).__name__, str(self.failure)]
@@ -158,18 +157,17 @@ class Presence:
         with self._lock:
             if not self._is_over.is_set():
                 self._mine["beat"] += 1
-                _write(self._path(self._member.process_id), self._mine)
+                _write(self._path(self._group.rank), self._mine)
 
     def _look(self) -> PipelineError | None:
-        """Look at the files of all processes; the reason to stop, if there is one."""
-        mine = self._read(self._member.process_id)
-        if mine and mine["token"] != self._mine["token"]:
+        """The reason to stop, by the files of all processes."""
+        processes, own_rank, own = self._group.processes, self._group.rank, self._read(self._group.rank)
+        if own and own["token"] != self._mine["token"]:
             return SettingsError(
-                f"[Train] process_id: {self._member.process_id} is there already, on {mine['host']}. Give each of the "
-                f"{self._member.processes} processes its own, from 0 to {self._member.processes - 1}."
+                f"[Train] process_id: {own_rank} is there already, on {own['host']}. Give each of the {processes} "
+                f"processes its own, from 0 to {processes - 1}."
             )
-        others = (rank for rank in range(self._member.processes) if rank != self._member.process_id)
-        return next(filter(None, map(self._look_at, others)), None)
+        return next(filter(None, (self._look_at(rank) for rank in range(processes) if rank != own_rank)), None)
 
     def _look_at(self, rank: int) -> PipelineError | None:
         found, now = self._read(rank), time.monotonic()
@@ -179,29 +177,26 @@ class Presence:
             is_at_work = content is not None and content["token"] == found["token"]
             content, since = self._others[rank] = found, now
             if is_at_work and found["settings"] != self._mine["settings"]:
-                return self._refused(rank, found)
+                other, host = (rank, found["host"]) if rank else (self._group.rank, self._mine["host"])
+                return SettingsError(
+                    f"[Train] processes: process {other}, on {host}, was started with other settings, other code or "
+                    "other records. Start all with the same command, from the same version, on one storage root."
+                )
             if is_at_work:
                 self._present.setdefault(rank, found)
-        if rank not in self._present:
+        if rank not in self._present or content["end"] == "done":
             return None
         if isinstance(content["end"], list):
-            name, message = content["end"]
-            return {"SettingsError": SettingsError}.get(name, WorkerDiedError)(message)
+            name, text = content["end"]
+            return SettingsError(text) if name == "SettingsError" else WorkerDiedError(text)
         # A file system may fail to show a file for a moment.
         silent = 3 * _BEAT_SECONDS if found is None else _SILENT_SECONDS
-        return self._gone(rank) if content["end"] != "done" and now - since > silent else None
-
-    def _refused(self, rank: int, about: dict) -> SettingsError:
-        other, about = (rank, about) if rank else (self._member.process_id, self._mine)
-        return SettingsError(
-            f"[Train] processes: process {other}, on {about['host']}, was started with other settings, other code or "
-            "other records. Start all with the same command, from the same version, on one storage root."
-        )
+        return self._gone(rank) if now - since > silent else None
 
     def _gone(self, rank: int) -> WorkerDiedError:
         where = f", on {self._present[rank]['host']}," if rank in self._present else ""
         return WorkerDiedError(
-            f"[Train] processes: process {rank} of {self._member.processes}{where} is gone, so training has stopped in "
+            f"[Train] processes: process {rank} of {self._group.processes}{where} is gone, so training has stopped in "
             "all of them. Finished epochs are kept: start all again to resume."
         )
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline.config.membership import Membership
 from pipeline.config.training import TrainSettings
 from pipeline.runs.initial import InitialWeights
+from pipeline.training.process_group import ProcessGroup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,4 +30,4 @@ class TrainRequest:
     initial: InitialWeights | None = None
     experiment: str = ""
     drawn: Path | None = None
-    membership: Membership = field(default_factory=Membership)
+    group: ProcessGroup = field(default_factory=ProcessGroup)

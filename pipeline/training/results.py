@@ -21,7 +21,7 @@ from pipeline.runs.trained import load_trained
 from pipeline.stream import InputStream
 from pipeline.training.breakdown import peak_host_bytes
 from pipeline.training.checkpoint import History
-from pipeline.training.initial import named_weights
+from pipeline.training.model import named_weights
 from pipeline.training.request import TrainRequest
 from pipeline.training.setup import EVALUATED_SPLITS, TrainingSetup, evaluation_streams
 
@@ -31,7 +31,15 @@ _logger = logging.getLogger(__name__)
 def known_fields(request: TrainRequest, manifest: Mapping) -> dict:
     """The fields of the record that are known before the first step, from the request and the records' manifest."""
     initial, problem = request.initial, problem_of_records(manifest)
-    task, splits = problem.task(manifest), manifest["splits"]
+    task, splits, image = problem.task(manifest), manifest["splits"], manifest.get("image")
+    stored = image and {
+        "encoding": image["encoding"],
+        "image_size": image["size"],
+        "resize": image["resize"],
+        "num_examples": sum(split["num_examples"] for split in splits.values()),
+        "total_bytes": sum(entry["bytes"] for entry in manifest["files"] if "split" in entry),
+        "skipped": manifest["source"]["skipped"],
+    }
     return {
         "schema_version": SCHEMA_VERSION,
         "fingerprint": request.fingerprint,
@@ -43,25 +51,12 @@ def known_fields(request: TrainRequest, manifest: Mapping) -> dict:
         "dataset_verified": manifest["dataset_verified"],
         "content_digests": {name: split["content_digest"] for name, split in splits.items()},
         "records_fingerprint": manifest["fingerprint"],
-        "records": _stored_records(manifest),
+        "records": stored,
         "input_shape": task.input_shape,
         "test_examples": splits["test"]["num_examples"] * task.predictions_per_example,
         **recorded_settings(request.settings),
         "experiment": request.experiment or request.requested_dataset,
         **({"initial_weights_digest": initial.digest, "initial_run": initial.run} if initial else {}),
-    }
-
-
-def _stored_records(manifest: Mapping) -> dict | None:
-    """The image format of the records and their size. None for a text."""
-    image = manifest.get("image")
-    return image and {
-        "encoding": image["encoding"],
-        "image_size": image["size"],
-        "resize": image["resize"],
-        "num_examples": sum(split["num_examples"] for split in manifest["splits"].values()),
-        "total_bytes": sum(entry["bytes"] for entry in manifest["files"] if "split" in entry),
-        "skipped": manifest["source"]["skipped"],
     }
 
 

@@ -16,16 +16,14 @@ from pipeline.config.refusal import refuse
 from pipeline.config.training import JAX, refuse_without_validation
 from pipeline.hardware.backend import computation_flags
 from pipeline.hardware.placement import Placement, choose_jit_compile, choose_precision
-from pipeline.hardware.receipt import Receipt, seen_here, verdict, with_processes, write_receipt
+from pipeline.hardware.receipt import Receipt, verdict, with_processes, write_receipt
 from pipeline.networks.build import kind_of_outputs
 from pipeline.networks.cpu_kernels import as_keras
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import open_split
 from pipeline.runs.record import STAGE_PARTS
 from pipeline.stream import InputStream, fits_in_memory
-from pipeline.training.computation import compiled_model
-from pipeline.training.initial import assign_drawn, begin
-from pipeline.training.process_group import ProcessGroup
+from pipeline.training.model import begin, compiled_model
 from pipeline.training.request import TrainRequest
 
 _EVALUATION_BATCH_SIZE = 1_000
@@ -38,12 +36,12 @@ _logger = logging.getLogger(__name__)
 
 
 class Clock:
-    """Adds the time to the part of the stage that was entered last."""
+    """Adds the time to the part of the stage that was entered last, at first "startup"."""
 
-    def __init__(self, started: float) -> None:
-        """``started``: the time.perf_counter at the start of the first part, ``startup``."""
+    def __init__(self, started: float | None) -> None:
+        """``started``: the time.perf_counter at the start of the stage, by default now."""
         self._seconds = dict.fromkeys(STAGE_PARTS, 0.0)
-        self._part, self._since = STAGE_PARTS[0], started
+        self._part, self._since = STAGE_PARTS[0], time.perf_counter() if started is None else started
 
     def enter(self, part: str) -> None:
         """Add the time from now on to ``part``."""
@@ -72,7 +70,6 @@ class TrainingSetup:
         manifest: Mapping,
         known: Mapping,
         placement: Placement,
-        group: ProcessGroup,
         clock: Clock,
     ) -> None:
         """Open the streams, write the receipt and compile the model.
@@ -80,7 +77,7 @@ class TrainingSetup:
         ``manifest`` is that of the records, and ``known`` has the fields of the record that are known already.
         """
         self.request, self.folder, self.manifest, self.known = request, folder, manifest, known
-        self.placement, self.group, self.clock = placement, group, clock
+        self.placement, self.clock, self.group = placement, clock, request.group
         self.settings = settings = request.settings
         placement.runtime.reset_peak_memory()
         # An earlier stage ran in the same process. The host's peak can be reset on Linux only.
@@ -88,16 +85,15 @@ class TrainingSetup:
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         self.precision = choose_precision(settings.precision, placement)
         self.jit_compile = choose_jit_compile(settings.jit_compile, placement)
-        clock.enter("loading")
-        self.stream = training_stream(request, manifest, placement, group)
-        # By the prefix of their figures.
-        self.evaluated = evaluation_streams(request.records, manifest, placement.num_replicas, settings.seed)
         self.problem = problem_of_records(manifest)
         self.task = self.problem.task(manifest)
+        clock.enter("loading")
+        self.stream = _training_stream(request, manifest, placement)
+        self.evaluated = evaluation_streams(request.records, manifest, placement.num_replicas, settings.seed)
         clock.enter("startup")
         self.receipt = self._write_receipt()
-        augmentation = self.stream.augmentation
         self.outputs = kind_of_outputs(self.task, settings.model, self.precision)
+        augmentation = self.stream.augmentation
         self.model = compiled_model(
             manifest,
             settings,
@@ -109,9 +105,8 @@ class TrainingSetup:
         )
 
     def _begin(self, model: keras.Model) -> None:
-        if self.request.drawn:
-            assign_drawn(model, self.request.drawn)
-        self.beginning = begin(model, self.settings, self.request.initial, self.stream)
+        request = self.request
+        self.beginning = begin(model, self.settings, request.initial, self.stream, drawn=request.drawn)
 
     def used(self) -> dict:
         """Hardware and computation: fields of the record that a process must share to resume from a checkpoint."""
@@ -131,12 +126,12 @@ class TrainingSetup:
             yield
 
     def _write_receipt(self) -> Receipt:
-        """The receipt, with those of the other processes. It is logged."""
-        settings, precision, group = self.settings, self.precision, self.group
-        receipt = write_receipt(settings, self.placement, precision)
+        """The receipt, with the devices of the other processes. It is logged."""
+        settings, group = self.settings, self.group
+        receipt = write_receipt(settings, self.placement, self.precision)
         if group.processes > 1:
-            receipt = with_processes(receipt, group.gather(seen_here(receipt)))
-            share = f"{len(receipt['logical_devices'])} {receipt['effective_device']}, {precision}"
+            receipt = with_processes(receipt, group.gather)
+            share = f"{len(receipt['logical_devices'])} {receipt['effective_device']}, {self.precision}"
             group.check_equal("devices", share)
         if receipt["mismatch"]:
             _logger.warning("FALLBACK to %s: %s", receipt["effective_device"], receipt["mismatch"]["cause"])
@@ -144,19 +139,15 @@ class TrainingSetup:
             "training %s on %s (requested %s, %s; %s), %d replica(s), %s, XLA %s",
             *(settings.model, receipt["effective_device"], settings.device),
             verdict(receipt),
-            *(receipt["device_name"], receipt["num_replicas"], precision),
+            *(receipt["device_name"], receipt["num_replicas"], self.precision),
             "on" if self.jit_compile else "off",
         )
         return receipt
 
 
-def training_stream(request: TrainRequest, manifest: Mapping, placement: Placement, group: ProcessGroup) -> InputStream:
-    """The stream of the train split.
-
-    Raises:
-        SettingsError: the batch does not fit the data or the replicas, or a required validation split is absent.
-    """
-    settings, replicas = request.settings, placement.num_replicas
+def _training_stream(request: TrainRequest, manifest: Mapping, placement: Placement) -> InputStream:
+    """The stream of the train split. SettingsError: a batch or a required validation split does not fit the data."""
+    settings, group, replicas = request.settings, request.group, placement.num_replicas
     refuse_without_validation(settings, manifest["splits"])
     train = open_split(request.records, manifest, "train")
     size = settings.global_batch_size
@@ -168,11 +159,10 @@ def training_stream(request: TrainRequest, manifest: Mapping, placement: Placeme
     if settings.cache == "auto":
         # The order of an epoch from disk differs, so all processes decide alike.
         in_memory = all(group.gather(fits_in_memory(train)))
-    augmentation = None
+    augmentation = columns = None
     if settings.augment:
         augmentation = Augmentation(settings.augment, seed=settings.seed, image_shape=train.content_shape)
     how = {"global_batch_size": size, "seed": settings.seed, "part": (group.rank, group.processes)}
-    columns = None
     # The same batches as those from memory, without TensorFlow.
     if placement.runtime.backend == JAX and train.layout is not None and in_memory and augmentation is None:
         columns = ColumnStream(train, **how)
@@ -181,11 +171,10 @@ def training_stream(request: TrainRequest, manifest: Mapping, placement: Placeme
 
 def evaluation_streams(folder: Path, manifest: Mapping, replicas: int, seed: int) -> dict[str, InputStream]:
     """The streams of the existing splits to evaluate, by the prefix of their figures."""
-    problem, streams = problem_of_records(manifest), {}
+    outputs, streams = math.prod(problem_of_records(manifest).task(manifest).output_shape), {}
     for prefix, name in EVALUATED_SPLITS.items():
         if name in manifest["splits"]:
             split = open_split(folder, manifest, name)
-            outputs = math.prod(problem.task(manifest).output_shape)
             most = max(1, min(_EVALUATION_BATCH_SIZE, _EVALUATION_OUTPUTS // outputs, split.num_examples))
             # Keras adds up the replicas' shares of the first batch, so they must be equal.
             size = max(1, most // replicas) * replicas

@@ -39,8 +39,8 @@ class Summaries:
         ``record``: the settings of the run, its precision and ``fingerprint``.
         """
         tuned = {name: record[name] for name in ("experiment", *names("setting"), "precision")}
-        self._writers["run"] = tf.summary.create_file_writer(str(self._folder))
-        with self._writers["run"].as_default(step=record["epochs"]):
+        self._writers["run"] = writer = tf.summary.create_file_writer(str(self._folder))
+        with writer.as_default(step=record["epochs"]):
             hparams.hparams_config(
                 hparams=[hparams.HParam(name) for name in tuned],
                 metrics=[

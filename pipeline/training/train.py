@@ -1,23 +1,20 @@
 """The Train stage on one page: read the records, train, evaluate, save the model and write the record."""
 
 import logging
-import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pipeline.artefacts.manifest import check_contents, read_manifest
-from pipeline.artefacts.publish import require_space
 from pipeline.errors import HardwareMismatchError, message
 from pipeline.hardware.placement import place
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import Shown
 from pipeline.runs.record import RunRecord, write_record
 from pipeline.training.breakdown import measure
-from pipeline.training.checkpoint import History, assign, bytes_needed, restore_checkpoint, variables_of
-from pipeline.training.loop import best_epoch, train_epochs
-from pipeline.training.process_group import ProcessGroup, join, leave
+from pipeline.training.checkpoint import History
+from pipeline.training.loop import keep_epoch, restore, train_epochs
 from pipeline.training.request import TrainRequest
 from pipeline.training.results import augmented_accuracies, known_fields, nothing_measured, outcome_of, save_network
 from pipeline.training.setup import Clock, TrainingSetup
@@ -45,18 +42,9 @@ def train(request: TrainRequest, folder: Path) -> RunRecord:
         SettingsError: the batch does not fit the data or the replicas, the model is for another problem, or the
             processes cannot train together.
     """
-    group = join(request.membership, timeout_seconds=request.settings.join_timeout_seconds)
-    fields = _train(request, folder, group)
-    record = RunRecord(**fields, finished_at=datetime.now(UTC).isoformat(timespec="seconds"))
-    write_record(folder, record)
-    leave(group)
-    return record
-
-
-def _train(request: TrainRequest, folder: Path, group: ProcessGroup) -> dict:
-    """The fields of the record."""
-    settings = request.settings
-    clock = Clock(time.perf_counter() if request.started is None else request.started)
+    settings, group = request.settings, request.group
+    group.join(timeout_seconds=settings.join_timeout_seconds)
+    clock = Clock(request.started)
     clock.enter("loading")
     manifest = _open_records(request)
     known = known_fields(request, manifest)
@@ -67,32 +55,13 @@ def _train(request: TrainRequest, folder: Path, group: ProcessGroup) -> dict:
         if settings.on_mismatch != "skip":
             raise
         _logger.warning("SKIPPED: %s", error)
-        return {**nothing_measured(settings), **known, "mismatch": error.mismatch}
-    setup = TrainingSetup(request, folder, manifest, known, placement, group, clock)
-    clock.enter("checkpoint")
-    history = _restore(setup)
-    with placement.explaining():
-        summaries = Summaries(folder)
-        predictions = train_epochs(setup, history, summaries)
-        clock.enter("evaluation")
-        kept = _keep_epoch(setup, history)
-        shown = _evaluate(setup, predictions.get("val") if kept == len(history.rows) else None)
-        with setup.evaluating():
-            augmented = augmented_accuracies(
-                setup.problem, setup.model, setup.evaluated, settings.test_time_augmentation
-            )
-        summaries.write_run({**known, "precision": setup.precision}, shown, setup.problem.units)
-    clock.enter("saving")
-    _logger.info("saving the network")
-    save_network(setup)
-    # Last, because timing a step and profiling train the model on.
-    times = _time_parts(setup, history)
-    return {
-        **outcome_of(setup, history, kept),
-        **augmented,
-        "ended": "epochs" if len(history.rows) == settings.epochs else "patience",
-        "time_breakdown": times,
-    }
+        fields = {**nothing_measured(settings), **known, "mismatch": error.mismatch}
+    else:
+        fields = _train(TrainingSetup(request, folder, manifest, known, placement, clock))
+    record = RunRecord(**fields, finished_at=datetime.now(UTC).isoformat(timespec="seconds"))
+    write_record(folder, record)
+    group.leave()
+    return record
 
 
 def _open_records(request: TrainRequest) -> Mapping:
@@ -105,46 +74,42 @@ def _open_records(request: TrainRequest) -> Mapping:
     return manifest
 
 
-def _restore(setup: TrainingSetup) -> History:
-    """The history of the run, with the newest checkpoint in the model."""
-    checkpoints, group = setup.request.checkpoints, setup.group
-    # Process 0 writes the checkpoints, and the hosts of several processes may differ.
-    used = group.from_chief(setup.used())
-    with setup.placement.scope():
-        history = restore_checkpoint(checkpoints, setup.model, fingerprint=setup.request.fingerprint, used=used)
-    group.check_equal("checkpoint", f"epoch {len(history.rows)}")
-    setup.clock.add(history.seconds)
-    if group.is_chief:
-        needed = bytes_needed(setup.model, checkpoints, keep_best=setup.settings.keep == "best")
-        require_space(setup.folder.parent, needed)
-    return history
-
-
-def _keep_epoch(setup: TrainingSetup, history: History) -> int:
-    """Restore the weights of the epoch that the settings select, and return it."""
-    kept = len(history.rows)
-    if setup.settings.keep == "best":
-        kept = best_epoch(history.rows, setup.problem.chosen_by)
-    if kept != len(history.rows):
-        _logger.info("keeping the weights of epoch %d, the best on validation", kept)
-        with setup.placement.scope():
-            assign(variables_of(setup.model), history.best)
-    return kept
+def _train(setup: TrainingSetup) -> dict:
+    """The fields of the record."""
+    settings, clock = setup.settings, setup.clock
+    clock.enter("checkpoint")
+    history = restore(setup)
+    with setup.placement.explaining():
+        summaries = Summaries(setup.folder)
+        predictions = train_epochs(setup, history, summaries)
+        clock.enter("evaluation")
+        kept = keep_epoch(setup, history)
+        with setup.evaluating():
+            shown = _evaluate(setup, predictions.get("val") if kept == len(history.rows) else None)
+            views = settings.test_time_augmentation
+            augmented = augmented_accuracies(setup.problem, setup.model, setup.evaluated, views)
+        summaries.write_run({**setup.known, "precision": setup.precision}, shown, setup.problem.units)
+    clock.enter("saving")
+    _logger.info("saving the network")
+    save_network(setup)
+    # Last, because timing a step and profiling train the model on.
+    times = _time_parts(setup, history)
+    ended = "epochs" if len(history.rows) == settings.epochs else "patience"
+    return {**outcome_of(setup, history, kept), **augmented, "ended": ended, "time_breakdown": times}
 
 
 def _evaluate(setup: TrainingSetup, predictions: Any) -> Shown:
     """Evaluate the model on the test split. ``predictions`` may be None."""
     _logger.info("looking at the predictions for the test split")
     test, evaluation = setup.evaluated["val"], setup.problem.evaluation
-    with setup.evaluating():
-        return evaluation.evaluate(
-            predictions or evaluation.predict(setup.model, test),
-            model=setup.model,
-            settings=setup.settings,
-            streams={"train": setup.stream, "test": test},
-            manifest=setup.manifest,
-            folder=setup.folder,
-        )
+    return evaluation.evaluate(
+        predictions or evaluation.predict(setup.model, test),
+        model=setup.model,
+        settings=setup.settings,
+        streams={"train": setup.stream, "test": test},
+        manifest=setup.manifest,
+        folder=setup.folder,
+    )
 
 
 def _time_parts(setup: TrainingSetup, history: History) -> dict:

@@ -58,6 +58,6 @@ def _follow(arguments: list[str]) -> bool:
         return False
     with command_line.in_force(arguments):
         train = Train()
-        if not train.membership.is_chief:
+        if not train.group.is_chief:
             train.follow()
-        return not train.membership.is_chief
+        return not train.group.is_chief

@@ -6,10 +6,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from pipeline import machine
-from pipeline.config.membership import Membership, membership
 from pipeline.config.training import TrainSettings
 from pipeline.errors import SettingsError
 from pipeline.hardware import tpu_vm
+from pipeline.training.process_group import ProcessGroup, process_group
 
 SETTINGS = TrainSettings(processes=4, global_batch_size=128)
 
@@ -44,8 +44,8 @@ def server(monkeypatch):
     tpu_vm._attribute.cache_clear()
 
 
-def member() -> Membership:
-    return membership(SETTINGS, tpu_vm.environment(SETTINGS))
+def member() -> ProcessGroup:
+    return process_group(SETTINGS, tpu_vm.environment(SETTINGS))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def member() -> Membership:
 def test_the_server_says_which_worker_this_is_and_where_the_first_is(server, endpoints, host):
     attributes, asked = server
     attributes |= {"agent-worker-number": "2\n", "worker-network-endpoints": endpoints}
-    assert member() == Membership(4, 2, host, 8476)
+    assert member() == ProcessGroup(4, 2, host, 8476)
     assert {flavour for _, flavour in asked} == {"Google"}
 
 

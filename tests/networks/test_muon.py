@@ -19,7 +19,7 @@ def setup_module() -> None:
     from pipeline.networks.airbench_convnet import airbench_convnet_small
     from pipeline.networks.muon import KernelMuon, last_matrices, orthogonal
     from pipeline.networks.recipes import MUON, make_optimizer
-    from pipeline.training.computation import compiled_model
+    from pipeline.training.model import compiled_model
 
 
 SHAPES = {"conv/kernel": (3, 3, 4, 6), "wide/kernel": (2, 12), "conv/bias": (6,), "head/kernel": (6, 3)}

@@ -15,10 +15,10 @@ import pytest
 from luigi_process import FAST, IN_CHILD, PROJECT, TINY, Luigi
 
 from pipeline import progress, stage_process
-from pipeline.config.membership import Membership
 from pipeline.errors import HardwareMismatchError, SettingsError, TimeLimitError, WorkerDiedError
 from pipeline.stage_process import in_child
 from pipeline.stage_values import decode, describe_error, encode, rebuild_error
+from pipeline.training.process_group import ProcessGroup
 from tasks.process import interrupt
 
 
@@ -107,7 +107,7 @@ def has_ended(pid) -> bool:
 
 
 def test_one_child_serves_all_calls_and_keeps_the_types_of_values():
-    given = {"path": Path("a"), "several": (1, [2.5, None]), "member": Membership(2, 1, "a", 3), "map": {"path": "x"}}
+    given = {"path": Path("a"), "several": (1, [2.5, None]), "member": ProcessGroup(2, 1, "a", 3), "map": {"path": "x"}}
     first, found = call("pid", **given)
     assert found == given
     assert [type(one) for one in found.values()] == [type(one) for one in given.values()]

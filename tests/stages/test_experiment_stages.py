@@ -26,7 +26,7 @@ def setup_module() -> None:
 
     from pipeline.hardware.placement import choose_precision, place
     from pipeline.networks.build import kind_of_outputs
-    from pipeline.training.computation import compiled_model
+    from pipeline.training.model import compiled_model
 
 
 FILES = experiment_files(PROJECT / "experiments")

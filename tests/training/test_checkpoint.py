@@ -12,7 +12,7 @@ def setup_module() -> None:
 
     from pipeline.artefacts.manifest import read_manifest
     from pipeline.training.checkpoint import History, restore_checkpoint, save_checkpoint
-    from pipeline.training.computation import compiled_model
+    from pipeline.training.model import compiled_model
 
 
 def test_the_state_of_model_and_optimizer_is_restored(small_records, tmp_path):

@@ -13,7 +13,7 @@ def setup_module() -> None:
     import keras
 
     from pipeline.training.breakdown import step_flops
-    from pipeline.training.computation import compiled_model, recipe_overrides
+    from pipeline.training.model import compiled_model, recipe_overrides
 
 
 BATCH = 8

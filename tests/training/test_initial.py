@@ -23,7 +23,7 @@ def setup_module() -> None:
     from safetensors.numpy import load_file, save_file
 
     from pipeline.networks.build import build_model
-    from pipeline.training.initial import begin
+    from pipeline.training.model import begin
     from pipeline.training.train import train
 
 

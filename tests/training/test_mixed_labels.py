@@ -14,7 +14,7 @@ def setup_module() -> None:
 
     from pipeline.networks.build import build_model
     from pipeline.networks.model import Crossentropy
-    from pipeline.training.computation import mixed_accuracy, mixed_loss
+    from pipeline.training.model import mixed_accuracy, mixed_loss
 
 
 @pytest.mark.parametrize(("recipe", "smoothing"), [("baseline", 0.0), ("onecycle", 0.1)])

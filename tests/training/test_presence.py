@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from pipeline.config.membership import Membership
 from pipeline.errors import SettingsError, WorkerDiedError
 from pipeline.training import launch
 from pipeline.training import presence as module
 from pipeline.training.presence import FOLDER_NAME, Presence, say_done
+from pipeline.training.process_group import ProcessGroup
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def group(tmp_path):
 
     def announce(rank, settings="same", processes=2):
         told = []
-        made.append(Presence(tmp_path, Membership(processes, rank), settings=settings, on_gone=told.append))
+        made.append(Presence(tmp_path, ProcessGroup(processes, rank), settings=settings, on_gone=told.append))
         made[-1].told = told
         return made[-1]
 

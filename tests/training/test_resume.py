@@ -8,12 +8,11 @@ from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_m
 
 
 def setup_module() -> None:
-    global loop, read_run, remarks, scenarios, training
+    global loop, read_run, remarks, scenarios
     from pipeline.report.data.reading import read_run
     from pipeline.report.data.scenarios import scenarios
     from pipeline.report.formats import remarks
     from pipeline.training import loop
-    from pipeline.training import train as training
 
 
 @pytest.fixture
@@ -49,7 +48,7 @@ def test_a_resumed_run_ends_with_the_same_weights(trained, small_records, tmp_pa
 @pytest.mark.slow
 def test_the_space_that_a_run_asks_for_is_what_its_files_take(small_records, tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(training, "require_space", lambda folder, needed: asked.append(needed))
+    monkeypatch.setattr(loop, "require_space", lambda folder, needed: asked.append(needed))
     run(small_records, tmp_path / "a", epochs=1, model="mnist_dense", recipe="muon", checkpoints=tmp_path / "b")
     (checkpoint,) = (tmp_path / "b").glob("epoch-*/state.safetensors")
     checkpoint_bytes = checkpoint.stat().st_size

@@ -20,8 +20,8 @@ def setup_module() -> None:
     from safetensors.numpy import load_file
 
     from pipeline.stream import InputStream, Split
-    from pipeline.training.initial import named_weights
     from pipeline.training.loop import best_epoch, has_lost_patience
+    from pipeline.training.model import named_weights
 
 
 def rows(*values, figure="accuracy"):

@@ -22,7 +22,7 @@ def setup_module() -> None:
     from safetensors.numpy import load_file
 
     from pipeline.training import summaries
-    from pipeline.training.initial import named_weights
+    from pipeline.training.model import named_weights
 
 
 def test_a_run_leaves_its_record(trained):
@@ -81,7 +81,7 @@ def test_a_limit_of_epochs_that_user_code_sets_is_refused(small_records, tmp_pat
 
 def test_fewer_updates_than_steps_are_no_run(small_records, tmp_path, configuration_put_back, monkeypatch):
     monkeypatch.setattr("pipeline.networks.build.configure_keras", lambda: None)
-    monkeypatch.setattr("pipeline.training.computation.STEPS_PER_EXECUTION", 4)
+    monkeypatch.setattr("pipeline.training.model.STEPS_PER_EXECUTION", 4)
     keras.config.set_max_steps_per_epoch(1)
     with pytest.raises(
         IncompleteTrainingError, match="expected 12 updates of the weights so far, the optimizer counts"

@@ -1,25 +1,25 @@
-"""Membership: which of several processes this is, by the settings or by what started it."""
+"""Which of several processes this is, by the settings or by what started it."""
 
 import pytest
 
-from pipeline.config.membership import Membership, membership
 from pipeline.config.training import TrainSettings
 from pipeline.errors import SettingsError
 from pipeline.hardware.backend import choose_backend
+from pipeline.training.process_group import ProcessGroup, process_group
 
 
 def of(environment=None, **settings):
-    return membership(TrainSettings(**{"processes": 4, "global_batch_size": 128, **settings}), environment or {})
+    return process_group(TrainSettings(**{"processes": 4, "global_batch_size": 128, **settings}), environment or {})
 
 
 def test_one_process_needs_no_address_and_is_the_chief():
-    alone = membership(TrainSettings(), {"SLURM_PROCID": "3"})
-    assert (alone, alone.is_chief) == (Membership(1, 0), True)
+    alone = process_group(TrainSettings(), {"SLURM_PROCID": "3"})
+    assert (alone, alone.is_chief) == (ProcessGroup(1, 0), True)
 
 
 def test_settings_count_before_the_environment():
     found = of({"SLURM_PROCID": "3", "JAX_COORDINATOR_ADDRESS": "b:2"}, process_id=1, coordinator_address="a:1")
-    assert (found, found.is_chief) == (Membership(4, 1, "a", 1), False)
+    assert (found, found.is_chief) == (ProcessGroup(4, 1, "a", 1), False)
 
 
 @pytest.mark.parametrize(
@@ -27,14 +27,14 @@ def test_settings_count_before_the_environment():
     [
         (
             {"SLURM_PROCID": "2", "SLURM_STEP_NODELIST": "node[03-07,12],login", "SLURM_JOB_ID": "4001"},
-            Membership(4, 2, "node03", 65441),
+            ProcessGroup(4, 2, "node03", 65441),
         ),
         (
             {"SLURM_PROCID": "0", "SLURM_STEP_NODELIST": "alpha,beta", "SLURM_JOB_ID": "1332"},
-            Membership(4, 0, "alpha", 62772),
+            ProcessGroup(4, 0, "alpha", 62772),
         ),
-        ({"TPU_WORKER_ID": "3", "TPU_WORKER_HOSTNAMES": "t-0,t-1,t-2,t-3"}, Membership(4, 3, "t-0", 8476)),
-        ({"JOB_COMPLETION_INDEX": "1", "JAX_COORDINATOR_ADDRESS": "job-0.job:9"}, Membership(4, 1, "job-0.job", 9)),
+        ({"TPU_WORKER_ID": "3", "TPU_WORKER_HOSTNAMES": "t-0,t-1,t-2,t-3"}, ProcessGroup(4, 3, "t-0", 8476)),
+        ({"JOB_COMPLETION_INDEX": "1", "JAX_COORDINATOR_ADDRESS": "job-0.job:9"}, ProcessGroup(4, 1, "job-0.job", 9)),
     ],
 )
 def test_slurm_cloud_tpu_and_an_indexed_job_say_it_by_themselves(environment, expected):
@@ -42,7 +42,7 @@ def test_slurm_cloud_tpu_and_an_indexed_job_say_it_by_themselves(environment, ex
 
 
 def test_an_address_of_ipv6_is_in_brackets():
-    assert of(process_id=0, coordinator_address="[::1]:9000") == Membership(4, 0, "::1", 9000)
+    assert of(process_id=0, coordinator_address="[::1]:9000") == ProcessGroup(4, 0, "::1", 9000)
 
 
 @pytest.mark.parametrize(
