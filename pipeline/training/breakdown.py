@@ -14,6 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from pipeline.errors import message
 from pipeline.hardware.runtime import Runtime
 from pipeline.networks.cpu_kernels import as_keras
 from pipeline.runs.metrics import compilation_seconds, epoch_seconds
@@ -45,12 +46,12 @@ def measure(setup: TrainingSetup, history: History) -> dict[str, float | str | N
     parts = dict.fromkeys(("step_flops", "step_bytes", "step_alone_seconds", "input_alone_seconds", "input_wait_share"))
     parts |= {"step_seconds": step, "compilation_seconds": compilation_seconds(rows, compiling)}
     if history.restored == len(rows):
-        reason = "no epoch was left to train, and the step is not compiled"
+        reason = _not_timed(0)
     else:
         batch = next(iter(stream.training(0)))
         # Counting computes nothing.
         parts["step_flops"] = step_flops(runtime, model, batch)
-        reason = f"{setup.group.processes} processes would have to time it together"
+        reason = _not_timed(setup.group.processes)
         if setup.group.processes == 1:
             steps, reason = _steps_to_time(setup, step, epoch_seconds(rows, ()) / stream.steps_per_epoch)
     if not steps:
@@ -70,10 +71,10 @@ def _steps_to_time(setup: TrainingSetup, step: float | None, compiling: float) -
     """Steps per call to time, and the reason if there are none. ``compiling`` are the seconds with the compilation."""
     if step is None:
         if compiling > STEP_BUDGET_SECONDS:
-            return 0, f"a step took {compiling:.1f} s with its compilation, too long to repeat it"
+            return 0, _too_long(compiling, compiling=True)
         # A step without its compilation is shorter.
         step = step_alone_seconds(setup.model, setup.stream, setup.placement.runtime, steps=1, calls=0)
-    return steps_per_call(step, setup.model.steps_per_execution), f"a step took {step:.1f} s, too long to repeat it"
+    return steps_per_call(step, setup.model.steps_per_execution), _too_long(step)
 
 
 def steps_per_call(step_seconds: float, steps_per_execution: int) -> int:
@@ -149,3 +150,15 @@ def peak_host_bytes() -> int | None:
     except OSError:
         return None
     return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:")), None)
+
+
+@message
+def _not_timed(processes: int) -> str:
+    if processes:
+        return f"{processes} processes would have to time it together"
+    return "no epoch was left to train, and the step is not compiled"
+
+
+@message
+def _too_long(step_seconds: float, *, compiling: bool = False) -> str:
+    return f"a step took {step_seconds:.1f} s{' with its compilation' if compiling else ''}, too long to repeat it"

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save
 
 from pipeline.artefacts.manifest import check_contents, read_manifest, write_manifest
 from pipeline.artefacts.publish import discard, publishing, used_bytes
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtefactError, message
 from pipeline.runs.metrics import compiling_epochs
 
 _STATE_NAME = "state.safetensors"
@@ -103,8 +103,9 @@ def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, us
             continue
         before = identity.get("used") or {}
         differing = [name for name, now in used.items() if before.get(name) != now]
-        if changes := [f"{name} was {before.get(name)!r}, is {used[name]!r}" for name in differing]:
-            _logger.warning("checkpoint %s left out, training starts over: %s", candidate.name, "; ".join(changes))
+        if differing:
+            changes = _changes(differing, before, used)
+            _logger.warning("checkpoint %s left out, training starts over: %s", candidate.name, changes)
             continue
         state, variables = load_file(candidate / _STATE_NAME), variables_of(model, optimizer=True)
         if state.keys() == variables.keys():
@@ -133,3 +134,8 @@ def assign(variables: Mapping[str, keras.Variable], values: Mapping[str, np.ndar
     """Assign its value to each variable."""
     for name, variable in variables.items():
         variable.assign(values[name])
+
+
+@message
+def _changes(names: list[str], before: Mapping[str, Any], used: Mapping[str, Any]) -> str:
+    return "; ".join(f"{name} was {before.get(name)!r}, is {used[name]!r}" for name in names)

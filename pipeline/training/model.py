@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.training import OF_THE_RECIPE, TrainSettings
-from pipeline.errors import SettingsError
+from pipeline.errors import SettingsError, message
 from pipeline.hardware.placement import Placement, choose_jit_compile, choose_precision
 from pipeline.networks.build import build_network, find_adapter, find_recipe
 from pipeline.networks.model import ADAPTED_EXAMPLES, PROBABILITIES, Crossentropy, named_layers, named_variables
@@ -236,7 +236,7 @@ def _why_not(variables: Mapping[str, keras.Variable], weights: Mapping[str, np.n
         if name not in weights:
             return f"no {name} there"
         if tuple(variable.shape) != weights[name].shape:
-            return f"{name} has the shape {tuple(variable.shape)}, there {weights[name].shape}"
+            return _other_shape(name, tuple(variable.shape), weights[name].shape)
     return ""
 
 
@@ -259,3 +259,8 @@ def _freeze(model: keras.Model, pattern: str) -> tuple[str, ...]:
         )
     _logger.info("frozen: %s", ", ".join(frozen))
     return frozen
+
+
+@message
+def _other_shape(name: str, shape: tuple[int, ...], found: tuple[int, ...]) -> str:
+    return f"{name} has the shape {shape}, there {found}"

@@ -125,12 +125,20 @@ def process_group(settings: TrainSettings, environment: Mapping[str, str] = os.e
     if rank == FROM_ENVIRONMENT:
         rank = next((environment[name] for name in _RANKS if environment.get(name)), "")
         if not str(rank).isdigit() or int(rank) >= settings.processes:
-            expected = f"0 to {settings.processes - 1}, as none of {', '.join(_RANKS)} says which process this is"
-            refuse("Train", "process_id", expected, rank or FROM_ENVIRONMENT)
+            refuse(
+                "Train",
+                "process_id",
+                f"0 to {settings.processes - 1}, as none of {', '.join(_RANKS)} says which process this is",
+                rank or FROM_ENVIRONMENT,
+            )
     address = settings.coordinator_address or _coordinator(environment)
     if not address:
-        expected = "host:port of process 0, as neither JAX_COORDINATOR_ADDRESS, TPU_WORKER_HOSTNAMES nor Slurm names it"
-        refuse("Train", "coordinator_address", expected, "")
+        refuse(
+            "Train",
+            "coordinator_address",
+            "host:port of process 0, as neither JAX_COORDINATOR_ADDRESS, TPU_WORKER_HOSTNAMES nor Slurm names it",
+            "",
+        )
     return ProcessGroup(settings.processes, int(rank), *split_address(address))
 
 
