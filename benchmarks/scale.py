@@ -12,12 +12,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.artefacts.verify import verify_artefact
-
 from benchmarks.comparison import seconds_of
 from benchmarks.data import Bench, write_to
 from pipeline.config.data import SourceSettings
 from pipeline.config.training import TrainSettings
+from pipeline.runs.verify import verify_artefact
 from pipeline.sources import resolve
 from pipeline.stream import InputStream
 from pipeline.training.breakdown import peak_host_bytes

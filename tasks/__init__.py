@@ -36,9 +36,9 @@ sys.path.append(str(config_files.PROJECT_FOLDER))
 config_files.load()
 
 from tasks.export import Export
-from tasks.nightly import Nightly
 from tasks.records import Records
 from tasks.report import Report
-from tasks.sections import Experiment, Force, Metrics, Notify, Storage
+from tasks.schedule.nightly import Nightly
+from tasks.settings import Experiment, Force, Metrics, Notify, Storage
 from tasks.source import Source
 from tasks.train import Train

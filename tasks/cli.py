@@ -16,7 +16,7 @@ COMMANDS = Registry(
     "commands",
     {
         "run": "tasks.commands.run:run",
-        "status": "tasks.commands.status:status",
+        "status": "tasks.commands.artifacts:status",
         "doctor": "tasks.commands.doctor:doctor",
         "verify": "tasks.commands.verify:verify",
         "predict": "tasks.commands.predict:predict",
@@ -29,20 +29,19 @@ COMMANDS = Registry(
         "pull": "tasks.commands.artifacts:pull",
         "nightly": "tasks.commands.run:nightly",
         "report-killed": "tasks.commands.run:report_killed",
-        "verify-determinism": "tasks.commands.determinism:verify_determinism",
+        "verify-determinism": "tasks.commands.verify:verify_determinism",
         "tensorboard": "tasks.commands.runs:tensorboard",
-        "train-local": "tasks.commands.train_local:train_local",
-        "train-worker": "tasks.commands.train_local:train_worker",
+        "train-local": "tasks.commands.run:train_local",
+        "train-worker": "tasks.commands.run:train_worker",
     },
 )
-_RENAMED = {"unattended": "nightly", "aftermath": "report-killed", "on_failure": "report-killed", "report_diff": "diff"}
 
 
 def main() -> None:
     """Run the command of ``sys.argv`` and exit. An error for the user is one line and has its own exit code."""
     from tasks.process import console
     from tasks.process.logs import for_the_user
-    from tasks.sections import log_format_of
+    from tasks.settings import log_format_of
 
     try:
         code = dispatch(sys.argv[1:])
@@ -94,11 +93,10 @@ def refuse_former_spelling(argv: Sequence[str]) -> None:
     """Refuse ``python -m tasks.commands.status`` and the like. Delete this after one release.
 
     Raises:
-        SystemExit: with the new spelling on stderr.
+        SystemExit: with the remedy on stderr.
     """
     module = argv[argv.index("-m") + 1] if "-m" in argv[:-1] else ""
-    folder, _, name = module.rpartition(".")
-    if folder in ("tasks.commands", "tasks.operations") or module in ("tasks.unattended", "tasks.aftermath"):
-        name = _RENAMED.get(name, name.replace("_", "-"))
-        print(f"ERROR SettingsError: python -m {module} is now: python -m tasks {name}", file=sys.stderr)
+    if module.startswith("tasks."):
+        remedy = "expected python -m tasks <command>. python -m tasks --help lists the commands"
+        print(f"ERROR SettingsError: python -m {module}: {remedy}.", file=sys.stderr)
         raise SystemExit(2)

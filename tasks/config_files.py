@@ -28,14 +28,13 @@ def load() -> None:
         files.append(PROJECT_FOLDER / "central.ini")
     if experiment := experiment_files(EXPERIMENTS_FOLDER).get(requested_experiment()):
         files.append(experiment)
+    files = [path for path in files if _is_valid(path)]
     if own_file and not Path(own_file).exists():
         _refused.append(
             SettingsError(f"environment variable {_OWN_FILE}: expected a settings file, found none: {own_file}")
         )
-    elif own_file:
+    elif own_file and _is_valid(Path(own_file)):
         files.append(Path(own_file))
-    files = [path for path in files if _can_be_read(path)]
-    if own_file and Path(own_file) in files:
         os.environ[_OWN_FILE] = own_file
     import luigi.configuration
 
@@ -60,7 +59,7 @@ def requested_experiment() -> str:
     return os.environ.get(EXPERIMENT_VARIABLE, "").strip()
 
 
-def _can_be_read(path: Path) -> bool:
+def _is_valid(path: Path) -> bool:
     try:
         if path.exists():
             settings_in([path])

@@ -16,7 +16,7 @@ from pipeline.shards.splits import split_sizes
 from pipeline.sources import SourceInfo
 from pipeline.sources.source import SOURCES
 from pipeline.stage_process import in_child
-from tasks.sections import Storage
+from tasks.settings import Storage
 from tasks.source import Source
 from tasks.stage import Stage
 

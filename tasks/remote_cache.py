@@ -20,7 +20,7 @@ from pipeline.artefacts.fingerprint import printable
 from pipeline.artefacts.manifest import read_fetched, read_manifest
 from pipeline.config.refusal import refuse
 from pipeline.errors import DamagedArtefactError, RemoteError, StorageError, UnreadableArtefactError
-from tasks.sections import Storage, root_folder
+from tasks.settings import Storage, root_folder
 
 if TYPE_CHECKING:
     from pipeline.remote.artefacts import Held, Pushed, Remote

@@ -17,7 +17,7 @@ from pipeline.errors import DamagedArtefactError, GateError
 from pipeline.problems.results import RESULTS
 from pipeline.training.presence import say_done
 from tasks import config_files, sweep
-from tasks.sections import root_folder, schedule_name
+from tasks.settings import root_folder, schedule_name
 from tasks.stage import Stage
 from tasks.status import Artefact
 from tasks.train import Train

@@ -9,7 +9,7 @@ from pipeline.config.data import PLACEHOLDER, SourceSettings
 from pipeline.errors import SettingsError
 from pipeline.sources.source import SOURCES, SYNTHETIC, Location, dataset_of, kind_of
 from pipeline.stage_process import in_child
-from tasks.sections import Experiment
+from tasks.settings import Experiment
 from tasks.stage import Stage
 from tasks.status import Artefact
 

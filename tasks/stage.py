@@ -23,12 +23,11 @@ from pipeline.config.schema import StageSettings
 from pipeline.errors import UnreadableArtefactError
 from pipeline.training.presence import end_all
 from tasks import remote_cache
-from tasks.parameters import add_parameters, check_config_file
 from tasks.process import console, lock
 from tasks.process.console import RUN_ID
 from tasks.process.interrupt import time_limit
 from tasks.remote_cache import RemoteCache
-from tasks.sections import Force, Storage, of_this_root, root_folder
+from tasks.settings import Configured, Force, Storage, check_config_file, of_this_root, root_folder
 from tasks.status import Artefact, State, Status
 
 _logger = logging.getLogger(__name__)
@@ -36,28 +35,23 @@ _logger = logging.getLogger(__name__)
 _code_digests, _package_versions = cache(code_digests), cache(package_versions)
 
 
-class Stage(luigi.Task):
-    """One step of the DAG."""
+class Stage(Configured, luigi.Task):
+    """One step of the DAG. Its parameters are its settings."""
 
     #: Folder under the storage root that contains the stage's artifacts.
     kind: str
-    #: Module of ``pipeline`` that does the work; its code, and the code it imports, is part of the identity.
+    #: Module of ``pipeline`` that does the work. Its code, and the code it imports, is part of the identity.
     entry: str
     #: Distributions that shape the artifact's bytes.
     packages: tuple[str, ...]
-    #: The settings of the stage, which are its parameters.
-    parameters: type[StageSettings]
     #: Whether it is downloaded from the remote and uploaded to it.
     is_shared = True
     #: Whether the artifact built here replaces the one on the remote.
     is_renewed = False
     #: How a finished folder takes its place.
     publishing = staticmethod(publishing)
-
-    def __init_subclass__(cls, *, parameters: type[StageSettings], **kwargs: object) -> None:
-        super().__init_subclass__(**kwargs)
-        cls.parameters = parameters
-        add_parameters(cls, parameters)
+    #: How the build ended, for the log.
+    outcome = "done in {:.1f} s"
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         console.configure()
@@ -79,15 +73,15 @@ class Stage(luigi.Task):
 
     @abc.abstractmethod
     def upstream(self) -> object:
-        """The inputs as plain data, for the identity; only requested when they are known."""
+        """The inputs as plain data, for the identity. It is called when they are known."""
 
     @abc.abstractmethod
     def label(self) -> str:
-        """Name of the artifact for people; the fingerprint follows it in the folder's name."""
+        """Name of the artifact for people. The fingerprint follows it in the folder's name."""
 
     @abc.abstractmethod
     def make(self, folder: Path) -> Mapping:
-        """Write the artifact into an empty folder; returns what its manifest contains beyond the files.
+        """Write the artifact into an empty folder. Return details for its manifest.
 
         With an entry "provisional", a reason, the artifact is not final, and the next run builds it again.
         """
@@ -97,7 +91,7 @@ class Stage(luigi.Task):
         return [manifest["provisional"]] if manifest.get("provisional") else []
 
     def unfinished(self) -> str:
-        """How far an interrupted build came that will be resumed; empty if there is none."""
+        """How far an interrupted build came that will be resumed. Empty if there is none."""
         return ""
 
     def bytes_needed(self) -> int:
@@ -105,11 +99,11 @@ class Stage(luigi.Task):
         return 2_000_000
 
     def own_modules(self) -> tuple[str, ...]:
-        """Modules of the user's that the settings name: their code is part of the identity as ours is."""
+        """User modules that the settings name. Their code is part of the identity."""
         return ()
 
     def shaping_settings(self) -> dict[str, object]:
-        """The settings that can change the artifact's bytes: those that Luigi calls significant."""
+        """The settings that can change the artifact's bytes."""
         return {name: self.param_kwargs[name] for name, parameter in self.get_params() if parameter.significant}
 
     def identity(self) -> dict:
@@ -129,7 +123,7 @@ class Stage(luigi.Task):
         return Artefact(folder, identity, experiment=self.belongs_to())
 
     def belongs_to(self) -> str:
-        """The experiment: by default it has the name of the dataset asked for."""
+        """The experiment, by default the requested dataset."""
         return self.below[0].belongs_to()
 
     def status(self, cache: RemoteCache | None = None) -> Status:
@@ -167,12 +161,10 @@ class Stage(luigi.Task):
         return not self.above or any(not task.status().is_available for task in self.above)
 
     def is_dispensable(self) -> bool:
-        """Whether, as there is a remote, the artifact need not be here.
-
-        One that is here and not final is built again as without a remote: what stands in must not stay for good.
-        """
+        """Whether the artifact need not be here, because the remote has what is made from it."""
         if not self.may_be_fetched() or self.is_wanted():
             return False
+        # One that is here and not final is built again, as without a remote.
         is_here = self.is_known() and self.output().folder.is_dir()
         return not (is_here and self.local_status().state is State.STALE)
 
@@ -195,7 +187,7 @@ class Stage(luigi.Task):
             task.check()
 
     def complete(self) -> bool:
-        """Whether neither this stage nor any below it has work to do; if one has, the storage root is locked now.
+        """Whether neither this stage nor any below it has work to do. If one has, the storage root is locked now.
 
         Luigi calls this in the process that forks its workers. An error ends it: Luigi would go on after an exception.
         """
@@ -215,7 +207,7 @@ class Stage(luigi.Task):
             end_all()
 
     def make_if_needed(self, *, is_wanted: bool = False) -> None:
-        """Build the artifact, or download it, unless it is there; a dispensable one only if it ``is_wanted``."""
+        """Build or download the artifact, unless it is here. A dispensable one only if it ``is_wanted``."""
         artefact, found, remote = self.output(), self.status(), remote_cache.shared()
         if found.is_fresh:
             _logger.info("%s: unchanged, reusing %s", self.task_family, artefact)
@@ -227,14 +219,14 @@ class Stage(luigi.Task):
             return
         if found.remote and remote.get(self.kind, artefact.expected, artefact.folder):
             return
-        self.have_below()
+        self.fetch_inputs()
         _logger.info("%s: %s, making %s", self.task_family, self.local_status(), artefact)
         self.publish(artefact)
         if remote and Storage().push == "always" and self.is_shared and self.is_final():
             remote.put(self.kind, artefact.folder, replace=self.is_renewed, keep=self.is_forced())
 
-    def have_below(self) -> None:
-        """Have the inputs here: they may be on the remote alone, as long as this artifact was to come from there."""
+    def fetch_inputs(self) -> None:
+        """Fetch the inputs that are on the remote alone."""
         for task in self.below:
             if not task.status().is_fresh:
                 task.make_if_needed(is_wanted=True)
@@ -251,27 +243,9 @@ class Stage(luigi.Task):
                 "seconds": round(time.perf_counter() - started, 3),
             }
             write_manifest(temporary, stage=self.task_family, identity=artefact.identity, details=details)
-        _logger.info("%s: %s", self.task_family, self.outcome(time.perf_counter() - started))
-
-    def outcome(self, seconds: float) -> str:
-        """How the build ended, for people."""
-        return f"done in {seconds:.1f} s"
+        _logger.info("%s: %s", self.task_family, self.outcome.format(time.perf_counter() - started))
 
 
 def from_below(stage: Stage) -> list[Stage]:
     """The stage and all that it is made from, the source first, each once."""
     return list(dict.fromkeys([*(found for below in stage.below for found in from_below(below)), stage]))
-
-
-def by_name(stages: Sequence[Stage]) -> dict[str, Stage]:
-    """The stages by their tasks' names; several of one name are distinguished by the settings in which they differ."""
-    named = {}
-    for stage in stages:
-        others = [other.param_kwargs for other in stages if other.task_family == stage.task_family]
-        apart = [
-            f"{setting} {value}"
-            for setting, value in stage.param_kwargs.items()
-            if any(other[setting] != value for other in others)
-        ]
-        named[" ".join([stage.task_family, ", ".join(apart)]).strip()] = stage
-    return named

@@ -1,4 +1,4 @@
-"""Train: streams the shards into a Keras model and leaves one run."""
+"""Train: trains a Keras model on the records. The artifact is a run."""
 
 import contextlib
 import logging
@@ -31,29 +31,28 @@ from tasks import device
 from tasks.process import console
 from tasks.process.interrupt import stop, time_limit
 from tasks.records import Records
-from tasks.sections import Force, root_folder
+from tasks.settings import Force, root_folder
 from tasks.stage import Stage, from_below
 from tasks.status import Artefact
 
 if TYPE_CHECKING:
     from pipeline.runs.record import RunRecord
 
-# What the manifest of a run says of its evaluation.
+# In the manifest of a run.
 _VIEWS = "test_time_augmentation"
 
 _logger = logging.getLogger(__name__)
 
 
 class Train(Stage, parameters=TrainSettings):
-    """Section [Train]; the artifact is a run: its record, metrics, weights, model and TensorBoard logs."""
+    """Section [Train]. A run has a record, metrics, weights, a model and TensorBoard logs."""
 
     kind = layout.RUNS
     entry = "pipeline.training.train"
-    # Of which there is one, if nothing says otherwise: no two runs train at once and spoil each other's times.
+    # By default there is one, so that no two runs train at once and spoil each other's times.
     resources = {"accelerator": 1}
 
-    is_skipped = is_evaluated_again = False
-    #: In a sweep (see sweep.py), empty by itself.
+    #: Number and settings in a sweep (sweep.py). Empty for a single run.
     place = ""
 
     @property
@@ -81,8 +80,8 @@ class Train(Stage, parameters=TrainSettings):
         splits = Records().num_examples()
         examples = splits.get("train")
         if examples is not None and self.global_batch_size > examples:
-            at_most = f"at most the {examples} examples of the train split"
-            refuse("Train", "global_batch_size", at_most, self.global_batch_size)
+            expected = f"at most the {examples} examples of the train split"
+            refuse("Train", "global_batch_size", expected, self.global_batch_size)
         if splits:
             refuse_without_validation(self.settings, splits)
         if source := Records().source():
@@ -101,26 +100,25 @@ class Train(Stage, parameters=TrainSettings):
         return self._named_modules() + PROBLEMS.outside_modules(self.requires().upstream()["problem"])
 
     def _named_modules(self) -> tuple[str, ...]:
-        """The modules that the settings name."""
         return own_modules(MODELS.get(self.model, self.model), RECIPES.get(self.recipe, self.recipe))
 
     def label(self) -> str:
-        # What copies files to other machines takes what precedes a colon for a host.
+        # Programs such as rsync take the text before a colon for a host.
         return self.model.replace(":", ".")
 
     def bytes_needed(self) -> int:
-        # Measured on the baseline CNN: 2 MB of weights in two files and logs, two checkpoints of 3 MB at a time. A
-        # network that takes more is refused once it is built.
+        # The baseline CNN has 2 MB of weights in two files, logs, and two checkpoints of 3 MB. The child process
+        # refuses a larger model once it is built.
         return 10_000_000
 
     def complete(self) -> bool:
-        """As any stage's; where it has to train, a device that is not there fails it before any data is prepared."""
+        """Whether no stage has work to do. If the device is absent, it fails before any data is prepared."""
         if super().complete():
             return True
         with console.leaving_on_errors():
             if not (alone := self.group.processes == 1):
                 Train().presence.wait_for_all(self.join_timeout_seconds)
-        # A part of what several processes train on cannot be asked for by itself.
+        # One process alone cannot open a device that several share.
         needs_device = alone and self.device in ("gpu", "tpu") and self.on_mismatch == "fail" and not self._is_trained()
         if needs_device and not self.status().is_available:
             device.require(self.settings)
@@ -135,7 +133,7 @@ class Train(Stage, parameters=TrainSettings):
         return ""
 
     def may_be_fetched(self) -> bool:
-        # Not where several processes train, each of which would have to be told the same, nor what is here.
+        # Several processes train a run themselves. A run that only lacks its evaluation is here.
         return super().may_be_fetched() and self.processes == 1 and not self._is_trained()
 
     def still_true(self, manifest: Mapping) -> Sequence[str]:
@@ -146,7 +144,7 @@ class Train(Stage, parameters=TrainSettings):
         return [changed] if views != self.test_time_augmentation else []
 
     def _why_train_again(self, manifest: Mapping) -> Sequence[str]:
-        """A run on another device than requested is kept only if that is asked for and the device is still absent."""
+        """A run on another device is kept if the settings allow that and the device is still absent."""
         reasons, fallback = super().still_true(manifest), manifest.get("fallback")
         if reasons or not fallback:
             return reasons
@@ -165,25 +163,25 @@ class Train(Stage, parameters=TrainSettings):
 
     @cached_property
     def presence(self) -> Presence:
-        """The presence of this process among those that train together, from its start to its last stage."""
+        """Shows the other processes that this one is alive, from its start to its last stage."""
         return Presence(root_folder(), self.group, settings=self.digest(), on_gone=stop)
 
     def digest(self) -> str:
-        """A digest of what all processes have to share: the settings, the code and the packages."""
+        """A digest of settings, code and packages, which must be equal in all processes."""
         shared = {stage.task_family: dict(stage.shaping_settings()) for stage in from_below(self)}
-        # The problem may be known to process 0 alone.
+        # Process 0 alone may know the problem.
         code = code_digests(self.entry, self._named_modules())
         return fingerprint({"settings": shared, "code": code, "packages": package_versions(self.packages)})
 
     def follow(self) -> None:
-        """Train with process 0 as often as it asks for it, until it is done."""
+        """Train with process 0 at each of its requests, until it is done."""
         from pipeline.training import launch
 
         presence, last = self.presence, ""
         while found := presence.next_request(last, self.join_timeout_seconds):
             last, content = found
             _logger.info("Train: joining process 0 at %s:%d", self.group.host, self.group.port)
-            # No one keeps the files of this process.
+            # Process 0 alone keeps its files.
             with (
                 tempfile.TemporaryDirectory(prefix="tensorcraft-") as scratch,
                 time_limit("Train", self.time_limit_seconds),
@@ -193,39 +191,39 @@ class Train(Stage, parameters=TrainSettings):
         _logger.info("Train: process 0 is done")
 
     def make(self, folder: Path) -> Mapping:
-        """Train, or evaluate again what is trained; everything there is to say stands in the run's record."""
-        self.is_evaluated_again = self._is_trained()
-        about = {_VIEWS: self.test_time_augmentation}
-        if self.is_evaluated_again:
-            target = self.output()
+        """Train, or only evaluate again. Details are in the run's record."""
+        details = {_VIEWS: self.test_time_augmentation}
+        if self._is_trained():
+            self.outcome = "evaluated again in {:.1f} s"
+            run = self.output()
             job = {
-                "run": target.folder,
+                "run": run.folder,
                 "records_folder": self.requires().output().folder,
                 "test_time_augmentation": self.test_time_augmentation,
                 "folder": folder,
                 "model": self.model,
             }
             in_child("pipeline.training.results:evaluate_again", job)
-            return about | {name: value for name, value in target.manifest().items() if name == "fallback"}
+            return details | {name: value for name, value in run.manifest().items() if name == "fallback"}
         record = self.train_into(folder, self.checkpoints())
-        self.is_skipped = record.status == "skipped"
-        if self.is_skipped:
+        if record.status == "skipped":
+            self.outcome = "skipped"
             self._refuse_to_replace_a_run(record)
             return {"provisional": f"{self.device} was not there: it is tried again"}
         if record.mismatch:
-            about["fallback"] = f"trained on {record.effective_device}, {record.mismatch.device} was not there"
-        return about
+            details["fallback"] = f"trained on {record.effective_device}, {record.mismatch.device} was not there"
+        return details
 
     def _is_trained(self) -> bool:
-        """Whether the published run has the weights asked for, so that nothing but its evaluation can be missing."""
-        if self.is_forced() or not all(task.is_known() for task in self.below):
+        """Whether the published run has the weights, so that only its evaluation can be missing."""
+        if self.is_forced() or not self.is_known():
             return False
-        target = self.output()
-        return target.status().is_fresh and not self._why_train_again(target.manifest())
+        run = self.output()
+        return run.status().is_fresh and not self._why_train_again(run.manifest())
 
     def train_into(self, folder: Path, checkpoints: Path) -> "RunRecord":
-        """Train into an empty folder, from the checkpoint where there is one."""
-        # It imports the schemas of a run, which take as long as the rest of a start.
+        """Train into an empty folder, from a checkpoint if there is one."""
+        # The schemas of a run take as long to import as the rest of a start.
         from pipeline.training import launch
         from pipeline.training.request import TrainRequest
 
@@ -244,33 +242,39 @@ class Train(Stage, parameters=TrainSettings):
         return launch.train_in_child(request, folder, None if self.processes == 1 else Train().presence)
 
     def _refuse_to_replace_a_run(self, skipped: "RunRecord") -> None:
-        """A row without figures is no reason to lose a fallback run, whose device went away since still_true asked."""
+        """Keep a fallback run with its numbers. Its device was there when still_true looked for it, and is not now."""
         folder = self.output().folder
         with contextlib.suppress(DamagedArtefactError):
             if fallback := read_manifest(folder).get("fallback"):
                 mismatch = skipped.mismatch.model_dump()
-                words = f"[Train] device: {self.device} was requested. {mismatch['cause']} {mismatch['remedy']}"
-                raise HardwareMismatchError(f"{words} The run there, {fallback}, is kept: {folder}", mismatch)
-
-    def outcome(self, seconds: float) -> str:
-        if self.is_evaluated_again:
-            return f"evaluated again in {seconds:.1f} s"
-        return "skipped" if self.is_skipped else super().outcome(seconds)
+                raise HardwareMismatchError(
+                    f"[Train] device: {self.device} was requested. {mismatch['cause']} {mismatch['remedy']} "
+                    f"The run there, {fallback}, is kept: {folder}",
+                    mismatch,
+                )
 
     def checkpoints(self) -> Path:
-        """Where an interrupted run resumes from; outside its artifact, which is complete or absent."""
+        """Folder of the checkpoints of an interrupted run, outside its artifact."""
         return root_folder() / layout.CHECKPOINTS / self.output().folder.name
 
     def publish(self, artefact: Artefact) -> None:
         super().publish(artefact)
         discard(self.checkpoints())
         tracking_uri = os.environ.get("MLFLOW_TRACKING_URI")
-        if tracking_uri and not self.is_evaluated_again:
-            _track(artefact.folder, tracking_uri)
+        if not tracking_uri or self.outcome.startswith("evaluated again"):
+            return
+        try:
+            from pipeline.runs import tracking
+        except ModuleNotFoundError as error:
+            _logger.warning(
+                "not logged to MLflow: the package %s is not installed; pip install '.[mlflow]'", error.name
+            )
+        else:
+            tracking.log_run(artefact.folder, tracking_uri=tracking_uri)
 
 
 def _refuse_with_several() -> None:
-    """Refuse what several processes cannot have."""
+    """Refuse settings that do not fit several processes."""
     if Force().stage:
         expected = "nothing where several processes train, as the others cannot tell old from new"
         refuse("Force", "stage", expected, Force().stage)
@@ -285,14 +289,4 @@ def _refuse_with_several() -> None:
 
 @cache
 def _say_kept(run: str, fallback: str) -> None:
-    # Asked several times in a process, said once.
     _logger.warning("Train: skipped, and the fallback run that is there is kept: %s, %s", run, fallback)
-
-
-def _track(run: Path, tracking_uri: str) -> None:
-    try:
-        from pipeline.runs import tracking
-    except ModuleNotFoundError as error:
-        _logger.warning("not logged to MLflow: the package %s is not installed; pip install '.[mlflow]'", error.name)
-    else:
-        tracking.log_run(run, tracking_uri=tracking_uri)

@@ -47,7 +47,7 @@ class ToySettings(StageSettings, section="Toy"):
 def toy_task(monkeypatch):
     from luigi.task_register import Register
 
-    from tasks.parameters import Section
+    from tasks.settings import Section
 
     monkeypatch.setattr(Register, "_reg", [*Register._reg])
 

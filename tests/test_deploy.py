@@ -14,7 +14,7 @@ from scheduled import Unattended
 
 from pipeline.config.training import TrainSettings
 from pipeline.training.process_group import process_group
-from tasks.scheduled import outcome_from_systemd
+from tasks.schedule.scheduled import outcome_from_systemd
 
 DEPLOY = PROJECT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))

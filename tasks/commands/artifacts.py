@@ -1,6 +1,9 @@
-"""Commands for artifacts: ``clean-stale``, ``push`` and ``pull``."""
+"""Commands for the artifacts of the settings: ``status``, ``clean-stale``, ``push`` and ``pull``."""
 
 import argparse
+import dataclasses
+import json
+from collections.abc import Sequence
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.publish import discard, used_bytes
@@ -8,11 +11,27 @@ from pipeline.errors import RemoteError, SettingsError
 from tasks import remote_cache
 from tasks.commands.command import argument, command
 from tasks.process import lock
-from tasks.retention import find_stale, remove
-from tasks.sections import Storage, root_folder
-from tasks.stage import Stage, by_name
+from tasks.report import history_folder
+from tasks.schedule.dated_reports import missing_between, read_dated_reports
+from tasks.settings import Storage, root_folder
+from tasks.stage import Stage
+from tasks.status import State, Status
 
 _NOT_REMOVED = "none removed: make clean-stale YES=1 removes them"
+
+
+@command(argument("--json", action="store_true", help="print one JSON object, for programs"))
+def status(arguments: argparse.Namespace, stages: list[Stage]) -> int:
+    """Show the state of each stage, and why it is not fresh."""
+    states = {name: stage.status() for name, stage in by_name(stages).items()} | _of_dated_reports()
+    if arguments.json:
+        print(json.dumps({name: dataclasses.asdict(one) for name, one in states.items()}, indent=1))
+        return 0
+    width = max(map(len, states)) + 1
+    for name, one in states.items():
+        reasons = [*([f"on the remote, {one.remote}"] if one.remote else []), *one.reasons]
+        print(f"{name:{width}} {one.state:10} {'; '.join(reasons)}".rstrip())
+    return 0
 
 
 @command(
@@ -29,6 +48,9 @@ def clean_stale(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         return _clean_remote(is_removing=arguments.yes)
     if not all(stage.is_known() for stage in stages):
         raise SettingsError("Stale artifacts are not known before the source is. Run make pipeline.")
+    # It imports the schema of a run, which takes longer than the status.
+    from tasks.schedule.retention import find_stale, remove
+
     root = root_folder()
     lock.hold(root, on_busy=Storage().on_busy)
     stale, experiments = find_stale(stages)
@@ -58,12 +80,11 @@ def push(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Upload the artifacts of the settings to [Storage] remote."""
     cache = remote_cache.required()
     for name, stage in by_name([stage for stage in stages if stage.is_shared]).items():
-        found = stage.status()
-        if not found.is_fresh or not stage.is_final():
-            reason = "not final, or not made here" if found.is_fresh else found
-            print(f"{name}: not pushed, {reason}", flush=True)
-            continue
-        outcome = cache.put(stage.kind, stage.output().folder, replace=stage.is_renewed, keep=True)
+        state = stage.status()
+        if state.is_fresh and stage.is_final():
+            outcome = cache.put(stage.kind, stage.output().folder, replace=stage.is_renewed, keep=True)
+        else:
+            outcome = f"not pushed, {'not final, or not made here' if state.is_fresh else state}"
         print(f"{name}: {outcome}", flush=True)
     return 0
 
@@ -74,17 +95,42 @@ def pull(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     cache, is_missing = remote_cache.required(), False
     lock.hold(root_folder(), on_busy=Storage().on_busy)
     for name, stage in by_name([stage for stage in stages if stage.is_shared]).items():
-        found = stage.status(cache)
-        if found.remote:
+        state = stage.status(cache)
+        if state.remote:
             artefact = stage.output()
             cache.get(stage.kind, artefact.expected, artefact.folder)
             print(f"{name}: fetched, {artefact}", flush=True)
-        elif found.is_fresh:
+        elif state.is_fresh:
             print(f"{name}: here already, {stage.output()}", flush=True)
         else:
-            print(f"{name}: not on the remote; here {found}", flush=True)
+            print(f"{name}: not on the remote; here {state}", flush=True)
             is_missing = True
     return RemoteError.exit_code if is_missing else 0
+
+
+def by_name(stages: Sequence[Stage]) -> dict[str, Stage]:
+    """The stages by the names of their tasks, and by the settings in which several of one name differ."""
+    named = {}
+    for stage in stages:
+        others = [other.param_kwargs for other in stages if other.task_family == stage.task_family]
+        apart = [
+            f"{setting} {value}"
+            for setting, value in stage.param_kwargs.items()
+            if any(other[setting] != value for other in others)
+        ]
+        named[" ".join([stage.task_family, ", ".join(apart)]).strip()] = stage
+    return named
+
+
+def _of_dated_reports() -> dict[str, Status]:
+    reports, damage = read_dated_reports(history_folder())
+    reasons = list(map(str, damage))
+    if len(reports) == 1:
+        reasons.append(str(reports[0].date))
+    elif reports:
+        missing = missing_between(reports)
+        reasons.append(f"{len(reports)} dates, {reports[0].date} to {reports[-1].date}, {missing} between them missing")
+    return {"Nightly": Status(State.DAMAGED if damage else State.FRESH, tuple(reasons))} if reasons else {}
 
 
 def _clean_remote(*, is_removing: bool) -> int:

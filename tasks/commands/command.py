@@ -9,7 +9,7 @@ from pipeline.artefacts import layout
 from pipeline.config.schema import settings_of
 from pipeline.errors import SettingsError
 from tasks.process import command_line
-from tasks.sections import root_folder
+from tasks.settings import root_folder
 from tasks.stage import Stage, from_below
 
 A_RUN = "a run's folder, or the beginning of its name or fingerprint"

@@ -19,7 +19,7 @@ from tasks import remote_cache
 from tasks.commands.command import argument, command
 from tasks.process import lock
 from tasks.records import Records
-from tasks.sections import Storage, root_folder
+from tasks.settings import Storage, root_folder
 from tasks.source import Source
 from tasks.stage import Stage
 from tasks.train import Train

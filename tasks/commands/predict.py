@@ -15,7 +15,7 @@ from pipeline.problems.units import units_of
 from pipeline.stage_process import in_child
 from tasks.commands.command import A_RUN, argument, command, named, run_folder
 from tasks.records import Records
-from tasks.sections import root_folder
+from tasks.settings import root_folder
 from tasks.stage import Stage
 from tasks.train import Train
 

@@ -1,20 +1,34 @@
-"""The commands that run Luigi: ``run``, ``export``, ``nightly`` and ``report-killed``."""
+"""The commands that run the pipeline: ``run``, ``export``, ``nightly``, ``train-local`` and ``train-worker``.
 
+Several processes can train one model together (docs/hardware.md). Process 0 runs the pipeline.
+"""
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Sequence
+from typing import IO
 
 import luigi.configuration
 import luigi.retcodes
 
 from tasks import remote_cache
 from tasks.commands.command import Parser
-from tasks.process import command_line
+from tasks.config_files import PROJECT_FOLDER
+from tasks.process import command_line, interrupt
 from tasks.train import Train
+
+_POLL_SECONDS = 0.2
+# Processes that train together get this time to end by themselves, and after each signal.
+_ALONE_SECONDS, _GRACE_SECONDS = 5.0, 20.0
 
 
 def run(parser: Parser, argv: Sequence[str]) -> int:
     """Build what is stale of Source, Records, Train and Report. This is the default."""
-    settings = parser.parse_known_args(argv)[1]
-    arguments = ["--module", "tasks", *_with_task(settings, "Report")]
+    arguments = ["--module", "tasks", *_with_task(parser, argv, "Report")]
     if {"Report", "Train", "Export"} & {*arguments} and _follow(arguments):
         return 0
     command_line.require_scheduler(arguments)
@@ -35,19 +49,72 @@ def export(parser: Parser, argv: Sequence[str]) -> int:
 
 def nightly(parser: Parser, argv: Sequence[str]) -> int:
     """Run, keep the report of the date, and notify if the outcome changed."""
-    from tasks import scheduled
+    from tasks.schedule import scheduled
 
-    return scheduled.run_scheduled(_with_task(parser.parse_known_args(argv)[1], "Nightly"))
+    return scheduled.run_scheduled(_with_task(parser, argv, "Nightly"))
 
 
 def report_killed(parser: Parser, argv: Sequence[str]) -> int:
     """Report the scheduled run that systemd describes."""
-    from tasks import scheduled
+    from tasks.schedule import scheduled
 
-    return scheduled.report_killed(_with_task(parser.parse_known_args(argv)[1], "Nightly"))
+    return scheduled.report_killed(_with_task(parser, argv, "Nightly"))
 
 
-def _with_task(settings: list[str], task: str) -> list[str]:
+def train_local(parser: Parser, argv: Sequence[str]) -> int:
+    """Train with several processes of this machine, on JAX."""
+    parser.add_argument("--processes", type=int, default=2, help="how many (2)")
+    arguments, settings = parser.parse_known_args(argv)
+    if arguments.processes < 2:
+        parser.error("--processes: expected 2 or more")
+    flags = [f"--Train-processes={arguments.processes}", f"--Train-coordinator-address=127.0.0.1:{free_port()}"]
+    # Each would take all cards there are.
+    flags += ["--Train-device=cpu", *settings]
+    interrupt.listen()
+    processes: list[subprocess.Popen] = []
+    readers: list[threading.Thread] = []
+    try:
+        for number in range(arguments.processes):
+            what = ["train-worker"] if number else ["Report"]
+            line = [sys.executable, "-m", "tasks", *what, *flags, f"--Train-process-id={number}"]
+            how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+            process = subprocess.Popen(line, cwd=PROJECT_FOLDER, **(how if number else {}))
+            processes.append(process)
+            if number:
+                readers.append(threading.Thread(target=_mark_lines, args=(number, process.stdout), daemon=True))
+                readers[-1].start()
+        while None in (codes := [process.poll() for process in processes]) and not any(codes):
+            time.sleep(_POLL_SECONDS)
+        code = next(filter(None, codes), 0)
+        # As a shell says it of a process that a signal ended.
+        code = 128 - code if code < 0 else code
+        _end(processes)
+    except KeyboardInterrupt:
+        # A terminal sends Ctrl-C to all processes. Another signal reaches this one alone.
+        _end(processes)
+        code = 128 + signal.SIGINT
+    for reader in readers:
+        # A process that outlives its parent may keep the pipe open.
+        reader.join(_ALONE_SECONDS)
+    return code
+
+
+def train_worker(parser: Parser, argv: Sequence[str]) -> int:
+    """Train with process 0, which runs on another host."""
+    with command_line.in_force(["--module", "tasks", "Report", *parser.parse_known_args(argv)[1]]):
+        Train().follow()
+    return 0
+
+
+def free_port() -> int:
+    """A free port of the loopback."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def _with_task(parser: Parser, argv: Sequence[str], task: str) -> list[str]:
+    settings = parser.parse_known_args(argv)[1]
     return settings if command_line.names_task(settings) else [task, *settings]
 
 
@@ -61,3 +128,19 @@ def _follow(arguments: list[str]) -> bool:
         if not train.group.is_chief:
             train.follow()
         return not train.group.is_chief
+
+
+def _mark_lines(number: int, lines: IO[str]) -> None:
+    for line in lines:
+        sys.stderr.write(f"[{number}] {line}")
+
+
+def _end(processes: list[subprocess.Popen]) -> None:
+    terminate, kill = subprocess.Popen.terminate, subprocess.Popen.kill
+    for ask, seconds in ((None, _ALONE_SECONDS), (terminate, _GRACE_SECONDS), (kill, _GRACE_SECONDS)):
+        left = [process for process in processes if process.poll() is None]
+        for process in left if ask else ():
+            ask(process)
+        deadline = time.monotonic() + seconds
+        while any(process.poll() is None for process in left) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)

@@ -14,7 +14,7 @@ from pipeline.sources.tfds import is_prepared
 from tasks.commands.command import A_RUN, Parser, argument, command, named, run_folder
 from tasks.config_files import EXPERIMENTS_FOLDER, PROJECT_FOLDER
 from tasks.report import Report, published_rows
-from tasks.sections import root_folder
+from tasks.settings import root_folder
 from tasks.stage import Stage
 from tasks.train import Train
 

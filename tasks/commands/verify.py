@@ -1,29 +1,33 @@
-"""``verify``: every artefact under the storage root, read to the last byte.
-
-An artefact is known by its place and name, so one without a manifest counts, and a run that the report shows.
-"""
+"""``verify`` reads every artifact to the last byte. ``verify-determinism`` trains again and compares the weights."""
 
 import argparse
 import contextlib
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import luigi
+
+from pipeline import machine
 from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest, unreadable
-from pipeline.errors import DamagedArtefactError, SettingsError, UnreadableArtefactError
+from pipeline.artefacts.publish import storage_error
+from pipeline.config.refusal import refuse
+from pipeline.errors import DamagedArtefactError, GateError, SettingsError, UnreadableArtefactError
 from pipeline.stage_process import in_child
 from tasks.commands.command import command
-from tasks.dated_reports import histories, is_date
-from tasks.export import Export
-from tasks.records import Records
+from tasks.process import lock
+from tasks.process.interrupt import time_limit
 from tasks.report import Report, dated_reports_folder
-from tasks.sections import root_folder
-from tasks.source import Source
-from tasks.stage import Stage
+from tasks.schedule.dated_reports import histories, is_date
+from tasks.settings import Storage, root_folder
+from tasks.stage import Stage, from_below
 from tasks.train import Train
 
+# Kinds whose folders are named by a fingerprint. A folder of such a name without a manifest is damaged.
+_KINDS = (layout.SOURCE, layout.RECORDS, layout.RUNS, layout.EXPORTS, *layout.PAST_KINDS)
 _OF_A_STAGE = re.compile(r".+-[0-9a-f]{12}")
 _OF_A_CHECKPOINT = re.compile(r"epoch-\d+")
 
@@ -41,20 +45,18 @@ def verify(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         )
     states, read_bytes = [], 0
     for folder in folders:
-        state, says = "valid", str(folder)
+        state, details = "valid", str(folder)
         try:
             if _is_closed(folder):
                 raise unreadable(folder)
-            # The report's folder may hold what is not ours.
-            job = {"folder": folder, "shared": folder == root / Report.kind}
-            in_child("pipeline.runs.verify:verify_artefact", job)
+            # People may keep files of their own in the report's folder.
+            in_child("pipeline.runs.verify:verify_artefact", {"folder": folder, "shared": folder == root / Report.kind})
             read_bytes += sum(entry["bytes"] for entry in read_manifest(folder)["files"])
-        except UnreadableArtefactError as error:
-            state, says = "unreadable", str(error)
         except DamagedArtefactError as error:
-            state, says = "damaged", str(error)
+            state = "unreadable" if isinstance(error, UnreadableArtefactError) else "damaged"
+            details = str(error)
         states.append(state)
-        print(f"{state:8} {says}")
+        print(f"{state:8} {details}")
     valid, damaged, closed = map(states.count, ("valid", "damaged", "unreadable"))
     print(
         f"{len(states)} artefacts under {root}: {valid} valid, {read_bytes:,} bytes read; {damaged} damaged, "
@@ -63,9 +65,58 @@ def verify(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     return DamagedArtefactError.exit_code if damaged else UnreadableArtefactError.exit_code if closed else 0
 
 
+@command()
+def verify_determinism(arguments: argparse.Namespace, stages: list[Stage]) -> int:
+    """Train again and compare the weights."""
+    from pipeline.runs.determinism import check_machine, compare, determinism_path, read_determinism
+
+    train, before = Train(), None
+    if train.processes > 1:
+        refuse("Train", "processes", "1, to train a run again", train.processes)
+    lock.hold(root_folder(), on_busy=Storage().on_busy)
+    if not train.complete():
+        for stage in from_below(train):
+            with _events_of(stage):
+                stage.run()
+    run = train.output().folder
+    check_machine(run, machine.describe())
+    train.fetch_inputs()
+    results = root_folder() / layout.DETERMINISM
+    try:
+        results.mkdir(exist_ok=True)
+        temporary = tempfile.TemporaryDirectory(prefix=".again-", dir=results)
+    except OSError as error:
+        raise storage_error(error, root_folder(), 0) from error
+    with temporary as scratch, _events_of(train), time_limit(train.task_family, train.time_limit_seconds):
+        again = Path(scratch, "run")
+        again.mkdir()
+        train.train_into(again, Path(scratch, "checkpoints"))
+        # A damaged result is replaced.
+        with contextlib.suppress(DamagedArtefactError):
+            before = read_determinism(run)
+        result = compare(run, again, before)
+    if not result.is_identical:
+        others = ", ".join(f"{one.weights_sha256} on {one.hostname}" for one in result.again)
+        raise GateError(
+            f"{run.name}: trained again it ended with other weights, sha256 {result.first.weights_sha256} on "
+            f"{result.first.hostname}, then {others}. [Train] deterministic = true asks for kernels that do not differ."
+        )
+    sha256 = result.first.weights_sha256
+    print(f"{run.name} is bit-identical, weights sha256 {sha256} each time: {determinism_path(run)}")
+    return 0
+
+
+@contextlib.contextmanager
+def _events_of(stage: Stage) -> Iterator[None]:
+    """Name a stage in the log, as Luigi does. An error ends the process."""
+    stage.trigger_event(luigi.Event.START, stage)
+    yield
+    stage.trigger_event(luigi.Event.SUCCESS, stage)
+
+
 def _artefacts(root: Path) -> Iterator[Path]:
-    """Every folder where an artefact is, or must be; some twice. A folder of artefacts that may not be read, too."""
-    for kind in (*(stage.kind for stage in (Source, Records, Train, Export)), *layout.PAST_KINDS):
+    """Every folder that is an artifact, or must be one. Some come twice. Folders that may not be read count too."""
+    for kind in _KINDS:
         yield from _named(root / kind, _OF_A_STAGE.fullmatch)
     for folder in _named(root / layout.CHECKPOINTS, _OF_A_STAGE.fullmatch):
         yield from _named(folder, _OF_A_CHECKPOINT.fullmatch)
@@ -79,12 +130,12 @@ def _artefacts(root: Path) -> Iterator[Path]:
         yield from _named(history, is_date)
 
 
-def _named(place: Path, is_ours: Callable[[str], object]) -> list[Path]:
-    """The folders in a place that are named as ours, or hold a manifest; the place itself where it may not be read."""
-    if _is_closed(place):
-        return [place]
-    folders = (folder for folder in layout.artefact_folders(place) if folder.is_dir())
-    return [folder for folder in folders if is_ours(folder.name) or os.path.lexists(folder / MANIFEST_NAME)]
+def _named(folder: Path, is_ours: Callable[[str], object]) -> list[Path]:
+    """The folders inside that have such a name or a manifest. The folder itself if it may not be read."""
+    if _is_closed(folder):
+        return [folder]
+    folders = (path for path in layout.artefact_folders(folder) if path.is_dir())
+    return [path for path in folders if is_ours(path.name) or os.path.lexists(path / MANIFEST_NAME)]
 
 
 def _is_closed(folder: Path) -> bool:

@@ -75,7 +75,7 @@ def check(argv: Sequence[str], others: Collection[str] = ()) -> None:
     Raises:
         SettingsError: names the flag, the value or the word, and the nearest that exists.
     """
-    words, flags = _taken_apart(argv)
+    words, flags = words_and_flags(argv)
     if words[1:]:
         raise SettingsError(f"command line: expected a flag before {words[1]!r}, as in --Train-epochs 1. {_HELP}")
     if words and words[0] not in Register.task_names():
@@ -103,10 +103,10 @@ def check(argv: Sequence[str], others: Collection[str] = ()) -> None:
 
 def names_task(argv: Sequence[str]) -> bool:
     """Whether a command line names a task, perhaps after switches such as ``--local-scheduler``."""
-    return bool(_taken_apart(argv)[0])
+    return bool(words_and_flags(argv)[0])
 
 
-def _taken_apart(argv: Sequence[str]) -> tuple[list[str], dict[str, str | None]]:
+def words_and_flags(argv: Sequence[str]) -> tuple[list[str], dict[str, str | None]]:
     """The words that belong to no flag, and flag → value. None is the value of switches and of a flag without one."""
     switches = {flag for flag, parameter in _known_flags("").items() if isinstance(parameter, luigi.BoolParameter)}
     words, flags, waiting = [], {}, ""

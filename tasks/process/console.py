@@ -125,7 +125,7 @@ def _listen_to_events() -> None:
 
 
 def _follow(event: str, task: luigi.Task, error: BaseException | None = None) -> None:
-    """Note the stage for the log, and report the event to a supervising process, see tasks/scheduled.py."""
+    """Note the stage for the log, and report the event to a supervising process, see tasks/schedule/scheduled.py."""
     if handler := _handler():
         handler.stage = task.task_family if event == luigi.Event.START else None
     descriptor = os.environ.get(EVENTS_VARIABLE, "")

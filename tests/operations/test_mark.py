@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pipeline.artefacts.manifest import read_manifest, write_manifest
-from tasks import retention
 from tasks.process import command_line
-from tasks.retention import find_stale, mark, read_artifacts
+from tasks.schedule import retention
+from tasks.schedule.retention import find_stale, mark, read_artifacts
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import tenacity
 
 from pipeline.config.storage import MetricsSettings, NotifySettings
 from pipeline.errors import SettingsError
-from tasks import scheduled
-from tasks.outcome import Outcome
 from tasks.process import command_line
+from tasks.schedule import scheduled
+from tasks.schedule.outcome import Outcome
 
 FAILED = Outcome(
     task="Nightly 2026-11-20",

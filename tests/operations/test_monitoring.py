@@ -8,8 +8,8 @@ from report_runs import SKIPPED as SKIPPED_RUN
 from scheduled import samples
 
 from pipeline.runs.record import RunRecord
-from tasks.monitoring import write_metrics
-from tasks.outcome import Outcome
+from tasks.schedule.monitoring import write_metrics
+from tasks.schedule.outcome import Outcome
 
 RUN = RunRecord(**FINISHED_RUN | {"requested_device": "cpu", "examples_per_second": 6990.0, "val_accuracy": 0.739})
 ENDED = Outcome(

@@ -11,7 +11,7 @@ from scheduled import TODAY, days_ago, nightly
 from pipeline.artefacts.manifest import read_manifest, write_manifest
 from pipeline.artefacts.publish import publishing_in_place
 from pipeline.errors import DamagedArtefactError
-from tasks.dated_reports import (
+from tasks.schedule.dated_reports import (
     missing_between,
     publish_dated_report,
     read_dated_report,
@@ -102,7 +102,8 @@ def test_dates_between_the_first_and_the_last_are_counted_across_a_months_end(tm
 
 
 def test_a_range_of_dates_is_checked_by_one_look_at_each(tmp_path, monkeypatch):
-    from tasks import Nightly, dated_reports, nightly
+    from tasks import Nightly
+    from tasks.schedule import dated_reports, nightly
 
     report = write_report(tmp_path / "report", "a")
     days = [date(2025, 11, 1) + timedelta(days=n) for n in range(12)]
@@ -116,7 +117,8 @@ def test_a_range_of_dates_is_checked_by_one_look_at_each(tmp_path, monkeypatch):
 
 
 def test_a_range_asks_again_for_dates_that_another_gate_has_passed(tmp_path, monkeypatch):
-    from tasks import Nightly, nightly
+    from tasks import Nightly
+    from tasks.schedule import nightly
 
     report = write_report(tmp_path / "report", "a")
     days = [date(2026, 11, day) for day in (1, 2)]

@@ -12,9 +12,10 @@ from scheduled import days_ago, nightly
 
 from pipeline.artefacts.manifest import FETCHED_NAME, read_manifest, seal, write_fetched, write_manifest
 from pipeline.config.report import SWEPT
-from tasks import remote_cache, retention
-from tasks.dated_reports import DatedReport
-from tasks.retention import Run, read_artifacts, read_runs, superfluous_reports, superfluous_runs
+from tasks import remote_cache
+from tasks.schedule import retention
+from tasks.schedule.dated_reports import DatedReport
+from tasks.schedule.retention import Run, read_artifacts, read_runs, superfluous_reports, superfluous_runs
 
 NOW = datetime(2026, 11, 21, 2, tzinfo=UTC)
 

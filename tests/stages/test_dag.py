@@ -14,7 +14,7 @@ from luigi_process import FAST, PROJECT, TINY, Luigi
 
 from pipeline.errors import StorageError
 from pipeline.runs.record import STAGE_PARTS
-from tasks.sections import root_folder
+from tasks.settings import root_folder
 
 
 @pytest.fixture(scope="module")

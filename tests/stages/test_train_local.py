@@ -9,7 +9,7 @@ import pytest
 from luigi_process import FAST, PROJECT, TINY, Luigi
 from training_runs import QUICKLY_COMPILED
 
-from tasks.commands.train_local import free_port
+from tasks.commands.run import free_port
 
 PROCESSES = ["--Train-processes", "2", "--Train-device", "cpu"]
 

@@ -17,7 +17,7 @@ from warm import WarmPopen
 from pipeline.runs.metrics import METRICS_NAME, WEIGHTS_NAME, read_metrics
 from pipeline.runs.record import read_record
 from pipeline.stage_process import IN_PROCESS
-from tasks.commands.train_local import free_port
+from tasks.commands.run import free_port
 
 
 def setup_module() -> None:

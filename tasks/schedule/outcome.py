@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 SCHEMA_VERSION = 2
-#: What a message is sent through.
+#: Ways to send a message.
 CHANNELS = ("webhook", "mail")
 
 _logger = logging.getLogger(__name__)
@@ -17,7 +17,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a scheduled run ended, as ``last_outcome.json`` records it. Times are ISO 8601 in UTC."""
+    """How a scheduled run ended. Times are ISO 8601 in UTC."""
 
     #: Name and date.
     task: str
@@ -37,11 +37,6 @@ class Outcome:
     #: Channels that accepted the message, or need none.
     notified: tuple[str, ...] = ()
 
-    @property
-    def cause(self) -> tuple[str, int]:
-        """Distinguishes failures. The reason does not count, because it may contain changing numbers."""
-        return self.stage, self.exit_code
-
     def ended_at(self) -> datetime:
         """Time of the end."""
         return datetime.fromisoformat(self.started_at) + timedelta(seconds=self.seconds)
@@ -50,7 +45,8 @@ class Outcome:
         """The outcome with the state that follows from the previous one."""
         was_failing = previous is not None and previous.exit_code != 0
         if self.exit_code:
-            is_known = was_failing and previous.cause == self.cause
+            # The reason does not distinguish failures, because it may contain changing numbers.
+            is_known = was_failing and (previous.stage, previous.exit_code) == (self.stage, self.exit_code)
             return replace(
                 self,
                 last_success=previous and previous.last_success,

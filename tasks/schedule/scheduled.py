@@ -6,11 +6,8 @@ before it began. The exit code is that of the run, or 128 plus the number of the
 
 import collections
 import contextlib
-import io
-import itertools
 import json
 import logging
-import operator
 import os
 import re
 import signal
@@ -32,17 +29,16 @@ from luigi.cmdline_parser import CmdlineParser
 
 from pipeline.errors import HIDDEN, PipelineError, without_userinfo
 from tasks import config_files
-from tasks.config_files import PROJECT_FOLDER
-from tasks.outcome import CHANNELS, Outcome, read_outcome, write_outcome
-from tasks.process import console
+from tasks.process import command_line, console
 from tasks.report import Report
-from tasks.sections import Metrics, Notify, Storage, flags_in, report_path, root_folder, schedule_name
+from tasks.schedule.outcome import CHANNELS, Outcome, read_outcome, write_outcome
+from tasks.settings import Metrics, Notify, Storage, report_path, root_folder, schedule_name
 
 # Six attempts within about half a minute.
 _retrying = tenacity.retry(
     stop=tenacity.stop_after_attempt(6),
     wait=tenacity.wait_exponential(multiplier=1),
-    retry=tenacity.retry_if_result(operator.not_),
+    retry=tenacity.retry_if_result(lambda is_accepted: not is_accepted),
     retry_error_callback=lambda _: False,
 )
 _TIMEOUT_SECONDS = 5
@@ -121,12 +117,12 @@ def message(outcome: Outcome) -> dict[str, object]:
     with contextlib.suppress(PipelineError):
         report = report_path()
     if outcome.exit_code:
-        place = f" in {outcome.stage}" if outcome.stage else ""
-        text = f"{outcome.task} on {host}: failed{place} with exit code {outcome.exit_code}: {outcome.reason}"
+        where = f" in {outcome.stage}" if outcome.stage else ""
+        text = f"failed{where} with exit code {outcome.exit_code}: {outcome.reason}"
     else:
-        text = f"{outcome.task} on {host}: works again, after failing since {outcome.failing_since}"
+        text = f"works again, after failing since {outcome.failing_since}"
     return {
-        "text": text,
+        "text": f"{outcome.task} on {host}: {text}",
         "event": "failure" if outcome.exit_code else "recovery",
         "host": host,
         **{name: getattr(outcome, name) for name in ("task", "stage", "reason", "exit_code", "started_at", "seconds")},
@@ -141,18 +137,14 @@ def send(address: str, content: Mapping[str, object]) -> bool:
 
     No log contains the address, because it is a secret.
     """
-    is_accepted = (_send_by_http if address.startswith("http") else _send_by_apprise)(address, content)
+    try:
+        is_accepted = (_post if address.startswith("http") else _send_by_apprise)(address, content)
+    except ValueError as error:
+        _logger.warning("[Notify] webhook_url is no address that can be asked: %s", type(error).__name__)
+        is_accepted = False
     if not is_accepted:
         _logger.warning("The notification was not accepted. The next run sends it again.")
     return is_accepted
-
-
-def _send_by_http(address: str, content: Mapping[str, object]) -> bool:
-    try:
-        return _post(address, content)
-    except ValueError as error:
-        _logger.warning("[Notify] webhook_url is no address that can be asked: %s", type(error).__name__)
-        return False
 
 
 @_retrying
@@ -164,7 +156,7 @@ def _post(address: str, content: Mapping[str, object]) -> bool:
         answer = requests.post(address, json=content, allow_redirects=False, timeout=_TIMEOUT_SECONDS)
     except requests.RequestException as error:
         if isinstance(error, ValueError):
-            # The address itself is wrong, whenever it is asked.
+            # The address itself is wrong, so another attempt fails too.
             raise
         _logger.warning("The webhook did not answer: %s", type(error).__name__)
         return False
@@ -179,11 +171,12 @@ def _send_by_apprise(address: str, content: Mapping[str, object]) -> bool:
     except ModuleNotFoundError:
         _logger.warning("The package apprise is not installed. pip install '.[notify]'")
         return False
-    # Apprise logs an address that it cannot parse.
-    logging.getLogger("apprise").setLevel(logging.CRITICAL)
     channel = apprise.Apprise(asset=apprise.AppriseAsset(http_redirects=False))
+    logger = logging.getLogger("apprise")
+    # Apprise logs an address that it cannot parse.
+    logger.setLevel(logging.CRITICAL)
     is_known = channel.add(address)
-    logging.getLogger("apprise").setLevel(logging.WARNING)
+    logger.setLevel(logging.WARNING)
     if not is_known:
         _logger.warning("Apprise does not know this kind of address, or it is incomplete.")
     return is_known and _retrying(channel.notify)(title=content["text"], body=_as_text(content))
@@ -197,19 +190,26 @@ def _as_text(content: Mapping[str, object]) -> str:
 @contextlib.contextmanager
 def _settings(argv: Sequence[str]) -> Iterator[None]:
     """The settings of the run. If they will be refused, those of the files and the root of the command line."""
-    arguments = ["--module", "tasks"]
     with contextlib.ExitStack() as stack:
         try:
-            with contextlib.redirect_stderr(io.StringIO()):
-                stack.enter_context(CmdlineParser.global_instance([*arguments, *argv]))
+            stack.enter_context(command_line.in_force(["--module", "tasks", *argv]))
             Notify(), Metrics(), Storage()
         except (SystemExit, PipelineError, luigi.task_register.TaskClassException):
             stack.close()
-            # Another root has another incident. So a root that is itself wrong stays refused.
-            root = flags_in(argv).get("root")
-            given = [] if root is None else [f"--Storage-root={root}"]
-            stack.enter_context(CmdlineParser.global_instance([*arguments, Report.task_family, *given]))
+            root = [] if (root := _root_in(argv)) is None else [f"--Storage-root={root}"]
+            stack.enter_context(CmdlineParser.global_instance(["--module", "tasks", Report.task_family, *root]))
         yield
+
+
+def _root_in(argv: Sequence[str]) -> str | None:
+    """The root of a refused command line. It is empty, and so refused, if a flag of [Storage] is wrong.
+
+    Another root has another incident, so the state must not be written to the root of the files.
+    """
+    flags = command_line.words_and_flags(argv)[1]
+    storage = {flag: value for flag, value in flags.items() if flag.lower().startswith("--storage")}
+    known = {f"--Storage-{name.replace('_', '-')}" for name, _ in Storage.get_params()}
+    return "" if None in storage.values() or storage.keys() - known else storage.get("--Storage-root")
 
 
 def _secrets() -> set[str]:
@@ -221,12 +221,12 @@ def _secrets() -> set[str]:
 def _run_child(argv: Sequence[str], log_lines: int, secrets: set[str]) -> Outcome:
     started, clock = datetime.now(UTC), time.monotonic()
     # A file in memory, because nobody reads before the end and a long backfill has more events than a pipe holds.
-    reported = os.memfd_create("events")
+    events = os.memfd_create("events")
     process = subprocess.Popen(
         [sys.executable, "-m", "tasks", *argv],
-        env={**os.environ, console.EVENTS_VARIABLE: str(reported)},
-        pass_fds=[reported],
-        cwd=PROJECT_FOLDER,
+        env={**os.environ, console.EVENTS_VARIABLE: str(events)},
+        pass_fds=[events],
+        cwd=config_files.PROJECT_FOLDER,
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
@@ -242,11 +242,14 @@ def _run_child(argv: Sequence[str], log_lines: int, secrets: set[str]) -> Outcom
         last.append(redact(line.rstrip("\n"), secrets))
         error = error_in(last[-1]) or error
     code = process.wait()
-    stage, reason = _what_failed(reported)
+    stage, reason = _what_failed(events)
     if not reason:
         reason = f"ended by {signal.Signals(-code).name}" if code < 0 else error or (last[-1] if last else "")
+    words, flags = command_line.words_and_flags(argv)
+    experiment = config_files.requested_experiment()
+    task = (*words[:1], flags.get("--date"), experiment and f"of {experiment}")
     return Outcome(
-        task=redact(_task_name(argv), secrets),
+        task=redact(" ".join(filter(None, task)), secrets),
         started_at=started.isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - clock, 1),
         exit_code=code if code >= 0 else 128 - code,
@@ -257,26 +260,20 @@ def _run_child(argv: Sequence[str], log_lines: int, secrets: set[str]) -> Outcom
     )
 
 
-def _what_failed(descriptor: int) -> tuple[str, str]:
+def _what_failed(events: int) -> tuple[str, str]:
     """Name of the task that failed and the reason, or of the task that was running."""
     running: list[str] = []
-    with open(descriptor, "rb") as file:
+    with open(events, "rb") as file:
         file.seek(0)
-        for entry in (json.loads(line) for line in file.read().splitlines() if line.endswith(b"}")):
-            if entry["event"] == luigi.Event.FAILURE:
-                return entry["task"], entry["reason"]
-            if entry["event"] == luigi.Event.START:
-                running.append(entry["task"])
-            elif entry["event"] == luigi.Event.SUCCESS:
-                running.remove(entry["task"])
+        # A killed process may leave half a line.
+        for event in (json.loads(line) for line in file if line.endswith(b"}\n")):
+            if event["event"] == luigi.Event.FAILURE:
+                return event["task"], event["reason"]
+            if event["event"] == luigi.Event.START:
+                running.append(event["task"])
+            else:
+                running.remove(event["task"])
     return (running[-1] if running else ""), ""
-
-
-def _task_name(argv: Sequence[str]) -> str:
-    words = [word for argument in argv for word in argument.split("=", 1)]
-    dates = [date for flag, date in itertools.pairwise(words) if flag == "--date"]
-    of = [f"of {name}"] if (name := config_files.requested_experiment()) else []
-    return " ".join([words[0] if words else "", *dates, *of])
 
 
 def _record(outcome: Outcome) -> Outcome:
@@ -297,7 +294,7 @@ def _record(outcome: Outcome) -> Outcome:
                 write_outcome(path, outcome)
     if file := Metrics().prometheus_file:
         with _logging_failures("The metrics for Prometheus were not written"):
-            from tasks.monitoring import write_metrics
+            from tasks.schedule.monitoring import write_metrics
 
             write_metrics(Path(file).expanduser(), outcome)
     return outcome

@@ -9,16 +9,15 @@ import contextlib
 import logging
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 
 import luigi
 
 from pipeline.config.refusal import refuse
 from pipeline.errors import DamagedArtefactError
-from tasks.dated_reports import DatedReport, is_past, publish_dated_report, read_dated_report, read_dated_reports
 from tasks.process import console, lock
 from tasks.report import Report, history_folder
-from tasks.sections import Storage, of_this_root, root_folder
+from tasks.schedule.dated_reports import is_past, publish_dated_report, read_dated_report, read_dated_reports
+from tasks.settings import Storage, of_this_root, root_folder
 from tasks.stage import from_below
 
 _logger = logging.getLogger(__name__)
@@ -37,9 +36,10 @@ class Nightly(luigi.Task):
             refuse("Nightly", "date", f"a date up to {today()} (UTC)", self.date.isoformat())
         # Made here, and with it the stages below: a bad setting anywhere is refused before any work starts.
         self.report = Report()
+        self.folder = history_folder() / self.date.isoformat()
         if (processes := max((run.settings.processes for run in self.report.below), default=1)) > 1:
             refuse("Train", "processes", "1 for Nightly: the other processes have no schedule", processes)
-        self._has_judged = False
+        self._is_judged = False
 
     @classmethod
     def bulk_complete(cls, parameter_tuples: Iterable[date]) -> list[date]:
@@ -54,19 +54,17 @@ class Nightly(luigi.Task):
     def requires(self) -> Report:
         return self.report
 
-    def folder(self) -> Path:
-        return history_folder() / self.date.isoformat()
-
     def complete(self) -> bool:
-        """Whether the date has its report, or needs none any longer; if it does, the storage root is locked now."""
-        if _is_past(self.date):
+        """Whether the date has its report, or needs none any longer. If it does, the storage root is locked now."""
+        if self._is_judged or _is_past(self.date):
             return True
         try:
-            if self._is_judged(read_dated_report(self.folder())):
+            demands, kept = self.report.demands(), read_dated_report(self.folder)
+            if not demands or kept.demands == demands:
                 return True
             _logger.info("%s: has its report, which another gate passed: it is judged again", self)
         except DamagedArtefactError as error:
-            if self.folder().exists():
+            if self.folder.exists():
                 _logger.warning("%s: %s", self, error)
         with console.leaving_on_errors():
             lock.hold(root_folder(), on_busy=Storage().on_busy)
@@ -75,31 +73,22 @@ class Nightly(luigi.Task):
     def run(self) -> None:
         """Keep a copy of the report, and say whether anything was new."""
         # Not above: with the schema of a run comes pydantic, a fifth of the time that a run without work takes.
-        from tasks import retention
+        from tasks.schedule import retention
 
         if retention.apply_limits(from_below(self.report)):
             # Runs it showed are gone.
             self.report.run()
-        if self._keeps_its_own():
-            _logger.info("%s: keeps its report, which is about other runs; those of today passed the gate", self)
-            return
+        with contextlib.suppress(DamagedArtefactError):
+            kept = read_dated_report(self.folder)
+            self._is_judged = True
+            if self.date < today() and kept.runs != tuple(self.report.current()):
+                _logger.info("%s: keeps its report, which is about other runs; those of today passed the gate", self)
+                return
         report = root_folder() / Report.kind
         kept = publish_dated_report(history_folder(), self.date, report, demands=self.report.demands())
         if kept.made_on > self.date + timedelta(days=1):
             _logger.info("%s: backfilled with what there is on %s", self, kept.made_on)
-        print(f"Report of {self.date}: {self.folder() / 'report.html'}")
-
-    def _is_judged(self, kept: DatedReport) -> bool:
-        demands = self.report.demands()
-        return not demands or kept.demands == demands or self._has_judged
-
-    def _keeps_its_own(self) -> bool:
-        """Whether there is a report of a past date already, about other runs than those that were just judged."""
-        with contextlib.suppress(DamagedArtefactError):
-            kept = read_dated_report(self.folder())
-            self._has_judged = True
-            return self.date < today() and kept.runs != tuple(self.report.current())
-        return False
+        print(f"Report of {self.date}: {self.folder / 'report.html'}")
 
     def __str__(self) -> str:
         return f"Nightly {self.date}"

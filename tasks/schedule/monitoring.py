@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 from pipeline.errors import PipelineError
 from pipeline.problems.units import units_of
 from pipeline.runs.record import RunRecord, names, read_record
-from tasks.outcome import Outcome
 from tasks.report import Report
+from tasks.schedule.outcome import Outcome
 from tasks.stage import from_below
 from tasks.status import State
 from tasks.train import Train

@@ -9,6 +9,7 @@ import contextlib
 import json
 import logging
 import math
+import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -24,10 +25,10 @@ from pipeline.problems.results import merit
 from pipeline.runs.determinism import determinism_path
 from pipeline.runs.record import RECORD_NAME, is_stand_in, names
 from tasks import remote_cache
-from tasks.dated_reports import DatedReport, is_past, read_dated_reports, referred_runs
 from tasks.export import Export
 from tasks.report import dated_reports_folder, history_folder
-from tasks.sections import Storage, root_folder
+from tasks.schedule.dated_reports import DatedReport, is_past, read_dated_reports, referred_runs
+from tasks.settings import Storage, root_folder
 from tasks.stage import Stage
 from tasks.train import Train
 
@@ -96,10 +97,11 @@ def mark(artifacts: Sequence[Artifact], roots: Collection[Path]) -> set[Path]:
 
 def find_stale(stages: Sequence[Stage]) -> tuple[list[Path], list[str]]:
     """Folders that nothing needs, and the names of the other experiments under the root."""
-    artifacts, mine = read_artifacts(root_folder()), _experiments_of(stages)
+    artifacts = read_artifacts(root_folder())
     marked = mark(artifacts, _roots(stages, artifacts, datetime.now(UTC)))
-    others = {one.experiment for one in artifacts if one.kind in (layout.RUNS, layout.CHECKPOINTS)} - mine
-    return [artifact.folder for artifact in artifacts if artifact.folder not in marked], sorted(others)
+    experiments = {one.experiment for one in artifacts if one.kind in (layout.RUNS, layout.CHECKPOINTS)}
+    stale = [artifact.folder for artifact in artifacts if artifact.folder not in marked]
+    return stale, sorted(experiments - _experiments_of(stages))
 
 
 def apply_limits(stages: Sequence[Stage]) -> bool:
@@ -112,13 +114,15 @@ def apply_limits(stages: Sequence[Stage]) -> bool:
         remove(report.folder, too_old)
     artifacts = read_artifacts(root_folder())
     beyond = superfluous_runs(read_runs(artifacts), keep_runs=keep_runs, keep_days=keep_days, now=now)
-    # They are small, and useful until they are old.
-    small = [artifact for artifact in artifacts if artifact.kind in (layout.CHECKPOINTS, layout.SOURCE)]
-    beyond |= {one.folder: too_old for one in small if _is_older(one.here_since, keep_days, now)}
     roots = _roots(stages, artifacts, now)
-    runs = [one for one in artifacts if one.kind == layout.RUNS and (one.folder in roots or one.folder not in beyond)]
-    roots |= {one.folder for one in (*runs, *small) if one.folder not in beyond} | _exports_of(runs, artifacts)
-    marked = mark(artifacts, roots)
+    for artifact in artifacts:
+        # Checkpoints and sources are small, and useful until they are old.
+        if artifact.kind in (layout.CHECKPOINTS, layout.SOURCE) and _is_older(artifact.here_since, keep_days, now):
+            beyond[artifact.folder] = too_old
+        elif artifact.kind in (layout.CHECKPOINTS, layout.SOURCE, layout.RUNS) and artifact.folder not in beyond:
+            roots.add(artifact.folder)
+    runs = [artifact for artifact in artifacts if artifact.kind == layout.RUNS and artifact.folder in roots]
+    marked = mark(artifacts, roots | _exports_of(runs, artifacts))
     going = [artifact.folder for artifact in artifacts if artifact.folder not in marked]
     gone = [remove(folder, beyond.get(folder, "no run that is kept needs it")) for folder in going]
     return any(gone)
@@ -128,27 +132,27 @@ def read_runs(artifacts: Sequence[Artifact]) -> list[Run]:
     """The runs whose record is valid. The others are kept."""
     runs = []
     for artifact in artifacts:
-        if artifact.kind != layout.RUNS or not artifact.provides:
-            continue
-        record = artifact.record
-        try:
-            finished_at = datetime.fromisoformat(record["finished_at"])
-            if finished_at.tzinfo is None:
-                raise ValueError(f"finished_at: expected a date with its time zone, got {record['finished_at']!r}")
-            run = Run(
-                folder=artifact.folder,
-                experiment=str(artifact.experiment),
-                row=tuple(str(record.get(name)) for name in _ROW),
-                finished_at=finished_at,
-                is_finished=record.get("status", "finished") == "finished",
-                # Generated examples say nothing about the requested dataset.
-                merit=-math.inf if is_stand_in(record) else merit(record.get("problem", ""), record),
-            )
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            _logger.warning("%s: kept, and left out of retention: %r", artifact.folder / RECORD_NAME, error)
-        else:
-            runs.append(run)
+        if artifact.kind == layout.RUNS and artifact.provides:
+            try:
+                runs.append(_run(artifact, artifact.record))
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+                _logger.warning("%s: kept, and left out of retention: %r", artifact.folder / RECORD_NAME, error)
     return runs
+
+
+def _run(artifact: Artifact, record: Mapping[str, Any]) -> Run:
+    finished_at = datetime.fromisoformat(record["finished_at"])
+    if finished_at.tzinfo is None:
+        raise ValueError(f"finished_at: expected a date with its time zone, got {record['finished_at']!r}")
+    return Run(
+        folder=artifact.folder,
+        experiment=str(artifact.experiment),
+        row=tuple(str(record.get(name)) for name in _ROW),
+        finished_at=finished_at,
+        is_finished=record.get("status", "finished") == "finished",
+        # Generated examples say nothing about the requested dataset.
+        merit=-math.inf if is_stand_in(record) else merit(record.get("problem", ""), record),
+    )
 
 
 def superfluous_runs(runs: Sequence[Run], *, keep_runs: int, keep_days: int, now: datetime) -> dict[Path, str]:
@@ -157,23 +161,20 @@ def superfluous_runs(runs: Sequence[Run], *, keep_runs: int, keep_days: int, now
     The best run of each experiment and its newest finished run are never beyond them. ``keep_runs`` counts the newest
     runs of each row.
     """
-    newest_first = sorted(runs, key=lambda run: run.finished_at, reverse=True)
-    finished = [run for run in newest_first if run.is_finished]
-    held = set()
-    for experiment in {run.experiment for run in finished}:
-        mine = [run for run in finished if run.experiment == experiment]
-        held |= {mine[0].folder, max(mine, key=lambda run: run.merit).folder}
-    beyond = {}
+    held, rows, beyond = set(), {}, {}
+    # Oldest first.
+    for run in sorted(runs, key=lambda run: run.finished_at):
+        rows.setdefault((run.experiment, run.row), []).append(run.folder)
+    for experiment in {run.experiment for run in runs}:
+        finished = [run for run in runs if run.experiment == experiment and run.is_finished]
+        for key in ("finished_at", "merit"):
+            held |= {max(finished, key=operator.attrgetter(key)).folder} if finished else set()
     if keep_days:
         old = {run.folder for run in runs if _is_older(run.finished_at, keep_days, now)}
         beyond[f"older than {keep_days} days"] = old
     if keep_runs:
-        rows: dict[object, list[Path]] = {}
-        for run in newest_first:
-            rows.setdefault((run.experiment, run.row), []).append(run.folder)
-        beyond[f"there are {keep_runs} newer ones like it"] = {
-            folder for row in rows.values() for folder in row[keep_runs:]
-        }
+        more = {folder for row in rows.values() for folder in row[:-keep_runs]}
+        beyond[f"there are {keep_runs} newer ones like it"] = more
     going = set.intersection(*beyond.values()) - held if beyond else set()
     return dict.fromkeys(sorted(going), ", ".join(beyond))
 
@@ -197,14 +198,13 @@ def remove(folder: Path, reason: str) -> bool:
 def _roots(stages: Sequence[Stage], artifacts: Sequence[Artifact], now: datetime) -> set[Path]:
     mine, referred = _experiments_of(stages), referred_runs(dated_reports_folder())
     others = [artifact for artifact in artifacts if artifact.experiment not in mine]
-    unfinished = [one for one in others if one.kind == layout.CHECKPOINTS or now - one.here_since < _IN_USE]
-    runs = [one for one in others if one.kind == layout.RUNS]
+    in_use = [one for one in others if one.kind in (layout.RUNS, layout.CHECKPOINTS) or now - one.here_since < _IN_USE]
     return {
         *_folders_of(stages, artifacts),
         *remote_cache.pending(),
         *(one.folder for one in artifacts if one.provides in referred),
-        *(one.folder for one in (*unfinished, *runs)),
-        *_exports_of(runs, artifacts),
+        *(one.folder for one in in_use),
+        *_exports_of([one for one in others if one.kind == layout.RUNS], artifacts),
     }
 
 
@@ -233,57 +233,44 @@ def _experiments_of(stages: Sequence[Stage]) -> set[str | None]:
 
 
 def _read_artifact(folder: Path) -> Artifact | None:
-    manifest, kind = {}, folder.parent.name
-    places = [place for place in (folder, *sorted(folder.glob("epoch-*"))) if (place / MANIFEST_NAME).exists()]
-    for place in places:
+    manifest, record, kind = {}, {}, folder.parent.name
+    parts = [part for part in (folder, *sorted(folder.glob("epoch-*"))) if (part / MANIFEST_NAME).exists()]
+    if not parts:
+        return None
+    for part in parts:
         with contextlib.suppress(DamagedArtefactError):
-            manifest = read_manifest(place)
-    record = _read_record(folder) if kind == layout.RUNS else {}
+            manifest = read_manifest(part)
+    if kind == layout.RUNS:
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            record = _mapping(json.loads((folder / RECORD_NAME).read_bytes()))
     # Manifests of earlier versions do not name the experiment, and records of even earlier ones neither.
-    about = record or _part(manifest, "belongs_to") or manifest
-    experiment = _part(about, "experiment") or record.get("requested_dataset") or record.get("dataset")
-    upstream = _part(manifest, "identity", "upstream")
-    needs = (
-        *(_key(upstream), _part(upstream, "run")),
-        *(_part(about, "records_fingerprint"), _part(manifest, "belongs_to", "initial_run")),
-    )
-    artifact = Artifact(
+    belongs_to = _mapping(manifest.get("belongs_to"))
+    about = record or belongs_to or manifest
+    experiment = about.get("experiment") or record.get("requested_dataset") or record.get("dataset")
+    upstream = _mapping(manifest.get("identity")).get("upstream")
+    run, initial_run = _mapping(upstream).get("run"), belongs_to.get("initial_run")
+    needs = (_key(upstream), run, about.get("records_fingerprint"), initial_run)
+    here_since = datetime.fromisoformat(manifest["created_at"]) if manifest else datetime.now(UTC)
+    if fetched := read_fetched(folder):
+        # A damaged note names no date, or one that cannot be compared.
+        with contextlib.suppress(ValueError, TypeError):
+            here_since = max(here_since, datetime.fromisoformat(fetched["fetched_at"]))
+    return Artifact(
         folder=folder,
         experiment=experiment if isinstance(experiment, str) else None,
-        here_since=_here_since(folder, manifest.get("created_at")),
+        here_since=here_since,
         provides=_key(manifest.get("source")) if kind == layout.SOURCE else manifest.get("fingerprint"),
         needs=frozenset(need for need in needs if isinstance(need, str)),
         record=record,
     )
-    return artifact if places else None
-
-
-def _here_since(folder: Path, created_at: str | None) -> datetime:
-    """When it was made; if it was fetched after that, when that was."""
-    made = datetime.fromisoformat(created_at) if created_at else datetime.now(UTC)
-    if fetched := read_fetched(folder):
-        # A damaged note names no date, or one that cannot be compared.
-        with contextlib.suppress(ValueError, TypeError):
-            return max(made, datetime.fromisoformat(fetched["fetched_at"]))
-    return made
-
-
-def _read_record(folder: Path) -> dict:
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        record = json.loads((folder / RECORD_NAME).read_bytes())
-        return record if isinstance(record, dict) else {}
-    return {}
 
 
 def _key(description: object) -> str | None:
     return description and json.dumps(description, sort_keys=True)
 
 
-def _part(data: Any, *path: str) -> Any:
-    """A value inside nested objects. None if there is none."""
-    for name in path:
-        data = data.get(name) if isinstance(data, dict) else None
-    return data
+def _mapping(data: object) -> Mapping[str, Any]:
+    return data if isinstance(data, dict) else {}
 
 
 def _is_older(moment: datetime, keep_days: int, now: datetime) -> bool:

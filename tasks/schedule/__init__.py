@@ -1,0 +1,1 @@
+"""Scheduled runs: dated reports, notifications, metrics and retention."""
