@@ -19,7 +19,13 @@ from pipeline.artefacts.manifest import read_manifest
 from pipeline.artefacts.publish import discard
 from pipeline.config.refusal import refuse
 from pipeline.config.schema import own_modules
-from pipeline.config.training import JAX, MODELS, RECIPES, TrainSettings, refuse_without_validation
+from pipeline.config.training import (
+    JAX,
+    MODELS,
+    RECIPES,
+    TrainSettings,
+    refuse_without_validation,
+)
 from pipeline.errors import DamagedArtefactError, HardwareMismatchError, SettingsError
 from pipeline.hardware import tpu_vm
 from pipeline.hardware.backend import choose_backend, require_backend

@@ -1,7 +1,6 @@
 import pytest
 
-from pipeline.config.augment import parse_augment, spelled
-from pipeline.config.training import TrainSettings
+from pipeline.config.training import TrainSettings, parse_augment, spelled
 from pipeline.errors import SettingsError
 
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from pipeline.augmentation import pixels
 from pipeline.augmentation.draws import Draws
-from pipeline.config.augment import parse_augment
 from pipeline.config.refusal import refuse
+from pipeline.config.training import parse_augment
 
 #: Columns of the labels of a mixed batch.
 MIXED_WIDTH = 3

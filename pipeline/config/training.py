@@ -5,8 +5,7 @@ import urllib.parse
 from collections.abc import Collection
 from typing import Annotated
 
-from pipeline.config.augment import parse_augment, spelled
-from pipeline.config.refusal import refuse
+from pipeline.config.refusal import closest, refuse
 from pipeline.config.schema import (
     NOT_IN_IDENTITY,
     SEED,
@@ -14,6 +13,7 @@ from pipeline.config.schema import (
     StageSettings,
     integer,
     number,
+    number_or_text,
     one_of,
     registered,
     where,
@@ -51,6 +51,17 @@ RECIPES = Registry(
         "muon": "pipeline.networks.recipes:MUON",
     },
 )
+# Operation → its default number and the valid ones. None if it takes no number.
+OPERATIONS: dict[str, tuple[float, Rule] | None] = {
+    "flip": None,
+    "alternating_flip": None,
+    "crop": (4, integer(1, 512)),
+    "translate": (0.1, number(0.01, 0.9)),
+    "random_resized_crop": (0.35, number(0.05, 1.0)),
+    "color": (0.2, number(0.01, 0.9)),
+    "cutout": (8, integer(1, 512)),
+    "mixup": (0.2, number(0.01, 10.0)),
+}
 TENSORFLOW, JAX = "tensorflow", "jax"
 TEST_TIME_AUGMENTATION = ("none", "flip", "flip_translate")
 # The learning rate, weight decay or label smoothing of the recipe. 0 is a value of its own for two of them.
@@ -64,6 +75,36 @@ MAX_PROCESSES = 4096
 
 _MAX_PORT = 65535
 _RECIPES_OWN = {"other": OF_THE_RECIPE, "meaning": "the recipe's own"}
+
+
+def parse_augment(text: str) -> tuple[tuple[str, float | None], ...]:
+    """The operations of the setting and their numbers, in the order given, as in "flip, crop:4".
+
+    Raises:
+        SettingsError: an operation is unknown or occurs twice, or its number is invalid.
+    """
+    operations: dict[str, float | None] = {}
+    for item in filter(None, re.split(r"[,\s]+", text)):
+        name, colon, written = item.partition(":")
+        if name not in OPERATIONS:
+            meant = item.replace("=", ":")
+            hint = f" Did you mean {meant!r}?" if meant != item else closest(name, [*OPERATIONS])
+            refuse("Train", "augment", f"operations among {', '.join(OPERATIONS)}", text, hint)
+        if name in operations:
+            refuse("Train", "augment", f"each operation once, not {name} again", text)
+        default, rule = OPERATIONS[name] or (None, None)
+        if colon and rule is None:
+            refuse("Train", "augment", f"{name} without a number", text)
+        operations[name] = number_or_text(written) if colon else default
+        if colon and rule.problem(operations[name]) is not None:
+            refuse("Train", "augment", f"{rule.expected} after {name}:", text)
+    return tuple(operations.items())
+
+
+def spelled(text: str) -> str:
+    """The setting in the one form of all texts with the same operations."""
+    items = parse_augment(text)
+    return ", ".join(name if number is None else f"{name}:{number:g}" for name, number in items)
 
 
 def names_tpu(address: str) -> bool:

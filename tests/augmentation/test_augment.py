@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 
-from pipeline.config.augment import OPERATIONS
+from pipeline.config.training import OPERATIONS
 from pipeline.errors import SettingsError
 
 
