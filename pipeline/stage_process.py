@@ -24,7 +24,7 @@ from typing import Any
 
 from pipeline import machine, progress
 from pipeline.errors import WorkerDiedError
-from pipeline.stage_values import decode, describe_error, encode, rebuild_error
+from pipeline.stage_values import describe_error, of_class, rebuild_error, to_json
 
 #: Call the functions in this process if this variable is 1, for debuggers.
 IN_PROCESS = "TENSORCRAFT_IN_PROCESS"
@@ -52,6 +52,7 @@ def in_child(
     function: str,
     arguments: Mapping[str, Any],
     *,
+    returns: type | None = None,
     backend: str = _TENSORFLOW,
     cpu_devices: int = 1,
     is_kept: bool = True,
@@ -62,7 +63,9 @@ def in_child(
 
     Args:
         function: the module and the function.
-        arguments: its keyword arguments. They and the result are plain data, paths, dataclasses and pydantic models.
+        arguments: its keyword arguments: plain data, paths, dataclasses and pydantic models. Pydantic makes them again
+            by the annotations of the function.
+        returns: the class of the result, if it is no plain data.
         backend: the backend that Keras uses in the child.
         cpu_devices: logical CPU devices that the function needs. A child with another number is replaced.
         is_kept: use the child that serves all stages. Otherwise start a child that ends with the call.
@@ -80,13 +83,14 @@ def in_child(
     backend_here = keras.config.backend() if keras else os.environ.get("KERAS_BACKEND", _TENSORFLOW)
     if may_run_here and os.environ.get(IN_PROCESS) == "1" and backend == backend_here:
         return pkgutil.resolve_name(function)(**arguments)
-    if is_kept:
-        return _kept_child(backend, cpu_devices).call(function, arguments)
-    child = _Child(backend, cpu_devices, is_one_of_several=is_one_of_several)
+    kept = _kept_child(backend, cpu_devices) if is_kept else None
+    child = kept or _Child(backend, cpu_devices, is_one_of_several=is_one_of_several)
     try:
-        return child.call(function, arguments)
+        result = child.call(function, arguments)
     finally:
-        child.kill()
+        if not kept:
+            child.kill()
+    return of_class(returns, result) if returns else result
 
 
 def is_news(record: logging.LogRecord) -> bool:
@@ -133,17 +137,17 @@ class _Child:
 
     def call(self, function: str, arguments: Mapping[str, Any]) -> Any:
         try:
-            job = {"function": function, "arguments": encode(arguments)}
+            job = to_json({"function": function, "arguments": arguments})
             # A child that is gone does not read.
             with contextlib.suppress(BrokenPipeError):
-                print(json.dumps(job), file=self.process.stdin, flush=True)
+                print(job, file=self.process.stdin, flush=True)
             kind, value = self._receive()
         except BaseException:
             self._terminate()
             raise
         if kind == "error":
             raise rebuild_error(value)
-        return decode(value)
+        return value
 
     def kill(self) -> None:
         """Kill the child and all that it started."""
@@ -237,9 +241,9 @@ class _Answers(logging.Handler):
 
     def say(self, kind: str, value: object) -> None:
         if not self.is_closed:
-            line = json.dumps([kind, value]) + "\n"
+            line = to_json([kind, value])
             with self.lock:
-                self._file.write(line)
+                self._file.write(line + "\n")
 
     def emit(self, record: logging.LogRecord) -> None:
         self.say("log", [record.name, record.levelno, self.format(record)])
@@ -255,6 +259,8 @@ def _read_jobs(jobs: "queue.SimpleQueue[dict]") -> None:
 
 
 def _serve() -> None:
+    from pydantic import validate_call
+
     answers, jobs = _Answers(), queue.SimpleQueue()
 
     def interrupt(*_: object) -> None:
@@ -275,7 +281,8 @@ def _serve() -> None:
         while not answers.is_closed:
             job = jobs.get()
             try:
-                answers.say("result", encode(pkgutil.resolve_name(job["function"])(**decode(job["arguments"]))))
+                function = validate_call(pkgutil.resolve_name(job["function"]))
+                answers.say("result", function(**job["arguments"]))
             except (Exception, SystemExit) as error:
                 answers.say("error", describe_error(error))
     os._exit(128 + signal.SIGTERM)

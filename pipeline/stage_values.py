@@ -1,57 +1,45 @@
-"""Values and errors as JSON data, for the processes of the stages."""
+"""Values and errors as JSON, for the processes of the stages."""
 
-import pkgutil
+import json
 import traceback
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pipeline import errors
 from pipeline.errors import PipelineError, causes, error_for_user
 
+_T = TypeVar("_T")
 
-def encode(value: Any) -> Any:
-    """The value as JSON data."""
+
+def to_json(value: Any) -> str:
+    """A value as JSON on one line. Paths, dataclasses and pydantic models become texts and objects.
+
+    Raises:
+        TypeError: it contains something else than these and plain data.
+    """
+    return json.dumps(value, default=_as_plain_data)
+
+
+def _as_plain_data(value: Any) -> Any:
     if isinstance(value, Path):
-        return {"path": str(value)}
-    if isinstance(value, Mapping):
-        if wrong := [name for name in value if not isinstance(name, str)]:
-            raise TypeError(f"names of values are texts, not {wrong[0]!r}")
-        return {"map": {name: encode(one) for name, one in value.items()}}
-    parts = None
+        return str(value)
     if is_dataclass(value):
-        parts = {one.name: getattr(value, one.name) for one in fields(value) if one.init}
-    elif hasattr(value, "model_dump"):
-        parts = value.model_dump(mode="json")
-    if parts is not None:
-        return {"class": f"{type(value).__module__}:{type(value).__qualname__}", **encode(parts)}
-    if isinstance(value, tuple):
-        return {"tuple": [encode(one) for one in value]}
-    return [encode(one) for one in value] if isinstance(value, list) else value
+        return {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is no plain data: {value!r:.80}")
 
 
-def decode(value: Any) -> Any:
-    """The value that ``encode`` was given."""
-    if isinstance(value, list):
-        return [decode(one) for one in value]
-    if not isinstance(value, Mapping):
-        return value
-    if "path" in value:
-        return Path(value["path"])
-    if "tuple" in value:
-        return tuple(decode(value["tuple"]))
-    parts = {name: decode(one) for name, one in value["map"].items()}
-    return _class(value["class"])(**parts) if "class" in value else parts
+def of_class(kind: type[_T], value: Any) -> _T:
+    """The object of a class that ``to_json`` wrote."""
+    # Most starts need not spend the time of this import.
+    from pydantic import TypeAdapter
 
-
-def _class(name: str) -> type:
-    """A class of ours that ``encode`` can name. Data of others must not call anything else."""
-    kind = pkgutil.resolve_name(name) if name.startswith("pipeline.") else None
-    is_known = is_dataclass(kind) or hasattr(kind, "model_dump")
-    if not isinstance(kind, type) or not is_known or not kind.__module__.startswith("pipeline."):
-        raise ValueError(f"{name} is no class of values")
-    return kind
+    return TypeAdapter(kind).validate_python(value)
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:

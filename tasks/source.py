@@ -7,7 +7,7 @@ from pipeline.artefacts import layout
 from pipeline.artefacts.manifest import read_fetched
 from pipeline.config.data import PLACEHOLDER, SourceSettings
 from pipeline.errors import SettingsError
-from pipeline.sources.source import SOURCES, SYNTHETIC, Location, dataset_of, kind_of
+from pipeline.sources.source import SOURCES, SYNTHETIC, Location, SourceInfo, dataset_of, kind_of
 from pipeline.stage_process import in_child
 from tasks.settings import Experiment
 from tasks.stage import Stage
@@ -91,7 +91,8 @@ class Source(Stage, parameters=SourceSettings):
         self.check()
 
     def make(self, folder: Path) -> Mapping:
-        source = in_child("pipeline.sources:resolve", {"settings": self.settings, "folder": folder}).to_json()
+        job = {"settings": self.settings, "folder": folder}
+        source = in_child("pipeline.sources:resolve", job, returns=SourceInfo).to_json()
         is_stand_in = self.settings.may_be_replaced and source["origin"] == SYNTHETIC
         again = f"a stand-in was taken for {self.dataset}: the real source is tried again"
         return {"source": source, "provisional": again} if is_stand_in else {"source": source}

@@ -1,24 +1,23 @@
 """Start a training in a child process, alone or together with the processes of other hosts."""
 
+import json
 import logging
 import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipeline.config.training import JAX, TENSORFLOW
 from pipeline.errors import WorkerDiedError, causes
 from pipeline.hardware.backend import choose_backend
+from pipeline.runs.record import RunRecord
 from pipeline.stage_process import in_child
-from pipeline.stage_values import decode, encode
+from pipeline.stage_values import of_class, to_json
 from pipeline.training.presence import Presence
 from pipeline.training.process_group import ProcessGroup
 from pipeline.training.request import TrainRequest
-
-if TYPE_CHECKING:
-    from pipeline.runs.record import RunRecord
 
 _TRAIN = "pipeline.training.train:train"
 # Messages of a collective operation and of JAX's service if another process is gone. The service aborts this one.
@@ -30,7 +29,7 @@ _LOST_CONNECTION = (
 _logger = logging.getLogger(__name__)
 
 
-def train_in_child(request: TrainRequest, folder: Path, presence: Presence | None = None) -> "RunRecord":
+def train_in_child(request: TrainRequest, folder: Path, presence: Presence | None = None) -> RunRecord:
     """Train in the child process; on JAX in one of its own, because JAX keeps its devices for the life of a process.
 
     TensorFlow draws the seeded weights, so that the same seed begins with the same weights on either backend.
@@ -42,7 +41,7 @@ def train_in_child(request: TrainRequest, folder: Path, presence: Presence | Non
     """
     job = {"request": request, "folder": folder}
     if choose_backend(request.settings) == TENSORFLOW:
-        return in_child(_TRAIN, job, cpu_devices=request.settings.replicas)
+        return in_child(_TRAIN, job, returns=RunRecord, cpu_devices=request.settings.replicas)
     # The next run removes the folder if this one is killed.
     with tempfile.TemporaryDirectory(prefix=".drawn-", dir=folder.parent) as scratch:
         drawn = Path(scratch) / "drawn.safetensors"
@@ -51,14 +50,14 @@ def train_in_child(request: TrainRequest, folder: Path, presence: Presence | Non
         in_child("pipeline.training.model:draw_weights", how, may_run_here="keras" in sys.modules)
         job["request"] = request = replace(request, drawn=drawn)
         if presence is None:
-            return in_child(_TRAIN, job, backend=JAX, is_kept=False)
-        with presence.requesting(encode(_moved(request, presence.root, Path()))):
+            return in_child(_TRAIN, job, returns=RunRecord, backend=JAX, is_kept=False)
+        with presence.requesting(json.loads(to_json(_moved(request, presence.root, Path())))):
             return _train_together(job, presence)
 
 
 def follow(content: Any, group: ProcessGroup, folder: Path, presence: Presence) -> None:
     """Train with process 0, as its request asks, into a folder that nobody keeps."""
-    request = replace(_moved(decode(content), Path(), presence.root), group=group)
+    request = replace(_moved(of_class(TrainRequest, content), Path(), presence.root), group=group)
     _train_together({"request": request, "folder": folder}, presence)
 
 
@@ -73,9 +72,9 @@ def _moved(request: TrainRequest, root: Path, other: Path) -> TrainRequest:
     return replace(request, initial=initial, **paths)
 
 
-def _train_together(job: dict, presence: Presence) -> "RunRecord":
+def _train_together(job: dict, presence: Presence) -> RunRecord:
     try:
-        return in_child(_TRAIN, job, backend=JAX, is_kept=False, is_one_of_several=True)
+        return in_child(_TRAIN, job, returns=RunRecord, backend=JAX, is_kept=False, is_one_of_several=True)
     except WorkerDiedError as error:
         last_lines = getattr(error, "__notes__", [])
         if "SIGABRT" in str(error) and _is_lost_connection(last_lines):
