@@ -1,4 +1,4 @@
-"""Export: the run in the forms that serve it elsewhere; asked for by itself, with ``make export``."""
+"""Export: the model of a run in formats for other programs. ``make export`` builds it."""
 
 import contextlib
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from tasks.train import Train
 
 
 class Export(Stage, parameters=ExportSettings):
-    """Section [Export]; the artifact is a SavedModel and two LiteRT networks, each compared with model.keras."""
+    """Section [Export]. The artifact is a SavedModel and two LiteRT models, each compared with model.keras."""
 
     kind = layout.EXPORTS
     entry = "pipeline.runs.export"
@@ -32,14 +32,14 @@ class Export(Stage, parameters=ExportSettings):
         from pipeline.runs.metrics import weights_digest
 
         # A run that was trained again may have other weights.
-        run, manifest = self.requires(), None
+        run, manifest = self.requires().output(), None
         with contextlib.suppress(DamagedArtefactError):
-            manifest = run.output().manifest()
+            manifest = run.manifest()
         # The remote alone may have the run.
-        if manifest is None and run.may_be_fetched():
-            held = remote_cache.shared().find(run.kind, run.output().expected)
-            manifest = held.manifest if held else None
-        return {"run": run.output().expected, "weights": manifest and weights_digest(manifest)}
+        if manifest is None and self.requires().may_be_fetched():
+            held = remote_cache.shared().find(Train.kind, run.expected)
+            manifest = held and held.manifest
+        return {"run": run.expected, "weights": manifest and weights_digest(manifest)}
 
     def own_modules(self) -> tuple[str, ...]:
         return EXPORTERS.outside_modules(*EXPORTERS)
@@ -67,8 +67,8 @@ class Export(Stage, parameters=ExportSettings):
                     "pip install '.[export]'"
                 )
         run = self.requires()
-        # What it was trained on, to calibrate and to try each form.
-        run.have_below()
+        # The records, to calibrate and to test each form.
+        run.fetch_inputs()
         job = {
             "run": run.output().folder,
             "records": Records().output().folder,

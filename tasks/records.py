@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.artefacts import layout
 from pipeline.artefacts.publish import remove_artefact
-from pipeline.config.data import RecordsSettings
+from pipeline.config.data import PLACEHOLDER, RecordsSettings
 from pipeline.config.refusal import refuse
 from pipeline.errors import ChangedSourceError
 from pipeline.records.features import content_name, stored_form, stored_spec
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Records(Stage, parameters=RecordsSettings):
-    """Section [Records]; the artifact is a folder that TensorFlow Datasets can read."""
+    """Section [Records]. TensorFlow Datasets can read the artifact too."""
 
     kind = layout.RECORDS
     entry = presence.ENTRY
@@ -50,19 +50,21 @@ class Records(Stage, parameters=RecordsSettings):
         return self.upstream()["dataset"].replace("/", "-")
 
     def source(self) -> SourceInfo | None:
-        """The info of the source, a text as it is cut; None as long as it is not known."""
-        known = self.requires().status().is_fresh
-        return SourceInfo.from_json(self.upstream()).cut(self.sequence_length) if known else None
+        """Description of the source, of a text as it is cut. None as long as it is not known."""
+        return self._known_source() if self.requires().status().is_fresh else None
+
+    def _known_source(self) -> SourceInfo:
+        return SourceInfo.from_json(self.upstream()).cut(self.sequence_length)
 
     def num_examples(self) -> dict[str, int]:
-        """Split → number of examples; empty as long as the source is not known."""
+        """Split → number of examples. Empty as long as the source is not known."""
         source = self.source()
         return split_sizes(source, self.requires().location(), self.validation_share) if source else {}
 
     def check(self) -> None:
-        source = self.source()
+        source, of = self.source(), self.requires().settings
         # Image files and a text are read from under the root, which workers that share only the remote do not have.
-        is_under_root = self.requires().is_of_files() or (source and source.is_sequence)
+        is_under_root = (of.of_files and of.origin != PLACEHOLDER) or (source and source.is_sequence)
         if self.workers_share == "remote" and is_under_root:
             expected = "root, as the examples are files, or a text, that the source's artefact says all of"
             refuse("Records", "workers_share", expected, self.workers_share)
@@ -72,41 +74,37 @@ class Records(Stage, parameters=RecordsSettings):
         super().check()
 
     def store(self) -> "Store | None":
-        """Through which the workers of a cluster hand on what they write; None: they share the root."""
+        """Where the workers of a cluster write if they do not share the root."""
         if self.workers_share == "root":
             return None
         from pipeline.shards.shared import Store
 
-        # Below the key that the remote has the records under: what is pushed later is there already.
+        # The push later finds the files under the key of the records.
         key = f"{self.kind}/{self.output().expected}/files" if self.is_known() else ""
         return Store(Storage().remote, Storage().remote_endpoint, key)
 
     def bytes_needed(self) -> int:
-        """The examples, with about a hundred bytes around each and as much again to note of it; twice if merged."""
-        source = SourceInfo.from_json(self.upstream()).cut(self.sequence_length)
+        """The examples, with about a hundred bytes around each, and as many for notes of it."""
+        source = self._known_source()
         spec = stored_spec(source.features, stored_form(source.features, self.settings))
         content = spec[content_name(spec)]
         each = content.num_bytes if content.is_fixed else 2 * source.bytes_per_example
         return sum(source.num_examples.values()) * (each + 200)
 
     def make(self, folder: Path) -> Mapping:
-        # The job's notes of each block. On a cluster a late attempt may still write there: that goes with the next run.
-        with tempfile.TemporaryDirectory(
-            prefix=".notes-", dir=folder.parent, ignore_cleanup_errors=True
-        ) as notes_folder:
+        job = {
+            "source": SourceInfo.from_json(self.upstream()),
+            "settings": self.settings,
+            "folder": folder,
+            "location": self.requires().location(),
+            "store": self.store(),
+        }
+        # On a cluster a late attempt may still write notes. The next run removes them.
+        how = {"prefix": ".notes-", "dir": folder.parent, "ignore_cleanup_errors": True}
+        with tempfile.TemporaryDirectory(**how) as notes_folder:
             try:
-                return in_child(
-                    "pipeline.shards.job:write_records",
-                    {
-                        "source": SourceInfo.from_json(self.upstream()),
-                        "settings": self.settings,
-                        "folder": folder,
-                        "notes_folder": Path(notes_folder),
-                        "location": self.requires().location(),
-                        "store": self.store(),
-                    },
-                )
+                return in_child("pipeline.shards.job:write_records", job | {"notes_folder": Path(notes_folder)})
             except ChangedSourceError:
-                # No look at the files showed the change: what says how they were would be believed again.
+                # The files changed without a change of size or time. The Source stage must read them again.
                 remove_artefact(self.requires().output().folder)
                 raise

@@ -1,6 +1,5 @@
-"""Report: asks for one run or the product of several lists, and puts all runs on one scoreboard."""
+"""Report: requires one run, or the runs of a sweep, and compares all runs under the storage root."""
 
-import contextlib
 import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from pipeline.training.presence import say_done
 from tasks import config_files, sweep
 from tasks.settings import root_folder, schedule_name
 from tasks.stage import Stage
-from tasks.status import Artefact
+from tasks.status import Artefact, manifests_in
 from tasks.train import Train
 
 _logger = logging.getLogger(__name__)
@@ -32,7 +31,7 @@ class Report(Stage, parameters=ReportSettings):
     entry = "pipeline.report"
     packages = ("jinja2", "matplotlib", "pillow", "rich", "scipy")
     publishing = staticmethod(publishing_in_place)
-    # Of the runs that are here.
+    # It depends on the runs of this machine.
     is_shared = False
 
     def requires(self) -> list[Train]:
@@ -46,31 +45,28 @@ class Report(Stage, parameters=ReportSettings):
         return {
             "current": self.current(),
             "runs": {folder.name: _digests(manifest) for folder, manifest in self.whole_runs()},
-            "exports": _manifest_digests(root_folder() / layout.EXPORTS),
+            "exports": {folder.name: one["seal"] for folder, one in manifests_in(root_folder() / layout.EXPORTS)},
             "determinism": _file_digests((root_folder() / layout.DETERMINISM).glob("[!.]*.json")),
             "published": _file_digests(published_files(config_files.EXPERIMENTS_FOLDER).values()),
         }
 
     def demands(self) -> dict[str, float]:
-        """What the gate is asked to judge by; nothing where it demands nothing."""
-        return {name: demanded for name in DEMANDS if (demanded := getattr(self, name))}
+        """Thresholds of the gate. Empty if there is no gate."""
+        return {name: threshold for name in DEMANDS if (threshold := getattr(self, name))}
 
     def current(self) -> list[str]:
-        """Fingerprints of the runs asked for, in the order asked."""
+        """Fingerprints of the required runs, in their order."""
         return [train.output().expected for train in self.below]
 
     def own_modules(self) -> tuple[str, ...]:
         return RESULTS.outside_modules(*RESULTS)
 
-    def label(self) -> str:
-        return ""
-
     def output(self) -> Artefact:
         return Artefact(root_folder() / self.kind, self.identity(), shared=True)
 
     def whole_runs(self) -> list[tuple[Path, dict]]:
-        """Folder and manifest of every run that is what its manifest says; a damaged one is named and left out."""
-        found = []
+        """Folder and manifest of every valid run. Damaged runs are logged and left out."""
+        runs = []
         for folder in layout.artefact_folders(root_folder() / Train.kind):
             try:
                 manifest = read_manifest(folder)
@@ -78,11 +74,11 @@ class Report(Stage, parameters=ReportSettings):
             except DamagedArtefactError as error:
                 _logger.warning("left out of the report: %s", error)
             else:
-                found.append((folder, manifest))
-        return found
+                runs.append((folder, manifest))
+        return runs
 
     def make(self, folder: Path) -> Mapping:
-        """Render the scoreboard of all runs and show it; what was not in the history yet is added to it first."""
+        """Add new runs to the history and write the report."""
         from pipeline import report
 
         history = root_folder() / report.HISTORY_NAME
@@ -98,7 +94,7 @@ class Report(Stage, parameters=ReportSettings):
         report.write_report(scoreboard, folder)
         self.table = report.format_table(scoreboard)
         self.failures = list(scoreboard.gate.failures) if scoreboard.gate else []
-        # Not final: a run that fails its gate fails it again until something changes.
+        # A run that fails its gate fails it again until something changes.
         return {"provisional": f"the gate failed: {'; '.join(self.failures)}"} if self.failures else {}
 
     def publish(self, artefact: Artefact) -> None:
@@ -106,22 +102,12 @@ class Report(Stage, parameters=ReportSettings):
         print(self.table)
 
     def run(self) -> None:
-        """Publish the report, then print where it is, or raise the failures of the gate."""
+        """Publish the report, then print its path, or raise the failures of the gate."""
         self.failures: list[str] = []
         super().run()
         print(f"Report: {root_folder() / self.kind / 'report.html'}")
         if self.failures:
             raise GateError(f"{'; '.join(self.failures)}. The report is written.")
-
-
-def history_folder() -> Path:
-    """Where the dated copies of the report lie (see nightly.py), in a folder of its own for each experiment."""
-    return dated_reports_folder() / schedule_name()
-
-
-def dated_reports_folder() -> Path:
-    """Where those of all experiments lie; in it itself those of config.ini alone."""
-    return root_folder() / layout.DATED_REPORTS
 
 
 @Report.event_handler(luigi.Event.DEPENDENCY_PRESENT)
@@ -133,21 +119,18 @@ def say_nothing_to_do(report: Report) -> None:
     print(f"Report: {root_folder() / report.kind / 'report.html'}")
 
 
-def _manifest_digests(kind: Path) -> dict[str, str]:
-    found = {}
-    for folder in layout.artefact_folders(kind):
-        # Of one that is none the report says so.
-        with contextlib.suppress(DamagedArtefactError):
-            found[folder.name] = read_manifest(folder)["seal"]
-    return found
+def dated_reports_folder() -> Path:
+    """Folder of the dated reports of all experiments. It contains those of config.ini alone."""
+    return root_folder() / layout.DATED_REPORTS
 
 
-def _file_digests(files: Iterable[Path]) -> dict[str, str]:
-    return {path.name: sha256_of(path) for path in files}
+def history_folder() -> Path:
+    """Folder of the dated reports of this experiment (schedule/nightly.py)."""
+    return dated_reports_folder() / schedule_name()
 
 
 def published_rows() -> list[dict]:
-    """Figures published elsewhere, of all experiments; a file that cannot be read is named and left out."""
+    """Published results of all experiments. A file that cannot be read is logged and left out."""
     from pipeline.report import read_published
 
     rows = []
@@ -157,6 +140,10 @@ def published_rows() -> list[dict]:
         except DamagedArtefactError as error:
             _logger.warning("left out of the report: %s", error)
     return rows
+
+
+def _file_digests(files: Iterable[Path]) -> dict[str, str]:
+    return {path.name: sha256_of(path) for path in files}
 
 
 def _digests(manifest: Mapping) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Source: gets the dataset through TensorFlow Datasets, or the stand-in where it is unavailable."""
+"""Source: finds or downloads the dataset, or takes a placeholder."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,18 +13,18 @@ from tasks.settings import Experiment
 from tasks.stage import Stage
 from tasks.status import Artefact
 
-# Files that are named where a source of single files has changed.
+# Number of changed files in a status.
 MAX_REASONS = 5
 
 
 class Source(Stage, parameters=SourceSettings):
-    """Section [Source]; the artifact is a manifest that says what the source holds."""
+    """Section [Source]. The artifact is a manifest that describes the dataset."""
 
     kind = layout.SOURCE
     entry = "pipeline.sources"
-    # Pillow says which files are images, and makes plain what is not.
+    # Pillow decodes images.
     packages = ("pillow", "tensorflow-datasets")
-    # The newest look at the dataset counts: its files may have changed since another was shared.
+    # Files of the dataset may have changed since another description was pushed.
     is_renewed = True
 
     _known_changes: Mapping[tuple[str, str], tuple[str, ...]] = {}
@@ -42,15 +42,11 @@ class Source(Stage, parameters=SourceSettings):
         return Experiment().name or self.requested()
 
     def location(self) -> Location:
-        """Where the dataset lies on this machine."""
+        """Where the dataset is on this machine."""
         return kind_of(self.settings).location(self.output().folder)
 
-    def is_of_files(self) -> bool:
-        """Whether the examples are single files."""
-        return self.settings.of_files and self.origin != PLACEHOLDER
-
     def requested(self) -> str:
-        """What is asked for, by the name that its info has."""
+        """The name of the requested dataset."""
         return dataset_of(self.settings).name()
 
     def is_known(self) -> bool:
@@ -60,30 +56,26 @@ class Source(Stage, parameters=SourceSettings):
         return super().still_true(manifest) or self._changes()
 
     def may_be_fetched(self) -> bool:
-        return super().may_be_fetched() and not self.is_at_hand()
+        return super().may_be_fetched() and not kind_of(self.settings).is_at_hand()
 
     def is_wanted(self) -> bool:
         return True
 
-    def is_at_hand(self) -> bool:
-        """Whether the dataset lies on this machine."""
-        return kind_of(self.settings).is_at_hand()
-
     def _changes(self) -> tuple[str, ...]:
-        """The changes since the artifact was made; looked for once for each artifact, as all stages ask."""
-        folder, manifest = self.output().folder, self.output().manifest()
-        # Nothing can be seen of a dataset that is on another machine.
-        if read_fetched(folder) and not self.is_at_hand():
+        """The changes since the artifact was made. All stages ask, so the result is cached."""
+        kind, folder, manifest = kind_of(self.settings), self.output().folder, self.output().manifest()
+        # The dataset of a downloaded artifact may be on another machine.
+        if read_fetched(folder) and not kind.is_at_hand():
             return ()
         key = (manifest["fingerprint"], manifest["created_at"])
         if key not in self._known_changes:
             try:
-                found = list(kind_of(self.settings).changed(manifest["source"], folder))
+                changes = list(kind.changed(manifest["source"], folder))
             except SettingsError as error:
                 # The stage raises it again, with its exit code.
-                found = [str(error)]
-            more = (f"and {len(found) - MAX_REASONS:,} more",) if len(found) > MAX_REASONS else ()
-            self._known_changes = {key: (*found[:MAX_REASONS], *more)}
+                changes = [str(error)]
+            more = (f"and {len(changes) - MAX_REASONS:,} more",) if len(changes) > MAX_REASONS else ()
+            self._known_changes = {key: (*changes[:MAX_REASONS], *more)}
         return self._known_changes[key]
 
     def publish(self, artefact: Artefact) -> None:
@@ -93,6 +85,7 @@ class Source(Stage, parameters=SourceSettings):
     def make(self, folder: Path) -> Mapping:
         job = {"settings": self.settings, "folder": folder}
         source = in_child("pipeline.sources:resolve", job, returns=SourceInfo).to_json()
-        is_stand_in = self.settings.may_be_replaced and source["origin"] == SYNTHETIC
-        again = f"a stand-in was taken for {self.dataset}: the real source is tried again"
-        return {"source": source, "provisional": again} if is_stand_in else {"source": source}
+        if self.settings.may_be_replaced and source["origin"] == SYNTHETIC:
+            reason = f"a stand-in was taken for {self.dataset}: the real source is tried again"
+            return {"source": source, "provisional": reason}
+        return {"source": source}

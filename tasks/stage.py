@@ -75,9 +75,9 @@ class Stage(Configured, luigi.Task):
     def upstream(self) -> object:
         """The inputs as plain data, for the identity. It is called when they are known."""
 
-    @abc.abstractmethod
     def label(self) -> str:
         """Name of the artifact for people. The fingerprint follows it in the folder's name."""
+        return ""
 
     @abc.abstractmethod
     def make(self, folder: Path) -> Mapping:

@@ -1,7 +1,7 @@
 """An artifact, its state, and the reasons for it."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -31,9 +31,9 @@ class Status:
     """State of an artifact on this machine."""
 
     state: State
-    #: One line each, whatever the data contain: a file may have any name.
+    #: One line each, also if the name of a file has several.
     reasons: tuple[str, ...] = ()
-    #: When and on which machine the copy on the remote was made; empty if it is not needed or there is none.
+    #: When and on which machine the copy on the remote was made. Empty if it is not needed or there is none.
     remote: str = ""
 
     def __post_init__(self) -> None:
@@ -49,24 +49,32 @@ class Status:
 
     @property
     def is_available(self) -> bool:
-        """Whether nothing has to be built: the artifact is fresh, here or on the remote."""
+        """Whether the artifact is fresh here, or on the remote."""
         return self.is_fresh or bool(self.remote)
 
 
+@dataclass(frozen=True)
 class Artefact:
     """The artifact that an identity requires, whether it exists or not."""
 
-    def __init__(self, folder: Path, identity: Mapping, *, experiment: str = "", shared: bool = False) -> None:
-        """``experiment``: to compare with; ``shared``: files of others may lie beside the artifact's own."""
-        self.folder, self.identity, self.experiment, self.shared = folder, identity, experiment, shared
-        self.expected = fingerprint(identity)
+    folder: Path
+    identity: Mapping
+    #: An artifact that does not exist is compared with others of the same experiment.
+    experiment: str = ""
+    #: Whether files of other people may be in the folder.
+    shared: bool = False
+
+    @property
+    def expected(self) -> str:
+        """The fingerprint of the identity."""
+        return fingerprint(self.identity)
 
     def manifest(self) -> dict:
         """The artifact's manifest, see ``read_manifest``."""
         return read_manifest(self.folder)
 
     def status(self) -> Status:
-        """State of the files, compared with the identity; a missing artifact is compared with the nearest one."""
+        """State of the files, compared with the identity."""
         try:
             if not self.folder.is_dir():
                 return self._compare_with_nearest()
@@ -84,17 +92,23 @@ class Artefact:
 
     def _compare_with_nearest(self) -> Status:
         """Compare with the artifact that differs least; of several the newest."""
-        others = []
-        for folder in artefact_folders(self.folder.parent):
-            with contextlib.suppress(DamagedArtefactError):
-                manifest = read_manifest(folder)
-                # Earlier versions wrote no experiment.
-                if manifest.get("experiment", self.experiment) == self.experiment:
-                    others.append((manifest["created_at"], differences(manifest["identity"], self.identity)))
+        others = [
+            (manifest["created_at"], differences(manifest["identity"], self.identity))
+            for _, manifest in manifests_in(self.folder.parent)
+            # Earlier versions wrote no experiment.
+            if manifest.get("experiment", self.experiment) == self.experiment
+        ]
         if not others:
             return Status(State.NEW)
         others.sort(key=lambda other: other[0], reverse=True)
-        return Status(State.STALE, tuple(min((found for _, found in others), key=len)))
+        return Status(State.STALE, tuple(min((changes for _, changes in others), key=len)))
 
     def __str__(self) -> str:
         return str(self.folder)
+
+
+def manifests_in(folder: Path) -> Iterator[tuple[Path, dict]]:
+    """Folder and manifest of each artifact in the folder of a kind. Damaged ones are left out."""
+    for path in artefact_folders(folder):
+        with contextlib.suppress(DamagedArtefactError):
+            yield path, read_manifest(path)
