@@ -29,11 +29,11 @@ _logger = logging.getLogger(__name__)
 
 
 class RemoteCache:
-    """The artifacts of a team on an object store, as one process sees them."""
+    """The artifacts of a team on an object store."""
 
-    def __init__(self, storage: Storage, root: Path, *, strict: bool = False) -> None:
-        """Nothing is requested yet. If ``strict``, every error ends the process: the command is about the remote."""
-        self._storage, self._root, self._is_strict = storage, root, strict
+    def __init__(self, *, strict: bool = False) -> None:
+        """If ``strict``, every error ends the process."""
+        self._storage, self._root, self._is_strict = Storage(), root_folder(), strict
         #: Whether it has answered so far.
         self.is_on = True
         # By kind and fingerprint; None: the remote does not have it.
@@ -42,15 +42,15 @@ class RemoteCache:
 
     @cached_property
     def remote(self) -> "Remote":
-        """The remote itself, which reports errors by exceptions."""
-        # A tenth of a second, which most starts need not take.
+        """The remote itself. It raises errors."""
+        # The import takes a tenth of a second.
         from pipeline.remote.artefacts import Remote
         from pipeline.remote.objects import Objects
 
         return Remote(Objects(self._storage.remote, endpoint=self._storage.remote_endpoint))
 
     def find(self, kind: str, fingerprint: str) -> "Held | None":
-        """Look an artifact up, once per process; None if the remote does not have it or does not answer."""
+        """Look an artifact up, once per process. None if the remote does not have it or does not answer."""
         key = (kind, fingerprint)
         if not self.is_on or key in self._damaged:
             return None
@@ -71,7 +71,7 @@ class RemoteCache:
         return False
 
     def put(self, kind: str, folder: Path, *, replace: bool = False, keep: bool = False) -> "Pushed | None":
-        """Upload an artifact, or note that it is to be. Return how it ended, None if the remote does not answer.
+        """Upload an artifact. Return None if the remote does not answer, and note the artifact for a later run.
 
         ``replace`` an earlier copy on the remote. If the remote has another one, it is downloaded, unless ``keep``.
         """
@@ -83,37 +83,38 @@ class RemoteCache:
         with contextlib.suppress(OSError):
             marker.parent.mkdir(parents=True, exist_ok=True)
             marker.write_text("replace" if replace else "", encoding="utf-8")
-        outcome = None
+        if not self.is_on:
+            return None
         with self._tolerating_errors():
-            if not self.is_on:
-                return None
             outcome = self.remote.push(kind, folder, replace=replace, mend=key in self._damaged)
             self._damaged.discard(key)
             marker.unlink(missing_ok=True)
             self._known.pop(key, None)
-        if outcome is Pushed.NEW:
-            _logger.info("pushed %s to %s", folder.name, self._storage.remote)
-            # An interrupted download of the same artifact.
-            shutil.rmtree(self._root / layout.FETCHING / fingerprint, ignore_errors=True)
-        elif outcome is Pushed.OTHER and (keep or replace):
-            _logger.warning("%s: another was on the remote first, the one made here stays here", folder.name)
-        elif outcome is Pushed.OTHER:
-            _logger.warning("%s: another was on the remote first, it is taken instead of this one", folder.name)
-            self.get(kind, fingerprint, folder)
-        return outcome
+            if outcome is Pushed.NEW:
+                _logger.info("pushed %s to %s", folder.name, self._storage.remote)
+                # An interrupted download of the same artifact.
+                shutil.rmtree(self._root / layout.FETCHING / fingerprint, ignore_errors=True)
+            elif outcome is Pushed.OTHER:
+                is_kept = keep or replace
+                action = "the one made here stays here" if is_kept else "it is taken instead of this one"
+                _logger.warning("%s: another was on the remote first, %s", folder.name, action)
+                if not is_kept:
+                    self.get(kind, fingerprint, folder)
+            return outcome
+        return None
 
     def _find(self, kind: str, fingerprint: str) -> "Held | None":
         if luigi.interface.core().workers == 1 or parent_process() is not None:
             return self.remote.find(kind, fingerprint)
         from concurrent.futures import ProcessPoolExecutor
 
-        # Luigi will fork its workers from this process, which the threads of the library would not survive.
+        # Luigi forks its workers from this process. The threads of the library would not survive that.
         with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
             return pool.submit(_find_in_child, kind, fingerprint).result()
 
     @contextlib.contextmanager
     def _tolerating_errors(self, about: tuple[str, str] | None = None) -> Iterator[None]:
-        """Log an error instead of raising it; a remote that fails is off, and a damaged artifact is not used."""
+        """Log an error instead of raising it. A remote that fails is off, and a damaged artifact is not used."""
         try:
             yield
         except RemoteError as error:
@@ -133,49 +134,48 @@ class RemoteCache:
 @cache
 def shared() -> RemoteCache | None:
     """The cache of this process; None if there is no [Storage] remote."""
-    return RemoteCache(Storage(), root_folder()) if Storage().remote else None
+    return RemoteCache() if Storage().remote else None
 
 
 def required() -> RemoteCache:
-    """A cache whose every error ends the process, for a command that is about the remote."""
+    """The cache of a command that needs the remote. Every error ends the process."""
     if not Storage().remote:
         refuse("Storage", "remote", "s3://bucket/prefix, gs://bucket/prefix or az://container/prefix", "")
-    return RemoteCache(Storage(), root_folder(), strict=True)
+    return RemoteCache(strict=True)
 
 
 def pending() -> dict[Path, Path]:
-    """The folders of artifacts that earlier runs could not upload → the file that notes it."""
+    """Folder of each artifact that earlier runs could not upload → the file that notes it."""
     root = root_folder()
     return {root / path.parent.name / path.name: path for path in sorted((root / layout.UNPUSHED).glob("*/*"))}
 
 
 def put_pending() -> None:
-    """Upload what earlier runs could not; folders that are gone are forgotten, and nothing here is replaced."""
+    """Upload what earlier runs could not. Nothing here is replaced."""
     if not (cache := shared()) or Storage().push == "never":
         return
     for folder, marker in pending().items():
         try:
-            read_manifest(folder)
-            # A download may have taken the place of what was made here.
-            is_forgotten = bool(read_fetched(folder))
+            manifest = read_manifest(folder)
         except UnreadableArtefactError:
             # It may be readable later.
             continue
         except DamagedArtefactError:
-            is_forgotten = True
-        if is_forgotten:
+            manifest = None
+        # A download may have replaced the artifact that was made here.
+        if not manifest or read_fetched(folder):
             marker.unlink(missing_ok=True)
         elif not stands_in(folder):
             cache.put(marker.parent.name, folder, replace=marker.read_text(encoding="utf-8") == "replace", keep=True)
 
 
 def origin_of(manifest: Mapping) -> str:
-    """When and on which machine an artifact was made."""
+    """Machine and time of a build."""
     return printable(f"made on {manifest.get('host', 'another machine')}, {manifest['created_at']}")
 
 
 def stands_in(folder: Path) -> bool:
-    """Whether an artifact that is here is not final, or was made on another device than the one asked for."""
+    """Whether an artifact is not final, or was made on another device than the requested one."""
     with contextlib.suppress(DamagedArtefactError):
         manifest = read_manifest(folder)
         return bool(manifest.get("provisional") or manifest.get("fallback"))
@@ -183,4 +183,4 @@ def stands_in(folder: Path) -> bool:
 
 
 def _find_in_child(kind: str, fingerprint: str) -> "Held | None":
-    return RemoteCache(Storage(), root_folder()).remote.find(kind, fingerprint)
+    return RemoteCache().remote.find(kind, fingerprint)

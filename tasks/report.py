@@ -1,7 +1,9 @@
 """Report: requires one run, or the runs of a sweep, and compares all runs under the storage root."""
 
+import contextlib
 import logging
-from collections.abc import Iterable, Mapping
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import luigi
@@ -15,11 +17,15 @@ from pipeline.config.report import DEMANDS, ReportSettings
 from pipeline.errors import DamagedArtefactError, GateError
 from pipeline.problems.results import RESULTS
 from pipeline.training.presence import say_done
-from tasks import config_files, sweep
+from tasks import config_files
+from tasks.process import console
+from tasks.process.console import RUN_ID
 from tasks.settings import root_folder, schedule_name
-from tasks.stage import Stage
+from tasks.stage import Stage, differing
 from tasks.status import Artefact, manifests_in
 from tasks.train import Train
+
+_SHORT_NAMES = {"global_batch_size": "batch"}
 
 _logger = logging.getLogger(__name__)
 
@@ -37,7 +43,11 @@ class Report(Stage, parameters=ReportSettings):
     def requires(self) -> list[Train]:
         combinations = self.settings.combinations()
         runs = [Train(**combination) for combination in combinations]
-        sweep.number(runs, combinations)
+        for number, (run, settings) in enumerate(zip(runs, differing(combinations), strict=True), 1):
+            # Luigi takes them in this order.
+            run.priority, run.sweep = len(runs) - number, runs
+            words = [f"{_SHORT_NAMES.get(name, name)} {value}" for name, value in settings.items()]
+            run.place = ", ".join([f"run {number}/{len(runs)}", *words]) if len(runs) > 1 else ""
         return runs
 
     def upstream(self) -> object:
@@ -108,6 +118,40 @@ class Report(Stage, parameters=ReportSettings):
         print(f"Report: {root_folder() / self.kind / 'report.html'}")
         if self.failures:
             raise GateError(f"{'; '.join(self.failures)}. The report is written.")
+
+
+@Train.event_handler(luigi.Event.START)
+def _begin(run: Train) -> None:
+    if run.place:
+        console.name_run(run.place)
+        with contextlib.suppress(OSError):
+            _logger.info("begins%s", _time_left(run.sweep))
+
+
+@Train.event_handler(luigi.Event.SUCCESS)
+@Train.event_handler(luigi.Event.FAILURE)
+def _end(*_: object) -> None:
+    console.name_run("")
+
+
+def _time_left(runs: Sequence[Train]) -> str:
+    """About how long the other runs of a sweep take. Empty before the first is done."""
+    durations, pending = [], 0
+    for run in runs:
+        try:
+            manifest = read_manifest(run.output().folder)
+        except DamagedArtefactError:
+            pending += 1
+        else:
+            # A run that was skipped took no time.
+            if manifest.get("run_id") == RUN_ID and "provisional" not in manifest:
+                durations.append(manifest["seconds"])
+    return f", about {rounded(pending * statistics.mean(durations))} left" if durations else ""
+
+
+def rounded(seconds: float) -> str:
+    """An estimated duration for people."""
+    return f"{max(1, round(seconds)):.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 @Report.event_handler(luigi.Event.DEPENDENCY_PRESENT)

@@ -249,3 +249,9 @@ class Stage(Configured, luigi.Task):
 def from_below(stage: Stage) -> list[Stage]:
     """The stage and all that it is made from, the source first, each once."""
     return list(dict.fromkeys([*(found for below in stage.below for found in from_below(below)), stage]))
+
+
+def differing(settings: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
+    """Of several sets of settings those that are not equal in all."""
+    names = [name for name, value in settings[0].items() if any(one[name] != value for one in settings)]
+    return [{name: one[name] for name in names} for one in settings]

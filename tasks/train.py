@@ -10,34 +10,28 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import luigi
 import luigi.interface
 
+from pipeline import machine
 from pipeline.artefacts import layout
 from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_versions
 from pipeline.artefacts.manifest import read_manifest
 from pipeline.artefacts.publish import discard
 from pipeline.config.refusal import refuse
 from pipeline.config.schema import own_modules
-from pipeline.config.training import (
-    JAX,
-    MODELS,
-    RECIPES,
-    TrainSettings,
-    refuse_without_validation,
-)
-from pipeline.errors import DamagedArtefactError, HardwareMismatchError, SettingsError
+from pipeline.config.training import JAX, MODELS, RECIPES, TrainSettings, refuse_without_validation
+from pipeline.errors import DamagedArtefactError, HardwareMismatchError, PipelineError, TimeLimitError
 from pipeline.hardware import tpu_vm
 from pipeline.hardware.backend import choose_backend, require_backend
+from pipeline.hardware.mismatch import explain
 from pipeline.problems import PROBLEMS, problem_class
 from pipeline.stage_process import in_child
 from pipeline.training.presence import Presence
 from pipeline.training.process_group import ProcessGroup, process_group
-from tasks import device
 from tasks.process import console
 from tasks.process.interrupt import stop, time_limit
 from tasks.records import Records
-from tasks.settings import Force, root_folder
+from tasks.settings import root_folder
 from tasks.stage import Stage, from_below
 from tasks.status import Artefact
 
@@ -46,6 +40,9 @@ if TYPE_CHECKING:
 
 # In the manifest of a run.
 _VIEWS = "test_time_augmentation"
+_DEVICE_SETTINGS = ("backend", "device", "tpu_address", "tpu_zone", "tpu_project")
+# A TPU is initialized in well under a minute.
+_DEVICE_SECONDS = 180
 
 _logger = logging.getLogger(__name__)
 
@@ -58,7 +55,7 @@ class Train(Stage, parameters=TrainSettings):
     # By default there is one, so that no two runs train at once and spoil each other's times.
     resources = {"accelerator": 1}
 
-    #: Number and settings in a sweep (sweep.py). Empty for a single run.
+    #: Number and settings in a sweep (report.py). Empty for a single run.
     place = ""
 
     @property
@@ -73,8 +70,8 @@ class Train(Stage, parameters=TrainSettings):
     def make_settings(self) -> TrainSettings:
         settings, self.initial = super().make_settings(), None
         require_backend(settings)
-        if settings.processes > 1:
-            _refuse_with_several()
+        if settings.processes > 1 and (workers := luigi.interface.core().workers) > 1:
+            refuse("core", "workers", "1 where several processes train", workers)
         if settings.initial_weights:
             # What checks runs takes a moment to import.
             from pipeline.runs.initial import find_initial_weights
@@ -121,13 +118,14 @@ class Train(Stage, parameters=TrainSettings):
         """Whether no stage has work to do. If the device is absent, it fails before any data is prepared."""
         if super().complete():
             return True
-        with console.leaving_on_errors():
-            if not (alone := self.group.processes == 1):
-                Train().presence.wait_for_all(self.join_timeout_seconds)
         # One process alone cannot open a device that several share.
-        needs_device = alone and self.device in ("gpu", "tpu") and self.on_mismatch == "fail" and not self._is_trained()
+        if self.group.processes > 1:
+            with console.leaving_on_errors():
+                Train().presence.wait_for_all(self.join_timeout_seconds)
+            return False
+        needs_device = self.device in ("gpu", "tpu") and self.on_mismatch == "fail" and not self._is_trained()
         if needs_device and not self.status().is_available:
-            device.require(self.settings)
+            require_device(self.settings)
         return False
 
     def unfinished(self) -> str:
@@ -156,7 +154,7 @@ class Train(Stage, parameters=TrainSettings):
             return reasons
         if self.on_mismatch == "fail":
             return [f"{fallback}, with on_mismatch = fail it does not count"]
-        if device.is_there(self.settings):
+        if is_device_there(self.settings):
             return [f"{fallback}, now it is there"]
         if self.on_mismatch == "skip":
             _say_kept(self.output().folder.name, fallback)
@@ -279,18 +277,47 @@ class Train(Stage, parameters=TrainSettings):
             tracking.log_run(artefact.folder, tracking_uri=tracking_uri)
 
 
-def _refuse_with_several() -> None:
-    """Refuse settings that do not fit several processes."""
-    if Force().stage:
-        expected = "nothing where several processes train, as the others cannot tell old from new"
-        refuse("Force", "stage", expected, Force().stage)
-    if not luigi.interface.core().local_scheduler:
-        raise SettingsError(
-            "[core] local_scheduler: expected true where several processes train: a central scheduler gives each task "
-            "to one of them. Run without SCHEDULER=central."
-        )
-    if (workers := luigi.interface.core().workers) > 1:
-        refuse("core", "workers", "1 where several processes train", workers)
+def require_device(settings: TrainSettings) -> None:
+    """End the process with the error's exit code if the device of the settings is absent."""
+    with console.leaving_on_errors():
+        if error := _device_error(settings):
+            raise error
+
+
+def is_device_there(settings: TrainSettings) -> bool:
+    """Whether the device of the settings is there. An error that says nothing about the device ends the process."""
+    if error := _device_error(settings):
+        if not isinstance(error, HardwareMismatchError):
+            require_device(settings)
+        return False
+    return True
+
+
+def _device_error(settings: TrainSettings) -> PipelineError | None:
+    if settings.device == "gpu" and not machine.has_gpu_driver():
+        # TensorFlow takes ten seconds to find the same.
+        return explain("gpu", RuntimeError("no driver"))
+    return _look_for_device(choose_backend(settings), *(getattr(settings, name) for name in _DEVICE_SETTINGS[1:]))
+
+
+@cache
+def _look_for_device(*chosen: str) -> PipelineError | None:
+    """Try the device in a child process, because a TPU that was initialized cannot be given back."""
+    settings = TrainSettings(**dict(zip(_DEVICE_SETTINGS, chosen, strict=True)))
+    _logger.info("Train: is there a %s?", "TPU or GPU" if settings.device == "auto" else settings.device)
+    how = {"backend": settings.backend, "is_kept": False, "may_run_here": False}
+    try:
+        with time_limit("Train", _DEVICE_SECONDS):
+            in_child("pipeline.hardware.receipt:require_device", {"settings": settings}, **how)
+    except TimeLimitError:
+        message = f"[Train] device: {settings.device} did not answer within {_DEVICE_SECONDS} s."
+        return HardwareMismatchError(message, {"device": settings.device, "cause": message, "remedy": ""})
+    except PipelineError as error:
+        return error
+    except Exception as error:
+        _logger.exception("ERROR: the process that asks for the device failed")
+        raise SystemExit(1) from error
+    return None
 
 
 @cache

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import itertools
 import json
 from collections.abc import Sequence
 
@@ -14,7 +15,7 @@ from tasks.process import lock
 from tasks.report import history_folder
 from tasks.schedule.dated_reports import missing_between, read_dated_reports
 from tasks.settings import Storage, root_folder
-from tasks.stage import Stage
+from tasks.stage import Stage, differing
 from tasks.status import State, Status
 
 _NOT_REMOVED = "none removed: make clean-stale YES=1 removes them"
@@ -111,14 +112,11 @@ def pull(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 def by_name(stages: Sequence[Stage]) -> dict[str, Stage]:
     """The stages by the names of their tasks, and by the settings in which several of one name differ."""
     named = {}
-    for stage in stages:
-        others = [other.param_kwargs for other in stages if other.task_family == stage.task_family]
-        apart = [
-            f"{setting} {value}"
-            for setting, value in stage.param_kwargs.items()
-            if any(other[setting] != value for other in others)
-        ]
-        named[" ".join([stage.task_family, ", ".join(apart)]).strip()] = stage
+    for _, group in itertools.groupby(stages, key=lambda stage: stage.task_family):
+        alike = list(group)
+        for stage, settings in zip(alike, differing([one.param_kwargs for one in alike]), strict=True):
+            words = ", ".join(f"{name} {value}" for name, value in settings.items())
+            named[f"{stage.task_family} {words}".strip()] = stage
     return named
 
 

@@ -68,28 +68,28 @@ def test_the_choice_imports_neither_of_them():
 
 
 def test_that_there_is_no_driver_is_said_without_asking_a_library(monkeypatch, caplog):
-    from tasks import device
+    from tasks import train
 
     monkeypatch.setattr("pipeline.machine.has_gpu_driver", lambda: False)
-    monkeypatch.setattr(device, "_ask", lambda *_: pytest.fail("a process is started"))
-    assert not device.is_there(TrainSettings(device="gpu"))
+    monkeypatch.setattr(train, "_look_for_device", lambda *_: pytest.fail("a process is started"))
+    assert not train.is_device_there(TrainSettings(device="gpu"))
     with pytest.raises(SystemExit) as ended:
-        device.require(TrainSettings(device="gpu"))
+        train.require_device(TrainSettings(device="gpu"))
     assert ended.value.code == HardwareMismatchError.exit_code
     assert "This machine shows no NVIDIA driver, and so no GPU." in caplog.text
 
 
 def test_a_defect_in_the_process_that_asks_ends_the_run(monkeypatch, caplog):
-    from tasks import device
+    from tasks import train
 
     def fail(*_, **__):
         raise RuntimeError("a defect")
 
     monkeypatch.setattr("pipeline.machine.has_gpu_driver", lambda: True)
-    monkeypatch.setattr(device, "in_child", fail)
-    device._ask.cache_clear()
+    monkeypatch.setattr(train, "in_child", fail)
+    train._look_for_device.cache_clear()
     with pytest.raises(SystemExit) as ended:
-        device.require(TrainSettings(device="gpu"))
+        train.require_device(TrainSettings(device="gpu"))
     assert ended.value.code == 1
     assert "a defect" in caplog.text
 

@@ -16,7 +16,7 @@ from luigi_process import FAST, PROJECT, TINY, hear_interrupts
 
 from pipeline import progress
 from pipeline.errors import DamagedArtefactError
-from tasks import sweep
+from tasks.report import rounded
 
 INTERRUPTED = "\nInterrupted. Finished stages are kept; run again to resume.\n"
 
@@ -148,7 +148,7 @@ def test_json_lines_carry_run_and_stage_and_do_not_say_that_a_skipped_run_is_don
 
 @pytest.mark.parametrize(("seconds", "said"), [(0.2, "1 s"), (89, "89 s"), (90, "2 min"), (3_700, "62 min")])
 def test_time_left_is_said_no_finer_than_it_is_known(seconds, said):
-    assert sweep.about(seconds) == said
+    assert rounded(seconds) == said
 
 
 def test_an_unknown_log_format_is_refused(first_run, tmp_path):

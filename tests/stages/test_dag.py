@@ -297,7 +297,7 @@ def test_a_missing_device_fails_before_any_data_is_prepared(tmp_path, tiny_tfds)
 def test_a_missing_driver_fails_at_once_and_before_any_data_is_prepared(tmp_path, tiny_tfds, monkeypatch):
     luigi = Luigi(tmp_path, tiny_tfds)
     monkeypatch.setattr("pipeline.machine.has_gpu_driver", lambda: False)
-    monkeypatch.setattr("tasks.device._ask", lambda *_: pytest.fail("a process is started"))
+    monkeypatch.setattr("tasks.train._look_for_device", lambda *_: pytest.fail("a process is started"))
     done = luigi.here("tasks", "Report", *FAST, "--Train-device", "gpu")
     assert done.returncode == 7, done.stderr
     assert "This machine shows no NVIDIA driver, and so no GPU." in done.stderr

@@ -267,12 +267,12 @@ def test_a_fallback_run_is_kept_while_the_device_is_absent_and_replaced_when_it_
 
     def pipeline(on_mismatch, *more):
         with monkeypatch.context() as patch:
-            patch.setattr("tasks.device.in_child", answer)
+            patch.setattr("tasks.train.in_child", answer)
             return luigi.here("tasks", "Report", *FAST, *settings, "--Train-on-mismatch", on_mismatch, *more)
 
     def train(on_mismatch):
         with monkeypatch.context() as patch:
-            patch.setattr("tasks.device.in_child", answer)
+            patch.setattr("tasks.train.in_child", answer)
             return luigi.status(*FAST, *settings, "--Train-on-mismatch", on_mismatch)["Train"]
 
     def runs():

@@ -41,6 +41,11 @@ def test_two_processes_leave_one_run_and_one_report_and_then_have_nothing_to_do(
     again = luigi.python(*command)
     assert (again.returncode, again.stderr.count("Nothing to do: every stage is fresh.")) == (0, 1)
     assert "Train: process 0 is done" in again.stderr
+    forced = luigi.python(*command, "--Force-stage", "Train", **QUICKLY_COMPILED)
+    assert forced.returncode == 0, forced.stderr
+    assert f"Train: stale: asked for by [Force] stage = Train, making {luigi.root}" in forced.stderr
+    (trained_again,) = luigi.report()["runs"]
+    assert trained_again["finished_at"] > run["finished_at"]
 
 
 @pytest.mark.slow
@@ -123,7 +128,7 @@ def test_a_process_that_nothing_numbers_is_told_which_setting_says_it(tmp_path, 
 @pytest.mark.parametrize(
     ("command", "named"),
     [
-        (["Report", "--Force-stage", "Train"], "[Force] stage: expected nothing where several processes train"),
+        (["Report", "--workers", "2"], "[core] workers: expected 1 where several processes train"),
         (["Nightly", "--date", "2026-11-01"], "[Train] processes: expected 1 for Nightly"),
     ],
 )
