@@ -4,6 +4,7 @@
 """
 
 import abc
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,22 @@ class Stream(Protocol):
 
     def evaluation(self) -> "tf.data.Dataset":
         """One pass over the split in its stored order."""
+
+
+@dataclass(frozen=True)
+class EvaluatedRun:
+    """What an evaluation may use. ``manifest`` is that of the records, and ``folder`` that of the run."""
+
+    model: Any
+    settings: TrainSettings
+    train: Stream
+    test: Stream
+    manifest: Mapping
+    folder: Path
+
+    def write(self, facts: dict) -> None:
+        """Write evaluation.json."""
+        (self.folder / EVALUATION_NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
 def examples_at(stream: Stream, places: Sequence[int]) -> list[tuple["np.ndarray", "np.ndarray"]]:
@@ -148,6 +165,5 @@ class Problem(abc.ABC):
         - predict(model, stream, test_time_augmentation): predictions for a split, in its stored order.
         - figures(model, predictions): their mean ``loss`` and ``accuracy``.
         - quick_figures(model, stream): the same for an epoch whose predictions are not used further.
-        - evaluate(predictions, *, model, settings, streams, manifest, folder): writes evaluation.json of the test split
-          into the run's folder and returns a ``Shown``. ``streams`` are "train" and "test".
+        - evaluate(predictions, run): writes evaluation.json of the test split of an ``EvaluatedRun``; a ``Shown``.
         """

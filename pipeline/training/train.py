@@ -10,7 +10,7 @@ from pipeline.artefacts.manifest import check_contents, read_manifest
 from pipeline.errors import HardwareMismatchError, message
 from pipeline.hardware.placement import place
 from pipeline.problems import problem_of_records
-from pipeline.problems.problem import Shown
+from pipeline.problems.problem import EvaluatedRun, Shown
 from pipeline.runs.record import RunRecord, write_record
 from pipeline.training.breakdown import measure
 from pipeline.training.checkpoint import History
@@ -102,14 +102,8 @@ def _evaluate(setup: TrainingSetup, predictions: Any) -> Shown:
     """Evaluate the model on the test split. ``predictions`` may be None."""
     _logger.info("looking at the predictions for the test split")
     test, evaluation = setup.evaluated["val"], setup.problem.evaluation
-    return evaluation.evaluate(
-        predictions or evaluation.predict(setup.model, test),
-        model=setup.model,
-        settings=setup.settings,
-        streams={"train": setup.stream, "test": test},
-        manifest=setup.manifest,
-        folder=setup.folder,
-    )
+    run = EvaluatedRun(setup.model, setup.settings, setup.stream, test, setup.manifest, setup.folder)
+    return evaluation.evaluate(predictions or evaluation.predict(setup.model, test), run)
 
 
 def _time_parts(setup: TrainingSetup, history: History) -> dict:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.artefacts.manifest import read_manifest
-from pipeline.problems.problem import EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME, open_split
+from pipeline.problems.problem import EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME, EvaluatedRun, open_split
 
 
 def setup_module() -> None:
@@ -130,9 +130,7 @@ def looked_at(model, test, records, folder):
 
 def evaluated_of(predictions, test, manifest, folder):
     """The facts and the tiles of the mistakes. The train split is not augmented."""
-    shown = evaluate(
-        predictions, model=None, settings=None, streams={"train": test, "test": test}, manifest=manifest, folder=folder
-    )
+    shown = evaluate(predictions, EvaluatedRun(None, None, test, test, manifest, folder))
     return shown.facts, shown.images.get("mistakes", ())
 
 

@@ -4,8 +4,7 @@ Figures go to evaluation.json. The most confident mistakes, a few examples of ea
 PNG files of equal tiles, so that the report needs no records.
 """
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,14 +12,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from pipeline.config.training import TrainSettings
 from pipeline.networks.model import PROBABILITIES, as_probabilities, kind_trained_on
 from pipeline.problems.image_classification.views import NONE, VIEWS, View
 from pipeline.problems.problem import (
     AUGMENTED_NAME,
-    EVALUATION_NAME,
     EXAMPLES_NAME,
     MISTAKES_NAME,
+    EvaluatedRun,
     Shown,
     Stream,
     examples_at,
@@ -79,16 +77,9 @@ def quick_figures(model: keras.Model, stream: Stream) -> dict[str, float]:
     return {name: found[name] for name in ("loss", "accuracy")}
 
 
-def evaluate(
-    predictions: Predictions,
-    *,
-    model: keras.Model,
-    settings: TrainSettings,
-    streams: Mapping[str, Stream],
-    manifest: Mapping,
-    folder: Path,
-) -> Shown:
+def evaluate(predictions: Predictions, run: EvaluatedRun) -> Shown:
     """Write evaluation.json, mistakes.png, examples.png and augmented.png. See ``Problem.evaluation``."""
+    manifest, test, folder = run.manifest, run.test, run.folder
     # A diverged model has no confidence.
     probabilities = np.nan_to_num(as_probabilities(predictions.outputs, predictions.kind), nan=0.0)
     predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1).clip(0, 1)
@@ -101,9 +92,9 @@ def evaluate(
     def entry(place: int) -> dict:
         return {"index": place, "label": int(labels[place]), "predicted": int(predicted[place])}
 
-    images = [image for image, _ in examples_at(streams["test"], [*mistakes, *examples])]
+    images = [image for image, _ in examples_at(test, [*mistakes, *examples])]
     # There are no examples if the test split has none of the first labels.
-    tiles = as_tiles(np.array(images, np.uint8).reshape(-1, *streams["test"].split.content_shape))
+    tiles = as_tiles(np.array(images, np.uint8).reshape(-1, *test.split.content_shape))
     facts = {
         "label_names": names,
         "label_counts": {split: dict(entry["label_counts"]) for split, entry in manifest["splits"].items()},
@@ -112,12 +103,12 @@ def evaluate(
         "without_duplicates": _without(manifest.get("findings", {}).get("test_in_train", ()), labels == predicted),
         "mistakes": [entry(place) | {"confidence": round(float(confidence[place]), 6)} for place in mistakes],
         "examples": [entry(place) for place in examples],
-        "augmented": picture_augmented(streams["train"], folder),
+        "augmented": picture_augmented(run.train, folder),
         "tiles": {"per_row": TILES_PER_ROW, "height": tiles.shape[1], "width": tiles.shape[2]},
     }
     _write_sheet(folder / EXAMPLES_NAME, tiles[len(mistakes) :])
-    (folder / EVALUATION_NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     _write_sheet(folder / MISTAKES_NAME, tiles[: len(mistakes)])
+    run.write(facts)
     return Shown(facts, {}, {"mistakes": tiles[: len(mistakes)]} if mistakes else {})
 
 

@@ -5,22 +5,20 @@ from the last tokens as a sequence. All temperatures are written as one batch, a
 """
 
 import contextlib
-import json
 import math
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 import keras
 import numpy as np
 
-from pipeline.config.training import MODELS, TrainSettings
+from pipeline.config.training import MODELS
 from pipeline.errors import message
 from pipeline.networks.build import load_function
 from pipeline.networks.model import LOGITS, kind_trained_on, named_variables
-from pipeline.problems.problem import EVALUATION_NAME, Shown, Stream, examples_at
+from pipeline.problems.problem import EvaluatedRun, Shown, Stream, examples_at
 from pipeline.records.vocabulary import Vocabulary
 
 MAX_PASSAGES = 8
@@ -91,28 +89,21 @@ def quick_figures(model: keras.Model, stream: Stream) -> dict[str, float]:
     return figures(model, predict(model, stream))
 
 
-def evaluate(
-    predictions: Surprises,
-    *,
-    model: keras.Model,
-    settings: TrainSettings,
-    streams: Mapping[str, Stream],
-    manifest: Mapping,
-    folder: Path,
-) -> Shown:
+def evaluate(predictions: Surprises, run: EvaluatedRun) -> Shown:
     """Write evaluation.json. See ``Problem.evaluation``."""
-    vocabulary, test = Vocabulary(tuple(manifest["label_names"])), streams["test"]
+    manifest, settings = run.manifest, run.settings
+    vocabulary = Vocabulary(tuple(manifest["label_names"]))
     nats = np.nan_to_num(predictions.nats, nan=-math.log(LEAST_PROBABILITY))
     places = np.argsort(-nats.mean(axis=1), kind="stable")[:MAX_PASSAGES].tolist()
     prompt_from = int(np.random.default_rng(settings.seed).integers(len(nats)))
-    found = examples_at(test, [*places, prompt_from])
+    found = examples_at(run.test, [*places, prompt_from])
     sequences = [np.append(tokens, labels[-1]) for tokens, labels in found]
     passages = [
         {"index": place, **passage(vocabulary, sequence, nats[place])}
         for place, sequence in zip(places, sequences, strict=False)
     ]
     prompt = sequences[-1][:PROMPT_TOKENS]
-    written = write_text(model, vocabulary, settings.model, prompt, length=nats.shape[1], seed=settings.seed)
+    written = write_text(run.model, vocabulary, settings.model, prompt, length=nats.shape[1], seed=settings.seed)
     loss = float(nats.mean())
     facts = {
         "problem": "next_token",
@@ -130,7 +121,7 @@ def evaluate(
         "written": written,
         "data_warnings": [list(warning) for warning in manifest.get("warnings", ())],
     }
-    (folder / EVALUATION_NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    run.write(facts)
     shown = {_title(one["temperature"]): one["text"] for one in written}
     shown[_title(None)] = "\n\n".join("".join(one["pieces"]) for one in passages)
     # Indented, so that Markdown shows it as code.

@@ -1,11 +1,10 @@
 """The evaluation of sums on a split."""
 
-import json
 from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.problems.problem import EVALUATION_NAME, Shown
+from pipeline.problems.problem import Shown
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,8 @@ def quick_figures(model, stream):
     return figures(model, predict(model, stream))
 
 
-def evaluate(predictions, *, model, settings, streams, manifest, folder):
+def evaluate(predictions, run):
     errors = np.abs(predictions.labels - predictions.values)
     facts = {"num_examples": len(errors), "mean_error": float(errors.mean()), "worst_error": float(errors.max())}
-    (folder / EVALUATION_NAME).write_text(json.dumps(facts))
+    run.write(facts)
     return Shown(facts, {"sums": f"mean error {facts['mean_error']:.3f}"}, {})
