@@ -45,7 +45,8 @@ def choose_backend(settings: TrainSettings) -> str:
         return settings.backend
     if settings.processes > 1:
         return JAX
-    if settings.device in ("auto", "tpu") and machine.tpu_chips() and not _is_remote(settings):
+    is_remote = (settings.tpu_address or os.environ.get("TPU_NAME") or "local") != "local"
+    if settings.device in ("auto", "tpu") and machine.tpu_chips() and not is_remote:
         return JAX
     if settings.device in ("auto", "gpu") and _has_nvidia_driver() and any(map(installed_version, _CUDA_PLUGINS)):
         return JAX
@@ -57,10 +58,6 @@ def require_backend(settings: TrainSettings) -> None:
     if choose_backend(settings) == JAX and not installed_version("jax"):
         extra = {"gpu": "jax-gpu", "tpu": "jax-tpu"}.get(settings.device, "jax")
         refuse("Train", "backend", f"tensorflow, as jax needs make setup EXTRA={extra}", settings.backend)
-
-
-def _is_remote(settings: TrainSettings) -> bool:
-    return (settings.tpu_address or os.environ.get("TPU_NAME") or "local") != "local"
 
 
 def _has_nvidia_driver() -> bool:

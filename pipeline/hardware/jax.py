@@ -96,26 +96,10 @@ class Jax(Runtime):
         result = jax.jit(lambda rows: rows @ jnp.ones([512, 10]))(array)
         return {"variable_devices": _names(array.devices()), "computation_devices": _names(result.devices())}
 
-    def observe_training(self, model: Any) -> list[str]:
-        devices: list[str] = []
-        make = model.make_train_function
-
-        # fit makes the function after the metrics have their variables, whose layout it needs.
-        def make_observed(*how: Any, **more: Any) -> None:
-            make(*how, **more)
-            model.make_train_function = make
-            train_function = model.train_function
-
-            def observed(state: Any, iterator: object) -> tuple:
-                model.train_function = train_function
-                logs, state = train_function(state, iterator)
-                devices.extend(_names(set().union(*(one.devices() for one in jax.tree.leaves(state)))))
-                return logs, state
-
-            model.train_function = observed
-
-        model.make_train_function = make_observed
-        return devices
+    def observe_training(self, model: Any) -> Callable[[], list[str]]:
+        # The train function returns these arrays. Evaluation may place other variables elsewhere.
+        trained = [*model.trainable_variables, *model.optimizer.variables]
+        return lambda: _names(set().union(*(variable.value.devices() for variable in trained)))
 
     def computations(self, device: str, side: int, dtype: str) -> dict[str, Callable[[], object]]:
         where = _local_device(device)

@@ -59,12 +59,10 @@ def write_receipt(settings: TrainSettings, placement: Placement, precision: str)
     versions = {"python": platform.python_version(), "keras": installed_version("keras"), "libtpu": libtpu}
     versions |= receipt["versions"]
     receipt["versions"] = {name: str(version) for name, version in versions.items() if version}
+    names = [device["name"] for device in receipt["physical_devices"] if device["type"] == effective]
     if effective == "cpu":
-        receipt["device_name"] = f"{machine.cpu_model()}, {machine.granted_cores()} cores"
-    else:
-        names = [device["name"] for device in receipt["physical_devices"] if device["type"] == effective]
-        receipt["device_name"] = ", ".join(names)
-    return _with_doubts(receipt, _doubts_of_device(receipt))
+        names = [machine.cpu_model(), f"{machine.granted_cores()} cores"]
+    return _checked({**receipt, "device_name": ", ".join(names)})
 
 
 def examine(settings: TrainSettings) -> dict[str, Any]:
@@ -92,9 +90,8 @@ def verdict(receipt: Mapping) -> str:
 def with_processes(receipt: Receipt, gather: Callable[[dict], list[dict]]) -> Receipt:
     """The receipt of a training by several processes. It is verified if each process verified its device."""
     about = {name: receipt[name] for name in ("device_name", "doubts")}
-    processes = gather({"hostname": socket.gethostname(), "devices": receipt["logical_devices"], **about})
-    receipt = {**receipt, "processes": processes}
-    return _with_doubts(receipt, _doubts_of_processes(receipt))
+    about |= {"hostname": socket.gethostname(), "devices": receipt["logical_devices"]}
+    return _checked({**receipt, "processes": gather(about)})
 
 
 def confirm(receipt: Receipt, train_devices: Sequence[str]) -> Receipt:
@@ -102,24 +99,19 @@ def confirm(receipt: Receipt, train_devices: Sequence[str]) -> Receipt:
     if not train_devices:
         return receipt
     seen = {**receipt["placement"], "computation_devices": list(train_devices), "observed": "train_function"}
-    confirmed = {**receipt, "placement": seen}
-    doubts = _doubts_of_device(confirmed) + _doubts_of_processes(receipt)
-    if doubts and receipt["device_verified"]:
-        _logger.warning("NOT verified: the train function ran elsewhere than the probe: %s", "; ".join(doubts))
-    return _with_doubts(confirmed, doubts)
+    confirmed = _checked({**receipt, "placement": seen})
+    if confirmed["doubts"] and receipt["device_verified"]:
+        doubts = "; ".join(confirmed["doubts"])
+        _logger.warning("NOT verified: the train function ran elsewhere than the probe: %s", doubts)
+    return confirmed
 
 
-def _with_doubts(receipt: Receipt, doubts: list[str]) -> Receipt:
+def _checked(receipt: Receipt) -> Receipt:
+    """The receipt with the failed checks of its evidence."""
+    doubts = find_doubts(*(receipt[name] for name in ("effective_device", "num_replicas", "placement", "probe")))
+    for rank, process in enumerate(receipt["processes"]):
+        doubts += [f"process {rank}: {doubt}" for doubt in process["doubts"]]
     return {**receipt, "device_verified": not doubts, "doubts": doubts}
-
-
-def _doubts_of_processes(receipt: Receipt) -> list[str]:
-    return [f"process {number}: {doubt}" for number, one in enumerate(receipt["processes"]) for doubt in one["doubts"]]
-
-
-def _doubts_of_device(receipt: Receipt) -> list[str]:
-    names = ("effective_device", "num_replicas", "placement", "probe")
-    return find_doubts(*(receipt[name] for name in names))
 
 
 def find_doubts(effective: str, num_replicas: int, seen: Mapping, speeds: Mapping) -> list[str]:

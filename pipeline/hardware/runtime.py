@@ -44,11 +44,10 @@ class Runtime(Protocol):
     def observe(self, strategy: Any) -> dict[str, list[str] | str]:
         """Devices of a variable's copies and of a test computation, one per replica."""
 
-    def observe_training(self, model: Any) -> list[str]:
-        """The devices of the first call of a compiled model's train function, one per replica.
+    def observe_training(self, model: Any) -> Callable[[], list[str]]:
+        """A function that returns the devices of a compiled model's train function after ``fit``, one per replica.
 
-        The list is filled during the coming ``fit``. It stays empty if the backend does not list them. Training calls
-        nothing else than without it.
+        They are empty if the backend does not list them. Training calls nothing else than without it.
         """
 
     def computations(self, device: str, side: int, dtype: str) -> dict[str, Callable[[], object]]:

@@ -76,7 +76,7 @@ class TensorFlow(Runtime):
             "computation_devices": ran or [result.device for result in results],
         }
 
-    def observe_training(self, model: Any) -> list[str]:
+    def observe_training(self, model: Any) -> Callable[[], list[str]]:
         devices: list[str] = []
         model.make_train_function()
         train_function = model.train_function
@@ -90,7 +90,7 @@ class TensorFlow(Runtime):
             return outputs
 
         model.train_function = observed
-        return devices
+        return lambda: devices
 
     def computations(self, device: str, side: int, dtype: str) -> dict[str, Callable[[], object]]:
         with tf.device(f"/{device}:0"):

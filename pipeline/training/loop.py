@@ -79,7 +79,7 @@ def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -
         # All processes follow the figures of one, because patience depends on them.
         row |= setup.group.from_chief(row)
         history.rows.append(row)
-        receipt = confirm(receipt, train_devices)
+        receipt = confirm(receipt, train_devices())
         segment = {
             "first_epoch": history.restored + 1,
             "last_epoch": epoch,

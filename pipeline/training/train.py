@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.artefacts.manifest import check_contents, read_manifest
-from pipeline.errors import HardwareMismatchError, message
+from pipeline.errors import HardwareMismatchError
 from pipeline.hardware.placement import place
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import EvaluatedRun, Shown
@@ -19,8 +19,6 @@ from pipeline.training.request import TrainRequest
 from pipeline.training.results import augmented_accuracies, known_fields, nothing_measured, outcome_of, save_network
 from pipeline.training.setup import Clock, TrainingSetup
 from pipeline.training.summaries import Summaries, profile
-
-_LOGGED_LABELS = 20
 
 _logger = logging.getLogger(__name__)
 
@@ -69,8 +67,6 @@ def _open_records(request: TrainRequest) -> Mapping:
     manifest = read_manifest(request.records)
     problem_of_records(manifest).check(request.settings)
     check_contents(request.records, manifest)
-    if manifest.get("image"):
-        _logger.info(_numbered_labels(manifest["splits"]["train"]["label_counts"]))
     return manifest
 
 
@@ -116,10 +112,3 @@ def _time_parts(setup: TrainingSetup, history: History) -> dict:
         profile(setup.model, setup.stream, setup.folder, runtime=setup.placement.runtime, steps=steps)
     setup.clock.enter("saving")
     return step | {f"{part}_seconds": seconds for part, seconds in setup.clock.seconds().items()}
-
-
-@message
-def _numbered_labels(counts: Mapping[str, int]) -> str:
-    shown = [f"{at} {name} ({count:,})" for at, (name, count) in enumerate(counts.items())]
-    more = f", and {len(shown) - _LOGGED_LABELS:,} more" if len(shown) > _LOGGED_LABELS else ""
-    return f"labels, with their examples in train: {', '.join(shown[:_LOGGED_LABELS])}{more}"

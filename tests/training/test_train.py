@@ -216,7 +216,7 @@ def test_the_receipt_is_of_the_runs_own_train_function_and_looking_changes_no_we
     placement = run(small_records, tmp_path / "seen", **settings)["receipt"]["placement"]
     assert placement["observed"] == "train_function"
     assert placement["computation_devices"] == placement["variable_devices"]
-    monkeypatch.setattr("pipeline.hardware.tensorflow.TensorFlow.observe_training", lambda *_: [])
+    monkeypatch.setattr("pipeline.hardware.tensorflow.TensorFlow.observe_training", lambda *_: list)
     assert run(small_records, tmp_path / "unseen", **settings)["receipt"]["placement"]["observed"] == "probe"
     seen, unseen = (load_file(tmp_path / name / WEIGHTS_NAME) for name in ("seen", "unseen"))
     for name, weight in seen.items():
