@@ -1,8 +1,7 @@
 """Common parts of the commands: their own flags, and the stages under the settings of the command line."""
 
 import argparse
-import contextlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pipeline.artefacts import layout
@@ -32,10 +31,6 @@ class Parser(argparse.ArgumentParser):
         """Raise an error of one line, as all errors are."""
         raise SettingsError(f"command line: {message}. {' '.join(self.format_usage().split())}")
 
-    def flags(self) -> list[str]:
-        """The flags of the command."""
-        return [flag for action in self._actions for flag in action.option_strings]
-
 
 class _HelpAll(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
@@ -64,21 +59,15 @@ def command(*arguments: tuple[tuple[str, ...], dict]) -> Callable[[Body], Callab
         def run(parser: Parser, argv: Sequence[str]) -> int:
             for names, options in arguments:
                 parser.add_argument(*names, **options)
-            given, settings = parser.parse_known_args(argv)
-            with stages_of(settings, parser.flags()) as stages:
-                return body(given, stages)
+            values, settings = parser.parse_known_args(argv)
+            flags = [flag for action in parser._actions for flag in action.option_strings]
+            with command_line.in_force(["--module", "tasks", "Report", *settings], flags) as luigi_parser:
+                return body(values, from_below(luigi_parser.get_task_obj()))
 
         run.__doc__ = body.__doc__
         return run
 
     return decorate
-
-
-@contextlib.contextmanager
-def stages_of(settings: Sequence[str], flags: Collection[str] = ()) -> Iterator[list[Stage]]:
-    """The stages, from the source on, under settings. ``flags`` of the command are proposed if a setting is unknown."""
-    with command_line.in_force(["--module", "tasks", "Report", *settings], flags) as parser:
-        yield from_below(parser.get_task_obj())
 
 
 def named(what: str) -> Callable[[str], str]:
@@ -93,16 +82,16 @@ def named(what: str) -> Callable[[str], str]:
 
 
 def run_folder(argument: str, run: str) -> Path:
-    """The folder of a run. A path outside the folder of runs is none, wherever a link leads."""
-    place = root_folder() / layout.RUNS
-    runs = [path for path in layout.artefact_folders(place) if path.is_dir() and path.resolve().parent == place]
+    """The folder of a run. It must be in the folder of runs, wherever a link leads."""
+    parent = root_folder() / layout.RUNS
+    runs = [path for path in layout.artefact_folders(parent) if path.is_dir() and path.resolve().parent == parent]
     if Path(run).resolve() in runs:
         return Path(run).resolve()
-    found = [folder for folder in runs if folder.name.startswith(run) or folder.name.rpartition("-")[2].startswith(run)]
-    if len(found) != 1:
-        known = ", ".join(folder.name for folder in found or runs) or "none"
+    matches = [path for path in runs if path.name.startswith(run) or path.name.rpartition("-")[2].startswith(run)]
+    if len(matches) != 1:
+        known = ", ".join(path.name for path in matches or runs) or "none"
         raise SettingsError(
-            f"{argument}: expected a run in {place}, by its folder or the beginning of its name or fingerprint, got "
+            f"{argument}: expected a run in {parent}, by its folder or the beginning of its name or fingerprint, got "
             f"{run!r}; known: {known}"
         )
-    return found[0]
+    return matches[0]

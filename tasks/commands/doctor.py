@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from importlib import metadata
 
@@ -24,40 +24,38 @@ from tasks.source import Source
 from tasks.stage import Stage
 from tasks.train import Train
 
-_DISTRIBUTION = "tensorcraft"
-
 
 @command(argument("--json", action="store_true", help="print one JSON object, for programs"))
 def doctor(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Check whether a run would work here, and on which hardware."""
     receipt: dict = {}
-    source, records = Source(), Records()
+    checks = {"packages": check_packages, "storage": partial(check_storage, stages)}
+    if Storage().remote:
+        checks["remote"] = check_remote
+    checks |= {"dataset": check_dataset, "runner": check_runner}
+    # A sweep may request several devices.
     trains = {train.device: train for train in stages if isinstance(train, Train)}
-    checks = {
-        "packages": check_packages,
-        "storage": lambda: check_storage(stages),
-        **({"remote": check_remote} if Storage().remote else {}),
-        "dataset": lambda: check_dataset(source),
-        "runner": lambda: check_runner(records),
-        # A sweep asks for several.
-        **{f"device {name}": partial(check_device, train, receipt) for name, train in trains.items()},
-    }
-    results = {name: _ask(check) for name, check in checks.items()}
+    checks |= {f"device {name}": partial(check_device, train, receipt) for name, train in trains.items()}
+    results = {}
+    for name, check in checks.items():
+        try:
+            results[name] = 0, check()
+        except PipelineError as error:
+            results[name] = error.exit_code, f"{type(error).__name__}: {error}"
     if arguments.json:
-        answers = {name: {"ok": code == 0, "says": says} for name, (code, says) in results.items()}
+        answers = {name: {"ok": code == 0, "says": text} for name, (code, text) in results.items()}
         print(json.dumps({"checks": answers, "receipt": receipt}, indent=1))
     else:
-        for name, (code, says) in results.items():
-            print(f"{'ok' if code == 0 else 'FAILS':6} {name:12} {says}")
+        for name, (code, text) in results.items():
+            print(f"{'ok' if code == 0 else 'FAILS':6} {name:12} {text}")
         print("".join(f"\n{name:36} {value}" for name, value in _flattened(receipt)))
     return next((code for code, _ in results.values() if code), 0)
 
 
 def check_packages() -> str:
-    """That each installed package is of a version this project, and with it the others, can work with."""
+    """Check the version of each installed package."""
     wrong = []
-    for text in metadata.requires(_DISTRIBUTION) or ():
-        requirement = Requirement(text)
+    for requirement in map(Requirement, metadata.requires("tensorcraft") or ()):
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             version = installed_version(requirement.name)
             if version is None or not requirement.specifier.contains(version, prereleases=True):
@@ -68,57 +66,49 @@ def check_packages() -> str:
 
 
 def check_storage(stages: Sequence[Stage]) -> str:
-    """That the root can be written, is not in use, and has the free disk space."""
+    """Check that the root can be written, is not in use, and has the free disk space."""
     root = root_folder()
     lock.hold(root, on_busy=Storage().on_busy)
-    # Before the source is, the size of its records is not known.
+    # The size of the records is not known before the source is.
     needed = sum(stage.bytes_needed() for stage in stages if stage.is_known())
     require_space(root, needed)
     return f"{root}, {free_bytes(root) / 1e9:.1f} GB free, at least {needed / 1e9:.2f} GB needed"
 
 
 def check_remote() -> str:
-    """That the remote answers, and writes that create, or replace one version, do so and no more."""
+    """Check that the remote answers, and that its conditional writes work."""
     remote = remote_cache.required().remote
     remote.objects.try_out()
     return f"{remote.url} can be read and written"
 
 
-def check_dataset(source: Source) -> str:
-    """That the dataset is prepared or can be downloaded; where ``origin`` allows it a stand-in will do."""
+def check_dataset() -> str:
+    """Check that the dataset is prepared, can be downloaded, or may be a placeholder."""
     try:
-        return in_child("pipeline.sources:availability", {"settings": source.settings})
+        return in_child("pipeline.sources:availability", {"settings": Source().settings})
     except DatasetUnavailableError as error:
-        raise DatasetUnavailableError(f"{source.dataset} is unavailable: {error}") from error
+        raise DatasetUnavailableError(f"{Source().dataset} is unavailable: {error}") from error
 
 
-def check_runner(records: Records) -> str:
-    """That Beam knows the runner, and the workers of a cluster could write the records."""
-    job = {"settings": records.settings, "root": root_folder(), "store": records.store()}
+def check_runner() -> str:
+    """Check Beam's runner, and whether the workers of a cluster could write the records."""
+    job = {"settings": Records().settings, "root": root_folder(), "store": Records().store()}
     return in_child("pipeline.shards.engine:reach", job)
 
 
 def check_device(train: Train, receipt: dict) -> str:
-    """That the device is there and verified; fills ``receipt``."""
+    """Check that the device is there and verified, and fill ``receipt``."""
     backend = choose_backend(train.settings)
     how = {"backend": backend, "cpu_devices": train.replicas, "is_kept": backend == TENSORFLOW}
-    found = in_child("pipeline.hardware.receipt:examine", {"settings": train.settings}, **how)
-    receipt |= found["receipt"]
-    about = f"requested {train.device}, {verdict(receipt)}; {receipt['device_name']}"
-    return f"{receipt['effective_device']} ({about}), {found['precision']}"
-
-
-def _ask(check: Callable[[], str]) -> tuple[int, str]:
-    try:
-        return 0, check()
-    except PipelineError as error:
-        return error.exit_code, f"{type(error).__name__}: {error}"
+    result = in_child("pipeline.hardware.receipt:examine", {"settings": train.settings}, **how)
+    receipt |= result["receipt"]
+    details = f"requested {train.device}, {verdict(receipt)}; {receipt['device_name']}"
+    return f"{receipt['effective_device']} ({details}), {result['precision']}"
 
 
 def _flattened(value: Mapping, path: str = "") -> Iterator[tuple[str, object]]:
     for name, part in value.items():
-        here = f"{path}{name}"
         if isinstance(part, Mapping):
-            yield from _flattened(part, f"{here}.")
+            yield from _flattened(part, f"{path}{name}.")
         else:
-            yield here, f"{part:,}" if isinstance(part, int) and not isinstance(part, bool) else part
+            yield f"{path}{name}", f"{part:,}" if isinstance(part, int) and not isinstance(part, bool) else part

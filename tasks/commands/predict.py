@@ -1,14 +1,12 @@
 """``make predict MODEL=… IMAGES=…``: what a run says of a folder of images, or ``TEXTS=…`` of texts."""
 
 import argparse
-import contextlib
 import logging
 from pathlib import Path
 
 from pipeline.artefacts import layout
-from pipeline.artefacts.manifest import read_manifest
 from pipeline.config.training import TEST_TIME_AUGMENTATION
-from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.errors import SettingsError
 from pipeline.predict import Job
 from pipeline.problems import problem_class
 from pipeline.problems.units import units_of
@@ -17,6 +15,7 @@ from tasks.commands.command import A_RUN, argument, command, named, run_folder
 from tasks.records import Records
 from tasks.settings import root_folder
 from tasks.stage import Stage
+from tasks.status import manifests_in
 from tasks.train import Train
 
 _logger = logging.getLogger(__name__)
@@ -40,7 +39,7 @@ def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     from pipeline.runs.metrics import MODEL_NAME
     from pipeline.runs.record import read_record
 
-    record, records = read_record(run), next(stage for stage in stages if isinstance(stage, Records))
+    record = read_record(run)
     units = units_of(record.problem)
     if not (files.is_dir() or files.is_file()):
         hint = "" if files.exists() else " It does not exist."
@@ -59,10 +58,10 @@ def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         problem=record.problem,
         resize=manifest.get("image", {}).get("resize", ""),
         views=views,
-        model=next(stage for stage in stages if isinstance(stage, Train)).model,
+        model=Train().model,
         value_range=tuple(manifest["source"]["value_range"]),
     )
-    places = {"path": files, "folder": output, "settings": records.settings}
+    places = {"path": files, "folder": output, "settings": Records().settings}
     found = in_child("pipeline.predict.job:predict", {"job": job, **places})
     if found["errors"]:
         _logger.warning("%d of %d %s could not be used: see column error", found["errors"], found["files"], units.files)
@@ -79,12 +78,11 @@ def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 
 
 def _records_of(fingerprint: str) -> dict:
-    """The manifest of the records that a run was trained on: it says how images reached their size."""
+    """The manifest of the records of a run."""
     place = root_folder() / layout.RECORDS
-    for folder in layout.artefact_folders(place):
-        with contextlib.suppress(DamagedArtefactError):
-            if (manifest := read_manifest(folder))["fingerprint"] == fingerprint:
-                return manifest
+    for _, manifest in manifests_in(place):
+        if manifest["fingerprint"] == fingerprint:
+            return manifest
     raise SettingsError(
         f"MODEL: the records {fingerprint[:12]} it was trained on, which say how its examples were made, are not in "
         f"{place}. Rebuild them with the settings of that run (make pipeline)."
