@@ -175,7 +175,7 @@ def test_the_pods_of_the_jobset_are_as_many_as_it_says_and_meet_at_the_first():
     first = f"{jobset['metadata']['name']}-{part['name']}-0-0.{jobset['spec']['network']['subdomain']}"
     for number in range(spec["completions"]):
         found = process_group(TrainSettings(**given), {"JOB_COMPLETION_INDEX": str(number)})
-        assert (found.process_id, found.processes, found.host) == (number, spec["parallelism"], first)
+        assert (found.rank, found.processes, found.host) == (number, spec["parallelism"], first)
 
 
 def test_the_dockerfile_passes_its_linter_and_runs_as_nobody_special():

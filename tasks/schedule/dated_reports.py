@@ -1,6 +1,6 @@
 """Dated reports: the copy of the report that a scheduled run keeps for its date.
 
-A copy is an artifact in a folder named by the date. It never becomes stale. One that is damaged or gone is not made.
+A copy is an artifact in a folder named by the date. It never becomes stale. A damaged copy is made again.
 """
 
 import shutil
@@ -25,11 +25,11 @@ class DatedReport:
     #: In UTC.
     date: date
     folder: Path
-    #: Fingerprints of the runs it was asked for.
+    #: Fingerprints of the required runs.
     runs: tuple[str, ...]
     #: A later date if it was backfilled.
     made_on: date
-    #: The gate that its runs have passed.
+    #: Thresholds of the gate that the runs passed.
     demands: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -37,7 +37,7 @@ def read_dated_report(folder: Path) -> DatedReport:
     """One date's copy of the report.
 
     Raises:
-        DamagedArtefactError: it is not valid, or not the copy of the date it is named by.
+        DamagedArtefactError: it is not valid, or the copy of another date.
     """
     manifest = read_manifest(folder)
     check_files(folder, manifest)
@@ -59,7 +59,7 @@ def read_dated_report(folder: Path) -> DatedReport:
 
 
 def read_dated_reports(history: Path) -> tuple[list[DatedReport], list[DamagedArtefactError]]:
-    """The dates that have a valid copy, oldest first, and what is wrong with the others."""
+    """The valid copies, oldest first, and the errors of the others."""
     reports, damage = [], []
     for folder in sorted(path for path in history.glob("*") if is_date(path.name)):
         try:
@@ -70,7 +70,7 @@ def read_dated_reports(history: Path) -> tuple[list[DatedReport], list[DamagedAr
 
 
 def is_date(name: str) -> bool:
-    """Whether a folder of this name is a date's; others lie there too: a note, .DS_Store."""
+    """Whether a folder has the name of a date. Others may be there too, such as notes and .DS_Store."""
     try:
         return date.fromisoformat(name).isoformat() == name
     except ValueError:
@@ -78,14 +78,14 @@ def is_date(name: str) -> bool:
 
 
 def is_past(day: date, keep_days: int, today: date) -> bool:
-    """Whether the date's report may go, and need not be made; ``keep_days`` 0: never."""
+    """Whether the date's report may be removed, and need not be made. ``keep_days`` 0 means never."""
     return bool(keep_days) and day <= today - timedelta(days=keep_days)
 
 
 def publish_dated_report(
     history: Path, day: date, report: Path, *, demands: Mapping[str, float] | None = None
 ) -> DatedReport:
-    """Copy the published report to its date, all of it or nothing. ``demands`` are of the gate that it has passed.
+    """Copy the published report to its date. ``demands`` are those of the gate that it passed.
 
     Raises:
         DamagedArtefactError: the report is not valid.
@@ -103,17 +103,16 @@ def publish_dated_report(
 
 
 def histories(folder: Path) -> list[Path]:
-    """The folders of dated copies: that of config.ini alone, and one for each experiment."""
-    found = (path for path in layout.artefact_folders(folder) if path.is_dir() and not is_date(path.name))
-    return [folder, *found]
+    """The folders of dated reports: that of config.ini alone, and one per experiment."""
+    return [folder, *(path for path in layout.artefact_folders(folder) if path.is_dir() and not is_date(path.name))]
 
 
 def referred_runs(folder: Path) -> set[str]:
-    """Fingerprints of the runs that dated reports of any experiment were asked for."""
+    """Fingerprints of the runs in the dated reports of all experiments."""
     return {run for history in histories(folder) for report in read_dated_reports(history)[0] for run in report.runs}
 
 
 def missing_between(reports: Iterable[DatedReport]) -> int:
-    """Dates between the first and the last that have no copy."""
+    """Number of dates between the first and the last report that have none."""
     days = [report.date.toordinal() for report in reports]
     return max(days) - min(days) + 1 - len(days) if days else 0
