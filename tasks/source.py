@@ -58,8 +58,8 @@ class Source(Stage, parameters=SourceSettings):
     def may_be_fetched(self) -> bool:
         return super().may_be_fetched() and not kind_of(self.settings).is_at_hand()
 
-    def is_wanted(self) -> bool:
-        return True
+    def is_dispensable(self) -> bool:
+        return False
 
     def _changes(self) -> tuple[str, ...]:
         """The changes since the artifact was made. All stages ask, so the result is cached."""

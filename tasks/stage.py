@@ -156,13 +156,9 @@ class Stage(Configured, luigi.Task):
         remote = remote_cache.shared()
         return self.is_shared and bool(remote and remote.is_on) and not self.is_forced()
 
-    def is_wanted(self) -> bool:
-        """Whether the artifact is needed here, and not only what is made from it."""
-        return not self.above or any(not task.status().is_available for task in self.above)
-
     def is_dispensable(self) -> bool:
-        """Whether the artifact need not be here, because the remote has what is made from it."""
-        if not self.may_be_fetched() or self.is_wanted():
+        """Whether the artifact need not be here, because what is made from it is here or on the remote."""
+        if not self.above or not self.may_be_fetched() or not all(task.status().is_available for task in self.above):
             return False
         # One that is here and not final is built again, as without a remote.
         is_here = self.is_known() and self.output().folder.is_dir()
