@@ -90,11 +90,7 @@ def _description(function: Callable) -> str:
 
 
 def refuse_former_spelling(argv: Sequence[str]) -> None:
-    """Refuse ``python -m tasks.commands.status`` and the like. Delete this after one release.
-
-    Raises:
-        SystemExit: with the remedy on stderr.
-    """
+    """Refuse ``python -m tasks.commands.status`` and the like. Delete this after one release."""
     module = argv[argv.index("-m") + 1] if "-m" in argv[:-1] else ""
     if module.startswith("tasks."):
         remedy = "expected python -m tasks <command>. python -m tasks --help lists the commands"

@@ -43,11 +43,7 @@ def load() -> None:
 
 
 def check() -> None:
-    """Refuse settings files that cannot be read, and an experiment without a file.
-
-    Raises:
-        SettingsError: names the file or the experiment.
-    """
+    """Refuse settings files that cannot be read, and an experiment without a file."""
     if _refused:
         raise _refused[0]
     if name := requested_experiment():

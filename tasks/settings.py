@@ -101,11 +101,7 @@ class Storage(Section, parameters=StorageSettings):
 
 @cache
 def check_config_file() -> None:
-    """Refuse sections and settings that nothing reads. A misspelt one would leave its default in force.
-
-    Raises:
-        SettingsError: names the experiment, section or setting, and the nearest that exists.
-    """
+    """Refuse sections and settings that nothing reads. A misspelt one would leave its default in force."""
     config_files.check()
     # The command luigi has parsed its command line by now and takes the beginning of a flag for the whole.
     if Path(sys.argv[0]).stem == "luigi":
@@ -138,12 +134,7 @@ def of_this_root(task_id: str) -> str:
 
 
 def root_folder() -> Path:
-    """The storage root. A relative setting is relative to the project's folder, wherever Luigi was started.
-
-    Raises:
-        SettingsError: the command line has an empty root.
-        StorageError: the operating system does not accept the path, or this user may not look there.
-    """
+    """The storage root. A relative setting is relative to the project's folder, wherever Luigi was started."""
     setting, parser = Storage().root, CmdlineParser.get_instance()
     if parser and getattr(parser.known_args, "Storage_root", None) == "":
         # Luigi ignores a flag whose value is empty. The settings refuse it.
@@ -165,11 +156,7 @@ def root_folder() -> Path:
 
 
 def schedule_name() -> str:
-    """The name of the experiment for files of its schedule. Empty means config.ini alone.
-
-    Raises:
-        SettingsError: there is no such experiment.
-    """
+    """The name of the experiment, which must exist, for files of its schedule. Empty means config.ini alone."""
     config_files.check()
     return config_files.requested_experiment() or Experiment().name
 

@@ -34,11 +34,7 @@ class DatedReport:
 
 
 def read_dated_report(folder: Path) -> DatedReport:
-    """One date's copy of the report.
-
-    Raises:
-        DamagedArtefactError: it is not valid, or the copy of another date.
-    """
+    """One date's copy of the report. A DamagedArtefactError if it is not valid, or the copy of another date."""
     manifest = read_manifest(folder)
     check_files(folder, manifest)
     try:
@@ -85,12 +81,7 @@ def is_past(day: date, keep_days: int, today: date) -> bool:
 def publish_dated_report(
     history: Path, day: date, report: Path, *, demands: Mapping[str, float] | None = None
 ) -> DatedReport:
-    """Copy the published report to its date. ``demands`` are those of the gate that it passed.
-
-    Raises:
-        DamagedArtefactError: the report is not valid.
-        StorageError: the copy cannot be written.
-    """
+    """Copy the valid report to its date. ``demands`` are those of the gate that it passed."""
     manifest, folder = read_manifest(report), history / day.isoformat()
     check_files(report, manifest, shared=True)
     runs = manifest["identity"]["upstream"]["current"]

@@ -31,10 +31,7 @@ _OF_A_RUN = {
 def write_metrics(
     path: Path, outcome: Outcome, manifests: Mapping[str, Mapping] | None = None, runs: Iterable[RunRecord] = ()
 ) -> None:
-    """Replace the file atomically, because its reader may come at any moment.
-
-    ``manifests`` are by stage, by default those of the artifacts of the present settings, with their ``runs``.
-    """
+    """Replace the file. Without ``manifests`` by stage, take those of the present settings and their runs."""
     if manifests is None:
         manifests, runs = _artifacts()
     registry, gauges = CollectorRegistry(), {}

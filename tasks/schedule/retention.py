@@ -156,11 +156,7 @@ def _run(artifact: Artifact, record: Mapping[str, Any]) -> Run:
 
 
 def superfluous_runs(runs: Sequence[Run], *, keep_runs: int, keep_days: int, now: datetime) -> dict[Path, str]:
-    """Folder → reason for the runs that are beyond every limit. A limit of 0 is none.
-
-    The best run of each experiment and its newest finished run are never beyond them. ``keep_runs`` counts the newest
-    runs of each row.
-    """
+    """Folder → reason for the runs beyond every limit. The best and newest of an experiment never are."""
     held, rows, beyond = set(), {}, {}
     # Oldest first.
     for run in sorted(runs, key=lambda run: run.finished_at):

@@ -133,10 +133,7 @@ def message(outcome: Outcome) -> dict[str, object]:
 
 
 def send(address: str, content: Mapping[str, object]) -> bool:
-    """Send the message as JSON to an HTTP address, or to an address of apprise. Return whether it was accepted.
-
-    No log contains the address, because it is a secret.
-    """
+    """Send the message, and log no address, because it is a secret. Return whether it was accepted."""
     try:
         is_accepted = (_post if address.startswith("http") else _send_by_apprise)(address, content)
     except ValueError as error:
@@ -202,10 +199,7 @@ def _settings(argv: Sequence[str]) -> Iterator[None]:
 
 
 def _root_in(argv: Sequence[str]) -> str | None:
-    """The root of a refused command line. It is empty, and so refused, if a flag of [Storage] is wrong.
-
-    Another root has another incident, so the state must not be written to the root of the files.
-    """
+    """The root of a refused command line. It is empty, and so refused, if a flag of [Storage] is wrong."""
     flags = command_line.words_and_flags(argv)[1]
     storage = {flag: value for flag, value in flags.items() if flag.lower().startswith("--storage")}
     known = {f"--Storage-{name.replace('_', '-')}" for name, _ in Storage.get_params()}
