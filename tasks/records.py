@@ -62,9 +62,10 @@ class Records(Stage, parameters=RecordsSettings):
         return split_sizes(source, self.requires().location(), self.validation_share) if source else {}
 
     def check(self) -> None:
-        source, of = self.source(), self.requires().settings
+        source, requested = self.source(), self.requires().settings
         # Image files and a text are read from under the root, which workers that share only the remote do not have.
-        is_under_root = (of.of_files and of.origin != PLACEHOLDER) or (source and source.is_sequence)
+        is_of_files = requested.of_files and requested.origin != PLACEHOLDER
+        is_under_root = is_of_files or (source and source.is_sequence)
         if self.workers_share == "remote" and is_under_root:
             expected = "root, as the examples are files, or a text, that the source's artefact says all of"
             refuse("Records", "workers_share", expected, self.workers_share)

@@ -53,7 +53,7 @@ class Status:
         return self.is_fresh or bool(self.remote)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Artefact:
     """The artifact that an identity requires, whether it exists or not."""
 

@@ -31,6 +31,10 @@ class Parser(argparse.ArgumentParser):
         """Raise an error of one line, as all errors are."""
         raise SettingsError(f"command line: {message}. {' '.join(self.format_usage().split())}")
 
+    def flags(self) -> list[str]:
+        """The flags of the command."""
+        return [flag for action in self._actions for flag in action.option_strings]
+
 
 class _HelpAll(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
@@ -60,8 +64,7 @@ def command(*arguments: tuple[tuple[str, ...], dict]) -> Callable[[Body], Callab
             for names, options in arguments:
                 parser.add_argument(*names, **options)
             values, settings = parser.parse_known_args(argv)
-            flags = [flag for action in parser._actions for flag in action.option_strings]
-            with command_line.in_force(["--module", "tasks", "Report", *settings], flags) as luigi_parser:
+            with command_line.in_force(["--module", "tasks", "Report", *settings], parser.flags()) as luigi_parser:
                 return body(values, from_below(luigi_parser.get_task_obj()))
 
         run.__doc__ = body.__doc__
