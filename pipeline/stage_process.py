@@ -55,9 +55,8 @@ def in_child(
     returns: type | None = None,
     backend: str = _TENSORFLOW,
     cpu_devices: int = 1,
-    is_kept: bool = True,
+    in_new_process: bool = False,
     is_one_of_several: bool = False,
-    may_run_here: bool = True,
 ) -> Any:
     """Call ``module:function`` in the child process of this process, which forwards its log records and progress.
 
@@ -66,12 +65,11 @@ def in_child(
         arguments: its keyword arguments: plain data, paths, dataclasses and pydantic models. Pydantic makes them again
             by the annotations of the function.
         returns: the class of the result, if it is no plain data.
-        backend: the backend that Keras uses in the child.
+        backend: the backend that Keras uses in the child. One child with TensorFlow serves all stages.
         cpu_devices: logical CPU devices that the function needs. A child with another number is replaced.
-        is_kept: use the child that serves all stages. Otherwise start a child that ends with the call.
+        in_new_process: start a child that ends with the call, whatever ``TENSORCRAFT_IN_PROCESS`` says.
         is_one_of_several: other processes compute together with this one and may wait for it. The grace period is
             short, and output of native libraries becomes notes of an error.
-        may_run_here: obey ``TENSORCRAFT_IN_PROCESS``.
 
     Raises:
         PipelineError: the function raised it, or any other error of ``pipeline.errors``.
@@ -81,9 +79,9 @@ def in_child(
     # Keras keeps one backend for the life of a process.
     keras = sys.modules.get("keras")
     backend_here = keras.config.backend() if keras else os.environ.get("KERAS_BACKEND", _TENSORFLOW)
-    if may_run_here and os.environ.get(IN_PROCESS) == "1" and backend == backend_here:
+    if os.environ.get(IN_PROCESS) == "1" and backend == backend_here and not in_new_process:
         return pkgutil.resolve_name(function)(**arguments)
-    kept = _kept_child(backend, cpu_devices) if is_kept else None
+    kept = _kept_child(cpu_devices) if backend == _TENSORFLOW and not in_new_process else None
     child = kept or _Child(backend, cpu_devices, is_one_of_several=is_one_of_several)
     try:
         result = child.call(function, arguments)
@@ -113,10 +111,10 @@ def set_log_levels() -> None:
 
 
 class _Child:
-    """One child process. ``layout`` holds for its life."""
+    """One child process, with a backend and logical CPU devices for its life."""
 
     def __init__(self, backend: str, cpu_devices: int, *, is_one_of_several: bool = False) -> None:
-        self.layout = (backend, cpu_devices)
+        self.cpu_devices = cpu_devices
         self._is_one_of_several, self._noise, self._is_killed = is_one_of_several, [], False
         environment = {
             # Settings decide what Keras reads from these.
@@ -212,14 +210,14 @@ class _Child:
 _kept: dict[int, _Child] = {}
 
 
-def _kept_child(backend: str, cpu_devices: int) -> _Child:
+def _kept_child(cpu_devices: int) -> _Child:
     child = _kept.get(os.getpid())
-    if child and child.layout == (backend, cpu_devices) and child.process.poll() is None:
+    if child and child.cpu_devices == cpu_devices and child.process.poll() is None:
         return child
     close_child()
     atexit.unregister(close_child)
     atexit.register(close_child)
-    return _kept.setdefault(os.getpid(), _Child(backend, cpu_devices))
+    return _kept.setdefault(os.getpid(), _Child(_TENSORFLOW, cpu_devices))
 
 
 def close_child() -> None:

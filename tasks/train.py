@@ -304,7 +304,7 @@ def _look_for_device(*chosen: str) -> PipelineError | None:
     """Try the device in a child process, because a TPU that was initialized cannot be given back."""
     settings = TrainSettings(**dict(zip(_DEVICE_SETTINGS, chosen, strict=True)))
     _logger.info("Train: is there a %s?", "TPU or GPU" if settings.device == "auto" else settings.device)
-    how = {"backend": settings.backend, "is_kept": False, "may_run_here": False}
+    how = {"backend": settings.backend, "in_new_process": True}
     try:
         with time_limit("Train", _DEVICE_SECONDS):
             in_child("pipeline.hardware.receipt:require_device", {"settings": settings}, **how)

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
@@ -46,11 +45,10 @@ def train_in_child(request: TrainRequest, folder: Path, presence: Presence | Non
     with tempfile.TemporaryDirectory(prefix=".drawn-", dir=folder.parent) as scratch:
         drawn = Path(scratch) / "drawn.safetensors"
         how = {"records_folder": request.records, "settings": request.settings, "file": drawn}
-        # Keras would keep TensorFlow, and the training could not run in this process.
-        in_child("pipeline.training.model:draw_weights", how, may_run_here="keras" in sys.modules)
+        in_child("pipeline.training.model:draw_weights", how)
         job["request"] = request = replace(request, drawn=drawn)
         if presence is None:
-            return in_child(_TRAIN, job, returns=RunRecord, backend=JAX, is_kept=False)
+            return in_child(_TRAIN, job, returns=RunRecord, backend=JAX)
         with presence.requesting(json.loads(to_json(_moved(request, presence.root, Path())))):
             return _train_together(job, presence)
 
@@ -74,7 +72,7 @@ def _moved(request: TrainRequest, root: Path, other: Path) -> TrainRequest:
 
 def _train_together(job: dict, presence: Presence) -> RunRecord:
     try:
-        return in_child(_TRAIN, job, returns=RunRecord, backend=JAX, is_kept=False, is_one_of_several=True)
+        return in_child(_TRAIN, job, returns=RunRecord, backend=JAX, is_one_of_several=True)
     except WorkerDiedError as error:
         last_lines = getattr(error, "__notes__", [])
         if "SIGABRT" in str(error) and _is_lost_connection(last_lines):

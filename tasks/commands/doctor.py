@@ -9,7 +9,6 @@ from importlib import metadata
 from packaging.requirements import Requirement
 
 from pipeline.artefacts.publish import free_bytes, require_space
-from pipeline.config.training import TENSORFLOW
 from pipeline.errors import DatasetUnavailableError, PipelineError, SettingsError
 from pipeline.hardware.backend import choose_backend
 from pipeline.hardware.receipt import verdict
@@ -99,7 +98,7 @@ def check_runner() -> str:
 def check_device(train: Train, receipt: dict) -> str:
     """Check that the device is there and verified, and fill ``receipt``."""
     backend = choose_backend(train.settings)
-    how = {"backend": backend, "cpu_devices": train.replicas, "is_kept": backend == TENSORFLOW}
+    how = {"backend": backend, "cpu_devices": train.replicas}
     result = in_child("pipeline.hardware.receipt:examine", {"settings": train.settings}, **how)
     receipt |= result["receipt"]
     details = f"requested {train.device}, {verdict(receipt)}; {receipt['device_name']}"

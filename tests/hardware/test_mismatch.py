@@ -265,5 +265,5 @@ def test_replicas_on_an_accelerator_that_auto_found_are_a_settings_error(monkeyp
 def test_the_check_in_a_process_of_its_own_raises_its_error_here():
     job = {"settings": TrainSettings(device="gpu")}
     with pytest.raises(HardwareMismatchError) as raised:
-        in_child("pipeline.hardware.receipt:require_device", job, is_kept=False, may_run_here=False)
+        in_child("pipeline.hardware.receipt:require_device", job, in_new_process=True)
     assert str(raised.value).startswith("[Train] device: gpu was requested. This machine shows no NVIDIA driver")

@@ -138,7 +138,7 @@ def test_an_argument_of_another_kind_is_refused_in_the_child():
 def test_a_child_with_other_devices_or_another_backend_is_another_process():
     first = call("pid")
     other = in_child("functions_of_a_test:pid", {}, cpu_devices=2)
-    own = in_child("functions_of_a_test:pid", {}, cpu_devices=2, is_kept=False)
+    own = in_child("functions_of_a_test:pid", {}, cpu_devices=2, in_new_process=True)
     assert len({first, other, own, call("pid")}) == 4
     assert not any(psutil.pid_exists(one) for one in (first, other, own))
 
