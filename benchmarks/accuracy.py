@@ -13,7 +13,7 @@ from benchmarks.comparison import Comparison
 from benchmarks.data import Bench
 from pipeline.config.training import TrainSettings
 from pipeline.runs.record import RunRecord
-from pipeline.training.request import TrainRequest
+from pipeline.training.launch import TrainRequest
 from pipeline.training.train import train
 
 # The tutorials' CPU runtime, after 5 epochs.

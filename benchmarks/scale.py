@@ -20,7 +20,7 @@ from pipeline.runs.verify import verify_artefact
 from pipeline.sources import resolve
 from pipeline.stream import InputStream
 from pipeline.training.breakdown import peak_host_bytes
-from pipeline.training.request import TrainRequest
+from pipeline.training.launch import TrainRequest
 from pipeline.training.train import train
 
 _GLOBAL_BATCH_SIZE = 1_024

@@ -228,7 +228,7 @@ class Train(Stage, parameters=TrainSettings):
         """Train into an empty folder, from a checkpoint if there is one."""
         # The schemas of a run take as long to import as the rest of a start.
         from pipeline.training import launch
-        from pipeline.training.request import TrainRequest
+        from pipeline.training.launch import TrainRequest
 
         records = self.requires()
         request = TrainRequest(

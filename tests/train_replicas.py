@@ -9,7 +9,7 @@ from pathlib import Path
 import keras
 
 from pipeline.config.training import MODELS, TrainSettings
-from pipeline.training.request import TrainRequest
+from pipeline.training.launch import TrainRequest
 from pipeline.training.train import train
 
 

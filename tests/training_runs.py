@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.config.training import TrainSettings
-from pipeline.training.request import TrainRequest
+from pipeline.training.launch import TrainRequest
 
 SETTINGS = {
     "model": "tests.tiny_model:build",

@@ -26,6 +26,8 @@ _NOT_COVERED = (
     "pipeline.shards.engine.",
     "pipeline.shards.presence.",
     "pipeline.shards.shared.",
+    "pipeline.training.launch.",
+    "pipeline.training.presence.",
 )
 
 # Part of an identity → the phrase for a difference in it.

@@ -1,22 +1,22 @@
-"""Start a training in a child process, alone or together with the processes of other hosts."""
+"""The request to train, and its child process, alone or together with the processes of other hosts."""
 
 import json
 import logging
 import tempfile
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.training import JAX, TENSORFLOW
+from pipeline.config.training import JAX, TENSORFLOW, TrainSettings
 from pipeline.errors import WorkerDiedError, causes
 from pipeline.hardware.backend import choose_backend
+from pipeline.runs.initial import InitialWeights
 from pipeline.runs.record import RunRecord
 from pipeline.stage_process import in_child
 from pipeline.stage_values import of_class, to_json
 from pipeline.training.presence import Presence
 from pipeline.training.process_group import ProcessGroup
-from pipeline.training.request import TrainRequest
 
 _TRAIN = "pipeline.training.train:train"
 # Messages of a collective operation and of JAX's service if another process is gone. The service aborts this one.
@@ -26,6 +26,31 @@ _LOST_CONNECTION = (
 )
 
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRequest:
+    """One run to train.
+
+    Attributes:
+        records: the folder of the published records.
+        requested_dataset: the dataset that the user asked for. A placeholder may replace it.
+        checkpoints: the folder of the run's checkpoints. The run resumes from a checkpoint there.
+        started: the value of ``time.perf_counter`` when the stage began. All processes of a machine share this clock.
+        experiment: by default it has the name of the dataset.
+        drawn: the file of the seeded weights, if another backend drew them.
+    """
+
+    records: Path
+    settings: TrainSettings
+    requested_dataset: str
+    fingerprint: str
+    checkpoints: Path
+    started: float | None = None
+    initial: InitialWeights | None = None
+    experiment: str = ""
+    drawn: Path | None = None
+    group: ProcessGroup = field(default_factory=ProcessGroup)
 
 
 def train_in_child(request: TrainRequest, folder: Path, presence: Presence | None = None) -> RunRecord:

@@ -21,8 +21,8 @@ from pipeline.runs.trained import load_trained
 from pipeline.stream import InputStream
 from pipeline.training.breakdown import peak_host_bytes
 from pipeline.training.checkpoint import History
+from pipeline.training.launch import TrainRequest
 from pipeline.training.model import named_weights
-from pipeline.training.request import TrainRequest
 from pipeline.training.setup import EVALUATED_SPLITS, TrainingSetup, evaluation_streams
 
 _logger = logging.getLogger(__name__)

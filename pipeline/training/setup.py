@@ -23,8 +23,8 @@ from pipeline.problems import problem_of_records
 from pipeline.problems.problem import open_split
 from pipeline.runs.record import STAGE_PARTS
 from pipeline.stream import InputStream, fits_in_memory
+from pipeline.training.launch import TrainRequest
 from pipeline.training.model import begin, compiled_model
-from pipeline.training.request import TrainRequest
 
 _EVALUATION_BATCH_SIZE = 1_000
 # Limit per batch of the evaluation, because a sequence has outputs for each token.

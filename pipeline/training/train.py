@@ -14,8 +14,8 @@ from pipeline.problems.problem import EvaluatedRun, Shown
 from pipeline.runs.record import RunRecord, write_record
 from pipeline.training.breakdown import measure
 from pipeline.training.checkpoint import History
+from pipeline.training.launch import TrainRequest
 from pipeline.training.loop import keep_epoch, restore, train_epochs
-from pipeline.training.request import TrainRequest
 from pipeline.training.results import augmented_accuracies, known_fields, nothing_measured, outcome_of, save_network
 from pipeline.training.setup import Clock, TrainingSetup
 from pipeline.training.summaries import Summaries, profile

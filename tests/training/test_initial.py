@@ -14,7 +14,7 @@ from pipeline.errors import SettingsError
 from pipeline.runs.initial import find_initial_weights
 from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME
 from pipeline.runs.record import Beginning
-from pipeline.training.request import TrainRequest
+from pipeline.training.launch import TrainRequest
 
 
 def setup_module() -> None:
