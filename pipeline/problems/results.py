@@ -50,7 +50,7 @@ class Results:
     evaluation_blocks: str = ""
     #: run → (title, value) of metrics that are shown before the test accuracy.
     tiles: str = ""
-    #: (run, evaluation) → values of the templates of the cards: ``labels``; ``counts``, (split, examples, predictions),
+    #: run → values of the templates of the cards: ``labels``; ``counts``, (split, examples, predictions),
     #: and ``has_predicted`` if the last is shown; ``rows``, (metric, value); ``confusions``.
     card: str = ""
     #: Ending of the names of the cards' templates, such as model-card-images.md.j2.

@@ -1,8 +1,7 @@
 """Names of the things that a problem counts, for reports and logs. Depends on the standard library alone."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from pipeline.problems import PROBLEMS
 
@@ -39,12 +38,7 @@ def units_of(problem: str, tokens: str = "") -> Units:
     return PROBLEMS.load(problem)(tokens).units
 
 
-def units_of_run(run: Mapping[str, Any]) -> Units:
-    """The units of a run, or of a group of runs, by ``problem`` and ``tokens``."""
-    return units_of(run["problem"], run["tokens"])
-
-
-def units_of_all(runs: Iterable[Mapping[str, Any]]) -> Units:
-    """The units of all runs if they are the same, else neutral ones."""
-    different = {units_of_run(run) for run in runs}
+def common_units(units: Iterable[Units]) -> Units:
+    """The units if they are all the same, else neutral ones."""
+    different = set(units)
     return different.pop() if len(different) == 1 else NEUTRAL

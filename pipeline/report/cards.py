@@ -6,12 +6,12 @@ from typing import Any
 
 from pipeline.artefacts import layout
 from pipeline.problems.results import results_of
-from pipeline.problems.units import units_of_run
 from pipeline.report import formats
-from pipeline.report.formats import Run, dataset_name, plain
+from pipeline.report.data.reading import Run
+from pipeline.report.formats import dataset_name, plain
 from pipeline.report.report import Report
 from pipeline.report.templating import render
-from pipeline.runs.record import FINISHED, is_stand_in
+from pipeline.runs.record import FINISHED
 
 # The Hub's names of sizes, from a thousand examples by factors of ten.
 _SIZES = ("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "n>10M")
@@ -19,33 +19,33 @@ _SIZES = ("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "n>10M")
 
 def cards(report: Report) -> dict[str, str]:
     """The cards "model" and "dataset" of the first requested run that finished."""
-    run = next((run for run in report.requested() if run["status"] == FINISHED), None)
+    run = next((run for run in report.requested() if run.status == FINISHED), None)
     # Always written: a card of an earlier report must not stay.
     found = dict.fromkeys(("model", "dataset"), "No requested run has what this card describes.\n")
     if run:
-        kind = results_of(run["problem"]).card_templates
-        for name in ("model", "dataset") if run["evaluation"] else ("model",):
+        kind = results_of(run.problem).card_templates
+        for name in ("model", "dataset") if run.evaluation else ("model",):
             found[name] = render(f"{name}-card{kind and f'-{kind}'}.md.j2", **_context(run, report))
     return found
 
 
 def _context(run: Run, report: Report) -> dict[str, Any]:
     """The values of the templates. None of them is escaped."""
-    nodes = [node for stage in report.lineage for node in stage["artefacts"] if node["stage"] == "Records"]
-    card = results_of(run["problem"]).hook("card")
-    values: Mapping[str, Any] = card(run, run["evaluation"] or {}) if card else {}
+    nodes = [one for stage in report.lineage for one in stage.artefacts if one.stage == "Records"]
+    card = results_of(run.problem).hook("card")
+    values: Mapping[str, Any] = card(run) if card else {}
     counts = values.get("counts", [])
     size = bisect([10**power for power in range(3, 8)], sum(count for _, count, _ in counts))
     return {
         "run": run,
-        "stored": run["records"] or {},
+        "stored": run.records,
         "fmt": formats,
-        "units": units_of_run(run),
-        "task": results_of(run["problem"]).hub_task,
-        "stand_in_for": dataset_name(run["requested_dataset"]) if is_stand_in(run) else "",
+        "units": run.units,
+        "task": results_of(run.problem).hub_task,
+        "stand_in_for": dataset_name(run.requested_dataset) if run.is_stand_in else "",
         "size": _SIZES[size],
-        "input_shape": " × ".join(map(formats.number, run["input_shape"] or ())),
-        "records": f"{layout.RECORDS}/{plain(nodes[0]['artefact'])}" if nodes else "",
+        "input_shape": " × ".join(map(formats.number, run.input_shape or ())),
+        "records": f"{layout.RECORDS}/{plain(nodes[0].artefact)}" if nodes else "",
         "counts": counts,
         "has_predicted": False,
         "labels": [],

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.report.blocks import Group, Table, figures, words
 from pipeline.report.data.reading import read_run
+from pipeline.report.data.scenarios import facts
 from pipeline.report.formats import NO_FIGURE, device_verified, plain, signed, yes_no
 from pipeline.runs.record import names
 
@@ -29,15 +30,15 @@ def compare_runs(one: Path, other: Path) -> list[Difference]:
     Raises:
         DamagedArtefactError: A folder contains no run, or a damaged one.
     """
-    facts = [_facts(folder) for folder in (one, other)]
-    first, second = (dict(_leaves(sections)) for sections in facts)
+    pair = [_facts(folder) for folder in (one, other)]
+    first, second = (dict(_leaves(sections)) for sections in pair)
     found = [
         Difference(path[0], ".".join(path[1:]), first.get(path), second.get(path))
         for path in dict.fromkeys((*first, *second))
         if first.get(path) != second.get(path)
     ]
     # The leaves of one run may lack a section: without a manifest it has no code.
-    order = list(facts[0])
+    order = list(pair[0])
     return sorted(found, key=lambda difference: order.index(difference.section))
 
 
@@ -55,23 +56,22 @@ def _cells(one: Difference) -> list[str]:
 def _facts(folder: Path) -> dict[str, Any]:
     run = read_run(folder)
     identity = read_manifest(folder)["identity"] if (folder / MANIFEST_NAME).exists() else {}
-    receipt, evaluation = run["receipt"] or {}, run["evaluation"] or {}
+    receipt, evaluation = run.receipt or {}, run.evaluation
     # Objects, as the receipt, are compared by parts elsewhere.
-    evidence = {name: run[name] for name in names("evidence") if not isinstance(run[name], Mapping | list)}
+    evidence = {
+        name: value for name, value in facts(run, names("evidence")).items() if not isinstance(value, dict | list)
+    }
     versions = receipt.get("versions")
     return {
         # In a manifest these have their names in the settings.
-        "settings": identity.get("settings") or {name: run[name] for name in names("setting")},
-        "data": {name: run[name] for name in names("data")},
+        "settings": identity.get("settings") or facts(run, names("setting")),
+        "data": facts(run, names("data")),
         "code": identity.get("code", {}),
         "versions": identity.get("packages", {}) | (versions if isinstance(versions, Mapping) else {}),
-        "hardware": {name: run[name] for name in names("hardware", "computation")}
-        | evidence
-        | {"device_verified": device_verified(run)},
-        "host": {name: run[name] for name in ("hostname", "fetched_from")}
-        | {name: receipt.get(name) for name in ("host", "flags")},
-        "metrics": {name: run[name] for name in ("status", *names("measured"))}
-        | {"expected_calibration_error": evaluation.get("expected_calibration_error")},
+        "hardware": facts(run, names("hardware", "computation")) | evidence | {"device_verified": device_verified(run)},
+        "host": facts(run, ("hostname", "fetched_from")) | {name: receipt.get(name) for name in ("host", "flags")},
+        "metrics": facts(run, ("status", *names("measured")))
+        | {"expected_calibration_error": getattr(evaluation, "expected_calibration_error", None)},
     }
 
 

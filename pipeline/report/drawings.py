@@ -9,9 +9,9 @@ import html
 import io
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING
 
 import matplotlib.style
 from matplotlib.axes import Axes
@@ -19,10 +19,16 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from pipeline.problems.units import units_of_all
+from pipeline.problems.units import common_units
 from pipeline.report.blocks import Chart
+from pipeline.report.data.history import Trend
+from pipeline.report.data.reading import Run
+from pipeline.report.data.scenarios import BatchLine
 from pipeline.report.formats import spread
 from pipeline.report.templating import TEMPLATES
+
+if TYPE_CHECKING:
+    from pipeline.report.sections.images import Bin
 
 # Name in matplotlib → sign in the page's legend. The shape tells lines apart without color.
 MARKERS = {"o": "●", "s": "■", "^": "▲", "D": "◆", "v": "▼", "P": "✚"}
@@ -46,14 +52,14 @@ LABEL_LETTERS = 16
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
-def plot_calibration(bins: Sequence[Mapping[str, Any]], accuracy: Axes, examples: Axes) -> None:
+def plot_calibration(bins: Sequence["Bin"], accuracy: Axes, examples: Axes) -> None:
     """Plot how often the network was right by how sure it was (left), and how often it was so sure (right)."""
-    filled = [one for one in bins if one["accuracy"] is not None and one["confidence"] is not None]
+    filled = [one for one in bins if one.accuracy is not None and one.confidence is not None]
     accuracy.plot([0, 1], [0, 1], color=COLOURS[1], linewidth=1.2, linestyle=_DASHES)
-    points = [one["confidence"] for one in filled], [one["accuracy"] for one in filled]
+    points = [one.confidence for one in filled], [one.accuracy for one in filled]
     accuracy.plot(*points, color=COLOURS[0], linewidth=2, marker="o", markersize=5.5)
     accuracy.set_ylim(0, 1.02)
-    middles, counts = [(one["low"] + one["high"]) / 2 for one in bins], [one["examples"] for one in bins]
+    middles, counts = [(one.low + one.high) / 2 for one in bins], [one.examples for one in bins]
     examples.bar(middles, counts, width=0.8 / max(1, len(bins)), color=COLOURS[0])
     for axes, name in ((accuracy, "Accuracy"), (examples, "Examples")):
         axes.set(title=f"{name} by confidence", xlabel="confidence", xlim=(0, 1))
@@ -74,15 +80,15 @@ def plot_labels(splits: Sequence[tuple[str, Sequence[tuple[str, int]]]], *panels
         axes.yaxis.set_major_formatter(_COUNT)
 
 
-def plot_curves(runs: Sequence[Mapping[str, Any]], *panels: Axes) -> None:
+def plot_curves(runs: Sequence[Run], *panels: Axes) -> None:
     """Plot accuracy (left) and loss (right) over epochs: test solid and marked, training dashed."""
     # Of many runs fewer points each: the page stays small.
     most_points = 100 if len(runs) <= MAX_LINES else 40
     for axes, metric in zip(panels, ("accuracy", "loss"), strict=True):
         for place, run in enumerate(runs):
-            rows = spread(run["curves"], most_points)
-            epochs = [row["epoch"] for row in rows]
-            training, test = (_heights(row[name] for row in rows) for name in (metric, f"val_{metric}"))
+            rows = spread(run.curves, most_points)
+            epochs = [row.epoch for row in rows]
+            training, test = (_heights(getattr(row, name) for row in rows) for name in (metric, f"val_{metric}"))
             series = {"color": SERIES_COLOUR, "gid": f"series-{place}"}
             axes.plot(epochs, training, linewidth=1.2, linestyle=_DASHES, alpha=0.75, **series)
             # Lines of many epochs carry a dozen markers, not a hundred.
@@ -94,15 +100,15 @@ def plot_curves(runs: Sequence[Mapping[str, Any]], *panels: Axes) -> None:
     panels[0].yaxis.set_major_formatter(_PERCENT)
 
 
-def plot_batch_sizes(lines: Sequence[Mapping[str, Any]], *panels: Axes) -> None:
+def plot_batch_sizes(lines: Sequence[BatchLine], *panels: Axes) -> None:
     """Plot seconds of an epoch (left) and milliseconds of a step (right) over the global batch."""
-    batches = sorted({point["global_batch_size"] for line in lines for point in line["points"]})
+    batches = sorted({row.run.global_batch_size for line in lines for row in line.rows})
     shown = (("Epoch time, s", "epoch_seconds", 1), ("Step time, ms", "step_seconds", 1000))
     for axes, (title, figure, scale) in zip(panels, shown, strict=True):
         for line, color, marker in zip(lines, COLOURS, MARKERS, strict=False):
-            means = [point[figure]["mean"] for point in line["points"]]
+            means = [getattr(row, figure).mean for row in line.by_batch]
             seconds = _heights(None if mean is None else scale * mean for mean in means)
-            points = [point["global_batch_size"] for point in line["points"]], seconds
+            points = [row.run.global_batch_size for row in line.by_batch], seconds
             axes.plot(*points, color=color, linewidth=2, marker=marker, markersize=5.5)
         axes.set(title=title, xlabel="global batch")
         # Batches come in powers of two; each that was run is a tick, and none between.
@@ -116,18 +122,18 @@ def plot_batch_sizes(lines: Sequence[Mapping[str, Any]], *panels: Axes) -> None:
         _tick_sparsely(axes)
 
 
-def plot_history(groups: Sequence[Mapping[str, Any]], *panels: Axes) -> None:
+def plot_history(groups: Sequence[Trend], *panels: Axes) -> None:
     """Plot test accuracy (left) and throughput (right) of groups of comparable runs over time, a line for each seed."""
-    rate = units_of_all(groups).rate.capitalize()
+    rate = common_units(group.entries[0].units for group in groups).rate.capitalize()
     shown = (("Test accuracy", "val_accuracy", _FINE_PERCENT), (rate, "examples_per_second", _COUNT))
     for axes, (title, figure, formatter) in zip(panels, shown, strict=True):
         for group, color, marker in zip(groups, COLOURS, MARKERS, strict=False):
-            points = spread(group["points"], _MOST_DATES)
+            points = spread(group.entries, _MOST_DATES)
             # Runs of two seeds differ by chance: a line from one to the other would show a change that is none.
-            for seed in sorted({point["seed"] for point in points}):
-                same = [point for point in points if point["seed"] == seed]
-                dates = [datetime.fromisoformat(point["finished_at"]) for point in same]
-                values = _heights(point[figure] for point in same)
+            for seed in sorted({point.seed for point in points}):
+                same = [point for point in points if point.seed == seed]
+                dates = [datetime.fromisoformat(point.finished_at) for point in same]
+                values = _heights(getattr(point, figure) for point in same)
                 axes.plot(dates, values, color=color, linewidth=1.2, marker=marker, markersize=5)
         axes.set_title(title)
         locator = AutoDateLocator(minticks=2, maxticks=6)

@@ -2,18 +2,27 @@
 
 import math
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pipeline.problems.units import units_of_run
 from pipeline.records.reference import CONTENT_DIGESTS
-from pipeline.runs.record import SKIPPED, is_stand_in
+from pipeline.runs.record import SKIPPED
 
-#: A run, or what several runs share: fields of pipeline.runs.record.RunRecord by their names.
-Run = Mapping[str, Any]
-#: One figure, or the result of `mean_and_deviation`.
-Figure = Mapping[str, float | None] | float | None
+if TYPE_CHECKING:
+    from pipeline.report.data.reading import Entry, Resumption, Run
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample standard deviation of a metric over runs. The deviation of a single run is None."""
+
+    mean: float | None
+    deviation: float | None
+
+
+Figure = Spread | float | None
 
 NO_FIGURE = "–"
 
@@ -29,11 +38,10 @@ def number(figure: Figure, decimals: int = 0, unit: str = "", scale: float = 1) 
 
     A dash if it is missing or not finite.
     """
-    if isinstance(figure, Mapping):
-        mean, deviation = figure["mean"], figure["deviation"]
-        if deviation is None:
-            return number(mean, decimals, unit, scale)
-        return f"{number(mean, decimals, '', scale)} ± {number(deviation, decimals, unit, scale)}"
+    if isinstance(figure, Spread):
+        if figure.deviation is None:
+            return number(figure.mean, decimals, unit, scale)
+        return f"{number(figure.mean, decimals, '', scale)} ± {number(figure.deviation, decimals, unit, scale)}"
     value = math.nan if figure is None else figure * scale
     if not math.isfinite(value):
         return NO_FIGURE
@@ -127,97 +135,96 @@ def joined(*parts: str) -> str:
     return ", ".join(filter(None, parts))
 
 
-def is_fallback(run: Run) -> bool:
+def is_fallback(run: "Entry") -> bool:
     """Whether the run used another device than the requested one."""
-    if run["status"] == SKIPPED:
+    if run.status == SKIPPED:
         return False
-    return run["mismatch"] is not None or run["requested_device"] not in ("auto", run["effective_device"])
+    return run.mismatch is not None or run.requested_device not in ("auto", run.effective_device)
 
 
-def device_verified(run: Run) -> str:
+def device_verified(run: "Entry") -> str:
     """Whether the device is verified, with its name if it is not the requested one."""
-    if run["device_verified"] and is_fallback(run):
-        return f"yes, as {plain(run['effective_device'])}"
-    return yes_no(run["device_verified"])
+    if run.device_verified and is_fallback(run):
+        return f"yes, as {plain(run.effective_device)}"
+    return yes_no(run.device_verified)
 
 
-def device_note(run: Run) -> str:
+def device_note(run: "Entry") -> str:
     """The name of the device, and the number of replicas and processes if there are several."""
-    replicas = f"{number(run['num_replicas'])} replicas" if run["num_replicas"] > 1 else ""
-    # A row of an earlier version has no processes.
-    processes = f"{number(run['processes'])} processes" if run.get("processes", 1) > 1 else ""
-    return joined(plain(run["device_name"] or ""), replicas, processes)
+    replicas = f"{number(run.num_replicas)} replicas" if run.num_replicas > 1 else ""
+    processes = f"{number(run.processes)} processes" if run.processes > 1 else ""
+    return joined(plain(run.device_name or ""), replicas, processes)
 
 
-def named_device(run: Run) -> str:
+def named_device(run: "Entry") -> str:
     """The device with its note."""
     note = device_note(run)
-    return f"{plain(run['effective_device'])} ({note})" if note else plain(run["effective_device"])
+    return f"{plain(run.effective_device)} ({note})" if note else plain(run.effective_device)
 
 
-def device_phrase(run: Run) -> str:
+def device_phrase(run: "Entry") -> str:
     """The device within a sentence."""
-    return named_device(run) if run["device_verified"] else f"unverified {named_device(run)}"
+    return named_device(run) if run.device_verified else f"unverified {named_device(run)}"
 
 
-def data_phrase(run: Run) -> str:
+def data_phrase(run: "Entry") -> str:
     """The data within a sentence."""
     verified = {"yes": "verified ", "no": "unverified "}.get(data_verified(run), "")
-    stand_in = f" data (a stand-in for {dataset_name(run['requested_dataset'])})" if is_stand_in(run) else ""
-    return f"{verified}{plain(run['dataset'])}{stand_in}"
+    stand_in = f" data (a stand-in for {dataset_name(run.requested_dataset)})" if run.is_stand_in else ""
+    return f"{verified}{plain(run.dataset)}{stand_in}"
 
 
-def data_verified(run: Run) -> str:
+def data_verified(run: "Entry") -> str:
     """Whether the data have the content of the original files: "yes", "no", or "no reference"."""
-    if not run["dataset_verified"] and run["dataset"] not in CONTENT_DIGESTS and not is_stand_in(run):
+    if not run.dataset_verified and run.dataset not in CONTENT_DIGESTS and not run.is_stand_in:
         return "no reference"
-    return yes_no(run["dataset_verified"])
+    return yes_no(run.dataset_verified)
 
 
-def computed_in(run: Run) -> str:
+def computed_in(run: "Entry") -> str:
     """The precision, and the backend if it is JAX."""
-    precision = plain(run["precision"])
-    return f"{precision} by JAX" if run.get("backend") == "jax" else precision
+    precision = plain(run.precision)
+    return f"{precision} by JAX" if run.backend == "jax" else precision
 
 
-def remarks(run: Run) -> tuple[str, ...]:
-    """Reasons why the figures of a run or a row need care."""
-    if run["status"] == SKIPPED:
-        return (f"skipped: {plain(run['mismatch']['cause'], 200)}",)
+def remarks(run: "Entry", resumed: Sequence["Resumption"] = ()) -> tuple[str, ...]:
+    """Reasons why the metrics of a run or a row need care. ``resumed``: the processes that resumed its runs."""
+    if run.status == SKIPPED:
+        return (f"skipped: {plain(run.mismatch.cause, 200)}",)
     found = []
-    if is_stand_in(run):
-        found.append(f"stand-in for {dataset_name(run['requested_dataset'])}")
+    if run.is_stand_in:
+        found.append(f"stand-in for {dataset_name(run.requested_dataset)}")
     if is_fallback(run):
-        found.append(f"fallback from {plain(run['requested_device'])}")
-    if run.get("fetched_from"):
+        found.append(f"fallback from {plain(run.requested_device)}")
+    if run.fetched_from:
         found.append("not made here")
-    # A line of a table by batch sums up several rows, which have this remark themselves.
-    if resumed := run.get("resumed"):
-        found.append(_resumed_phrase(resumed, run["epochs"]))
+    if resumed:
+        found.append(_resumed_phrase(resumed, run.epochs))
     return tuple(found)
 
 
-def _resumed_phrase(resumed: Sequence[Mapping[str, Any]], epochs: int) -> str:
+def _resumed_phrase(resumed: Sequence["Resumption"], epochs: int) -> str:
     places = []
     for one in resumed:
-        after = f"from epoch {number(one['epoch'])}" if one["epoch"] <= epochs else "after the last epoch"
-        places.append(f"on {plain(one['hostname'] or 'an unknown host')} {after}")
+        after = f"from epoch {number(one.epoch)}" if one.epoch <= epochs else "after the last epoch"
+        places.append(f"on {plain(one.hostname or 'an unknown host')} {after}")
     places = list(dict.fromkeys(places))
     more = f"and {len(places) - _MOST_RESUMED} more" if len(places) > _MOST_RESUMED else ""
     return f"resumed {joined(*places[:_MOST_RESUMED], more)}"
 
 
-def model_and_recipe(run: Run) -> str:
+def model_and_recipe(run: "Entry") -> str:
     """Model, recipe and the settings that override the recipe, with " / " between them."""
-    changed = [f"{name.replace('_', ' ')} {run[name]:g}" for name in _OVERRIDES if run.get(name, -1) >= 0]
-    return " / ".join([plain(run["model"]), plain(run["recipe"]), *changed])
+    values = {name.replace("_", " "): getattr(run, name) for name in _OVERRIDES}
+    changed = [f"{name} {value:g}" for name, value in values.items() if value >= 0]
+    return " / ".join([plain(run.model), plain(run.recipe), *changed])
 
 
-def inputs(run: Run) -> str:
+def inputs(run: "Entry") -> str:
     """Height, width and channels of an image, or the length of a sequence. Empty if unknown."""
-    shape = run["input_shape"] or ()
+    shape = run.input_shape or ()
     if len(shape) == 1:
-        return f"{units_of_run(run).examples} of {number(shape[0])}"
+        return f"{run.units.examples} of {number(shape[0])}"
     return "×".join(map(number, shape))
 
 
@@ -228,10 +235,10 @@ def mark(fingerprints: Sequence[str], current: Sequence[str]) -> str:
     return "this run" if len(current) == len(fingerprints) == 1 else "requested"
 
 
-def run_name(run: Run, current: Sequence[str] = ()) -> str:
+def run_name(run: "Run", current: Sequence[str] = ()) -> str:
     """A run in the legend of the curves."""
-    used, asked = plain(run["effective_device"]), plain(run["requested_device"])
+    used, asked = plain(run.effective_device), plain(run.requested_device)
     device = used if asked in ("auto", used) else f"{asked} → {used}"
-    where = joined(device, computed_in(run), *remarks(run))
-    which = f"{plain(run['fingerprint'])[:8]}, batch {number(run['global_batch_size'])}, seed {number(run['seed'])}"
-    return f"{model_and_recipe(run)} on {where} ({joined(which, mark([run['fingerprint']], current))})"
+    where = joined(device, computed_in(run), *remarks(run, run.resumed))
+    which = f"{plain(run.fingerprint)[:8]}, batch {number(run.global_batch_size)}, seed {number(run.seed)}"
+    return f"{model_and_recipe(run)} on {where} ({joined(which, mark([run.fingerprint], current))})"

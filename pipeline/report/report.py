@@ -8,19 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from pipeline.problems.results import results_of
-from pipeline.report.data.changes import changes
-from pipeline.report.data.experiments import experiments
+from pipeline.report.data.changes import Change, changes
+from pipeline.report.data.experiments import Experiment, experiments
 from pipeline.report.data.gate import Gate, Outcome, judge_gate
-from pipeline.report.data.history import entries_of, merged, trends
-from pipeline.report.data.lineage import exported, lineage, repetition
-from pipeline.report.data.measures import encodings
-from pipeline.report.data.published import by_batch, published_beside
-from pipeline.report.data.reading import or_none, read_run
-from pipeline.report.data.scenarios import batch_sizes, scenarios, with_speedups
-from pipeline.report.formats import Run
+from pipeline.report.data.history import Trend, entries_of, merged, trends
+from pipeline.report.data.lineage import Exported, Stage, exported, lineage
+from pipeline.report.data.measures import Encoding, encodings
+from pipeline.report.data.published import PublishedLine, PublishedRow, by_batch, published_beside
+from pipeline.report.data.reading import Entry, Run, or_none, read_repetition, read_run
+from pipeline.report.data.scenarios import BatchTable, Row, batch_sizes, plain_data, scenarios, with_speedups
 from pipeline.runs.record import FINISHED
 
 # 6: `repetition` of each run came.
@@ -37,51 +35,75 @@ class Report:
 
     # Fingerprints of the requested runs.
     current: list[str]
-    # All runs, newest first, see `data.reading.read_run`, each with its `repetition`.
+    # Newest first.
     runs: list[Run]
-    # Rows of the scoreboard, see `data.scenarios`, and what follows from them.
-    scenarios: list[Run]
-    experiments: list[Run]
-    # Times by batch, with those `published` elsewhere.
-    batch_sizes: list[Run]
-    # Cost of the stored images, see `data.measures`.
-    encodings: list[Run]
-    # Stages with the artifacts of the requested runs.
-    lineage: list[Run]
-    # Groups of comparable runs over time, and the changes of the requested runs.
-    history: list[Run]
-    changes: list[Run]
+    # Rows of the scoreboard, and what follows from them.
+    scenarios: list[Row]
+    experiments: list[Experiment]
+    batch_sizes: list[BatchTable]
+    encodings: list[Encoding]
+    # Of the requested runs.
+    lineage: list[Stage]
+    history: list[Trend]
+    changes: list[Change]
     # None without requirements.
     gate: Outcome | None
-    # Exported forms by the fingerprint of a requested run.
-    exports: dict[str, Run]
+    # By the fingerprint of a requested run.
+    exports: dict[str, Exported]
     # Figures published elsewhere about these experiments and data.
-    published: list[Run]
-    # PNGs of the first requested runs by their index among ``runs``, for the page alone.
+    published: list[PublishedRow]
+    # PNGs in base64 by kind, of the first requested runs by their index among ``runs``, for the page alone.
     pictures: dict[int, Mapping[str, Sequence[str]]]
 
     def requested(self) -> list[Run]:
         """The requested runs, in the order of the request."""
-        return [run for asked_for in self.current for run in self.runs if run["fingerprint"] == asked_for]
+        return [run for fingerprint in self.current for run in self.runs if run.fingerprint == fingerprint]
 
     def drawn(self) -> list[Run]:
         """The finished runs whose curves are drawn, the requested ones first, then the newest.
 
         Only runs of the requested experiments: curves of two experiments are not to be compared.
         """
-        finished = [run for run in self.runs if run["status"] == FINISHED]
-        asked_for = {run["experiment"] for run in finished if run["fingerprint"] in self.current}
-        mine = [run for run in finished if not asked_for or run["experiment"] in asked_for]
-        return sorted(mine, key=lambda run: run["fingerprint"] not in self.current)[:_MAX_DRAWN]
+        finished = [run for run in self.runs if run.status == FINISHED]
+        current = {run.experiment for run in finished if run.fingerprint in self.current}
+        mine = [run for run in finished if not current or run.experiment in current]
+        return sorted(mine, key=lambda run: run.fingerprint not in self.current)[:_MAX_DRAWN]
+
+    def has_curves(self) -> bool:
+        """Whether a run is drawn that has more than one epoch. One epoch is a point, not a curve."""
+        return any(len(run.curves) > 1 for run in self.drawn())
+
+    def series_of(self, row: Row) -> list[int]:
+        """The indices of a row's runs among those whose curves are drawn."""
+        mine = set(zip(row.fingerprints, row.hostnames, strict=True))
+        drawn = self.drawn() if self.has_curves() else []
+        return [place for place, run in enumerate(drawn) if (run.fingerprint, run.hostname) in mine]
 
     def pictures_of(self, run: Run) -> Mapping[str, Sequence[str]]:
         """The pictures of a run by kind. Empty if it has none."""
         return next((pictures for place, pictures in self.pictures.items() if self.runs[place] is run), {})
 
+    def published_by_batch(self, table: BatchTable) -> list[PublishedLine]:
+        """The published times that belong to a table by batch."""
+        return by_batch(self.published, table.run)
+
     def to_json(self) -> str:
         """The text of report.json: null for each figure that JSON cannot hold, and no pictures."""
-        data = {name: part for name, part in vars(self).items() if name != "pictures"}
-        data |= {"schema_version": SCHEMA_VERSION, "gate": asdict(self.gate) if self.gate else None}
+        data = {
+            "schema_version": SCHEMA_VERSION,
+            "current": self.current,
+            "runs": plain_data(self.runs),
+            "batch_sizes": [
+                {**table.to_json(), "published": [line.to_json() for line in self.published_by_batch(table)]}
+                for table in self.batch_sizes
+            ],
+            "lineage": [asdict(stage) for stage in self.lineage],
+            "gate": asdict(self.gate) if self.gate else None,
+            "exports": {fingerprint: exported.model_dump() for fingerprint, exported in self.exports.items()},
+            "published": plain_data(self.published),
+        }
+        for name in ("scenarios", "experiments", "encodings", "history", "changes"):
+            data[name] = [one.to_json() for one in getattr(self, name)]
         finite = json.loads(json.dumps(data), parse_constant=lambda constant: None)
         return json.dumps(finite, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
@@ -90,9 +112,9 @@ def build_report(
     run_folders: Sequence[Path],
     *,
     current: Sequence[str],
-    past: Sequence[Run] = (),
+    past: Sequence[Entry] = (),
     gate: Gate | None = None,
-    published: Sequence[Mapping[str, Any]] = (),
+    published: Sequence[PublishedRow] = (),
 ) -> Report:
     """Collect runs into a report. A run that cannot be read is named in the log and omitted.
 
@@ -108,36 +130,36 @@ def build_report(
     """
     found = sorted(_readable_runs(run_folders), key=lambda pair: _age_order(pair[1]), reverse=True)
     runs = [run for _, run in found]
-    if unknown := set(current).difference(run["fingerprint"] for run in runs):
+    if unknown := set(current).difference(run.fingerprint for run in runs):
         raise ValueError(f"current: expected fingerprints of the {len(runs)} runs, got {min(unknown)!r}")
-    asked = [pair for fingerprint in current for pair in found if pair[1]["fingerprint"] == fingerprint]
+    requested = [pair for fingerprint in current for pair in found if pair[1].fingerprint == fingerprint]
     rows = with_speedups(scenarios(runs))
     entries = merged(past, entries_of(runs))
     # A skipped run has no figures. The history may have those of another under its fingerprint.
-    finished = {(run["fingerprint"], run["finished_at"]) for _, run in asked if run["status"] == FINISHED}
-    changed, beside = changes(entries, finished), published_beside(runs, published)
-    exports = {run["fingerprint"]: or_none(exported, folder, run) for folder, run in asked}
+    finished = {(run.fingerprint, run.finished_at) for _, run in requested if run.status == FINISHED}
+    changed = changes(entries, finished)
+    exports = {run.fingerprint: or_none(exported, folder, run) for folder, run in requested}
     pictured = [
         (folder, run, read)
-        for folder, run in asked
-        if run["evaluation"] and (read := results_of(run["problem"]).hook("pictures"))
+        for folder, run in requested
+        if run.evaluation and (read := results_of(run.problem).hook("pictures"))
     ]
     pictures = {
-        runs.index(run): or_none(read, folder, run["evaluation"]) for folder, run, read in pictured[:_MAX_PICTURED]
+        runs.index(run): or_none(read, folder, run.evaluation) for folder, run, read in pictured[:_MAX_PICTURED]
     }
     return Report(
         current=list(current),
         runs=runs,
         scenarios=rows,
         experiments=experiments(rows, runs, entries, current),
-        batch_sizes=[{**table, "published": by_batch(beside, table)} for table in batch_sizes(rows)],
+        batch_sizes=batch_sizes(rows),
         encodings=encodings(runs, current),
-        lineage=lineage(asked),
+        lineage=lineage(requested),
         history=trends(entries, {fingerprint for fingerprint, _ in finished}),
         changes=changed,
-        gate=judge_gate(gate, [run for _, run in asked], changed) if gate else None,
+        gate=judge_gate(gate, [run for _, run in requested], changed) if gate else None,
         exports={fingerprint: forms for fingerprint, forms in exports.items() if forms},
-        published=beside,
+        published=published_beside(runs, published),
         pictures={place: found for place, found in pictures.items() if found},
     )
 
@@ -148,11 +170,11 @@ def _readable_runs(folders: Sequence[Path]) -> Iterator[tuple[Path, Run]]:
         if (run := or_none(read_run, folder)) is None:
             continue
         # A copy beside its original is no second measurement.
-        which = (run["fingerprint"], run["hostname"], run["finished_at"])
+        which = (run.fingerprint, run.hostname, run.finished_at)
         if which not in seen:
             seen.add(which)
-            yield folder, {**run, "repetition": repetition(folder)}
+            yield folder, run.model_copy(update={"repetition": read_repetition(folder)})
 
 
 def _age_order(run: Run) -> tuple[datetime, str, str]:
-    return datetime.fromisoformat(run["finished_at"]), run["fingerprint"], run["hostname"] or ""
+    return datetime.fromisoformat(run.finished_at), run.fingerprint, run.hostname or ""

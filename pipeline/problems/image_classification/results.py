@@ -5,8 +5,8 @@ from pipeline.problems.results import Ranking, Results
 RESULTS = Results(
     ranking=Ranking("val_accuracy", greater_is_better=True, predictions_per_draw=1),
     hub_task="image-classification",
-    evaluation_schema="pipeline.report.data.reading:ImageEvaluation",
-    pictures="pipeline.report.data.reading:read_pictures",
+    evaluation_schema="pipeline.report.sections.images:ImageEvaluation",
+    pictures="pipeline.report.sections.images:read_pictures",
     evaluation_blocks="pipeline.report.sections.images:evaluation_blocks",
     card="pipeline.report.sections.images:card",
     card_templates="images",

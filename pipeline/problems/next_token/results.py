@@ -6,7 +6,7 @@ RESULTS = Results(
     ranking=Ranking("val_loss", greater_is_better=False, predictions_per_draw=5),
     loss_unit="nats",
     hub_task="text-generation",
-    evaluation_schema="pipeline.report.data.reading:TextEvaluation",
+    evaluation_schema="pipeline.report.sections.texts:TextEvaluation",
     evaluation_blocks="pipeline.report.sections.texts:evaluation_blocks",
     tiles="pipeline.report.sections.texts:tiles",
     card="pipeline.report.sections.texts:card",

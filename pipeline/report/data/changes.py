@@ -9,13 +9,15 @@ fast, by the receipt's probe, to within the noise.
 
 import math
 import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from scipy.special import ndtri, stdtr
 
 from pipeline.problems.results import results_of
-from pipeline.report.data.history import Entry, age_order, comparable_groups, shared_facts
+from pipeline.report.data.history import age_order, comparable_groups, shared_facts
+from pipeline.report.data.reading import Entry
 from pipeline.report.data.scenarios import grouped, mean_and_deviation
 from pipeline.report.formats import number
 
@@ -37,32 +39,60 @@ _WORDS = {
 }
 
 
-def changes(entries: Sequence[Entry], current: Collection[tuple[str, str]]) -> list[dict[str, Any]]:
-    """The changes of the current runs, by fingerprint and ``finished_at``, for each group of comparable entries.
+@dataclass(frozen=True)
+class MetricChange:
+    """The means of a metric now and before, their ``change``, its standard ``deviation`` by noise alone, and in sigmas.
 
-    Returns:
-        For each group its shared facts, the `fingerprints` of its current runs, the number of `earlier` runs, `since`
-        (when the last of those finished), and for `val_accuracy` and `examples_per_second` the result of
-        `compare_figures` with the `obstacle` to judging it ("no reference", "other speed"), or None.
+    Unknown values are None: ``deviation`` with too few runs, ``sigmas`` also if the deviation is 0. ``obstacle``: to
+    judging it, "no reference" or "other speed".
     """
+
+    value: float | None
+    baseline: float | None
+    change: float | None
+    deviation: float | None
+    sigmas: float | None
+    obstacle: str | None = None
+
+
+@dataclass(frozen=True)
+class Change:
+    """Current runs that are comparable, the number of ``earlier`` ones, and when the last of those finished."""
+
+    runs: list[Entry]
+    earlier: int
+    since: str | None
+    val_accuracy: MetricChange
+    examples_per_second: MetricChange
+
+    @property
+    def fingerprints(self) -> list[str]:
+        """Of the current runs."""
+        return [run.fingerprint for run in self.runs]
+
+    def to_json(self) -> dict[str, Any]:
+        """The shared fields and the changes."""
+        own = {name: value for name, value in asdict(replace(self, runs=[])).items() if name != "runs"}
+        return {**shared_facts(self.runs[0]), "fingerprints": self.fingerprints, **own}
+
+
+def changes(entries: Sequence[Entry], current: Collection[tuple[str, str]]) -> list[Change]:
+    """The changes of the current runs, by fingerprint and ``finished_at``, for each group of comparable entries."""
     found = []
     for group in comparable_groups(entries):
-        mine = _newest_of_each(one for one in group if (one["fingerprint"], one["finished_at"]) in current)
+        mine = _newest_of_each(one for one in group if (one.fingerprint, one.finished_at) in current)
         if mine:
-            found.append(_change(mine, [entry for entry in group if entry not in mine]))
+            others = [entry for entry in group if not any(entry is one for one in mine)]
+            found.append(_change(mine, others))
     return found
 
 
 def compare_figures(
     mine: Sequence[float | None], last: Sequence[float | None], alike: Sequence[Sequence[float]], *, least: float = 0.0
-) -> dict[str, float | None]:
-    """Compare the mean of a figure of some runs, ``mine``, with that of the ``last`` ones.
+) -> MetricChange:
+    """Compare the mean of a metric of some runs, ``mine``, with that of the ``last`` ones.
 
-    The noise of one run is the deviation within sets of figures that should be ``alike``, and at ``least`` so much.
-
-    Returns:
-        The means `value` and `baseline`, their `change`, its standard `deviation` by noise alone, and the change in
-        `sigmas`. Unknown values are None: `deviation` with too few runs, `sigmas` also if the deviation is 0.
+    The noise of one run is the deviation within sets of values that should be ``alike``, and at ``least`` so much.
     """
     value, baseline = _mean(mine), _mean(last)
     change = value - baseline if value is not None and baseline is not None else None
@@ -73,84 +103,82 @@ def compare_figures(
         # As rare in a normal distribution as the change is in Student's t.
         chance = max(float(stdtr(freedom, -abs(change / deviation))), _LEAST_CHANCE)
         sigmas = math.copysign(-float(ndtri(chance)), change)
-    return {"value": value, "baseline": baseline, "change": change, "deviation": deviation, "sigmas": sigmas}
+    return MetricChange(value, baseline, change, deviation, sigmas)
 
 
-def judge_change(change: Mapping[str, Any]) -> str:
+def judge_change(change: MetricChange) -> str:
     """better, worse, noise, new (nothing to compare with), unknown (too few runs), or the obstacle."""
-    if change["change"] is None:
+    if change.change is None:
         return "new"
-    if change["obstacle"]:
-        return change["obstacle"]
-    if change["deviation"] is None:
-        return "noise" if change["change"] == 0 else "unknown"
+    if change.obstacle:
+        return change.obstacle
+    if change.deviation is None:
+        return "noise" if change.change == 0 else "unknown"
     if not is_beyond(change, NOISE_SIGMA):
         return "noise"
-    return "better" if change["change"] > 0 else "worse"
+    return "better" if change.change > 0 else "worse"
 
 
-def is_beyond(change: Mapping[str, Any], sigmas: float) -> bool:
+def is_beyond(change: MetricChange, sigmas: float) -> bool:
     """Whether a change is larger than so many standard deviations, as any is if the runs before did not differ."""
-    return bool(change["change"]) and (change["sigmas"] is None or abs(change["sigmas"]) > sigmas)
+    return bool(change.change) and (change.sigmas is None or abs(change.sigmas) > sigmas)
 
 
-def change_words(change: Mapping[str, Any]) -> str:
+def change_words(change: MetricChange) -> str:
     """The result of `judge_change` in words, with the change in standard deviations."""
-    verdict, sigmas = judge_change(change), change["sigmas"]
+    verdict, sigmas = judge_change(change), change.sigmas
     words = _WORDS.get(verdict, verdict)
     return words if sigmas is None else f"{words} ({number(abs(sigmas), 1)} σ)"
 
 
-def _change(mine: Sequence[Entry], others: Sequence[Entry]) -> dict[str, Any]:
+def _change(mine: list[Entry], others: Sequence[Entry]) -> Change:
     began = min(map(age_order, mine))
     earlier = [entry for entry in others if age_order(entry) < began]
     last = earlier[-1:]
-    if last and last[0]["made_from"] is not None:
-        last = [entry for entry in earlier if entry["made_from"] == last[0]["made_from"]]
+    if last and last[0].made_from is not None:
+        last = [entry for entry in earlier if entry.made_from == last[0].made_from]
     recent = earlier[-_MOST_EARLIER:]
-    return {
-        **shared_facts(mine[0]),
-        "fingerprints": [entry["fingerprint"] for entry in mine],
-        "earlier": len(earlier),
-        "since": last[-1]["finished_at"] if last else None,
-        _ACCURACY: _accuracy(mine, _newest_of_each(last), _newest_of_each(recent)),
-        _THROUGHPUT: _throughput(mine, last, recent),
-    }
+    return Change(
+        runs=mine,
+        earlier=len(earlier),
+        since=last[-1].finished_at if last else None,
+        val_accuracy=_accuracy(mine, _newest_of_each(last), _newest_of_each(recent)),
+        examples_per_second=_throughput(mine, last, recent),
+    )
 
 
-def _accuracy(mine: Sequence[Entry], last: Sequence[Entry], recent: Sequence[Entry]) -> dict[str, Any]:
+def _accuracy(mine: Sequence[Entry], last: Sequence[Entry], recent: Sequence[Entry]) -> MetricChange:
     alike = _alike(_ACCURACY, mine, recent)
     if _pooled(alike)[0] is None:
         alike = [_column(_ACCURACY, recent, known=True)]
     # Comparable runs have one test split, the size of which earlier records leave out.
     examples = max(_column("test_examples", [*mine, *last], known=True), default=0)
-    examples /= results_of(mine[0]["problem"]).ranking.predictions_per_draw
+    examples /= results_of(mine[0].problem).ranking.predictions_per_draw
     least, before = 0.0, _mean(_column(_ACCURACY, last, known=True))
     if before is not None and examples:
         # By Laplace's rule: if every example was right, the next may still be wrong.
         rate = (before * examples + 1) / (examples + 2)
         least = math.sqrt(max(0.0, rate * (1 - rate)) / examples)
-    figure = compare_figures(_column(_ACCURACY, mine), _column(_ACCURACY, last), alike, least=least)
-    return figure | {"obstacle": None}
+    return compare_figures(_column(_ACCURACY, mine), _column(_ACCURACY, last), alike, least=least)
 
 
-def _throughput(mine: Sequence[Entry], last: Sequence[Entry], recent: Sequence[Entry]) -> dict[str, Any]:
+def _throughput(mine: Sequence[Entry], last: Sequence[Entry], recent: Sequence[Entry]) -> MetricChange:
     alike = _alike(_THROUGHPUT, mine, recent)
-    figure = compare_figures(_column(_THROUGHPUT, mine), _column(_THROUGHPUT, last), alike)
+    change = compare_figures(_column(_THROUGHPUT, mine), _column(_THROUGHPUT, last), alike)
     now, before = (_mean(_column(_REFERENCE, side)) for side in (mine, last))
     obstacle = None
     if not now or not before:
         obstacle = "no reference"
-    elif figure["deviation"] and figure["baseline"]:
-        relative = figure["deviation"] / figure["baseline"]
+    elif change.deviation and change.baseline:
+        relative = change.deviation / change.baseline
         obstacle = "other speed" if abs(now / before - 1) > relative else None
-    return figure | ({"sigmas": None} if obstacle else {}) | {"obstacle": obstacle}
+    return replace(change, obstacle=obstacle, sigmas=None if obstacle else change.sigmas)
 
 
 def _alike(name: str, mine: Sequence[Entry], recent: Sequence[Entry]) -> list[list[float]]:
-    """The figure in sets of runs of the same code. Those now are apart from those before: t needs independent sets."""
+    """The metric in sets of runs of the same code. Those now are apart from those before: t needs independent sets."""
     sets = [group for side in (mine, recent) for group in grouped(side, ["made_from"])]
-    return [_column(name, group, known=True) for group in sets if group[0]["made_from"] is not None]
+    return [_column(name, group, known=True) for group in sets if group[0].made_from is not None]
 
 
 def _pooled(sets: Sequence[Sequence[float]]) -> tuple[float | None, int]:
@@ -167,13 +195,14 @@ def _pooled(sets: Sequence[Sequence[float]]) -> tuple[float | None, int]:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    return mean_and_deviation(values)["mean"]
+    return mean_and_deviation(values).mean
 
 
 def _column(name: str, entries: Iterable[Entry], *, known: bool = False) -> list[Any]:
-    return [entry[name] for entry in entries if not known or entry[name] is not None]
+    values = [getattr(entry, name) for entry in entries]
+    return [value for value in values if value is not None] if known else values
 
 
 def _newest_of_each(entries: Iterable[Entry]) -> list[Entry]:
     """One entry for each fingerprint: a run that was repeated is no second draw of its accuracy."""
-    return sorted({entry["fingerprint"]: entry for entry in sorted(entries, key=age_order)}.values(), key=age_order)
+    return sorted({entry.fingerprint: entry for entry in sorted(entries, key=age_order)}.values(), key=age_order)

@@ -1,68 +1,69 @@
 """Experiments: the best row, the newest run and its change for each."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from pipeline.problems.results import merit
-from pipeline.report.data.changes import changes
-from pipeline.report.data.history import Entry
-from pipeline.report.formats import Run
-from pipeline.runs.record import FINISHED, is_stand_in
+from pipeline.report.data.changes import Change, changes
+from pipeline.report.data.reading import Entry, Run
+from pipeline.report.data.scenarios import Row
+from pipeline.runs.record import FINISHED
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment with the number of its finished runs. ``best``: its best row on the requested data."""
+
+    name: str
+    is_current: bool
+    num_runs: int
+    best: Row | None
+    newest: Run | None
+    change: Change | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, with fingerprints for the row and the run."""
+        return {
+            "experiment": self.name,
+            "is_current": self.is_current,
+            "num_runs": self.num_runs,
+            "best": self.best and self.best.fingerprints[0],
+            "newest": self.newest and self.newest.fingerprint,
+            "change": self.change and self.change.to_json(),
+        }
 
 
 def experiments(
-    rows: Sequence[Run], runs: Sequence[Run], entries: Sequence[Entry], current: Collection[str]
-) -> list[dict[str, Any]]:
-    """The experiments of the runs (newest first), the requested ones first, then by their newest run.
-
-    Each has its `experiment`, `is_current`, `num_runs` (finished), `best` (first fingerprint of the best row on the
-    requested data), `newest` (fingerprint of the last finished run), and its `change`. The last three may be None.
-    """
+    rows: Sequence[Row], runs: Sequence[Run], entries: Sequence[Entry], current: Collection[str]
+) -> list[Experiment]:
+    """The experiments of the runs (newest first), the requested ones first, then by their newest run."""
     found = []
-    for name in dict.fromkeys(run["experiment"] for run in runs):
-        mine = [run for run in runs if run["experiment"] == name]
-        finished = [run for run in mine if run["status"] == FINISHED]
+    for name in dict.fromkeys(run.experiment for run in runs):
+        mine = [run for run in runs if run.experiment == name]
+        finished = [run for run in mine if run.status == FINISHED]
         newest = finished[0] if finished else None
-        changed = changes(entries, {(newest["fingerprint"], newest["finished_at"])}) if newest else []
-        best = _best([row for row in rows if row["experiment"] == name])
-        found.append(
-            {
-                "experiment": name,
-                "is_current": any(run["fingerprint"] in current for run in mine),
-                "num_runs": len(finished),
-                "best": best["fingerprints"][0] if best else None,
-                "newest": newest["fingerprint"] if newest else None,
-                "change": changed[0] if changed else None,
-            }
-        )
-    return sorted(found, key=lambda one: not one["is_current"])
+        changed = changes(entries, {(newest.fingerprint, newest.finished_at)}) if newest else []
+        is_current = any(run.fingerprint in current for run in mine)
+        best = _best([row for row in rows if row.run.experiment == name])
+        found.append(Experiment(name, is_current, len(finished), best, newest, changed[0] if changed else None))
+    return sorted(found, key=lambda one: not one.is_current)
 
 
-def _best(rows: Sequence[Run]) -> Run | None:
-    """The best row on the requested data by its ranking figure, of equals the newest. None without such a figure."""
-    known = [row for row in rows if row["status"] == FINISHED and not is_stand_in(row) and _merit(row) > -math.inf]
+def _best(rows: Sequence[Row]) -> Row | None:
+    """The best row on the requested data by its ranking metric, of equals the newest. None without such a metric."""
+    known = [row for row in rows if row.run.status == FINISHED and not row.run.is_stand_in and _merit(row) > -math.inf]
     newest = max(known, key=_moment, default=None)
-    # Rows of several problems have no common figure.
-    comparable = [row for row in known if row["problem"] == newest["problem"]]
+    # Rows of several problems have no common metric.
+    comparable = [row for row in known if row.run.problem == newest.run.problem]
     return max(comparable, key=lambda row: (_merit(row), _moment(row)), default=None)
 
 
-def _merit(row: Run) -> float:
-    return merit(row["problem"], {name: row[name]["mean"] for name in ("val_accuracy", "val_loss")})
+def _merit(row: Row) -> float:
+    return merit(row.run.problem, {"val_accuracy": row.val_accuracy.mean, "val_loss": row.val_loss.mean})
 
 
-def _moment(row: Run) -> datetime:
-    return datetime.fromisoformat(row["finished_at"])
-
-
-def have_curves(drawn: Sequence[Run]) -> bool:
-    """One epoch is a point, not a curve."""
-    return any(len(run["curves"]) > 1 for run in drawn)
-
-
-def series_of(scenario: Mapping[str, Any], drawn: Sequence[Run]) -> list[int]:
-    """The indices of a scoreboard row's runs among the drawn ones."""
-    mine = set(zip(scenario["fingerprints"], scenario["hostnames"], strict=True))
-    return [place for place, run in enumerate(drawn) if (run["fingerprint"], run["hostname"]) in mine]
+def _moment(row: Row) -> datetime:
+    return datetime.fromisoformat(row.run.finished_at)

@@ -8,8 +8,9 @@ accuracy does not fail it; the report then says so.
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from pipeline.report.data.changes import is_beyond
-from pipeline.report.formats import Run, dataset_name, is_fallback, model_and_recipe, number, percent, plain, plural
+from pipeline.report.data.changes import Change, is_beyond
+from pipeline.report.data.reading import Run
+from pipeline.report.formats import dataset_name, is_fallback, model_and_recipe, number, percent, plain, plural
 from pipeline.runs.record import FINISHED
 
 
@@ -31,13 +32,13 @@ class Outcome(Gate):
     not_judged: Sequence[str]
 
 
-def judge_gate(gate: Gate, runs: Sequence[Run], changes: Sequence[Run]) -> Outcome | None:
+def judge_gate(gate: Gate, runs: Sequence[Run], changes: Sequence[Change]) -> Outcome | None:
     """Judge the requested runs and their changes, see `changes.changes`. None without requirements."""
     if gate == Gate():
         return None
     failures = [] if runs else ["no run was asked for: nothing shows that the demands are met"]
     failures += [f"run {_which(run)} is no evidence: {reason}" for run in runs if (reason := _no_evidence(run))]
-    finished = [run for run in runs if run["status"] == FINISHED]
+    finished = [run for run in runs if run.status == FINISHED]
     failures += _beyond(gate, finished)
     not_judged = []
     if allowed := gate.max_regression_sigma:
@@ -49,15 +50,15 @@ def judge_gate(gate: Gate, runs: Sequence[Run], changes: Sequence[Run]) -> Outco
 
 def _no_evidence(run: Run) -> str:
     """Why the run shows nothing about the requested data and device. Empty if it does."""
-    asked, used = plain(run["requested_device"]), plain(run["effective_device"])
-    if run["status"] != FINISHED:
-        return f"skipped, for {asked} was requested and {plain(run['mismatch']['cause'], 200)}"
-    if run["dataset"] != run["requested_dataset"]:
-        data = dataset_name(run["requested_dataset"])
-        return f"{data} was requested, it was trained on {dataset_name(run['dataset'])}"
+    asked, used = plain(run.requested_device), plain(run.effective_device)
+    if run.status != FINISHED:
+        return f"skipped, for {asked} was requested and {plain(run.mismatch.cause, 200)}"
+    if run.dataset != run.requested_dataset:
+        data = dataset_name(run.requested_dataset)
+        return f"{data} was requested, it was trained on {dataset_name(run.dataset)}"
     if is_fallback(run):
         return f"{asked} was requested, it was trained on {used}"
-    if run["requested_device"] != "auto" and not run["device_verified"]:
+    if run.requested_device != "auto" and not run.device_verified:
         return f"{asked} was requested, and nothing that was measured shows that it was used"
     return ""
 
@@ -66,40 +67,40 @@ def _beyond(gate: Gate, runs: Sequence[Run]) -> Iterator[str]:
     """The runs with a lower accuracy or a higher loss than required, or an unknown one."""
     least, most = gate.min_val_accuracy, gate.max_val_loss
     for run in runs if least else ():
-        if run["val_accuracy"] is None or not run["val_accuracy"] >= least:
-            found, required = percent(run["val_accuracy"], 2), f"at least {percent(least, 2)}"
+        if run.val_accuracy is None or not run.val_accuracy >= least:
+            found, required = percent(run.val_accuracy, 2), f"at least {percent(least, 2)}"
             yield f"test accuracy of run {_which(run)}: {found}, demanded are {required} ([Report] min_val_accuracy)"
     for run in runs if most else ():
-        if run["val_loss"] is None or not run["val_loss"] <= most:
-            found, required = number(run["val_loss"], 4), f"at most {number(most, 4)}"
+        if run.val_loss is None or not run.val_loss <= most:
+            found, required = number(run.val_loss, 4), f"at most {number(most, 4)}"
             yield f"test loss of run {_which(run)}: {found}, demanded are {required} ([Report] max_val_loss)"
 
 
-def _worse(allowed: float, runs: Sequence[Run], changes: Sequence[Run]) -> Iterator[str]:
+def _worse(allowed: float, runs: Sequence[Run], changes: Sequence[Change]) -> Iterator[str]:
     """The runs without a figure to compare, and the falls of the accuracy beyond the noise."""
-    yield from (f"run {_which(run)} has no accuracy to compare" for run in runs if run["val_accuracy"] is None)
-    compared = {fingerprint for change in changes for fingerprint in change["fingerprints"]}
-    unknown = [run for run in runs if run["fingerprint"] not in compared]
+    yield from (f"run {_which(run)} has no accuracy to compare" for run in runs if run.val_accuracy is None)
+    compared = {fingerprint for change in changes for fingerprint in change.fingerprints}
+    unknown = [run for run in runs if run.fingerprint not in compared]
     yield from (f"what run {_which(run)} was trained on is not known" for run in unknown)
     for change in changes:
-        figure = change["val_accuracy"]
-        fell = figure["deviation"] is not None and (figure["change"] or 0) < 0
+        figure = change.val_accuracy
+        fell = figure.deviation is not None and (figure.change or 0) < 0
         if fell and is_beyond(figure, allowed):
-            sigmas = figure["sigmas"]
+            sigmas = figure.sigmas
             by = "where the earlier runs did not differ" if sigmas is None else f"by {number(-sigmas, 1)} σ"
-            before, now = percent(figure["baseline"], 2), percent(figure["value"], 2)
-            yield f"test accuracy of {model_and_recipe(change)} fell from {before} to {now}, {by}"
+            before, now = percent(figure.baseline, 2), percent(figure.value, 2)
+            yield f"test accuracy of {model_and_recipe(change.runs[0])} fell from {before} to {now}, {by}"
 
 
-def _not_judged(changes: Sequence[Run]) -> list[str]:
+def _not_judged(changes: Sequence[Change]) -> list[str]:
     return [
-        f"whether the accuracy of {model_and_recipe(change)} fell: "
-        f"{plural(change['earlier'], 'comparable run')} before, "
+        f"whether the accuracy of {model_and_recipe(change.runs[0])} fell: "
+        f"{plural(change.earlier, 'comparable run')} before, "
         "too few to know the noise ([Report] max_regression_sigma)"
         for change in changes
-        if change["val_accuracy"]["value"] is not None and change["val_accuracy"]["deviation"] is None
+        if change.val_accuracy.value is not None and change.val_accuracy.deviation is None
     ]
 
 
 def _which(run: Run) -> str:
-    return plain(run["fingerprint"])[:8]
+    return plain(run.fingerprint)[:8]

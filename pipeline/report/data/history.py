@@ -6,23 +6,35 @@ comparable if they share all compared fields of the record and the hardware. An 
 
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import create_model
-
 from pipeline.errors import UnreadableArtefactError
-from pipeline.report.data.reading import or_none
-from pipeline.report.data.scenarios import grouped
+from pipeline.report.data import reading
+from pipeline.report.data.reading import Entry, or_none
+from pipeline.report.data.scenarios import facts, grouped
 from pipeline.runs import record
 from pipeline.runs.untrusted import checked
 
 HISTORY_NAME = "history.jsonl"
 
-Entry = Mapping[str, Any]
+
+@dataclass(frozen=True)
+class Trend:
+    """Comparable runs, the oldest first. ``is_current``: some are requested."""
+
+    entries: list[Entry]
+    is_current: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """The shared fields, and ``points`` with the metrics of each run."""
+        of_a_point = ("finished_at", "fingerprint", "hostname", "seed", "val_accuracy", "examples_per_second")
+        points = [facts(entry, of_a_point) for entry in self.entries]
+        return {**shared_facts(self.entries[0]), "is_current": self.is_current, "points": points}
 
 
 def read_history(path: Path) -> list[Entry]:
@@ -40,9 +52,9 @@ def read_history(path: Path) -> list[Entry]:
             f"{path}: cannot be read (Permission denied). Let this user read it (chmod u+rw, or chown); it cannot be "
             "rebuilt, for it has runs that are gone."
         ) from None
-    read = partial(checked, _line(record.RunRecord), path=path, remedy="")
+    read = partial(checked, reading.Entry, path=path, remedy="")
     found = (or_none(read, text=line, place=f"line {number}") for number, line in enumerate(lines, start=1))
-    return merged(_entry(line) for line in found if line)
+    return merged(filter(None, found))
 
 
 def merged(*logs: Iterable[Entry]) -> list[Entry]:
@@ -50,11 +62,9 @@ def merged(*logs: Iterable[Entry]) -> list[Entry]:
     return list({_which(entry): entry for log in logs for entry in log}.values())
 
 
-def entries_of(runs: Iterable[Mapping[str, Any]]) -> list[Entry]:
+def entries_of(runs: Iterable[Entry]) -> list[Entry]:
     """The entries of finished runs, the oldest first."""
-    schema = _line(record.RunRecord)
-    finished = [schema.model_validate(run) for run in runs if run["status"] == record.FINISHED]
-    return sorted(map(_entry, finished), key=age_order)
+    return sorted((run for run in runs if run.status == record.FINISHED), key=age_order)
 
 
 def append_history(path: Path, entries: Iterable[Entry], *, past: Iterable[Entry]) -> None:
@@ -63,8 +73,8 @@ def append_history(path: Path, entries: Iterable[Entry], *, past: Iterable[Entry
     Raises:
         OSError: The log cannot be written.
     """
-    known = {_which(entry): entry for entry in past}
-    lines = [json.dumps(entry) + "\n" for entry in entries if known.get(_which(entry)) != entry]
+    known = {_line(entry) for entry in past}
+    lines = [line for line in map(_line, entries) if line not in known]
     if not lines:
         return
     # The rest of a line after a kill or on a full disk stays a line of its own.
@@ -75,52 +85,38 @@ def append_history(path: Path, entries: Iterable[Entry], *, past: Iterable[Entry
         os.fsync(file.fileno())
 
 
-def trends(entries: Sequence[Entry], current: Collection[str]) -> list[dict[str, Any]]:
-    """Groups of comparable runs, those of current runs first: shared facts, `is_current`, `points` (oldest first)."""
-    of_a_point = ("finished_at", "fingerprint", "hostname", "seed", "val_accuracy", "examples_per_second")
+def trends(entries: Sequence[Entry], current: Collection[str]) -> list[Trend]:
+    """Groups of comparable runs, those of current runs first, then the newest."""
     newest_first = sorted(comparable_groups(entries), key=lambda group: age_order(group[-1]), reverse=True)
-    groups = [
-        {
-            **shared_facts(group[0]),
-            "is_current": any(entry["fingerprint"] in current for entry in group),
-            "points": [{name: entry[name] for name in of_a_point} for entry in group],
-        }
-        for group in newest_first
-    ]
-    return sorted(groups, key=lambda group: not group["is_current"])
+    found = [Trend(group, any(entry.fingerprint in current for entry in group)) for group in newest_first]
+    return sorted(found, key=lambda trend: not trend.is_current)
 
 
 def comparable_groups(entries: Sequence[Entry]) -> list[list[Entry]]:
     """The entries in groups of comparable runs, the oldest of each first."""
     # Without digests, the content of the data is unknown.
-    known = [entry for entry in entries if entry["content_digests"] is not None]
+    known = [entry for entry in entries if entry.content_digests is not None]
     return grouped(sorted(known, key=age_order), _shared())
 
 
 def shared_facts(entry: Entry) -> dict[str, Any]:
-    """The facts that the runs of an entry's group share."""
-    return {name: entry[name] for name in (*_shared(), "dataset")}
+    """The facts that the runs of an entry's group share, as data for JSON."""
+    return facts(entry, (*_shared(), "dataset"))
 
 
 def age_order(entry: Entry) -> tuple[datetime, str]:
     """By the end of the run."""
-    return datetime.fromisoformat(entry["finished_at"]), entry["fingerprint"]
+    return datetime.fromisoformat(entry.finished_at), entry.fingerprint
 
 
 def _shared() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*record.names(compared=True), *record.names("hardware"))))
 
 
-@cache
-def _line(kind: type[record.RunRecord]) -> type[record.RunRecord]:
-    origin = (str | None, None)
-    return create_model("Line", __base__=kind, made_from=origin, code=origin, fetched_from=(str, ""))
-
-
-def _entry(line: record.RunRecord) -> Entry:
-    not_kept = {"status", "time_breakdown", *record.names("evidence", repeated=True)}
-    return line.model_dump(mode="json", exclude=not_kept)
+def _line(entry: Entry) -> str:
+    kept = {*reading.Entry.model_fields} - {"status", "time_breakdown", *record.names("evidence", repeated=True)}
+    return json.dumps(facts(entry, [name for name in reading.Entry.model_fields if name in kept])) + "\n"
 
 
 def _which(entry: Entry) -> tuple[Any, ...]:
-    return entry["fingerprint"], entry["hostname"], entry["finished_at"]
+    return entry.fingerprint, entry.hostname, entry.finished_at

@@ -7,10 +7,12 @@ the device. Operations do not depend on the machine. They differ by about a tent
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pipeline.problems.results import results_of
-from pipeline.report.data.scenarios import grouped
+from pipeline.report.data.reading import Run
+from pipeline.report.data.scenarios import facts, grouped
 from pipeline.runs.record import FINISHED
 
 #: What CIFAR-10 is trained to: DAWNBench's goal (Coleman et al. 2017), and two on the way there.
@@ -39,60 +41,82 @@ _PUBLISHED = {
 }
 
 
-def utilisation(run: Mapping[str, Any]) -> dict[str, float]:
+@dataclass(frozen=True)
+class Goal:
+    """The epoch that reached a test accuracy, with training ``seconds`` and ``flops`` to its end, None if unknown.
+
+    ``with_views``: it is the kept epoch, which reached the goal with test-time augmentation.
+    """
+
+    accuracy: float
+    epoch: int
+    with_views: bool
+    seconds: float | None
+    flops: float | None
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Cost of a format of the images on a kind of machine. None where it was not measured.
+
+    ``stream_examples_per_second``: of the stream alone.
+    """
+
+    run: Run
+    stream_examples_per_second: float | None
+    input_wait_share: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Fields of the run, and the others."""
+        speeds = {name: value for name, value in vars(self).items() if name != "run"}
+        return facts(self.run, (*_HOW, "fingerprint", "model")) | speeds
+
+
+def utilization(run: Run) -> dict[str, float]:
     """Share of the speed that the ``probe`` reached, and of the ``published`` one. Empty if it was not measured."""
-    parts, receipt = run["time_breakdown"] or {}, run["receipt"] or {}
-    flops, seconds, probe = parts.get("step_flops"), parts.get("step_seconds"), receipt.get("probe")
-    if not flops or not seconds or not isinstance(probe, Mapping):
+    parts, receipt = run.time_breakdown, run.receipt or {}
+    probe = receipt.get("probe")
+    if not parts or not parts.step_flops or not parts.step_seconds or not isinstance(probe, Mapping):
         return {}
     reached = [
         speed
         for name, speed in probe.items()
         if name.endswith("_flops_per_second") and not name.startswith("host_") and isinstance(speed, int | float)
     ]
-    on_cpu, devices = run["effective_device"] == "cpu", max(1, run["num_replicas"])
+    on_cpu, devices = run.effective_device == "cpu", max(1, run.num_replicas)
     if on_cpu:
         # The replicas of a host share its CPU.
         processes = receipt.get("processes")
         seen = [one for one in processes if isinstance(one, Mapping)] if isinstance(processes, list) else []
         devices = len({str(one.get("hostname")) for one in seen}) or 1
-    found = {"probe": max(reached, default=0), "published": 0 if on_cpu else _published(run)}
-    return {name: flops / seconds / (peak * devices) for name, peak in found.items() if peak}
+    peaks = {"probe": max(reached, default=0), "published": 0 if on_cpu else _published(run)}
+    speed = parts.step_flops / parts.step_seconds
+    return {name: speed / (peak * devices) for name, peak in peaks.items() if peak}
 
 
-def _published(run: Mapping[str, Any]) -> float:
+def _published(run: Run) -> float:
     # The name contains that of each device.
-    devices = set(str(run["device_name"] or "").split(", "))
+    devices = set(str(run.device_name or "").split(", "))
     found = [peaks for name, peaks in _PUBLISHED.items() for device in devices if re.fullmatch(name, device)]
-    return found[0].get(run["precision"], 0) if len(devices) == len(found) == 1 else 0
+    return found[0].get(run.precision, 0) if len(devices) == len(found) == 1 else 0
 
 
-def to_accuracy(run: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The first epoch that reached each goal, or the kept epoch if it did with test-time augmentation (``with_views``).
-
-    ``goal`` is from 0 to 1. Training ``seconds`` and ``flops`` up to the end of the ``epoch`` are None if unknown.
-    """
-    if results_of(run["problem"]).ranking.metric != "val_accuracy" or not run["curves"]:
+def to_accuracy(run: Run) -> list[Goal]:
+    """The first epoch that reached each goal, or the kept epoch if it did with test-time augmentation."""
+    if results_of(run.problem).ranking.metric != "val_accuracy" or not run.curves:
         return []
-    step_flops, steps = (run["time_breakdown"] or {}).get("step_flops"), run["steps_per_epoch"]
-    kept = run["kept_epoch"] or run["curves"][-1]["epoch"]
+    step_flops = run.time_breakdown and run.time_breakdown.step_flops
+    kept = run.kept_epoch or run.curves[-1].epoch
     found = []
     for goal in GOALS:
-        reached = [row["epoch"] for row in run["curves"] if _reached(row["val_accuracy"], goal)]
+        reached = [row.epoch for row in run.curves if _reached(row.val_accuracy, goal)]
         epoch = reached[0] if reached else kept
-        rows = [row for row in run["curves"] if row["epoch"] <= epoch]
-        if not reached and not (_reached(run["val_tta_accuracy"], goal) and rows and rows[-1]["epoch"] == kept):
+        rows = [row for row in run.curves if row.epoch <= epoch]
+        if not reached and not (_reached(run.val_tta_accuracy, goal) and rows and rows[-1].epoch == kept):
             continue
-        seconds = [row["train_seconds"] for row in rows]
-        found.append(
-            {
-                "goal": goal,
-                "epoch": epoch,
-                "with_views": not reached,
-                "seconds": None if None in seconds else sum(seconds),
-                "flops": step_flops * steps * epoch if step_flops and steps else None,
-            }
-        )
+        seconds = [row.train_seconds for row in rows]
+        flops = step_flops * run.steps_per_epoch * epoch if step_flops and run.steps_per_epoch else None
+        found.append(Goal(goal, epoch, not reached, None if None in seconds else sum(seconds), flops))
     return found
 
 
@@ -100,21 +124,17 @@ def _reached(accuracy: float | None, goal: float) -> bool:
     return (accuracy or 0) >= goal - _ROUNDING
 
 
-def encodings(runs: Sequence[Mapping[str, Any]], current: Sequence[str]) -> list[dict[str, Any]]:
-    """A row for each format of the current datasets and each kind of machine, from the newest of the runs.
+def encodings(runs: Sequence[Run], current: Sequence[str]) -> list[Encoding]:
+    """The cost of each format of the current datasets on each kind of machine, from the newest of the runs.
 
-    `stream_examples_per_second` (the stream alone) and `input_wait_share` are None if they were not measured. The row
-    with the most bytes per example is the first.
+    The one with the most bytes per example is the first.
     """
-    finished = [run for run in runs if run["status"] == FINISHED and run["records"] is not None]
-    datasets = {run["dataset"] for run in finished if run["fingerprint"] in current}
-    rows = []
-    for run, *_ in grouped([run for run in finished if run["dataset"] in datasets], _HOW)[:_MAX_ROWS]:
-        times = run["time_breakdown"] or {}
-        seconds = times.get("input_alone_seconds")
-        speeds = {
-            "stream_examples_per_second": run["global_batch_size"] / seconds if seconds else None,
-            "input_wait_share": times.get("input_wait_share"),
-        }
-        rows.append({name: run[name] for name in (*_HOW, "fingerprint", "model")} | speeds)
-    return sorted(rows, key=lambda row: -row["records"]["total_bytes"] / max(1, row["records"]["num_examples"]))
+    finished = [run for run in runs if run.status == FINISHED and run.records is not None]
+    datasets = {run.dataset for run in finished if run.fingerprint in current}
+    found = []
+    for run, *_ in grouped([run for run in finished if run.dataset in datasets], _HOW)[:_MAX_ROWS]:
+        times = run.time_breakdown
+        seconds = times and times.input_alone_seconds
+        speed = run.global_batch_size / seconds if seconds else None
+        found.append(Encoding(run, speed, times and times.input_wait_share))
+    return sorted(found, key=lambda one: -one.run.records.total_bytes / max(1, one.run.records.num_examples))

@@ -3,13 +3,15 @@
 The files are untrusted. A figure that was not published is omitted, not derived from others.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, model_validator
 
-from pipeline.report.data.scenarios import grouped, points_of
+from pipeline.report.data.reading import Run
+from pipeline.report.data.scenarios import facts, grouped
 from pipeline.runs.untrusted import Count, Untrusted, checked, read_text
 
 _REMEDY = "Put it right, or remove the file."
@@ -71,38 +73,63 @@ class _Published(_Strict):
     sources: Annotated[tuple[_Source, ...], Field(strict=False, min_length=1)]
 
 
-def read_published(path: Path, experiment: str) -> list[dict[str, Any]]:
-    """The rows of a file, each with its ``experiment``, ``datasets``, ``source`` and what that left ``unsaid``.
+class PublishedRow(_Row):
+    """A row with its experiment, its data, its source, and what the source left unsaid."""
+
+    experiment: str
+    datasets: _Texts
+    source: str
+    unsaid: _Texts = ()
+    published_elsewhere: bool = True
+
+
+@dataclass(frozen=True)
+class PublishedLine:
+    """Published times of a device and source by batch."""
+
+    rows: list[PublishedRow]
+
+    @property
+    def by_batch(self) -> list[PublishedRow]:
+        """The rows, the smallest batch first."""
+        return sorted(self.rows, key=lambda row: row.global_batch_size)
+
+    def to_json(self) -> dict[str, Any]:
+        """The shared fields, and ``points`` by batch."""
+        of_a_point = ("global_batch_size", "epoch_seconds", "microseconds_per_example")
+        points = [facts(row, of_a_point) for row in self.by_batch]
+        return {**facts(self.rows[0], ("effective_device", "source")), "points": points}
+
+
+def read_published(path: Path, experiment: str) -> list[PublishedRow]:
+    """The rows of a file.
 
     Raises:
         DamagedArtefactError: It is missing or not such a file; names file and field.
     """
     found = checked(_Published, read_text(path), path, remedy=_REMEDY)
-    of_file = {"experiment": experiment, "datasets": list(found.datasets), "published_elsewhere": True}
     return [
-        {**row.model_dump(mode="json"), **of_file, "source": source.title, "unsaid": list(source.unsaid)}
+        PublishedRow(
+            **dict(row), experiment=experiment, datasets=found.datasets, source=source.title, unsaid=source.unsaid
+        )
         for source in found.sources
         for row in source.rows
     ]
 
 
-def published_beside(runs: Sequence[Mapping[str, Any]], published: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def published_beside(runs: Sequence[Run], published: Iterable[PublishedRow]) -> list[PublishedRow]:
     """The published figures about an experiment and data of these runs: beside any other they would mislead."""
-    used = {(run["experiment"], run["dataset"]) for run in runs}
-    return [dict(row) for row in published if any((row["experiment"], name) in used for name in row["datasets"])]
+    used = {(run.experiment, run.dataset) for run in runs}
+    return [row for row in published if any((row.experiment, name) in used for name in row.datasets)]
 
 
-def by_batch(published: Iterable[Mapping[str, Any]], table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The published times of a model by batch for a table of `batch_sizes`, by device and source."""
+def by_batch(published: Iterable[PublishedRow], run: Run) -> list[PublishedLine]:
+    """The published times of a run's model by batch, by device and source."""
     mine = [
         row
         for row in published
-        if (row["experiment"], row["model"]) == (table["experiment"], table["model"])
-        and row["global_batch_size"]
-        and (row["epoch_seconds"] or row["microseconds_per_example"])
+        if (row.experiment, row.model) == (run.experiment, run.model)
+        and row.global_batch_size
+        and (row.epoch_seconds or row.microseconds_per_example)
     ]
-    of_a_line, of_a_point = ("effective_device", "source"), ("epoch_seconds", "microseconds_per_example")
-    return [
-        {**{name: rows[0][name] for name in of_a_line}, "points": points_of(rows, of_a_point)}
-        for rows in grouped(mine, of_a_line)
-    ]
+    return [PublishedLine(rows) for rows in grouped(mine, ("effective_device", "source"))]

@@ -1,6 +1,6 @@
 """Rows of the scoreboard: runs that differ in their seed alone, their speed-ups, and their times by batch.
 
-Figures of two kinds of hardware or of two versions of the code are never averaged. The host is a label. Runs from a
+Metrics of two kinds of hardware or of two versions of the code are never averaged. The host is a label. Runs from a
 remote were not measured here and have rows of their own.
 
 A speed-up needs two rows that agree in all compared fields, code and library versions, that differ in hardware, and
@@ -10,11 +10,16 @@ that were measured on verified, requested hardware and on real data.
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeVar
 
-from pipeline.report.formats import Run, hosts, is_fallback, plain
+from pydantic import BaseModel
+
+from pipeline.report.data.reading import Entry, Repetition, Resumption, Run
+from pipeline.report.formats import Spread, hosts, is_fallback, plain
 from pipeline.runs.metrics import compiling_epochs, epoch_seconds
 from pipeline.runs.record import FINISHED, SKIPPED, names
 
@@ -30,24 +35,137 @@ _WORDS = {
 # What comes of a seed, whatever the machine.
 _OF_A_DRAW = ("val_accuracy", "validation_accuracy", "val_loss", "val_tta_accuracy", "validation_tta_accuracy")
 
+_Item = TypeVar("_Item")
 
-def scenarios(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Group runs into rows, in the order of the first run of each.
 
-    A row has the fields that its runs share, `finished_at` and `mismatch` of its first run, lists of its runs' facts,
-    and `{"mean", "deviation"}` of their figures. `epoch_seconds` and `step_seconds` omit compiling epochs. The
-    deviation is the sample standard deviation, None for a single run.
+@dataclass(frozen=True)
+class Speedup:
+    """The ``ratio`` of the examples per second of two rows, and ``words``, the reason if there is no ratio.
+
+    ``baseline``: the first fingerprint of the row that it is compared with.
     """
-    return [_scenario(group) for group in grouped(runs, _shared())]
+
+    ratio: float | None
+    baseline: str | None
+    words: str
 
 
-def grouped(rows: Sequence[Run], names: Sequence[str]) -> list[list[Run]]:
-    """Rows that agree in all the fields named, group by group, each in its order."""
-    groups: dict[str, list[Run]] = {}
-    for row in rows:
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """Runs that share all fields of the record that are not ``repeated``, by seed. ``run``: the first one requested.
+
+    ``epoch_seconds`` and ``step_seconds`` leave compiling epochs out.
+    """
+
+    run: Run
+    seeds: list[int]
+    fingerprints: list[str]
+    hostnames: list[str | None]
+    repetitions: list[Repetition | None]
+    resumed: list[Resumption]
+    train_seconds: Spread
+    examples_per_second: Spread
+    epoch_seconds: Spread
+    step_seconds: Spread
+    val_accuracy: Spread
+    validation_accuracy: Spread
+    val_loss: Spread
+    val_tta_accuracy: Spread
+    validation_tta_accuracy: Spread
+    speedup: Speedup | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The shared fields of the runs, and the others."""
+        own = {name: plain_data(value) for name, value in vars(self).items() if name != "run"}
+        return {**facts(self.run, (*_shared(), "mismatch", "finished_at")), **own}
+
+
+@dataclass(frozen=True)
+class BatchLine:
+    """Rows of one device that differ in their batch alone, the newest first."""
+
+    rows: list[Row]
+
+    @property
+    def by_batch(self) -> list[Row]:
+        """The rows, the smallest batch first."""
+        return sorted(self.rows, key=lambda row: row.run.global_batch_size)
+
+    @property
+    def run(self) -> Run:
+        """What its runs share, apart from the batch."""
+        return self.rows[0].run
+
+    @property
+    def hostnames(self) -> list[str | None]:
+        """The hosts of its runs."""
+        return [host for row in self.rows for host in row.hostnames]
+
+    def to_json(self) -> dict[str, Any]:
+        """The shared fields, and ``points`` by batch."""
+        of_a_point = ("steps_per_epoch", "epoch_seconds", "step_seconds", "seeds", "fingerprints")
+        points = [
+            {name: data[name] for name in ("global_batch_size", *of_a_point)}
+            for data in (row.to_json() for row in self.by_batch)
+        ]
+        shared = facts(self.run, (*_of_a_line(), "mismatch", "finished_at"))
+        return {**shared, "hostnames": self.hostnames, "points": points}
+
+
+@dataclass(frozen=True)
+class BatchTable:
+    """Times by batch of rows that differ in device and batch alone. The line with most batches is the first."""
+
+    lines: list[BatchLine]
+
+    @property
+    def run(self) -> Run:
+        """What its runs share, apart from device and batch."""
+        return self.lines[0].run
+
+    @property
+    def has_times(self) -> bool:
+        """Whether any time was measured."""
+        return any(row.epoch_seconds.mean is not None for line in self.lines for row in line.rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """The shared fields and the lines."""
+        return {**facts(self.run, _of_a_table()), "lines": [line.to_json() for line in self.lines]}
+
+
+def plain_data(value: Any) -> Any:
+    """A value of a report as data for JSON."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, list | tuple):
+        return [plain_data(one) for one in value]
+    return asdict(value) if isinstance(value, Spread | Speedup) else value
+
+
+def facts(run: Entry, fields: Iterable[str]) -> dict[str, Any]:
+    """These fields of a run as data for JSON."""
+    return {name: plain_data(getattr(run, name)) for name in fields}
+
+
+def grouped(
+    items: Iterable[_Item], fields: Sequence[str], run_of: Callable[[_Item], Any] = lambda item: item
+) -> list[list[_Item]]:
+    """Items whose runs agree in all the fields named, group by group, each in its order."""
+    groups: dict[str, list[_Item]] = {}
+    for item in items:
         # An object in a field cannot be a key of a dict.
-        groups.setdefault(json.dumps([row[name] for name in names], sort_keys=True), []).append(row)
+        groups.setdefault(json.dumps(facts(run_of(item), fields), sort_keys=True), []).append(item)
     return list(groups.values())
+
+
+def grouped_rows(rows: Iterable[Row], fields: Sequence[str]) -> list[list[Row]]:
+    """Rows whose runs agree in all the fields named."""
+    return grouped(rows, fields, attrgetter("run"))
+
+
+def scenarios(runs: Sequence[Run]) -> list[Row]:
+    """Group runs into rows, in the order of the first run of each."""
+    return [_row(group) for group in grouped(runs, _shared())]
 
 
 def _shared() -> tuple[str, ...]:
@@ -55,61 +173,71 @@ def _shared() -> tuple[str, ...]:
     return ("made_from", "code", "fetched_from", *names(repeated=False))
 
 
-def _scenario(runs: Sequence[Run]) -> dict[str, Any]:
-    in_order = sorted(runs, key=lambda run: run["seed"])
+def _of_a_line() -> list[str]:
+    # Steps and the fastest computation depend on the batch, so they do not make another line.
+    return [name for name in _shared() if name not in ("global_batch_size", *names("computation", compared=False))]
+
+
+def _of_a_table() -> list[str]:
+    return [name for name in names(compared=True) if name != "global_batch_size"]
+
+
+def _row(runs: Sequence[Run]) -> Row:
+    by_seed = sorted(runs, key=lambda run: run.seed)
     # A run repeated on another host is measured anew but computes the same: no second draw of its accuracy.
-    once = {run["fingerprint"]: run for run in reversed(runs)}.values()
-    epochs = [epoch_seconds(run["curves"], compiling_epochs(run)) for run in runs]
+    once = {run.fingerprint: run for run in reversed(runs)}.values()
+    epochs = [_epoch_seconds(run) for run in runs]
     steps = [
-        seconds / run["steps_per_epoch"] if seconds is not None and run["steps_per_epoch"] else None
+        seconds / run.steps_per_epoch if seconds is not None and run.steps_per_epoch else None
         for seconds, run in zip(epochs, runs, strict=True)
     ]
-    return {
-        **{name: runs[0][name] for name in (*_shared(), "mismatch", "finished_at")},
-        **{f"{name}s": [run[name] for run in in_order] for name in ("seed", "fingerprint", "hostname", "repetition")},
-        "resumed": [one for run in runs for one in run["resumed"]],
-        **{name: mean_and_deviation([run[name] for run in runs]) for name in ("train_seconds", "examples_per_second")},
-        **{name: mean_and_deviation([run[name] for run in once]) for name in _OF_A_DRAW},
-        "epoch_seconds": mean_and_deviation(epochs),
-        "step_seconds": mean_and_deviation(steps),
-    }
+    return Row(
+        run=runs[0],
+        seeds=[run.seed for run in by_seed],
+        fingerprints=[run.fingerprint for run in by_seed],
+        hostnames=[run.hostname for run in by_seed],
+        repetitions=[run.repetition for run in by_seed],
+        resumed=[one for run in runs for one in run.resumed],
+        epoch_seconds=mean_and_deviation(epochs),
+        step_seconds=mean_and_deviation(steps),
+        **{name: mean_and_deviation([getattr(run, name) for run in once]) for name in _OF_A_DRAW},
+        **{
+            name: mean_and_deviation([getattr(run, name) for run in runs])
+            for name in ("train_seconds", "examples_per_second")
+        },
+    )
 
 
-def mean_and_deviation(values: Sequence[float | None]) -> dict[str, float | None]:
+def _epoch_seconds(run: Run) -> float | None:
+    compiling = compiling_epochs(run.model_dump(include={"segments", "epochs_restored"}))
+    return epoch_seconds([dict(epoch) for epoch in run.curves], compiling)
+
+
+def mean_and_deviation(values: Sequence[float | None]) -> Spread:
     """Both None where a value is missing or not finite: the mean of the rest would flatter a run that diverged."""
     if not values or any(value is None or not math.isfinite(value) for value in values):
-        return {"mean": None, "deviation": None}
+        return Spread(None, None)
     try:
         deviation = float(statistics.stdev(values)) if len(values) > 1 else None
-        return {"mean": float(statistics.mean(values)), "deviation": deviation}
+        return Spread(float(statistics.mean(values)), deviation)
     except OverflowError:
-        return {"mean": None, "deviation": None}
+        return Spread(None, None)
 
 
-def with_speedups(scenarios: Sequence[Run]) -> list[dict[str, Any]]:
-    """The scenarios, each with its `speedup`: the `ratio` of two rows' examples per second, and `words`.
+def with_speedups(rows: Sequence[Row]) -> list[Row]:
+    """The rows, each with its speed-up.
 
-    `baseline` is the first fingerprint of the row it is compared with. Without a ratio both are None, and the words
-    give the reason. The baseline is the newest comparable row on a CPU, else the slowest: the ratio does not grow with
-    the number of old rows, nor depend on the order of the runs.
+    The baseline is the newest comparable row on a CPU, else the slowest: the ratio does not grow with the number of
+    old rows, nor depend on the order of the runs.
     """
-    fit = [scenario for scenario in scenarios if not _unfit(scenario)]
-    found = []
-    for scenario in scenarios:
-        words, baseline = _compared(scenario, fit)
-        ratio = {"ratio": _rate(scenario) / _rate(baseline) if baseline else None}
-        speedup = ratio | {"baseline": baseline["fingerprints"][0] if baseline else None, "words": words}
-        found.append({**scenario, "speedup": speedup})
-    return found
+    fit = [row for row in rows if not _unfit(row)]
+    return [replace(row, speedup=_speedup(row, fit)) for row in rows]
 
 
-def differing(one: Run, other: Run) -> list[str]:
+def differing(one: Row, other: Row) -> list[str]:
     """The fields that comparable rows must share and these do not. An unknown value is not shared."""
-    return [
-        name
-        for name in (*names(compared=True), "code")
-        if one[name] is None or other[name] is None or one[name] != other[name]
-    ]
+    values = ((name, getattr(one.run, name), getattr(other.run, name)) for name in (*names(compared=True), "code"))
+    return [name for name, mine, others in values if mine is None or mine != others]
 
 
 def words_for(name: str) -> str:
@@ -117,93 +245,59 @@ def words_for(name: str) -> str:
     return _WORDS.get(name, name.replace("_", " "))
 
 
-def _compared(scenario: Run, fit: Sequence[Run]) -> tuple[str, Run | None]:
-    """The words of a speed-up, and the row it is compared with."""
-    if unfit := _unfit(scenario):
-        return unfit, None
-    others = [other for other in fit if _on_other_hardware(scenario, other)]
+def _speedup(row: Row, fit: Sequence[Row]) -> Speedup:
+    if unfit := _unfit(row):
+        return Speedup(None, None, unfit)
+    others = [other for other in fit if _on_other_hardware(row, other)]
     if not others:
-        return "no other hardware to compare with", None
-    nearest = min(others, key=lambda other: len(differing(scenario, other)))
-    if differ := differing(scenario, nearest):
-        return f"differs from {_row_name(nearest)} in {', '.join(map(words_for, differ))}", None
-    comparable = [other for other in fit if not differing(scenario, other)]
-    on_cpu = [row for row in comparable if row["effective_device"] == "cpu"]
+        return Speedup(None, None, "no other hardware to compare with")
+    nearest = min(others, key=lambda other: len(differing(row, other)))
+    if differ := differing(row, nearest):
+        return Speedup(None, None, f"differs from {_row_name(nearest)} in {', '.join(map(words_for, differ))}")
+    comparable = [other for other in fit if not differing(row, other)]
+    on_cpu = [other for other in comparable if other.run.effective_device == "cpu"]
     if on_cpu:
-        baseline = max(on_cpu, key=lambda row: (datetime.fromisoformat(row["finished_at"]), row["fingerprints"][0]))
+        baseline = max(on_cpu, key=lambda one: (datetime.fromisoformat(one.run.finished_at), one.fingerprints[0]))
     else:
-        baseline = min(comparable, key=lambda row: (_rate(row), row["fingerprints"][0]))
-    if scenario is baseline:
-        return "baseline", None
-    if not _on_other_hardware(scenario, baseline):
-        return "same hardware as the baseline", None
-    return f"of {_row_name(baseline)}", baseline
+        baseline = min(comparable, key=lambda one: (one.examples_per_second.mean, one.fingerprints[0]))
+    if row is baseline:
+        return Speedup(None, None, "baseline")
+    if not _on_other_hardware(row, baseline):
+        return Speedup(None, None, "same hardware as the baseline")
+    ratio = row.examples_per_second.mean / baseline.examples_per_second.mean
+    return Speedup(ratio, baseline.fingerprints[0], f"of {_row_name(baseline)}")
 
 
-def _on_other_hardware(one: Run, other: Run) -> bool:
+def _on_other_hardware(one: Row, other: Row) -> bool:
     """Whether two rows are known to differ in hardware."""
-    return any(None not in (one[name], other[name]) and one[name] != other[name] for name in names("hardware"))
+    pairs = [(getattr(one.run, name), getattr(other.run, name)) for name in names("hardware")]
+    return any(None not in pair and pair[0] != pair[1] for pair in pairs)
 
 
-def _unfit(scenario: Run) -> str:
+def _unfit(row: Row) -> str:
     """The reason why the row cannot be compared. Empty if it can."""
-    if scenario["status"] == SKIPPED:
+    run, rate = row.run, row.examples_per_second.mean
+    if run.status == SKIPPED:
         return "skipped"
-    if scenario["dataset"] == "synthetic":
+    if run.dataset == "synthetic":
         return "stand-in data"
-    if is_fallback(scenario):
+    if is_fallback(run):
         return "fallback: not the requested device"
-    if not scenario["device_verified"]:
+    if not run.device_verified:
         return "device not verified"
-    rate = _rate(scenario)
     return "" if rate is not None and rate > 0 else "no throughput was measured"
 
 
-def _rate(scenario: Run) -> float | None:
-    return scenario["examples_per_second"]["mean"]
+def _row_name(row: Row) -> str:
+    return f"{plain(row.run.effective_device)} on {hosts(row.hostnames)} ({plain(row.fingerprints[0])[:8]})"
 
 
-def _row_name(row: Run) -> str:
-    which = plain(row["fingerprints"][0])[:8]
-    return f"{plain(row['effective_device'])} on {hosts(row['hostnames'])} ({which})"
-
-
-def batch_sizes(scenarios: Sequence[Run]) -> list[dict[str, Any]]:
-    """Times of an epoch and of a step by global batch, a table for each group of rows that differ in their batch alone.
-
-    Returns:
-        For each group with several batches the fields that its rows share, and `lines`: one for each device, with its
-        own fields and `points` by batch. The longest line is the first.
-    """
-    finished = [row for row in scenarios if row["status"] == FINISHED and row["content_digests"] is not None]
-    compared = [name for name in names(compared=True) if name != "global_batch_size"]
-    # Steps and the fastest computation depend on the batch, so they do not make another line.
-    of_a_batch = ("global_batch_size", *names("computation", compared=False))
-    of_a_line = [name for name in _shared() if name not in of_a_batch]
+def batch_sizes(rows: Sequence[Row]) -> list[BatchTable]:
+    """A table for each group of rows with several batches that differ in their device and batch alone."""
+    finished = [row for row in rows if row.run.status == FINISHED and row.run.content_digests is not None]
     tables = []
-    for rows in grouped(finished, compared):
-        if len({row["global_batch_size"] for row in rows}) > 1:
-            lines = [_line(line, of_a_line) for line in grouped(rows, of_a_line)]
-            lines.sort(key=lambda line: -len(line["points"]))
-            tables.append({**{name: rows[0][name] for name in compared}, "lines": lines})
+    for group in grouped_rows(finished, _of_a_table()):
+        if len({row.run.global_batch_size for row in group}) > 1:
+            lines = [BatchLine(line) for line in grouped_rows(group, _of_a_line())]
+            tables.append(BatchTable(sorted(lines, key=lambda line: -len(line.rows))))
     return tables
-
-
-def has_times(table: Run) -> bool:
-    """Whether a table by batch has any time."""
-    return any(point["epoch_seconds"]["mean"] is not None for line in table["lines"] for point in line["points"])
-
-
-def points_of(rows: Sequence[Run], names: Sequence[str]) -> list[dict[str, Any]]:
-    """These fields of the rows by global batch."""
-    points = [{name: row[name] for name in ("global_batch_size", *names)} for row in rows]
-    return sorted(points, key=lambda point: point["global_batch_size"])
-
-
-def _line(rows: Sequence[Run], of_a_line: Sequence[str]) -> dict[str, Any]:
-    of_a_point = ("steps_per_epoch", "epoch_seconds", "step_seconds", "seeds", "fingerprints")
-    return {
-        **{name: rows[0][name] for name in (*of_a_line, "mismatch", "finished_at")},
-        "hostnames": [host for row in rows for host in row["hostnames"]],
-        "points": points_of(rows, of_a_point),
-    }

@@ -15,7 +15,7 @@ SECTIONS = Registry(
         "batches": "pipeline.report.sections.charts:times_by_batch",
         "curves": "pipeline.report.sections.charts:curves",
         "history": "pipeline.report.sections.charts:history",
-        "evaluation": "pipeline.report.sections.evaluation:evaluation",
+        "evaluation": "pipeline.report.sections.runs:evaluation",
         "records": "pipeline.report.sections.records:records",
         "lineage": "pipeline.report.sections.records:lineage",
         "runs": "pipeline.report.sections.runs:requested_runs",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from pipeline.problems import PROBLEMS
-from pipeline.problems.units import units_of, units_of_run
+from pipeline.problems.units import units_of
 from pipeline.report.blocks import Facts, Section
 from pipeline.report.formats import capitalised
 from pipeline.report.report import Report
@@ -12,7 +12,7 @@ from pipeline.report.templating import TEMPLATES
 
 def glossary(report: Report) -> Iterator[Section]:
     """(term, meaning) for the problems of the runs, or for all problems if there is no run."""
-    found = {(run["problem"], units_of_run(run)) for run in report.runs if run["problem"] in PROBLEMS}
+    found = {(run.problem, run.units) for run in report.runs if run.problem in PROBLEMS}
     found = found or {(name, units_of(name)) for name in PROBLEMS.builtin}
     units = [one for _, one in sorted(found, key=str)]
     terms = []

@@ -1,93 +1,183 @@
 """The evaluation of an image classifier: mistakes, confusions, labels and calibration."""
 
+import base64
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
+from PIL import Image
+from pydantic import Field, model_validator
+
+from pipeline.errors import DamagedArtefactError
+from pipeline.problems.problem import AUGMENTED_NAME, EXAMPLES_NAME, MISTAKES_NAME
 from pipeline.report import drawings
-from pipeline.report.blocks import (
-    Block,
-    Box,
-    Cell,
-    Chart,
-    Gallery,
-    Picture,
-    Table,
-    Text,
-    figures,
-    titled,
-    words,
-)
-from pipeline.report.data.reading import worst_confusions
-from pipeline.report.formats import Run, left_out, number, percent, plain, run_name
+from pipeline.report.blocks import Block, Box, Cell, Chart, Gallery, Picture, Table, Text, figures, titled, words
+from pipeline.report.data.reading import Run
+from pipeline.report.formats import NO_FIGURE, left_out, number, percent, plain, run_name
 from pipeline.report.report import Report
+from pipeline.runs.untrusted import Count, Figure, Untrusted, message
 
 # The cells of a larger matrix cannot be read: its worst are listed.
 _MAX_MATRIX = 25
 _MAX_CONFUSIONS = 10
 _MAX_CLASSES = 100
 _MOST_ON_CARD = 5
+# More than any dataset here has, and more than a page would show.
+_MOST_LABELS, _MOST_TILES, _MOST_TILE_SIDE = 10_000, 1_000, 512
 
 
-def label_names(facts: Mapping[str, Any]) -> list[str]:
+class LabelMetrics(Untrusted):
+    """Metrics of a label."""
+
+    examples: Count
+    precision: Figure
+    recall: Figure
+    f1: Figure
+
+
+class Bin(Untrusted):
+    """Predictions with a confidence in a range."""
+
+    low: Figure
+    high: Figure
+    examples: Count
+    confidence: Figure
+    accuracy: Figure
+
+
+class Mistake(Untrusted):
+    """A wrong prediction."""
+
+    index: Count
+    label: Count
+    predicted: Count
+    confidence: Figure
+
+
+class Example(Untrusted):
+    """A test image. Earlier versions lack the prediction."""
+
+    index: Count
+    label: Count
+    predicted: Count | None = None
+
+
+class Augmented(Untrusted):
+    """An image as training saw it."""
+
+    index: Count
+    label: Count
+    epoch: Count
+
+
+class Tiles(Untrusted):
+    """The layout of a sheet of images."""
+
+    per_row: Count
+    height: Count
+    width: Count
+
+
+class WithoutDuplicates(Untrusted):
+    """The accuracy on the test images that are not in the train split."""
+
+    num_examples: Count
+    accuracy: Figure
+
+
+class ImageEvaluation(Untrusted):
+    """Of an image classifier."""
+
+    label_names: Annotated[list[str], Field(min_length=1, max_length=_MOST_LABELS)]
+    label_counts: dict[str, dict[str, Count]]
+    num_examples: Count
+    accuracy: Figure
+    confusion_matrix: list[list[Count]]
+    classes: list[LabelMetrics]
+    calibration: list[Bin]
+    expected_calibration_error: Figure
+    data_warnings: list[tuple[str, str]] = []
+    without_duplicates: WithoutDuplicates | None = None
+    mistakes: list[Mistake]
+    examples: list[Example]
+    augmented: list[Augmented] = []
+    tiles: Tiles
+
+    @model_validator(mode="after")
+    def _is_about_its_labels(self) -> "ImageEvaluation":
+        count = len(self.label_names)
+        if len(self.classes) != count or [len(row) for row in self.confusion_matrix] != [count] * count:
+            raise ValueError(f'"confusion_matrix" and "classes": expected counts for each of {count} labels')
+        predicted = (one.predicted or 0 for one in (*self.mistakes, *self.examples))
+        labels = (one.label for one in (*self.mistakes, *self.examples, *self.augmented))
+        if (greatest := max((*labels, *predicted), default=0)) >= count:
+            names = '"mistakes", "examples" and "augmented"'
+            raise ValueError(f"{names}: expected labels below {count}, found {greatest}")
+        return self
+
+
+def label_names(facts: ImageEvaluation) -> list[str]:
     """The labels of an evaluation."""
-    return [plain(name, 24) for name in facts["label_names"]]
+    return [plain(name, 24) for name in facts.label_names]
 
 
 def evaluation_blocks(report: Report, run: Run, name: str, with_drawings: bool) -> list[Block]:
     """The blocks of a run's evaluation."""
-    facts, pictures = run["evaluation"], report.pictures_of(run)
-    wrong = sum(sum(row) - row[true] for true, row in enumerate(facts["confusion_matrix"]))
-    shown = f", {number(len(facts['mistakes']))} of them shown" if wrong > len(facts["mistakes"]) else ""
-    mistakes = f"Mistakes: {number(wrong)} of {number(facts['num_examples'])} test images{shown}"
+    facts: ImageEvaluation = run.evaluation
+    pictures = report.pictures_of(run)
+    wrong = sum(sum(row) - row[true] for true, row in enumerate(facts.confusion_matrix))
+    shown = f", {number(len(facts.mistakes))} of them shown" if wrong > len(facts.mistakes) else ""
+    mistakes = f"Mistakes: {number(wrong)} of {number(facts.num_examples)} test images{shown}"
     columns = [*words("label"), *figures("test images", "precision", "recall", "F1")]
     classes = Table(columns, class_rows(facts), label=f"By label: {name}", style="classes")
-    more = Text(left_out(len(facts["classes"]) - _MAX_CLASSES, "more label"))
+    more = Text(left_out(len(facts.classes) - _MAX_CLASSES, "more label"))
     calibration = Chart(
-        f"Calibration of {run_name(run)} over {number(facts['num_examples'])} images",
-        partial(drawings.plot_calibration, facts["calibration"]),
+        f"Calibration of {run_name(run)} over {number(facts.num_examples)} images",
+        partial(drawings.plot_calibration, facts.calibration),
         [
-            f"confidence {percent(one['confidence'])}: right {percent(one['accuracy'])}"
-            for one in facts["calibration"]
-            if one["accuracy"] is not None
+            f"confidence {percent(one.confidence)}: right {percent(one.accuracy)}"
+            for one in facts.calibration
+            if one.accuracy is not None
         ],
     )
     tested, augmented = _galleries(facts, pictures)
     return [
-        *(titled(f"{mistakes}, the most confident first", tested) if facts["mistakes"] else []),
+        *(titled(f"{mistakes}, the most confident first", tested) if facts.mistakes else []),
         Box("pair", [Box("part", _confusions(facts, name)), Box("part", titled("By label", classes, more))]),
-        Text(f"Calibration: expected error {percent(facts['expected_calibration_error'])}", "heading"),
+        Text(f"Calibration: expected error {percent(facts.expected_calibration_error)}", "heading"),
         *([calibration] if with_drawings else []),
-        *titled(f"Augmented: {plain(run['augment'], 120)}", augmented),
+        *titled(f"Augmented: {plain(run.augment, 120)}", augmented),
     ]
 
 
-def _galleries(facts: Mapping[str, Any], pictures: Mapping[str, Sequence[str]]) -> tuple[Gallery, Gallery]:
+def _galleries(facts: ImageEvaluation, pictures: Mapping[str, Sequence[str]]) -> tuple[Gallery, Gallery]:
     """The mistakes with the first correct test image of each label, and the augmented training images."""
     names, mistakes, right, augmented = label_names(facts), [], {}, []
     # A mistake without a picture is listed too.
-    for one, png in zip_longest(facts["mistakes"], pictures.get("mistakes", ())):
-        index, label, predicted = number(one["index"]), names[one["label"]], names[one["predicted"]]
+    for one, png in zip_longest(facts.mistakes, pictures.get("mistakes", ())):
+        index, label, predicted = number(one.index), names[one.label], names[one.predicted]
         alternative, note = f"Test image {index}: {label}, predicted as {predicted}", f"is {label}, test image {index}"
-        mistakes.append(Picture(png or "", alternative, predicted, percent(one["confidence"]), note, is_mistake=True))
-    for one, png in zip(facts["examples"], pictures.get("examples", ()), strict=False):
-        index, label = number(one["index"]), names[one["label"]]
+        mistakes.append(Picture(png or "", alternative, predicted, percent(one.confidence), note, is_mistake=True))
+    for one, png in zip(facts.examples, pictures.get("examples", ()), strict=False):
+        index, label = number(one.index), names[one.label]
         picture = Picture(
             png, f"Test image {index}: {label}, rightly predicted", label, "", f"right, test image {index}"
         )
-        if one["predicted"] == one["label"]:
-            right.setdefault(one["label"], picture)
-    for one, png in zip(facts["augmented"], pictures.get("augmented", ()), strict=False):
-        seen = f"in epoch {number(one['epoch'])}" if one["epoch"] else "as stored"
-        alternative = f"Training image {number(one['index'])}, {names[one['label']]}, {seen}"
+        if one.predicted == one.label:
+            right.setdefault(one.label, picture)
+    for one, png in zip(facts.augmented, pictures.get("augmented", ()), strict=False):
+        seen = f"in epoch {number(one.epoch)}" if one.epoch else "as stored"
+        alternative = f"Training image {number(one.index)}, {names[one.label]}, {seen}"
         augmented.append(Picture(png, alternative, note=seen))
     return Gallery([*mistakes, *right.values()]), Gallery(augmented)
 
 
-def _confusions(facts: Mapping[str, Any], name: str) -> list[Block]:
-    names, matrix = label_names(facts), facts["confusion_matrix"]
+def _confusions(facts: ImageEvaluation, name: str) -> list[Block]:
+    names, matrix = label_names(facts), facts.confusion_matrix
     if len(names) > _MAX_MATRIX:
         columns, title = [*words("true label"), *figures("predicted label", "test images")], "Most frequent confusions"
         return titled(title, Table(columns, confusion_rows(facts), label=f"{title}: {name}", style="classes"))
@@ -103,29 +193,74 @@ def _confusions(facts: Mapping[str, Any], name: str) -> list[Block]:
     return titled("Confusion matrix", table)
 
 
-def confusion_rows(facts: Mapping[str, Any], limit: int = _MAX_CONFUSIONS) -> list[tuple[str, str, str]]:
+def confusion_rows(facts: ImageEvaluation, limit: int = _MAX_CONFUSIONS) -> list[tuple[str, str, str]]:
     """The most frequent confusions: (true label, predicted label, test images)."""
     names = label_names(facts)
     return [(names[true], names[given], number(count)) for true, given, count in worst_confusions(facts, limit)]
 
 
-def class_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def class_rows(facts: ImageEvaluation) -> list[tuple[str, ...]]:
     """(label, test images, precision, recall, F1)."""
-    shares = ("precision", "recall", "f1")
     return [
-        (name, number(entry["examples"]), *(percent(entry[share]) for share in shares))
-        for name, entry in zip(label_names(facts), facts["classes"][:_MAX_CLASSES], strict=False)
+        (name, number(entry.examples), percent(entry.precision), percent(entry.recall), percent(entry.f1))
+        for name, entry in zip(label_names(facts), facts.classes[:_MAX_CLASSES], strict=False)
     ]
 
 
-def card(run: Run, facts: Mapping[str, Any]) -> dict[str, Any]:
+def card(run: Run) -> dict[str, Any]:
     """The values of the cards."""
-    counts = {plain(split): sum(labels.values()) for split, labels in facts.get("label_counts", {}).items()}
-    calibration = ("expected calibration error", percent(facts.get("expected_calibration_error")))
-    classes = class_rows(facts) if facts else []
+    facts: ImageEvaluation | None = run.evaluation
+    if not facts:
+        return {"rows": [("expected calibration error", NO_FIGURE)]}
+    counts = {plain(split): sum(labels.values()) for split, labels in facts.label_counts.items()}
+    calibration = ("expected calibration error", percent(facts.expected_calibration_error))
+    classes = [(f"{name}: precision, recall, F1", ", ".join(shares)) for name, _, *shares in class_rows(facts)]
     return {
-        "labels": [plain(name) for name in facts.get("label_names", ())],
+        "labels": [plain(name) for name in facts.label_names],
         "counts": [(split, count, count) for split, count in counts.items()],
-        "rows": [calibration, *((f"{name}: precision, recall, F1", ", ".join(shares)) for name, _, *shares in classes)],
-        "confusions": confusion_rows(facts, _MOST_ON_CARD) if facts else [],
+        "rows": [calibration, *classes],
+        "confusions": confusion_rows(facts, _MOST_ON_CARD),
     }
+
+
+def worst_confusions(facts: ImageEvaluation, limit: int) -> Sequence[tuple[int, int, int]]:
+    """The pairs of labels most often taken for each other: (true, predicted, examples), the most frequent first."""
+    pairs = [
+        (true, given, count)
+        for true, row in enumerate(facts.confusion_matrix)
+        for given, count in enumerate(row)
+        if count and given != true
+    ]
+    return sorted(pairs, key=lambda pair: (-pair[2], pair[0], pair[1]))[:limit]
+
+
+def read_pictures(folder: Path, facts: ImageEvaluation) -> dict[str, list[str]]:
+    """The tiles of the ``mistakes``, the ``examples`` and the ``augmented`` ones, in their order, as PNGs in base64.
+
+    Raises:
+        DamagedArtefactError: A file is missing or is not an image of as many tiles.
+    """
+    sheets = {"mistakes": MISTAKES_NAME, "examples": EXAMPLES_NAME, "augmented": AUGMENTED_NAME}
+    return {kind: _cut(folder / name, facts.tiles, len(getattr(facts, kind))) for kind, name in sheets.items()}
+
+
+def _cut(path: Path, tiles: Tiles, count: int) -> list[str]:
+    per_row, height, width = tiles.per_row, tiles.height, tiles.width
+    if not (0 < per_row <= _MOST_TILES and count <= _MOST_TILES and 0 < height <= _MOST_TILE_SIDE >= width > 0):
+        raise DamagedArtefactError(message(path, f"expected a sheet of small tiles, found {dict(tiles)!r:.80}"))
+    if not count:
+        return []
+    try:
+        with Image.open(path, formats=["PNG"]) as sheet:
+            if sheet.size != (per_row * width, -(-count // per_row) * height):
+                raise DamagedArtefactError(message(path, f"expected {count} tiles, found {sheet.size} pixels"))
+            corners = [(place % per_row * width, place // per_row * height) for place in range(count)]
+            return [_png(sheet.crop((left, top, left + width, top + height))) for left, top in corners]
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DamagedArtefactError(message(path, f"expected a PNG image: {error}")) from error
+
+
+def _png(image: Image.Image) -> str:
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", optimize=True)
+    return base64.b64encode(buffer.getvalue()).decode("ascii")

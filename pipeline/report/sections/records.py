@@ -1,14 +1,14 @@
 """The records of the requested runs: labels, examples, cost, and the artifacts that they come from."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 from pipeline.report import drawings
 from pipeline.report.blocks import Block, Box, Chart, Facts, Gallery, Picture, Section, Table, figures, titled, words
+from pipeline.report.data.lineage import Artifact
 from pipeline.report.formats import dataset_name, number, percent, plain
 from pipeline.report.report import Report
-from pipeline.report.sections.images import label_names
+from pipeline.report.sections.images import ImageEvaluation, label_names
 from pipeline.report.sections.runs import leaves
 
 _MAX_DRAWN_LABELS = 40
@@ -17,18 +17,18 @@ _MAX_LABELS = 100
 
 def records(report: Report) -> Iterator[Section]:
     """Labels and examples by the first run with an evaluation of images, and the cost of each image encoding."""
-    run = next((run for run in report.requested() if "label_counts" in (run["evaluation"] or {})), None)
+    run = next((run for run in report.requested() if isinstance(run.evaluation, ImageEvaluation)), None)
     blocks: list[Block] = []
     if run:
-        names, pictures = label_names(run["evaluation"]), report.pictures_of(run).get("examples", ())
-        labels = [names[one["label"]] for one in run["evaluation"]["examples"]]
+        names, pictures = label_names(run.evaluation), report.pictures_of(run).get("examples", ())
+        labels = [names[one.label] for one in run.evaluation.examples]
         shown = [Picture(png, f"Example of {label}", label) for label, png in zip(labels, pictures, strict=False)]
-        blocks = [_labels(run["evaluation"]), Gallery(shown)]
+        blocks = [_labels(run.evaluation), Gallery(shown)]
     yield Section("records", "Records", [*blocks, *titled("What the records cost", cost_table(report))])
 
 
-def _labels(facts: Mapping[str, Any]) -> Block:
-    counts = {split: labels for split, labels in facts["label_counts"].items() if labels}
+def _labels(facts: ImageEvaluation) -> Block:
+    counts = {split: labels for split, labels in facts.label_counts.items() if labels}
     if 1 <= len(counts) <= 3 and all(len(labels) <= _MAX_DRAWN_LABELS for labels in counts.values()):
         letters = drawings.LABEL_LETTERS
         bars = [
@@ -49,23 +49,23 @@ def _labels(facts: Mapping[str, Any]) -> Block:
 def cost_table(report: Report) -> Table:
     """Size and speed of each encoding of the images."""
     rows = []
-    for row in report.encodings:
-        stored, size = row["records"], "as they come"
-        if stored["image_size"]:
-            size = f"{number(stored['image_size'])} px, {plain(stored['resize'])}"
-        augmented = f", augmented by {plain(row['augment'])}" if row["augment"] else ""
+    for encoding in report.encodings:
+        run, stored, size = encoding.run, encoding.run.records, "as they come"
+        if stored.image_size:
+            size = f"{number(stored.image_size)} px, {plain(stored.resize)}"
+        augmented = f", augmented by {plain(run.augment)}" if run.augment else ""
         name = (
-            f"{dataset_name(row['dataset'])}, {plain(stored['encoding'])}, {size}; "
-            f"read from {'memory' if row['input_in_memory'] else 'disk'}{augmented}, for {plain(row['model'])} on "
-            f"{plain(row['device_name'] or row['effective_device'])}"
+            f"{dataset_name(run.dataset)}, {plain(stored.encoding)}, {size}; "
+            f"read from {'memory' if run.input_in_memory else 'disk'}{augmented}, for {plain(run.model)} on "
+            f"{plain(run.device_name or run.effective_device)}"
         )
         rows.append(
             (
                 name,
-                number(stored["total_bytes"], 1, scale=1e-6),
-                number(stored["total_bytes"] / max(1, stored["num_examples"])),
-                number(row["stream_examples_per_second"]),
-                percent(row["input_wait_share"], 0),
+                number(stored.total_bytes, 1, scale=1e-6),
+                number(stored.total_bytes / max(1, stored.num_examples)),
+                number(encoding.stream_examples_per_second),
+                percent(encoding.input_wait_share, 0),
             )
         )
     titles = ("MB on disk", "bytes an example", "stream alone, examples/s", "of a step waiting")
@@ -76,19 +76,19 @@ def cost_table(report: Report) -> Table:
 def lineage(report: Report) -> Iterator[Section]:
     """The stages of the requested runs with their artifacts."""
     stages = [
-        Box("stage", [_artifact(node) for node in stage["artefacts"]], summary=stage["stage"])
-        for stage in report.lineage
+        Box("stage", [_box(artifact) for artifact in stage.artefacts], summary=stage.stage) for stage in report.lineage
     ]
     yield Section("lineage", "Lineage", [Box("dag", stages)])
 
 
-def _artifact(node: Mapping[str, Any]) -> Box:
-    facts = [("fingerprint", plain(node["fingerprint"]))]
-    if node["settings"] is None:
+def _box(artifact: Artifact) -> Box:
+    facts = [("fingerprint", plain(artifact.fingerprint))]
+    if artifact.settings is None:
         facts.append(("more", "not under this storage root"))
     else:
-        took = node["seconds"]
+        took = artifact.seconds
         facts.append(("took", number(took if isinstance(took, int | float) else None, 1, " s")))
-        facts.append(("made", plain(node["made_at"])))
-        facts += [(plain(path), value) for part in ("settings", "packages") for path, value in leaves(dict(node[part]))]
-    return Box("fold", [Facts(facts)], summary=plain(node["artefact"]), style="artefact")
+        facts.append(("made", plain(artifact.made_at)))
+        for part in (artifact.settings, artifact.packages):
+            facts += [(plain(path), value) for path, value in leaves(dict(part))]
+    return Box("fold", [Facts(facts)], summary=plain(artifact.artefact), style="artefact")

@@ -5,14 +5,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipeline.problems.results import results_of
-from pipeline.problems.units import units_of_run
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Box, Cell, Chart, Facts, Section, Table, Text, figures, titled, words
-from pipeline.report.data.measures import to_accuracy, utilisation
-from pipeline.report.formats import NO_FIGURE, Run
+from pipeline.report.data.measures import to_accuracy, utilization
+from pipeline.report.data.reading import Run
+from pipeline.report.formats import NO_FIGURE
 from pipeline.report.report import Report
-from pipeline.report.sections.evaluation import evaluation_blocks
-from pipeline.runs.record import is_stand_in
+from pipeline.runs.record import Beginning
 
 # More would make a page longer than anyone reads. report.json contains all.
 _MAX_RUNS = 24
@@ -51,7 +50,7 @@ def requested_runs(report: Report) -> Iterator[Section]:
     runs = report.requested()
     if len(runs) == 1:
         yield Section("exports", "Exports", [export_table(report, runs[0], "this run")])
-        name, is_open = "This run, epoch by epoch", len(runs[0]["curves"]) <= _OPEN_EPOCHS
+        name, is_open = "This run, epoch by epoch", len(runs[0].curves) <= _OPEN_EPOCHS
         fold = Box("fold", [epoch_table(runs[0], name)], summary=name, is_open=is_open)
         yield Section("epochs", "Epoch by epoch", [fold])
         return
@@ -78,42 +77,41 @@ def _figures_and_settings(run: Run, receipt: list[Block]) -> list[Block]:
 
 def tiles(run: Run) -> Iterator[tuple[str, str]]:
     """The most important figures with their units."""
-    units = units_of_run(run)
-    if of_problem := results_of(run["problem"]).hook("tiles"):
+    units = run.units
+    if of_problem := results_of(run.problem).hook("tiles"):
         yield from of_problem(run)
-    yield "Test accuracy", fmt.percent(run["val_accuracy"], 2)
+    yield "Test accuracy", fmt.percent(run.val_accuracy, 2)
     for what, name in (
         ("Test accuracy with test-time augmentation", "val_tta_accuracy"),
         ("Validation accuracy", "validation_accuracy"),
         ("Validation accuracy with test-time augmentation", "validation_tta_accuracy"),
     ):
-        if run[name] is not None:
-            yield what, fmt.percent(run[name], 2)
-    yield "Training time", fmt.number(run["train_seconds"], 1, " s")
-    yield fmt.capitalised(units.rate), fmt.number(run["examples_per_second"])
-    yield "First epoch", fmt.number(run["first_epoch_seconds"], 1, " s")
+        if (metric := getattr(run, name)) is not None:
+            yield what, fmt.percent(metric, 2)
+    yield "Training time", fmt.number(run.train_seconds, 1, " s")
+    yield fmt.capitalised(units.rate), fmt.number(run.examples_per_second)
+    yield "First epoch", fmt.number(run.first_epoch_seconds, 1, " s")
 
 
 def receipt_blocks(run: Run, label: str) -> list[Block]:
     """The requested and the effective values with their verification, and the evidence."""
     verified, data_verified = fmt.device_verified(run), fmt.data_verified(run)
-    data = f"{fmt.plain(run['dataset'])}, a stand-in" if is_stand_in(run) else fmt.plain(run["dataset"])
+    data = f"{fmt.plain(run.dataset)}, a stand-in" if run.is_stand_in else fmt.plain(run.dataset)
     if data_verified == "no reference":
         data_verified = "no reference checksum exists for this data set"
-        digests = (run["content_digests"] or {}).items()
+        digests = (run.content_digests or {}).items()
         data = "; ".join([data, *(f"sha256 of {fmt.plain(split)} {fmt.plain(digest)}" for split, digest in digests)])
-    device = fmt.joined(fmt.plain(run["effective_device"]), fmt.device_note(run))
+    device = fmt.joined(fmt.plain(run.effective_device), fmt.device_note(run))
     rows = [
-        ("Device", "device", device, Cell(verified, needs_care=verified != "yes")),
-        ("Data", "dataset", data, Cell(data_verified, needs_care=data_verified == "no")),
-        ("Backend", "backend", fmt.plain(run["backend"]), "not measured"),
-        ("Precision", "precision", fmt.plain(run["precision"]), "not measured"),
-        ("XLA", "jit_compile", _switch(run["jit_compile"]), "not measured"),
+        ("Device", fmt.plain(run.requested_device), device, Cell(verified, needs_care=verified != "yes")),
+        ("Data", fmt.plain(run.requested_dataset), data, Cell(data_verified, needs_care=data_verified == "no")),
+        ("Backend", fmt.plain(run.requested_backend), fmt.plain(run.backend), "not measured"),
+        ("Precision", fmt.plain(run.requested_precision), fmt.plain(run.precision), "not measured"),
+        ("XLA", _switch(run.requested_jit_compile), _switch(run.jit_compile), "not measured"),
     ]
-    cells = [(what, _switch(run[f"requested_{name}"]), used, how) for what, name, used, how in rows]
-    table = Table(words("", "Requested", "Effective", "Verified"), cells, label=label)
+    table = Table(words("", "Requested", "Effective", "Verified"), rows, label=label)
     # The receipt calls a failed check a doubt.
-    receipt = {"failed checks" if name == "doubts" else name: part for name, part in (run["receipt"] or {}).items()}
+    receipt = {"failed checks" if name == "doubts" else name: part for name, part in (run.receipt or {}).items()}
     evidence = [(fmt.plain(path, 120), value) for path, value in leaves(receipt)]
     more = Text(fmt.left_out(len(evidence) - _MAX_EVIDENCE, "more line"))
     return [table, Box("fold", [Facts(evidence[:_MAX_EVIDENCE]), more], summary="Hardware evidence")]
@@ -136,63 +134,66 @@ def _switch(value: Any) -> str:
 
 def circumstances(run: Run) -> Iterator[tuple[str, str]]:
     """Everything else that is needed to repeat a run."""
-    batch = f"{fmt.number(run['global_batch_size'])} {units_of_run(run).examples}"
+    batch = f"{fmt.number(run.global_batch_size)} {run.units.examples}"
     yield "Model / recipe", fmt.model_and_recipe(run)
     yield from _weights(run)
-    yield "Global batch", f"{batch} over {fmt.plural(run['num_replicas'], 'replica')}"
-    yield "Seed", fmt.plain(run["seed"])
+    yield "Global batch", f"{batch} over {fmt.plural(run.num_replicas, 'replica')}"
+    yield "Seed", fmt.plain(run.seed)
     yield from _choices(run)
-    yield "Test loss", fmt.number(run["val_loss"], 4)
-    reached, examples = run["val_accuracy"], run["test_examples"]
+    yield "Test loss", fmt.number(run.val_loss, 4)
+    reached, examples = run.val_accuracy, run.test_examples
     # Characters of one sequence depend on each other, so this formula would give too little.
-    independent = results_of(run["problem"]).ranking.predictions_per_draw == 1
+    independent = results_of(run.problem).ranking.predictions_per_draw == 1
     if independent and reached is not None and examples and 0 <= reached <= 1:
         error = 100 * math.sqrt(reached * (1 - reached) / examples)
         yield "Standard error of the test accuracy", f"{fmt.number(error, 2)} points, of {fmt.number(examples)} images"
     for one in to_accuracy(run):
-        flops = f"{one['flops']:.2e} FLOP" if one["flops"] is not None else ""
-        seconds = fmt.number(one["seconds"], 1, " s") if one["seconds"] is not None else ""
-        how = " with test-time augmentation" if one["with_views"] else ""
-        what = f"Training to {fmt.percent(one['goal'], 0)} test accuracy{how}"
-        yield what, fmt.joined(flops, seconds, fmt.plural(one["epoch"], "epoch"))
-    yield "Finished", fmt.moment(run["finished_at"])
-    yield "Host", fmt.plain(run["hostname"] or "unknown")
-    yield "Fingerprint", fmt.plain(run["fingerprint"])
-    host, device = (fmt.number(run[f"peak_{name}_bytes"], 0, " MB", 1e-6) for name in ("host", "device"))
+        flops = f"{one.flops:.2e} FLOP" if one.flops is not None else ""
+        seconds = fmt.number(one.seconds, 1, " s") if one.seconds is not None else ""
+        how = " with test-time augmentation" if one.with_views else ""
+        what = f"Training to {fmt.percent(one.accuracy, 0)} test accuracy{how}"
+        yield what, fmt.joined(flops, seconds, fmt.plural(one.epoch, "epoch"))
+    yield "Finished", fmt.moment(run.finished_at)
+    yield "Host", fmt.plain(run.hostname or "unknown")
+    yield "Fingerprint", fmt.plain(run.fingerprint)
+    host, device = (fmt.number(peak, 0, " MB", 1e-6) for peak in (run.peak_host_bytes, run.peak_device_bytes))
     yield "Peak memory", f"host {host}, device {device}"
 
 
 def _weights(run: Run) -> Iterator[tuple[str, str]]:
     """The outputs if they are logits, and the initial and frozen weights if there are any."""
-    if run["outputs"] == "logits":
+    if run.outputs == "logits":
         yield "Network gives", "logits; probabilities are their softmax"
-    if run["initial_weights_digest"]:
-        which = f"run {fmt.plain(run['initial_run'])[:12]}" if run["initial_run"] else fmt.plain(run["initial_weights"])
-        yield "Initial weights", f"{which}, sha256 {fmt.plain(run['initial_weights_digest'])[:12]}"
-    beginning = run["beginning"] or {}
-    if examples := beginning.get("adapted_examples"):
-        yield "Adapted to", f"{fmt.number(examples)} examples of train"
-    for what, names in (("Layers that took them", "taken"), ("Layers that did not", "left"), ("Frozen", "frozen")):
-        if beginning.get(names):
-            yield what, fmt.plain(", ".join(beginning[names]), 400)
+    if run.initial_weights_digest:
+        which = f"run {fmt.plain(run.initial_run)[:12]}" if run.initial_run else fmt.plain(run.initial_weights)
+        yield "Initial weights", f"{which}, sha256 {fmt.plain(run.initial_weights_digest)[:12]}"
+    beginning = run.beginning or Beginning()
+    if beginning.adapted_examples:
+        yield "Adapted to", f"{fmt.number(beginning.adapted_examples)} examples of train"
+    layers = {
+        "Layers that took them": beginning.taken,
+        "Layers that did not": beginning.left,
+        "Frozen": beginning.frozen,
+    }
+    yield from ((what, fmt.plain(", ".join(names), 400)) for what, names in layers.items() if names)
 
 
 def _choices(run: Run) -> Iterator[tuple[str, str]]:
     """Augmentation, the epoch that was kept, and why training ended, if the settings ask for them."""
-    if run["augment"]:
-        counts = "the label of the greater part counts" if "mixup" in run["augment"] else "as the network saw them"
-        augmented = f"{fmt.plain(run['augment'], 120)}; training accuracy is on augmented images, {counts}"
+    if run.augment:
+        counts = "the label of the greater part counts" if "mixup" in run.augment else "as the network saw them"
+        augmented = f"{fmt.plain(run.augment, 120)}; training accuracy is on augmented images, {counts}"
         yield "Augmentation", augmented
-    if run["keep"] != "last" and run["kept_epoch"] is not None:
-        yield "Weights kept", f"epoch {fmt.number(run['kept_epoch'])}, the best on the validation split"
-    if run["patience"] and run["ended"]:
-        patience = f"no better epoch on the validation split in {fmt.plural(run['patience'], 'epoch')}"
-        yield "Training ended", patience if run["ended"] == "patience" else "after all its epochs"
+    if run.keep != "last" and run.kept_epoch is not None:
+        yield "Weights kept", f"epoch {fmt.number(run.kept_epoch)}, the best on the validation split"
+    if run.patience and run.ended:
+        patience = f"no better epoch on the validation split in {fmt.plural(run.patience, 'epoch')}"
+        yield "Training ended", patience if run.ended == "patience" else "after all its epochs"
 
 
 def time_verdict(run: Run) -> str:
     """Whether the steps waited for the device or for the input. Empty if it was not measured."""
-    share = (run["time_breakdown"] or {}).get("input_wait_share")
+    share = run.time_breakdown and run.time_breakdown.input_wait_share
     if share is None:
         return ""
     waiting = f"input-bound: {fmt.percent(share, 0)} of each step was spent waiting for input"
@@ -218,28 +219,29 @@ def time_rows(run: Run) -> Iterator[tuple[str, str]]:
     The step that was timed alone is omitted: on a machine that became slower, a step without waiting would seem to take
     longer than one with it.
     """
-    parts = run["time_breakdown"]
+    parts = run.time_breakdown
     if parts is None:
         return
-    step, share = parts["step_seconds"], parts["input_wait_share"]
+    step, share = parts.step_seconds, parts.input_wait_share
     waiting = math.nan if share is None else share
     yield "A step of training", fmt.number(step, 2, " ms", 1000)
     yield "of it computing", fmt.number(step, 2, " ms", 1000 * (1 - waiting))
     yield "of it waiting for its input", fmt.number(step, 2, " ms", 1000 * waiting)
     yield "Share of a step spent waiting", fmt.percent(share, 0)
-    yield "The input of a step alone", fmt.number(parts["input_alone_seconds"], 2, " ms", 1000)
+    yield "The input of a step alone", fmt.number(parts.input_alone_seconds, 2, " ms", 1000)
     for name, what in _TIMES.items():
-        if name == "compilation_seconds" or parts[name] is not None:
-            yield what, fmt.number(parts[name], 2, " s")
-    if shares := utilisation(run):
-        yield "Operations of a step", fmt.number(parts["step_flops"], 2, " GFLOP", 1e-9)
-        if moved := parts.get("step_bytes"):
+        seconds = getattr(parts, name)
+        if name == "compilation_seconds" or seconds is not None:
+            yield what, fmt.number(seconds, 2, " s")
+    if shares := utilization(run):
+        yield "Operations of a step", fmt.number(parts.step_flops, 2, " GFLOP", 1e-9)
+        if moved := parts.step_bytes:
             yield "Memory read and written by a step", fmt.number(moved, 0, " MB", 1e-6)
         of = {"probe": "of the probe's speed", "published": "of the published peak"}
         speeds = ", ".join(f"{fmt.percent(share, 0)} {of[name]}" for name, share in shares.items())
         yield "Model FLOP utilisation", speeds
-    if parts["not_measured"]:
-        yield "Not timed alone", fmt.plain(parts["not_measured"])
+    if parts.not_measured:
+        yield "Not timed alone", fmt.plain(parts.not_measured)
 
 
 def seconds_by_part(run: Run) -> list[tuple[str, float]]:
@@ -247,10 +249,10 @@ def seconds_by_part(run: Run) -> list[tuple[str, float]]:
 
     An unknown part of the training belongs to computing, whose name says so.
     """
-    parts, total = run["time_breakdown"], run["train_seconds"]
+    parts, total = run.time_breakdown, run.train_seconds
     if parts is None or total is None:
         return []
-    compilation, share = parts["compilation_seconds"], parts["input_wait_share"]
+    compilation, share = parts.compilation_seconds, parts.input_wait_share
     compiled = min(compilation or 0, total)
     waiting = (total - compiled) * (share or 0)
     computing = "computing" if compilation is not None else "computing and compilation"
@@ -258,28 +260,31 @@ def seconds_by_part(run: Run) -> list[tuple[str, float]]:
         (computing if share is not None else f"{computing}, waiting included", total - compiled - waiting),
         *([("waiting for input", waiting)] if share is not None else []),
         *([("compilation", compiled)] if compilation is not None else []),
-        ("evaluation", parts["evaluation_seconds"] or 0),
-        ("checkpoints, saving", (parts["checkpoint_seconds"] or 0) + (parts["saving_seconds"] or 0)),
-        ("start-up, loading, timings", sum(parts[name] or 0 for name in _AROUND)),
+        ("evaluation", parts.evaluation_seconds or 0),
+        ("checkpoints, saving", (parts.checkpoint_seconds or 0) + (parts.saving_seconds or 0)),
+        ("start-up, loading, timings", sum(getattr(parts, name) or 0 for name in _AROUND)),
     ]
 
 
 def epoch_table(run: Run, label: str) -> Table:
     """Accuracy, loss, time and throughput of each epoch."""
     titles = ("training accuracy", "test accuracy", "training loss", "test loss", "training, s", "evaluation, s")
-    shown = fmt.spread(run["curves"])
+    shown = fmt.spread(run.curves)
     rows = [
         (
-            fmt.number(row["epoch"]),
-            *(fmt.percent(row[name], 2) for name in ("accuracy", "val_accuracy")),
-            *(fmt.number(row[name], 4) for name in ("loss", "val_loss")),
-            *(fmt.number(row[name], 2) for name in ("train_seconds", "evaluation_seconds")),
-            fmt.number(row["examples_per_second"]),
-            NO_FIGURE if row["learning_rate"] is None else f"{row['learning_rate']:.2e}",
+            fmt.number(row.epoch),
+            fmt.percent(row.accuracy, 2),
+            fmt.percent(row.val_accuracy, 2),
+            fmt.number(row.loss, 4),
+            fmt.number(row.val_loss, 4),
+            fmt.number(row.train_seconds, 2),
+            fmt.number(row.evaluation_seconds, 2),
+            fmt.number(row.examples_per_second),
+            NO_FIGURE if row.learning_rate is None else f"{row.learning_rate:.2e}",
         )
         for row in shown
     ]
-    more = fmt.left_out(len(run["curves"]) - len(shown), "more epoch")
+    more = fmt.left_out(len(run.curves) - len(shown), "more epoch")
     caption = f"Accuracy, loss, time and throughput of each epoch. {more}".strip()
     columns = figures("epoch", *titles, "per second", "learning rate")
     return Table(columns, rows, label=label, caption=caption, style="wide")
@@ -287,14 +292,28 @@ def epoch_table(run: Run, label: str) -> Table:
 
 def export_table(report: Report, run: Run, name: str) -> Table:
     """The exported forms."""
-    forms = report.exports.get(run["fingerprint"], {}).get("forms", {})
+    exported = report.exports.get(run.fingerprint)
     rows = [
         (
             fmt.plain(form),
-            fmt.number(one["bytes"], 2, " MB", 1e-6),
-            *(fmt.percent(one[share], 2) for share in ("accuracy", "agreement")),
+            fmt.number(one.bytes, 2, " MB", 1e-6),
+            fmt.percent(one.accuracy, 2),
+            fmt.percent(one.agreement, 2),
         )
-        for form, one in forms.items()
+        for form, one in (exported.forms if exported else {}).items()
     ]
     columns = [*words("form"), *figures("size", "accuracy", "agrees with Keras")]
     return Table(columns, rows, label=f"Exported forms: {name}", style="classes")
+
+
+def evaluation(report: Report) -> Iterator[Section]:
+    """The evaluation of a single requested run."""
+    runs = report.requested()
+    if len(runs) == 1:
+        yield Section("evaluation", "Evaluation", evaluation_blocks(report, runs[0], "this run"))
+
+
+def evaluation_blocks(report: Report, run: Run, name: str, *, with_drawings: bool = True) -> list[Block]:
+    """The blocks of a run's evaluation, in the section of its problem. Empty if it has none."""
+    blocks = results_of(run.problem).hook("evaluation_blocks")
+    return blocks(report, run, name, with_drawings) if blocks and run.evaluation else []

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from pipeline.problems.results import results_of
-from pipeline.problems.units import units_of_run
 from pipeline.report import formats as fmt
 from pipeline.report.data.changes import change_words
-from pipeline.report.formats import NO_FIGURE, Run
+from pipeline.report.data.reading import Run
+from pipeline.report.data.scenarios import Row
+from pipeline.report.formats import NO_FIGURE
 from pipeline.report.report import Report
 from pipeline.report.sections.runs import time_verdict
-from pipeline.runs.record import SKIPPED, is_stand_in
+from pipeline.runs.record import SKIPPED
 
 
 def verdict(report: Report) -> str:
@@ -17,13 +18,13 @@ def verdict(report: Report) -> str:
     runs = report.requested()
     if not runs:
         return "This report is about no run in particular." if report.runs else "No run has finished yet."
-    if len(runs) == 1 and runs[0]["status"] == SKIPPED:
-        device, cause = fmt.plain(runs[0]["requested_device"]), fmt.plain(runs[0]["mismatch"]["cause"], 300)
+    if len(runs) == 1 and runs[0].status == SKIPPED:
+        device, cause = fmt.plain(runs[0].requested_device), fmt.plain(runs[0].mismatch.cause, 300)
         return fmt.sentence(f"The run on {device} was skipped: {cause}")
-    finished = [run for run in runs if run["status"] != SKIPPED]
-    requested = sorted(run["fingerprint"] for run in runs)
+    finished = [run for run in runs if run.status != SKIPPED]
+    requested = sorted(run.fingerprint for run in runs)
     # The row of the scoreboard with these runs and no others.
-    rows = [row for row in report.scenarios if sorted(row["fingerprints"]) == requested and row["status"] != SKIPPED]
+    rows = [row for row in report.scenarios if sorted(row.fingerprints) == requested and row.run.status != SKIPPED]
     if len(runs) == 1 or rows:
         return _figures(runs, runs[0] if len(runs) == 1 else rows[0])
     skipped = f", {len(runs) - len(finished)} skipped" if len(finished) < len(runs) else ""
@@ -31,24 +32,24 @@ def verdict(report: Report) -> str:
     if not finished:
         return f"{several}."
     data = " and ".join(dict.fromkeys(fmt.data_phrase(run) for run in finished))
-    rates = " or ".join(dict.fromkeys(units_of_run(run).rate for run in finished))
-    accuracy = _range([run["val_accuracy"] for run in finished], fmt.percent)
-    rate = _range([run["examples_per_second"] for run in finished], fmt.number)
+    rates = " or ".join(dict.fromkeys(run.units.rate for run in finished))
+    accuracy = _range([run.val_accuracy for run in finished], fmt.percent)
+    rate = _range([run.examples_per_second for run in finished], fmt.number)
     return f"{several}: {accuracy} test accuracy on {data}, {rate} {rates}."
 
 
-def _figures(runs: Sequence[Run], row: Run) -> str:
+def _figures(runs: Sequence[Run], row: Run | Row) -> str:
     """The figures of a single run, or of several that differ in their seed alone."""
-    run, units = runs[0], units_of_run(row)
-    unit = results_of(run["problem"]).loss_unit
-    loss = f"{fmt.number(row['val_loss'], 3)} {unit} a {units.one}, " if unit else ""
+    run, units = runs[0], runs[0].units
+    unit = results_of(run.problem).loss_unit
+    loss = f"{fmt.number(row.val_loss, 3)} {unit} a {units.one}, " if unit else ""
     seeds = f" over {fmt.plural(len(runs), 'seed')}" if len(runs) > 1 else ""
-    validation = run["validation_accuracy"] if len(runs) == 1 else None
+    validation = run.validation_accuracy if len(runs) == 1 else None
     validated = "" if validation is None else f" ({fmt.percent(validation)} validation accuracy)"
-    seconds, rate = fmt.number(row["train_seconds"], 1), fmt.number(row["examples_per_second"])
-    accuracy = f"{fmt.percent(row['val_accuracy'])} test accuracy{seeds}{validated}"
+    seconds, rate = fmt.number(row.train_seconds, 1), fmt.number(row.examples_per_second)
+    accuracy = f"{fmt.percent(row.val_accuracy)} test accuracy{seeds}{validated}"
     return (
-        f"{loss}{accuracy} on {fmt.data_phrase(run)} after {fmt.plural(run['epochs'], 'epoch')}: "
+        f"{loss}{accuracy} on {fmt.data_phrase(run)} after {fmt.plural(run.epochs, 'epoch')}: "
         f"{seconds} s of training on "
         f"{fmt.joined(fmt.device_phrase(run), f'{rate} {units.rate}', time_verdict(run).partition(':')[0])}."
     )
@@ -62,18 +63,18 @@ def _range(values: Sequence[float | None], show: Callable[[float | None], str]) 
 def change_sentences(report: Report) -> list[str]:
     """A sentence for each group of requested runs that has earlier comparable runs."""
     return [
-        f"Compared with the last comparable run ({fmt.moment(change['since'])}): "
-        f"test accuracy {fmt.points(change['val_accuracy']['change'])}, {change_words(change['val_accuracy'])}; "
-        f"{units_of_run(change).rate} {fmt.signed(change['examples_per_second']['change'])}, "
-        f"{change_words(change['examples_per_second'])}."
+        f"Compared with the last comparable run ({fmt.moment(change.since)}): "
+        f"test accuracy {fmt.points(change.val_accuracy.change)}, {change_words(change.val_accuracy)}; "
+        f"{change.runs[0].units.rate} {fmt.signed(change.examples_per_second.change)}, "
+        f"{change_words(change.examples_per_second)}."
         for change in report.changes
-        if change["earlier"]
+        if change.earlier
     ]
 
 
 def is_alarming(report: Report) -> bool:
     """Whether the first warning is an alarm."""
-    return any(is_stand_in(run) for run in report.requested()) or bool(report.gate and report.gate.failures)
+    return any(run.is_stand_in for run in report.requested()) or bool(report.gate and report.gate.failures)
 
 
 def warnings(report: Report) -> list[tuple[str, str]]:
@@ -86,48 +87,48 @@ def warnings(report: Report) -> list[tuple[str, str]]:
 
 
 def _warnings(run: Run) -> Iterator[tuple[str, str]]:
-    used, asked = fmt.plain(run["effective_device"]), fmt.plain(run["requested_device"])
-    mismatch = run["mismatch"] or {}
-    cause = " ".join(fmt.sentence(fmt.plain(mismatch[name], 300)) for name in ("cause", "remedy") if mismatch)
-    if run["status"] == SKIPPED:
+    used, asked = fmt.plain(run.effective_device), fmt.plain(run.requested_device)
+    reasons = [run.mismatch.cause, run.mismatch.remedy] if run.mismatch else []
+    cause = " ".join(fmt.sentence(fmt.plain(reason, 300)) for reason in reasons)
+    if run.status == SKIPPED:
         yield f"Skipped: {asked}", cause
         return
-    if run["fetched_from"]:
-        made = f"{fmt.plain(run['hostname'] or 'an unknown host')} on {fmt.moment(run['finished_at'])}"
-        remote = fmt.plain(run["fetched_from"])
+    if run.fetched_from:
+        made = f"{fmt.plain(run.hostname or 'an unknown host')} on {fmt.moment(run.finished_at)}"
+        remote = fmt.plain(run.fetched_from)
         explanation = f"It was made on {made}, and fetched from {remote}: its times are those of that machine."
         yield "Not made here", explanation
     yield from _data_warnings(run)
     if fmt.is_fallback(run):
         reason = f"{asked} was requested, the run used {used}: its time and throughput are those of {used}."
         yield "Not the requested device", f"{reason} {cause}".strip()
-    if not run["device_verified"]:
+    if not run.device_verified:
         yield "Device not verified", f"No measurement shows that the work was done on {used}."
-    precision, requested = fmt.plain(run["precision"]), fmt.plain(run["requested_precision"])
+    precision, requested = fmt.plain(run.precision), fmt.plain(run.requested_precision)
     if requested not in ("auto", precision):
         yield "Not the requested precision", f"{requested} was requested, the run computed in {precision}."
 
 
 def _data_warnings(run: Run) -> Iterator[tuple[str, str]]:
     """Warnings about the dataset, its files, and the results of the data checks."""
-    used, asked = fmt.dataset_name(run["dataset"]), fmt.dataset_name(run["requested_dataset"])
-    if is_stand_in(run):
-        generated = f"Generated {units_of_run(run).many} were used instead of {asked}"
+    used, asked = fmt.dataset_name(run.dataset), fmt.dataset_name(run.requested_dataset)
+    if run.is_stand_in:
+        generated = f"Generated {run.units.many} were used instead of {asked}"
         yield f"Stand-in data, not {asked}", f"{generated}: these figures say nothing about {asked}."
-    elif run["dataset"] != run["requested_dataset"]:
+    elif run.dataset != run.requested_dataset:
         yield "Not the requested data", f"{asked} was requested, {used} was used."
     # Nobody could clear a warning about data without a reference.
     elif fmt.data_verified(run) == "no":
         reason = f"Their content digest is not that of the original {used}. Prepare the data set anew."
         yield "Data not verified", reason
-    if skipped := (run["records"] or {}).get("skipped"):
+    if skipped := run.records and run.records.skipped:
         reasons = "; ".join(f"{fmt.plain(reason)}: {fmt.number(count)}" for reason, count in skipped.items())
         files = f"{fmt.plural(sum(skipped.values()), 'file')} of the source cannot be used: {reasons}."
         yield "Images left out", f"{files} skipped.csv beside the records lists them."
-    evaluation = run["evaluation"] or {}
-    for headline, text in evaluation.get("data_warnings", ()):
+    evaluation = run.evaluation
+    for headline, text in getattr(evaluation, "data_warnings", ()):
         yield fmt.plain(headline), fmt.plain(text, 600)
-    if without := evaluation.get("without_duplicates"):
-        accuracy, all_of_it = (fmt.percent(one["accuracy"]) for one in (without, evaluation))
-        others = f"On the other {fmt.number(without['num_examples'])} test images"
+    if without := getattr(evaluation, "without_duplicates", None):
+        accuracy, all_of_it = fmt.percent(without.accuracy), fmt.percent(evaluation.accuracy)
+        others = f"On the other {fmt.number(without.num_examples)} test images"
         yield "Accuracy without the test images in the train split", f"{others} it is {accuracy}, on all {all_of_it}."
