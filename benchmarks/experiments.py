@@ -18,8 +18,9 @@ from typing import NamedTuple
 from benchmarks.comparison import Comparison
 from benchmarks.data import Bench
 from pipeline.errors import SettingsError
-from pipeline.problems.units import units_of_run
+from pipeline.report.data.measures import Goal as ReachedGoal
 from pipeline.report.data.measures import to_accuracy
+from pipeline.report.data.reading import Run
 from pipeline.report.formats import inputs
 from pipeline.sources.tfds import is_prepared
 
@@ -81,7 +82,7 @@ def _flags(goal: Goal, bench: Bench) -> list[str]:
     return ["--Source-dataset", "folder", "--Source-path", str(Path(given).expanduser().resolve())]
 
 
-def _run(experiment: str, root: Path, flags: list[str]) -> dict:
+def _run(experiment: str, root: Path, flags: list[str]) -> Run:
     """The run, as the report has it."""
     command = [sys.executable, "-m", "tasks", "Report", "--Storage-root", str(root), *flags]
     # The measured processes shall find the threads they would find at a terminal.
@@ -92,26 +93,26 @@ def _run(experiment: str, root: Path, flags: list[str]) -> dict:
     return _requested(json.loads((root / "report" / "report.json").read_text(encoding="utf-8")))
 
 
-def _requested(report: dict) -> dict:
+def _requested(report: dict) -> Run:
     """The run that a report of all under its root was asked for."""
     (fingerprint,) = report["current"]
     (run,) = [one for one in report["runs"] if one["fingerprint"] == fingerprint]
-    return run
+    return Run.model_validate_json(json.dumps(run))
 
 
-def _comparisons(goal: Goal, run: dict) -> Iterator[Comparison]:
-    how = f"{run['model']}, {run['epochs']} epochs, batch {run['global_batch_size']}, {inputs(run)}"
-    probe = run["reference_flops_per_second"]
-    rate = f"{run['examples_per_second']:,.0f} {units_of_run(run).rate}"
+def _comparisons(goal: Goal, run: Run) -> Iterator[Comparison]:
+    how = f"{run.model}, {run.epochs} epochs, batch {run.global_batch_size}, {inputs(run)}"
+    probe = run.reference_flops_per_second
+    rate = f"{run.examples_per_second:,.0f} {run.units.rate}"
     row = {
         "what": f"experiment {goal.experiment}: {how}",
         "against": "–",
         "unit": "s of training",
-        "ours": [run["train_seconds"]],
+        "ours": [run.train_seconds],
         "limit": f"{probe / 1e9:,.0f} GFLOP/s by the receipt's probe" if probe else "–",
         "note": ", ".join(filter(None, [rate, *map(_operations, to_accuracy(run))])),
     }
-    is_share, figure = goal.key != "val_loss", run[goal.key]
+    is_share, figure = goal.key != "val_loss", getattr(run, goal.key)
     if figure is None:
         raise SettingsError(f"{goal.experiment}: expected a figure for {goal.key}, the run has none: it diverged")
     yield Comparison(
@@ -126,13 +127,13 @@ def _comparisons(goal: Goal, run: dict) -> Iterator[Comparison]:
         yield Comparison(
             number=f"13 {goal.experiment}, time",
             figure="s of training",
-            figures=[run["train_seconds"]],
+            figures=[run.train_seconds],
             goal=goal.seconds,
             at_least=False,
             **row,
         )
 
 
-def _operations(one: dict) -> str:
-    with_views = " with test-time augmentation" if one["with_views"] else ""
-    return f"{one['flops']:.2e} FLOP to {one['goal']:.0%}{with_views}" if one["flops"] else ""
+def _operations(one: ReachedGoal) -> str:
+    with_views = " with test-time augmentation" if one.with_views else ""
+    return f"{one.flops:.2e} FLOP to {one.accuracy:.0%}{with_views}" if one.flops else ""

@@ -2,14 +2,12 @@
 
 from report_runs import RUN
 
-from pipeline.runs.record import RunRecord
-
 DIGESTS = {"train": "1" * 64, "test": "2" * 64}
 
 
 def entry(number, accuracy, *, made_from=None, **more):
     """An entry of the history: the n-th run, a day after the one before it."""
-    from pipeline.report import entries_of
+    from pipeline.report.data import reading
 
     name = f"{number:064x}"
     facts = {
@@ -20,15 +18,14 @@ def entry(number, accuracy, *, made_from=None, **more):
         "val_accuracy": accuracy,
         "status": "finished",
     }
-    origin = {"made_from": facts.pop("made_from"), "code": None}
-    return entries_of([RunRecord(**{**RUN, **facts, **more}).model_dump(mode="json") | origin])[0]
+    return reading.Entry(**{**RUN, **facts, **more})
 
 
 def change_of(entries, *current):
     from pipeline.report.data.changes import changes
 
     names = {f"{number:064x}" for number in current}
-    asked = {(one["fingerprint"], one["finished_at"]) for one in entries if one["fingerprint"] in names}
+    asked = {(one.fingerprint, one.finished_at) for one in entries if one.fingerprint in names}
     (change,) = changes(entries, asked)
     return change
 

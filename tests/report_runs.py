@@ -122,7 +122,23 @@ def foreign(page: str) -> str:
     return page.replace(script, "")
 
 
-def published() -> list[dict]:
+def run_of(**changes):
+    """A run of the report with the changes given, without files."""
+    from pipeline.report.data.reading import Run
+
+    return Run.model_validate_json(json.dumps(RUN | changes))
+
+
+def row_of(run, **changes):
+    """The row of a single run with the changes given."""
+    from dataclasses import replace
+
+    from pipeline.report.data.scenarios import scenarios
+
+    return replace(scenarios([run])[0], **changes)
+
+
+def published() -> list:
     """The figures published elsewhere of all experiments there are."""
     from pipeline.report import read_published
 

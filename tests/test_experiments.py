@@ -121,26 +121,26 @@ def test_what_was_published_of_an_experiment_is_valid_and_says_what_was_left_uns
     rows = read_published(published_files(FOLDER)[name], name)
     assert rows
     for row in rows:
-        assert row["source"]
-        assert row["unsaid"], "no tutorial says all"
-        assert row["model"] in ("", *MODELS)
+        assert row.source
+        assert row.unsaid, "no tutorial says all"
+        assert row.model in ("", *MODELS)
 
 
 def test_the_published_figures_are_those_that_were_published():
     rows = [row for name, path in published_files(FOLDER).items() for row in read_published(path, name)]
-    of = {name: [row for row in rows if row["experiment"] == name] for name in published_files(FOLDER)}
-    by_batch = [row for row in of["mnist_cnn"] if row["microseconds_per_example"]]
-    assert [(row["effective_device"], row["epoch_seconds"], row["microseconds_per_example"]) for row in by_batch] == [
+    of = {name: [row for row in rows if row.experiment == name] for name in published_files(FOLDER)}
+    by_batch = [row for row in of["mnist_cnn"] if row.microseconds_per_example]
+    assert [(row.effective_device, row.epoch_seconds, row.microseconds_per_example) for row in by_batch] == [
         *(("gpu", 6, 94), ("gpu", 5, 82), ("gpu", 4, 79)),
         *(("tpu", 6, 97), ("tpu", 3, 58), ("tpu", 2, 37)),
     ]
-    assert [row["wrong"] for row in of["mnist_cnn"] if row["wrong"]] == [168]
-    assert [row["train_seconds"] for row in of["fashion_cnn"]] == [102, 196, 11164]
-    assert [row["val_accuracy"] for row in of["flowers"]] == [0.712, 0.81, 0.864, 0.968]
-    assert [(row["train_seconds"], row["val_accuracy"]) for row in of["cifar10"]] == [
+    assert [row.wrong for row in of["mnist_cnn"] if row.wrong] == [168]
+    assert [row.train_seconds for row in of["fashion_cnn"]] == [102, 196, 11164]
+    assert [row.val_accuracy for row in of["flowers"]] == [0.712, 0.81, 0.864, 0.968]
+    assert [(row.train_seconds, row.val_accuracy) for row in of["cifar10"]] == [
         *((167.84, 0.7242), (34.66, 0.7336), (30.42, 0.7227)),
     ]
-    assert [row["val_loss"] for row in of["shakespeare"] if row["val_loss"]] == [1.88, 1.4697]
+    assert [row.val_loss for row in of["shakespeare"] if row.val_loss] == [1.88, 1.4697]
 
 
 @pytest.mark.parametrize(

@@ -5,19 +5,21 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from html_outline import Outline
 from luigi_process import PROJECT
-from report_runs import EPOCH, NAMES, RUN, published, render, report_of, write_evaluation
+from report_runs import EPOCH, NAMES, RUN, published, render, report_of, run_of, write_evaluation
 
 
 def setup_module() -> None:
-    global PUBLISHED, accuracy, build_report, format_table
+    global PUBLISHED, Spread, accuracy, build_report, format_table
     from pipeline.report import build_report, format_table
+    from pipeline.report.formats import Spread
     from pipeline.report.sections.scoreboard import accuracy
 
-    PUBLISHED = [row for row in published() if row["experiment"] == "cifar10"]
+    PUBLISHED = [row for row in published() if row.experiment == "cifar10"]
 
 
 PROMISED = {
@@ -56,20 +58,20 @@ def test_report_json_has_every_promised_name(make_run, tmp_path):
 
 def test_published_rows_hold_the_published_figures():
     figures = [
-        (row["requested_device"], row["effective_device"], row["train_seconds"], row["examples_per_second"],
-         row["val_accuracy"]) for row in PUBLISHED
+        (row.requested_device, row.effective_device, row.train_seconds, row.examples_per_second,
+         row.val_accuracy) for row in PUBLISHED
     ]  # fmt: skip
     assert figures == [
         ("cpu", "cpu", 167.84, 1489, 0.7242),
         ("gpu", "gpu", 34.66, 7213, 0.7336),
         ("tpu", "cpu", 30.42, 8218, 0.7227),
     ]
-    assert all(row["published_elsewhere"] and row["source"] and row["epochs"] == 5 for row in PUBLISHED)
+    assert all(row.published_elsewhere and row.source and row.epochs == 5 for row in PUBLISHED)
 
 
 def test_published_rates_are_all_images_over_all_seconds():
     for row in PUBLISHED:
-        assert round(5 * 50_000 / row["train_seconds"]) == pytest.approx(row["examples_per_second"], abs=1)
+        assert round(5 * 50_000 / row.train_seconds) == pytest.approx(row.examples_per_second, abs=1)
 
 
 def test_published_rows_are_marked_in_every_rendering(make_run, tmp_path):
@@ -97,7 +99,7 @@ def test_runs_come_newest_first_in_any_order_of_folders(make_run):
     new = make_run("new")
     reports = [build_report(folders, current=[]) for folders in ([old, new], [new, old])]
     assert reports[0] == reports[1]
-    assert [run["fingerprint"][0] for run in reports[0].runs] == ["a", "b"]
+    assert [run.fingerprint[0] for run in reports[0].runs] == ["a", "b"]
 
 
 def test_the_same_runs_give_identical_bytes_in_another_process(make_run, tmp_path):
@@ -200,8 +202,7 @@ def test_the_accuracy_on_a_split_held_out_of_train_is_shown_beside_that_of_the_t
 def test_a_row_shows_the_mean_accuracy_on_a_validation_split_where_there_is_one(make_run):
     scenario = build_report([make_run()], current=[]).scenarios[0]
     assert accuracy(scenario).notes == ()
-    figure = {"mean": 0.7123, "deviation": 0.01}
-    assert accuracy({**scenario, "validation_accuracy": figure}).notes == ("validation 71.23 ± 1.00 %",)
+    assert accuracy(replace(scenario, validation_accuracy=Spread(0.7123, 0.01))).notes == ("validation 71.23 ± 1.00 %",)
 
 
 def test_the_page_stays_small_with_many_long_runs(make_run, tmp_path):
@@ -292,7 +293,7 @@ def test_what_a_step_takes_is_at_least_what_its_parts_take(step_alone, share):
         "input_alone_seconds": 0.02,
         "input_wait_share": share,
     }
-    rows = dict(time_rows({"time_breakdown": parts, "receipt": None}))
+    rows = dict(time_rows(run_of(time_breakdown=parts)))
     names = ("A step of training", "of it computing", "of it waiting for its input")
     step, computing, waiting = (float(rows[name].removesuffix(" ms")) for name in names)
     assert step == 75.4

@@ -14,9 +14,7 @@ from pathlib import Path
 
 import pytest
 from luigi_process import PROJECT
-from report_runs import RUN, render, write_evaluation, write_run
-
-from pipeline.runs.record import RunRecord
+from report_runs import RUN, render, run_of, write_evaluation, write_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
@@ -27,12 +25,10 @@ from axe_core_python.selenium import Axe  # noqa: E402
 
 
 def setup_module() -> None:
-    global By, Keys, entries_of, webdriver
+    global By, Keys, webdriver
     from selenium import webdriver
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
-
-    from pipeline.report import entries_of
 
 
 SCREENSHOTS = PROJECT / "build" / "screenshots"
@@ -86,9 +82,8 @@ def write_page(folder: Path, num_runs: int) -> Path:
             "content_digests": DIGESTS,
         }
         folders.append(write_evaluation(write_run(folder / f"run{n}", **facts), labels=(HOSTILE, "dog", "ship")))
-    earlier = RunRecord(**RUN | facts | {"fingerprint": "e" * 64, "val_accuracy": 0.6}).model_dump(mode="json")
-    past = entries_of([earlier | {"made_from": None, "code": None}])
-    render(folders, folder / "out", past=past, drawn=True)
+    earlier = run_of(**facts | {"fingerprint": "e" * 64, "val_accuracy": 0.6})
+    render(folders, folder / "out", past=[earlier], drawn=True)
     return folder / "out" / "report.html"
 
 

@@ -8,16 +8,17 @@ import statistics
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_runs import EPOCH, RUN, SKIPPED, write_origin
+from report_runs import EPOCH, RUN, SKIPPED, run_of, write_origin
 
-from pipeline.runs.record import RunRecord, names
+from pipeline.runs.record import names
 
 
 def setup_module() -> None:
-    global batch_sizes, build_report, mean_and_deviation, scenarios_of, with_speedups, words_for
+    global Speedup, Spread, batch_sizes, build_report, mean_and_deviation, scenarios_of, with_speedups, words_for
     from pipeline.report import build_report
-    from pipeline.report.data.scenarios import batch_sizes, mean_and_deviation, with_speedups, words_for
+    from pipeline.report.data.scenarios import Speedup, batch_sizes, mean_and_deviation, with_speedups, words_for
     from pipeline.report.data.scenarios import scenarios as scenarios_of
+    from pipeline.report.formats import Spread
 
 
 DIGESTS = {"train": "1" * 64, "test": "2" * 64}
@@ -70,19 +71,17 @@ def scenarios(make_run):
                 write_origin(folders[-1], **origin)
             order.append(changes["fingerprint"])
         rows = build_report(folders, current=[]).scenarios
-        return sorted(rows, key=lambda row: min(map(order.index, row["fingerprints"])))
+        return sorted(rows, key=lambda row: min(map(order.index, row.fingerprints)))
 
     return build
 
 
 def rows_of(*changes):
     """The scenarios of runs with these changes, from their records alone: without files and without a report."""
-    origin = {"code": "1", "fetched_from": "", "resumed": [], "curves": [], "repetition": None}
     runs = [
-        RunRecord(**RUN | change | {"fingerprint": f"{n:064x}"}).model_dump(mode="json")
-        | origin | {"made_from": json.dumps(change, default=str)}
+        run_of(**change, fingerprint=f"{n:064x}", code="1", made_from=json.dumps(change, default=str))
         for n, change in enumerate(changes, start=1)
-    ]  # fmt: skip
+    ]
     return with_speedups(scenarios_of(runs))
 
 
@@ -91,15 +90,15 @@ def test_runs_that_differ_in_their_seed_alone_are_one_row_of_mean_and_standard_d
     (row,) = scenarios(
         *({"seed": n, "train_seconds": seconds[n], "val_accuracy": accuracies[n]} for n in range(3)),
     )
-    assert row["seeds"] == [0, 1, 2]
-    assert row["train_seconds"]["mean"] == pytest.approx(13.0)
-    assert row["train_seconds"]["deviation"] == pytest.approx(math.sqrt(13.0))
-    assert row["val_accuracy"]["deviation"] == pytest.approx(statistics.stdev(accuracies))
+    assert row.seeds == [0, 1, 2]
+    assert row.train_seconds.mean == pytest.approx(13.0)
+    assert row.train_seconds.deviation == pytest.approx(math.sqrt(13.0))
+    assert row.val_accuracy.deviation == pytest.approx(statistics.stdev(accuracies))
 
 
 def test_a_single_run_has_no_deviation(scenarios):
     (row,) = scenarios({})
-    assert row["train_seconds"] == {"mean": RUN["train_seconds"], "deviation": None}
+    assert row.train_seconds == Spread(RUN["train_seconds"], None)
 
 
 @pytest.mark.parametrize(
@@ -127,112 +126,112 @@ def test_runs_that_differ_in_more_than_their_seed_are_never_averaged(scenarios, 
 def test_two_hosts_of_one_kind_are_one_row_and_labels_of_it(scenarios):
     seconds = {"train_seconds": 10.0}, {"train_seconds": 14.0}
     (row,) = scenarios(seconds[0], {"seed": 1, "hostname": "other"} | seconds[1])
-    assert row["hostnames"] == ["bench", "other"]
-    assert row["train_seconds"]["mean"] == 12.0
+    assert row.hostnames == ["bench", "other"]
+    assert row.train_seconds.mean == 12.0
 
 
 def test_a_run_repeated_on_another_host_is_another_time_and_no_other_draw_of_its_accuracy(scenarios):
     again = {"fingerprint": "a" * 64, "hostname": "other", "train_seconds": 30.8}
     (row,) = scenarios({"fingerprint": "a" * 64}, again)
-    assert row["train_seconds"]["mean"] == pytest.approx((24.8 + 30.8) / 2)
-    assert row["val_accuracy"] == {"mean": RUN["val_accuracy"], "deviation": None}
+    assert row.train_seconds.mean == pytest.approx((24.8 + 30.8) / 2)
+    assert row.val_accuracy == Spread(RUN["val_accuracy"], None)
 
 
 def test_a_copy_of_a_run_is_no_second_measurement(make_run):
     folders = [make_run("one"), make_run("copy")]
     report = build_report(folders, current=[])
     assert len(report.runs) == 1
-    assert report.scenarios[0]["train_seconds"]["deviation"] is None
+    assert report.scenarios[0].train_seconds.deviation is None
 
 
 def test_a_figure_that_one_seed_lacks_has_no_mean(scenarios):
     (row,) = scenarios({"val_accuracy": 0.7}, {"seed": 1, "val_accuracy": None})
-    assert row["val_accuracy"] == {"mean": None, "deviation": None}
-    assert row["train_seconds"]["mean"] == RUN["train_seconds"]
+    assert row.val_accuracy == Spread(None, None)
+    assert row.train_seconds.mean == RUN["train_seconds"]
 
 
 @given(st.lists(st.floats() | st.none() | st.integers(-(2**63), 2**63), max_size=4))
 def test_figures_of_any_size_have_a_finite_mean_or_none(values):
-    for figure in mean_and_deviation(values).values():
+    for figure in vars(mean_and_deviation(values)).values():
         assert figure is None or math.isfinite(figure)
 
 
 def test_a_speed_up_is_the_ratio_of_images_per_second_to_the_comparable_row_on_a_cpu(scenarios):
     middle = GPU | {"device_name": "T4", "examples_per_second": 3000.0}
-    cpu, gpu, t4 = (row["speedup"] for row in scenarios(CPU, GPU, middle))
-    assert cpu == {"ratio": None, "baseline": None, "words": "baseline"}
-    assert gpu["ratio"] == pytest.approx(9.0)
-    assert t4["ratio"] == pytest.approx(3.0)
-    assert gpu["baseline"] == f"{1:064x}"
-    assert gpu["words"] == "of cpu on bench (00000000)"
+    cpu, gpu, t4 = (row.speedup for row in scenarios(CPU, GPU, middle))
+    assert cpu == Speedup(None, None, "baseline")
+    assert gpu.ratio == pytest.approx(9.0)
+    assert t4.ratio == pytest.approx(3.0)
+    assert gpu.baseline == f"{1:064x}"
+    assert gpu.words == "of cpu on bench (00000000)"
 
 
 def test_two_hosts_of_one_kind_have_no_speed_up(scenarios):
     (row,) = scenarios(CPU, CPU | {"hostname": "other", "examples_per_second": 2000.0})
-    assert row["speedup"]["words"] == "no other hardware to compare with"
+    assert row.speedup.words == "no other hardware to compare with"
 
 
 @pytest.mark.parametrize("fact", [{"granted_cores": 2}, {"granted_memory_gib": 16}, {"device_name": None}], ids=str)
 def test_hardware_that_is_not_known_is_no_other_hardware(scenarios, fact):
     there = CPU | {"hostname": "other", "examples_per_second": 2000.0}
     for row in scenarios(CPU, there | fact):
-        assert row["speedup"] == {"ratio": None, "baseline": None, "words": "no other hardware to compare with"}
+        assert row.speedup == Speedup(None, None, "no other hardware to compare with")
 
 
 def test_cores_and_memory_granted_are_hardware(scenarios):
     small = CPU | {"granted_cores": 2, "granted_memory_gib": 8}
     large = CPU | {"granted_cores": 8, "granted_memory_gib": 8, "examples_per_second": 3500.0}
     _, newest = scenarios(large, small)
-    assert newest["speedup"]["words"] == "baseline"
-    assert scenarios(large, small)[0]["speedup"]["ratio"] == pytest.approx(3.5)
+    assert newest.speedup.words == "baseline"
+    assert scenarios(large, small)[0].speedup.ratio == pytest.approx(3.5)
 
 
 @pytest.mark.parametrize("old", [{"code": "0"}, {"keras": "3.14.0"}, {"code": None}], ids=str)
 def test_a_slower_row_of_old_code_is_no_baseline(scenarios, old):
     slowest = CPU | old | {"examples_per_second": 429.0}
     *_, gpu = scenarios(slowest, CPU | {"examples_per_second": 1000.0}, GPU | {"examples_per_second": 10_000.0})
-    assert gpu["speedup"]["ratio"] == pytest.approx(10.0)
-    assert gpu["speedup"]["baseline"] == f"{2:064x}"
+    assert gpu.speedup.ratio == pytest.approx(10.0)
+    assert gpu.speedup.baseline == f"{2:064x}"
 
 
 def test_of_several_rows_on_a_cpu_the_newest_is_the_baseline(scenarios):
     slow = CPU | {"requested_device": "cpu", "examples_per_second": 500.0}
-    disturbed, newest, gpu = (row["speedup"] for row in scenarios(slow, CPU, GPU))
-    assert disturbed["words"] == "same hardware as the baseline"
-    assert newest["words"] == "baseline"
-    assert gpu["ratio"] == pytest.approx(9.0)
+    disturbed, newest, gpu = (row.speedup for row in scenarios(slow, CPU, GPU))
+    assert disturbed.words == "same hardware as the baseline"
+    assert newest.words == "baseline"
+    assert gpu.ratio == pytest.approx(9.0)
 
 
 def test_without_a_cpu_the_slowest_is_the_baseline(scenarios):
-    t4, h200 = (row["speedup"] for row in scenarios(GPU | {"device_name": "T4", "examples_per_second": 3000.0}, GPU))
-    assert t4["words"] == "baseline"
-    assert h200["ratio"] == pytest.approx(3.0)
+    t4, h200 = (row.speedup for row in scenarios(GPU | {"device_name": "T4", "examples_per_second": 3000.0}, GPU))
+    assert t4.words == "baseline"
+    assert h200.ratio == pytest.approx(3.0)
 
 
 def test_code_that_differs_or_is_not_known_is_named_where_it_forbids_a_speed_up(scenarios):
     for other in ("2", None):
         for row in scenarios(CPU, GPU | {"code": other}):
-            assert row["speedup"]["words"].endswith(" in code or library versions")
+            assert row.speedup.words.endswith(" in code or library versions")
 
 
 def test_a_devices_own_libraries_are_no_library_versions(scenarios):
     cuda = {"receipt": {"versions": {"built_for_cuda": "12.5"}}}
     _, gpu = scenarios(CPU, GPU | cuda)
-    assert gpu["speedup"]["ratio"] == pytest.approx(9.0)
+    assert gpu.speedup.ratio == pytest.approx(9.0)
 
 
 def test_the_cell_names_the_one_or_two_things_that_forbid_a_speed_up():
     for differing in (*itertools.combinations(COMPARED, 1), *itertools.combinations(COMPARED, 2)):
         words = ", ".join(words_for(name) for name in COMPARED if name in differing)
         cpu, gpu = rows_of(CPU, GPU | {name: OTHERWISE[name] for name in differing})
-        assert cpu["speedup"]["ratio"] is gpu["speedup"]["ratio"] is None
-        assert cpu["speedup"]["words"] == f"differs from gpu on other (00000000) in {words}"
-        assert gpu["speedup"]["words"] == f"differs from cpu on bench (00000000) in {words}"
+        assert cpu.speedup.ratio is gpu.speedup.ratio is None
+        assert cpu.speedup.words == f"differs from gpu on other (00000000) in {words}"
+        assert gpu.speedup.words == f"differs from cpu on bench (00000000) in {words}"
 
 
 def test_content_that_is_not_known_is_not_the_same(scenarios):
     for row in scenarios(CPU | {"content_digests": None}, GPU | {"content_digests": None}):
-        assert row["speedup"]["words"].endswith(" in dataset content")
+        assert row.speedup.words.endswith(" in dataset content")
 
 
 UNFIT = [
@@ -250,15 +249,15 @@ UNFIT = [
 @pytest.mark.parametrize(("unfit", "fit"), [(CPU, GPU), (GPU, CPU)], ids=["slower", "faster"])
 def test_a_row_that_shows_nothing_is_no_baseline_and_has_no_speed_up(scenarios, unfit, fit, change, words):
     one, other = scenarios(unfit | change, fit)
-    assert one["speedup"] == {"ratio": None, "baseline": None, "words": words}
-    assert other["speedup"] == {"ratio": None, "baseline": None, "words": "no other hardware to compare with"}
+    assert one.speedup == Speedup(None, None, words)
+    assert other.speedup == Speedup(None, None, "no other hardware to compare with")
 
 
 def test_rows_on_the_baselines_own_hardware_have_no_speed_up(scenarios):
     fast, slow, gpu = scenarios(CPU | {"jit_compile": True, "examples_per_second": 1500.0}, CPU, GPU)
-    assert slow["speedup"]["words"] == "baseline"
-    assert fast["speedup"]["words"] == "same hardware as the baseline"
-    assert gpu["speedup"]["ratio"] == pytest.approx(9.0)
+    assert slow.speedup.words == "baseline"
+    assert fast.speedup.words == "same hardware as the baseline"
+    assert gpu.speedup.ratio == pytest.approx(9.0)
 
 
 def epochs(*seconds):
@@ -270,19 +269,19 @@ def test_times_by_batch_leave_the_compiling_epoch_out_and_average_seeds(scenario
         CPU | {"epochs": 3, "curves": epochs(90.0, 10.0, 12.0)},
         CPU | {"epochs": 3, "curves": epochs(99.0, 13.0, 13.0), "seed": 1},
     )
-    assert row["epoch_seconds"]["mean"] == pytest.approx(12.0)
-    assert row["step_seconds"]["mean"] == pytest.approx(0.12)
-    assert row["step_seconds"]["deviation"] == pytest.approx(statistics.stdev([0.11, 0.13]))
+    assert row.epoch_seconds.mean == pytest.approx(12.0)
+    assert row.step_seconds.mean == pytest.approx(0.12)
+    assert row.step_seconds.deviation == pytest.approx(statistics.stdev([0.11, 0.13]))
 
 
 def test_the_epoch_after_a_restart_compiled_too(scenarios):
     (row,) = scenarios(CPU | {"curves": epochs(90.0, 10.0, 80.0, 12.0), "epochs_restored": 2})
-    assert row["epoch_seconds"]["mean"] == pytest.approx(11.0)
+    assert row.epoch_seconds.mean == pytest.approx(11.0)
 
 
 def test_a_run_of_one_epoch_has_no_time_by_batch(scenarios):
     (row,) = scenarios(CPU | {"curves": epochs(90.0)})
-    assert row["epoch_seconds"]["mean"] is row["step_seconds"]["mean"] is None
+    assert row.epoch_seconds.mean is row.step_seconds.mean is None
 
 
 def batch_tables(make_run, *runs):
@@ -297,11 +296,9 @@ def test_times_by_batch_have_a_line_for_each_device(make_run):
         for device in (CPU, GPU)
     )
     (table,) = batch_tables(make_run, *cpu, gpu[0])
-    lines = {
-        line["effective_device"]: [point["global_batch_size"] for point in line["points"]] for line in table["lines"]
-    }
+    lines = {line.run.effective_device: [row.run.global_batch_size for row in line.by_batch] for line in table.lines}
     assert lines == {"cpu": [32, 64], "gpu": [64]}
-    seconds = [point["step_seconds"]["mean"] for point in table["lines"][0]["points"]]
+    seconds = [row.step_seconds.mean for row in table.lines[0].by_batch]
     assert seconds == pytest.approx([12.4 / 400, 12.4 / 200])
 
 

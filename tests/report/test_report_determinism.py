@@ -1,9 +1,10 @@
 """Bit-identical in the report: of the weights a run has now, as far as it was seen."""
 
 import json
+from dataclasses import replace
 
 import pytest
-from report_runs import SKIPPED
+from report_runs import SKIPPED, row_of, run_of
 
 from pipeline import machine
 from pipeline.artefacts.manifest import write_manifest
@@ -18,7 +19,7 @@ def setup_module() -> None:
     from pipeline.report.sections.scoreboard import our_cells, repeated
 
 
-IDENTICAL, DIFFERENT = {"is_identical": True}, {"is_identical": False}
+IDENTICAL, DIFFERENT = True, False
 
 
 @pytest.mark.parametrize(
@@ -34,14 +35,21 @@ IDENTICAL, DIFFERENT = {"is_identical": True}, {"is_identical": False}
     ],
 )
 def test_a_row_says_what_was_seen_of_its_runs(found, deterministic, said):
-    assert repeated({"repetitions": found, "deterministic": deterministic}) == said
+    row = row_of(run_of(deterministic=deterministic), repetitions=[*map(repetition, found)])
+    assert repeated(row) == said
+
+
+def repetition(is_identical):
+    from pipeline.report.data.reading import Repetition
+
+    return None if is_identical is None else Repetition(is_identical=is_identical, trainings=())
 
 
 def test_weights_that_differ_are_marked(make_run):
     (row,) = build_report([make_run()], current=[]).scenarios
     marked = {"differs": DIFFERENT, "bit-identical": IDENTICAL}
     for words, one in marked.items():
-        cells = our_cells(row | {"repetitions": [one]}, "", [])
+        cells = our_cells(replace(row, repetitions=[repetition(one)]), "", [])
         assert [cell.needs_care for cell in cells if str(cell) == words] == [words == "differs"]
 
 
@@ -63,14 +71,14 @@ def publish(root):
 
 def said(root) -> tuple[object, str]:
     report = build_report([root / "runs/cnn"], current=[])
-    return report.runs[0]["repetition"], repeated(report.scenarios[0])
+    return report.runs[0].repetition, repeated(report.scenarios[0])
 
 
 def test_the_same_weights_are_bit_identical_with_where_that_was_seen(root):
     found, words = said(root)
     assert words == "bit-identical"
-    assert found["is_identical"]
-    assert [set(one) for one in found["trainings"]] == [
+    assert found.is_identical
+    assert [one.model_fields_set for one in found.trainings] == [
         {"weights_sha256", "finished_at", "hostname", "device_name"}
     ] * 2
     assert "bit-identical" in format_table(build_report([root / "runs/cnn"], current=[]), width=200)

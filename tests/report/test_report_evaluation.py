@@ -29,7 +29,7 @@ def evaluated(make_run):
 
 def test_a_run_without_an_evaluation_is_reported_all_the_same(make_run, tmp_path):
     folder = make_run()
-    assert read_run(folder)["evaluation"] is None
+    assert read_run(folder).evaluation is None
     assert "Confusion matrix" not in render([folder], tmp_path / "out")["report.html"]
 
 
@@ -179,14 +179,14 @@ def test_the_lineage_is_read_from_the_manifests_under_the_root(make_run, tmp_pat
     folder = make_run("runs/cnn-3", records_fingerprint=records["fingerprint"])
     train = publish(folder, "Train", upstream={"records": records["fingerprint"]})
     report = build_report([folder], current=[RUN["fingerprint"]])
-    nodes = [stage["artefacts"][0] for stage in report.lineage]
-    assert [(node["stage"], node["fingerprint"]) for node in nodes] == [
+    nodes = [stage.artefacts[0] for stage in report.lineage]
+    assert [(node.stage, node.fingerprint) for node in nodes] == [
         ("Source", source["fingerprint"]),
         ("Records", records["fingerprint"]),
         ("Train", train["fingerprint"]),
     ]
-    assert nodes[1]["artefact"] == f"cifar10-{records['fingerprint'][:12]}"
-    assert (nodes[1]["seconds"], nodes[1]["settings"]) == (1.5, {"stage": "Records"})
+    assert nodes[1].artefact == f"cifar10-{records['fingerprint'][:12]}"
+    assert (nodes[1].seconds, nodes[1].settings) == (1.5, {"stage": "Records"})
     page = render([folder], tmp_path / "out")["report.html"]
     assert "<dt>took</dt><dd>1.5 s</dd>" in page
     assert "<dt>tensorflow</dt><dd>2.21.0</dd>" in page
@@ -196,8 +196,8 @@ def test_the_lineage_of_a_run_from_elsewhere_is_its_fingerprints(make_run, tmp_p
     (tmp_path / "runs").mkdir()
     folder = make_run("runs/copied", records_fingerprint="c" * 64)
     (records, train) = build_report([folder], current=[RUN["fingerprint"]]).lineage
-    assert (records["artefacts"][0]["fingerprint"], records["artefacts"][0]["settings"]) == ("c" * 64, None)
-    assert train["stage"] == "Train"
+    assert (records.artefacts[0].fingerprint, records.artefacts[0].settings) == ("c" * 64, None)
+    assert train.stage == "Train"
     assert "not under this storage root" in render([folder], tmp_path / "out")["report.html"]
 
 
@@ -206,7 +206,7 @@ def test_runs_of_one_report_share_their_records_in_the_lineage(make_run, tmp_pat
     names = [f"{n:064x}" for n in range(3)]
     folders = [make_run(f"runs/{n}", fingerprint=n, records_fingerprint="c" * 64) for n in names]
     records, train = build_report(folders, current=names).lineage
-    assert (len(records["artefacts"]), len(train["artefacts"])) == (1, 3)
+    assert (len(records.artefacts), len(train.artefacts)) == (1, 3)
 
 
 AUGMENTED = [{"index": 4, "label": 1, "epoch": epoch} for epoch in range(3)]

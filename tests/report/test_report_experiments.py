@@ -4,14 +4,15 @@ import json
 import re
 
 import pytest
-from report_runs import EPOCH, RUN, render, report_of, write_evaluation, write_origin
+from report_runs import EPOCH, RUN, render, report_of, row_of, run_of, write_evaluation, write_origin
 
 
 def setup_module() -> None:
-    global FIGURES, Cell, counted, format_experiments, format_table, published_cells
+    global Cell, PublishedRow, Spread, counted, format_experiments, format_table, published_cells
     from pipeline.report import format_experiments, format_table
     from pipeline.report.blocks import Cell
-    from pipeline.report.data.published import FIGURES
+    from pipeline.report.data.published import PublishedRow
+    from pipeline.report.formats import Spread
     from pipeline.report.sections.scoreboard import counted, published_cells
 
 
@@ -67,16 +68,16 @@ def test_one_experiment_alone_needs_no_overview(make_run, tmp_path):
 
 def test_no_two_experiments_are_compared(runs, make_run):
     report = report_of(runs)
-    assert not [row for row in report.scenarios if row["speedup"]["ratio"]]
-    words = {row["experiment"]: row["speedup"]["words"] for row in report.scenarios}
+    assert not [row for row in report.scenarios if row.speedup.ratio]
+    words = {row.run.experiment: row.speedup.words for row in report.scenarios}
     assert "in experiment" in words["mine"]
-    assert {table["experiment"] for table in report.batch_sizes} == {"mnist_cnn"}
-    assert {group["experiment"] for group in report.history} == {"mine", "mnist_cnn"}
+    assert {table.run.experiment for table in report.batch_sizes} == {"mnist_cnn"}
+    assert {group.entries[0].experiment for group in report.history} == {"mine", "mnist_cnn"}
 
 
 def test_a_record_of_before_there_were_experiments_belongs_to_that_of_its_dataset(make_run):
     folders = [make_run(), make_run("m", dataset="mnist", requested_dataset="mnist", fingerprint="b" * 64)]
-    assert {run["experiment"] for run in report_of(folders).runs} == {"cifar10", "mnist"}
+    assert {run.experiment for run in report_of(folders).runs} == {"cifar10", "mnist"}
 
 
 def test_published_times_by_batch_stand_beside_those_of_the_sweep(runs, tmp_path):
@@ -125,13 +126,8 @@ def test_the_terminal_shows_the_overview_and_the_scoreboard_that_was_asked_for(r
 def test_mistakes_are_counted_where_they_are_few_and_the_error_is_said_where_the_images_are_few(
     problem, mean, deviation, examples, words
 ):
-    row = {
-        "problem": problem,
-        "tokens": "",
-        "val_accuracy": {"mean": mean, "deviation": deviation},
-        "test_examples": examples,
-    }
-    assert counted(row) == words
+    run = run_of(problem=problem, test_examples=examples)
+    assert counted(row_of(run, val_accuracy=Spread(mean, deviation))) == words
 
 
 def test_the_mistakes_come_first_and_in_red_and_right_ones_after_them(make_run, tmp_path):
@@ -211,9 +207,17 @@ HOSTILE = "*a* | [x](http://evil.example) <script>"
 
 
 def test_nothing_that_is_published_becomes_markup_in_the_results(make_run):
-    row = dict.fromkeys((*FIGURES, "epochs", "global_batch_size", "wrong", "test_examples"))
-    row |= {"scenario": HOSTILE, "device_note": HOSTILE, "details": (HOSTILE,), "source": HOSTILE, "unsaid": [HOSTILE]}
-    row |= {"experiment": "cifar10", "datasets": ["cifar10"], "requested_device": "cpu", "effective_device": "cpu"}
+    row = PublishedRow(
+        scenario=HOSTILE,
+        device_note=HOSTILE,
+        details=(HOSTILE,),
+        source=HOSTILE,
+        unsaid=(HOSTILE,),
+        experiment="cifar10",
+        datasets=("cifar10",),
+        requested_device="cpu",
+        effective_device="cpu",
+    )
     lines = format_experiments(report_of([make_run()], published=[row])).splitlines()
     for line in (line for line in lines if "evil" in line):
         assert "<script" not in line
@@ -236,9 +240,8 @@ def test_nothing_that_is_published_becomes_markup_in_the_results(make_run):
     ],
 )
 def test_a_published_figure_keeps_its_digits(figures, words):
-    row = dict.fromkeys((*FIGURES, "epochs", "global_batch_size", "wrong", "test_examples")) | figures
-    row |= {"scenario": "a", "requested_device": "cpu", "effective_device": "cpu", "device_note": "", "details": ()}
-    cells = published_cells({**row, "datasets": ["cifar10"]})
+    about = {"scenario": "a", "requested_device": "cpu", "effective_device": "cpu", "experiment": "a", "source": "b"}
+    cells = published_cells(PublishedRow(**about, datasets=("cifar10",), **figures))
     assert words in [text for cell in cells for text in (cell.lines() if isinstance(cell, Cell) else [cell])]
 
 

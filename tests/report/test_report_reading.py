@@ -12,6 +12,7 @@ from report_runs import EPOCH, MISMATCH, RUN, SKIPPED
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.artefacts.publish import publishing
 from pipeline.errors import DamagedArtefactError, UnreadableArtefactError
+from pipeline.runs.record import Mismatch
 
 
 def setup_module() -> None:
@@ -90,9 +91,9 @@ def test_a_missing_file_is_refused_by_name(make_run, name):
 
 def test_a_record_of_an_older_version_is_a_finished_run(make_run):
     run = read_run(make_run())
-    assert (run["status"], run["on_mismatch"], run["epochs_restored"]) == ("finished", "fail", 0)
+    assert (run.status, run.on_mismatch, run.epochs_restored) == ("finished", "fail", 0)
     later = ("mismatch", "receipt", "content_digests", "steps_per_epoch", "time_breakdown", "peak_host_bytes")
-    assert [run[name] for name in later] == [None] * len(later)
+    assert [getattr(run, name) for name in later] == [None] * len(later)
 
 
 @pytest.mark.parametrize("metrics", ["", None])
@@ -101,14 +102,14 @@ def test_a_skipped_run_needs_no_metrics(make_run, metrics):
     if metrics is None:
         (folder / "metrics.jsonl").unlink()
     run = read_run(folder)
-    assert (run["curves"], run["mismatch"]) == ([], {"device": None} | MISMATCH)
+    assert (run.curves, run.mismatch) == ([], Mismatch(**MISMATCH))
 
 
 def made_from(folder, code="1", **settings):
     settings = {"seed": 0, "global_batch_size": 64, "epochs": 2} | settings
     identity = {"settings": settings, "upstream": {}, "code": {"f": code}}
     write_manifest(folder, stage="Train", identity=identity, details={})
-    return read_run(folder)["made_from"]
+    return read_run(folder).made_from
 
 
 def test_what_a_run_was_made_from_is_the_same_for_all_seeds_and_batches_and_no_more(make_run):

@@ -8,7 +8,20 @@ from functools import partial
 
 import pytest
 from luigi_process import FAST, TINY
-from report_runs import EPOCH, MISMATCH, NAMES, RUN, SKIPPED, foreign, render, report_of, scoreboard_of, write_origin
+from report_history_entries import entry
+from report_runs import (
+    EPOCH,
+    MISMATCH,
+    NAMES,
+    RUN,
+    SKIPPED,
+    foreign,
+    render,
+    report_of,
+    run_of,
+    scoreboard_of,
+    write_origin,
+)
 
 from pipeline.artefacts.manifest import write_manifest
 from pipeline.runs.metrics import read_metrics
@@ -16,9 +29,10 @@ from pipeline.runs.record import STAGE_PARTS
 
 
 def setup_module() -> None:
-    global COLOURS, Chart, build_report, compare_runs, draw, plot_history, entries_of, format_table, seconds_by_part
-    from pipeline.report import build_report, compare_runs, entries_of, format_table
+    global COLOURS, Chart, build_report, compare_runs, draw, plot_history, Trend, format_table, seconds_by_part
+    from pipeline.report import build_report, compare_runs, format_table
     from pipeline.report.blocks import Chart
+    from pipeline.report.data.history import Trend
     from pipeline.report.drawings import COLOURS, draw, plot_history
     from pipeline.report.sections.runs import seconds_by_part
 
@@ -148,22 +162,17 @@ def test_a_sweep_of_one_epoch_says_why_there_is_nothing_to_draw(make_run, tmp_pa
 
 
 def test_what_is_left_out_is_counted_in_the_singular_too(make_run, tmp_path):
-    past = entries_of(
-        {**RUN, "made_from": None, "content_digests": DIGESTS, "status": "finished", "fingerprint": f"{n:064x}",
-         "recipe": recipe, "finished_at": f"2026-02-0{n + 1}T10:00:00+00:00"}
+    past = [
+        entry(n, 0.7, recipe=recipe, finished_at=f"2026-02-0{n + 1}T10:00:00+00:00")
         for n, recipe in enumerate(("onecycle", "onecycle", "baseline"))
-    )  # fmt: skip
+    ]
     page = render([make_run()], tmp_path / "out", past=past)["report.html"]
     assert "1 more group in report.json." in page
 
 
 def test_the_history_joins_no_runs_of_different_seeds():
-    points = [
-        {"finished_at": f"2026-02-0{n + 1}T10:00:00+00:00", "seed": n % 2, "val_accuracy": 0.7 + 0.01 * n,
-         "examples_per_second": 1000.0 + n}
-        for n in range(6)
-    ]  # fmt: skip
-    groups = [{"problem": "image_classification", "tokens": "", "points": points}]
+    entries = [entry(n, 0.7 + 0.01 * n, seed=n % 2, finished_at=f"2026-02-0{n + 1}T10:00:00+00:00") for n in range(6)]
+    groups = [Trend(entries, is_current=False)]
     drawing = draw(Chart("history", partial(plot_history, groups)))
     lines = re.findall(r'<path d="([^"]*)"[^>]*fill: none; stroke: var\(--run-1\); stroke-width: 1.2', drawing)
     assert [line.count("L") for line in lines] == [2, 2, 2, 2], "two seeds of three runs each, in two panels"
@@ -241,7 +250,7 @@ def test_where_the_time_went_is_said_in_words(make_run, tmp_path, share, words):
 def test_the_drawing_of_the_time_holds_every_part_of_the_stage():
     parts = {f"{part}_seconds": 1.0 + place for place, part in enumerate(STAGE_PARTS)}
     total = sum(parts.values())
-    run = RUN | {"train_seconds": parts["training_seconds"], "time_breakdown": BREAKDOWN | parts}
+    run = run_of(train_seconds=parts["training_seconds"], time_breakdown=BREAKDOWN | parts)
     assert sum(seconds for _, seconds in seconds_by_part(run)) == pytest.approx(total)
     assert len(seconds_by_part(run)) <= len(COLOURS), "each needs its own"
 
@@ -258,7 +267,7 @@ def test_the_drawing_of_the_time_holds_every_part_of_the_stage():
 def test_a_part_of_training_that_is_not_known_is_not_drawn_as_none_at_all(compilation, share, expected):
     parts = {f"{part}_seconds": 1.0 for part in STAGE_PARTS}
     parts |= {"compilation_seconds": compilation, "input_wait_share": share}
-    found = seconds_by_part(RUN | {"train_seconds": 10.0, "time_breakdown": BREAKDOWN | parts})
+    found = seconds_by_part(run_of(train_seconds=10.0, time_breakdown=BREAKDOWN | parts))
     assert dict(found[: len(expected)]) == expected
     assert found[len(expected)][0] == "evaluation"
 

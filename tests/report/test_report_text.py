@@ -145,7 +145,7 @@ def test_of_texts_the_best_has_the_least_loss_and_the_overview_shows_it(text_run
     # The newest, without a figure, is not the best.
     lost = {"fingerprint": "d" * 64, "val_loss": None, "val_accuracy": None, "finished_at": "2026-03-02T10:00:00+00:00"}
     report = build_report([*folders, text_run("d", experiment="shakespeare", **lost)], current=[])
-    assert [one["best"] for one in report.experiments] == ["b" * 64]
+    assert [one.best.fingerprints for one in report.experiments] == [["b" * 64]]
     images = make_run("images", fingerprint="c" * 64, val_accuracy=0.738)
     files = render([*folders, images], tmp_path / "out")
     overview = files["report.md"].partition("## Experiments")[2].partition("\n## ")[0]

@@ -1,11 +1,12 @@
 """Model FLOP utilisation: operations of the real step, over the seconds it took and what the device can do."""
 
 import pytest
+from report_runs import run_of
 
 
 def setup_module() -> None:
-    global time_rows, utilisation
-    from pipeline.report.data.measures import utilisation
+    global time_rows, utilization
+    from pipeline.report.data.measures import utilization
     from pipeline.report.sections.runs import time_rows
 
 
@@ -21,13 +22,14 @@ PARTS = dict.fromkeys(
 
 def run(*, parts=None, **changes):
     about = {
+        "schema_version": 11,
         "effective_device": "cpu",
         "device_name": "a processor, 2 cores",
         "num_replicas": 1,
         "precision": "float32",
     }
     times = {**PARTS, "step_flops": 4e9, "step_seconds": 0.1} | (parts or {})
-    return {**about, "time_breakdown": times, "receipt": {"probe": PROBE}, **changes}
+    return run_of(**{**about, "time_breakdown": times, "receipt": {"probe": PROBE}, **changes})
 
 
 @pytest.mark.parametrize(
@@ -48,19 +50,19 @@ def run(*, parts=None, **changes):
     ],
 )
 def test_on_a_cpu_it_is_of_what_the_probe_reached(changes, expected):
-    assert utilisation(run(**changes)) == pytest.approx(expected)
+    assert utilization(run(**changes)) == pytest.approx(expected)
 
 
 def test_on_an_accelerator_the_published_peak_of_its_precision_counts_too_and_its_host_does_not():
     probe = {"matmul_flops_per_second": 200e12, "host_matmul_flops_per_second": 900e12}
     gpu = {"effective_device": "gpu", "device_name": "NVIDIA A100-SXM4-40GB", "precision": "bfloat16"}
-    found = utilisation(run(parts={"step_flops": 2e13, "step_seconds": 0.5}, receipt={"probe": probe}, **gpu))
+    found = utilization(run(parts={"step_flops": 2e13, "step_seconds": 0.5}, receipt={"probe": probe}, **gpu))
     assert found == pytest.approx({"probe": 0.2, "published": 40e12 / 312e12})
-    two = utilisation(
+    two = utilization(
         run(parts={"step_flops": 2e13, "step_seconds": 0.5}, receipt={"probe": probe}, **gpu | {"num_replicas": 2})
     )
     assert two == pytest.approx({"probe": 0.1, "published": 20e12 / 312e12})
-    unknown = utilisation(run(receipt={"probe": probe}, **gpu | {"device_name": "a card of 2031"}))
+    unknown = utilization(run(receipt={"probe": probe}, **gpu | {"device_name": "a card of 2031"}))
     assert unknown.keys() == {"probe"}
 
 
@@ -95,5 +97,5 @@ def test_the_report_says_it_of_a_run_and_nothing_where_it_was_not_measured():
     ],
 )
 def test_a_published_peak_is_that_of_the_whole_name_and_not_of_a_device_called_alike(device_name, peak):
-    found = utilisation(run(effective_device="gpu", device_name=device_name, precision="bfloat16"))
+    found = utilization(run(effective_device="gpu", device_name=device_name, precision="bfloat16"))
     assert found.get("published") == (peak and pytest.approx(4e10 / peak))

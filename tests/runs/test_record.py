@@ -25,7 +25,11 @@ class Wider(RunRecord):
 
 @pytest.fixture
 def wider(monkeypatch):
+    from pipeline.report.data import reading
+
     monkeypatch.setattr(record, "RunRecord", Wider)
+    for name in ("Entry", "Run"):
+        monkeypatch.setattr(reading, name, type(name, (Wider, getattr(reading, name)), {}))
 
 
 def test_every_setting_of_training_is_recorded():
@@ -88,16 +92,16 @@ def test_a_new_setting_tells_runs_apart_in_every_part_of_the_report(wider, make_
         write_origin(make_run(name, fingerprint=name, **shared, **changes), **changes) for name, changes in runs.items()
     ]
     report = build_report(folders, current=[])
-    assert {row["dropout"] for row in report.scenarios} == {0.1, 0.2}
+    assert {row.run.dropout for row in report.scenarios} == {0.1, 0.2}
     assert len(report.scenarios) == 3
-    assert next(row for row in report.scenarios if row["dropout"] == 0.1)["speedup"]["words"].endswith(
+    assert next(row for row in report.scenarios if row.run.dropout == 0.1).speedup.words.endswith(
         " in global batch, dropout"
     )
-    assert sorted((group["dropout"], group["effective_device"]) for group in report.history) == [
+    assert sorted((group.entries[0].dropout, group.entries[0].effective_device) for group in report.history) == [
         (0.1, "cpu"), (0.2, "cpu"), (0.2, "gpu")]  # fmt: skip
     (table,) = report.batch_sizes
-    assert table["dropout"] == 0.2
-    assert len(table["lines"]) == 2
+    assert table.run.dropout == 0.2
+    assert len(table.lines) == 2
     bare = [make_run(f"bare {name}", **runs[name]) for name in ("one", "other")]
     for pair in (folders[:2], bare):
         assert ("settings", "dropout", 0.1, 0.2) in [(d.section, d.name, d.one, d.other) for d in compare_runs(*pair)]
@@ -128,7 +132,7 @@ def test_flags_of_computation_tell_rows_and_history_groups_apart(make_run):
         for at, flags in enumerate([{}, {}, {"OMP_NUM_THREADS": "1"}])
     ]
     report = build_report(folders, current=[])
-    assert sorted(len(row["fingerprints"]) for row in report.scenarios) == [1, 2]
+    assert sorted(len(row.fingerprints) for row in report.scenarios) == [1, 2]
     assert len(report.history) == 2
 
 

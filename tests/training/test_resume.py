@@ -93,8 +93,8 @@ def test_each_process_of_a_run_is_a_segment_and_its_compiling_epoch_no_measure_o
     # Of all processes, as the seconds of training are.
     assert parts["training_seconds"] == pytest.approx(record["train_seconds"], abs=0.5)
     assert parts["evaluation_seconds"] >= record["evaluation_seconds"]
-    (row,) = scenarios([{**read_run(tmp_path / "resumed"), "repetition": None}])
-    assert row["epoch_seconds"]["mean"] == pytest.approx(mean)
+    (row,) = scenarios([read_run(tmp_path / "resumed")])
+    assert row.epoch_seconds.mean == pytest.approx(mean)
 
 
 @pytest.mark.slow
@@ -116,8 +116,8 @@ def test_a_run_resumed_after_its_last_epoch_is_of_the_host_that_trained_it(
     assert (segment["hostname"], segment["receipt"]) == ("first", record["receipt"])
     assert record["reference_flops_per_second"] == 7.0
     read = read_run(tmp_path / "resumed")
-    assert read["resumed"] == [{"epoch": 3, "hostname": record["finished_on"]}]
-    assert remarks(read)[-1] == f"resumed on {record['finished_on']} after the last epoch"
+    assert [(one.epoch, one.hostname) for one in read.resumed] == [(3, record["finished_on"])]
+    assert remarks(read, read.resumed)[-1] == f"resumed on {record['finished_on']} after the last epoch"
 
 
 @pytest.mark.slow

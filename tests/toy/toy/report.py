@@ -11,5 +11,5 @@ class Evaluation(Untrusted):
 
 
 def blocks(report, run, name, with_drawings):
-    facts = run["evaluation"]
-    return [Text(f"Sums of {facts['num_examples']} pairs, off by {facts['mean_error']:.3f} on average")]
+    facts = run.evaluation
+    return [Text(f"Sums of {facts.num_examples} pairs, off by {facts.mean_error:.3f} on average")]
