@@ -18,13 +18,15 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
-from pipeline import machine, progress
-from pipeline.errors import WorkerDiedError
-from pipeline.stage_values import describe_error, of_class, rebuild_error, to_json
+from pipeline import errors, machine, progress
+from pipeline.errors import PipelineError, WorkerDiedError, causes, error_for_user
 
 #: Call the functions in this process if this variable is 1, for debuggers.
 IN_PROCESS = "TENSORCRAFT_IN_PROCESS"
@@ -44,6 +46,8 @@ _LOG_LEVELS = {
     # Beam logs the start and end of each job server.
     "apache_beam.utils.subprocess_server": logging.ERROR,
 }
+
+_T = TypeVar("_T")
 
 _logger = logging.getLogger(__name__)
 
@@ -224,6 +228,60 @@ def close_child() -> None:
     """End the child that serves all stages, if there is one."""
     if child := _kept.pop(os.getpid(), None):
         child.kill()
+
+
+def to_json(value: Any) -> str:
+    """A value as JSON on one line. Paths, dataclasses and pydantic models become texts and objects.
+
+    Raises:
+        TypeError: it contains something else than these and plain data.
+    """
+    return json.dumps(value, default=_as_plain_data)
+
+
+def _as_plain_data(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is no plain data: {value!r:.80}")
+
+
+def of_class(kind: type[_T], value: Any) -> _T:
+    """The object of a class that ``to_json`` wrote."""
+    # Most starts need not spend the time of this import.
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind).validate_python(value)
+
+
+def describe_error(error: BaseException) -> dict[str, Any]:
+    """An error as JSON data."""
+    if known := error_for_user(error):
+        kind = next(kind.__name__ for kind in type(known).__mro__ if hasattr(errors, kind.__name__))
+        return {"kind": kind, "message": str(known), "mismatch": getattr(known, "mismatch", None)}
+    chain = []
+    for one in causes(error):
+        system = [one.errno, one.strerror, one.filename] if isinstance(one, OSError) else [None] * 3
+        chain.append([f"{type(one).__name__}: {one}", *system])
+    return {"chain": chain, "traceback": "".join(traceback.format_exception(error)).rstrip()}
+
+
+def rebuild_error(value: Mapping[str, Any]) -> Exception:
+    """The error that ``describe_error`` was given, with its causes."""
+    if "kind" in value:
+        kind: type[PipelineError] = getattr(errors, value["kind"])
+        return kind(value["message"], value["mismatch"]) if value["mismatch"] else kind(value["message"])
+    error: Exception | None = None
+    for message, errno, strerror, filename in reversed(value["chain"]):
+        cause, error = error, OSError(errno, strerror, filename) if errno else RuntimeError(message)
+        error.__cause__ = cause
+    error.add_note(f"In the process of the stage:\n{value['traceback']}")
+    return error
 
 
 class _Answers(logging.Handler):

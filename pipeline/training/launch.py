@@ -13,8 +13,7 @@ from pipeline.errors import WorkerDiedError, causes
 from pipeline.hardware.backend import choose_backend
 from pipeline.runs.initial import InitialWeights
 from pipeline.runs.record import RunRecord
-from pipeline.stage_process import in_child
-from pipeline.stage_values import of_class, to_json
+from pipeline.stage_process import in_child, of_class, to_json
 from pipeline.training.presence import Presence
 from pipeline.training.process_group import ProcessGroup
 

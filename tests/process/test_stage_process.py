@@ -17,8 +17,7 @@ from luigi_process import FAST, IN_CHILD, PROJECT, TINY, Luigi
 
 from pipeline import progress, stage_process
 from pipeline.errors import HardwareMismatchError, SettingsError, TimeLimitError, WorkerDiedError
-from pipeline.stage_process import in_child
-from pipeline.stage_values import describe_error, of_class, rebuild_error, to_json
+from pipeline.stage_process import describe_error, in_child, of_class, rebuild_error, to_json
 from pipeline.training.process_group import ProcessGroup
 from tasks.process import interrupt
 
