@@ -6,7 +6,7 @@ from pipeline.config.training import MODELS, RECIPES, TrainSettings
 from pipeline.errors import SettingsError
 from pipeline.problems import PROBLEMS, problem_of_records
 from pipeline.problems.results import RESULTS, Results, results_of
-from pipeline.problems.units import NEUTRAL, units_of_run
+from pipeline.problems.units import NEUTRAL, units_of
 from pipeline.registry import Registry
 from pipeline.report.sections import SECTIONS
 from pipeline.runs.exporters import EXPORTERS
@@ -62,8 +62,7 @@ def test_records_of_earlier_versions_have_the_problem_of_their_features():
 
 
 def test_a_problem_that_is_not_installed_is_shown_with_neutral_units():
-    run = {"problem": "gone", "tokens": ""}
-    assert units_of_run(run) == NEUTRAL
+    assert units_of("gone") == NEUTRAL
     assert results_of("gone") == Results()
 
 
