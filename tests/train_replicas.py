@@ -32,7 +32,7 @@ def without_dropout(image_shape: tuple[int, int, int], num_labels: int) -> keras
 
 if __name__ == "__main__":
     records, top, replicas, *recipes = sys.argv[1:]
-    MODELS["baseline_cnn"] = f"{__name__}:without_dropout"
+    MODELS.builtin["baseline_cnn"] = f"{__name__}:without_dropout"
     settings = {"device": "cpu", "precision": "float32", "epochs": 1, "global_batch_size": 64}
     for recipe in recipes:
         folder = Path(top) / recipe
