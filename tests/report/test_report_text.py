@@ -83,7 +83,7 @@ def test_a_text_has_its_own_units(text_run, tmp_path):
     ):
         assert words in page
     assert "1.500 nats a character" in files["report.md"]
-    assert "- place 4: 1.250" in files["report.md"]
+    assert "| 4 | 1.250 |" in files["report.md"]
     assert "| characters/s |" in files["report.md"]
     table = format_table(build_report([text_run("b")], current=[]), width=200)
     assert "characters/s" in table

@@ -26,6 +26,7 @@ _MAX_MATRIX = 25
 _MAX_CONFUSIONS = 10
 _MAX_CLASSES = 100
 _MOST_ON_CARD = 5
+_MAX_CALIBRATIONS = 8
 # More than any dataset here has, and more than a page would show.
 _MOST_LABELS, _MOST_TILES, _MOST_TILE_SIDE = 10_000, 1_000, 512
 
@@ -125,7 +126,7 @@ def label_names(facts: ImageEvaluation) -> list[str]:
     return [plain(name, 24) for name in facts.label_names]
 
 
-def evaluation_blocks(report: Report, run: Run, name: str, with_drawings: bool) -> list[Block]:
+def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:
     """The blocks of a run's evaluation."""
     facts: ImageEvaluation = run.evaluation
     pictures = report.pictures_of(run)
@@ -149,7 +150,8 @@ def evaluation_blocks(report: Report, run: Run, name: str, with_drawings: bool) 
         *(titled(f"{mistakes}, the most confident first", tested) if facts.mistakes else []),
         Box("pair", [Box("part", _confusions(facts, name)), Box("part", titled("By label", classes, more))]),
         Text(f"Calibration: expected error {percent(facts.expected_calibration_error)}", "heading"),
-        *([calibration] if with_drawings else []),
+        # Drawings of many runs would make up most of the page.
+        *([calibration] if len(report.current) <= _MAX_CALIBRATIONS else []),
         *titled(f"Augmented: {plain(run.augment, 120)}", augmented),
     ]
 

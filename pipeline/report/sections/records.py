@@ -1,17 +1,14 @@
 """The records of the requested runs: labels, examples, cost, and the artifacts that they come from."""
 
 from collections.abc import Iterator
-from functools import partial
 
-from pipeline.report import drawings
-from pipeline.report.blocks import Block, Box, Chart, Facts, Gallery, Picture, Section, Table, figures, titled, words
+from pipeline.report.blocks import Block, Box, Facts, Gallery, Picture, Section, Table, figures, titled, words
 from pipeline.report.data.lineage import Artifact
 from pipeline.report.formats import dataset_name, number, percent, plain
 from pipeline.report.report import Report
 from pipeline.report.sections.images import ImageEvaluation, label_names
 from pipeline.report.sections.runs import leaves
 
-_MAX_DRAWN_LABELS = 40
 _MAX_LABELS = 100
 
 
@@ -27,19 +24,8 @@ def records(report: Report) -> Iterator[Section]:
     yield Section("records", "Records", [*blocks, *titled("What the records cost", cost_table(report))])
 
 
-def _labels(facts: ImageEvaluation) -> Block:
-    counts = {split: labels for split, labels in facts.label_counts.items() if labels}
-    if 1 <= len(counts) <= 3 and all(len(labels) <= _MAX_DRAWN_LABELS for labels in counts.values()):
-        letters = drawings.LABEL_LETTERS
-        bars = [
-            (plain(split, letters), [(plain(label, letters), count) for label, count in labels.items()])
-            for split, labels in counts.items()
-        ]
-        data = [
-            f"{plain(split)}: {', '.join(f'{plain(label)} {number(count)}' for label, count in labels.items())}"
-            for split, labels in counts.items()
-        ]
-        return Chart("Examples of each label", partial(drawings.plot_labels, bars), data, panels=len(bars))
+def _labels(evaluation: ImageEvaluation) -> Table:
+    counts = {split: labels for split, labels in evaluation.label_counts.items() if labels}
     labels = list(dict.fromkeys(label for split in counts.values() for label in split))[:_MAX_LABELS]
     rows = [(plain(label, 24), *(number(split.get(label, 0)) for split in counts.values())) for label in labels]
     columns = [*words("label"), *figures(*map(plain, counts))]

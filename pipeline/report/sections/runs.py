@@ -16,8 +16,6 @@ from pipeline.runs.record import Beginning
 # More would make a page longer than anyone reads. report.json contains all.
 _MAX_RUNS = 24
 _MAX_EVIDENCE = 100
-# Drawings of more runs would make up most of the page.
-_MAX_RUN_DRAWINGS = 8
 _OPEN_EPOCHS = 12
 
 # Field of the record's time_breakdown → its name. Earlier versions recorded the first one only.
@@ -54,16 +52,16 @@ def requested_runs(report: Report) -> Iterator[Section]:
         fold = Box("fold", [epoch_table(runs[0], name)], summary=name, is_open=is_open)
         yield Section("epochs", "Epoch by epoch", [fold])
         return
-    folds = [_fold(report, run, place < _MAX_RUN_DRAWINGS) for place, run in enumerate(runs[:_MAX_RUNS])]
+    folds = [_fold(report, run) for run in runs[:_MAX_RUNS]]
     yield Section("runs", "Requested runs", [*folds, Text(fmt.left_out(len(runs) - _MAX_RUNS, "more run"))])
 
 
-def _fold(report: Report, run: Run, with_drawings: bool) -> Box:
+def _fold(report: Report, run: Run) -> Box:
     name = fmt.run_name(run)
     blocks = [
         *_figures_and_settings(run, receipt_blocks(run, f"Requested and effective: {name}")),
         *titled("Time breakdown", *time_blocks(run)),
-        *evaluation_blocks(report, run, name, with_drawings=with_drawings),
+        *evaluation_blocks(report, run, name),
         *titled("Exports", export_table(report, run, name)),
         *titled("Epoch by epoch", epoch_table(run, f"Epoch by epoch: {name}")),
     ]
@@ -313,7 +311,7 @@ def evaluation(report: Report) -> Iterator[Section]:
         yield Section("evaluation", "Evaluation", evaluation_blocks(report, runs[0], "this run"))
 
 
-def evaluation_blocks(report: Report, run: Run, name: str, *, with_drawings: bool = True) -> list[Block]:
+def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:
     """The blocks of a run's evaluation, in the section of its problem. Empty if it has none."""
     blocks = results_of(run.problem).hook("evaluation_blocks")
-    return blocks(report, run, name, with_drawings) if blocks and run.evaluation else []
+    return blocks(report, run, name) if blocks and run.evaluation else []

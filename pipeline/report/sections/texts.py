@@ -3,17 +3,15 @@
 import math
 import unicodedata
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from pipeline.report import drawings
-from pipeline.report.blocks import Block, Box, Chart, Facts, Table, Text, figures, titled
+from pipeline.report.blocks import Block, Box, Facts, Table, Text, figures, titled
 from pipeline.report.data.reading import Run
-from pipeline.report.formats import number, percent, plain, run_name, spread
+from pipeline.report.formats import number, percent, plain
 from pipeline.report.report import Report
 from pipeline.runs.untrusted import Count, Figure, Untrusted
 
@@ -23,7 +21,6 @@ _MOST_POSITIONS, _MOST_TOKENS, _MOST_SHOWN, _LONGEST_TEXT = 65_536, 256, 100, 10
 _DARKEST_NATS = 7.0
 _SHADES = 8
 _POSITIONS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1_000)
-_MAX_POSITIONS = 500
 _MAX_PASSAGES = 8
 _LONGEST = 2_000
 
@@ -87,21 +84,13 @@ def tiles(run: Run) -> Iterator[tuple[str, str]]:
     yield "Perplexity", number(None if nats is None else math.exp(min(nats, 700)), 2)
 
 
-def evaluation_blocks(report: Report, run: Run, name: str, with_drawings: bool) -> list[Block]:
+def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:
     """The blocks of a run's evaluation."""
     facts: TextEvaluation = run.evaluation
     one, losses = facts.one, facts.position_loss
     places = [place for place in _POSITIONS if place < len(losses)] + [len(losses)] * bool(losses)
     rows = [(number(place), number(losses[place - 1], 3)) for place in places]
-    by_place: Block = Table(figures("place", "loss, nats"), rows, label=f"Loss by place: {name}", style="classes")
-    # A sequence of one token has one place.
-    if with_drawings and len(losses) > 1:
-        by_place = Chart(
-            f"Loss by place in the sequence, {run_name(run)}, in nats",
-            partial(drawings.plot_positions, spread([*enumerate(losses, start=1)], _MAX_POSITIONS)),
-            [f"place {place}: {loss}" for place, loss in rows],
-            panels=1,
-        )
+    by_place = Table(figures("place", "loss, nats"), rows, label=f"Loss by place: {name}", style="classes")
     blocks = [
         Box("part", titled("Test split", Facts(text_rows(facts)))),
         Box("part", [Text("Loss by place in the sequence", "heading"), by_place]),

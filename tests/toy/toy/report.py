@@ -10,6 +10,6 @@ class Evaluation(Untrusted):
     worst_error: Figure
 
 
-def blocks(report, run, name, with_drawings):
+def blocks(report, run, name):
     facts = run.evaluation
     return [Text(f"Sums of {facts.num_examples} pairs, off by {facts.mean_error:.3f} on average")]
