@@ -180,7 +180,7 @@ class Gallery:
 
 @dataclass(frozen=True)
 class Box:
-    """Blocks in a box: "fold" with a summary, "pair" side by side, "part" of a pair, or "stage" of the lineage."""
+    """Blocks in a box: "fold" with a summary, "pair" side by side, or "part" of a pair."""
 
     kind: str
     blocks: Sequence["Block"]

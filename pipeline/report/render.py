@@ -118,9 +118,6 @@ def _markdown(blocks: Iterable[Block], level: str = "###") -> Iterator[str]:
             lead = f"{escaped(block.lead)}: " if block.lead else ""
             mark = level if block.kind == "heading" else _MARKS.get(block.kind, block.kind)
             yield f"{mark} {lead}{text}".lstrip()
-        elif block.kind == "dag":
-            names = [(stage.summary, artifact.summary) for stage in block.blocks for artifact in stage.blocks]
-            yield from (f"- {escaped(stage)}: {escaped(name)}" for stage, name in names)
         else:
             yield f"{level} {escaped(block.summary)}" if block.summary else ""
             yield from _markdown(block.blocks, f"{level}#" if block.summary else level)

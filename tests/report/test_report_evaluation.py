@@ -187,9 +187,8 @@ def test_the_lineage_is_read_from_the_manifests_under_the_root(make_run, tmp_pat
     ]
     assert nodes[1].artefact == f"cifar10-{records['fingerprint'][:12]}"
     assert (nodes[1].seconds, nodes[1].settings) == (1.5, {"stage": "Records"})
-    page = render([folder], tmp_path / "out")["report.html"]
-    assert "<dt>took</dt><dd>1.5 s</dd>" in page
-    assert "<dt>tensorflow</dt><dd>2.21.0</dd>" in page
+    table = render([folder], tmp_path / "out")["report.md"]
+    assert f"| Records | cifar10-{records['fingerprint'][:12]} | 1.5 s |" in table
 
 
 def test_the_lineage_of_a_run_from_elsewhere_is_its_fingerprints(make_run, tmp_path):

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 
-from pipeline.report.blocks import Block, Box, Facts, Gallery, Picture, Section, Table, figures, titled, words
-from pipeline.report.data.lineage import Artifact
+from pipeline.report.blocks import Block, Gallery, Picture, Section, Table, figures, titled, words
 from pipeline.report.formats import dataset_name, number, percent, plain
 from pipeline.report.report import Report
 from pipeline.report.sections.images import ImageEvaluation, label_names
-from pipeline.report.sections.runs import leaves
 
 _MAX_LABELS = 100
 
@@ -60,21 +58,11 @@ def cost_table(report: Report) -> Table:
 
 
 def lineage(report: Report) -> Iterator[Section]:
-    """The stages of the requested runs with their artifacts."""
-    stages = [
-        Box("stage", [_box(artifact) for artifact in stage.artefacts], summary=stage.stage) for stage in report.lineage
-    ]
-    yield Section("lineage", "Lineage", [Box("dag", stages)])
-
-
-def _box(artifact: Artifact) -> Box:
-    facts = [("fingerprint", plain(artifact.fingerprint))]
-    if artifact.settings is None:
-        facts.append(("more", "not under this storage root"))
-    else:
-        took = artifact.seconds
-        facts.append(("took", number(took if isinstance(took, int | float) else None, 1, " s")))
-        facts.append(("made", plain(artifact.made_at)))
-        for part in (artifact.settings, artifact.packages):
-            facts += [(plain(path), value) for path, value in leaves(dict(part))]
-    return Box("fold", [Facts(facts)], summary=plain(artifact.artefact), style="artefact")
+    """The artifacts that the requested runs come from. Their settings and packages are in their manifests."""
+    rows = []
+    for artifact in (artifact for stage in report.lineage for artifact in stage.artefacts):
+        took = artifact.seconds if isinstance(artifact.seconds, int | float) else None
+        made = "not under this storage root" if artifact.settings is None else plain(artifact.made_at)
+        rows.append((artifact.stage, plain(artifact.artefact), number(took, 1, " s"), made))
+    columns = [*words("stage", "artifact"), *figures("took"), *words("made")]
+    yield Section("lineage", "Lineage", [Table(columns, rows, label="Lineage of the requested runs", style="classes")])
