@@ -17,7 +17,7 @@ from pipeline.config.data import RecordsSettings
 from pipeline.records.features import stored_form
 from pipeline.shards.readiness import make_runner
 from pipeline.sources import Location
-from pipeline.sources.reading import read_batches
+from pipeline.sources.source import read_batches
 
 
 def measure(bench: Bench) -> list[Comparison]:

@@ -18,9 +18,8 @@ from pipeline import machine
 from pipeline.augmentation.augment import Augmentation
 from pipeline.columns import AHEAD_BYTES, Batches, ColumnStream, Split, epoch_order
 from pipeline.errors import DamagedArtefactError
-from pipeline.records.example import parse_batch
+from pipeline.records.example import decode_rows, parse_batch
 from pipeline.records.features import IMAGE, LABEL
-from pipeline.records.fixed import decode as decode_rows
 from pipeline.records.images import decode
 
 # Share of the free memory that a split may take. The rest is for the model and the runtime.

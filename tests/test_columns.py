@@ -22,7 +22,7 @@ from pipeline.training.process_group import ProcessGroup
 def setup_module() -> None:
     global Batches, ColumnStream, FixedLayout, InputStream, Split, epoch_order, training_stream
     from pipeline.columns import Batches, ColumnStream, epoch_order
-    from pipeline.records.fixed import FixedLayout
+    from pipeline.records.example import FixedLayout
     from pipeline.stream import InputStream, Split
     from pipeline.training.setup import training_stream
 

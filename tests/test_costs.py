@@ -16,10 +16,10 @@ from pipeline.sources import Location, SourceInfo, placeholder_images
 
 
 def setup_module() -> None:
-    global BLOCK_EXAMPLES, FixedLayout, InputStream, Job, Split, decode, tf
+    global BLOCK_EXAMPLES, FixedLayout, InputStream, Job, Split, decode_rows, tf
     import tensorflow as tf
 
-    from pipeline.records.fixed import FixedLayout, decode
+    from pipeline.records.example import FixedLayout, decode_rows
     from pipeline.shards.plan import Job
     from pipeline.shards.writers import BLOCK_EXAMPLES
     from pipeline.stream import InputStream, Split
@@ -95,7 +95,7 @@ def test_one_call_takes_a_whole_batch_of_records_apart(split):
     sizes = []
     for size in (1, 32, 1_000):
         frames = tf.TensorSpec([size, rows.frame_bytes], tf.uint8)
-        operations = tf.function(partial(decode, rows)).get_concrete_function(frames).graph.get_operations()
+        operations = tf.function(partial(decode_rows, rows)).get_concrete_function(frames).graph.get_operations()
         assert not {operation.type for operation in operations} & {
             "While",
             "StatelessWhile",

@@ -11,7 +11,7 @@ from pipeline.records.features import IMAGE, KEY, LABEL, content_name
 from pipeline.records.images import fingerprints
 from pipeline.shards.plan import NOTES, Block, Job, block_file
 from pipeline.shards.writers import Batch
-from pipeline.sources.reading import read_batches
+from pipeline.sources.source import read_batches
 
 #: Notes on an example: its position, its index in the source, its label, and two digests of its image or tokens.
 EXAMPLE = np.dtype(

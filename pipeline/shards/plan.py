@@ -15,12 +15,12 @@ import numpy as np
 
 from pipeline.config.data import RecordsSettings
 from pipeline.errors import DamagedArtefactError
+from pipeline.records.example import FixedLayout
 from pipeline.records.features import FeatureSpec, ImageForm, is_fixed, stored_form, stored_spec
-from pipeline.records.fixed import FixedLayout
 from pipeline.shards.shared import Shared
 from pipeline.shards.splits import divided, split_of_each
 from pipeline.shards.tfds_metadata import shard_name
-from pipeline.sources.reading import example_keys
+from pipeline.sources.file_index import example_keys
 from pipeline.sources.source import Location, SourceInfo
 
 #: A split of the source, the index of its first example, and one past the last. An element of the Beam job.

@@ -5,7 +5,7 @@ from functools import cache
 
 from pipeline.config.refusal import refuse
 from pipeline.records.keys import SPLITS, split_of, splits_by_place
-from pipeline.sources.reading import example_keys
+from pipeline.sources.file_index import example_keys
 from pipeline.sources.source import Location, SourceInfo
 
 

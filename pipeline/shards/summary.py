@@ -13,10 +13,9 @@ from pipeline.shards.blocks import EXAMPLE
 from pipeline.shards.findings import find, warnings, write_rows
 from pipeline.shards.plan import NOTES, Job, block_file
 from pipeline.shards.shared import read_each
-from pipeline.sources.file_index import read_index
-from pipeline.sources.reading import example_names
+from pipeline.sources.file_index import example_names, read_index
 from pipeline.sources.source import SourceInfo
-from pipeline.sources.text_reading import text_digest
+from pipeline.sources.text import text_digest
 
 SKIPPED_NAME = "skipped.csv"
 # What is kept of EXAMPLE.

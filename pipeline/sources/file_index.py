@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from pipeline.errors import message
+from pipeline.records.keys import index_key
 from pipeline.sources.files import Stamp, digests, quoted
 
 INDEX_NAME = "examples.json"
@@ -114,3 +115,28 @@ def _read_index(path: str, stamp: tuple[int, int, int]) -> FileIndex:
     stored = json.loads(Path(path).read_text(encoding="utf-8"))
     splits = {split: IndexedSplit(**columns) for split, columns in stored["splits"].items()}
     return FileIndex(splits, [Skipped(**one) for one in stored["skipped"]], stored["beside"])
+
+
+def example_keys(split: str, num_examples: int, listing: str) -> Sequence[str]:
+    """The keys of a split in the source's order, from the index if there is one."""
+    return read_index(listing).splits[split].keys if listing else IndexKeys(split, num_examples)
+
+
+def example_names(split: str, num_examples: int, listing: str) -> Sequence[str]:
+    """Names of the examples for people: paths below the source's folder, else the keys."""
+    return read_index(listing).splits[split].paths if listing else IndexKeys(split, num_examples)
+
+
+@dataclass(frozen=True)
+class IndexKeys(Sequence[str]):
+    """Keys of examples without names. Each is made when it is used, as there may be a billion."""
+
+    split: str
+    num_examples: int
+
+    def __len__(self) -> int:
+        return self.num_examples
+
+    def __getitem__(self, which: int | slice) -> str | list[str]:
+        found = range(self.num_examples)[which]
+        return index_key(self.split, found) if isinstance(found, int) else [index_key(self.split, at) for at in found]

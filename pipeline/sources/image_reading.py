@@ -24,7 +24,7 @@ _BATCH = 128
 def read_files(
     info: SourceInfo, location: Location, form: ImageForm, split: str, start: int, stop: int
 ) -> Iterator[dict]:
-    """Examples ``start`` to ``stop - 1`` of an indexed split, see ``reading.read_batches``.
+    """Examples ``start`` to ``stop - 1`` of an indexed split, see ``source.read_batches``.
 
     Raises:
         ChangedSourceError: a file is missing or has changed since it was indexed.

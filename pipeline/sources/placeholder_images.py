@@ -71,7 +71,7 @@ def draw_block(split: str, start: int, stop: int) -> tuple[np.ndarray, np.ndarra
 def read_drawn(
     info: SourceInfo, location: Location, form: ImageForm, split: str, start: int, stop: int
 ) -> Iterator[dict]:
-    """Draw a range of a split, see ``reading.read_batches``."""
+    """Draw a range of a split, see ``source.read_batches``."""
     from pipeline.records.images import fit_batch
 
     for first in range(start, stop, _DRAW_BATCH):

@@ -1,6 +1,7 @@
 """The kinds of sources and the description of a source. Importing this module needs the standard library alone."""
 
 import logging
+import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from typing import ClassVar
 from pipeline.config.data import FULL_RANGE, PLACEHOLDER, SourceSettings
 from pipeline.config.refusal import refuse
 from pipeline.errors import DatasetUnavailableError, message
-from pipeline.records.features import FeatureSpec, content_name, spec_from_json, spec_to_json
+from pipeline.records.features import FeatureSpec, ImageForm, content_name, spec_from_json, spec_to_json
 from pipeline.registry import Registry
 
 _logger = logging.getLogger(__name__)
@@ -114,7 +115,7 @@ class Location:
 class Kind(ABC):
     """A kind of source, as the settings request it. Its module imports libraries where it uses them."""
 
-    #: ``module:function`` that reads a range of a split, see ``reading.read_batches``.
+    #: ``module:function`` that reads a range of a split, see ``read_batches``.
     reader: ClassVar[str]
 
     def __init__(self, settings: SourceSettings) -> None:
@@ -211,3 +212,24 @@ def _described(kind: Kind, unavailable: Exception | None) -> str:
     if not kind.is_at_hand():
         return f"{kind.name()} can be downloaded"
     return f"{kind.name()} is in {kind.place()}" if kind.place() else f"{kind.name()} data are generated"
+
+
+def read_batches(
+    info: SourceInfo, location: Location, form: ImageForm | None, split: str, start: int, stop: int
+) -> Iterator[dict]:
+    """Read the examples ``start`` to ``stop - 1`` of a split in the source's order, a few hundred at a time.
+
+    A text is read as ``SourceInfo.cut`` cuts it, and ``form`` is None.
+
+    Yields:
+        By feature: images, uint8 (batch, height, width, channels) if stored raw, else a list of encoded images; int64
+        labels (batch,); uint8 tokens (batch, length).
+
+    Raises:
+        DatasetUnavailableError: the prepared copy is missing and cannot be prepared again.
+        DamagedArtefactError: the data are of another version, have changed, or cannot be read to the end.
+        UnsupportedDatasetError: an example has no label.
+    """
+    # The tokens of a text of any origin are in the source's artifact.
+    kind = SOURCES.load("text" if info.is_sequence else info.origin)
+    return pkgutil.resolve_name(kind.reader)(info, location, form, split, start, stop)

@@ -1,19 +1,22 @@
 """One long text: a file, or the files of a folder joined in the order of their paths, as they are.
 
 The source's artifact contains the text as tokens, a byte each in a file per split. So it is read and decoded once.
+An example has ``sequence_length`` + 1 tokens, and all but the first are predicted. The last token of an example is the
+first of the next, so each token but the first is predicted once. Tokens at the end that fill no example are left out.
 """
 
 import hashlib
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from pipeline.config.data import SourceSettings
 from pipeline.config.refusal import refuse
-from pipeline.records.features import KEY, Feature
+from pipeline.errors import DamagedArtefactError
+from pipeline.records.features import KEY, Feature, content_name
 from pipeline.records.keys import SPLITS
 from pipeline.sources.file_index import FileIndex, IndexedSplit
 from pipeline.sources.file_source import FileSource, FoundFiles, by_split, log_split_names, split_called
@@ -27,10 +30,15 @@ from pipeline.sources.files import (
     read_file,
     stamps_of,
 )
-from pipeline.sources.source import SourceInfo
+from pipeline.sources.source import Location, SourceInfo
+
+if TYPE_CHECKING:
+    import numpy as np
 
 #: Of a text as a whole: numbers in its vocabulary, and a key.
 FEATURES = {KEY: Feature((), "string", "utf8"), "tokens": Feature((None,), "uint8")}
+
+_READ_AT_ONCE = 4_096
 
 _logger = logging.getLogger(__name__)
 
@@ -38,7 +46,7 @@ _logger = logging.getLogger(__name__)
 class Text(FileSource):
     """A text whose next characters are predicted."""
 
-    reader = "pipeline.sources.text_reading:read_tokens"
+    reader = "pipeline.sources.text:read_tokens"
 
     def folder(self) -> Path:
         """The folder, or that of the file."""
@@ -143,7 +151,7 @@ def written_tokens(texts: Mapping[str, str], folder: Path | None, *, test_share:
         tokens = vocabulary.encode(texts[split])
         num_tokens[split] = len(tokens)
         if folder:
-            tokens.tofile(tokens_path(folder, split))
+            tokens.tofile(_tokens_path(folder, split))
     return {
         "features": FEATURES,
         "problem": "next_token",
@@ -154,6 +162,45 @@ def written_tokens(texts: Mapping[str, str], folder: Path | None, *, test_share:
     }
 
 
-def tokens_path(artifact: Path, split: str) -> Path:
+def _tokens_path(artifact: Path, split: str) -> Path:
     """The file with the tokens of a split in the source's artifact."""
     return artifact / f"{split}.tokens"
+
+
+def read_tokens(
+    info: SourceInfo, location: Location, form: object, split: str, start: int, stop: int
+) -> Iterator[dict[str, "np.ndarray"]]:
+    """Examples ``start`` to ``stop - 1`` of a split, in the order of the text, see ``source.read_batches``.
+
+    Raises:
+        DamagedArtefactError: the source's artifact is missing, or contains another text.
+    """
+    import numpy as np
+
+    name = content_name(info.features)
+    (size,) = info.features[name].shape
+    path = _tokens_path(Path(location.artefact), split)
+    try:
+        tokens = np.memmap(path, np.uint8, mode="r")
+    except (OSError, ValueError):
+        tokens = np.empty(0, np.uint8)
+    if len(tokens) < stop * (size - 1) + 1:
+        raise DamagedArtefactError(
+            f'{path}: expected the tokens of the text, they are not there as they were. Run "make pipeline" again.'
+        )
+    windows = np.lib.stride_tricks.sliding_window_view(tokens, size)[:: size - 1]
+    for first in range(start, stop, _READ_AT_ONCE):
+        yield {name: np.ascontiguousarray(windows[first : min(first + _READ_AT_ONCE, stop)])}
+
+
+def text_digest(info: SourceInfo, artifact: Path) -> str:
+    """Hex sha256 of a text in UTF-8, all its splits one after the other."""
+    import numpy as np
+
+    from pipeline.records.vocabulary import Vocabulary
+
+    vocabulary, digest = Vocabulary(info.label_names), hashlib.sha256()
+    for split in info.num_examples:
+        tokens = np.fromfile(_tokens_path(artifact, split), np.uint8)
+        digest.update(tokens.tobytes() if vocabulary.is_bytes else vocabulary.decode(tokens).encode())
+    return digest.hexdigest()

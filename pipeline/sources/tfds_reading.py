@@ -29,7 +29,7 @@ _DECODE_BATCH = 128
 def read_prepared(
     info: SourceInfo, location: Location, form: ImageForm, split: str, start: int, stop: int
 ) -> Iterator[dict]:
-    """Examples ``start`` to ``stop - 1`` of a split, see ``reading.read_batches``."""
+    """Examples ``start`` to ``stop - 1`` of a split, see ``source.read_batches``."""
     builder, take_apart = _opened(info.dataset, info.digest, location, form)
     found = 0
     try:

@@ -105,7 +105,7 @@ def test_a_changed_constant_counts(package):
 
 def test_the_real_stages_reach_what_they_use():
     read_module.cache_clear()
-    assert {"pipeline.shards.plan", "pipeline.records.fixed", "pipeline.sources.tfds"} <= code_digests(
+    assert {"pipeline.shards.plan", "pipeline.records.example", "pipeline.sources.tfds"} <= code_digests(
         "pipeline.shards.job"
     ).keys()
     assert {"pipeline.stream", "pipeline.networks.build", "pipeline.hardware"} <= code_digests(

@@ -10,11 +10,10 @@ from pipeline.records.keys import index_key
 
 
 def setup_module() -> None:
-    global FixedLayout, decode, parse_batch, serialize, tf
+    global FixedLayout, decode_rows, parse_batch, serialize, tf
     import tensorflow as tf
 
-    from pipeline.records.example import parse_batch, serialize
-    from pipeline.records.fixed import FixedLayout, decode
+    from pipeline.records.example import FixedLayout, decode_rows, parse_batch, serialize
 
 
 @st.composite
@@ -73,7 +72,7 @@ def test_decoding_gives_what_was_encoded(batch):
     layout, images, labels, _ = batch
     frames = encoded(*batch)
     assert frames.shape == (len(images), layout.frame_bytes)
-    decoded = decode(layout.rows, tf.constant(frames))
+    decoded = decode_rows(layout.rows, tf.constant(frames))
     assert (decoded["image"].dtype, decoded["label"].dtype) == (tf.uint8, tf.int32)
     for found in (decoded, layout.rows.columns(frames)):
         np.testing.assert_array_equal(found["image"], images)

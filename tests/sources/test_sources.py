@@ -29,7 +29,7 @@ def setup_module() -> None:
     import tensorflow_datasets as tfds
 
     from pipeline.sources import Location, placeholder_images
-    from pipeline.sources.reading import read_batches
+    from pipeline.sources.source import read_batches
 
 
 @pytest.fixture

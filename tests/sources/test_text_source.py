@@ -17,7 +17,7 @@ from pipeline.sources.source import kind_of
 
 def setup_module() -> None:
     global read_batches
-    from pipeline.sources.reading import read_batches
+    from pipeline.sources.source import read_batches
 
 
 TEXT = "To be, or not to be: that is the question.\n" * 20
