@@ -69,8 +69,13 @@ class Train(Stage, parameters=TrainSettings):
     def make_settings(self) -> TrainSettings:
         settings, self.initial = super().make_settings(), None
         require_backend(settings)
-        if settings.processes > 1 and (workers := luigi.interface.core().workers) > 1:
-            refuse("core", "workers", "1 where several processes train", workers)
+        luigi_core = luigi.interface.core()
+        if settings.processes > 1 and not luigi_core.local_scheduler:
+            refuse(
+                "core", "local_scheduler", "true where several processes train. Run without SCHEDULER=central", False
+            )
+        if settings.processes > 1 and luigi_core.workers > 1:
+            refuse("core", "workers", "1 where several processes train", luigi_core.workers)
         if settings.initial_weights:
             # What checks runs takes a moment to import.
             from pipeline.runs.initial import find_initial_weights
