@@ -71,9 +71,8 @@ class Train(Stage, parameters=TrainSettings):
         require_backend(settings)
         luigi_core = luigi.interface.core()
         if settings.processes > 1 and not luigi_core.local_scheduler:
-            refuse(
-                "core", "local_scheduler", "true where several processes train. Run without SCHEDULER=central", False
-            )
+            remedy = " Run without SCHEDULER=central."
+            refuse("core", "local_scheduler", "true where several processes train", False, remedy)
         if settings.processes > 1 and luigi_core.workers > 1:
             refuse("core", "workers", "1 where several processes train", luigi_core.workers)
         if settings.initial_weights:
