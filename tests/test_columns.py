@@ -20,11 +20,11 @@ from pipeline.training.process_group import ProcessGroup
 
 
 def setup_module() -> None:
-    global Batches, ColumnStream, FixedLayout, InputStream, Split, epoch_order, training_stream
+    global Batches, ColumnStream, FixedLayout, InputStream, Split, epoch_order, _training_stream
     from pipeline.columns import Batches, ColumnStream, epoch_order
     from pipeline.records.example import FixedLayout
     from pipeline.stream import InputStream, Split
-    from pipeline.training.setup import training_stream
+    from pipeline.training.setup import _training_stream
 
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -170,6 +170,6 @@ def test_jax_trains_on_them_where_nothing_asks_for_tensorflow(small_records, bac
     asked = TrainSettings(global_batch_size=32, **settings)
     runtime = SimpleNamespace(backend=backend)
     placement = SimpleNamespace(runtime=runtime, num_replicas=1, effective_device="cpu")
-    request = SimpleNamespace(records=small_records, settings=asked)
-    stream = training_stream(request, read_manifest(small_records), placement, ProcessGroup())
+    request = SimpleNamespace(records=small_records, settings=asked, group=ProcessGroup())
+    stream = _training_stream(request, read_manifest(small_records), placement)
     assert isinstance(stream.training(0), Batches) is taken
