@@ -21,6 +21,7 @@ from pipeline.config.refusal import refuse
 from pipeline.config.schema import own_modules
 from pipeline.config.training import JAX, MODELS, RECIPES, TrainSettings, refuse_without_validation
 from pipeline.errors import DamagedArtefactError, HardwareMismatchError, PipelineError, TimeLimitError
+from pipeline.hardware import tpu_vm
 from pipeline.hardware.backend import choose_backend, require_backend
 from pipeline.hardware.mismatch import explain
 from pipeline.problems import PROBLEMS, problem_class
@@ -166,7 +167,7 @@ class Train(Stage, parameters=TrainSettings):
     @cached_property
     def group(self) -> ProcessGroup:
         """The processes that train together, and which this is."""
-        return process_group(self.settings)
+        return process_group(self.settings, tpu_vm.environment(self.settings))
 
     @cached_property
     def presence(self) -> Presence:

@@ -14,7 +14,7 @@ from pipeline.config.refusal import refuse
 from pipeline.config.training import FROM_ENVIRONMENT, TrainSettings, split_address
 from pipeline.errors import SettingsError
 
-# The rank by Slurm, GKE for its TPUs and an indexed job of Kubernetes.
+# The rank by Slurm, GKE for its TPUs (hardware/tpu_vm.py on others) and an indexed job of Kubernetes.
 _RANKS = ("SLURM_PROCID", "TPU_WORKER_ID", "JOB_COMPLETION_INDEX")
 # For TPUs where nothing else names a port. For Slurm the number of the job chooses one of the last ports, so that two
 # jobs of one node do not meet.
