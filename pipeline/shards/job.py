@@ -12,20 +12,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import apache_beam as beam
+import numpy as np
 
 from pipeline import progress
 from pipeline.config.data import RecordsSettings
 from pipeline.errors import EngineUnavailableError, RemoteError
+from pipeline.records.example import frame, serialize
+from pipeline.records.features import IMAGE, KEY, LABEL, content_name
 from pipeline.shards import presence
-from pipeline.shards.blocks import Notes, read_block
 from pipeline.shards.engine import running
 from pipeline.shards.plan import NOTES, Block, Job, block_file
 from pipeline.shards.shared import Store, shared_by_workers
 from pipeline.shards.splits import split_sizes
-from pipeline.shards.summary import summarize
+from pipeline.shards.summary import Notes, summarize
 from pipeline.shards.tfds_metadata import write_tfds_metadata
-from pipeline.shards.writers import ShardId, writer_of
+from pipeline.shards.writers import Batch, ShardId, writer_of
 from pipeline.sources import Location, SourceInfo
+from pipeline.sources.source import read_batches
 
 _logger = logging.getLogger(__name__)
 
@@ -103,6 +106,27 @@ def write_block(block: Block, job: Job) -> Block:
     writer_of(job).write_block(block, read_block(block, job, notes))
     notes.write()
     return block
+
+
+def read_block(block: Block, job: Job, notes: Notes) -> Iterator[Batch]:
+    """The batches of a block. Each is noted."""
+    source_split, start, stop = block
+    places, keys, layout = job.places(block), job.keys(source_split)[start:stop], job.layout(source_split)
+    first = 0
+    for columns in read_batches(job.source, job.location, job.form, source_split, start, stop):
+        here = slice(first, first + len(columns[content_name(columns)]))
+        if job.is_fixed:
+            # A held-out example keeps its key, so all keys have one length.
+            encoded = np.frombuffer("".join(keys[here]).encode(), np.uint8).reshape(-1, layout.key_bytes)
+            frames = layout.encode({**columns, KEY: encoded})
+        else:
+            examples = zip(columns[IMAGE], columns[LABEL].tolist(), keys[here], strict=True)
+            frames = [
+                frame(serialize({IMAGE: image, LABEL: label, KEY: key.encode()})) for image, label, key in examples
+            ]
+        notes.add(columns, first, places[here])
+        first = here.stop
+        yield frames, places[here]
 
 
 def plan_shards(blocks: tuple[int, Iterable[Block]], job: Job) -> list[ShardId]:

@@ -1,25 +1,72 @@
-"""Summary: the content of the records' manifest, from the notes of all blocks."""
+"""Summary: the notes that workers write on each block, and the content of the records' manifest from all of them."""
 
 import hashlib
 import io
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from pipeline.errors import DamagedArtefactError
-from pipeline.records.features import IMAGE, LABEL, spec_to_json
+from pipeline.records.example import targets
+from pipeline.records.features import IMAGE, LABEL, content_name, spec_to_json
+from pipeline.records.images import fingerprints
 from pipeline.records.reference import CONTENT_DIGESTS
-from pipeline.shards.blocks import EXAMPLE
 from pipeline.shards.findings import find, warnings, write_rows
-from pipeline.shards.plan import NOTES, Job, block_file
+from pipeline.shards.plan import NOTES, Block, Job, block_file
 from pipeline.shards.shared import read_each
 from pipeline.sources.file_index import example_names, read_index
 from pipeline.sources.source import SourceInfo
 from pipeline.sources.text import text_digest
 
 SKIPPED_NAME = "skipped.csv"
+#: Notes on an example: its position, its index in the source, its label, and two digests of its image or tokens.
+EXAMPLE = np.dtype(
+    [("shard", "<i8"), ("place", "<i8"), ("index", "<i8"), ("label", "<i4"), ("fingerprint", "<u8"), ("digest", "S32")]
+)
 # What is kept of EXAMPLE.
 NOTED = np.dtype([(name, EXAMPLE[name]) for name in ("index", "label", "fingerprint")])
+Columns = Mapping[str, np.ndarray | Sequence[bytes]]
+
+
+class Notes:
+    """The examples of a block, EXAMPLE (examples,), and their label counts by split, int64 (splits, labels)."""
+
+    def __init__(self, block: Block, job: Job) -> None:
+        self._block, self._job = block, job
+        splits = job.splits_of(block[0])
+        self._split_of_shard = np.array([splits.index(shard["split"]) for shard in job.shards_of(block[0])])
+        self._counts = np.zeros((len(splits), len(job.source.label_names)), np.int64)
+        self._examples = np.empty(block[2] - block[1], EXAMPLE)
+        self._examples["index"] = np.arange(*block[1:])
+
+    def add(self, columns: Columns, first: int, places: np.ndarray) -> None:
+        """Note a batch: its place in the block, and int64 (batch, 2), the shard and place of each example."""
+        examples = self._examples[first : first + len(places)]
+        examples["shard"], examples["place"] = places.T
+        examples["label"], examples["fingerprint"] = columns.get(LABEL, 0), fingerprints(columns[content_name(columns)])
+        examples["digest"] = [*content_digests(columns, self._counts.shape[1])]
+        np.add.at(self._counts, (self._split_of_shard[places[:, :1]], targets(columns)), 1)
+
+    def write(self) -> None:
+        """Write the notes of a complete block."""
+        content = io.BytesIO()
+        np.savez(content, examples=self._examples, counts=self._counts)
+        self._job.shared.write(block_file(NOTES, self._block), content.getvalue())
+
+
+def content_digests(columns: Columns, num_labels: int) -> Iterable[bytes]:
+    """sha256 of the label, if there is one, and the stored content of each example.
+
+    The label takes one byte if all labels fit, otherwise eight.
+    """
+    content = columns[content_name(columns)]
+    labels = columns.get(LABEL, np.empty(0)).astype("u1" if num_labels <= 256 else "<u8")
+    label_bytes = labels[:, None].view(np.uint8) if LABEL in columns else np.empty((len(content), 0), np.uint8)
+    if isinstance(content, np.ndarray):
+        rows = np.concatenate([label_bytes, content.reshape(len(content), -1)], axis=1)
+        return (hashlib.sha256(row).digest() for row in rows)
+    return (hashlib.sha256(label.tobytes() + one).digest() for label, one in zip(label_bytes, content, strict=True))
 
 
 def summarize(job: Job, source: SourceInfo) -> dict:

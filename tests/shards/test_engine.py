@@ -148,7 +148,7 @@ def test_a_runner_of_this_machine_needs_nothing_and_is_not_tried(tmp_path):
 def test_what_a_worker_raised_for_people_is_read_from_the_text_of_an_engine():
     text = (
         "java.lang.RuntimeException: Error received from SDK harness: Traceback (most recent call last):\n"
-        '  File "blocks.py", line 90, in read_batches\n'
+        '  File "job.py", line 90, in read_batches\n'
         "pipeline.errors.DamagedArtefactError: cifar10: expected version 3.0.2 [while running 'Write blocks-7']\n"
         "\n\tat org.apache.beam.runners.fnexecution.control.FnApiControlClient\n"
     )
