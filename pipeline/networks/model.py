@@ -4,7 +4,7 @@ Models take the uint8 images or tokens of the records and return float32 probabi
 Training on logits is exact where a probability would round to 0.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import keras
@@ -127,3 +127,9 @@ def named_layers(model: keras.Model) -> Iterator[tuple[str, keras.Layer]]:
             yield from ((f"{layer.name}/{name}", inner) for name, inner in named_layers(layer))
         else:
             yield layer.name, layer
+
+
+def assign(variables: Mapping[str, keras.Variable], values: Mapping[str, np.ndarray]) -> None:
+    """Assign its value to each variable."""
+    for name, variable in variables.items():
+        variable.assign(values[name])

@@ -20,6 +20,7 @@ from safetensors.numpy import load_file, save
 from pipeline.artefacts.manifest import check_contents, read_manifest, write_manifest
 from pipeline.artefacts.publish import discard, publishing, used_bytes
 from pipeline.errors import DamagedArtefactError, message
+from pipeline.networks.model import assign
 from pipeline.runs.metrics import compiling_epochs
 
 _STATE_NAME = "state.safetensors"
@@ -128,12 +129,6 @@ def variables_of(model: keras.Model, *, optimizer: bool = False) -> dict[str, ke
 def copied(variables: Mapping[str, keras.Variable]) -> dict[str, np.ndarray]:
     """Copies, because a converted variable may share memory with the next step on a CPU."""
     return {name: np.array(keras.ops.convert_to_numpy(variable)) for name, variable in variables.items()}
-
-
-def assign(variables: Mapping[str, keras.Variable], values: Mapping[str, np.ndarray]) -> None:
-    """Assign its value to each variable."""
-    for name, variable in variables.items():
-        variable.assign(values[name])
 
 
 @message

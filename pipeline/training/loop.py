@@ -18,10 +18,10 @@ from pipeline.artefacts.publish import require_space
 from pipeline.config.training import TrainSettings
 from pipeline.errors import IncompleteTrainingError
 from pipeline.hardware.receipt import confirm
+from pipeline.networks.model import assign
 from pipeline.runs.metrics import METRICS_NAME, append_metrics
 from pipeline.training.checkpoint import (
     History,
-    assign,
     bytes_needed,
     copied,
     restore_checkpoint,

@@ -19,13 +19,12 @@ from pipeline.config.training import OF_THE_RECIPE, TrainSettings
 from pipeline.errors import SettingsError, message
 from pipeline.hardware.placement import Placement, choose_jit_compile, choose_precision
 from pipeline.networks.build import build_network, find_adapter, find_recipe
-from pipeline.networks.model import ADAPTED_EXAMPLES, PROBABILITIES, Crossentropy, named_layers, named_variables
+from pipeline.networks.model import ADAPTED_EXAMPLES, PROBABILITIES, Crossentropy, assign, named_layers, named_variables
 from pipeline.networks.muon import KernelMuon, last_matrices
 from pipeline.networks.recipes import Recipe, make_optimizer
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import Stream
 from pipeline.runs.initial import InitialWeights, digest_of
-from pipeline.training.checkpoint import assign
 
 # Large enough to hide the cost of a call, and small enough for an answer to Ctrl-C within a second.
 STEPS_PER_EXECUTION = 32
