@@ -33,6 +33,7 @@ IN_PROCESS = "TENSORCRAFT_IN_PROCESS"
 #: Time for a terminated child to clean up before it is killed.
 GRACE_SECONDS = 20.0
 _GRACE_SECONDS_OF_SEVERAL = 2.0
+_RESEND_SECONDS = 10.0
 _TENSORFLOW = "tensorflow"
 # Lines that native libraries write when they are imported, and Gloo when it connects.
 _CHATTER = re.compile(r"I\d{4} \d\d:|[\d-]+ [\d:.]+: I |WARNING: All log messages before absl::InitializeLog|\[Gloo\]")
@@ -163,11 +164,14 @@ class _Child:
 
     def _terminate(self) -> None:
         """Let the child clean up. Kill it after the grace period, or at the next signal."""
-        self.process.terminate()
+        end = time.monotonic() + (_GRACE_SECONDS_OF_SEVERAL if self._is_one_of_several else GRACE_SECONDS)
         try:
-            self.process.wait(_GRACE_SECONDS_OF_SEVERAL if self._is_one_of_several else GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            if not self._is_one_of_several:
+            while self.process.poll() is None and time.monotonic() < end:
+                # Native code may swallow the exception that the first signal raises.
+                self.process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(min(_RESEND_SECONDS, max(end - time.monotonic(), 0)))
+            if self.process.poll() is None and not self._is_one_of_several:
                 _logger.warning("the process of the stage does not react to SIGTERM and is killed. Its threads are at:")
                 self.process.send_signal(signal.SIGUSR1)
                 time.sleep(0.5)

@@ -20,6 +20,9 @@ interrupt.leave_while_importing()
 
 # For stages in this process, and before Keras is imported. If it is empty, Keras reads a file of its own.
 os.environ["KERAS_BACKEND"] = os.environ.get("KERAS_BACKEND") or "tensorflow"
+# A stage in this process must not be cut short by them. The child process of a stage does not get them either.
+for name in ("KERAS_MAX_EPOCHS", "KERAS_MAX_STEPS_PER_EPOCH"):
+    os.environ.pop(name, None)
 # Without it Luigi warns that an .ini file is not its default kind; it looks for one as soon as it is imported.
 os.environ.setdefault("LUIGI_CONFIG_PARSER", "ini")
 os.environ.setdefault("TENSORCRAFT_SCHEDULER_PORT", "8082")

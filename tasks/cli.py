@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
+from pipeline.errors import SettingsError
 from pipeline.registry import Registry
 
 #: Name → function. The first line of its docstring is the description of the command.
@@ -63,14 +64,13 @@ def main() -> None:
 def dispatch(argv: Sequence[str]) -> int:
     """Run a command line. Return its exit code."""
     from pipeline.config.refusal import closest
-    from pipeline.errors import SettingsError
     from tasks.commands.command import Parser
 
     name, rest = (argv[0], argv[1:]) if argv else ("run", [])
     if name in ("-h", "--help"):
         width = max(map(len, COMMANDS))
         print("usage: tensorcraft <command> [flags and settings]\n")
-        print("\n".join(f"  {command:{width}}  {_description(COMMANDS.load(command))}" for command in COMMANDS))
+        print("\n".join(f"  {command:{width}}  {_summary(command)}" for command in COMMANDS))
         print("\n<command> --help lists the flags of a command, and --help-all the settings too.")
         return 0
     # Tasks of Luigi begin with a capital letter.
@@ -83,6 +83,14 @@ def dispatch(argv: Sequence[str]) -> int:
         )
     function = COMMANDS.load(name)
     return function(Parser(name, _description(function)), rest)
+
+
+def _summary(command: str) -> str:
+    """The command's line in the help, or why an installed package has none."""
+    try:
+        return _description(COMMANDS.load(command))
+    except SettingsError as error:
+        return f"(cannot be used) {error}"
 
 
 def _description(function: Callable) -> str:

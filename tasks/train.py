@@ -201,6 +201,8 @@ class Train(Stage, parameters=TrainSettings):
     def make(self, folder: Path) -> Mapping:
         """Train, or only evaluate again. Details are in the run's record."""
         details = {_VIEWS: self.test_time_augmentation}
+        # Luigi may run the same task again, such as after an absent device.
+        self.outcome = Stage.outcome
         if self._is_trained():
             self.outcome = "evaluated again in {:.1f} s"
             run = self.output()

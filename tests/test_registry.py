@@ -11,6 +11,7 @@ from pipeline.registry import Registry
 from pipeline.report.sections import SECTIONS
 from pipeline.runs.exporters import EXPORTERS
 from pipeline.sources.source import SOURCES
+from tasks import cli
 from tasks.cli import COMMANDS
 
 ALL = (COMMANDS, EXPORTERS, MODELS, PROBLEMS, RECIPES, RESULTS, SECTIONS, SOURCES)
@@ -50,6 +51,15 @@ def test_a_package_that_cannot_be_imported_is_named(outside):
         SettingsError, match=r"tensorcraft.models 'toy_dense': importing toy.models:dense raised Module"
     ):
         Registry("models", MODELS.builtin).load("toy_dense")
+
+
+def test_a_command_that_cannot_be_imported_is_named_in_the_overview(outside, tmp_path, monkeypatch, capsys):
+    (tmp_path / "toy-1.dist-info" / "entry_points.txt").write_text("[tensorcraft.commands]\ntoy = toy.commands:toy\n")
+    monkeypatch.setattr(cli, "COMMANDS", Registry("commands", cli.COMMANDS.builtin))
+    assert cli.dispatch(["--help"]) == 0
+    overview = capsys.readouterr().out
+    assert "  run  " in overview
+    assert "(cannot be used) tensorcraft.commands 'toy': importing toy.commands:toy raised Module" in overview
 
 
 def test_records_of_earlier_versions_have_the_problem_of_their_features():

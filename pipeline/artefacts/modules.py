@@ -113,9 +113,10 @@ def _file() -> Path:
 def _results() -> dict[str, list]:
     """Digest of a text → what ``_read`` returned for it in this and earlier processes."""
     results = {}
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        results = json.loads(_file().read_bytes())
-    results = results if isinstance(results, dict) else {}
+    # A file of another shape is ignored.
+    with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+        entries = dict(json.loads(_file().read_bytes())).items()
+        results = {digest: read for digest, read in entries if isinstance(read, list) and len(read) == 2}
     atexit.register(_keep, results, len(results))
     return results
 

@@ -187,7 +187,7 @@ def _check_updates(model: keras.Model, expected: int) -> None:
     if updates != expected:
         raise IncompleteTrainingError(
             f"expected {expected:,} updates of the weights so far, the optimizer counts {updates:,}. The run is not "
-            "published. Look for what ends an epoch early: KERAS_MAX_STEPS_PER_EPOCH, or code of your own."
+            "published. Look for user code that ends an epoch early."
         )
 
 

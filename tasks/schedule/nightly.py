@@ -56,11 +56,11 @@ class Nightly(luigi.Task):
 
     def complete(self) -> bool:
         """Whether the date has its report, or needs none any longer. If it does, the storage root is locked now."""
-        if self._is_judged or _is_past(self.date):
+        if _is_past(self.date):
             return True
         try:
             demands, kept = self.report.demands(), read_dated_report(self.folder)
-            if not demands or kept.demands == demands:
+            if self._is_judged or not demands or kept.demands == demands:
                 return True
             _logger.info("%s: has its report, which another gate passed: it is judged again", self)
         except DamagedArtefactError as error:

@@ -158,10 +158,11 @@ def _run(artifact: Artifact, record: Mapping[str, Any]) -> Run:
 def superfluous_runs(runs: Sequence[Run], *, keep_runs: int, keep_days: int, now: datetime) -> dict[Path, str]:
     """Folder → reason for the runs beyond every limit. The best and newest of an experiment never are."""
     held, rows, beyond = set(), {}, {}
-    # Oldest first.
-    for run in sorted(runs, key=lambda run: run.finished_at):
+    runs = sorted(runs, key=lambda run: run.finished_at, reverse=True)
+    for run in runs:
         rows.setdefault((run.experiment, run.row), []).append(run.folder)
     for experiment in {run.experiment for run in runs}:
+        # Of equally good runs the newest is the best.
         finished = [run for run in runs if run.experiment == experiment and run.is_finished]
         for key in ("finished_at", "merit"):
             held |= {max(finished, key=operator.attrgetter(key)).folder} if finished else set()
@@ -169,7 +170,7 @@ def superfluous_runs(runs: Sequence[Run], *, keep_runs: int, keep_days: int, now
         old = {run.folder for run in runs if _is_older(run.finished_at, keep_days, now)}
         beyond[f"older than {keep_days} days"] = old
     if keep_runs:
-        more = {folder for row in rows.values() for folder in row[:-keep_runs]}
+        more = {folder for row in rows.values() for folder in row[keep_runs:]}
         beyond[f"there are {keep_runs} newer ones like it"] = more
     going = set.intersection(*beyond.values()) - held if beyond else set()
     return dict.fromkeys(sorted(going), ", ".join(beyond))

@@ -186,7 +186,7 @@ def _as_text(content: Mapping[str, object]) -> str:
 
 @contextlib.contextmanager
 def _settings(argv: Sequence[str]) -> Iterator[None]:
-    """The settings of the run. If they will be refused, those of the files and the root of the command line."""
+    """The settings of the run. Of a refused command line, only the root and the notifications count."""
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(command_line.in_force(["--module", "tasks", *argv]))
@@ -194,8 +194,20 @@ def _settings(argv: Sequence[str]) -> Iterator[None]:
         except (SystemExit, PipelineError, luigi.task_register.TaskClassException):
             stack.close()
             root = [] if (root := _root_in(argv)) is None else [f"--Storage-root={root}"]
-            stack.enter_context(CmdlineParser.global_instance(["--module", "tasks", Report.task_family, *root]))
+            task = ["--module", "tasks", Report.task_family]
+            try:
+                stack.enter_context(command_line.in_force([*task, *_reporting_flags(argv), *root]))
+                Notify(), Metrics()
+            except (SystemExit, PipelineError):
+                stack.close()
+                stack.enter_context(CmdlineParser.global_instance([*task, *root]))
         yield
+
+
+def _reporting_flags(argv: Sequence[str]) -> list[str]:
+    """The flags of a refused command line that say how the failure is reported."""
+    flags = command_line.words_and_flags(argv)[1]
+    return [f"{flag}={value}" for flag, value in flags.items() if flag.startswith(("--Notify-", "--Metrics-"))]
 
 
 def _root_in(argv: Sequence[str]) -> str | None:

@@ -85,6 +85,14 @@ def test_a_damaged_memory_is_made_anew(start, tmp_path, damage):
     assert start() == (0, before[1])
 
 
+def test_entries_of_another_shape_are_read_again(start, tmp_path):
+    before = start()
+    digests = json.loads(memory_below(tmp_path).read_text())
+    for shape in (1, [{}]):
+        memory_below(tmp_path).write_text(json.dumps(dict.fromkeys(digests, shape)))
+        assert start() == before
+
+
 def test_what_another_version_of_the_code_remembers_does_not_count(start, tmp_path, monkeypatch):
     before = start()
     wrong = {digest: [{"<module>": "wrong"}, []] for digest in json.loads(memory_below(tmp_path).read_text())}

@@ -257,3 +257,10 @@ def test_a_scheduled_run_removes_what_is_beyond_the_limits_logs_it_and_reports_w
                     "40", task="RangeDaily")  # fmt: skip
     assert again.returncode == 0
     assert len(luigi.artefacts("report/history")) == 2, "what was removed is not backfilled"
+
+
+def test_of_equally_good_runs_the_newest_is_the_best():
+    last = run("skipped", 0, is_finished=False)
+    equal = [run("a-old", 30, float("-inf")), run("b-new", 20, float("-inf")), run("c-old", 25, float("-inf"))]
+    going = superfluous_runs([last, *equal], keep_runs=0, keep_days=5, now=NOW)
+    assert {path.name for path in going} == {"a-old", "c-old"}

@@ -363,3 +363,16 @@ def test_a_full_disk_only_logs(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(scheduled, "_notify", lambda *_: True)
     assert scheduled._record(ended(6)).notified == CHANNELS
     assert "The outcome of this run was not recorded: [Errno 28] No space left on device" in caplog.text
+
+
+@pytest.mark.parametrize("wrong", [["--Train-nonsense", "1"], ["--Train-epochs", "none"], ["--Storage-rot", "x"]])
+def test_the_command_line_says_where_a_refused_run_is_reported(wrong, tmp_path):
+    flags = ["--Notify-webhook-url", "https://127.0.0.1/hook", "--Metrics-prometheus-file", str(tmp_path / "run.prom")]
+    with scheduled._settings(["Nightly", *flags, *wrong]):
+        assert scheduled.Notify().webhook_url == "https://127.0.0.1/hook"
+        assert scheduled.Metrics().prometheus_file == str(tmp_path / "run.prom")
+
+
+def test_a_refused_address_leaves_that_of_the_files():
+    with scheduled._settings(["Nightly", "--Notify-webhook-url", "nonsense", "--Train-nonsense", "1"]):
+        assert scheduled.Notify().webhook_url == ""

@@ -97,6 +97,12 @@ def wrap(path):
     except KeyboardInterrupt:
         raise RuntimeError("wrapped")
 
+def swallow(path):
+    try:
+        wait(path)
+    except KeyboardInterrupt:
+        time.sleep(600)
+
 def ignore(path):
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     wait(path)
@@ -246,9 +252,10 @@ def test_the_flag_calls_the_function_in_this_process(monkeypatch):
     assert in_child("os:getpid", {}) == os.getpid()
 
 
-@pytest.mark.parametrize("how", ["wait", "ignore"])
+@pytest.mark.parametrize("how", ["wait", "swallow", "ignore"])
 def test_a_time_limit_terminates_or_kills_the_child_with_all_that_it_started(tmp_path, monkeypatch, caplog, how):
-    monkeypatch.setattr(stage_process, "GRACE_SECONDS", 1.0)
+    monkeypatch.setattr(stage_process, "GRACE_SECONDS", 20.0 if how == "swallow" else 1.0)
+    monkeypatch.setattr(stage_process, "_RESEND_SECONDS", 0.5)
     # Faster than the start of a child.
     call("pid")
     pid_of_its_child = tmp_path / "pid"
