@@ -10,7 +10,7 @@ LOCK = requirements-$(EXTRA).lock
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev engine cluster-test pipeline train-local train-worker nightly scheduler status config doctor verify clean-stale push pull experiments experiments-table report-diff predict verify-determinism tensorboard export test test-slow test-faults mutation-test soak bench lint format lock clean
+.PHONY: help setup setup-dev engine cluster-test pipeline train-local train-worker nightly scheduler status config doctor verify clean-stale push pull experiments experiments-table report-diff predict verify-determinism tensorboard export test test-slow test-faults mutation-test soak bench lint format docs lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -197,6 +197,9 @@ lint: setup-dev ## check style, formatting and import rules
 format: setup-dev ## put style and formatting right where that can be done by itself
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+docs: setup-dev ## build the documentation as a site in build/site, and check its links
+	@$(BIN)/python -m zensical build --strict
 
 COMPILE = $(BIN)/uv pip compile --quiet $(if $(KEEP),,--upgrade) --universal --python-version 3.11 --generate-hashes \
   --no-emit-index-url --no-emit-find-links --no-header
