@@ -130,7 +130,7 @@ def test_no_command_of_users_installs_what_only_tests_need():
     for line in (PROJECT / "Makefile").read_text().splitlines():
         if found := re.match(r"([a-z-]+): ([^#]*)## ", line):
             needs[found[1]] = found[2].split()
-    ours = {"test", "test-slow", "test-faults", "mutation-test", "cluster-test", "soak", "lint", "format"}
+    ours = {"test", "test-slow", "test-faults", "mutation-test", "cluster-test", "soak", "lint", "format", "docs"}
     assert {name for name, required in needs.items() if "setup-dev" in required} <= ours
     wanted = pinned_versions("requirements-optional.lock")
     assert {"ai-edge-litert", "tensorboard-plugin-profile", "boto3"} <= wanted.keys()
