@@ -16,6 +16,7 @@ from pipeline.config.experiment import published_files
 from pipeline.config.report import DEMANDS, ReportSettings
 from pipeline.errors import DamagedArtefactError, GateError
 from pipeline.problems.results import RESULTS
+from pipeline.registry import Registry
 from pipeline.training.presence import say_done
 from tasks import config_files
 from tasks.process import console
@@ -69,7 +70,9 @@ class Report(Stage, parameters=ReportSettings):
         return [train.output().expected for train in self.below]
 
     def own_modules(self) -> tuple[str, ...]:
-        return RESULTS.outside_modules(*RESULTS)
+        # Those of packages alone: the module of pipeline's own sections imports numerical libraries.
+        sections = Registry("sections", {})
+        return (*RESULTS.outside_modules(*RESULTS), *sections.outside_modules(*sections))
 
     def output(self) -> Artefact:
         return Artefact(root_folder() / self.kind, self.identity(), shared=True)

@@ -97,7 +97,14 @@ def test_the_command_is_listed_and_runs(toy):
 
 @pytest.mark.parametrize(
     ("module", "stale"),
-    [("problem", "Train"), ("evaluation", "Train"), ("models", "Train"), ("source", "Source"), ("report", "Report")],
+    [
+        ("problem", "Train"),
+        ("evaluation", "Train"),
+        ("models", "Train"),
+        ("source", "Source"),
+        ("report", "Report"),
+        ("section", "Report"),
+    ],
 )
 def test_an_edit_of_the_package_makes_stale_what_its_code_made(toy, module, stale):
     def reasons():

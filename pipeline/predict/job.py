@@ -39,9 +39,15 @@ def predict(job: Job, path: Path, folder: Path, settings: RecordsSettings) -> di
         ``files``, how many there are, and ``errors``, how many of them could not be used.
 
     Raises:
-        SettingsError: there is no file, or a folder cannot be read; Beam knows no such runner or flag.
+        SettingsError: there is no file, or a folder cannot be read; the problem cannot predict files; Beam knows no
+            such runner or flag.
         BusyError: another process predicts into ``folder``.
     """
+    if not results_of(job.problem).prediction_rows:
+        raise SettingsError(
+            f"MODEL: expected a run of a problem that predicts files, got a run of {job.problem!r}. Install the "
+            "package that has this problem, or name prediction_rows in its Results."
+        )
     files, paths = _listed(path, units_of(job.problem).files)
     folder.mkdir(parents=True, exist_ok=True)
     with _parts_folder(folder) as parts:

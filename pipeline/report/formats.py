@@ -149,11 +149,16 @@ def device_verified(run: "Entry") -> str:
     return yes_no(run.device_verified)
 
 
+def devices(run: "Entry") -> str:
+    """The name of the device, and the number of replicas if there are several."""
+    replicas = f"{number(run.num_replicas)} replicas" if run.num_replicas > 1 else ""
+    return joined(plain(run.device_name or ""), replicas)
+
+
 def device_note(run: "Entry") -> str:
     """The name of the device, and the number of replicas and processes if there are several."""
-    replicas = f"{number(run.num_replicas)} replicas" if run.num_replicas > 1 else ""
     processes = f"{number(run.processes)} processes" if run.processes > 1 else ""
-    return joined(plain(run.device_name or ""), replicas, processes)
+    return joined(devices(run), processes)
 
 
 def named_device(run: "Entry") -> str:

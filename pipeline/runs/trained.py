@@ -64,7 +64,8 @@ def load_trained(run: Path, *, model: str = "") -> TrainedNetwork:
             f"{run.name}: its network is {record.model!r}, code that the run names, and the run came from "
             f"{fetched['remote']}. To import it all the same pass --Train-model {record.model}."
         )
-    if record.model not in MODELS.builtin:
+    # A fetched run may have any name. One without a colon is imported only if an installed package registers it.
+    if is_own(record.model) or MODELS.is_outside(record.model):
         # The import registers its classes with Keras.
         load_function("model", MODELS.get(record.model, record.model))
     runtime_called(keras.backend.backend()).set_matmul_precision(record.precision)

@@ -137,6 +137,12 @@ def test_an_image_is_seen_as_often_as_is_asked(tmp_path):
     assert found["flip"] < 0.99
 
 
+def test_a_problem_that_predicts_no_files_is_named(run, images, tmp_path):
+    with pytest.raises(SettingsError, match=r"MODEL: expected .*, got a run of 'gone'\. Install the package"):
+        predict(Job(str(run), LABELS, problem="gone"), images, tmp_path / "out", RecordsSettings())
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_empty_folder_is_refused(run, tmp_path):
     (tmp_path / "images").mkdir()
     with pytest.raises(SettingsError, match="IMAGES: expected a folder of images"):

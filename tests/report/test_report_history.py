@@ -91,3 +91,13 @@ def test_a_line_that_lacks_what_every_version_wrote_is_left_out(tmp_path, caplog
     log.write_text(json.dumps({key: value for key, value in OLD_LINE.items() if key != name}) + "\n")
     assert read_history(log) == []
     assert f'line 1 lacks "{name}"' in caplog.text
+
+
+def test_a_group_is_called_by_what_its_runs_share():
+    from pipeline.report.sections.charts import group_name
+
+    one, two = entry(1, 0.7), entry(2, 0.7, processes=2, num_replicas=2)
+    (group,) = trends([two.model_copy(update={"processes": 1}), two], current=[])
+    assert {group_name(run) for run in group.entries} == {group_name(two)}
+    assert group_name(two).endswith("(AMD EPYC 9B14, 2 replicas)")
+    assert group_name(one).endswith("(AMD EPYC 9B14)")

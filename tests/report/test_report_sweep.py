@@ -344,6 +344,18 @@ def test_lines_by_batch_that_only_their_code_tells_apart_are_called_by_their_tim
     assert "requested auto, 2026-03-01" not in text
 
 
+def test_a_title_states_what_all_lines_share_and_a_line_its_backend(make_run, tmp_path):
+    folders = [
+        make_run(f"{backend}{batch}", fingerprint=f"{batch:063}{backend[0] == 'j':d}", backend=backend,
+                 global_batch_size=batch, content_digests=DIGESTS)
+        for backend in ("jax", "tensorflow") for batch in (128, 256)
+    ]  # fmt: skip
+    text = render(folders, tmp_path / "out", current=[])["report.md"]
+    (title,) = re.findall("## Time by batch: .*", text)
+    assert title.endswith("2 epochs, bfloat16")
+    assert {"by JAX" in line for line in text.splitlines() if "requested auto" in line} == {True, False}
+
+
 @pytest.mark.slow
 def test_a_sweep_over_batches_and_seeds_ends_in_tables_that_agree_with_the_runs(first_run, tmp_path):
     luigi = first_run.copy(tmp_path)

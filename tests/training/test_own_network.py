@@ -123,3 +123,7 @@ def test_code_that_a_fetched_run_names_is_imported_only_where_the_settings_name_
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(SettingsError, match=r"came from s3://bucket/team\. To import it .* --Train-model evil:build"):
         load_trained(run, model="tests.tiny_model:build")
+    # An installed package registers no model of this name.
+    (run / "run.json").write_text(json.dumps(record | {"model": "evil"}))
+    assert load_trained(run, model="tests.tiny_model:build").record.model == "evil"
+    assert "evil" not in sys.modules

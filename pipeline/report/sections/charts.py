@@ -56,7 +56,8 @@ def times_by_batch(report: Report) -> Iterator[Section]:
     shown = [table for table in report.batch_sizes if not current or table.run.experiment in current]
     for place, table in enumerate(shown, start=1):
         run = table.run
-        name = f"{fmt.model_and_recipe(run)}, {fmt.plural(run.epochs, 'epoch')}, {fmt.computed_in(run)}"
+        # The lines of a table may differ in their backend.
+        name = f"{fmt.model_and_recipe(run)}, {fmt.plural(run.epochs, 'epoch')}, {fmt.plain(run.precision)}"
         blocks = _times(table, report.published_by_batch(table), name) if table.has_times else [Text(_NO_TIMES)]
         yield Section(f"batches-{place}", f"Time by batch: {name}", blocks)
 
@@ -125,7 +126,8 @@ def _line_name(line: BatchLine) -> str:
     run = line.run
     care = [*fmt.remarks(run), "" if run.device_verified else "device not verified"]
     where = f"{fmt.named_device(run)} on {fmt.hosts(line.hostnames)}"
-    return fmt.joined(where, f"requested {fmt.plain(run.requested_device)}", *care)
+    backend = "by JAX" if run.backend == "jax" else ""
+    return fmt.joined(where, backend, f"requested {fmt.plain(run.requested_device)}", *care)
 
 
 def history(report: Report) -> Iterator[Section]:
@@ -163,6 +165,6 @@ def change_table(report: Report) -> Table:
 
 def group_name(run: Entry) -> str:
     """The facts that the runs of a group share."""
-    where = f"{fmt.plain(run.effective_device)} ({fmt.device_note(run) or 'unknown'})"
+    where = f"{fmt.plain(run.effective_device)} ({fmt.devices(run) or 'unknown'})"
     how = f"batch {fmt.number(run.global_batch_size)}, {fmt.plural(run.epochs, 'epoch')}, {fmt.computed_in(run)}"
     return f"{fmt.model_and_recipe(run)} on {fmt.plain(run.dataset)}, {how}, {where}"

@@ -1,4 +1,4 @@
-"""How runs of the sum are ranked and shown, and a section of the report."""
+"""How runs of the sum are ranked and shown."""
 
 from pipeline.problems.results import Ranking, Results
 
@@ -9,9 +9,3 @@ RESULTS = Results(
     evaluation_blocks="toy.report:blocks",
     prediction_rows="toy.predictions:rows_of",
 )
-
-
-def section(report):
-    from pipeline.report.blocks import Section, Text
-
-    yield Section("toy", "A toy section", [Text(f"{len(report.runs)} runs of the toy")])
