@@ -91,8 +91,9 @@ scheduler: setup ## Luigi's central scheduler and visualiser, for SCHEDULER=cent
 	@umask 077; LUIGI_CONFIG_PARSER=ini LUIGI_CONFIG_PATH="$${LUIGI_CONFIG_PATH:-central.ini}" \
 	  exec $(BIN)/luigid --address 127.0.0.1 --port $(SCHEDULER_PORT) --state-path "$(SCHEDULER_STATE)/luigid.pickle"
 
-config: setup ## write config.ini and docs/settings.md from the settings that pipeline/config declares
+config: setup ## write config.ini and the generated pages of docs/reference
 	@$(BIN)/python -m pipeline.config.reference
+	@$(BIN)/python -c 'from tasks import cli; from tasks.commands.reference import write; write(cli.COMMANDS)'
 
 status: setup ## the state of each stage (fresh, stale, new, damaged, unreadable, waiting), and why (ARGS="--json")
 	@$(BIN)/python -m tasks status $(ARGS)

@@ -28,7 +28,7 @@ class ToySettings(StageSettings, section="Toy"):
     """A section of a test."""
 
     petals: Annotated[int, integer(1, 8)] = 5
-    """Number of petals. See docs/own-data.md."""
+    """Number of petals. See docs/how-to/own-data.md."""
     color: Annotated[str, one_of("red", "blue"), NOT_IN_IDENTITY] = "red"
     """Color of the petals, in 100% of them."""
     sizes: Annotated[tuple[float, ...], number(0, 1, "(]")] = ()
@@ -103,9 +103,10 @@ def test_a_setting_is_a_line_of_the_settings_file_and_a_row_of_the_docs():
     parser.read_string(written)
     defaults = {setting.name: setting.parse(parser["Toy"][setting.name]) for setting in settings_of(ToySettings)}
     assert ToySettings(**defaults) == ToySettings()
-    assert "\n# Number of petals. See docs/own-data.md.\n# Expected: an integer from 1 to 8.\npetals = 5\n" in written
+    petals = "# Number of petals. See docs/how-to/own-data.md.\n# Expected: an integer from 1 to 8.\npetals = 5\n"
+    assert f"\n{petals}" in written
     rows = "\n".join(reference.table_lines(ToySettings)).splitlines()
-    petals = "| `petals` | `5` | an integer from 1 to 8 | Number of petals. See [own-data.md](own-data.md). |"
+    petals = "| `petals` | `5` | an integer from 1 to 8 | Number of petals. See [own-data](../how-to/own-data.md). |"
     assert petals in rows
     assert "| `note` |  |  | Any text. |" in rows
 

@@ -22,7 +22,7 @@ from pipeline.errors import SettingsError
 
 DAG = PROJECT / "deploy" / "airflow" / "tensorcraft_dag.py"
 PAGE = PROJECT / "docs" / "schedulers.md"
-FAILURES = PROJECT / "docs" / "failures.md"
+EXIT_CODES = PROJECT / "docs" / "reference" / "exit-codes.md"
 AIRFLOW = os.environ.get("TENSORCRAFT_AIRFLOW", "")
 # Of a process that a signal ended, as the shell has it.
 KILLED, TERMINATED = 137, 143
@@ -61,7 +61,7 @@ def test_the_dag_names_stages_settings_and_exit_codes_that_exist():
     flags = re.findall(r"--[A-Z][\w-]+", values()["COMMAND"])
     assert {"--Storage-root", "--Storage-remote", "--Storage-on-remote-error"} <= set(flags)
     check_flags(flags)
-    documented = {int(number) for number in re.findall(r"^\| (\d+) \|", FAILURES.read_text(), re.MULTILINE)}
+    documented = {int(number) for number in re.findall(r"^\| (\d+) \|", EXIT_CODES.read_text(), re.MULTILINE)}
     retried = values()["WORTH_A_RETRY"]
     assert retried <= documented | {KILLED, TERMINATED}
     assert REMOTE in retried

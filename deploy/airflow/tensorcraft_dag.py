@@ -10,8 +10,8 @@ from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG, CronTriggerTimetable, Param
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-# Exit codes (docs/failures.md) of what may have passed by the next try, on this worker or another. What no later try
-# mends fails at once: a setting (2), damage (4), a run too slow (8) or not good enough (9), a defect (1).
+# Exit codes (docs/reference/exit-codes.md) of failures that a retry may pass, on this worker or another. A task that
+# ends with another code fails at once.
 WORTH_A_RETRY = {
     3,  # the dataset is unavailable
     5,  # another is making the same
@@ -58,7 +58,7 @@ class Stage(BashOperator):
             return super().execute(context)
         except AirflowSkipException as ended:
             said = str(ended).removesuffix(" Skipping.")
-            raise AirflowFailException(f"{said} Another try would not help: docs/failures.md") from ended
+            raise AirflowFailException(f"{said} Another try would not help: docs/reference/exit-codes.md") from ended
 
 
 with DAG(

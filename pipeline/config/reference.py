@@ -1,8 +1,9 @@
-"""Writes config.ini and the tables of docs/settings.md from the declared settings: ``make config``.
+"""Writes config.ini and docs/reference/settings.md from the declared settings: ``make config``.
 
 Both files have a marked part that this module writes. The rest of them is written by hand.
 """
 
+import posixpath
 import re
 import textwrap
 from collections.abc import Iterator
@@ -35,7 +36,7 @@ def config_lines(section: type[Settings]) -> Iterator[str]:
 
 
 def table_lines(section: type[Settings]) -> Iterator[str]:
-    """The lines of docs/settings.md for a section: a Markdown table."""
+    """The lines of docs/reference/settings.md for a section: a Markdown table."""
     yield f"\n## [{section.section}]\n\n{_markdown(section.__doc__)}\n"
     yield "| setting | default | expected | meaning |\n|---|---|---|---|"
     for setting in settings_of(section):
@@ -50,7 +51,14 @@ def _paragraphs(text: str) -> list[str]:
 
 def _markdown(text: str) -> str:
     escaped = "<br>".join(re.sub(r"([|*<])", r"\\\1", paragraph) for paragraph in _paragraphs(text))
-    return re.sub(r"docs/([\w-]+\.md)", r"[\1](\1)", escaped)
+    return re.sub(r"docs/([\w/-]+\.md)(#[\w-]+)?", _link, escaped)
+
+
+def _link(name: re.Match) -> str:
+    """A page of docs/, or a heading of it, as a link from docs/reference/."""
+    page, anchor = name[1], name[2] or ""
+    target = "" if page == "reference/settings.md" else posixpath.relpath(page, "reference")
+    return f"[{anchor.lstrip('#') or posixpath.basename(page).removesuffix('.md')}]({target}{anchor})"
 
 
 def _comment(text: str) -> Iterator[str]:
@@ -60,7 +68,7 @@ def _comment(text: str) -> Iterator[str]:
 
 
 def written(path: Path) -> str:
-    """The content of config.ini or docs/settings.md as the settings are declared now."""
+    """The content of config.ini or docs/reference/settings.md as the settings are declared now."""
     write = table_lines if path.suffix == ".md" else config_lines
     lines = [line for section in SECTIONS for line in write(section)]
     before, start, rest = re.split(r"(Written by make config[^\n]*\n)", path.read_text(encoding="utf-8"))
@@ -68,7 +76,7 @@ def written(path: Path) -> str:
     return before + start + "\n".join(lines) + "\n" + end + after
 
 
-FILES = (_PROJECT / "config.ini", _PROJECT / "docs" / "settings.md")
+FILES = (_PROJECT / "config.ini", _PROJECT / "docs" / "reference" / "settings.md")
 
 if __name__ == "__main__":
     for file in FILES:

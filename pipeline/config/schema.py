@@ -1,8 +1,8 @@
 """Declaration of settings: a dataclass per section of config.ini, an annotated field per setting.
 
 A field reads ``name: Annotated[type, rule, NOT_IN_IDENTITY] = default``, or ``name: type = default`` without rule and
-mark. The string below the field is its help text. The checks, Luigi's parameters, config.ini and docs/settings.md
-all follow from these.
+mark. The string below the field is its help text. The checks, Luigi's parameters, config.ini and
+docs/reference/settings.md all follow from these.
 """
 
 import ast

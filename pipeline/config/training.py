@@ -142,10 +142,10 @@ class TrainSettings(StageSettings, section="Train"):
     """The model, how it is trained, and the hardware."""
 
     model: Annotated[str, registered(MODELS, "my_package.networks:build")] = "baseline_cnn"
-    """Model to train. docs/settings.md describes each. Your own function is in the working directory, in the folder of
-    config.ini or installed. Its code is part of the run's identity."""
+    """Model to train (docs/reference/settings.md#models). Your own function is in the working directory, in the folder
+    of config.ini or installed. Its code is part of the run's identity."""
     recipe: Annotated[str, registered(RECIPES, "my_package.recipes:recipe")] = "onecycle"
-    """Optimizer, learning rate schedule and label smoothing. docs/settings.md describes each."""
+    """Optimizer, learning rate schedule and label smoothing (docs/reference/settings.md#training-recipes)."""
     # The content of the weights is part of the identity, their place is not.
     initial_weights: Annotated[str, NOT_IN_IDENTITY] = ""
     """Weights to start from: the name or path of a run's folder, or a .keras or .safetensors file. A relative path
@@ -160,8 +160,8 @@ class TrainSettings(StageSettings, section="Train"):
     scale_learning_rate: Annotated[str, one_of("none", "linear", "sqrt")] = "none"
     """How the learning rate grows with the batch, from the batch of the recipe (muon: 2,000, else 128)."""
     augment: Annotated[str, Rule("names of operations, each with at most one number", _augment_problem, spelled)] = ""
-    """Random changes of the images trained on, such as: flip, crop:4, cutout:8. docs/settings.md describes each. They
-    depend only on the seed, the epoch and the position in the records. Empty means none."""
+    """Random changes of the train images, such as flip, crop:4, cutout:8 (docs/reference/settings.md#augmentation).
+    They depend only on the seed, the epoch and the position in the records. Empty means none."""
     keep: Annotated[str, one_of("last", "best")] = "last"
     """Weights to keep: of the last epoch, or of the best on the validation split. best is the first epoch with the
     highest accuracy, or the lowest loss of a text. It needs [Records] validation_share."""
@@ -174,7 +174,7 @@ class TrainSettings(StageSettings, section="Train"):
     adds both, moved by a pixel to the lower right and to the upper left. Its accuracy stands beside the plain one."""
     deterministic: Annotated[str, one_of("false", "true")] = "false"
     """true uses only kernels that give the same bits each time and refuses operations without one. To check the
-    result, use make verify-determinism (docs/hardware.md)."""
+    result, use make verify-determinism (docs/concepts/comparisons.md)."""
     learning_rate: Annotated[float, number(0, 1_000, "(]", **_RECIPES_OWN)] = OF_THE_RECIPE
     """Highest learning rate of the schedule, before scale_learning_rate."""
     weight_decay: Annotated[float, number(0, 1, "[)", **_RECIPES_OWN)] = OF_THE_RECIPE
@@ -195,7 +195,7 @@ class TrainSettings(StageSettings, section="Train"):
     """Logical devices that the CPU is split into. Accelerators are used as they are."""
     processes: Annotated[int, integer(1, MAX_PROCESSES)] = 1
     """Processes that train one model together on JAX. Start each with the same command and the same storage root, on
-    one host (make train-local) or several. See docs/hardware.md."""
+    one host (make train-local) or several. See docs/how-to/gpu.md."""
     # Which process this is changes nothing that is learned.
     coordinator_address: Annotated[str, NOT_IN_IDENTITY] = ""
     """Address host:port of process 0. Empty means as Slurm or Kubernetes say."""

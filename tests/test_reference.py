@@ -1,0 +1,50 @@
+"""The reference pages state what the code declares: commands, exit codes, models, training recipes and operations."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pipeline import errors
+from pipeline.config.training import MODELS, OPERATIONS, RECIPES
+from tasks.cli import COMMANDS
+from tasks.commands import reference
+
+PAGES = Path(__file__).resolve().parent.parent / "docs" / "reference"
+# Success, and a process that a signal ended.
+WITHOUT_ERROR = {0, 130}
+
+
+def rows(page: str) -> dict[int, set[str]]:
+    """Exit code → names of errors in the second column of the table."""
+    found = re.findall(r"^\| (\d+) \| ([^|]*)\|", (PAGES / page).read_text(), re.MULTILINE)
+    return {int(code): set(re.findall(r"`(\w+)`", names)) for code, names in found}
+
+
+def test_the_page_of_commands_is_as_make_config_writes_it():
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.written(COMMANDS)
+
+
+def test_every_command_has_its_help_on_the_page():
+    page = reference.PAGE.read_text()
+    for name in COMMANDS.builtin:
+        assert f"\n## {name}\n" in page
+        assert f"usage: tensorcraft {name} " in page
+
+
+def test_every_error_has_its_exit_code_on_the_page():
+    declared: dict[int, set[str]] = {code: set() for code in WITHOUT_ERROR}
+    for name, error in vars(errors).items():
+        if isinstance(error, type) and issubclass(error, errors.PipelineError) and error is not errors.PipelineError:
+            declared.setdefault(error.exit_code, set()).add(name.replace("Artefact", "Artifact"))
+    assert rows("exit-codes.md") == declared
+
+
+@pytest.mark.parametrize(
+    ("heading", "names"),
+    [("Models", MODELS.builtin), ("Training recipes", RECIPES.builtin), ("Augmentation", OPERATIONS)],
+)
+def test_the_settings_page_describes_every_name(heading, names):
+    section = (PAGES / "settings.md").read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    described = {name.partition(":")[0] for name in re.findall(r"^\| `([\w:.]+)` \|", section, re.MULTILINE)}
+    assert described - {"my_package.models", "my_package", "my_package.recipes"} == set(names)
