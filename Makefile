@@ -92,7 +92,7 @@ scheduler: setup ## Luigi's central scheduler and visualiser, for SCHEDULER=cent
 	  exec $(BIN)/luigid --address 127.0.0.1 --port $(SCHEDULER_PORT) --state-path "$(SCHEDULER_STATE)/luigid.pickle"
 
 config: setup ## write config.ini and the generated pages of docs/reference
-	@$(BIN)/python -m pipeline.config.reference
+	@$(BIN)/python -m pipeline.settings.reference
 	@$(BIN)/python -c 'from tasks import cli; from tasks.commands.reference import write; write(cli.COMMANDS)'
 
 status: setup ## the state of each stage (fresh, stale, new, damaged, unreadable, waiting), and why (ARGS="--json")

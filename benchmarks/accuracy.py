@@ -11,8 +11,8 @@ from benchmarks.baselines import tutorial
 from benchmarks.baselines.record_writer import arrays
 from benchmarks.comparison import Comparison
 from benchmarks.data import Bench
-from pipeline.config.training import TrainSettings
 from pipeline.runs.record import RunRecord
+from pipeline.settings.training import TrainSettings
 from pipeline.training.launch import TrainRequest
 from pipeline.training.train import train
 

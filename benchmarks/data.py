@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.artefacts.manifest import read_manifest, write_manifest
-from pipeline.config.data import RecordsSettings, SourceSettings
+from pipeline.artifacts.manifest import read_manifest, write_manifest
 from pipeline.problems.problem import open_split
+from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.shards.job import write_records
 from pipeline.sources import Location, SourceInfo, resolve
-from pipeline.stream import Split
+from pipeline.streams.tf_data import Split
 
 SPLITS = ("train", "test")
 

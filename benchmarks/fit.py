@@ -12,9 +12,9 @@ from benchmarks.baselines.record_writer import arrays
 from benchmarks.baselines.torch_process import TorchProcess
 from benchmarks.comparison import Comparison, interleaved, ratios, seconds_of
 from benchmarks.data import Bench
-from pipeline.config.training import TrainSettings
 from pipeline.hardware.placement import place
-from pipeline.stream import InputStream
+from pipeline.settings.training import TrainSettings
+from pipeline.streams.tf_data import InputStream
 from pipeline.training.model import STEPS_PER_EXECUTION, compiled_model
 
 # Three executions: a second and a half of training.
@@ -31,7 +31,7 @@ def measure(bench: Bench) -> list[Comparison]:
     taught, published = tutorial.data(images[: STEPS * size], labels[: STEPS * size]), tutorial.model()
     epoch = iter(range(1_000))
     constant = tf.data.Dataset.from_tensors((images[:size], labels[:size])).repeat(STEPS)
-    # See stream.py: an autotuned iterator is slow to close, which is no part of a step.
+    # See streams/tf_data.py: an autotuned iterator is slow to close, which is no part of a step.
     options = tf.data.Options()
     options.autotune.enabled = False
     constant = constant.with_options(options)

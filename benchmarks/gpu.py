@@ -22,17 +22,17 @@ from jax import numpy as jnp
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.artefacts.manifest import read_manifest
-from pipeline.columns import ColumnStream
-from pipeline.config.training import MODELS, TrainSettings
+from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import PipelineError
 from pipeline.hardware.jax import Jax
 from pipeline.hardware.placement import Placement, choose_precision, place
 from pipeline.hardware.receipt import verdict, write_receipt
-from pipeline.networks.build import build_model
+from pipeline.models.build import build_model
 from pipeline.problems import problem_of_records
 from pipeline.problems.next_token import NextToken
 from pipeline.problems.problem import open_split
+from pipeline.settings.training import MODELS, TrainSettings
+from pipeline.streams.numpy_stream import ColumnStream
 from pipeline.training.model import compiled_model
 
 RECORDS = Path("data/records")

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from benchmarks.comparison import seconds_of
-from pipeline.artefacts.manifest import write_manifest
-from pipeline.config.data import RecordsSettings, SourceSettings
+from pipeline.artifacts.manifest import write_manifest
+from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.sources import Location, SourceInfo, resolve
 from pipeline.sources.file_index import INDEX_NAME
 
@@ -32,7 +32,7 @@ def main(folder: Path, out: Path, encoding: str) -> None:
     """Print a JSON object."""
     # In neither job's time, as they are in every job's.
     import pipeline.shards.job  # noqa: F401
-    from pipeline.training.breakdown import peak_host_bytes
+    from pipeline.training.timing import peak_host_bytes
 
     found: list[SourceInfo] = []
     looked = seconds_of(lambda: found.append(resolve(SourceSettings(dataset="folder", path=str(folder)), out)))

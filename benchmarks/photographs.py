@@ -11,12 +11,12 @@ from benchmarks.comparison import Comparison, interleaved, ratios
 from benchmarks.data import Bench
 from benchmarks.of_files import write
 from benchmarks.stream import rate
-from pipeline.artefacts.manifest import read_manifest
-from pipeline.config.data import RecordsSettings, SourceSettings
+from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import SettingsError
 from pipeline.problems.problem import open_split
+from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.sources import resolve
-from pipeline.stream import InputStream, Split
+from pipeline.streams.tf_data import InputStream, Split
 
 SIZE, GLOBAL_BATCH_SIZE = 192, 32
 

@@ -13,8 +13,8 @@ from benchmarks import scale
 from benchmarks.baselines import record_writer, tfds_prepare
 from benchmarks.comparison import Comparison, interleaved, ratios, seconds_of
 from benchmarks.data import SPLITS, Bench, write_to
-from pipeline.config.data import RecordsSettings
 from pipeline.records.features import stored_form
+from pipeline.settings.data import RecordsSettings
 from pipeline.shards.readiness import make_runner
 from pipeline.sources import Location
 from pipeline.sources.source import read_batches

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from benchmarks.comparison import Comparison, interleaved, ratios, seconds_of
 from benchmarks.data import Bench
-from pipeline.artefacts.manifest import read_manifest
-from pipeline.remote.artefacts import Remote
+from pipeline.artifacts.manifest import read_manifest
+from pipeline.remote.artifacts import Remote
 from pipeline.remote.objects import Objects
 
 _KIND = "records"

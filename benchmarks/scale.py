@@ -14,13 +14,13 @@ from pathlib import Path
 
 from benchmarks.comparison import seconds_of
 from benchmarks.data import Bench, write_to
-from pipeline.config.data import SourceSettings
-from pipeline.config.training import TrainSettings
 from pipeline.runs.verify import verify_artefact
+from pipeline.settings.data import SourceSettings
+from pipeline.settings.training import TrainSettings
 from pipeline.sources import resolve
-from pipeline.stream import InputStream
-from pipeline.training.breakdown import peak_host_bytes
+from pipeline.streams.tf_data import InputStream
 from pipeline.training.launch import TrainRequest
+from pipeline.training.timing import peak_host_bytes
 from pipeline.training.train import train
 
 _GLOBAL_BATCH_SIZE = 1_024

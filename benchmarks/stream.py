@@ -13,7 +13,7 @@ from benchmarks.baselines.record_writer import arrays
 from benchmarks.baselines.torch_process import TorchProcess
 from benchmarks.comparison import Comparison, interleaved, ratios
 from benchmarks.data import Bench
-from pipeline.stream import InputStream
+from pipeline.streams.tf_data import InputStream
 
 GLOBAL_BATCH_SIZE = 128
 # Accelerators are fed larger batches: 256 for each of eight cores. Calling for a batch from Python costs 0.1 to 0.2 ms.

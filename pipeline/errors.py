@@ -17,7 +17,7 @@ HIDDEN = "***"
 def message(build: Callable[..., str]) -> Callable[..., str]:
     """Mark a function that only builds a message for people.
 
-    The code digest leaves the function out (``artefacts/syntax.py``). Rewording a message keeps every artifact fresh.
+    The code digest leaves the function out (artifacts/code_digest.py). Rewording a message keeps every artifact fresh.
     """
     return build
 

@@ -63,7 +63,7 @@ def main() -> None:
 
 def dispatch(argv: Sequence[str]) -> int:
     """Run a command line. Return its exit code."""
-    from pipeline.config.refusal import closest
+    from pipeline.settings.setting_error import closest
     from tasks.commands.command import Parser
 
     name, rest = (argv[0], argv[1:]) if argv else ("run", [])

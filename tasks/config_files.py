@@ -7,8 +7,8 @@ order. An invalid file is left out while the package is imported, and refused wh
 import os
 from pathlib import Path
 
-from pipeline.config.experiment import experiment_files, require_experiment, settings_in
 from pipeline.errors import SettingsError
+from pipeline.settings.experiments import experiment_files, require_experiment, settings_in
 
 PROJECT_FOLDER = Path(__file__).resolve().parent.parent
 EXPERIMENTS_FOLDER = PROJECT_FOLDER / "experiments"

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from pipeline.artefacts import layout
-from pipeline.config.training import ExportSettings
+from pipeline.artifacts import layout
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.runs.exporters import EXPORTERS, exporters_of
+from pipeline.settings.training import ExportSettings
 from pipeline.stage_process import in_child
 from tasks import remote_cache
 from tasks.records import Records

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.artefacts import layout
-from pipeline.artefacts.publish import remove_artefact
-from pipeline.config.data import PLACEHOLDER, RecordsSettings
-from pipeline.config.refusal import refuse
+from pipeline.artifacts import layout
+from pipeline.artifacts.publish import remove_artefact
 from pipeline.errors import ChangedSourceError
 from pipeline.records.features import content_name, stored_form, stored_spec
-from pipeline.shards import presence
+from pipeline.settings.data import PLACEHOLDER, RecordsSettings
+from pipeline.settings.setting_error import refuse
+from pipeline.shards import heartbeat
 from pipeline.shards.splits import split_sizes
 from pipeline.sources import SourceInfo
 from pipeline.sources.source import SOURCES
@@ -28,8 +28,8 @@ class Records(Stage, parameters=RecordsSettings):
     """Section [Records]. TensorFlow Datasets can read the artifact too."""
 
     kind = layout.RECORDS
-    entry = presence.ENTRY
-    packages = presence.PACKAGES
+    entry = heartbeat.ENTRY
+    packages = heartbeat.PACKAGES
 
     def requires(self) -> Source:
         return Source()

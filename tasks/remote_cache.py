@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 import luigi.interface
 
-from pipeline.artefacts import layout
-from pipeline.artefacts.fingerprint import printable
-from pipeline.artefacts.manifest import read_fetched, read_manifest
-from pipeline.config.refusal import refuse
+from pipeline.artifacts import layout
+from pipeline.artifacts.fingerprint import printable
+from pipeline.artifacts.manifest import read_fetched, read_manifest
 from pipeline.errors import DamagedArtefactError, RemoteError, StorageError, UnreadableArtefactError
+from pipeline.settings.setting_error import refuse
 from tasks.settings import Storage, root_folder
 
 if TYPE_CHECKING:
-    from pipeline.remote.artefacts import Held, Pushed, Remote
+    from pipeline.remote.artifacts import Held, Pushed, Remote
 
 _logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class RemoteCache:
     def remote(self) -> "Remote":
         """The remote itself. It raises errors."""
         # The import takes a tenth of a second.
-        from pipeline.remote.artefacts import Remote
+        from pipeline.remote.artifacts import Remote
         from pipeline.remote.objects import Objects
 
         return Remote(Objects(self._storage.remote, endpoint=self._storage.remote_endpoint))
@@ -75,7 +75,7 @@ class RemoteCache:
 
         ``replace`` an earlier copy on the remote. If the remote has another one, it is downloaded, unless ``keep``.
         """
-        from pipeline.remote.artefacts import Pushed
+        from pipeline.remote.artifacts import Pushed
 
         fingerprint = read_manifest(folder)["fingerprint"]
         key, marker = (kind, fingerprint), self._root / layout.UNPUSHED / kind / folder.name

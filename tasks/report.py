@@ -8,16 +8,16 @@ from pathlib import Path
 
 import luigi
 
-from pipeline.artefacts import layout
-from pipeline.artefacts.manifest import check_files, read_manifest
-from pipeline.artefacts.publish import publishing_in_place
-from pipeline.artefacts.verified import sha256_of
-from pipeline.config.experiment import published_files
-from pipeline.config.report import DEMANDS, ReportSettings
+from pipeline.artifacts import layout
+from pipeline.artifacts.manifest import check_files, read_manifest
+from pipeline.artifacts.publish import publishing_in_place
+from pipeline.artifacts.stamps import sha256_of
 from pipeline.errors import DamagedArtefactError, GateError
 from pipeline.problems.results import RESULTS
 from pipeline.registry import Registry
-from pipeline.training.presence import say_done
+from pipeline.settings.experiments import published_files
+from pipeline.settings.report import DEMANDS, ReportSettings
+from pipeline.training.heartbeat import say_done
 from tasks import config_files
 from tasks.process import console
 from tasks.process.console import RUN_ID

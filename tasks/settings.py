@@ -1,4 +1,4 @@
-"""Settings as Luigi parameters, made from what ``pipeline.config`` declares, and the storage root."""
+"""Settings as Luigi parameters, made from what ``pipeline.settings`` declares, and the storage root."""
 
 import hashlib
 import os
@@ -18,11 +18,11 @@ from luigi.configuration import get_config
 from luigi.parameter import ParameterVisibility
 from luigi.task_register import Register
 
-from pipeline.config.experiment import ExperimentSettings
-from pipeline.config.refusal import closest, remedy
-from pipeline.config.schema import Mark, Setting, Settings, settings_of
-from pipeline.config.storage import ForceSettings, MetricsSettings, NotifySettings, StorageSettings
 from pipeline.errors import SettingsError, StorageError
+from pipeline.settings.experiments import ExperimentSettings
+from pipeline.settings.schema import Mark, Setting, Settings, settings_of
+from pipeline.settings.setting_error import closest, remedy
+from pipeline.settings.storage import ForceSettings, MetricsSettings, NotifySettings, StorageSettings
 from tasks import config_files
 from tasks.process import command_line, console
 

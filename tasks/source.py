@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipeline.artefacts import layout
-from pipeline.artefacts.manifest import read_fetched
-from pipeline.config.data import PLACEHOLDER, SourceSettings
+from pipeline.artifacts import layout
+from pipeline.artifacts.manifest import read_fetched
 from pipeline.errors import SettingsError
+from pipeline.settings.data import PLACEHOLDER, SourceSettings
 from pipeline.sources.source import SOURCES, SYNTHETIC, Location, SourceInfo, dataset_of, kind_of
 from pipeline.stage_process import in_child
 from tasks.settings import Experiment

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import luigi
 
-from pipeline.artefacts.fingerprint import IDENTITY_SCHEMA, code_digests, fingerprint, package_versions
-from pipeline.artefacts.manifest import read_fetched, write_manifest
-from pipeline.artefacts.publish import publishing
-from pipeline.config.schema import StageSettings
+from pipeline.artifacts.fingerprint import IDENTITY_SCHEMA, code_digests, fingerprint, package_versions
+from pipeline.artifacts.manifest import read_fetched, write_manifest
+from pipeline.artifacts.publish import publishing
 from pipeline.errors import UnreadableArtefactError
-from pipeline.training.presence import end_all
+from pipeline.settings.schema import StageSettings
+from pipeline.training.heartbeat import end_all
 from tasks import remote_cache
 from tasks.process import console, lock
 from tasks.process.console import RUN_ID

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from pipeline.artefacts.fingerprint import differences, fingerprint, printable
-from pipeline.artefacts.layout import artefact_folders
-from pipeline.artefacts.manifest import check_files, read_manifest, unreadable
+from pipeline.artifacts.fingerprint import differences, fingerprint, printable
+from pipeline.artifacts.layout import artefact_folders
+from pipeline.artifacts.manifest import check_files, read_manifest, unreadable
 from pipeline.errors import DamagedArtefactError, UnreadableArtefactError
 
 

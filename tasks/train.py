@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 import luigi.interface
 
 from pipeline import machine
-from pipeline.artefacts import layout
-from pipeline.artefacts.fingerprint import code_digests, fingerprint, package_versions
-from pipeline.artefacts.manifest import read_manifest
-from pipeline.artefacts.publish import discard
-from pipeline.config.refusal import refuse
-from pipeline.config.schema import own_modules
-from pipeline.config.training import JAX, MODELS, RECIPES, TrainSettings, refuse_without_validation
+from pipeline.artifacts import layout
+from pipeline.artifacts.fingerprint import code_digests, fingerprint, package_versions
+from pipeline.artifacts.manifest import read_manifest
+from pipeline.artifacts.publish import discard
 from pipeline.errors import DamagedArtefactError, HardwareMismatchError, PipelineError, TimeLimitError
 from pipeline.hardware import tpu_vm
 from pipeline.hardware.backend import choose_backend, require_backend
 from pipeline.hardware.mismatch import explain
 from pipeline.problems import PROBLEMS, problem_class
+from pipeline.settings.schema import own_modules
+from pipeline.settings.setting_error import refuse
+from pipeline.settings.training import JAX, MODELS, RECIPES, TrainSettings, refuse_without_validation
 from pipeline.stage_process import in_child
-from pipeline.training.presence import Presence
+from pipeline.training.heartbeat import Presence
 from pipeline.training.process_group import ProcessGroup, process_group
 from tasks.process import console
 from tasks.process.interrupt import stop, time_limit
@@ -78,7 +78,7 @@ class Train(Stage, parameters=TrainSettings):
             refuse("core", "workers", "1 where several processes train", luigi_core.workers)
         if settings.initial_weights:
             # What checks runs takes a moment to import.
-            from pipeline.runs.initial import find_initial_weights
+            from pipeline.runs.initial_weights import find_initial_weights
 
             self.initial = find_initial_weights(settings.initial_weights, root_folder() / layout.RUNS)
         return settings

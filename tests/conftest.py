@@ -23,9 +23,9 @@ from luigi_process import FAST, Luigi
 from report_runs import write_run
 from required import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401
 
-from pipeline.artefacts.manifest import write_manifest
-from pipeline.config.data import RecordsSettings
+from pipeline.artifacts.manifest import write_manifest
 from pipeline.records.features import image_spec
+from pipeline.settings.data import RecordsSettings
 from pipeline.sources import Location, SourceInfo, placeholder_images
 
 pytest_plugins = ["pytester", "resource_report"]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipeline.config.experiment import settings_in
+from pipeline.settings.experiments import settings_in
 
 
 def experiment_of(path: Path) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from luigi_process import FAST, Luigi
 
-from pipeline.artefacts.manifest import MANIFEST_NAME, check_contents, read_manifest
-from pipeline.artefacts.verified import sha256_of
+from pipeline.artifacts.manifest import MANIFEST_NAME, check_contents, read_manifest
+from pipeline.artifacts.stamps import sha256_of
 
 BUSY, STORAGE, TIME_LIMIT = 5, 6, 8
 

@@ -7,8 +7,8 @@ import pytest
 from tfrecord import parse_example, read_records
 
 from pipeline import sources
-from pipeline.artefacts.manifest import read_manifest, write_manifest
-from pipeline.config.data import RecordsSettings, SourceSettings
+from pipeline.artifacts.manifest import read_manifest, write_manifest
+from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.sources import Location
 from pipeline.sources.file_index import INDEX_NAME, path_key, read_index
 

@@ -146,7 +146,7 @@ def _without_state_of_tasks() -> Iterator[None]:
 
     import tasks  # noqa: F401
     from pipeline import progress
-    from pipeline.artefacts import manifest, modules
+    from pipeline.artifacts import manifest, modules
     from tasks import config_files
     from tasks.process import interrupt, lock
 

@@ -13,7 +13,7 @@ if __name__ == "__main__":
     from training_runs import request_for
 
     from pipeline.training import launch
-    from pipeline.training.presence import Presence
+    from pipeline.training.heartbeat import Presence
     from pipeline.training.process_group import process_group
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")

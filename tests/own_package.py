@@ -48,7 +48,7 @@ def convolution(filters):
 RECIPES = """
 import keras
 
-from pipeline.networks.recipes import Recipe
+from pipeline.models.training_recipes import Recipe
 
 
 def recipe(total_steps, scale):

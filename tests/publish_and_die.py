@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pipeline.artefacts.manifest import write_manifest
-from pipeline.artefacts.publish import publishing, publishing_in_place
+from pipeline.artifacts.manifest import write_manifest
+from pipeline.artifacts.publish import publishing, publishing_in_place
 
 DEADLY = ("fsync", "rename", "replace", "unlink", "rmdir")
 FILES = ("a", "b", "logs/c")

@@ -8,9 +8,9 @@ from unittest import mock
 import numpy as np
 from PIL import Image
 
-from pipeline.artefacts.manifest import write_manifest
-from pipeline.config.experiment import published_files
+from pipeline.artifacts.manifest import write_manifest
 from pipeline.problems.problem import AUGMENTED_NAME, EXAMPLES_NAME, MISTAKES_NAME
+from pipeline.settings.experiments import published_files
 
 PROJECT = Path(__file__).resolve().parent.parent
 TEMPLATES = PROJECT / "pipeline" / "report" / "templates"
@@ -81,7 +81,7 @@ def write_origin(folder: Path, *, code: str = "1", keras: str = "3.15.1", **sett
     identity = {
         "settings": settings,
         "upstream": {},
-        "code": {"pipeline.networks": {"baseline_cnn": code}},
+        "code": {"pipeline.models": {"baseline_cnn": code}},
         "packages": {"keras": keras},
     }
     write_manifest(folder, stage="Train", identity=identity, details={})

@@ -78,7 +78,7 @@ def test_importing_the_tasks_stays_light():
 
 
 def test_the_folders_of_killed_stages_are_searched():
-    from pipeline.artefacts import layout
+    from pipeline.artifacts import layout
     from tasks import Export, Records, Report, Source, Train
     from tasks.process import lock
 

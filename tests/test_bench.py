@@ -6,9 +6,9 @@ import pytest
 from experiment_of import experiment_of
 from report_runs import EPOCH, report_of
 
-from pipeline.config.experiment import experiment_files
 from pipeline.errors import SettingsError
 from pipeline.runs.record import TimeBreakdown
+from pipeline.settings.experiments import experiment_files
 from tasks.config_files import EXPERIMENTS_FOLDER as FOLDER
 
 

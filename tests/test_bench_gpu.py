@@ -49,7 +49,7 @@ def test_the_cpu_does_not_pass_for_the_device_it_poses_as():
 import os, time, types
 os.environ["KERAS_BACKEND"] = "jax"
 from benchmarks import gpu
-from pipeline.config.training import TrainSettings
+from pipeline.settings.training import TrainSettings
 from pipeline.hardware.placement import Placement
 from pipeline.hardware import probe
 from pipeline.hardware.jax import Jax

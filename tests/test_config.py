@@ -1,14 +1,14 @@
 import pytest
 
-from pipeline.config.data import RUNNERS, RecordsSettings, SourceSettings
-from pipeline.config.report import ReportSettings
-from pipeline.config.storage import StorageSettings
-from pipeline.config.training import (
+from pipeline.errors import SettingsError
+from pipeline.settings.data import RUNNERS, RecordsSettings, SourceSettings
+from pipeline.settings.report import ReportSettings
+from pipeline.settings.storage import StorageSettings
+from pipeline.settings.training import (
     RECIPES,
     ExportSettings,
     TrainSettings,
 )
-from pipeline.errors import SettingsError
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,9 @@ def test_settings_have_no_rules_that_shape_bytes():
 
 
 def test_listed_choices_are_the_implemented_ones():
-    from pipeline.networks import recipes
+    from pipeline.models import training_recipes
 
-    assert all(isinstance(RECIPES.load(name), recipes.Recipe) for name in RECIPES.builtin)
+    assert all(isinstance(RECIPES.load(name), training_recipes.Recipe) for name in RECIPES.builtin)
 
 
 def test_listed_runners_are_beams():

@@ -1,7 +1,7 @@
 import pytest
 
-from pipeline.config.training import TrainSettings, parse_augment, spelled
 from pipeline.errors import SettingsError
+from pipeline.settings.training import TrainSettings, parse_augment, spelled
 
 
 @pytest.mark.parametrize(

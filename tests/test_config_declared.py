@@ -7,8 +7,10 @@ import luigi
 import pytest
 from luigi.cmdline_parser import CmdlineParser
 
-from pipeline.config import reference
-from pipeline.config.schema import (
+from pipeline.errors import SettingsError
+from pipeline.registry import Registry
+from pipeline.settings import reference
+from pipeline.settings.schema import (
     NOT_IN_IDENTITY,
     SECRET,
     Settings,
@@ -20,8 +22,6 @@ from pipeline.config.schema import (
     settings_of,
     text,
 )
-from pipeline.errors import SettingsError
-from pipeline.registry import Registry
 
 
 class ToySettings(StageSettings, section="Toy"):

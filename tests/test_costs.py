@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from pipeline.artefacts.manifest import read_manifest
-from pipeline.config.data import RecordsSettings
+from pipeline.artifacts.manifest import read_manifest
 from pipeline.problems.problem import open_split
 from pipeline.records.features import image_spec
+from pipeline.settings.data import RecordsSettings
 from pipeline.sources import Location, SourceInfo, placeholder_images
 
 
@@ -22,7 +22,7 @@ def setup_module() -> None:
     from pipeline.records.example import FixedLayout, decode_rows
     from pipeline.shards.plan import Job
     from pipeline.shards.writers import BLOCK_EXAMPLES
-    from pipeline.stream import InputStream, Split
+    from pipeline.streams.tf_data import InputStream, Split
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from luigi_process import FAST, PROJECT
 from scheduled import Unattended
 
-from pipeline.config.training import TrainSettings
+from pipeline.settings.training import TrainSettings
 from pipeline.training.process_group import process_group
 from tasks.schedule.scheduled import outcome_from_systemd
 

@@ -11,17 +11,17 @@ import pytest
 from experiment_of import experiment_of
 from luigi_process import PROJECT
 
-from pipeline.config.data import RecordsSettings, SourceSettings
-from pipeline.config.experiment import (
+from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.settings.data import RecordsSettings, SourceSettings
+from pipeline.settings.experiments import (
     description,
     experiment_files,
     published_files,
     require_experiment,
     settings_in,
 )
-from pipeline.config.report import ReportSettings
-from pipeline.config.training import MODELS, RECIPES, TrainSettings
-from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.settings.report import ReportSettings
+from pipeline.settings.training import MODELS, RECIPES, TrainSettings
 
 
 def setup_module() -> None:
@@ -202,7 +202,7 @@ def test_the_list_says_what_each_is_and_whether_its_data_are_at_hand(tmp_path):
 
 
 def test_a_label_is_a_name():
-    from pipeline.config.experiment import ExperimentSettings
+    from pipeline.settings.experiments import ExperimentSettings
 
     assert ExperimentSettings(name="flowers-2").name == "flowers-2"
     for name in ("a/b", "-x", "x" * 65, "two words"):

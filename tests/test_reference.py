@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import errors
-from pipeline.config.training import MODELS, OPERATIONS, RECIPES
+from pipeline.settings.training import MODELS, OPERATIONS, RECIPES
 from tasks.cli import COMMANDS
 from tasks.commands import reference
 

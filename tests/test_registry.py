@@ -2,7 +2,6 @@
 
 import pytest
 
-from pipeline.config.training import MODELS, RECIPES, TrainSettings
 from pipeline.errors import SettingsError
 from pipeline.problems import PROBLEMS, problem_of_records
 from pipeline.problems.results import RESULTS, Results, results_of
@@ -10,6 +9,7 @@ from pipeline.problems.units import NEUTRAL, units_of
 from pipeline.registry import Registry
 from pipeline.report.sections import SECTIONS
 from pipeline.runs.exporters import EXPORTERS
+from pipeline.settings.training import MODELS, RECIPES, TrainSettings
 from pipeline.sources.source import SOURCES
 from tasks import cli
 from tasks.cli import COMMANDS

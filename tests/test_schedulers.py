@@ -16,9 +16,9 @@ import pytest
 from luigi_process import PROJECT
 from moto_server import ENVIRONMENT, Store
 
-from pipeline.config.storage import STAGES, StorageSettings
-from pipeline.config.training import TrainSettings
 from pipeline.errors import SettingsError
+from pipeline.settings.storage import STAGES, StorageSettings
+from pipeline.settings.training import TrainSettings
 
 DAG = PROJECT / "deploy" / "airflow" / "tensorcraft_dag.py"
 PAGE = PROJECT / "docs" / "schedulers.md"

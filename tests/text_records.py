@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline import sources
-from pipeline.artefacts.manifest import write_manifest
-from pipeline.config.data import RecordsSettings, SourceSettings
+from pipeline.artifacts.manifest import write_manifest
+from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.sources import Location
 
 LENGTH = 20

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import keras
 
-from pipeline.config.training import MODELS, TrainSettings
+from pipeline.settings.training import MODELS, TrainSettings
 from pipeline.training.launch import TrainRequest
 from pipeline.training.train import train
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.config.training import TrainSettings
+from pipeline.settings.training import TrainSettings
 from pipeline.training.launch import TrainRequest
 
 SETTINGS = {

@@ -21,7 +21,7 @@ import sys
 import threading
 from pathlib import Path
 
-from pipeline.artefacts.fingerprint import code_digests
+from pipeline.artifacts.fingerprint import code_digests
 
 # Not Luigi and TFDS, which read the environment when they are imported; what Luigi imports.
 LIBRARIES = (

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from pipeline.stream import InputStream, Split
+from pipeline.streams.tf_data import InputStream, Split
 
 Arrays = Mapping[str, tuple[np.ndarray, np.ndarray]]
 

@@ -8,17 +8,19 @@ loss is linear in the label. The labels of a mixed batch are therefore (label, o
 import numpy as np
 import tensorflow as tf
 
-from pipeline.augmentation import pixels
-from pipeline.augmentation.draws import Draws
-from pipeline.config.refusal import refuse
-from pipeline.config.training import parse_augment
+from pipeline.augmentation import image_ops
+from pipeline.augmentation.seeded_random import Draws
+from pipeline.settings.setting_error import refuse
+from pipeline.settings.training import parse_augment
 
 #: Columns of the labels of a mixed batch.
 MIXED_WIDTH = 3
 
 _MIXUP = "mixup"
-_WINDOWS = {one.__name__: one for one in (pixels.flip, pixels.alternating_flip, pixels.crop, pixels.translate)}
-_PIXELS = {one.__name__: one for one in (pixels.random_resized_crop, pixels.color, pixels.cutout)}
+_WINDOWS = {
+    one.__name__: one for one in (image_ops.flip, image_ops.alternating_flip, image_ops.crop, image_ops.translate)
+}
+_PIXELS = {one.__name__: one for one in (image_ops.random_resized_crop, image_ops.color, image_ops.cutout)}
 # A share of an image is a number of 256ths.
 _STEPS = 256
 _TABLE_SIZE = 4_097
@@ -64,7 +66,7 @@ class Augmentation:
         for name, number in self._operations:
             draws = self._draws(places, epoch, name)
             if name in _WINDOWS:
-                window = _WINDOWS[name](window or pixels.Window.whole(images), draws, number)
+                window = _WINDOWS[name](window or image_ops.Window.whole(images), draws, number)
             else:
                 images, window = (window.of(images) if window else images), None
                 images = _PIXELS[name](images, draws, number)

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline import machine
-from pipeline.config.refusal import refuse
-from pipeline.config.training import JAX, TENSORFLOW, TrainSettings
-from pipeline.installed import installed_version
+from pipeline.optional_packages import installed_version
+from pipeline.settings.setting_error import refuse
+from pipeline.settings.training import JAX, TENSORFLOW, TrainSettings
 
 # Distributions for JAX on NVIDIA cards, one per CUDA version.
 _CUDA_PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")

@@ -21,11 +21,11 @@ import numpy as np
 from jax import numpy as jnp
 
 from pipeline import machine
-from pipeline.config.refusal import refuse
-from pipeline.config.training import JAX, TrainSettings
 from pipeline.hardware.mismatch import explain
 from pipeline.hardware.probe import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, SIZE
 from pipeline.hardware.runtime import TF32, Runtime
+from pipeline.settings.setting_error import refuse
+from pipeline.settings.training import JAX, TrainSettings
 
 # JAX's names of the platforms.
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
@@ -193,7 +193,7 @@ RUNTIME = Jax()
 
 
 def _tensorflow() -> ModuleType | None:
-    """TensorFlow, if it can be imported. A machine may have JAX alone, see columns.py."""
+    """TensorFlow, if it can be imported. A machine may have JAX alone, see numpy_stream.py."""
     try:
         return importlib.import_module("tensorflow")
     # A broken installation may raise anything. Code that needs TensorFlow imports it and reports the error.

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline import machine
-from pipeline.config.refusal import refuse
-from pipeline.config.training import JAX, TENSORFLOW, TrainSettings, refuse_replicas
 from pipeline.errors import HardwareMismatchError, message
 from pipeline.hardware.backend import choose_backend
 from pipeline.hardware.mismatch import explain
 from pipeline.hardware.runtime import TF32, Runtime
+from pipeline.settings.setting_error import refuse
+from pipeline.settings.training import JAX, TENSORFLOW, TrainSettings, refuse_replicas
 
 
 def runtime_called(backend: str) -> Runtime:

@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pipeline import machine
-from pipeline.config.training import TrainSettings
 from pipeline.errors import message
 from pipeline.hardware import probe
 from pipeline.hardware.backend import flags
 from pipeline.hardware.placement import Placement, choose_precision, place
-from pipeline.installed import installed_version
+from pipeline.optional_packages import installed_version
+from pipeline.settings.training import TrainSettings
 
 # Only a ratio near 1 shows that the host replaced an accelerator: a real one may even be slower, such as a T4 beside 64
 # cores. In 60 probes of a host against itself, on 2 cores with a load of 3 to 10, the mean ratio was 0.80 to 1.24.

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipeline.config.training import TrainSettings
+from pipeline.settings.training import TrainSettings
 
 #: float32 with products of 10 bits after the point, on matrix units of NVIDIA GPUs since Ampere.
 TF32 = "tf32"

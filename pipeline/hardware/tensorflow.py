@@ -19,12 +19,12 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from pipeline import machine
-from pipeline.config.refusal import refuse
-from pipeline.config.training import TENSORFLOW, TPU_ADDRESS, TrainSettings, names_tpu
 from pipeline.errors import SettingsError
 from pipeline.hardware.mismatch import explain, known_cause
 from pipeline.hardware.probe import CHANNELS_IN, CHANNELS_OUT, IMAGES, KERNEL, SIZE
 from pipeline.hardware.runtime import TF32, Runtime
+from pipeline.settings.setting_error import refuse
+from pipeline.settings.training import TENSORFLOW, TPU_ADDRESS, TrainSettings, names_tpu
 
 # TensorFlow waits forever for an address that does not answer.
 CONNECT_TIMEOUT_SECONDS = 10

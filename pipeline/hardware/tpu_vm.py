@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from pipeline import machine
-from pipeline.config.training import TrainSettings
+from pipeline.settings.training import TrainSettings
 
 _TIMEOUT_SECONDS, _MOST_BYTES = 5, 2**20
 # name:id:address of each worker, or the address alone on newer ones.

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pipeline.config.data import FULL_RANGE
+from pipeline.settings.data import FULL_RANGE
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from pipeline.config.data import RecordsSettings
 from pipeline.errors import BusyError, SettingsError
 from pipeline.predict import Job
 from pipeline.problems.results import results_of
 from pipeline.problems.units import units_of
-from pipeline.runs.trained import TrainedNetwork, load_trained
+from pipeline.runs.load_model import TrainedNetwork, load_trained
+from pipeline.settings.data import RecordsSettings
 from pipeline.shards.engine import running
 from pipeline.shards.shared import replacing
 from pipeline.sources.files import FolderError, stamps

@@ -12,7 +12,7 @@ from pipeline.predict import Job
 from pipeline.problems.next_token.evaluation import LEAST_PROBABILITY
 from pipeline.records.features import form_of_any
 from pipeline.records.vocabulary import UnknownCharacterError, Vocabulary
-from pipeline.runs.trained import TrainedNetwork
+from pipeline.runs.load_model import TrainedNetwork
 from pipeline.sources.files import read_file
 from pipeline.sources.image_files import UndecodableError, inspect, made_plain
 from pipeline.sources.image_reading import pixels_of

@@ -11,17 +11,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from pipeline.config.refusal import refuse
-from pipeline.config.training import TrainSettings
 from pipeline.problems import PROBLEMS, problem_of_records
 from pipeline.problems.units import NEUTRAL, Units
 from pipeline.records.features import Task
+from pipeline.settings.setting_error import refuse
+from pipeline.settings.training import TrainSettings
 
 if TYPE_CHECKING:
     import numpy as np
     import tensorflow as tf
 
-    from pipeline.columns import Split
+    from pipeline.streams.numpy_stream import Split
 
 #: Files of an evaluation in a run's folder. The last three are sheets of pictures.
 EVALUATION_NAME = "evaluation.json"
@@ -77,7 +77,7 @@ def examples_at(stream: Stream, places: Sequence[int]) -> list[tuple["np.ndarray
 
 def open_split(folder: Path, manifest: Mapping, name: str) -> "Split":
     """One split of the records in ``folder``, with the inputs and labels of their problem, see ``Split``."""
-    from pipeline.columns import Split
+    from pipeline.streams.numpy_stream import Split
 
     problem = problem_of_records(manifest)
     return Split.of_manifest(
@@ -145,7 +145,7 @@ class Problem(abc.ABC):
 
     def loss(self, outputs: str, label_smoothing: float) -> Callable:
         """(labels, outputs of the model) → float32 loss of each prediction. ``outputs``: see ``kind_of_outputs``."""
-        from pipeline.networks.model import Crossentropy
+        from pipeline.models.model import Crossentropy
 
         return Crossentropy(outputs, label_smoothing)
 

@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pipeline.config.data import RecordsSettings
-from pipeline.config.refusal import refuse
+from pipeline.settings.data import RecordsSettings
+from pipeline.settings.setting_error import refuse
 
 IMAGE, LABEL, KEY = "image", "label", "key"
 

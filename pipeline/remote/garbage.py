@@ -13,10 +13,10 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from pipeline.artefacts import layout
-from pipeline.artefacts.manifest import MANIFEST_NAME
+from pipeline.artifacts import layout
+from pipeline.artifacts.manifest import MANIFEST_NAME
 from pipeline.errors import DamagedArtefactError, RemoteError
-from pipeline.remote.artefacts import GRACE, Remote
+from pipeline.remote.artifacts import GRACE, Remote
 from pipeline.remote.objects import EXCHANGE, Stored
 
 _KINDS = "|".join((layout.SOURCE, layout.RECORDS, layout.RUNS, layout.EXPORTS))

@@ -4,7 +4,7 @@ from bisect import bisect
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.artefacts import layout
+from pipeline.artifacts import layout
 from pipeline.problems.results import results_of
 from pipeline.report import formats
 from pipeline.report.data.reading import Run

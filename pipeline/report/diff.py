@@ -5,7 +5,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest
+from pipeline.artifacts.manifest import MANIFEST_NAME, read_manifest
 from pipeline.report.blocks import Group, Table, figures, words
 from pipeline.report.data.reading import read_run
 from pipeline.report.data.scenarios import facts

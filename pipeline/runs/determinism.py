@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from pipeline.artefacts import layout
-from pipeline.artefacts.manifest import read_manifest
-from pipeline.artefacts.publish import storage_error
-from pipeline.artefacts.verified import sha256_of
+from pipeline.artifacts import layout
+from pipeline.artifacts.manifest import read_manifest
+from pipeline.artifacts.publish import storage_error
+from pipeline.artifacts.stamps import sha256_of
 from pipeline.errors import SettingsError
 from pipeline.runs.metrics import WEIGHTS_NAME, weights_digest
 from pipeline.runs.record import FINISHED, RunRecord, read_record
-from pipeline.runs.untrusted import Untrusted, checked, read_text
+from pipeline.runs.validation import Untrusted, checked, read_text
 
 # A difference in one of these changes the weights, whatever the kernels do: the hardware, the number of threads that
 # share a sum, and the order of the examples.

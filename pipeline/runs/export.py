@@ -13,18 +13,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from pipeline.artefacts.manifest import read_manifest
-from pipeline.artefacts.publish import used_bytes
-from pipeline.networks.build import build_network
-from pipeline.networks.model import LOGITS
+from pipeline.artifacts.manifest import read_manifest
+from pipeline.artifacts.publish import used_bytes
+from pipeline.models.build import build_network
+from pipeline.models.model import LOGITS
 from pipeline.problems import problem_class, problem_of_records
 from pipeline.problems.problem import Problem, open_split
 from pipeline.records.features import form_of_any
 from pipeline.records.images import fit
 from pipeline.runs.exporters import SAVED_MODEL, Exporter, exporters_of
+from pipeline.runs.load_model import TrainedNetwork, load_trained
 from pipeline.runs.metrics import EXPORT_NAME
-from pipeline.runs.trained import TrainedNetwork, load_trained
-from pipeline.stream import InputStream
+from pipeline.streams.tf_data import InputStream
 
 #: Signatures of the SavedModel: uint8 images (batch, height, width, channels), and strings (batch,).
 PIXELS_SIGNATURE, ENCODED_SIGNATURE = "serving_default", "encoded_images"

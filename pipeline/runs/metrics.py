@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import DamagedArtefactError
-from pipeline.runs.untrusted import Count, Figure, Untrusted, checked, message, read_text
+from pipeline.runs.validation import Count, Figure, Untrusted, checked, message, read_text
 
 WEIGHTS_NAME = "weights.safetensors"
 MODEL_NAME = "model.keras"

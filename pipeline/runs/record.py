@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from pipeline.hardware.backend import computation_flags
-from pipeline.runs.untrusted import Count, Figure, Object, Untrusted, checked, read_text
+from pipeline.runs.validation import Count, Figure, Object, Untrusted, checked, read_text
 
 RECORD_NAME = "run.json"
 
@@ -67,7 +67,7 @@ STAGE_PARTS = ("startup", "loading", "training", "evaluation", "checkpoint", "sa
 
 
 class TimeBreakdown(Untrusted):
-    """Seconds of a step and of the parts of the stage, see training/breakdown.py.
+    """Seconds of a step and of the parts of the stage, see training/timing.py.
 
     ``startup_seconds``: imports, devices, receipt and model. ``training_seconds``: with compilation. The parts add up
     to the stage's wall time, over all processes that trained the run.

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from pipeline.artefacts.manifest import check_contents, read_manifest
+from pipeline.artifacts.manifest import check_contents, read_manifest
 from pipeline.errors import DamagedArtefactError
 from pipeline.records.example import parse_batch, targets
 from pipeline.records.features import spec_from_json

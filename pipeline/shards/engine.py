@@ -21,9 +21,9 @@ from apache_beam.utils import interactive_utils
 from apache_beam.utils.subprocess_server import SubprocessServer
 
 from pipeline import errors
-from pipeline.config.data import RecordsSettings
 from pipeline.errors import EngineUnavailableError, PipelineError, WorkerDiedError
-from pipeline.shards import presence
+from pipeline.settings.data import RecordsSettings
+from pipeline.shards import heartbeat
 from pipeline.shards.readiness import CONNECT_SECONDS, flag_of, make_options, make_runner, require_engine
 from pipeline.shards.shared import Store, shared_by_workers
 
@@ -152,14 +152,14 @@ def reach(settings: RecordsSettings, root: Path, store: Store | None = None) -> 
         tempfile.TemporaryDirectory(prefix=".reach-", dir=root, ignore_cleanup_errors=True) as folder,
         shared_by_workers(Path(folder), store) as shared,
     ):
-        presence.expect(shared)
+        heartbeat.expect(shared)
         try:
             with running(settings) as pipeline:
                 (
                     pipeline
                     | "Plan meetings" >> beam.Create(range(_TRIAL_ELEMENTS))  # number
                     | "Spread meetings" >> beam.Reshuffle()  # number
-                    | "Meet" >> beam.Map(lambda _, shared: presence.sign_in(shared), shared)  # None
+                    | "Meet" >> beam.Map(lambda _, shared: heartbeat.sign_in(shared), shared)  # None
                 )
         except PipelineError:
             raise
@@ -168,7 +168,7 @@ def reach(settings: RecordsSettings, root: Path, store: Store | None = None) -> 
             raise EngineUnavailableError(
                 f"{name} at {where}: a job that writes nothing failed there: {_last_line(error)}"
             ) from error
-        found = presence.signed_in(shared)
+        found = heartbeat.signed_in(shared)
     return (
         f"{name} at {where}: {found['processes']} worker processes on {found['hosts']} hosts answered; they see the "
         f"{'remote' if store else 'storage root'}, with this version of the project and its packages"

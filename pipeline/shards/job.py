@@ -15,11 +15,11 @@ import apache_beam as beam
 import numpy as np
 
 from pipeline import progress
-from pipeline.config.data import RecordsSettings
 from pipeline.errors import EngineUnavailableError, RemoteError
 from pipeline.records.example import frame, serialize
 from pipeline.records.features import IMAGE, KEY, LABEL, content_name
-from pipeline.shards import presence
+from pipeline.settings.data import RecordsSettings
+from pipeline.shards import heartbeat
 from pipeline.shards.engine import running
 from pipeline.shards.plan import NOTES, Block, Job, block_file
 from pipeline.shards.shared import Store, shared_by_workers
@@ -72,13 +72,13 @@ def write_records(
             job = replace(job, block_examples=writer_of(job).block_examples())
         writer = writer_of(job)
         writer.prepare()
-        presence.expect(shared)
+        heartbeat.expect(shared)
         job.leave_places()
         with _reporting_progress(job), running(settings) as pipeline:
             build(pipeline, job)
         writer.collect(notes_folder)
         details = summarize(job, source)
-        details["engine"] = {"runner": settings.runner, **presence.signed_in(shared)}
+        details["engine"] = {"runner": settings.runner, **heartbeat.signed_in(shared)}
     for headline, explanation in details["warnings"]:
         _logger.warning("%s: %s", headline, explanation)
     write_tfds_metadata(folder, job.source, job.spec, job.shards())
@@ -101,7 +101,7 @@ def build(pipeline: beam.Pipeline, job: Job) -> beam.PCollection:
 
 def write_block(block: Block, job: Job) -> Block:
     """Read, serialize and write one block, then its notes, which mean that it is complete."""
-    presence.sign_in(job.shared)
+    heartbeat.sign_in(job.shared)
     notes = Notes(block, job)
     writer_of(job).write_block(block, read_block(block, job, notes))
     notes.write()
@@ -138,7 +138,7 @@ def plan_shards(blocks: tuple[int, Iterable[Block]], job: Job) -> list[ShardId]:
 
 def write_shard(which: ShardId, job: Job) -> str:
     """Write one shard. Return its name."""
-    presence.sign_in(job.shared)
+    heartbeat.sign_in(job.shared)
     return writer_of(job).write_shard(which)
 
 

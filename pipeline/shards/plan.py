@@ -13,10 +13,10 @@ from functools import partial
 
 import numpy as np
 
-from pipeline.config.data import RecordsSettings
 from pipeline.errors import DamagedArtefactError
 from pipeline.records.example import FixedLayout
 from pipeline.records.features import FeatureSpec, ImageForm, is_fixed, stored_form, stored_spec
+from pipeline.settings.data import RecordsSettings
 from pipeline.shards.shared import Shared
 from pipeline.shards.splits import divided, split_of_each
 from pipeline.shards.tfds_metadata import shard_name

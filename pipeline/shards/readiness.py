@@ -15,9 +15,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
-from pipeline.config.data import RecordsSettings
-from pipeline.config.refusal import closest, refuse
 from pipeline.errors import EngineUnavailableError
+from pipeline.settings.data import RecordsSettings
+from pipeline.settings.setting_error import closest, refuse
 
 CONNECT_SECONDS = 5
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from functools import cache
 
-from pipeline.config.refusal import refuse
 from pipeline.records.keys import SPLITS, split_of, splits_by_place
+from pipeline.settings.setting_error import refuse
 from pipeline.sources.file_index import example_keys
 from pipeline.sources.source import Location, SourceInfo
 

@@ -12,7 +12,7 @@ from pipeline.records.example import targets
 from pipeline.records.features import IMAGE, LABEL, content_name, spec_to_json
 from pipeline.records.images import fingerprints
 from pipeline.records.reference import CONTENT_DIGESTS
-from pipeline.shards.findings import find, warnings, write_rows
+from pipeline.shards.data_checks import find, warnings, write_rows
 from pipeline.shards.plan import NOTES, Block, Job, block_file
 from pipeline.shards.shared import read_each
 from pipeline.sources.file_index import example_names, read_index

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.artefacts.publish import require_space
+from pipeline.artifacts.publish import require_space
 from pipeline.errors import DamagedArtefactError, EngineUnavailableError
-from pipeline.remote.artefacts import receive
+from pipeline.remote.artifacts import receive
 from pipeline.shards.plan import Block, Job, block_file
 from pipeline.shards.shared import THREADS, Shared, SharedObjects, replacing
 

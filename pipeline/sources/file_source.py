@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.config.refusal import refuse
 from pipeline.records.keys import SPLITS
+from pipeline.settings.setting_error import refuse
 from pipeline.sources.file_index import INDEX_NAME, FileIndex, change, read_index
 from pipeline.sources.files import FolderError, Stamp, quoted, stamps
 from pipeline.sources.source import Kind

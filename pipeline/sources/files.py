@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pipeline.artefacts.verified import current_stamp, read_verified, write_verified
+from pipeline.artifacts.stamps import current_stamp, read_verified, write_verified
 from pipeline.errors import message
 
 #: Bytes, times of the last change of content and of any change in nanoseconds, inode. Programs that copy files can set

@@ -23,8 +23,8 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from pipeline import machine, progress
-from pipeline.config.data import FULL_RANGE
 from pipeline.errors import message
+from pipeline.settings.data import FULL_RANGE
 from pipeline.sources.file_index import Skipped
 from pipeline.sources.files import Stamp, is_inside, read_file
 

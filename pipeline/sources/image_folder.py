@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from pipeline.config.refusal import refuse
 from pipeline.errors import message
+from pipeline.settings.setting_error import refuse
 from pipeline.sources.file_index import FileIndex
 from pipeline.sources.file_source import FoundFiles, by_split, split_called
 from pipeline.sources.files import Stamp

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.config.data import FULL_RANGE, SourceSettings
-from pipeline.config.refusal import refuse
 from pipeline.errors import DamagedArtefactError, message
 from pipeline.records.features import image_spec
+from pipeline.settings.data import FULL_RANGE, SourceSettings
+from pipeline.settings.setting_error import refuse
 from pipeline.sources.file_index import INDEX_NAME, FileIndex, IndexedSplit, Skipped
 from pipeline.sources.file_source import FileSource, FoundFiles, log_split_names
 from pipeline.sources.files import file_digest, quoted

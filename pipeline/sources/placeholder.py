@@ -9,8 +9,8 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.config.data import TEXTS
 from pipeline.records.features import image_spec
+from pipeline.settings.data import TEXTS
 from pipeline.sources.source import SYNTHETIC, Kind, SourceInfo
 from pipeline.sources.text import written_tokens
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
-from pipeline.config.data import FULL_RANGE, PLACEHOLDER, SourceSettings
-from pipeline.config.refusal import refuse
 from pipeline.errors import DatasetUnavailableError, message
 from pipeline.records.features import FeatureSpec, ImageForm, content_name, spec_from_json, spec_to_json
 from pipeline.registry import Registry
+from pipeline.settings.data import FULL_RANGE, PLACEHOLDER, SourceSettings
+from pipeline.settings.setting_error import refuse
 
 _logger = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence, Set
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
-from pipeline.config.data import SourceSettings
-from pipeline.config.refusal import closest, refuse
 from pipeline.errors import message
+from pipeline.settings.data import SourceSettings
+from pipeline.settings.setting_error import closest, refuse
 from pipeline.sources.file_index import FileIndex
 from pipeline.sources.file_source import FoundFiles, by_split, split_called
 from pipeline.sources.files import Stamp, is_in, other_encoding, stamps_of

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from pipeline.config.data import SourceSettings
-from pipeline.config.refusal import refuse
 from pipeline.errors import DamagedArtefactError
 from pipeline.records.features import KEY, Feature, content_name
 from pipeline.records.keys import SPLITS
+from pipeline.settings.data import SourceSettings
+from pipeline.settings.setting_error import refuse
 from pipeline.sources.file_index import FileIndex, IndexedSplit
 from pipeline.sources.file_source import FileSource, FoundFiles, by_split, log_split_names, split_called
 from pipeline.sources.files import (

@@ -15,8 +15,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.config.data import folder_hint
-from pipeline.config.refusal import closest, refuse
 from pipeline.errors import (
     DamagedArtefactError,
     DatasetUnavailableError,
@@ -26,6 +24,8 @@ from pipeline.errors import (
 )
 from pipeline.records.features import CHANNELS, image_spec
 from pipeline.records.keys import SPLITS
+from pipeline.settings.data import folder_hint
+from pipeline.settings.setting_error import closest, refuse
 from pipeline.sources.files import digests
 from pipeline.sources.source import TFDS, Kind, Location, SourceInfo
 from pipeline.sources.text import written_tokens

@@ -17,10 +17,10 @@ import keras
 import numpy as np
 from safetensors.numpy import load_file, save
 
-from pipeline.artefacts.manifest import check_contents, read_manifest, write_manifest
-from pipeline.artefacts.publish import discard, publishing, used_bytes
+from pipeline.artifacts.manifest import check_contents, read_manifest, write_manifest
+from pipeline.artifacts.publish import discard, publishing, used_bytes
 from pipeline.errors import DamagedArtefactError, message
-from pipeline.networks.model import assign
+from pipeline.models.model import assign
 from pipeline.runs.metrics import compiling_epochs
 
 _STATE_NAME = "state.safetensors"

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.training import JAX, TENSORFLOW, TrainSettings
 from pipeline.errors import WorkerDiedError, causes
 from pipeline.hardware.backend import choose_backend
-from pipeline.runs.initial import InitialWeights
+from pipeline.runs.initial_weights import InitialWeights
 from pipeline.runs.record import RunRecord
+from pipeline.settings.training import JAX, TENSORFLOW, TrainSettings
 from pipeline.stage_process import in_child, of_class, to_json
-from pipeline.training.presence import Presence
+from pipeline.training.heartbeat import Presence
 from pipeline.training.process_group import ProcessGroup
 
 _TRAIN = "pipeline.training.train:train"

@@ -14,12 +14,12 @@ from typing import Any
 import keras
 
 from pipeline import progress
-from pipeline.artefacts.publish import require_space
-from pipeline.config.training import TrainSettings
+from pipeline.artifacts.publish import require_space
 from pipeline.errors import IncompleteTrainingError
 from pipeline.hardware.receipt import confirm
-from pipeline.networks.model import assign
+from pipeline.models.model import assign
 from pipeline.runs.metrics import METRICS_NAME, append_metrics
+from pipeline.settings.training import TrainSettings
 from pipeline.training.checkpoint import (
     History,
     bytes_needed,

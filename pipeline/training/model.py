@@ -14,17 +14,17 @@ import keras
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from pipeline.artefacts.manifest import read_manifest
-from pipeline.config.training import OF_THE_RECIPE, TrainSettings
+from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import SettingsError, message
 from pipeline.hardware.placement import Placement, choose_jit_compile, choose_precision
-from pipeline.networks.build import build_network, find_adapter, find_recipe
-from pipeline.networks.model import ADAPTED_EXAMPLES, PROBABILITIES, Crossentropy, assign, named_layers, named_variables
-from pipeline.networks.muon import KernelMuon, last_matrices
-from pipeline.networks.recipes import Recipe, make_optimizer
+from pipeline.models.build import build_network, find_adapter, find_recipe
+from pipeline.models.model import ADAPTED_EXAMPLES, PROBABILITIES, Crossentropy, assign, named_layers, named_variables
+from pipeline.models.muon import KernelMuon, last_matrices
+from pipeline.models.training_recipes import Recipe, make_optimizer
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import Stream
-from pipeline.runs.initial import InitialWeights, digest_of
+from pipeline.runs.initial_weights import InitialWeights, digest_of
+from pipeline.settings.training import OF_THE_RECIPE, TrainSettings
 
 # Large enough to hide the cost of a call, and small enough for an answer to Ctrl-C within a second.
 STEPS_PER_EXECUTION = 32
@@ -60,7 +60,7 @@ def compiled_model(
         prepare(model)
         if placement.effective_device == "cpu" and not jit_compile:
             # JAX trains without TensorFlow being installed.
-            from pipeline.networks.cpu_kernels import quicken
+            from pipeline.models.cpu_kernels import quicken
 
             quicken(model)
         model.compile(

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.config.refusal import refuse
-from pipeline.config.training import FROM_ENVIRONMENT, TrainSettings, split_address
 from pipeline.errors import SettingsError
+from pipeline.settings.setting_error import refuse
+from pipeline.settings.training import FROM_ENVIRONMENT, TrainSettings, split_address
 
 # The rank by Slurm, GKE for its TPUs (hardware/tpu_vm.py on others) and an indexed job of Kubernetes.
 _RANKS = ("SLURM_PROCID", "TPU_WORKER_ID", "JOB_COMPLETION_INDEX")

@@ -9,21 +9,21 @@ from pathlib import Path
 import keras
 from safetensors.numpy import save
 
-from pipeline.artefacts.manifest import read_manifest
-from pipeline.config.training import MODELS, TrainSettings
+from pipeline.artifacts.manifest import read_manifest
 from pipeline.hardware.backend import choose_backend
-from pipeline.networks.build import build_network, untrained_copy
+from pipeline.models.build import build_network, untrained_copy
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import Problem
+from pipeline.runs.load_model import load_trained
 from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME, examples_per_second
 from pipeline.runs.record import SCHEMA_VERSION, SKIPPED, RunRecord, names, recorded_settings, seen_in, write_record
-from pipeline.runs.trained import load_trained
-from pipeline.stream import InputStream
-from pipeline.training.breakdown import peak_host_bytes
+from pipeline.settings.training import MODELS, TrainSettings
+from pipeline.streams.tf_data import InputStream
 from pipeline.training.checkpoint import History
 from pipeline.training.launch import TrainRequest
 from pipeline.training.model import named_weights
 from pipeline.training.setup import EVALUATED_SPLITS, TrainingSetup, evaluation_streams
+from pipeline.training.timing import peak_host_bytes
 
 _logger = logging.getLogger(__name__)
 

@@ -11,18 +11,18 @@ from pathlib import Path
 import keras
 
 from pipeline.augmentation.augment import Augmentation
-from pipeline.columns import ColumnStream
-from pipeline.config.refusal import refuse
-from pipeline.config.training import JAX, refuse_without_validation
 from pipeline.hardware.backend import computation_flags
 from pipeline.hardware.placement import Placement, choose_jit_compile, choose_precision
 from pipeline.hardware.receipt import Receipt, verdict, with_processes, write_receipt
-from pipeline.networks.build import kind_of_outputs
-from pipeline.networks.cpu_kernels import as_keras
+from pipeline.models.build import kind_of_outputs
+from pipeline.models.cpu_kernels import as_keras
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import open_split
 from pipeline.runs.record import STAGE_PARTS
-from pipeline.stream import InputStream, fits_in_memory
+from pipeline.settings.setting_error import refuse
+from pipeline.settings.training import JAX, refuse_without_validation
+from pipeline.streams.numpy_stream import ColumnStream
+from pipeline.streams.tf_data import InputStream, fits_in_memory
 from pipeline.training.launch import TrainRequest
 from pipeline.training.model import begin, compiled_model
 

@@ -11,7 +11,7 @@ from pipeline.hardware.runtime import Runtime
 from pipeline.problems.problem import Shown
 from pipeline.problems.units import Units
 from pipeline.runs.record import names
-from pipeline.stream import InputStream
+from pipeline.streams.tf_data import InputStream
 
 TENSORBOARD_NAME = "tensorboard"
 

@@ -6,19 +6,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipeline.artefacts.manifest import check_contents, read_manifest
+from pipeline.artifacts.manifest import check_contents, read_manifest
 from pipeline.errors import HardwareMismatchError
 from pipeline.hardware.placement import place
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import EvaluatedRun, Shown
 from pipeline.runs.record import RunRecord, write_record
-from pipeline.training.breakdown import measure
 from pipeline.training.checkpoint import History
 from pipeline.training.launch import TrainRequest
 from pipeline.training.loop import keep_epoch, restore, train_epochs
 from pipeline.training.results import augmented_accuracies, known_fields, nothing_measured, outcome_of, save_network
 from pipeline.training.setup import Clock, TrainingSetup
 from pipeline.training.summaries import Summaries, profile
+from pipeline.training.timing import measure
 
 _logger = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ import itertools
 import json
 from collections.abc import Sequence
 
-from pipeline.artefacts import layout
-from pipeline.artefacts.publish import discard, used_bytes
+from pipeline.artifacts import layout
+from pipeline.artifacts.publish import discard, used_bytes
 from pipeline.errors import RemoteError, SettingsError
 from tasks import remote_cache
 from tasks.commands.command import argument, command

@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pipeline.artefacts import layout
-from pipeline.config.schema import settings_of
+from pipeline.artifacts import layout
 from pipeline.errors import SettingsError
+from pipeline.settings.schema import settings_of
 from tasks.process import command_line
 from tasks.settings import root_folder
 from tasks.stage import Stage, from_below
@@ -38,7 +38,7 @@ class Parser(argparse.ArgumentParser):
 
 class _HelpAll(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from pipeline.config.reference import SECTIONS
+        from pipeline.settings.reference import SECTIONS
 
         parser.print_help()
         for section in SECTIONS:

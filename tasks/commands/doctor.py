@@ -8,11 +8,11 @@ from importlib import metadata
 
 from packaging.requirements import Requirement
 
-from pipeline.artefacts.publish import free_bytes, require_space
+from pipeline.artifacts.publish import free_bytes, require_space
 from pipeline.errors import DatasetUnavailableError, PipelineError, SettingsError
 from pipeline.hardware.backend import choose_backend
 from pipeline.hardware.receipt import verdict
-from pipeline.installed import installed_version
+from pipeline.optional_packages import installed_version
 from pipeline.stage_process import in_child
 from tasks import remote_cache
 from tasks.commands.command import argument, command

@@ -4,12 +4,12 @@ import argparse
 import logging
 from pathlib import Path
 
-from pipeline.artefacts import layout
-from pipeline.config.training import TEST_TIME_AUGMENTATION
+from pipeline.artifacts import layout
 from pipeline.errors import SettingsError
 from pipeline.predict import Job
 from pipeline.problems import problem_class
 from pipeline.problems.units import units_of
+from pipeline.settings.training import TEST_TIME_AUGMENTATION
 from pipeline.stage_process import in_child
 from tasks.commands.command import A_RUN, argument, command, named, run_folder
 from tasks.records import Records
@@ -35,7 +35,7 @@ def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Apply the model of a run to a folder of images or texts."""
     run = run_folder("MODEL", arguments.model)
     files, output = Path(arguments.files).expanduser(), Path(arguments.output).expanduser()
-    from pipeline.problems.image_classification.views import NONE, VIEWS
+    from pipeline.problems.image_classification.test_time_augmentation import NONE, VIEWS
     from pipeline.runs.metrics import MODEL_NAME
     from pipeline.runs.record import read_record
 

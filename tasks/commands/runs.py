@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.config.data import OF_FILES
-from pipeline.config.experiment import description, experiment_files, settings_in
 from pipeline.errors import SettingsError
+from pipeline.settings.data import OF_FILES
+from pipeline.settings.experiments import description, experiment_files, settings_in
 from pipeline.sources.tfds import is_prepared
 from tasks.commands.command import A_RUN, Parser, argument, command, named, run_folder
 from tasks.config_files import EXPERIMENTS_FOLDER, PROJECT_FOLDER

@@ -11,11 +11,11 @@ from pathlib import Path
 import luigi
 
 from pipeline import machine
-from pipeline.artefacts import layout
-from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest, unreadable
-from pipeline.artefacts.publish import storage_error
-from pipeline.config.refusal import refuse
+from pipeline.artifacts import layout
+from pipeline.artifacts.manifest import MANIFEST_NAME, read_manifest, unreadable
+from pipeline.artifacts.publish import storage_error
 from pipeline.errors import DamagedArtefactError, GateError, SettingsError, UnreadableArtefactError
+from pipeline.settings.setting_error import refuse
 from pipeline.stage_process import in_child
 from tasks.commands.command import command
 from tasks.process import lock

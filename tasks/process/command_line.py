@@ -13,8 +13,8 @@ import requests
 from luigi.cmdline_parser import CmdlineParser
 from luigi.task_register import Register
 
-from pipeline.config.refusal import closest, remedy
 from pipeline.errors import PipelineError, SchedulerUnavailableError, SettingsError
+from pipeline.settings.setting_error import closest, remedy
 from tasks.process.logs import SCHEDULER_REMEDY
 
 _TASKS = ("Source", "Records", "Train", "Report", "Nightly", "Export")

@@ -16,8 +16,8 @@ from typing import TextIO
 
 import psutil
 
-from pipeline.artefacts import layout
-from pipeline.artefacts.publish import retire
+from pipeline.artifacts import layout
+from pipeline.artifacts.publish import retire
 from pipeline.errors import BusyError, StorageError
 
 LOCK_NAME = ".lock"

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 
-from pipeline.artefacts import layout
-from pipeline.artefacts.manifest import MANIFEST_NAME, check_files, read_manifest, write_manifest
-from pipeline.artefacts.publish import publishing
+from pipeline.artifacts import layout
+from pipeline.artifacts.manifest import MANIFEST_NAME, check_files, read_manifest, write_manifest
+from pipeline.artifacts.publish import publishing
 from pipeline.errors import DamagedArtefactError
 
 # A report of hundreds of runs is a few megabytes.

@@ -12,8 +12,8 @@ from datetime import UTC, date, datetime, timedelta
 
 import luigi
 
-from pipeline.config.refusal import refuse
 from pipeline.errors import DamagedArtefactError
+from pipeline.settings.setting_error import refuse
 from tasks.process import console, lock
 from tasks.report import Report, history_folder
 from tasks.schedule.dated_reports import is_past, publish_dated_report, read_dated_report, read_dated_reports

@@ -16,14 +16,14 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipeline.artefacts import layout
-from pipeline.artefacts.manifest import MANIFEST_NAME, read_fetched, read_manifest
-from pipeline.artefacts.publish import remove_artefact, used_bytes
-from pipeline.config.report import SWEPT
+from pipeline.artifacts import layout
+from pipeline.artifacts.manifest import MANIFEST_NAME, read_fetched, read_manifest
+from pipeline.artifacts.publish import remove_artefact, used_bytes
 from pipeline.errors import DamagedArtefactError
 from pipeline.problems.results import merit
 from pipeline.runs.determinism import determinism_path
 from pipeline.runs.record import RECORD_NAME, is_stand_in, names
+from pipeline.settings.report import SWEPT
 from tasks import remote_cache
 from tasks.export import Export
 from tasks.report import dated_reports_folder, history_folder

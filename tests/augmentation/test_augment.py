@@ -5,8 +5,8 @@ import functools
 import numpy as np
 import pytest
 
-from pipeline.config.training import OPERATIONS
 from pipeline.errors import SettingsError
+from pipeline.settings.training import OPERATIONS
 
 
 def setup_module() -> None:
@@ -15,7 +15,7 @@ def setup_module() -> None:
 
     from pipeline.augmentation import augment
     from pipeline.augmentation.augment import Augmentation, beta_quantiles
-    from pipeline.augmentation.pixels import GRAY
+    from pipeline.augmentation.image_ops import GRAY
 
 
 SHAPE = (12, 16, 3)

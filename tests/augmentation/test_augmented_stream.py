@@ -5,14 +5,14 @@ import functools
 import numpy as np
 import pytest
 
-from pipeline.artefacts.manifest import read_manifest
+from pipeline.artifacts.manifest import read_manifest
 from pipeline.problems.problem import open_split
 
 
 def setup_module() -> None:
     global Augmentation, InputStream, MIXED_WIDTH, Split
     from pipeline.augmentation.augment import MIXED_WIDTH, Augmentation
-    from pipeline.stream import InputStream, Split
+    from pipeline.streams.tf_data import InputStream, Split
 
 
 SETTING = "flip, crop:4, color:0.2, cutout:8"

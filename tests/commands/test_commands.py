@@ -12,7 +12,7 @@ import in_process
 import pytest
 from luigi_process import FAST, IN_CHILD, PROJECT, Luigi
 
-from pipeline.artefacts.manifest import read_manifest, seal, write_manifest
+from pipeline.artifacts.manifest import read_manifest, seal, write_manifest
 from pipeline.errors import SettingsError
 from tasks.cli import COMMANDS, dispatch, refuse_former_spelling
 from tasks.report import Report

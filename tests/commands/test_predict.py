@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 from report_runs import write_run
 
-from pipeline.config.data import RecordsSettings
 from pipeline.errors import BusyError, SettingsError
 from pipeline.predict import Job
+from pipeline.settings.data import RecordsSettings
 
 
 def setup_module() -> None:

@@ -17,8 +17,8 @@ from PIL import Image
 from tfrecord import shard_bytes
 
 from pipeline import sources
-from pipeline.config.data import RecordsSettings, SourceSettings
 from pipeline.errors import EngineUnavailableError
+from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.shards.shared import Store
 from pipeline.sources import Location, SourceInfo
 

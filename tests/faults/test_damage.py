@@ -12,8 +12,8 @@ from fault_checks import artefacts, is_fresh, outcome, sizes
 from luigi_process import FAST, TINY, Luigi
 from mutations import mutate
 
-from pipeline.artefacts.manifest import MANIFEST_NAME, check_files, read_manifest
-from pipeline.artefacts.verified import VERIFIED_NAME
+from pipeline.artifacts.manifest import MANIFEST_NAME, check_files, read_manifest
+from pipeline.artifacts.stamps import VERIFIED_NAME
 from pipeline.errors import DamagedArtefactError
 from tasks.process import lock
 

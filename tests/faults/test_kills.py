@@ -19,8 +19,8 @@ from fault_checks import assert_nothing_partial, is_fresh, outcome, sizes
 from luigi_process import FAST, PROJECT, Luigi
 from publish_and_die import FILES, publish
 
-from pipeline.artefacts.manifest import MANIFEST_NAME, check_contents, check_files, read_manifest
-from pipeline.artefacts.verified import VERIFIED_NAME
+from pipeline.artifacts.manifest import MANIFEST_NAME, check_contents, check_files, read_manifest
+from pipeline.artifacts.stamps import VERIFIED_NAME
 from pipeline.errors import DamagedArtefactError
 from tasks.process import lock
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from pipeline.config.data import RecordsSettings, SourceSettings
-from pipeline.config.report import ReportSettings
-from pipeline.config.storage import StorageSettings
-from pipeline.config.training import TrainSettings
 from pipeline.errors import PipelineError
+from pipeline.settings.data import RecordsSettings, SourceSettings
+from pipeline.settings.report import ReportSettings
+from pipeline.settings.storage import StorageSettings
+from pipeline.settings.training import TrainSettings
 
 DATA = Path(__file__).parent / "data"
 RUN = sorted((DATA / "runs").iterdir())[0]
@@ -47,14 +47,14 @@ def read_metrics_of(folder: Path) -> None:
 
 
 def read_manifest_of(folder: Path) -> None:
-    from pipeline.artefacts.manifest import read_manifest
+    from pipeline.artifacts.manifest import read_manifest
 
     read_manifest(folder)
 
 
 def check_files_of(folder: Path, change: Callable[[Path], object]) -> None:
     """Publish two files, change one, and check them against the manifest."""
-    from pipeline.artefacts.manifest import check_contents, check_files, read_manifest, write_manifest
+    from pipeline.artifacts.manifest import check_contents, check_files, read_manifest, write_manifest
 
     for name in ("one.bin", "two.bin"):
         (folder / name).write_bytes(b"0123456789")

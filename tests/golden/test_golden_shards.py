@@ -49,8 +49,8 @@ CIFAR10_SHARD_SHA256 = {
 def write_shards(folder: Path, source: dict, **settings) -> Path:
     """Write and publish the records of a source below ``folder``. Return their folder."""
     from pipeline import sources
-    from pipeline.artefacts.manifest import write_manifest
-    from pipeline.config.data import RecordsSettings, SourceSettings
+    from pipeline.artifacts.manifest import write_manifest
+    from pipeline.settings.data import RecordsSettings, SourceSettings
     from pipeline.shards.job import write_records
     from pipeline.sources import Location
     from pipeline.sources.file_index import INDEX_NAME
@@ -107,10 +107,10 @@ def training_batches(folder: Path, stream: str, augment: str) -> Iterable:
     """The batches of epoch 1 of the train split."""
     import keras
 
-    from pipeline.artefacts.manifest import read_manifest
+    from pipeline.artifacts.manifest import read_manifest
     from pipeline.augmentation.augment import Augmentation
-    from pipeline.columns import ColumnStream
-    from pipeline.stream import InputStream
+    from pipeline.streams.numpy_stream import ColumnStream
+    from pipeline.streams.tf_data import InputStream
 
     # TensorFlow's shuffle buffer also depends on the global seed, which a training sets to that of its settings.
     keras.utils.set_random_seed(5)

@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from pipeline import machine
-from pipeline.config.training import TrainSettings
 from pipeline.errors import HardwareMismatchError, SettingsError
 from pipeline.hardware import backend
+from pipeline.settings.training import TrainSettings
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_backend_that_is_not_installed_is_refused_with_the_command_that_instal
 def test_the_choice_imports_neither_of_them():
     code = (
         "import sys\n"
-        "from pipeline.config.training import TrainSettings\n"
+        "from pipeline.settings.training import TrainSettings\n"
         "from pipeline.hardware.backend import choose_backend\n"
         "choose_backend(TrainSettings())\n"
         "print({'tensorflow', 'jax', 'keras'} & set(sys.modules))\n"

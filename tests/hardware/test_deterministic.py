@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from pipeline.config.training import TrainSettings
+from pipeline.settings.training import TrainSettings
 
 
 def setup_module() -> None:

@@ -10,9 +10,9 @@ import types
 import pytest
 
 from pipeline import machine
-from pipeline.config.training import TrainSettings
 from pipeline.hardware.placement import choose_jit_compile, choose_precision, first_present, place
 from pipeline.hardware.receipt import confirm, find_doubts, write_receipt
+from pipeline.settings.training import TrainSettings
 
 
 def setup_module() -> None:
@@ -197,7 +197,7 @@ def test_a_host_that_poses_is_found_out_while_other_work_comes_and_goes(monkeypa
 def test_every_replica_is_seen_on_a_device_of_its_own():
     # In a process of its own: logical devices are laid out once.
     code = (
-        "from pipeline.config.training import TrainSettings\n"
+        "from pipeline.settings.training import TrainSettings\n"
         "from pipeline.hardware.placement import place\n"
         "from pipeline.hardware.receipt import write_receipt\n"
         "settings = TrainSettings(device='cpu', replicas=3, global_batch_size=129)\n"

@@ -13,7 +13,7 @@ import json, os
 os.environ["KERAS_BACKEND"] = "jax"
 from pipeline.hardware.placement import place
 from pipeline.hardware.receipt import write_receipt
-from pipeline.config.training import TrainSettings
+from pipeline.settings.training import TrainSettings
 from pipeline.hardware import jax, probe
 settings = TrainSettings(
     backend="jax", device="cpu", replicas={replicas}, global_batch_size=128, deterministic="true"

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.config.training import TrainSettings
 from pipeline.errors import HardwareMismatchError, SettingsError
 from pipeline.hardware.mismatch import explain
+from pipeline.settings.training import TrainSettings
 from pipeline.stage_process import in_child
 
 

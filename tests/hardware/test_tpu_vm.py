@@ -6,9 +6,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from pipeline import machine
-from pipeline.config.training import TrainSettings
 from pipeline.errors import SettingsError
 from pipeline.hardware import tpu_vm
+from pipeline.settings.training import TrainSettings
 from pipeline.training.process_group import ProcessGroup, process_group
 
 SETTINGS = TrainSettings(processes=4, global_batch_size=128)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.artefacts.manifest import read_manifest
+from pipeline.artifacts.manifest import read_manifest
 from pipeline.problems.problem import AUGMENTED_NAME, open_split
 
 
@@ -13,7 +13,7 @@ def setup_module() -> None:
 
     from pipeline.augmentation.augment import Augmentation
     from pipeline.problems.image_classification.evaluation import picture_augmented
-    from pipeline.stream import InputStream, Split
+    from pipeline.streams.tf_data import InputStream, Split
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.artefacts.manifest import read_manifest
+from pipeline.artifacts.manifest import read_manifest
 from pipeline.problems.problem import EVALUATION_NAME, EXAMPLES_NAME, MISTAKES_NAME, EvaluatedRun, open_split
 
 
@@ -29,7 +29,7 @@ def setup_module() -> None:
     import keras
     import tensorflow as tf
 
-    from pipeline.networks.model import Crossentropy
+    from pipeline.models.model import Crossentropy
     from pipeline.problems.image_classification import evaluation
     from pipeline.problems.image_classification.evaluation import (
         Predictions,
@@ -39,7 +39,7 @@ def setup_module() -> None:
         judge,
         predict,
     )
-    from pipeline.stream import InputStream, Split
+    from pipeline.streams.tf_data import InputStream, Split
 
 
 LABELS = 4

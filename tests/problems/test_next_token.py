@@ -8,15 +8,15 @@ import pytest
 from text_records import LENGTH, LINE, write_text_records
 from training_runs import request_for, run
 
-from pipeline.artefacts.manifest import read_manifest
-from pipeline.config.data import RecordsSettings
-from pipeline.config.training import TrainSettings
+from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import SettingsError
 from pipeline.predict import Job
 from pipeline.problems import problem_of_records
 from pipeline.problems.problem import open_split
 from pipeline.records.vocabulary import BYTES, Vocabulary
 from pipeline.runs.metrics import MODEL_NAME
+from pipeline.settings.data import RecordsSettings
+from pipeline.settings.training import TrainSettings
 
 
 def setup_module() -> None:
@@ -37,14 +37,14 @@ def setup_module() -> None:
         write_text
     import keras
 
-    from pipeline.networks.build import build_network, kind_of_outputs
-    from pipeline.networks.char_lstm import char_lstm
-    from pipeline.networks.model import Crossentropy, named_variables
+    from pipeline.models.build import build_network, kind_of_outputs
+    from pipeline.models.char_lstm import char_lstm
+    from pipeline.models.model import Crossentropy, named_variables
     from pipeline.predict.job import predict
     from pipeline.predict.rows import surprises
     from pipeline.problems.next_token.evaluation import passage, write_text
-    from pipeline.runs.trained import load_trained
-    from pipeline.stream import InputStream, Split
+    from pipeline.runs.load_model import load_trained
+    from pipeline.streams.tf_data import InputStream, Split
     from pipeline.training.results import known_fields
 
 
@@ -114,7 +114,7 @@ def records(tmp_path_factory):
 @pytest.fixture(scope="module", autouse=True)
 def small_lstm():
     """Let char_lstm have 32 units instead of 256: it learns the text of the tests as well."""
-    from pipeline.networks import char_lstm
+    from pipeline.models import char_lstm
 
     lstm = char_lstm._lstm
     with pytest.MonkeyPatch.context() as patch:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pipeline.artefacts.fingerprint import code_digests
+from pipeline.artifacts.fingerprint import code_digests
 from pipeline.problems.results import merit
 
 SURER = {"val_accuracy": 0.5, "val_loss": 1.4}

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from pipeline.config.training import TEST_TIME_AUGMENTATION, TrainSettings
 from pipeline.errors import SettingsError
-from pipeline.problems.image_classification.views import VIEWS, View
+from pipeline.problems.image_classification.test_time_augmentation import VIEWS, View
 from pipeline.problems.next_token import NextToken
+from pipeline.settings.training import TEST_TIME_AUGMENTATION, TrainSettings
 
 
 def test_the_views_are_those_of_the_setting():

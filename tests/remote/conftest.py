@@ -7,10 +7,10 @@ import pytest
 from faulty_proxy import FaultyProxy
 from moto_server import ENVIRONMENT, Store
 
-from pipeline.artefacts.fingerprint import fingerprint
-from pipeline.artefacts.manifest import write_manifest
-from pipeline.artefacts.publish import publishing
-from pipeline.remote.artefacts import Remote
+from pipeline.artifacts.fingerprint import fingerprint
+from pipeline.artifacts.manifest import write_manifest
+from pipeline.artifacts.publish import publishing
+from pipeline.remote.artifacts import Remote
 from pipeline.remote.objects import Objects
 
 FILES = {"a.bin": b"a" * 1_000, "deep/b.bin": b"b" * 300_000, "deep/again.bin": b"a" * 1_000, "empty": b""}

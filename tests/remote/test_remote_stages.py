@@ -11,7 +11,7 @@ from image_files import write_folder
 from luigi_process import TINY, Luigi
 from moto_server import files_of
 
-from pipeline.artefacts.manifest import read_manifest
+from pipeline.artifacts.manifest import read_manifest
 
 pytestmark = pytest.mark.slow
 

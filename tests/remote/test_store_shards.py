@@ -11,9 +11,9 @@ from moto_server import Store as Server
 from tfrecord import shard_bytes
 
 from pipeline import sources
-from pipeline.config.data import RecordsSettings, SourceSettings
 from pipeline.errors import EngineUnavailableError, PipelineError, RemoteError
 from pipeline.remote.garbage import remove_garbage
+from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.shards.shared import EXCHANGE, Store, shared_by_workers
 from pipeline.sources import Location, SourceInfo
 

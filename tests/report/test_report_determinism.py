@@ -7,7 +7,7 @@ import pytest
 from report_runs import SKIPPED, row_of, run_of
 
 from pipeline import machine
-from pipeline.artefacts.manifest import write_manifest
+from pipeline.artifacts.manifest import write_manifest
 from pipeline.errors import SettingsError
 from pipeline.runs.determinism import check_machine, compare, determinism_path, read_determinism
 from pipeline.runs.metrics import WEIGHTS_NAME

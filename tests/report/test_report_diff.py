@@ -6,7 +6,7 @@ import pytest
 from luigi_process import PROJECT
 from report_runs import RUN, write_evaluation
 
-from pipeline.artefacts.manifest import write_manifest
+from pipeline.artifacts.manifest import write_manifest
 from pipeline.errors import DamagedArtefactError, SettingsError
 
 
@@ -20,7 +20,7 @@ def published(folder, code="1", keras="3.15.1", **settings):
     identity = {
         "settings": {"epochs": 2, "seed": 0, **settings},
         "upstream": {},
-        "code": {"pipeline.networks": {"baseline_cnn": code}},
+        "code": {"pipeline.models": {"baseline_cnn": code}},
         "packages": {"keras": keras},
     }
     write_manifest(folder, stage="Train", identity=identity, details={})
@@ -43,7 +43,7 @@ def test_settings_data_code_versions_hardware_and_metrics_that_differ_are_named_
     assert found[:-1] == [
         ("settings", "seed", 0, 1),
         ("data", "dataset_verified", True, False),
-        ("code", "pipeline.networks.baseline_cnn", "1", "2"),
+        ("code", "pipeline.models.baseline_cnn", "1", "2"),
         ("versions", "keras", "3.15.1", "3.16.0"),
         ("versions", "python", "3.11.7", "3.12.1"),
         ("host", "hostname", "bench", "lab"),

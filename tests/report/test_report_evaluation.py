@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from report_runs import EPOCH, RUN, render, write_evaluation
 
-from pipeline.artefacts.manifest import write_manifest
+from pipeline.artifacts.manifest import write_manifest
 from pipeline.errors import DamagedArtefactError
 
 

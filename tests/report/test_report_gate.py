@@ -6,7 +6,7 @@ import pytest
 from report_history_entries import DIGESTS, entry, past
 from report_runs import MISMATCH, RUN, SKIPPED, render
 
-from pipeline.artefacts.manifest import write_manifest
+from pipeline.artifacts.manifest import write_manifest
 
 
 def setup_module() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from report_runs import EPOCH, MISMATCH, RUN, SKIPPED
 
-from pipeline.artefacts.manifest import write_manifest
-from pipeline.artefacts.publish import publishing
+from pipeline.artifacts.manifest import write_manifest
+from pipeline.artifacts.publish import publishing
 from pipeline.errors import DamagedArtefactError, UnreadableArtefactError
 from pipeline.runs.record import Mismatch
 

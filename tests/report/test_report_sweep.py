@@ -23,7 +23,7 @@ from report_runs import (
     write_origin,
 )
 
-from pipeline.artefacts.manifest import write_manifest
+from pipeline.artifacts.manifest import write_manifest
 from pipeline.runs.metrics import read_metrics
 from pipeline.runs.record import STAGE_PARTS
 
@@ -331,7 +331,7 @@ def test_lines_by_batch_that_only_their_code_tells_apart_are_called_by_their_tim
         write_manifest(
             folder,
             stage="Train",
-            identity={"settings": {}, "upstream": {}, "code": {"pipeline.networks": {"f": code}}},
+            identity={"settings": {}, "upstream": {}, "code": {"pipeline.models": {"f": code}}},
             details={},
         )
         folders.append(folder)

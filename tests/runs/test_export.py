@@ -10,8 +10,8 @@ import pytest
 from luigi_process import FAST
 from training_runs import run
 
-from pipeline.artefacts.manifest import MANIFEST_NAME, read_manifest, write_manifest
-from pipeline.artefacts.verified import VERIFIED_NAME
+from pipeline.artifacts.manifest import MANIFEST_NAME, read_manifest, write_manifest
+from pipeline.artifacts.stamps import VERIFIED_NAME
 from pipeline.errors import DamagedArtefactError
 from pipeline.problems.problem import open_split
 from pipeline.records.features import ImageForm
@@ -29,7 +29,7 @@ def setup_module() -> None:
 
     from pipeline.runs import export
     from pipeline.sources.image_reading import pixels_of
-    from pipeline.stream import InputStream, Split
+    from pipeline.streams.tf_data import InputStream, Split
 
 
 IMAGES, LABELS = placeholder_images.draw_block("test", 0, 101)

@@ -10,9 +10,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from report_runs import RUN, write_origin
 
-from pipeline.config.training import TrainSettings
 from pipeline.runs import record
 from pipeline.runs.record import About, RunRecord, read_record, write_record
+from pipeline.settings.training import TrainSettings
 
 # Where a TPU is, what is done beside the training: no run differs by it.
 NOT_RECORDED = {"tpu_address", "tpu_zone", "tpu_project", "profile_steps", "time_limit_seconds"}

@@ -13,12 +13,12 @@ from PIL import Image
 from tfrecord import parse_example, read_records, shard_bytes
 
 from pipeline import sources
-from pipeline.artefacts.manifest import read_manifest
-from pipeline.config.data import RecordsSettings, SourceSettings
+from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.problems.problem import open_split
 from pipeline.records.features import Feature, stored_form
 from pipeline.records.keys import split_of
+from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.shards.shared import SharedFolder
 from pipeline.sources import Location
 from pipeline.sources.file_index import path_key
@@ -33,7 +33,7 @@ def setup_module() -> None:
     from pipeline.runs.verify import verify_artefact
     from pipeline.shards import writers
     from pipeline.shards.job import write_records
-    from pipeline.stream import InputStream, Split
+    from pipeline.streams.tf_data import InputStream, Split
 
 
 # Larger than the images that are stored raw by default.
@@ -56,7 +56,7 @@ def photographs(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def write(photographs, tmp_path_factory):
     """A function that writes the photographs' records, once for each choice, and returns the published folder."""
-    from pipeline.artefacts.manifest import write_manifest
+    from pipeline.artifacts.manifest import write_manifest
 
     listing = tmp_path_factory.mktemp("source")
     source = sources.resolve(SourceSettings(dataset="folder", path=str(photographs)), listing)

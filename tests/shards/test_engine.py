@@ -8,16 +8,16 @@ import sys
 import pytest
 from luigi_process import PROJECT
 
-from pipeline.artefacts.manifest import read_manifest
-from pipeline.config.data import RecordsSettings
-from pipeline.config.experiment import settings_in
+from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import DamagedArtefactError, EngineUnavailableError, SettingsError, WorkerDiedError
+from pipeline.settings.data import RecordsSettings
+from pipeline.settings.experiments import settings_in
 from pipeline.shards.shared import SharedFolder
 
 
 def setup_module() -> None:
-    global engine, presence, reach, readiness
-    from pipeline.shards import engine, presence, readiness
+    global engine, heartbeat, reach, readiness
+    from pipeline.shards import engine, heartbeat, readiness
     from pipeline.shards.engine import reach
 
 
@@ -166,15 +166,15 @@ def test_what_a_worker_raised_for_people_is_read_from_the_text_of_an_engine():
 @pytest.fixture
 def meeting(tmp_path):
     shared = SharedFolder(str(tmp_path))
-    presence.expect(shared)
-    presence._sign_in.cache_clear()
+    heartbeat.expect(shared)
+    heartbeat._sign_in.cache_clear()
     return shared
 
 
 def test_a_worker_with_the_same_code_and_packages_signs_in_once(meeting):
-    presence.sign_in(meeting)
-    presence.sign_in(meeting)
-    assert presence.signed_in(meeting) == {"hosts": 1, "processes": 1}
+    heartbeat.sign_in(meeting)
+    heartbeat.sign_in(meeting)
+    assert heartbeat.signed_in(meeting) == {"hosts": 1, "processes": 1}
 
 
 @pytest.mark.parametrize("what", ["packages", "code"])
@@ -186,10 +186,10 @@ def test_a_worker_that_differs_does_not_sign_in(meeting, what):
         expected["code of the project"], said = "0" * 12, r"code of the project \w{12} instead of 000000000000"
     meeting.write("expected.json", json.dumps(expected).encode())
     with pytest.raises(EngineUnavailableError, match=rf"a worker on \S+ .*differs.*{said}"):
-        presence.sign_in(meeting)
-    assert presence.signed_in(meeting)["processes"] == 0
+        heartbeat.sign_in(meeting)
+    assert heartbeat.signed_in(meeting)["processes"] == 0
 
 
 def test_a_worker_that_does_not_see_the_storage_root_says_so(tmp_path):
     with pytest.raises(EngineUnavailableError, match=r"cannot read .*\[Storage\] root has to lie on a file system"):
-        presence.sign_in(SharedFolder(str(tmp_path / "elsewhere")))
+        heartbeat.sign_in(SharedFolder(str(tmp_path / "elsewhere")))

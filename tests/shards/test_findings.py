@@ -6,7 +6,7 @@ import logging
 import pytest
 from image_files import ODD_FILES, plain_file, write_folder
 
-from pipeline.shards.findings import DUPLICATES_NAME
+from pipeline.shards.data_checks import DUPLICATES_NAME
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tfrecord import crc32c, parse_example, read_records, shard_bytes
 
 from pipeline import sources
-from pipeline.artefacts.manifest import read_manifest
-from pipeline.config.data import RecordsSettings, SourceSettings
+from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.records.features import image_spec
 from pipeline.records.keys import index_key, split_of
 from pipeline.records.reference import CONTENT_DIGESTS
+from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.shards.shared import SharedFolder
 from pipeline.sources import Location, SourceInfo, placeholder_images
 
@@ -102,7 +102,7 @@ def test_more_shards_than_a_process_may_open_are_written(tmp_path):
 import resource, sys
 from pathlib import Path
 from pipeline.shards.job import write_records
-from pipeline.config.data import RecordsSettings
+from pipeline.settings.data import RecordsSettings
 from pipeline.records.features import image_spec
 from pipeline.sources import SourceInfo, placeholder_images
 # Beam, TensorFlow and what they import have their own files open by now.

@@ -10,10 +10,10 @@ import pytest
 from text_records import LENGTH, LINE, write_text_records
 from tfrecord import parse_example, read_records
 
-from pipeline.artefacts.manifest import read_manifest
-from pipeline.config.data import RecordsSettings
+from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import SettingsError
 from pipeline.records.vocabulary import Vocabulary
+from pipeline.settings.data import RecordsSettings
 
 
 def setup_module() -> None:

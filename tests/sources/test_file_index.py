@@ -7,10 +7,10 @@ import pytest
 from image_files import plain_file, write_folder
 
 from pipeline import sources
-from pipeline.artefacts import verified
-from pipeline.config.data import SourceSettings
+from pipeline.artifacts import stamps
 from pipeline.errors import SettingsError
 from pipeline.records.keys import split_of
+from pipeline.settings.data import SourceSettings
 from pipeline.sources import files
 from pipeline.sources.file_index import path_key
 from pipeline.sources.source import kind_of
@@ -76,7 +76,7 @@ def test_what_was_read_to_compare_is_not_read_again(listed, monkeypatch):
         os.utime(path, (1, 1))
     assert listed.changes() == []
     # Not even by another process, which this stands for.
-    verified._digest_once.cache_clear()
+    stamps._digest_once.cache_clear()
     monkeypatch.setattr(files, "file_digest", lambda path: pytest.fail(f"{path} is read"))
     assert listed.changes() == []
 

@@ -6,8 +6,8 @@ import pytest
 from image_files import plain_file, write_folder, written_png
 
 from pipeline import sources
-from pipeline.config.data import SourceSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.settings.data import SourceSettings
 from pipeline.sources.file_index import INDEX_NAME, read_index
 from pipeline.sources.image_source import natural
 

@@ -8,8 +8,8 @@ import pytest
 from image_files import COLOUR, GREY, ODD_FILES, SIDE, encoded, turned, write_folder, written_png
 from PIL import Image
 
-from pipeline.config.data import SourceSettings
 from pipeline.errors import SettingsError
+from pipeline.settings.data import SourceSettings
 from pipeline.sources.image_files import MAX_PIXELS, UndecodableError, inspect, made_plain
 
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from pipeline import sources
-from pipeline.artefacts import verified
-from pipeline.artefacts.manifest import read_manifest, write_manifest
-from pipeline.config.data import RecordsSettings, SourceSettings
+from pipeline.artifacts import stamps
+from pipeline.artifacts.manifest import read_manifest, write_manifest
 from pipeline.errors import (
     DamagedArtefactError,
     DatasetUnavailableError,
@@ -20,6 +19,7 @@ from pipeline.errors import (
     UnsupportedDatasetError,
 )
 from pipeline.records.features import Feature, stored_form
+from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.sources import files
 from pipeline.sources.source import kind_of
 
@@ -89,7 +89,7 @@ def test_labels_rewritten_in_place_are_another_source(tiny_tfds, tmp_path):
 def test_a_prepared_copy_is_read_once_as_long_as_it_is_left_alone(tiny_tfds, tmp_path, monkeypatch):
     info = sources.resolve(settings(tiny_tfds))
     assert changes(info, tiny_tfds, tmp_path) == []
-    verified._digest_once.cache_clear()
+    stamps._digest_once.cache_clear()
     monkeypatch.setattr(files, "file_digest", lambda path: pytest.fail(f"{path} is read"))
     assert changes(info, tiny_tfds, tmp_path) == []
 
@@ -97,7 +97,7 @@ def test_a_prepared_copy_is_read_once_as_long_as_it_is_left_alone(tiny_tfds, tmp
 def test_a_prepared_copy_is_not_read_again_after_the_artefact_was_published(tiny_tfds, tmp_path, monkeypatch):
     info = sources.resolve(settings(tiny_tfds), tmp_path)
     assert write_manifest(tmp_path, stage="Source", identity={}, details={})["files"] == []
-    verified._digest_once.cache_clear()
+    stamps._digest_once.cache_clear()
     monkeypatch.setattr(files, "file_digest", lambda path: pytest.fail(f"{path} is read"))
     assert changes(info, tiny_tfds, tmp_path) == []
 

@@ -4,8 +4,8 @@ import pytest
 from image_files import write_folder
 
 from pipeline import sources
-from pipeline.config.data import SourceSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.settings.data import SourceSettings
 from pipeline.sources.file_index import INDEX_NAME, read_index
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from pipeline import sources
-from pipeline.config.data import SourceSettings
 from pipeline.errors import DamagedArtefactError, SettingsError
 from pipeline.records.vocabulary import BYTES, UnknownCharacterError, Vocabulary
+from pipeline.settings.data import SourceSettings
 from pipeline.shards.splits import split_sizes
 from pipeline.sources import Location
 from pipeline.sources.source import kind_of

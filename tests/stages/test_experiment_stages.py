@@ -11,11 +11,11 @@ from experiment_of import experiment_of
 from luigi_process import FAST, PROJECT, TINY, Luigi
 from scheduled import nightly
 
-from pipeline.artefacts.manifest import read_manifest, write_manifest
-from pipeline.config.data import OF_FILES
-from pipeline.config.experiment import experiment_files, settings_in
-from pipeline.config.training import TrainSettings
+from pipeline.artifacts.manifest import read_manifest, write_manifest
 from pipeline.problems import problem_of_records
+from pipeline.settings.data import OF_FILES
+from pipeline.settings.experiments import experiment_files, settings_in
+from pipeline.settings.training import TrainSettings
 from pipeline.sources.tfds import is_prepared
 
 
@@ -25,7 +25,7 @@ def setup_module() -> None:
     import tensorflow as tf
 
     from pipeline.hardware.placement import choose_precision, place
-    from pipeline.networks.build import kind_of_outputs
+    from pipeline.models.build import kind_of_outputs
     from pipeline.training.model import compiled_model
 
 

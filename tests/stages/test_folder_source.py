@@ -9,7 +9,7 @@ import pytest
 from image_files import plain_file, write_folder
 from luigi_process import PROJECT, WITHOUT_PRIVILEGES, Luigi
 
-from pipeline.artefacts.manifest import read_manifest
+from pipeline.artifacts.manifest import read_manifest
 from pipeline.shards.summary import SKIPPED_NAME
 
 

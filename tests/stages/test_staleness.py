@@ -13,9 +13,9 @@ import pytest
 import time_machine
 from luigi_process import FAST, PROJECT, TINY
 
-from pipeline.artefacts import fingerprint, modules
-from pipeline.artefacts.fingerprint import differences
-from pipeline.artefacts.manifest import read_manifest, write_manifest
+from pipeline.artifacts import fingerprint, modules
+from pipeline.artifacts.fingerprint import differences
+from pipeline.artifacts.manifest import read_manifest, write_manifest
 from pipeline.errors import HardwareMismatchError
 from tasks.status import Artefact, State, Status
 
@@ -26,23 +26,23 @@ def test_each_kind_of_difference_has_its_words():
     old = {
         "settings": {"epochs": 5, "seed": 0},
         "upstream": {"records": "a" * 64},
-        "code": {"pipeline.networks": {"<module>": "1", "f": "1", "g": "1"}},
+        "code": {"pipeline.models": {"<module>": "1", "f": "1", "g": "1"}},
         "packages": {"keras": "3.15.1"},
     }
     new = {
         "settings": {"seed": 0, "epochs": 1},
         "upstream": {"records": "b" * 64},
-        "code": {"pipeline.networks": {"<module>": "2", "f": "2", "h": "1"}},
+        "code": {"pipeline.models": {"<module>": "2", "f": "2", "h": "1"}},
         "packages": {"keras": "3.16.0"},
     }
     assert differences(old, old) == []
     assert differences(old, new) == [
         "epochs: 5 → 1",
         f"upstream records: {'a' * 12} → {'b' * 12}",
-        "pipeline.networks changed",
-        "pipeline.networks.f changed",
-        "pipeline.networks.g is gone",
-        "pipeline.networks.h is new",
+        "pipeline.models changed",
+        "pipeline.models.f changed",
+        "pipeline.models.g is gone",
+        "pipeline.models.h is new",
         "keras 3.15.1 → 3.16.0",
     ]
 
@@ -166,7 +166,7 @@ def test_nothing_is_stale_in_a_copy_that_was_touched_and_an_edit_is_seen_by_a_pr
 
 def test_comments_and_docstrings_make_nothing_stale(project):
     with (
-        project.edited("pipeline/networks/convnets.py", '"""The baseline CNN', '# A comment.\n    """A network'),
+        project.edited("pipeline/models/convnets.py", '"""The baseline CNN', '# A comment.\n    """A network'),
         project.edited("pipeline/shards/plan.py", "def shard_bounds(", "# Why not.\ndef shard_bounds("),
     ):
         assert project.stale() == {}
@@ -236,12 +236,12 @@ def test_an_interrupted_training_says_so_and_resumes(first_run, tmp_path):
 
 def test_an_edit_makes_stale_the_stages_that_run_it(project):
     for name, old, new, stages, reason in (
-        ("pipeline/networks/convnets.py", "Dropout(0.3", "Dropout(0.31", STAGES[2:], ".baseline_cnn changed"),
+        ("pipeline/models/convnets.py", "Dropout(0.3", "Dropout(0.31", STAGES[2:], ".baseline_cnn changed"),
         ("pipeline/problems/image_classification/results.py", "draw=1", "draw=2", STAGES[3:], "classification.results"),
         ("pipeline/shards/plan.py", "digest_size=8", "digest_size=7", STAGES[1:], "plan.example_order changed"),
         ("pipeline/report/sections/summary.py", ' skipped"', ' left out"', STAGES[3:], "summary.verdict"),
         ("pipeline/report/templates/model-card.md.j2", "#", "##", STAGES[3:], "templates/model-card.md.j2 changed"),
-        ("pipeline/artefacts/manifest.py", "indent=1", "indent=2", [], ""),
+        ("pipeline/artifacts/manifest.py", "indent=1", "indent=2", [], ""),
     ):
         with project.edited(name, old, new):
             stale = project.stale()

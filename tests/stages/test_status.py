@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.artefacts.manifest import write_manifest
-from pipeline.artefacts.publish import publishing
+from pipeline.artifacts.manifest import write_manifest
+from pipeline.artifacts.publish import publishing
 from tasks.process.console import RUN_ID
 from tasks.stage import Stage as RealStage
 from tasks.status import Artefact, State, Status

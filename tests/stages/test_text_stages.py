@@ -4,7 +4,7 @@ import pytest
 from luigi_process import Luigi
 from text_records import LINE
 
-from pipeline.artefacts.manifest import read_manifest
+from pipeline.artifacts.manifest import read_manifest
 
 SMALL = ["--Records-sequence-length", "20", "--Records-train-shards", "2", "--Records-test-shards", "1"]
 TRAIN = ["--Train-model", "char_lstm", "--Train-recipe", "adam_cosine", "--Train-global-batch-size", "32"]

@@ -5,10 +5,10 @@ import pytest
 from own_package import forget, write_package
 from training_runs import QUICKLY_COMPILED, run, train_until
 
-from pipeline.artefacts.manifest import read_manifest
+from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import SettingsError
 from pipeline.problems.problem import open_split
-from pipeline.runs.initial import find_initial_weights
+from pipeline.runs.initial_weights import find_initial_weights
 from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
 
 
@@ -17,8 +17,8 @@ def setup_module() -> None:
     import keras
     from safetensors.numpy import load_file
 
-    from pipeline.networks.airbench_convnet import whitening_filters
-    from pipeline.stream import InputStream, Split
+    from pipeline.models.airbench_convnet import whitening_filters
+    from pipeline.streams.tf_data import InputStream, Split
 
 
 WHITENED = {"model": "airbench_convnet_small", "augment": "alternating_flip, crop:2", "epochs": 1}

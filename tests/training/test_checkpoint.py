@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from pipeline.config.training import TrainSettings
 from pipeline.hardware.placement import place
+from pipeline.settings.training import TrainSettings
 
 
 def setup_module() -> None:
     global History, compiled_model, keras, read_manifest, restore_checkpoint, save_checkpoint
     import keras
 
-    from pipeline.artefacts.manifest import read_manifest
+    from pipeline.artifacts.manifest import read_manifest
     from pipeline.training.checkpoint import History, restore_checkpoint, save_checkpoint
     from pipeline.training.model import compiled_model
 

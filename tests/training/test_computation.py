@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from pipeline.artefacts.manifest import read_manifest
-from pipeline.config.training import TrainSettings
+from pipeline.artifacts.manifest import read_manifest
 from pipeline.hardware.placement import place
+from pipeline.settings.training import TrainSettings
 
 
 def setup_module() -> None:
     global compiled_model, keras, recipe_overrides, step_flops
     import keras
 
-    from pipeline.training.breakdown import step_flops
     from pipeline.training.model import compiled_model, recipe_overrides
+    from pipeline.training.timing import step_flops
 
 
 BATCH = 8

@@ -8,12 +8,12 @@ import pytest
 from own_package import forget, write_package
 from training_runs import SETTINGS
 
-from pipeline.artefacts.manifest import write_manifest
-from pipeline.config.training import TrainSettings
+from pipeline.artifacts.manifest import write_manifest
 from pipeline.errors import SettingsError
-from pipeline.runs.initial import find_initial_weights
+from pipeline.runs.initial_weights import find_initial_weights
 from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME
 from pipeline.runs.record import Beginning
+from pipeline.settings.training import TrainSettings
 from pipeline.training.launch import TrainRequest
 
 
@@ -22,7 +22,7 @@ def setup_module() -> None:
     import keras
     from safetensors.numpy import load_file, save_file
 
-    from pipeline.networks.build import build_model
+    from pipeline.models.build import build_model
     from pipeline.training.model import begin
     from pipeline.training.train import train
 

@@ -15,7 +15,7 @@ from training_runs import QUICKLY_COMPILED, run
 from pipeline import progress
 from pipeline.errors import HardwareMismatchError, SettingsError, WorkerDiedError
 from pipeline.problems.problem import open_split
-from pipeline.runs.initial import find_initial_weights
+from pipeline.runs.initial_weights import find_initial_weights
 from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
 from pipeline.stage_process import IN_PROCESS
 
@@ -25,7 +25,7 @@ def setup_module() -> None:
     import keras
     from safetensors.numpy import load_file
 
-    from pipeline.stream import Split
+    from pipeline.streams.tf_data import Split
 
 
 pytestmark = pytest.mark.slow
@@ -121,10 +121,10 @@ print(RUNTIME.step_flops(model, batch), RUNTIME.step_bytes(model, batch))
 
 def test_the_model_that_jax_trained_predicts_the_same_on_tensorflow(runs, small_records):
     folder, record = runs["jax"]
-    from pipeline.artefacts.manifest import read_manifest
+    from pipeline.artifacts.manifest import read_manifest
 
     test = open_split(small_records, read_manifest(small_records), "test")
-    from pipeline.stream import InputStream
+    from pipeline.streams.tf_data import InputStream
 
     model = keras.saving.load_model(folder / MODEL_NAME, compile=False)
     right, seen = 0, 0

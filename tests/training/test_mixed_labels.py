@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 from training_runs import SETTINGS, run
 
-from pipeline.config.training import RECIPES
 from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, read_metrics
+from pipeline.settings.training import RECIPES
 
 
 def setup_module() -> None:
     global Crossentropy, build_model, keras, mixed_accuracy, mixed_loss
     import keras
 
-    from pipeline.networks.build import build_model
-    from pipeline.networks.model import Crossentropy
+    from pipeline.models.build import build_model
+    from pipeline.models.model import Crossentropy
     from pipeline.training.model import mixed_accuracy, mixed_loss
 
 

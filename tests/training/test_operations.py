@@ -17,7 +17,7 @@ def count_operations(backend: str) -> list[float | None]:
     import numpy as np
 
     from pipeline.hardware.placement import runtime_called
-    from pipeline.training.breakdown import step_flops
+    from pipeline.training.timing import step_flops
 
     layers, runtime, counted = keras.layers, runtime_called(backend), []
     for length in (SHORT, LONG):

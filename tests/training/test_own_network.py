@@ -11,7 +11,7 @@ import pytest
 from own_package import forget, write_package
 from training_runs import run
 
-from pipeline.artefacts.manifest import write_fetched
+from pipeline.artifacts.manifest import write_fetched
 from pipeline.errors import SettingsError
 from pipeline.problems.problem import EVALUATION_NAME
 from pipeline.runs.metrics import MODEL_NAME, WEIGHTS_NAME
@@ -23,8 +23,8 @@ def setup_module() -> None:
     import keras
     from safetensors.numpy import load_file
 
-    from pipeline.networks.model import named_variables
-    from pipeline.runs.trained import load_trained
+    from pipeline.models.model import named_variables
+    from pipeline.runs.load_model import load_trained
 
 
 IMAGES, LABELS = placeholder_images.draw_block("test", 0, 101)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pipeline.config.training import TrainSettings
 from pipeline.errors import SettingsError
 from pipeline.hardware.backend import choose_backend
+from pipeline.settings.training import TrainSettings
 from pipeline.training.process_group import ProcessGroup, process_group
 
 

@@ -162,7 +162,7 @@ def test_a_damaged_checkpoint_is_left_out(small_records, tmp_path, checkpoints, 
 
 @pytest.mark.slow
 def test_another_runs_checkpoint_is_not_taken(small_records, tmp_path, checkpoints):
-    from pipeline.artefacts.manifest import write_manifest
+    from pipeline.artifacts.manifest import write_manifest
 
     folder = checkpoints / "epoch-000001"
     (folder / "manifest.json").unlink()

@@ -6,7 +6,7 @@ import pytest
 from text_records import write_text_records
 from training_runs import run, train_until
 
-from pipeline.artefacts.manifest import read_manifest
+from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import SettingsError
 from pipeline.problems.image_classification import ImageClassification
 from pipeline.problems.next_token import NextToken
@@ -19,7 +19,7 @@ def setup_module() -> None:
     import keras
     from safetensors.numpy import load_file
 
-    from pipeline.stream import InputStream, Split
+    from pipeline.streams.tf_data import InputStream, Split
     from pipeline.training.loop import best_epoch, has_lost_patience
     from pipeline.training.model import named_weights
 

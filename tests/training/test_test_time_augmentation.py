@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from training_runs import run
 
-from pipeline.artefacts.manifest import read_manifest, write_manifest
+from pipeline.artifacts.manifest import read_manifest, write_manifest
 from pipeline.predict import Job
 from pipeline.problems.problem import open_split
 from pipeline.runs.metrics import WEIGHTS_NAME
@@ -15,10 +15,10 @@ from pipeline.runs.metrics import WEIGHTS_NAME
 
 def setup_module() -> None:
     global InputStream, Split, as_probabilities, evaluate_again, image_rows, load_trained
-    from pipeline.networks.model import as_probabilities
+    from pipeline.models.model import as_probabilities
     from pipeline.predict.rows import image_rows
-    from pipeline.runs.trained import load_trained
-    from pipeline.stream import InputStream, Split
+    from pipeline.runs.load_model import load_trained
+    from pipeline.streams.tf_data import InputStream, Split
     from pipeline.training.results import evaluate_again
 
 

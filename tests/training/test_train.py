@@ -80,7 +80,7 @@ def test_a_limit_of_epochs_that_user_code_sets_is_refused(small_records, tmp_pat
 
 
 def test_fewer_updates_than_steps_are_no_run(small_records, tmp_path, configuration_put_back, monkeypatch):
-    monkeypatch.setattr("pipeline.networks.build.configure_keras", lambda: None)
+    monkeypatch.setattr("pipeline.models.build.configure_keras", lambda: None)
     monkeypatch.setattr("pipeline.training.model.STEPS_PER_EXECUTION", 4)
     keras.config.set_max_steps_per_epoch(1)
     with pytest.raises(

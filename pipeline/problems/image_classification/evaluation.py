@@ -12,8 +12,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from pipeline.networks.model import PROBABILITIES, as_probabilities, kind_trained_on
-from pipeline.problems.image_classification.views import NONE, VIEWS, View
+from pipeline.models.model import PROBABILITIES, as_probabilities, kind_trained_on
+from pipeline.problems.image_classification.test_time_augmentation import NONE, VIEWS, View
 from pipeline.problems.problem import (
     AUGMENTED_NAME,
     EXAMPLES_NAME,
@@ -48,7 +48,7 @@ class Predictions:
 
 
 def predict(model: keras.Model, stream: Stream, test_time_augmentation: str = NONE) -> Predictions:
-    """The weighted mean of one pass per view of the images, see views.py."""
+    """The weighted mean of one pass per view of the images, see test_time_augmentation.py."""
     outputs = 0
     for view in VIEWS[test_time_augmentation]:
         batches = stream.evaluation()

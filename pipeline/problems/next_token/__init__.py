@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from pipeline.config.refusal import refuse
-from pipeline.config.training import MODELS, TrainSettings
 from pipeline.problems.problem import CONTENT, Problem
 from pipeline.problems.units import BYTES, Units
 from pipeline.records.features import Task
+from pipeline.settings.setting_error import refuse
+from pipeline.settings.training import MODELS, TrainSettings
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -14,12 +14,12 @@ from functools import lru_cache
 import keras
 import numpy as np
 
-from pipeline.config.training import MODELS
 from pipeline.errors import message
-from pipeline.networks.build import load_function
-from pipeline.networks.model import LOGITS, kind_trained_on, named_variables
+from pipeline.models.build import load_function
+from pipeline.models.model import LOGITS, kind_trained_on, named_variables
 from pipeline.problems.problem import EvaluatedRun, Shown, Stream, examples_at
 from pipeline.records.vocabulary import Vocabulary
+from pipeline.settings.training import MODELS
 
 MAX_PASSAGES = 8
 #: Divisors of the logits. Likely tokens become likelier below 1.

@@ -18,7 +18,7 @@ from pipeline.report.data import reading
 from pipeline.report.data.reading import Entry, or_none
 from pipeline.report.data.scenarios import facts, grouped
 from pipeline.runs import record
-from pipeline.runs.untrusted import checked
+from pipeline.runs.validation import checked
 
 HISTORY_NAME = "history.jsonl"
 

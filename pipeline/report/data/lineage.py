@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.artefacts import layout
-from pipeline.artefacts.manifest import read_manifest
+from pipeline.artifacts import layout
+from pipeline.artifacts.manifest import read_manifest
 from pipeline.errors import DamagedArtefactError
 from pipeline.report.data.reading import Run
 from pipeline.runs.metrics import EXPORT_NAME, weights_digest
-from pipeline.runs.untrusted import Count, Figure, Untrusted, checked, read_text
+from pipeline.runs.validation import Count, Figure, Untrusted, checked, read_text
 
 _DIGITS_IN_NAME = 12
 

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from pipeline.report.data.reading import Run
 from pipeline.report.data.scenarios import facts, grouped
-from pipeline.runs.untrusted import Count, Untrusted, checked, read_text
+from pipeline.runs.validation import Count, Untrusted, checked, read_text
 
 _REMEDY = "Put it right, or remove the file."
 _Text = Annotated[str, Field(min_length=1)]

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from pydantic import SerializeAsAny
 
-from pipeline.artefacts.fingerprint import fingerprint
-from pipeline.artefacts.manifest import MANIFEST_NAME, read_fetched, read_manifest
+from pipeline.artifacts.fingerprint import fingerprint
+from pipeline.artifacts.manifest import MANIFEST_NAME, read_fetched, read_manifest
 from pipeline.errors import DamagedArtefactError
 from pipeline.problems.problem import EVALUATION_NAME
 from pipeline.problems.results import results_of
@@ -16,7 +16,7 @@ from pipeline.problems.units import BYTES, Units, units_of
 from pipeline.runs.determinism import Training, read_determinism
 from pipeline.runs.metrics import METRICS_NAME, EpochMetrics, read_metrics
 from pipeline.runs.record import SKIPPED, RunRecord, is_stand_in, names, read_record
-from pipeline.runs.untrusted import Count, Untrusted, checked, message, read_text
+from pipeline.runs.validation import Count, Untrusted, checked, message, read_text
 
 _logger = logging.getLogger(__name__)
 _Read = TypeVar("_Read")

@@ -19,7 +19,7 @@ from pipeline.report.blocks import Block, Box, Cell, Chart, Gallery, Picture, Ta
 from pipeline.report.data.reading import Run
 from pipeline.report.formats import NO_FIGURE, left_out, number, percent, plain, run_name
 from pipeline.report.report import Report
-from pipeline.runs.untrusted import Count, Figure, Untrusted, message
+from pipeline.runs.validation import Count, Figure, Untrusted, message
 
 # The cells of a larger matrix cannot be read: its worst are listed.
 _MAX_MATRIX = 25

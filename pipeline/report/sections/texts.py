@@ -13,7 +13,7 @@ from pipeline.report.blocks import Block, Box, Facts, Table, Text, figures, titl
 from pipeline.report.data.reading import Run
 from pipeline.report.formats import number, percent, plain
 from pipeline.report.report import Report
-from pipeline.runs.untrusted import Count, Figure, Untrusted
+from pipeline.runs.validation import Count, Figure, Untrusted
 
 # More than any text or model here has, and more than a page would show.
 _MOST_POSITIONS, _MOST_TOKENS, _MOST_SHOWN, _LONGEST_TEXT = 65_536, 256, 100, 100_000

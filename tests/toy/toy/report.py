@@ -1,7 +1,7 @@
 """The evaluation in the report."""
 
 from pipeline.report.blocks import Text
-from pipeline.runs.untrusted import Count, Figure, Untrusted
+from pipeline.runs.validation import Count, Figure, Untrusted
 
 
 class Evaluation(Untrusted):

@@ -1,0 +1,280 @@
+"""Share artifacts between machines through an object store.
+
+A push uploads the files first, as ``<kind>/<fingerprint>/files/<sha256>``, and ``manifest.json`` last, by a create-only
+write. An artifact without a manifest does not exist, and of two the first one counts.
+
+The remote is untrusted. A fetch checks the fingerprint, the names and sizes in the manifest, and the digest of each
+file before the artifact takes its place. An interrupted fetch keeps the files that it received.
+"""
+
+import hashlib
+import shutil
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from threading import Event
+
+from pipeline import progress
+from pipeline.artifacts import layout
+from pipeline.artifacts.manifest import FETCHED_NAME, MANIFEST_NAME, check_files, parse_manifest, write_fetched
+from pipeline.artifacts.publish import publishing, require_space, storage_error
+from pipeline.artifacts.stamps import VERIFIED_NAME, sha256_of, stamp_of, write_verified
+from pipeline.errors import DamagedArtefactError, RemoteError
+from pipeline.remote.objects import Objects, Stored
+
+_AT_A_TIME = 8
+_RANGE_BYTES = 2**20
+_MANIFEST_BYTES = 64 * 2**20
+_MOST_BYTES = 2**50
+#: An older object that no manifest names may be removed. Stores refuse requests of a machine whose clock differs much.
+GRACE = timedelta(days=1)
+_PROGRESS_SECONDS = 0.5
+_REMEDY = "It is not used."
+
+# Reports a number of bytes.
+Tell = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Held:
+    """An artifact on the remote: its manifest as data and as bytes, and the version of that object."""
+
+    manifest: dict
+    content: bytes
+    stored: Stored
+
+
+class Pushed(StrEnum):
+    """How a push ended."""
+
+    NEW = "pushed"
+    SAME = "there already, the same"
+    OTHER = "there already, another"
+
+
+class Remote:
+    """Artifacts on an object store. Every method raises RemoteError if the store fails or refuses."""
+
+    def __init__(self, objects: Objects) -> None:
+        self.objects = objects
+        self.url = objects.url
+
+    def find(self, kind: str, fingerprint: str) -> Held | None:
+        """The artifact of a fingerprint, None if the remote does not have it.
+
+        Raises:
+            DamagedArtefactError: the manifest is damaged, or that of another artifact.
+        """
+        key = f"{kind}/{fingerprint}/{MANIFEST_NAME}"
+        found = self.objects.read(key, at_most=_MANIFEST_BYTES)
+        if found is None:
+            return None
+        manifest = parse_manifest(found[0], f"{self.url}/{key}", remedy=_REMEDY)
+        if manifest["fingerprint"] != fingerprint:
+            raise DamagedArtefactError(f"{self.url}/{key}: it is of {manifest['fingerprint'][:12]}…. {_REMEDY}")
+        if wrong := _wrong(manifest):
+            raise DamagedArtefactError(f"{self.url}/{key}: {wrong}. {_REMEDY}")
+        return Held(manifest, *found)
+
+    def push(self, kind: str, folder: Path, *, replace: bool = False, mend: bool = False) -> Pushed:
+        """Upload the artifact in a folder.
+
+        Args:
+            kind: of artifact, the name of its folder under the storage root.
+            folder: the artifact.
+            replace: it replaces another of the same fingerprint that was made earlier.
+            mend: the artifact on the remote is damaged, and all of it is written again.
+
+        Raises:
+            DamagedArtefactError: the folder's files differ from its manifest, or the remote's manifest is damaged.
+        """
+        content = (folder / MANIFEST_NAME).read_bytes()
+        manifest = parse_manifest(content, str(folder / MANIFEST_NAME))
+        check_files(folder, manifest)
+        fingerprint = manifest["fingerprint"]
+        key = f"{kind}/{fingerprint}/{MANIFEST_NAME}"
+        held = None if mend else self.find(kind, fingerprint)
+        known = self.objects.find(key) if mend else held and held.stored
+        is_same = held is not None and _files(held.manifest) == _files(manifest)
+        if held and not is_same and not (replace and held.manifest["created_at"] <= manifest["created_at"]):
+            return Pushed.OTHER
+        # Files of the same artifact that are missing are written again.
+        self._put_files(kind, folder, manifest, is_published=known is not None, mend=mend)
+        if is_same:
+            return Pushed.SAME
+        if known:
+            return Pushed.NEW if self.objects.swap(key, content, known) else Pushed.OTHER
+        if self.objects.create(key, content):
+            return Pushed.NEW
+        # Another was first, or this one was and the answer was lost.
+        first = self.find(kind, fingerprint)
+        if first is None:
+            raise RemoteError(f"{self.url}/{key}: it was there and is gone.")
+        if first.content == content:
+            return Pushed.NEW
+        return Pushed.SAME if _files(first.manifest) == _files(manifest) else Pushed.OTHER
+
+    def _put_files(self, kind: str, folder: Path, manifest: Mapping, *, is_published: bool, mend: bool) -> None:
+        place = f"{kind}/{manifest['fingerprint']}/files"
+        entries = {entry["sha256"]: entry for entry in manifest["files"]}
+        now = datetime.now(UTC)
+
+        def put(digest: str, tell: Tell) -> None:
+            entry, key = entries[digest], f"{place}/{digest}"
+            found = None if mend else self.objects.find(key)
+            # Garbage collection may remove an old object before the manifest names it.
+            is_old = not is_published and found and now - found.written_at > GRACE / 2
+            if found is None or found.num_bytes != entry["bytes"] or is_old:
+                self.objects.put(key, folder / entry["name"])
+            tell(entry["bytes"])
+
+        _each(put, list(entries), f"push {kind}", sum(entry["bytes"] for entry in entries.values()))
+
+    def fetch(self, kind: str, held: Held, final: Path, *, root: Path) -> None:
+        """Download an artifact into a folder, and check every byte.
+
+        Raises:
+            DamagedArtefactError: a file differs from the manifest.
+            StorageError: there is not enough free disk space, or it cannot be written.
+        """
+        fingerprint, entries = held.manifest["fingerprint"], held.manifest["files"]
+        received = root / layout.FETCHING / fingerprint
+        sizes = {entry["sha256"]: entry["bytes"] for entry in entries}
+        try:
+            received.mkdir(parents=True, exist_ok=True)
+            here = sum(path.stat().st_size for path in received.iterdir())
+            require_space(root, max(0, sum(entry["bytes"] for entry in entries) - here))
+            receive(self.objects, f"{kind}/{fingerprint}/files", sizes, received, f"fetch {kind}")
+        except OSError as error:
+            raise storage_error(error, root, sum(sizes.values())) from error
+        with publishing(final) as temporary:
+            stamps, placed = {}, {}
+            for entry in entries:
+                path, digest = temporary / entry["name"], entry["sha256"]
+                path.parent.mkdir(parents=True, exist_ok=True)
+                # Several files may have the same content.
+                if digest in placed:
+                    shutil.copyfile(placed[digest], path)
+                else:
+                    placed[digest] = (received / digest).replace(path)
+                stamps[entry["name"]] = stamp_of(path.stat(), digest)
+            write_fetched(temporary, remote=self.url)
+            write_verified(temporary, stamps)
+            (temporary / MANIFEST_NAME).write_bytes(held.content)
+        shutil.rmtree(received, ignore_errors=True)
+
+
+def receive(objects: Objects, place: str, sizes: Mapping[str, int], folder: Path, what: str) -> None:
+    """Download files, whose names are their sha256, and continue with those that an earlier try left.
+
+    Args:
+        objects: the store.
+        place: the key above the files.
+        sizes: sha256 → bytes of each.
+        folder: on this machine.
+        what: the name of the work, for the progress.
+
+    Raises:
+        DamagedArtefactError: a file does not exist, or differs from its sha256.
+        RemoteError: the store does not answer, or refuses.
+    """
+
+    def get(digest: str, tell: Tell) -> None:
+        key, size = f"{place}/{digest}", sizes[digest]
+        whole, part = folder / digest, folder / f"{digest}.part"
+        # Files of an earlier process are checked too: a power cut leaves zeros.
+        if whole.exists() and sha256_of(whole) == digest:
+            tell(size)
+            return
+        stored = objects.find(key)
+        if stored is None or stored.num_bytes != size:
+            there = f"{stored.num_bytes:,}" if stored else "none"
+            raise DamagedArtefactError(f"{objects.url}/{key}: expected {size:,} bytes, found {there}. {_REMEDY}")
+        for _ in range(2 if part.exists() else 1):
+            found = _append(objects, key, part, size, tell)
+            if found == digest:
+                part.replace(whole)
+                return
+            part.unlink()
+        raise DamagedArtefactError(
+            f"{objects.url}/{key}: expected sha256 {digest[:12]}…, received {found[:12]}…. {_REMEDY}"
+        )
+
+    _each(get, list(sizes), what, sum(sizes.values()))
+
+
+def _append(objects: Objects, key: str, part: Path, size: int, tell: Tell) -> str:
+    """Download the rest of a file. Return the digest of all of it."""
+    found = hashlib.sha256()
+    with part.open("a+b") as file:
+        file.seek(0)
+        while block := file.read(_RANGE_BYTES):
+            found.update(block)
+        start = file.tell()
+        tell(start)
+        while start < size:
+            block = objects.read_range(key, start, min(_RANGE_BYTES, size - start))
+            file.write(block)
+            found.update(block)
+            start += len(block)
+            tell(len(block))
+    return found.hexdigest()
+
+
+def _wrong(manifest: Mapping) -> str:
+    """An error in a manifest that this project does not write, or an empty string. Anyone can seal a manifest."""
+    if not all(isinstance(manifest.get(name, ""), str) for name in ("stage", "host")):
+        return "its stage or host is no text"
+    if manifest.get("provisional") or manifest.get("fallback"):
+        return "it is of something that was not final"
+    names = [Path(entry["name"]) for entry in manifest["files"]]
+    folders = {parent for name in names for parent in name.parents}
+    if any(name in folders for name in names):
+        return "it lists a file that is a folder of another"
+    for name in names:
+        if name.name.startswith((MANIFEST_NAME, FETCHED_NAME, VERIFIED_NAME)) and len(name.parts) == 1:
+            return f"it lists {name}, which is about the artefact and no part of it"
+    if sum(entry["bytes"] for entry in manifest["files"]) > _MOST_BYTES:
+        return "it lists more than any disk has"
+    return ""
+
+
+def _files(manifest: Mapping) -> dict[str, str]:
+    return {entry["name"]: entry["sha256"] for entry in manifest["files"]}
+
+
+def _each(work: Callable[[str, Tell], None], items: list[str], what: str, total: int) -> None:
+    """Call ``work`` for each item, several at a time, and report the progress. The first error ends all.
+
+    Waits in short steps, so that a signal is handled between them.
+    """
+    done: list[int] = []
+    ended = Event()
+
+    def tell(num_bytes: int) -> None:
+        if ended.is_set():
+            raise RemoteError("ended by another failure")
+        done.append(num_bytes)
+
+    pool = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="remote")
+    futures = [pool.submit(work, item, tell) for item in items]
+    is_interrupted = False
+    try:
+        while True:
+            finished, unfinished = wait(futures, timeout=_PROGRESS_SECONDS, return_when=FIRST_EXCEPTION)
+            for future in finished:
+                future.result()
+            if total:
+                progress.tell(what, sum(done), total, "bytes")
+            if not unfinished:
+                return
+    except KeyboardInterrupt:
+        is_interrupted = True
+        raise
+    finally:
+        ended.set()
+        # No thread may write after an error. After an interrupt they end by themselves, or with the process.
+        pool.shutdown(wait=not is_interrupted, cancel_futures=True)

@@ -1,0 +1,72 @@
+"""The trained model of a run, for exports and predictions."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from pipeline.artifacts.manifest import read_fetched
+from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.hardware.placement import runtime_called
+from pipeline.models.build import load_function
+from pipeline.models.model import as_probabilities, configure_keras
+from pipeline.problems.image_classification.test_time_augmentation import NONE, VIEWS
+from pipeline.runs.metrics import MODEL_NAME
+from pipeline.runs.record import RunRecord, read_record
+from pipeline.settings.schema import is_own
+from pipeline.settings.training import MODELS
+
+
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """The model in ``model.keras``, and the record of its run."""
+
+    model: keras.Model
+    record: RunRecord
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of one example: (height, width, channels), or (length,) for a text."""
+        # A subclassed model has none.
+        known = getattr(self.model, "input_shape", None)
+        return known[1:] if known else self.record.input_shape
+
+    def probabilities(self, images: np.ndarray, test_time_augmentation: str = NONE) -> np.ndarray:
+        """Uint8 images (batch, height, width, channels) → float32 probabilities (batch, num_labels)."""
+        views = VIEWS[test_time_augmentation]
+        outputs = sum(np.float32(view.weight) * self._outputs(view.of(images)) for view in views)
+        return as_probabilities(outputs, self.record.outputs)
+
+    def _outputs(self, images: np.ndarray) -> np.ndarray:
+        return self.model.predict_on_batch(images).astype(np.float32)
+
+
+def load_trained(run: Path, *, model: str = "") -> TrainedNetwork:
+    """Load the model of a run's folder.
+
+    ``model`` is [Train] model of the present settings. User code is imported only if it is named there, or if the run
+    was trained under this root, because a remote's run may name any module of this machine.
+
+    Raises:
+        DamagedArtefactError: the run was skipped and has no model.
+        SettingsError: its user code cannot, or may not, be imported here.
+    """
+    configure_keras()
+    record = read_record(run)
+    if not (run / MODEL_NAME).exists():
+        raise DamagedArtefactError(
+            f"{run / MODEL_NAME}: expected a network, found none; the run was {record.status}: train it on a device "
+            "that is there."
+        )
+    if is_own(record.model) and record.model != model and (fetched := read_fetched(run)):
+        raise SettingsError(
+            f"{run.name}: its network is {record.model!r}, code that the run names, and the run came from "
+            f"{fetched['remote']}. To import it all the same pass --Train-model {record.model}."
+        )
+    # A fetched run may have any name. One without a colon is imported only if an installed package registers it.
+    if is_own(record.model) or MODELS.is_outside(record.model):
+        # The import registers its classes with Keras.
+        load_function("model", MODELS.get(record.model, record.model))
+    runtime_called(keras.backend.backend()).set_matmul_precision(record.precision)
+    return TrainedNetwork(keras.saving.load_model(run / MODEL_NAME, safe_mode=True), record)

@@ -1,0 +1,71 @@
+"""Settings files and experiments, each a variation of config.ini; [Experiment].
+
+The first line of an experiment's file is a comment that describes it. Several files may name one experiment.
+"""
+
+import configparser
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from pipeline.errors import SettingsError
+from pipeline.settings.schema import Settings, text
+from pipeline.settings.setting_error import closest
+
+# The dated reports of an experiment lie in a folder of its name, beside others that are named by a date.
+_NAME = r"[A-Za-z][A-Za-z0-9_-]{0,63}"
+
+
+class ExperimentSettings(Settings, section="Experiment"):
+    """The experiment that the runs belong to. It is a label, and nothing is rebuilt when it changes."""
+
+    name: Annotated[str, text("up to 64 letters, digits, _ and -, a letter first", _NAME)] = ""
+    """Name of the experiment. Each has its own scoreboard, and nothing is compared beyond it. Empty means the name of
+    the dataset. The files in experiments/ set it (make pipeline EXPERIMENT=flowers)."""
+
+
+def experiment_files(folder: Path) -> dict[str, Path]:
+    """Name → settings file, for all in a folder."""
+    return {path.stem: path for path in sorted(folder.glob("*.ini")) if re.fullmatch(_NAME, path.stem)}
+
+
+def require_experiment(folder: Path, name: str) -> Path:
+    """The settings file of a name. SettingsError: there is none."""
+    files = experiment_files(folder)
+    if name not in files:
+        raise SettingsError(
+            f"EXPERIMENT: expected one of {', '.join(files) or 'none, there are none'} in {folder}, got {name!r}."
+            f"{closest(name, [*files])} make experiments says what each is."
+        )
+    return files[name]
+
+
+def description(path: Path) -> str:
+    """The comment in the first line of a settings file. Empty if there is none."""
+    first = path.read_text(encoding="utf-8").partition("\n")[0]
+    return first.lstrip("#").strip() if first.startswith("#") else ""
+
+
+def settings_in(paths: Sequence[Path]) -> Mapping[str, Mapping[str, str]]:
+    """Section → settings of several files. A file overrides those before it, as in Luigi.
+
+    Raises:
+        SettingsError: one is not a settings file.
+    """
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        for path in paths:
+            parser.read_string(path.read_text(encoding="utf-8"), str(path))
+            for title in parser.sections():
+                for name, value in parser[title].items():
+                    if re.search(r"(?<!%)(?:%%)*%(?![%(])", value):
+                        raise SettingsError(f"{path}: [{title}] {name}: expected %% for a percent sign, got {value!r}.")
+    except (configparser.Error, UnicodeDecodeError, IsADirectoryError) as error:
+        raise SettingsError(f"{path}: no settings file in UTF-8: {' '.join(str(error).split())}") from error
+    return {title: dict(parser[title]) for title in parser.sections()}
+
+
+def published_files(folder: Path) -> dict[str, Path]:
+    """Experiment → file with the numbers that others published."""
+    return {path.name.partition(".")[0]: path for path in sorted(folder.glob("*.published.json"))}

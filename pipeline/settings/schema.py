@@ -1,0 +1,240 @@
+"""Declaration of settings: a dataclass per section of config.ini, an annotated field per setting.
+
+A field reads ``name: Annotated[type, rule, NOT_IN_IDENTITY] = default``, or ``name: type = default`` without rule and
+mark. The string below the field is its help text. The checks, Luigi's parameters, config.ini and
+docs/reference/settings.md all follow from these.
+"""
+
+import ast
+import contextlib
+import dataclasses
+import enum
+import inspect
+import itertools
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Annotated, Any, ClassVar, dataclass_transform, get_args, get_origin, get_type_hints
+
+from pipeline.optional_packages import find_module, has_name
+from pipeline.registry import Registry
+from pipeline.settings.setting_error import closest, refuse
+
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+_LONGEST_FUNCTION = 100
+
+# Properties of a setting besides its rule.
+NOT_IN_IDENTITY, SECRET = Mark = enum.Enum("Mark", "NOT_IN_IDENTITY SECRET")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The values that a setting takes, described by ``expected``.
+
+    ``problem`` returns None for a valid value, else a hint for the message, which may be empty. ``spelling`` brings
+    values of one meaning to one form.
+    """
+
+    expected: str
+    problem: Callable[[Any], str | None]
+    spelling: Callable[[Any], Any] = lambda value: value
+
+
+def where(expected: str, is_valid: Callable[[Any], object]) -> Rule:
+    """The values for which a condition holds."""
+    return Rule(expected, lambda value: None if is_valid(value) else "")
+
+
+def integer(low: int, high: int) -> Rule:
+    """An integer between two bounds, both included."""
+    return where(f"an integer from {low} to {high}", lambda value: type(value) is int and low <= value <= high)
+
+
+# The seeds that tf.random and Beam take.
+SEED = integer(0, 2**31 - 1)
+
+
+def number(low: float, high: float, brackets: str = "[]", *, other: float | None = None, meaning: str = "") -> Rule:
+    """A number between two bounds, or ``other``. A square bracket includes its bound."""
+    bounds = {
+        "[]": f"from {low:g} to {high:g}",
+        "[)": f"from {low:g} up to but not including {high:g}",
+        "(]": f"above {low:g} and up to {high:g}",
+        "()": f"between {low:g} and {high:g}",
+    }
+    expected = f"a number {bounds[brackets]}" + ("" if other is None else f", or {other:g}, {meaning}")
+    included = {bound for bound, bracket in zip((low, high), brackets, strict=True) if bracket in "[]"} | {other}
+    rule = where(expected, lambda value: type(value) in (int, float) and (low < value < high or value in included))
+    # JSON distinguishes 1 from 1.0, and so does a fingerprint.
+    return replace(rule, spelling=lambda value: float(value) if type(value) is int else value)
+
+
+def one_of(*choices: str) -> Rule:
+    """One of several words."""
+    expected = f"one of {', '.join(choice or 'nothing' for choice in choices)}"
+    return Rule(expected, lambda value: None if value in choices else closest(str(value), choices))
+
+
+def text(expected: str, pattern: str) -> Rule:
+    """A text that matches a regular expression as a whole."""
+    return where(expected, lambda value: re.fullmatch(pattern, value))
+
+
+def is_own(name: str) -> bool:
+    """Whether a name in the settings is a function of the user, such as ``my_package.networks:build``."""
+    return ":" in name
+
+
+def own_modules(*names: str) -> tuple[str, ...]:
+    """The modules of those names that are functions of the user."""
+    return tuple(dict.fromkeys(name.partition(":")[0] for name in names if is_own(name)))
+
+
+def registered(registry: Registry, example: str) -> Rule:
+    """A name of a registry, or a function of the user such as ``example``."""
+
+    def problem(name: object) -> str | None:
+        if is_own(str(name)):
+            return _function_problem(name)
+        return None if name in registry else closest(str(name), [*registry])
+
+    return Rule(f"{one_of(*registry.builtin).expected}, or a function of your own as in {example}", problem)
+
+
+def _function_problem(name: str) -> str | None:
+    # It becomes part of a folder's name.
+    if not _FUNCTION.fullmatch(name) or len(name) > _LONGEST_FUNCTION:
+        return ""
+    module, _, function = name.partition(":")
+    return absence(module, function)
+
+
+def absence(module: str, name: str) -> str | None:
+    """A hint if a name cannot be imported from a module, else None. The module is only read: it may import Keras."""
+    try:
+        if find_module(module) is None:
+            places = "the working directory, the project's folder and what is installed"
+            return f" There is no module {module}. It is looked for in {places}."
+        return None if has_name(module, name) else f" {module} has no {name}."
+    except (SyntaxError, UnicodeDecodeError) as error:
+        return f" {module} is no Python that could be read: {error}."
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting, as its field declares it. ``type`` is str, int, float or tuple."""
+
+    section: str
+    name: str
+    type: type
+    default: Any
+    help: str
+    rule: Rule | None
+    marks: frozenset[Mark]
+
+    def summary(self) -> str:
+        """The first sentence of the help text, and the valid values."""
+        first = re.split(r"(?<=\.)\s", self.help, maxsplit=1)[0]
+        return f"{first} Expected: {self.rule.expected}." if self.rule else first
+
+    def parse(self, text: str) -> Any:
+        """The value that a text in config.ini or on the command line stands for. SettingsError: its type is wrong."""
+        try:
+            return self._list(text) if self.type is tuple else self.type(text)
+        except ValueError:
+            kinds = {int: "an integer", float: "a number", tuple: "a list such as cpu,gpu or [256, 512]"}
+            refuse(self.section, self.name, kinds[self.type], text)
+
+    def _list(self, text: str) -> tuple:
+        """The items of ``cpu,gpu``, ``[cpu, gpu]`` or ``["cpu", "gpu"]``."""
+        bracketed = re.fullmatch(r"\s*\[(.*)\]\s*", text, re.DOTALL)
+        content = bracketed[1] if bracketed else text
+        items = [re.fullmatch(r'\s*(?:"([\w.:+-]+)"|([\w.:+-]+))\s*', item) for item in content.split(",")]
+        if content.strip() and not all(items):
+            raise ValueError
+        return tuple(item[1] or number_or_text(item[2]) for item in items if item)
+
+    def checked(self, value: Any) -> Any:
+        """The value in its one form. SettingsError: the rule refuses it."""
+        if self.rule is None or value == self.default == "":
+            return value
+        for item in value if self.type is tuple else (value,):
+            if (hint := self.rule.problem(item)) is not None:
+                # An address may contain a password.
+                is_secret = Mark.SECRET in self.marks or (self.type is str and "@" in item)
+                refuse(self.section, self.name, self.rule.expected, "something else" if is_secret else item, hint)
+        return self.spelled(value)
+
+    def spelled(self, value: Any) -> Any:
+        """The value in the form in which it is compared with others."""
+        if self.rule is None:
+            return value
+        return tuple(map(self.rule.spelling, value)) if self.type is tuple else self.rule.spelling(value)
+
+    def written(self, value: Any) -> str:
+        """A value as a text that ``parse`` takes."""
+        return json.dumps(value) if self.type is tuple else f"{value}"
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Settings:
+    """Base of all sections. Each is a frozen dataclass, and making one validates it."""
+
+    section: ClassVar[str]
+
+    def __init_subclass__(cls, *, section: str) -> None:
+        cls.section = section
+        dataclass(frozen=True, kw_only=True)(cls)
+
+    def __post_init__(self) -> None:
+        for setting in settings_of(type(self)):
+            object.__setattr__(self, setting.name, setting.checked(getattr(self, setting.name)))
+        self.check()
+
+    def check(self) -> None:
+        """Refuse values that are valid alone but not together."""
+
+
+class StageSettings(Settings, section=""):
+    """Settings that every stage has."""
+
+    # At most a year. The alarm of an operating system takes no more.
+    time_limit_seconds: Annotated[int, integer(0, 366 * 24 * 3600), NOT_IN_IDENTITY] = 0
+    """Seconds the stage may take. Then it is stopped with exit code 8. 0 means no limit."""
+
+
+@cache
+def settings_of(owner: type[Settings]) -> tuple[Setting, ...]:
+    """The settings of a section in their order. Those that it inherits are last."""
+    hints = get_type_hints(owner, include_extras=True)
+    texts = {name: text for base in owner.__mro__[-2::-1] for name, text in _help_texts(base).items()}
+    own = inspect.get_annotations(owner)
+    settings = []
+    for field in sorted(dataclasses.fields(owner), key=lambda field: field.name not in own):
+        kind, *rest = get_args(hints[field.name]) or (hints[field.name],)
+        rule = next((one for one in rest if isinstance(one, Rule)), None)
+        marks = frozenset(one for one in rest if isinstance(one, Mark))
+        kind = get_origin(kind) or kind
+        settings.append(Setting(owner.section, field.name, kind, field.default, texts[field.name], rule, marks))
+    return tuple(settings)
+
+
+@cache
+def _help_texts(owner: type) -> dict[str, str]:
+    """Setting → the string below its field."""
+    (definition,) = ast.parse(inspect.getsource(owner)).body
+    return {
+        field.target.id: inspect.cleandoc(text.value.value)
+        for field, text in itertools.pairwise(definition.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
+    }
+
+
+def number_or_text(text: str) -> int | float | str:
+    """The number that a text stands for, or the text."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text

@@ -1,0 +1,197 @@
+"""Networks and recipes of a user's own: what they give is found out, and what is wrong with them is said."""
+
+import numpy as np
+import pytest
+from own_package import forget, write_package
+
+from pipeline.errors import SettingsError
+from pipeline.problems.next_token import NextToken
+from pipeline.records.features import Task
+from pipeline.settings.report import ReportSettings
+from pipeline.settings.training import MODELS, TrainSettings
+
+
+def setup_module() -> None:
+    global \
+        keras, \
+        Crossentropy, \
+        as_probabilities, \
+        build_model, \
+        find_recipe, \
+        kind_of_outputs, \
+        make_optimizer, \
+        named_variables, \
+        untrained_copy
+    import keras
+
+    from pipeline.models.build import build_model, find_recipe, kind_of_outputs, untrained_copy
+    from pipeline.models.model import Crossentropy, as_probabilities, named_variables
+    from pipeline.models.training_recipes import make_optimizer
+
+
+SHAPE, LABELS = (32, 32, 3), 5
+TASK = Task(SHAPE, 256, (), 5)
+START = "import keras\nlayers = keras.layers\n"
+FLAT = "layers.Flatten()"
+UNSAVED = ["cannot be saved and loaded", "register_keras_serializable"]
+
+
+def stack(*inside: str, shape: str = "s") -> str:
+    """A function that builds a stack of these layers."""
+    return f"def build(s, n):\n    return keras.Sequential([keras.Input({shape}), {', '.join(inside)}])"
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A function that writes the package, with modules of these names more."""
+    monkeypatch.syspath_prepend(tmp_path)
+    forget()
+    yield lambda **more: write_package(tmp_path, **more)
+    forget()
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("function", "kind"), [("build", "logits"), ("sure", "probabilities")])
+def test_what_a_network_gives_is_found_out(package, function, kind, precision):
+    package()
+    assert kind_of_outputs(TASK, f"my_package.networks:{function}", precision) == kind
+
+
+def test_what_ours_give_is_known_and_they_are_not_built_for_it():
+    kinds = {name: kind_of_outputs(TASK, name, "float32") for name in MODELS}
+    airbench = {"airbench_convnet", "airbench_convnet_small", "airbench_convnet_large"}
+    logits = {"mnist_dense", *airbench, *NextToken.models}
+    assert {name for name, kind in kinds.items() if kind == "logits"} == logits
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_logits_have_the_loss_of_their_probabilities(smoothing):
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(7, LABELS)).astype(np.float32), np.arange(7) % LABELS
+    probabilities = as_probabilities(logits, "logits")
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-6)
+    losses = [
+        Crossentropy(kind, smoothing)(labels, keras.ops.convert_to_tensor(outputs))
+        for kind, outputs in (("logits", logits), ("probabilities", probabilities))
+    ]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+
+
+def test_weights_of_models_in_models_have_names_of_their_own(package):
+    package()
+    keras.utils.clear_session()
+    model = build_model("my_package.networks:sure", SHAPE, LABELS)
+    assert [name for name in named_variables(model) if name.startswith("inner/")] == [
+        "inner/conv2d/kernel", "inner/conv2d/bias"]  # fmt: skip
+    copy = untrained_copy(model, SHAPE)
+    assert named_variables(copy).keys() == named_variables(model).keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("build = 3", ["build((32, 32, 3), 5) raised TypeError: 'int' object is not callable"]),
+        ("def build(input_shape):\n    pass", ["build((32, 32, 3), 5) raised TypeError"]),
+        ("def build(input_shape, num_labels):\n    pass", ["it returned None, no keras.Model"]),
+        ("def build(input_shape, num_labels):\n    return num_labels / 0", ["ZeroDivisionError", "other.py, line 4"]),
+        (stack(FLAT, "layers.Dense(n + 1)"), ["should have the shape (4, 5)", "they have (4, 6)"]),
+        (stack("layers.Dense(n)"), ["they have (4, 32, 32, 5)"]),
+        (stack(FLAT, "layers.Dense(n)", shape="(8, 8, 3)"), ["network(uint8 (4, 32, 32, 3)) raised"]),
+        (
+            "def build(s, n):\n    i = keras.Input(s)\n    x = layers.Dense(n)(layers.Flatten()(i))\n"
+            "    return keras.Model(i, [x, x])",
+            ["has 2 outputs"],
+        ),
+        (
+            stack(FLAT, "layers.Dense(n, 'sigmoid')"),
+            ["a sigmoid gives neither logits nor probabilities. Make it softmax, or leave it out"],
+        ),
+        (
+            stack(FLAT, "layers.Dense(n, keras.ops.sigmoid)"),
+            ["a sigmoid gives neither logits nor probabilities. Make it softmax, or leave it out"],
+        ),
+        # Whose outputs add up to 1 all the same.
+        (
+            stack(FLAT, "layers.Dense(n, 'sigmoid', kernel_initializer='zeros', "
+            "bias_initializer=keras.initializers.Constant(-1.3862944))"),
+            ["a sigmoid gives neither logits nor probabilities. Make it softmax, or leave it out"],
+        ),
+        (stack("layers.Lambda(lambda x: x / 2)", FLAT, "layers.Dense(n)"), UNSAVED),
+        (
+            "class Mine(layers.Layer):\n    def call(self, x):\n        return x\n\n\n"
+            + stack("Mine()", FLAT, "layers.Dense(n)"),
+            UNSAVED,
+        ),
+        ("import my_package.not_there", ["importing it raised ModuleNotFoundError", "other.py, line 3"]),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_network_is_said_with_what_was_expected(package, text, words):
+    package(other=START + text)
+    with pytest.raises(SettingsError) as refusal:
+        kind_of_outputs(TASK, "my_package.other:build", "float32")
+    for word in [
+        "[Train] model: expected build(input_shape, num_labels) → keras.Model",
+        "my_package.other:build",
+        *words,
+    ]:
+        assert word in str(refusal.value)
+
+
+def test_a_recipe_is_a_function_or_a_recipe(package):
+    package()
+    plain, smoothed = (find_recipe(f"my_package.recipes:{name}") for name in ("recipe", "smoothed"))
+    assert (plain.label_smoothing, smoothed.label_smoothing) == (0.0, 0.2)
+    optimizer = make_optimizer(smoothed, total_steps=10, global_batch_size=256, scale_learning_rate="linear")
+    assert float(optimizer.learning_rate) == pytest.approx(0.2)
+    how = {"total_steps": 10, "global_batch_size": 128, "scale_learning_rate": "none"}
+    assert float(make_optimizer(plain, **how, learning_rate=0.03).learning_rate) == pytest.approx(0.03)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("recipe = 3", "recipe(10, 1.0) raised TypeError: 'int' object is not callable"),
+        (
+            "def recipe(total_steps, scale):\n    return 'adam'",
+            "it made 'adam', no Keras optimizer",
+        ),
+        ("def recipe(total_steps):\n    pass", "recipe(10, 1.0) raised TypeError"),
+    ],
+)
+def test_what_is_wrong_with_a_recipe_is_said(package, text, words):
+    package(other=text)
+    with pytest.raises(SettingsError) as refusal:
+        find_recipe("my_package.other:recipe").optimizer(10, 1.0)
+    assert "[Train] recipe: expected recipe(total_steps, scale) → optimizer" in str(refusal.value)
+    assert words in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "words"),
+    [
+        ("model", "my_package.networks:bild", "my_package.networks has no bild."),
+        ("model", "my_package.network:build", "There is no module my_package.network."),
+        ("model", "not_there:build", "There is no module not_there. It is looked for in the working directory"),
+        ("model", "my_package.networks:", "a function of your own as in my_package.networks:build"),
+        ("model", "my package:build", "a function of your own as in my_package.networks:build"),
+        ("model", "my_package.broken:build", "my_package.broken is no Python that could be read"),
+        ("model", "my_package.networks", "one of baseline_cnn"),
+        ("recipe", "my_package.recipes:receipt", "my_package.recipes has no receipt."),
+    ],
+)
+def test_what_can_be_known_without_importing_it_is_refused_with_the_settings(package, setting, value, words):
+    package(broken="def build(:\n")
+    with pytest.raises(SettingsError) as refusal:
+        TrainSettings(**{setting: value})
+    assert f"[Train] {setting}: expected one of" in str(refusal.value)
+    assert words in str(refusal.value)
+    with pytest.raises(SettingsError, match=r"\[Report\] recipes"):
+        ReportSettings(recipes=("my_package.recipes:receipt",))
+
+
+def test_functions_that_are_there_are_taken(package):
+    package()
+    assert TrainSettings(model="my_package.networks:build", recipe="my_package.recipes:smoothed").epochs == 5
+    assert ReportSettings(recipes=("lamb", "my_package.recipes:recipe")).combinations()[1] == {
+        "recipe": "my_package.recipes:recipe"
+    }

@@ -1,0 +1,101 @@
+"""What of a storage root belongs to a run or an interrupted one, by manifests and records as they may be found."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from pipeline.artifacts.manifest import read_manifest, write_manifest
+from tasks.process import command_line
+from tasks.schedule import retention
+from tasks.schedule.retention import find_stale, mark, read_artifacts
+
+
+@pytest.fixture
+def root(tmp_path):
+    with command_line.in_force(["--module", "tasks", "Report", "--Storage-root", str(tmp_path)]):
+        yield tmp_path
+
+
+def artefact(root, name: str, identity: dict, **details) -> str:
+    """Writes one; its fingerprint."""
+    folder = root / name
+    folder.mkdir(parents=True, exist_ok=True)
+    write_manifest(folder, stage="planted", identity={"name": name, **identity}, details=details)
+    return read_manifest(folder)["fingerprint"]
+
+
+def run(root, name: str, records: str, **record) -> str:
+    folder = root / "runs" / name
+    folder.mkdir(parents=True)
+    content = {"fingerprint": name, "dataset": "mnist", "records_fingerprint": records, **record}
+    (folder / "run.json").write_text(json.dumps(content))
+    return artefact(root, f"runs/{name}", {})
+
+
+def records(root, name: str) -> str:
+    artefact(root, f"source/{name}", {}, source={"dataset": name})
+    return artefact(root, f"records/{name}", {"upstream": {"dataset": name}})
+
+
+def names(root, folders) -> set[str]:
+    return {str(folder.relative_to(root)) for folder in folders}
+
+
+def marked(root, *roots: str) -> set[str]:
+    return names(root, mark(read_artifacts(root), {root / name for name in roots}))
+
+
+def test_an_interrupted_run_needs_its_records_their_source_and_the_run_it_begins_with(root):
+    mine, others, third = records(root, "mine"), records(root, "others"), records(root, "third")
+    first = run(root, "first", others, experiment="cifar10")
+    run(root, "second", third, experiment="cifar10")
+    about = {"experiment": "flowers", "records_fingerprint": mine, "initial_run": first}
+    artefact(root, "checkpoints/waiting/epoch-000003", {"run": "f"}, belongs_to=about)
+    of_the_checkpoint = {"checkpoints/waiting", "records/mine", "source/mine"}
+    of_the_run = {"runs/first", "records/others", "source/others"}
+    assert marked(root, "checkpoints/waiting") == of_the_checkpoint | of_the_run
+
+
+def test_a_run_needs_its_records_and_an_export_its_run(root):
+    fingerprint = run(root, "one", records(root, "mine"))
+    run(root, "other", records(root, "others"))
+    artefact(root, "exports/of-one", {"upstream": {"run": fingerprint}})
+    artefact(root, "exports/of-another", {"upstream": {"run": "gone"}})
+    assert marked(root, "runs/one") == {"runs/one", "records/mine", "source/mine"}
+    assert marked(root, "exports/of-one") == {"exports/of-one", "runs/one", "records/mine", "source/mine"}
+    (one,) = [artifact for artifact in read_artifacts(root) if artifact.folder.name == "one"]
+    assert one.experiment == "mnist", "the name of the dataset"
+
+
+def test_an_artifact_that_does_not_state_its_inputs_needs_nothing(root):
+    artefact(root, "checkpoints/of-an-earlier-version/epoch-000001", {"run": "f"})
+    artefact(root, "checkpoints/odd/epoch-000001", {"run": "f"}, belongs_to=["flowers"])
+    run(root, "torn", "r")
+    (root / "runs" / "torn" / "run.json").write_text("{")
+    (root / "runs" / "a-file").write_text("mine")
+    (root / "runs" / "a-folder").mkdir()
+    (root / "records" / "damaged").mkdir(parents=True)
+    (root / "records" / "damaged" / "manifest.json").write_text("{")
+    run(root, "without-records", None)
+    found = {artifact.folder.name: artifact for artifact in read_artifacts(root)}
+    assert set(found) == {"of-an-earlier-version", "odd", "torn", "damaged", "without-records"}
+    assert all(not artifact.needs for artifact in found.values())
+    assert found["torn"].experiment is None
+
+
+def test_artifacts_that_others_may_be_about_to_use_stay_a_day(root, monkeypatch):
+    for name in ("new", "old"):
+        artefact(root, f"records/{name}", {}, experiment="flowers")
+        artefact(root, f"records/{name}-mine", {}, experiment="mine")
+    earlier = [
+        replace(one, here_since=datetime.now(UTC) - timedelta(days=2 * one.folder.name.startswith("old")))
+        for one in read_artifacts(root)
+    ]
+    monkeypatch.setattr(retention, "read_artifacts", lambda _: earlier)
+    monkeypatch.setattr(retention, "_experiments_of", lambda _: {None, "mine"})
+    monkeypatch.setattr(retention, "_folders_of", lambda *_: [])
+    stale, others = find_stale([])
+    assert names(root, stale) == {"records/new-mine", "records/old", "records/old-mine"}
+    assert others == [], "nothing was trained"

@@ -1,0 +1,270 @@
+"""Dated reports: what a schedule leaves behind, as Luigi makes it and as the commands beside it see it."""
+
+import shutil
+from datetime import UTC, date, datetime, time, timedelta
+
+import pytest
+import time_machine
+from luigi_process import FAST
+from scheduled import TODAY, days_ago, nightly
+
+from pipeline.artifacts.manifest import read_manifest, write_manifest
+from pipeline.artifacts.publish import publishing_in_place
+from pipeline.errors import DamagedArtefactError
+from tasks.schedule.dated_reports import (
+    missing_between,
+    publish_dated_report,
+    read_dated_report,
+    read_dated_reports,
+    referred_runs,
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def noon():
+    """The date must not change while the tests run."""
+    with time_machine.travel(datetime.combine(TODAY, time(12), tzinfo=UTC)):
+        yield
+
+
+def write_report(folder, *runs: str, text: str = "report"):
+    with publishing_in_place(folder) as temporary:
+        (temporary / "report.html").write_text(text)
+        write_manifest(temporary, stage="Report", identity={"upstream": {"current": list(runs)}}, details={})
+    return folder
+
+
+def test_a_dated_report_is_a_copy_that_a_newer_report_leaves_alone(tmp_path):
+    report = write_report(tmp_path / "report", "a", text="old")
+    kept = publish_dated_report(report / "history", date(2026, 10, 31), report)
+    write_report(report, "b", text="new")
+    assert read_dated_report(kept.folder) == kept
+    assert (kept.folder / "report.html").read_text() == "old"
+    assert kept.runs == ("a",)
+
+
+def test_the_runs_that_reports_are_about_are_known(tmp_path):
+    report = write_report(tmp_path / "report", "a", "b")
+    publish_dated_report(report / "history", date(2026, 11, 1), report)
+    write_report(report, "c")
+    publish_dated_report(report / "history" / "flowers", date(2026, 11, 1), report)
+    assert referred_runs(report / "history") == {"a", "b", "c"}
+
+
+def test_a_report_that_is_not_valid_is_not_kept(tmp_path):
+    report = write_report(tmp_path / "report", "a")
+    (report / "report.html").write_text("torn")
+    with pytest.raises(DamagedArtefactError, match=r"report\.html"):
+        publish_dated_report(report / "history", date(2026, 11, 1), report)
+    assert read_dated_reports(report / "history") == ([], [])
+
+
+def test_a_copy_under_another_date_is_damage(tmp_path):
+    report = write_report(tmp_path / "report", "a")
+    kept = publish_dated_report(report / "history", date(2026, 11, 1), report)
+    shutil.copytree(kept.folder, kept.folder.with_name("2026-11-02"))
+    reports, damage = read_dated_reports(report / "history")
+    assert [found.date.day for found in reports] == [1]
+    assert "of '2026-11-01'" in str(damage[0])
+
+
+def test_what_is_not_named_by_a_date_is_no_dated_report(tmp_path):
+    report = write_report(tmp_path / "report", "a")
+    kept = publish_dated_report(report / "history", date(2026, 11, 1), report)
+    for name in ("2026-notes.txt", "20261102", "2026-11-31", ".DS_Store"):
+        (kept.folder.with_name(name)).write_text("mine")
+    kept.folder.with_name("2026-11-01 (copy)").mkdir()
+    assert read_dated_reports(report / "history") == ([kept], [])
+    kept.folder.with_name("2026-11-02").mkdir()
+    reports, (damage,) = read_dated_reports(report / "history")
+    assert reports == [kept]
+    assert "2026-11-02/manifest.json: expected a manifest, found none" in str(damage)
+
+
+def test_status_shows_the_dated_reports_beside_a_damaged_one(first_run, tmp_path):
+    luigi = first_run.copy(tmp_path)
+    history = luigi.root / "report" / "history"
+    kept = publish_dated_report(history, TODAY, luigi.root / "report")
+    (history / "2026-notes.txt").write_text("mine")
+    assert luigi.status(*FAST)["Nightly"] == {"state": "fresh", "reasons": [str(kept.date)], "remote": ""}
+    (history / days_ago(1)).mkdir()
+    nightly = luigi.status(*FAST)["Nightly"]
+    assert nightly["state"] == "damaged"
+    assert f"{days_ago(1)}/manifest.json" in nightly["reasons"][0]
+    assert nightly["reasons"][1] == str(kept.date)
+
+
+def test_dates_between_the_first_and_the_last_are_counted_across_a_months_end(tmp_path):
+    report = write_report(tmp_path / "report", "a")
+    reports = [publish_dated_report(report / "history", day, report) for day in (date(2026, 10, 30), date(2026, 11, 2))]
+    assert missing_between(reports) == 2
+    assert missing_between([]) == 0
+
+
+def test_a_range_of_dates_is_checked_by_one_look_at_each(tmp_path, monkeypatch):
+    from tasks import Nightly
+    from tasks.schedule import dated_reports, nightly
+
+    report = write_report(tmp_path / "report", "a")
+    days = [date(2025, 11, 1) + timedelta(days=n) for n in range(12)]
+    for day in days[:-1]:
+        publish_dated_report(report / "history", day, report)
+    monkeypatch.setattr(nightly, "history_folder", lambda: report / "history")
+    read = []
+    monkeypatch.setattr(dated_reports, "read_manifest", lambda folder: read.append(folder) or read_manifest(folder))
+    assert Nightly.bulk_complete(days) == days[:-1]
+    assert len(read) == len(days) - 1
+
+
+def test_a_range_asks_again_for_dates_that_another_gate_has_passed(tmp_path, monkeypatch):
+    from tasks import Nightly
+    from tasks.schedule import nightly
+
+    report = write_report(tmp_path / "report", "a")
+    days = [date(2026, 11, day) for day in (1, 2)]
+    for day, demanded in zip(days, (0.5, 0.75), strict=True):
+        publish_dated_report(report / "history", day, report, demands={"min_val_accuracy": demanded})
+    monkeypatch.setattr(nightly, "history_folder", lambda: report / "history")
+    assert Nightly.bulk_complete(days) == days, "there is no gate"
+    monkeypatch.setattr(nightly.Report, "demands", lambda self: {"min_val_accuracy": 0.75})
+    assert Nightly.bulk_complete(days) == days[1:]
+
+
+@pytest.fixture
+def luigi(first_run, tmp_path):
+    return first_run.copy(tmp_path / "nightly")
+
+
+@pytest.fixture(scope="module")
+def backfilled(first_run, tmp_path_factory):
+    """A root with the dated reports of five days, and what the command for the range wrote."""
+    luigi = first_run.copy(tmp_path_factory.mktemp("backfilled"))
+    assert nightly(luigi, "--date", days_ago(3)).returncode == 0
+    return luigi, nightly(luigi, "--of", "Nightly", "--start", days_ago(4), task="RangeDaily")
+
+
+@pytest.mark.slow
+def test_a_date_gets_its_report_and_a_second_time_there_is_nothing_to_do(luigi):
+    runs = luigi.artefacts("runs")
+    done = nightly(luigi, "--date", days_ago(3))
+    assert done.returncode == 0, done.stderr
+    folder = luigi.root / "report" / "history" / days_ago(3)
+    for name in ("report.html", "report.md", "report.json"):
+        assert (folder / name).read_bytes() == (luigi.root / "report" / name).read_bytes()
+    assert luigi.artefacts("runs") == runs, "its inputs are those of the run there was"
+    assert f"backfilled with what there is on {TODAY}" in done.stderr
+    again = nightly(luigi, "--date", days_ago(3))
+    assert again.returncode == 0
+    assert f"Nightly {days_ago(3)}: has its report" in again.stderr
+
+
+@pytest.mark.slow
+def test_a_date_that_has_its_report_is_judged_by_a_gate_that_did_not_judge_it(luigi, tmp_path):
+    other = luigi.copy(tmp_path)
+    runs = other.artefacts("runs")
+    date = ["--date", TODAY.isoformat()]
+    assert nightly(other, *date).returncode == 0
+    for _ in range(2):
+        strict = nightly(other, *date, "--Report-min-val-accuracy", "1.0")
+        assert strict.returncode == 9, strict.stderr
+        assert "it is judged again" in strict.stderr
+        assert "ERROR GateError: " in strict.stderr
+    passed = [nightly(other, *date, "--Report-min-val-accuracy", "0.01") for _ in range(2)]
+    assert [done.returncode for done in passed] == [0, 0], passed[0].stderr
+    assert [f"{TODAY}: has its report\n" in done.stderr for done in passed] == [False, True], "judged once"
+    assert read_dated_report(other.root / "report" / "history" / TODAY.isoformat()).demands == {
+        "min_val_accuracy": 0.01
+    }
+    assert other.artefacts("runs") == runs
+
+
+@pytest.mark.slow
+def test_a_range_of_dates_is_judged_by_a_gate_that_did_not_judge_them(luigi, tmp_path):
+    other = luigi.copy(tmp_path)
+    publish_dated_report(other.root / "report" / "history", TODAY - timedelta(days=1), other.root / "report")
+    days = ["--of", "Nightly", "--start", days_ago(1), "--stop", days_ago(0)]
+    strict = nightly(other, *days, "--Report-min-val-accuracy", "1.0", task="RangeDaily")
+    assert strict.returncode == 9, strict.stderr
+    assert nightly(other, *days, "--Report-min-val-accuracy", "0.01", task="RangeDaily").returncode == 0
+    assert read_dated_report(other.root / "report" / "history" / days_ago(1)).demands == {"min_val_accuracy": 0.01}
+
+
+@pytest.mark.slow
+def test_a_past_date_keeps_its_own_report_where_other_runs_are_judged(luigi, tmp_path):
+    other = luigi.copy(tmp_path)
+    folder = publish_dated_report(
+        other.root / "report" / "history", TODAY - timedelta(days=9), other.root / "report"
+    ).folder
+    manifest = read_manifest(folder)
+    (folder / "manifest.json").unlink()
+    (folder / "verified.json").unlink()
+    identity = {**manifest["identity"], "runs": ["gone"]}
+    write_manifest(folder, stage="Nightly", identity=identity, details={})
+    done = nightly(other, "--date", days_ago(9), "--Report-min-val-accuracy", "0.01")
+    assert done.returncode == 0, done.stderr
+    assert "keeps its report, which is about other runs" in done.stderr
+    assert read_dated_report(folder).runs == ("gone",)
+    strict = nightly(other, "--date", days_ago(9), "--Report-min-val-accuracy", "1.0")
+    assert strict.returncode == 9, strict.stderr
+
+
+@pytest.mark.slow
+def test_missing_dates_are_backfilled_and_nothing_is_trained_twice(backfilled, first_run):
+    luigi, done = backfilled
+    assert done.returncode == 0, done.stderr
+    assert sorted(luigi.artefacts("report/history")) == [days_ago(n) for n in (4, 3, 2, 1, 0)]
+    assert luigi.artefacts("runs") == first_run.artefacts("runs")
+    before = luigi.artefacts("report/history")
+    assert nightly(luigi, "--of", "Nightly", "--start", days_ago(4), task="RangeDaily").returncode == 0
+    assert luigi.artefacts("report/history") == before
+
+
+@pytest.mark.slow
+def test_a_bad_setting_is_refused_under_a_range_too(luigi):
+    done = nightly(luigi, "--of", "Nightly", "--start", days_ago(9), "--Train-recipe", "x", task="RangeDaily")
+    assert done.returncode == 2
+    assert "[Train] recipe: expected one of" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_date_to_come_is_refused(luigi):
+    done = nightly(luigi, "--date", days_ago(-1))
+    assert done.returncode == 2
+    assert "[Nightly] date: expected a date up to" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_damaged_copy_is_named_and_made_again(backfilled, tmp_path):
+    other = backfilled[0].copy(tmp_path)
+    folder = other.root / "report" / "history" / days_ago(3)
+    (folder / "report.md").write_text("mine")
+    assert other.status(*FAST)["Nightly"]["state"] == "damaged"
+    done = nightly(other, "--date", days_ago(3))
+    assert done.returncode == 0, done.stderr
+    assert "report.md: manifest lists" in done.stderr
+    assert read_dated_report(folder).date.isoformat() == days_ago(3)
+
+
+@pytest.mark.slow
+def test_the_commands_know_the_dated_copies(backfilled, tmp_path):
+    other = backfilled[0].copy(tmp_path)
+    assert "5 dates" in other.status(*FAST)["Nightly"]["reasons"][0]
+    lines = other.command("verify").stdout.splitlines()
+    assert sum("report/history" in line and line.startswith("valid") for line in lines) == 5
+    # The one run is not what these settings ask for, but dated reports are about it.
+    settings = [*FAST[2:], "--Train-epochs", "2"]
+    assert other.command("clean-stale", "--yes", *settings).returncode == 0
+    assert len(other.artefacts("runs")) == 1
+    shutil.rmtree(other.root / "report" / "history")
+    assert other.command("clean-stale", "--yes", *settings).returncode == 0
+    assert len(other.artefacts("runs")) == 0
+
+
+@pytest.mark.slow
+def test_the_manifest_of_a_dated_report_is_small_and_says_what_it_is_of(backfilled):
+    luigi, _ = backfilled
+    path = luigi.root / "report" / "history" / days_ago(3)
+    manifest = read_manifest(path)
+    assert manifest["identity"]["runs"] == luigi.report()["current"]
+    assert (path / "manifest.json").stat().st_size < 4096
