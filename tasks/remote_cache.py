@@ -64,7 +64,8 @@ class RemoteCache:
         """Download an artifact. Return whether it is in the folder now."""
         if not (held := self.find(kind, fingerprint)):
             return False
-        _logger.info("%s: fetching %s, %s", held.manifest["stage"], folder, origin_of(held.manifest))
+        name = f"{kind}/{folder.name}"
+        _logger.info("%s: downloading %s, %s", held.manifest["stage"], name, origin_of(held.manifest))
         with self._tolerating_errors((kind, fingerprint)):
             self.remote.fetch(kind, held, folder, root=self._root)
             return True
@@ -91,13 +92,13 @@ class RemoteCache:
             marker.unlink(missing_ok=True)
             self._known.pop(key, None)
             if outcome is Pushed.NEW:
-                _logger.info("pushed %s to %s", folder.name, self._storage.remote)
+                _logger.info("Pushed %s/%s to %s.", kind, folder.name, self._storage.remote)
                 # An interrupted download of the same artifact.
                 shutil.rmtree(self._root / layout.FETCHING / fingerprint, ignore_errors=True)
             elif outcome is Pushed.OTHER:
                 is_kept = keep or replace
-                action = "the one made here stays here" if is_kept else "it is taken instead of this one"
-                _logger.warning("%s: another was on the remote first, %s", folder.name, action)
+                action = "Keeping the local copy." if is_kept else "Using the copy on the remote."
+                _logger.warning("The remote already has another copy of %s/%s. %s", kind, folder.name, action)
                 if not is_kept:
                     self.get(kind, fingerprint, folder)
             return outcome
@@ -121,11 +122,11 @@ class RemoteCache:
             if self._is_strict or self._storage.on_remote_error == "fail":
                 raise
             self.is_on = False
-            _logger.warning("the remote is left out, what is made here is pushed by a later run: %s", error)
+            _logger.warning("Continuing without the remote. A later run pushes the new artifacts. Cause: %s", error)
         except (DamagedArtefactError, StorageError) as error:
             if self._is_strict:
                 raise
-            _logger.warning("the remote's is left: %s", printable(str(error)))
+            _logger.warning("Ignoring the copy on the remote. %s", printable(str(error)))
             if about and isinstance(error, DamagedArtefactError):
                 self._damaged.add(about)
                 shutil.rmtree(self._root / layout.FETCHING / about[1], ignore_errors=True)
@@ -171,7 +172,7 @@ def put_pending() -> None:
 
 def origin_of(manifest: Mapping) -> str:
     """Machine and time of a build."""
-    return printable(f"made on {manifest.get('host', 'another machine')}, {manifest['created_at']}")
+    return printable(f"built on {manifest.get('host', 'another machine')} at {manifest['created_at']}")
 
 
 def stands_in(folder: Path) -> bool:

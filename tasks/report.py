@@ -85,7 +85,7 @@ class Report(Stage, parameters=ReportSettings):
                 manifest = read_manifest(folder)
                 check_files(folder, manifest)
             except DamagedArtefactError as error:
-                _logger.warning("left out of the report: %s", error)
+                _logger.warning("Run not included in the report. %s", error)
             else:
                 runs.append((folder, manifest))
         return runs
@@ -108,7 +108,7 @@ class Report(Stage, parameters=ReportSettings):
         self.table = report.format_table(scoreboard)
         self.failures = list(scoreboard.gate.failures) if scoreboard.gate else []
         # A run that fails its gate fails it again until something changes.
-        return {"provisional": f"the gate failed: {'; '.join(self.failures)}"} if self.failures else {}
+        return {"provisional": f"thresholds not reached: {'; '.join(self.failures)}"} if self.failures else {}
 
     def publish(self, artefact: Artefact) -> None:
         super().publish(artefact)
@@ -120,7 +120,7 @@ class Report(Stage, parameters=ReportSettings):
         super().run()
         print(f"Report: {root_folder() / self.kind / 'report.html'}")
         if self.failures:
-            raise GateError(f"{'; '.join(self.failures)}. The report is written.")
+            raise GateError(f"{'; '.join(self.failures)}. The report contains the details.")
 
 
 @Train.event_handler(luigi.Event.START)
@@ -128,7 +128,8 @@ def _begin(run: Train) -> None:
     if run.place:
         console.name_run(run.place)
         with contextlib.suppress(OSError):
-            _logger.info("begins%s", _time_left(run.sweep))
+            if seconds := _seconds_left(run.sweep):
+                _logger.info("about %s left in this sweep", rounded(seconds))
 
 
 @Train.event_handler(luigi.Event.SUCCESS)
@@ -137,8 +138,8 @@ def _end(*_: object) -> None:
     console.name_run("")
 
 
-def _time_left(runs: Sequence[Train]) -> str:
-    """About how long the other runs of a sweep take. Empty before the first is done."""
+def _seconds_left(runs: Sequence[Train]) -> float:
+    """Estimated time of the pending runs of a sweep. 0 before the first one is finished."""
     durations, pending = [], 0
     for run in runs:
         try:
@@ -149,7 +150,7 @@ def _time_left(runs: Sequence[Train]) -> str:
             # A run that was skipped took no time.
             if manifest.get("run_id") == RUN_ID and "provisional" not in manifest:
                 durations.append(manifest["seconds"])
-    return f", about {rounded(pending * statistics.mean(durations))} left" if durations else ""
+    return pending * statistics.mean(durations) if durations else 0
 
 
 def rounded(seconds: float) -> str:
@@ -162,7 +163,7 @@ def say_nothing_to_do(report: Report) -> None:
     """Luigi found the whole DAG complete."""
     if report.below[0].processes > 1:
         say_done(root_folder(), settings=Train().digest())
-    _logger.info("Nothing to do: every stage is fresh.")
+    _logger.info("Nothing to do. Every stage is fresh.")
     print(f"Report: {root_folder() / report.kind / 'report.html'}")
 
 
@@ -185,7 +186,7 @@ def published_rows() -> list[dict]:
         try:
             rows += read_published(path, name)
         except DamagedArtefactError as error:
-            _logger.warning("left out of the report: %s", error)
+            _logger.warning("Published results not included in the report. %s", error)
     return rows
 
 

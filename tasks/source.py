@@ -86,6 +86,6 @@ class Source(Stage, parameters=SourceSettings):
         job = {"settings": self.settings, "folder": folder}
         source = in_child("pipeline.sources:resolve", job, returns=SourceInfo).to_json()
         if self.settings.may_be_replaced and source["origin"] == SYNTHETIC:
-            reason = f"a stand-in was taken for {self.dataset}: the real source is tried again"
+            reason = f"built from placeholder data, the next run tries {self.dataset} again"
             return {"source": source, "provisional": reason}
         return {"source": source}

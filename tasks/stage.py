@@ -51,7 +51,7 @@ class Stage(Configured, luigi.Task):
     #: How a finished folder takes its place.
     publishing = staticmethod(publishing)
     #: How the build ended, for the log.
-    outcome = "done in {:.1f} s"
+    outcome = "finished in {:.1f} s"
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         console.configure()
@@ -138,7 +138,8 @@ class Stage(Configured, luigi.Task):
     def local_status(self) -> Status:
         """State of the artifact here, and the reasons."""
         if not all(task.is_known() for task in self.below):
-            return Status(State.WAITING, ("its inputs are not known before the stages above are done",))
+            unknown = next(stage for stage in from_below(self) if not stage.is_known())
+            return Status(State.WAITING, (f"for {unknown.task_family}",))
         artefact = self.output()
         found = artefact.status()
         if found.state in (State.NEW, State.STALE) and not self.is_forced() and (resumed := self.unfinished()):
@@ -147,7 +148,7 @@ class Stage(Configured, luigi.Task):
         if found.state is not State.FRESH or (manifest := artefact.manifest()).get("run_id") == RUN_ID:
             return found
         if self.is_forced():
-            return Status(State.STALE, (f"asked for by [Force] stage = {self.force.stage}",))
+            return Status(State.STALE, (f"requested by [Force] stage = {self.force.stage}",))
         reasons = self.still_true(manifest)
         return Status(State.STALE, tuple(reasons)) if reasons else found
 
@@ -206,17 +207,19 @@ class Stage(Configured, luigi.Task):
         """Build or download the artifact, unless it is here. A dispensable one only if it ``is_wanted``."""
         artefact, found, remote = self.output(), self.status(), remote_cache.shared()
         if found.is_fresh:
-            _logger.info("%s: unchanged, reusing %s", self.task_family, artefact)
+            _logger.info("%s: fresh, reusing %s", self.task_family, artefact.name())
             return
         if found.state is State.UNREADABLE:
             raise UnreadableArtefactError(*found.reasons)
         if self.is_dispensable() and not is_wanted:
-            _logger.info("%s: not needed here", self.task_family)
+            _logger.info("%s: skipped, the stages that use it need no rebuild", self.task_family)
             return
+        started = time.perf_counter()
         if found.remote and remote.get(self.kind, artefact.expected, artefact.folder):
+            _logger.info("%s: downloaded in %.1f s", self.task_family, time.perf_counter() - started)
             return
         self.fetch_inputs()
-        _logger.info("%s: %s, making %s", self.task_family, self.local_status(), artefact)
+        _logger.info("%s: building %s (%s)", self.task_family, artefact.name(), self.local_status())
         self.publish(artefact)
         if remote and Storage().push == "always" and self.is_shared and self.is_final():
             remote.put(self.kind, artefact.folder, replace=self.is_renewed, keep=self.is_forced())

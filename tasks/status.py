@@ -40,7 +40,8 @@ class Status:
         object.__setattr__(self, "reasons", tuple(map(printable, self.reasons)))
 
     def __str__(self) -> str:
-        return f"{self.state}: {'; '.join(self.reasons)}" if self.reasons else self.state
+        between = " " if self.state is State.WAITING else ": "
+        return between.join([self.state, "; ".join(self.reasons)]) if self.reasons else self.state
 
     @property
     def is_fresh(self) -> bool:
@@ -68,6 +69,10 @@ class Artefact:
     def expected(self) -> str:
         """The fingerprint of the identity."""
         return fingerprint(self.identity)
+
+    def name(self) -> str:
+        """The path below the storage root, for messages."""
+        return self.folder.name if self.shared else f"{self.folder.parent.name}/{self.folder.name}"
 
     def manifest(self) -> dict:
         """The artifact's manifest, see ``read_manifest``."""

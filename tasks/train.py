@@ -137,7 +137,7 @@ class Train(Stage, parameters=TrainSettings):
             with contextlib.suppress(DamagedArtefactError, KeyError, TypeError):
                 identity = read_manifest(folder)["identity"]
                 if identity["run"] == self.output().expected:
-                    return f"interrupted after epoch {identity['epoch']} of {self.epochs}, resumes from the checkpoint"
+                    return f"interrupted after epoch {identity['epoch']} of {self.epochs}, resuming from the checkpoint"
         return ""
 
     def may_be_fetched(self) -> bool:
@@ -148,7 +148,7 @@ class Train(Stage, parameters=TrainSettings):
         if reasons := self._why_train_again(manifest):
             return reasons
         views = manifest.get(_VIEWS, self.test_time_augmentation)
-        changed = f"{_VIEWS}: {views} → {self.test_time_augmentation}, evaluated again"
+        changed = f"{_VIEWS}: {views} → {self.test_time_augmentation}, which needs a new evaluation only"
         return [changed] if views != self.test_time_augmentation else []
 
     def _why_train_again(self, manifest: Mapping) -> Sequence[str]:
@@ -157,9 +157,9 @@ class Train(Stage, parameters=TrainSettings):
         if reasons or not fallback:
             return reasons
         if self.on_mismatch == "fail":
-            return [f"{fallback}, with on_mismatch = fail it does not count"]
+            return [f"{fallback}, and [Train] on_mismatch = fail requires {self.device}"]
         if is_device_there(self.settings):
-            return [f"{fallback}, now it is there"]
+            return [f"{fallback}, and {self.device} is available now"]
         if self.on_mismatch == "skip":
             _say_kept(self.output().folder.name, fallback)
         return []
@@ -188,7 +188,7 @@ class Train(Stage, parameters=TrainSettings):
         presence, last = self.presence, ""
         while found := presence.next_request(last, self.join_timeout_seconds):
             last, content = found
-            _logger.info("Train: joining process 0 at %s:%d", self.group.host, self.group.port)
+            _logger.info("Train: joining process 0 at %s:%d.", self.group.host, self.group.port)
             # Process 0 alone keeps its files.
             with (
                 tempfile.TemporaryDirectory(prefix="tensorcraft-") as scratch,
@@ -196,7 +196,7 @@ class Train(Stage, parameters=TrainSettings):
             ):
                 launch.follow(content, self.group, Path(scratch), presence)
         presence.leave(is_done=True)
-        _logger.info("Train: process 0 is done")
+        _logger.info("Train: process 0 has finished.")
 
     def make(self, folder: Path) -> Mapping:
         """Train, or only evaluate again. Details are in the run's record."""
@@ -204,7 +204,7 @@ class Train(Stage, parameters=TrainSettings):
         # Luigi may run the same task again, such as after an absent device.
         self.outcome = Stage.outcome
         if self._is_trained():
-            self.outcome = "evaluated again in {:.1f} s"
+            self.outcome = "reevaluated in {:.1f} s"
             run = self.output()
             job = {
                 "run": run.folder,
@@ -219,9 +219,10 @@ class Train(Stage, parameters=TrainSettings):
         if record.status == "skipped":
             self.outcome = "skipped"
             self._refuse_to_replace_a_run(record)
-            return {"provisional": f"{self.device} was not there: it is tried again"}
+            return {"provisional": f"{self.device} was unavailable, the next run tries it again"}
         if record.mismatch:
-            details["fallback"] = f"trained on {record.effective_device}, {record.mismatch.device} was not there"
+            used, requested = record.effective_device, record.mismatch.device
+            details["fallback"] = f"trained on {used} because {requested} was unavailable"
         return details
 
     def _is_trained(self) -> bool:
@@ -259,7 +260,7 @@ class Train(Stage, parameters=TrainSettings):
                 mismatch = skipped.mismatch.model_dump()
                 raise HardwareMismatchError(
                     f"[Train] device: {self.device} was requested. {mismatch['cause']} {mismatch['remedy']} "
-                    f"The run there, {fallback}, is kept: {folder}",
+                    f"The existing run is kept ({fallback}): {folder}",
                     mismatch,
                 )
 
@@ -271,13 +272,14 @@ class Train(Stage, parameters=TrainSettings):
         super().publish(artefact)
         discard(self.checkpoints())
         tracking_uri = os.environ.get("MLFLOW_TRACKING_URI")
-        if not tracking_uri or self.outcome.startswith("evaluated again"):
+        if not tracking_uri or self.outcome.startswith("reevaluated"):
             return
         try:
             from pipeline.runs import tracking
         except ModuleNotFoundError as error:
             _logger.warning(
-                "not logged to MLflow: the package %s is not installed; pip install '.[mlflow]'", error.name
+                "Run not logged to MLflow. The package %s is not installed. Install it with: pip install '.[mlflow]'",
+                error.name,
             )
         else:
             tracking.log_run(artefact.folder, tracking_uri=tracking_uri)
@@ -310,22 +312,22 @@ def _device_error(settings: TrainSettings) -> PipelineError | None:
 def _look_for_device(*chosen: str) -> PipelineError | None:
     """Try the device in a child process, because a TPU that was initialized cannot be given back."""
     settings = TrainSettings(**dict(zip(_DEVICE_SETTINGS, chosen, strict=True)))
-    _logger.info("Train: is there a %s?", "TPU or GPU" if settings.device == "auto" else settings.device)
+    _logger.info("Train: checking for a %s.", "TPU or GPU" if settings.device == "auto" else settings.device.upper())
     how = {"backend": settings.backend, "in_new_process": True}
     try:
         with time_limit("Train", _DEVICE_SECONDS):
             in_child("pipeline.hardware.receipt:require_device", {"settings": settings}, **how)
     except TimeLimitError:
-        message = f"[Train] device: {settings.device} did not answer within {_DEVICE_SECONDS} s."
+        message = f"[Train] device: {settings.device} did not respond within {_DEVICE_SECONDS} s."
         return HardwareMismatchError(message, {"device": settings.device, "cause": message, "remedy": ""})
     except PipelineError as error:
         return error
     except Exception as error:
-        _logger.exception("ERROR: the process that asks for the device failed")
+        _logger.exception("ERROR The process that checks the device failed.")
         raise SystemExit(1) from error
     return None
 
 
 @cache
 def _say_kept(run: str, fallback: str) -> None:
-    _logger.warning("Train: skipped, and the fallback run that is there is kept: %s, %s", run, fallback)
+    _logger.warning("Train: keeping the earlier run %s (%s).", run, fallback)

@@ -193,21 +193,21 @@ def test_airflow_runs_the_dag_on_empty_roots_and_makes_nothing_twice(tmp_path, t
 
     first = airflow.dag()
     assert {name: codes(said) for name, said in first.items()} == {"records": ["0"], "train": ["0"], "report": ["0"]}
-    assert "Records: new, making" in first["records"]
-    assert first["records"].count("pushed ") == 2
-    assert "Records: fetching" in first["train"]
+    assert "Records: building" in first["records"]
+    assert first["records"].count("Pushed ") == 2
+    assert "Records: downloading" in first["train"]
     assert "training baseline_cnn" in first["train"]
-    assert "Train: fetching" in first["report"]
-    assert "Records: not needed here" in first["report"]
+    assert "Train: downloading" in first["report"]
+    assert "Records: skipped" in first["report"]
     report = json.loads((airflow.reports / "report" / "report.json").read_text())
     assert report["runs"][0]["fetched_from"].startswith("s3://")
 
     again = airflow.dag()
     assert {name: codes(said) for name, said in again.items()} == {"records": ["0"], "train": ["0"], "report": ["0"]}
-    assert "Records: fetching" in again["records"]
-    assert "Train: fetching" in again["train"]
-    assert "Nothing to do: every stage is fresh." in again["report"]
-    assert not re.search("(Records|Train|Report): done in", "".join(again.values()))
+    assert "Records: downloading" in again["records"]
+    assert "Train: downloading" in again["train"]
+    assert "Nothing to do. Every stage is fresh." in again["report"]
+    assert not re.search("(Records|Train|Report): finished in", "".join(again.values()))
 
     # What no later try mends is tried once, a remote that does not answer once more.
     refused = airflow.dag(experiment="no_such")

@@ -65,7 +65,7 @@ def write_records(
     examples, location = source.cut(settings.sequence_length), location or Location()
     num_examples = split_sizes(examples, location, settings.validation_share)
     counts = ", ".join(f"{count:,} {split}" for split, count in num_examples.items())
-    _logger.info("writing %s (%s examples) with Beam's %s", source.dataset, counts, settings.runner)
+    _logger.info("Writing the records of %s (%s examples) with Beam's %s.", source.dataset, counts, settings.runner)
     with shared_by_workers(notes_folder, store) as shared:
         job = Job(examples, location, settings, str(folder), shared, block_examples or 0, num_examples)
         if not block_examples:
@@ -80,7 +80,7 @@ def write_records(
         details = summarize(job, source)
         details["engine"] = {"runner": settings.runner, **heartbeat.signed_in(shared)}
     for headline, explanation in details["warnings"]:
-        _logger.warning("%s: %s", headline, explanation)
+        _logger.warning("%s. %s", headline, explanation)
     write_tfds_metadata(folder, job.source, job.spec, job.shards())
     return details
 

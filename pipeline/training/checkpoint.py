@@ -97,7 +97,7 @@ def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, us
             manifest = read_manifest(candidate)
             check_contents(candidate, manifest)
         except DamagedArtefactError as error:
-            _logger.warning("checkpoint left out: %s", error)
+            _logger.warning("Ignoring a damaged checkpoint. %s", error)
             continue
         identity = manifest["identity"]
         if identity.get("run") != fingerprint:
@@ -106,7 +106,7 @@ def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, us
         differing = [name for name, now in used.items() if before.get(name) != now]
         if differing:
             changes = _changes(differing, before, used)
-            _logger.warning("checkpoint %s left out, training starts over: %s", candidate.name, changes)
+            _logger.warning("Ignoring the checkpoint %s, because it used other inputs: %s", candidate.name, changes)
             continue
         state, variables = load_file(candidate / _STATE_NAME), variables_of(model, optimizer=True)
         if state.keys() == variables.keys():

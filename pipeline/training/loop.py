@@ -62,7 +62,7 @@ def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -
     earlier, receipt = tuple(history.segments), setup.receipt
     if earlier:
         done, host = len(history.rows), earlier[-1]["hostname"]
-        _logger.info("resuming after epoch %d/%d, trained on %s", done, settings.epochs, host)
+        _logger.info("Resuming after epoch %d/%d, which was trained on %s.", done, settings.epochs, host)
     train_devices = setup.placement.runtime.observe_training(model)
     about = {
         "fingerprint": setup.request.fingerprint,
@@ -104,7 +104,7 @@ def keep_epoch(setup: TrainingSetup, history: History) -> int:
     if setup.settings.keep == "best":
         kept = best_epoch(history.rows, setup.problem.chosen_by)
     if kept != last:
-        _logger.info("keeping the weights of epoch %d, the best on validation", kept)
+        _logger.info("Keeping the weights of epoch %d, the best on the validation split.", kept)
         with setup.placement.scope():
             assign(variables_of(setup.model), history.best)
     return kept
@@ -128,7 +128,7 @@ def _is_over(rows: Rows, settings: TrainSettings, metric: str) -> bool:
         return True
     if is_over := has_lost_patience(rows, settings.patience, metric):
         _logger.info(
-            "training ends after epoch %d/%d: no better one on validation since %d",
+            "Stopping early after epoch %d/%d. The best epoch on the validation split is epoch %d.",
             *(len(rows), settings.epochs, best_epoch(rows, metric)),
         )
     return is_over
@@ -160,7 +160,7 @@ def _train(setup: TrainingSetup, epoch: int) -> dict[str, float]:
 
     def tell(batch: int, logs: object) -> None:
         done = (epoch - 1 + (batch + 1) / stream.steps_per_epoch) * of_an_epoch
-        progress.tell(f"epoch {epoch}/{epochs}", round(done), epochs * of_an_epoch, unit=unit)
+        progress.tell(f"Epoch {epoch}/{epochs}", round(done), epochs * of_an_epoch, unit=unit)
 
     callbacks = [keras.callbacks.LambdaCallback(on_train_batch_end=tell)]
     how = {"initial_epoch": epoch - 1, "epochs": epoch, "shuffle": False, "verbose": 0, "callbacks": callbacks}
@@ -196,10 +196,10 @@ def _report(row: Mapping[str, float], epochs: int, rate: str) -> None:
     # Estimated from the newest epoch, because the first one compiles.
     seconds_left = left * (row["train_seconds"] + row["evaluation_seconds"])
     _logger.info(
-        "epoch %d/%d: %.1f s, %s %s, loss %.4f, test loss %.4f, accuracy %.4f, test accuracy %.4f, %s",
-        *(row["epoch"], epochs, row["train_seconds"], f"{row['examples_per_second']:,.0f}", rate),
-        *(row["loss"], row["val_loss"], row["accuracy"], row["val_accuracy"]),
-        f"{seconds_left:.0f} s left" if left else "the last epoch",
+        "Epoch %d/%d: loss %.4f, accuracy %.2f%%, test loss %.4f, test accuracy %.2f%%, %.1f s, %s %s%s",
+        *(row["epoch"], epochs, row["loss"], 100 * row["accuracy"], row["val_loss"], 100 * row["val_accuracy"]),
+        *(row["train_seconds"], f"{row['examples_per_second']:,.0f}", rate),
+        f", about {seconds_left:.0f} s left" if left else "",
     )
 
 

@@ -134,12 +134,13 @@ class TrainingSetup:
             share = f"{len(receipt['logical_devices'])} {receipt['effective_device']}, {self.precision}"
             group.check_equal("devices", share)
         if receipt["mismatch"]:
-            _logger.warning("FALLBACK to %s: %s", receipt["effective_device"], receipt["mismatch"]["cause"])
+            _logger.warning("Falling back to %s. %s", receipt["effective_device"], receipt["mismatch"]["cause"])
         _logger.info(
-            "training %s on %s (requested %s, %s; %s), %d replica(s), %s, XLA %s",
-            *(settings.model, receipt["effective_device"], settings.device),
+            "Training %s on %s (%s), device %s, requested %s, %s, %d %s, XLA %s",
+            *(settings.model, receipt["effective_device"], receipt["device_name"]),
             verdict(receipt),
-            *(receipt["device_name"], receipt["num_replicas"], self.precision),
+            *(settings.device, self.precision, receipt["num_replicas"]),
+            "replica" if receipt["num_replicas"] == 1 else "replicas",
             "on" if self.jit_compile else "off",
         )
         return receipt

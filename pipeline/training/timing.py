@@ -55,9 +55,9 @@ def measure(setup: TrainingSetup, history: History) -> dict[str, float | str | N
         if setup.group.processes == 1:
             steps, reason = _steps_to_time(setup, step, epoch_seconds(rows, ()) / stream.steps_per_epoch)
     if not steps:
-        _logger.info("the step is not timed alone: %s", reason)
+        _logger.info("Benchmark skipped: %s", reason)
         return parts | {"not_measured": reason}
-    _logger.info("timing a step and its input, each alone")
+    _logger.info("Benchmarking the training step and the input pipeline.")
     calls = max(_TIMED_CALLS, _TIMED_STEPS // steps)
     parts["step_bytes"] = runtime.step_bytes(model, batch)
     parts["step_alone_seconds"] = alone = step_alone_seconds(model, stream, runtime, steps, calls)

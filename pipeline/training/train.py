@@ -52,7 +52,7 @@ def train(request: TrainRequest, folder: Path) -> RunRecord:
     except HardwareMismatchError as error:
         if settings.on_mismatch != "skip":
             raise
-        _logger.warning("SKIPPED: %s", error)
+        _logger.warning("Training skipped. %s", error)
         fields = {**nothing_measured(settings), **known, "mismatch": error.mismatch}
     else:
         fields = _train(TrainingSetup(request, folder, manifest, known, placement, clock))
@@ -86,7 +86,7 @@ def _train(setup: TrainingSetup) -> dict:
             augmented = augmented_accuracies(setup.problem, setup.model, setup.evaluated, views)
         summaries.write_run({**setup.known, "precision": setup.precision}, shown, setup.problem.units)
     clock.enter("saving")
-    _logger.info("saving the network")
+    _logger.info("Saving the model.")
     save_network(setup)
     # Last, because timing a step and profiling train the model on.
     times = _time_parts(setup, history)
@@ -96,7 +96,7 @@ def _train(setup: TrainingSetup) -> dict:
 
 def _evaluate(setup: TrainingSetup, predictions: Any) -> Shown:
     """Evaluate the model on the test split. ``predictions`` may be None."""
-    _logger.info("looking at the predictions for the test split")
+    _logger.info("Evaluating on the test split.")
     test, evaluation = setup.evaluated["val"], setup.problem.evaluation
     run = EvaluatedRun(setup.model, setup.settings, setup.stream, test, setup.manifest, setup.folder)
     return evaluation.evaluate(predictions or evaluation.predict(setup.model, test), run)
@@ -108,7 +108,7 @@ def _time_parts(setup: TrainingSetup, history: History) -> dict:
     step = measure(setup, history)
     setup.clock.enter("profiling")
     if steps := setup.settings.profile_steps:
-        _logger.info("tracing %d steps for TensorBoard", steps)
+        _logger.info("Profiling %d training steps for TensorBoard.", steps)
         profile(setup.model, setup.stream, setup.folder, runtime=setup.placement.runtime, steps=steps)
     setup.clock.enter("saving")
     return step | {f"{part}_seconds": seconds for part, seconds in setup.clock.seconds().items()}

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pipeline.errors import PipelineError, TimeLimitError
 
 #: Message of an interrupted process.
-MESSAGE = "Interrupted. Finished stages are kept; run again to resume."
+MESSAGE = "Interrupted. Finished stages are kept. Run the same command again to resume."
 
 # Signals since the stage began. Libraries wrap the KeyboardInterrupt that a signal raises.
 _received: list[int] = []
@@ -68,8 +68,8 @@ def time_limit(stage: str, seconds: int) -> Iterator[None]:
             raise _reasons[-1] from None
         if signal.SIGALRM in _received:
             raise TimeLimitError(
-                f"{stage}: not done after {seconds} s. Finished stages and epochs are kept, run again to resume, or "
-                f"raise [{stage}] time_limit_seconds (0: no limit)."
+                f"{stage}: not finished after {seconds} s. Finished stages and epochs are kept. Run the same command "
+                f"again to resume, or increase [{stage}] time_limit_seconds (0 means no limit)."
             ) from None
         if not _received:
             raise

@@ -53,10 +53,10 @@ def hold(root: Path, *, on_busy: str) -> None:
             if on_busy != "wait":
                 file.close()
                 raise BusyError(
-                    f"{root}: in use by {_holder(root)}. Wait until it is done, or let runs wait by themselves with "
-                    "[Storage] on_busy = wait or --Storage-on-busy wait."
+                    f"{root}: in use by {_holder(root)}. Run the command again later, or pass "
+                    "--Storage-on-busy wait to wait for it."
                 ) from None
-            _logger.info("%s: in use by %s, waiting", root, _holder(root))
+            _logger.info("%s: in use by %s. Waiting until it ends.", root, _holder(root))
             fcntl.flock(file, fcntl.LOCK_EX)
     except OSError as error:
         raise StorageError(
@@ -88,10 +88,10 @@ def clear_away(root: Path) -> None:
             continue
         artefact = folder.with_name(name["artefact"] or folder.name)
         if name["replaced"] and not artefact.exists():
-            _logger.info("putting back %s, set aside by a run that was killed", artefact)
+            _logger.info("Restoring %s, which a killed run was replacing.", artefact)
             os.rename(folder, artefact)
             continue
-        _logger.info("clearing away %s, left by a run that was killed", folder)
+        _logger.info("Removing %s, the unfinished work of a killed run.", folder)
         if name["replaced"]:
             retire(folder, artefact)
         else:

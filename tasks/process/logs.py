@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-SCHEDULER_REMEDY = "Start it with make scheduler, or run without it: SCHEDULER=local."
+SCHEDULER_REMEDY = 'Start it with "make scheduler", or pass SCHEDULER=local to run without it.'
 
 
 def for_the_user(error: BaseException | None) -> PipelineError | None:
@@ -44,6 +44,9 @@ class TextLines(logging.Formatter):
         error = _error_of(record)
         if isinstance(error, PipelineError):
             about = {"msg": f"ERROR {type(error).__name__}: {error}", "args": (), "exc_info": None, "exc_text": None}
+            record = logging.makeLogRecord({**record.__dict__, **about})
+        elif record.levelno == logging.WARNING:
+            about = {"msg": f"WARNING {record.getMessage()}", "args": ()}
             record = logging.makeLogRecord({**record.__dict__, **about})
         return without_userinfo(super().format(record))
 

@@ -81,7 +81,7 @@ def test_the_same_weights_are_called_bit_identical_and_the_result_goes_with_the_
     done = luigi.command("verify-determinism", *args, "--Storage-log-format", "json")
     assert done.returncode == 0, done.stderr
     lines = map(json.loads, filter(lambda line: line.startswith("{"), done.stderr.splitlines()))
-    assert {line["stage"] for line in lines if "epoch 1/" in line["message"]} == {"Train"}
+    assert {line["stage"] for line in lines if "Epoch 1/" in line["message"]} == {"Train"}
     assert f"{name} is bit-identical, weights sha256" in done.stdout
     assert [path.name for path in (luigi.root / "determinism").iterdir()] == [f"{name}.json"]
     assert luigi.status(*args)["Report"]["state"] == "stale"

@@ -24,7 +24,7 @@ def with_checkpoint(first_run, tmp_path_factory) -> tuple[Luigi, list[str]]:
     luigi = first_run.copy(tmp_path_factory.mktemp("checkpoint"))
     arguments = [*FAST[2:], *TINY, "--Train-epochs", "12"]
     process = luigi.start(*arguments)
-    assert any("epoch 3/" in line for line in process.stderr), "training never began"
+    assert any("Epoch 3/" in line for line in process.stderr), "training never began"
     process.kill()
     process.communicate()
     lock.clear_away(luigi.root)

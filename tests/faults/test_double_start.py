@@ -50,7 +50,7 @@ def test_one_that_waits_for_another_with_other_settings_then_does_its_own_work(f
 def test_a_worker_that_outlives_its_run_keeps_the_next_one_out(first_run, tmp_path, count):
     luigi = first_run.copy(tmp_path)
     process = luigi.start(*FAST, *TINY, "--Train-epochs", "100000", "--workers", "2")
-    assert any("epoch 1/" in line for line in process.stderr), "training never began"
+    assert any("Epoch 1/" in line for line in process.stderr), "training never began"
     workers = psutil.Process(process.pid).children(recursive=True)
     process.kill()
     process.wait()

@@ -53,7 +53,7 @@ def test_a_network_whose_checkpoints_do_not_fit_is_not_begun(first_run, disk):
     done = luigi(*FAST, *WIDE)
     assert done.returncode == STORAGE, done.stderr
     assert re.search(rf"{luigi.root}/runs: needs 31\.\d MB, \d+\.\d MB are free", done.stderr), done.stderr
-    assert "epoch 1/" not in done.stderr
+    assert "Epoch 1/" not in done.stderr
     assert_nothing_partial(luigi.root)
 
 
@@ -69,12 +69,12 @@ def test_what_there_was_space_to_begin_has_space_to_resume(first_run, disk):
     ballast = fill(luigi.root.parent, leave=24_000_000)
     done = luigi(*flags)
     assert done.returncode == 0, done.stderr
-    assert "resuming after epoch 1/2" in done.stderr
+    assert "Resuming after epoch 1/2" in done.stderr
     ballast.unlink()
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("line", ["writing cifar10", "training baseline_cnn", "epoch 1/", "Report: new"])
+@pytest.mark.parametrize("line", ["Writing the records", "Training baseline_cnn", "Epoch 1/", "Report: building"])
 def test_a_disk_that_fills_up_while_it_works(first_run, disk, count, line):
     luigi = Luigi(disk(40), first_run.data_dir)
     process = luigi.start(*FAST)

@@ -18,17 +18,17 @@ from pipeline import progress
 from pipeline.errors import DamagedArtefactError
 from tasks.report import rounded
 
-INTERRUPTED = "\nInterrupted. Finished stages are kept; run again to resume.\n"
+INTERRUPTED = "\nInterrupted. Finished stages are kept. Run the same command again to resume.\n"
 
 
 def test_a_listener_hears_of_no_more_progress_than_there_is(monkeypatch):
     monkeypatch.setattr(progress, "_listeners", [])
     heard = []
-    progress.tell("epoch 1/1", 1, 2, "images")
+    progress.tell("Epoch 1/1", 1, 2, "images")
     progress.listen(lambda *words: heard.append(words))
     # Executions of several steps are counted past the end of the last epoch.
-    progress.tell("epoch 1/1", 130, 128, "images")
-    assert heard == [("epoch 1/1", 128, 128, "images")]
+    progress.tell("Epoch 1/1", 130, 128, "images")
+    assert heard == [("Epoch 1/1", 128, 128, "images")]
 
 
 def test_an_error_in_words_does_not_show_the_names_of_a_graph():
@@ -73,7 +73,7 @@ def test_a_terminal_has_a_live_line_with_the_log_above_it(first_run, tmp_path):
     assert "images/s" in text
     assert "\x1b[?25l" in text, "the cursor is hidden while the line lives"
     assert text.rstrip().endswith("s"), "the last line is the log's"
-    assert "epoch 1/1: " in text
+    assert "Epoch 1/1: " in text
     assert ", test accuracy " in text
 
 
@@ -120,11 +120,10 @@ def test_a_run_of_a_sweep_is_named_in_its_lines_with_the_time_that_is_left(first
     lines = [line.partition(" ")[2] for line in done.stderr.splitlines()]
     for number, seed in ((1, 5), (2, 6)):
         of_the_run = [line for line in lines if line.startswith(f"run {number}/2, seed {seed}: ")]
-        assert sum("epoch 1/1" in line for line in of_the_run) == 1
-        assert any("Train: done in " in line for line in of_the_run)
-    begins = [line for line in lines if ": begins" in line]
-    assert begins[0] == "run 1/2, seed 5: begins"
-    assert re.search(r": begins, about \d+ (s|min) left$", begins[1])
+        assert sum("Epoch 1/1" in line for line in of_the_run) == 1
+        assert any("Train: finished in " in line for line in of_the_run)
+    (left,) = [line for line in lines if " left in this sweep" in line]
+    assert re.fullmatch(r"run 2/2, seed 6: about \d+ (s|min) left in this sweep", left)
     assert not [line for line in lines if line.startswith("run ") and "Report" in line]
 
 
@@ -140,9 +139,9 @@ def test_json_lines_carry_run_and_stage_and_do_not_say_that_a_skipped_run_is_don
     assert json.loads((luigi.root / "report" / "manifest.json").read_text())["run_id"] == run_id
     assert all(line["time"].endswith("+00:00") for line in lines)
     (skip,) = [line["message"] for line in lines if line["level"] != "info"]
-    assert skip.startswith("SKIPPED: ")
+    assert skip.startswith("Training skipped. ")
     of_tpu = [line["message"] for line in lines if line.get("run") == "run 2/2, device tpu"]
-    (ended,) = [message for message in of_tpu if "Train: " in message and "making" not in message]
+    (ended,) = [message for message in of_tpu if "Train: " in message and "building" not in message]
     assert ended == "Train: skipped"
 
 

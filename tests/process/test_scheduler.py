@@ -127,7 +127,7 @@ def test_a_scheduler_that_is_not_there_is_one_line_with_the_remedy(first_run, tm
         assert done.returncode == 10
         (line,) = done.stderr.splitlines()
         assert line.startswith(f"ERROR SchedulerUnavailableError: http://127.0.0.1:{port}: expected Luigi's central")
-        assert line.endswith("Start it with make scheduler, or run without it: SCHEDULER=local.")
+        assert line.endswith('Start it with "make scheduler", or pass SCHEDULER=local to run without it.')
     done = luigi(*FAST, "--Storage-log-format", "json", TENSORCRAFT_SCHEDULER_PORT="9")
     (line,) = done.stderr.splitlines()
     entry = json.loads(line)

@@ -52,7 +52,7 @@ def group(number: int) -> ProcessGroup:
 def say():
     logging.getLogger("pipeline.test").info("logged")
     logging.getLogger("apache_beam.test").info("not logged")
-    progress.tell("epoch 1/1", 1, 2, "images")
+    progress.tell("Epoch 1/1", 1, 2, "images")
     print("printed")
     os.write(2, b"I0000 00:00:1 native chatter\\n")
     os.write(2, b"a native line\\n")
@@ -164,7 +164,7 @@ def test_log_records_progress_and_prints_appear_in_the_parent(caplog, monkeypatc
     messages = [record.getMessage() for record in caplog.records]
     assert {"printed", "a native line"} <= set(messages)
     assert not [message for message in messages if "chatter" in message or "not logged" in message]
-    assert heard == [("epoch 1/1", 1, 2, "images")]
+    assert heard == [("Epoch 1/1", 1, 2, "images")]
 
 
 def test_errors_for_the_user_are_raised_as_they_were():

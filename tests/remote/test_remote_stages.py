@@ -73,11 +73,11 @@ def run_of(luigi: Luigi):
 
 def test_a_machine_without_the_dataset_fetches_what_another_has_trained(machine, office):
     laptop = machine("laptop", has_data=False)
-    assert laptop.status(*FAST)["Source"]["remote"].startswith("made on ")
+    assert laptop.status(*FAST)["Source"]["remote"].startswith("built on ")
     done = run(laptop)
     assert done.returncode == 0, done.stderr
-    assert "Train: fetching" in done.stderr
-    assert "Records: not needed here" in done.stderr
+    assert "Train: downloading" in done.stderr
+    assert "Records: skipped" in done.stderr
     assert TRAINS not in done.stderr
     assert not laptop.artefacts("records")
     assert files_of(run_of(laptop)) == files_of(run_of(office))
@@ -91,11 +91,11 @@ def test_a_machine_without_the_dataset_fetches_what_another_has_trained(machine,
     states = {stage: one["state"] for stage, one in found.items()}
     assert states == {"Source": "fresh", "Records": "new", "Train": "fresh", "Report": "fresh"}
     assert [stage for stage, one in found.items() if one["remote"]] == ["Records"]
-    assert run(laptop).stderr.strip().endswith("Nothing to do: every stage is fresh.")
+    assert run(laptop).stderr.strip().endswith("Nothing to do. Every stage is fresh.")
     # Another network needs the records, which come from there too.
     more = run(laptop, "--Train-seed", "1")
     assert more.returncode == 0, more.stderr
-    assert "Records: fetching" in more.stderr
+    assert "Records: downloading" in more.stderr
     assert TRAINS in more.stderr
 
 
@@ -105,7 +105,7 @@ def test_what_a_fetched_run_was_trained_on_is_fetched_to_train_it_again(machine,
     assert not laptop.artefacts("records")
     done = laptop.command("verify-determinism", *FAST)
     assert done.returncode == 0, done.stderr
-    assert "Records: fetching" in done.stderr
+    assert "Records: downloading" in done.stderr
     assert [*laptop.root.glob("determinism/*.json")]
 
 
@@ -115,7 +115,7 @@ def test_an_export_fetches_records_and_stays_where_neither_run_nor_remote_is_the
     assert run(exporting).returncode == 0
     done = exporting.here("tasks", "Export", *FAST)
     assert done.returncode == 0, done.stderr
-    assert "Records: fetching" in done.stderr
+    assert "Records: downloading" in done.stderr
     done = laptop.here("tasks", "Export", *FAST)
     assert done.returncode == 0, done.stderr
     assert laptop.artefacts("exports")
@@ -141,12 +141,12 @@ def test_a_store_that_is_gone_ends_nothing_and_has_it_later(machine, store, url)
     proxy.stop()
     done = run(office)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("the remote is left out") == 1
+    assert done.stderr.count("Continuing without the remote") == 1
     assert laptop.status(*FAST)["Source"]["state"] == "new"
     office.write_config(store.settings(url))
     again = run(office)
-    assert "Nothing to do: every stage is fresh." in again.stderr
-    assert again.stderr.count("pushed ") == 3
+    assert "Nothing to do. Every stage is fresh." in again.stderr
+    assert again.stderr.count("Pushed ") == 3
     assert run(laptop).returncode == 0
     assert files_of(run_of(laptop)) == files_of(run_of(office))
     assert "pushed" not in run(office).stderr
@@ -192,7 +192,7 @@ def test_a_remote_that_has_to_answer_ends_the_run_before_the_work_or_after_it(ma
     again = run(office)
     assert again.returncode == 0, again.stderr
     assert TRAINS not in again.stderr
-    assert "pushed tests.tiny_model.build" in again.stderr
+    assert "Pushed runs/tests.tiny_model.build" in again.stderr
     laptop = machine("laptop", has_data=False)
     assert run(laptop).returncode == 0
     assert files_of(run_of(laptop)) == files_of(run_of(office))
@@ -225,7 +225,8 @@ def test_what_was_asked_for_anew_stays_here(machine, office):
     first = files_of(run_of(office))
     done = run(office, "--Force-stage", "Train")
     assert done.returncode == 0, done.stderr
-    assert "another was on the remote first, the one made here stays here" in done.stderr
+    assert "The remote already has another copy of source/" in done.stderr
+    assert "Keeping the local copy." in done.stderr
     assert files_of(run_of(office)) != first
     assert run(laptop).returncode == 0
     assert files_of(run_of(laptop)) == first
@@ -260,7 +261,7 @@ def test_what_is_damaged_on_the_remote_is_made_here(machine, office, remote, tmp
     remote.objects.put(f"runs/{manifest['fingerprint']}/files/{entry['sha256']}", tmp_path / "wrong")
     done = run(laptop)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("the remote's is left") == 1
+    assert done.stderr.count("Ignoring the copy on the remote") == 1
     assert TRAINS in done.stderr
     assert not laptop.report()["runs"][0]["fetched_from"]
     # And there it is mended.

@@ -136,4 +136,4 @@ def test_a_damaged_result_is_left_out(root, caplog):
     content["again"][0]["weights_sha256"] = 0
     path.write_text(json.dumps(content))
     assert said(root) == (None, "–")
-    assert "left out of the report" in caplog.text
+    assert "not included in the report" in caplog.text

@@ -154,7 +154,7 @@ def test_the_stage_exports_the_run_once_and_the_report_says_what_each_form_is_wo
     assert "deprecated" not in done.stderr
     assert "LiteRT int8" in done.stdout
     assert len(luigi.artefacts("exports")) == 1
-    assert "making" not in luigi.here("tasks", *command).stderr
+    assert "building" not in luigi.here("tasks", *command).stderr
     assert luigi.here("tasks", "Report", *FAST).returncode == 0
     (facts,) = luigi.report()["exports"].values()
     assert set(facts["forms"]) == {"SavedModel", "LiteRT float32", "LiteRT int8"}

@@ -221,7 +221,7 @@ def test_mail_goes_out_through_luigis_own_settings(unattended, webhook):
 @pytest.mark.parametrize(("name", "code"), [("SIGKILL", 137), ("SIGTERM", 130)])
 def test_a_run_that_is_ended_from_outside_is_reported_with_its_stage(unattended, webhook, name, code):
     process = unattended.start_nightly(*TINY, "--Train-epochs", "100000")
-    assert any("epoch 1/" in line for line in process.stderr), "training never began"
+    assert any("Epoch 1/" in line for line in process.stderr), "training never began"
     (run,) = [child for child in psutil.Process(process.pid).children() if "tasks" in child.cmdline()]
     # SIGKILL hits the run alone, as the kernel does when memory is short; SIGTERM comes from whoever started us.
     (run.kill if name == "SIGKILL" else process.terminate)()
@@ -230,7 +230,7 @@ def test_a_run_that_is_ended_from_outside_is_reported_with_its_stage(unattended,
     (message,) = webhook.taken
     assert (message["stage"], message["exit_code"]) == ("Train", code)
     assert message["reason"] == f"ended by {'SIGKILL' if name == 'SIGKILL' else 'SIGINT'}"
-    assert any("epoch 1/" in line for line in message["log"])
+    assert any("Epoch 1/" in line for line in message["log"])
 
 
 def test_the_outcome_is_plain_json_for_programs(unattended):

@@ -92,7 +92,7 @@ def test_a_failed_gate_ends_with_its_own_code_after_the_report_is_written_until_
         assert "ERROR GateError: test accuracy of run" in done.stderr
         assert "Traceback" not in done.stderr
         assert other.report()["gate"]["passed"] is False
-    assert other.status(*demanding)["Report"]["reasons"][0].startswith("the gate failed: test accuracy")
+    assert other.status(*demanding)["Report"]["reasons"][0].startswith("thresholds not reached: test accuracy")
     assert other.here("tasks", "Report", *FAST, "--Report-min-val-accuracy", "0.01").returncode == 0
     assert other.report()["gate"]["passed"] is True
 
@@ -199,7 +199,7 @@ def test_a_forced_stage_is_made_again_once(luigi, tmp_path):
     runs = other.artefacts("runs")
     done = other.here("tasks", "Report", *FAST, "--Force-stage", "Report")
     assert done.returncode == 0, done.stderr
-    assert "Report: stale: asked for by [Force] stage = Report" in done.stderr
+    assert "Report: building report (stale: requested by [Force] stage = Report)" in done.stderr
     assert other.artefacts("runs") == runs
     assert "Nothing to do" in other.here("tasks", "Report", *FAST).stderr
 
@@ -310,7 +310,7 @@ def test_a_missing_device_is_skipped_and_tried_again(luigi, tmp_path):
     for _ in range(2):
         done = other.here("tasks", "Report", *FAST, *NO_TPU, "--Train-on-mismatch", "skip")
         assert done.returncode == 0, done.stderr
-        assert "SKIPPED: [Train] device: tpu was requested." in done.stderr
+        assert "WARNING Training skipped. [Train] device: tpu was requested." in done.stderr
     skipped = [run for run in other.report()["runs"] if run["status"] == "skipped"]
     assert [(run["requested_device"], run["effective_device"], run["val_accuracy"]) for run in skipped] == [
         ("tpu", "none", None)
@@ -322,7 +322,7 @@ def test_a_missing_device_falls_back_and_every_table_says_so(luigi, tmp_path):
     other = luigi.copy(tmp_path)
     done = other(*FAST, *NO_TPU, "--Train-on-mismatch", "fallback", *TINY)
     assert done.returncode == 0, done.stderr
-    assert "FALLBACK to cpu: The TPU's address does not answer." in done.stderr
+    assert "WARNING Falling back to cpu. The TPU's address does not answer." in done.stderr
     assert "tpu → cpu" in done.stdout
     report = {name: (other.root / "report" / name).read_text() for name in ("report.html", "report.md")}
     assert all("fallback" in text.lower() for text in report.values())
@@ -368,7 +368,7 @@ def test_a_crashed_holder_blocks_nobody_and_its_debris_is_cleared_away(luigi, tm
 def test_a_signal_stops_it_in_order_and_the_next_run_goes_on(luigi, tmp_path, name):
     other = luigi.copy(tmp_path)
     process = other.start("--Train-epochs", "100000", "--Train-global-batch-size", "64", *FAST[4:])
-    assert any("epoch 1/" in line for line in process.stderr), "training never began"
+    assert any("Epoch 1/" in line for line in process.stderr), "training never began"
     process.send_signal(signal.Signals[name])
     _, rest = process.communicate(timeout=300)
     assert process.returncode == -signal.SIGINT, "a shell shows it as 130"
@@ -384,14 +384,14 @@ def test_a_killed_training_goes_on_where_it_was(luigi, tmp_path):
     arguments = ["--Train-epochs", "12", "--Train-global-batch-size", "64", *FAST[4:]]
     undisturbed, killed = luigi.copy(tmp_path / "a"), luigi.copy(tmp_path / "b")
     process = killed.start(*arguments)
-    assert any("epoch 3/" in line for line in process.stderr), "training never began"
+    assert any("Epoch 3/" in line for line in process.stderr), "training never began"
     process.kill()
     process.communicate(timeout=300)
-    interrupted = r"interrupted after epoch \d+ of 12, resumes from the checkpoint"
+    interrupted = r"interrupted after epoch \d+ of 12, resuming from the checkpoint"
     assert re.fullmatch(interrupted, killed.status(*arguments)["Train"]["reasons"][0])
     done = killed(*arguments)
     assert done.returncode == 0, done.stderr
-    assert re.search(f"Train: stale: {interrupted}, making|Train: new: {interrupted}, making", done.stderr)
+    assert re.search(rf"Train: building runs/\S+ \((stale|new): {interrupted}\)", done.stderr)
     assert "resuming after epoch" in done.stderr
     assert undisturbed(*arguments).returncode == 0
     weights = [

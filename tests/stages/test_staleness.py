@@ -201,13 +201,13 @@ def test_an_evaluation_setting_evaluates_the_published_weights(first_run, tmp_pa
     flipped = [*FAST, "--Train-test-time-augmentation", "flip"]
     assert luigi.status(*flipped)["Train"] == {
         "state": "stale",
-        "reasons": ["test_time_augmentation: none → flip, evaluated again"],
+        "reasons": ["test_time_augmentation: none → flip, which needs a new evaluation only"],
         "remote": "",
     }
     done = luigi(*flipped)
     assert done.returncode == 0, done.stderr
-    assert "Train: evaluated again in" in done.stderr
-    assert "epoch 1/1" not in done.stderr
+    assert "Train: reevaluated in" in done.stderr
+    assert "Epoch 1/1" not in done.stderr
     after = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {"run.json", "manifest.json", "verified.json"}
@@ -229,7 +229,7 @@ def test_an_interrupted_training_says_so_and_resumes(first_run, tmp_path):
     folder = luigi.root / "checkpoints" / f"baseline_cnn-{run[:12]}" / "epoch-000003"
     folder.mkdir(parents=True)
     write_manifest(folder, stage="checkpoint", identity={"run": run, "epoch": 3}, details={})
-    said = "interrupted after epoch 3 of 5, resumes from the checkpoint"
+    said = "interrupted after epoch 3 of 5, resuming from the checkpoint"
     assert luigi.status(*five)["Train"] == {"state": "stale", "reasons": [said], "remote": ""}
     assert luigi.status("--Train-epochs", "6", *FAST[2:])["Train"]["reasons"] == ["epochs: 1 → 6"]
 
@@ -288,7 +288,7 @@ def test_a_fallback_run_is_kept_while_the_device_is_absent_and_replaced_when_it_
     # Still absent: asked for again, reused where a fallback is wanted, and no answer where it is not.
     done = pipeline("fallback")
     assert done.returncode == 0, done.stderr
-    assert "is there a tpu?" in done.stderr
+    assert "checking for a TPU" in done.stderr
     assert "Nothing to do" in done.stderr
     done = pipeline("fail")
     assert done.returncode == 7
@@ -298,15 +298,15 @@ def test_a_fallback_run_is_kept_while_the_device_is_absent_and_replaced_when_it_
     assert train("skip")["state"] == "fresh"
     done = pipeline("skip")
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("the fallback run that is there is kept") == 1
+    assert done.stderr.count("Train: keeping the earlier run") == 1
     assert runs() == fallback
     done = pipeline("skip", "--Force-stage", "Train")
     assert done.returncode == 7
-    assert "The run there, trained on cpu, tpu was not there, is kept" in done.stderr
+    assert "The existing run is kept (trained on cpu because tpu was unavailable)" in done.stderr
     assert runs() == fallback
 
     tpu.touch()
-    reason = "trained on cpu, tpu was not there, now it is there"
+    reason = "trained on cpu because tpu was unavailable, and tpu is available now"
     assert train("fallback") == {"state": "stale", "reasons": [reason], "remote": ""}
     done = trained("fallback")
     assert done.returncode == 0, done.stderr
@@ -329,7 +329,7 @@ def test_a_forced_stage_is_made_again_with_all_after_it(first_run):
     for number, stage in enumerate(STAGES):
         status = first_run.status(*FAST, "--Force-stage", stage)
         assert [name for name, entry in status.items() if entry["state"] == "stale"] == STAGES[number:]
-        assert status[stage]["reasons"] == [f"asked for by [Force] stage = {stage}"]
+        assert status[stage]["reasons"] == [f"requested by [Force] stage = {stage}"]
 
 
 def test_a_new_version_of_a_library_makes_stale_what_it_shapes(first_run, tmp_path):
@@ -424,7 +424,7 @@ def test_the_pipeline_says_why_it_reruns(first_run, tmp_path):
     (luigi.root / "report" / "report.md").write_text("mine")
     done = luigi.here("tasks", "Report", *FAST)
     assert done.returncode == 0
-    assert "Report: damaged" in done.stderr
+    assert "Report: building report (damaged: " in done.stderr
     assert "report.md: manifest lists" in done.stderr
     assert "Train" not in done.stderr
 

@@ -31,6 +31,15 @@ class Cache:
         return SimpleNamespace(manifest=MADE) if self.has_it else None
 
 
+class Below:
+    """The stage below."""
+
+    task_family, below = "Source", ()
+
+    def __init__(self, *, known: bool) -> None:
+        self.is_known = lambda: known
+
+
 class Stage:
     """What ``status`` asks of a stage."""
 
@@ -40,7 +49,7 @@ class Stage:
     def __init__(
         self, root: Path, *, known: bool = True, force: str = "", invalid: str = "", resumes: str = ""
     ) -> None:
-        self.below = [SimpleNamespace(is_known=lambda: known)]
+        self.below = [Below(known=known)]
         self.force, self._invalid, self._resumes, self._root = SimpleNamespace(stage=force), invalid, resumes, root
 
     def output(self) -> Artefact:
@@ -84,8 +93,8 @@ def of_a_later_version(root: Path) -> None:
     publish(root / "runs" / "old", {"settings": {"epochs": 2}, "schema": 2, "code": {"a": {"f": "1"}}})
 
 
-ON_THE_REMOTE = "made on office, 2026-11-27T12:00:00+00:00"
-RESUMES = "interrupted after epoch 1 of 2, resumes from the checkpoint"
+ON_THE_REMOTE = "built on office at 2026-11-27T12:00:00+00:00"
+RESUMES = "interrupted after epoch 1 of 2, resuming from the checkpoint"
 TABLE = [
     # Before, what the stage says, the state, its reason, and whether the copy on the remote is of use.
     (here, {}, State.FRESH, "", False),
@@ -96,10 +105,10 @@ TABLE = [
     (earlier, {"resumes": RESUMES}, State.STALE, RESUMES, True),
     (here, {"invalid": "a.png has changed"}, State.STALE, "a.png has changed", True),
     (of_this_run, {"invalid": "a.png has changed"}, State.FRESH, "", False),
-    (here, {"force": "Train"}, State.STALE, "asked for by [Force] stage = Train", False),
+    (here, {"force": "Train"}, State.STALE, "requested by [Force] stage = Train", False),
     (damaged, {}, State.DAMAGED, "found no file", True),
-    (here, {"known": False}, State.WAITING, "before the stages above are done", False),
-    (nothing, {"known": False}, State.WAITING, "before the stages above are done", False),
+    (here, {"known": False}, State.WAITING, "for Source", False),
+    (nothing, {"known": False}, State.WAITING, "for Source", False),
 ]
 
 

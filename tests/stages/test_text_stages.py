@@ -40,7 +40,7 @@ def test_a_text_is_trained_on_and_reported(text):
     assert {name: stage["state"] for name, stage in text.status(*FAST).items()} == dict.fromkeys(
         ("Source", "Records", "Train", "Report"), "fresh"
     )
-    assert text.here("tasks", "Report", *FAST).stderr.strip().endswith("Nothing to do: every stage is fresh.")
+    assert text.here("tasks", "Report", *FAST).stderr.strip().endswith("Nothing to do. Every stage is fresh.")
     verified = text.command("verify")
     assert verified.returncode == 0, verified.stdout
     nightly = text.here("tasks", "Nightly", *FAST)

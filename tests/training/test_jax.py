@@ -192,7 +192,7 @@ def test_a_resumed_run_ends_with_the_same_weights(small_records, tmp_path, caplo
     run(small_records, tmp_path / "whole", **settings)
     # The child that serves TensorFlow's stages stays.
     before = children()
-    with at_log_line("epoch 1/", interrupt), pytest.raises(KeyboardInterrupt):
+    with at_log_line("Epoch 1/", interrupt), pytest.raises(KeyboardInterrupt):
         run(small_records, tmp_path / "cut", checkpoints=tmp_path / "checkpoints", **settings)
     assert set(children()) <= set(before)
     resumed = run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints", **settings)
@@ -227,7 +227,7 @@ def test_where_another_device_is_allowed_it_trains_there_and_all_it_says_is_hear
     assert (record["requested_device"], record["effective_device"]) == ("gpu", "cpu")
     assert "GPU" in record["mismatch"]["cause"]
     # How far it is, and what it logs.
-    assert ("epoch 1/1", 384, 384, "images") in heard
+    assert ("Epoch 1/1", 384, 384, "images") in heard
     assert any(record.name == "pipeline.training.loop" for record in caplog.records)
 
 
@@ -256,7 +256,7 @@ def test_a_process_that_is_killed_is_said_with_what_to_do(small_records, tmp_pat
         for child in children():
             child.kill()
 
-    killing = at_log_line("epoch 1/", kill)
+    killing = at_log_line("Epoch 1/", kill)
     with killing, pytest.raises(WorkerDiedError, match=r"ended by SIGKILL.* run again to resume"):
         run(small_records, tmp_path / "run", backend="jax", **{**PLAIN, "epochs": 1000})
     assert not list(tmp_path.glob(".drawn-*"))

@@ -28,7 +28,12 @@ def test_where_the_time_went_adds_up(small_records, tmp_path, caplog):
     assert all(seconds > 0 for seconds in parts)
     assert 0.8 * wall <= sum(parts) <= wall
     # What comes after the last epoch is not silent.
-    for words in ("looking at the predictions", "saving the network", "timing a step", "tracing 1 steps"):
+    for words in (
+        "Evaluating on the test split",
+        "Saving the model",
+        "Benchmarking the training step",
+        "Profiling 1 training steps",
+    ):
         assert words in caplog.text
 
 

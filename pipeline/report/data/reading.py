@@ -72,7 +72,7 @@ def or_none(read: Callable[..., _Read], *arguments: object, **options: object) -
     try:
         return read(*arguments, **options)
     except DamagedArtefactError as error:
-        _logger.warning("left out of the report: %s", error)
+        _logger.warning("Run not included in the report. %s", error)
         return None
 
 
