@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipeline.artifacts import layout
 from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.problems.units import units_of
 from pipeline.runs.exporters import EXPORTERS, exporters_of
 from pipeline.settings.training import ExportSettings
 from pipeline.stage_process import in_child
@@ -81,9 +82,10 @@ class Export(Stage, parameters=ExportSettings):
 
     def publish(self, artefact: Artefact) -> None:
         super().publish(artefact)
+        count = f"{self.facts['num_examples']:,} {units_of(Records().upstream()['problem']).examples}"
         for name, form in self.facts["forms"].items():
             print(
                 f"{name:15} {form['bytes'] / 1e6:6.2f} MB  accuracy {form['accuracy']:.4f}  "
-                f"agrees with model.keras on {100 * form['agreement']:.2f} % of {self.facts['num_examples']:,} examples"
+                f"agrees with model.keras on {100 * form['agreement']:.2f} % of {count}"
             )
         print(f"Export: {artefact}")

@@ -23,10 +23,11 @@ def entry(number, accuracy, *, made_from=None, **more):
 
 def change_of(entries, *current):
     from pipeline.report.data.changes import changes
+    from pipeline.report.data.history import comparable_groups
 
     names = {f"{number:064x}" for number in current}
     asked = {(one.fingerprint, one.finished_at) for one in entries if one.fingerprint in names}
-    (change,) = changes(entries, asked)
+    (change,) = changes(comparable_groups(entries), asked)
     return change
 
 

@@ -14,12 +14,14 @@ from pipeline.optional_packages import installed_version
 # Part of every identity. Raise it when artifacts of earlier versions must be rebuilt anyway.
 IDENTITY_SCHEMA = 2
 
-# Packages and modules that check, name and move artifacts, or tell people about them. They cannot change a byte.
+# Packages and modules that check, name and move artifacts, apply a trained model, or tell people about them. They
+# cannot change a byte of an artifact.
 _NOT_COVERED = (
     "pipeline.artifacts.",
     "pipeline.settings.",
     "pipeline.errors.",
     "pipeline.optional_packages.",
+    "pipeline.predict.",
     "pipeline.progress.",
     "pipeline.remote.",
     "pipeline.runs.validation.",

@@ -13,11 +13,11 @@ from pipeline.problems.results import results_of
 from pipeline.report.data.changes import Change, changes
 from pipeline.report.data.experiments import Experiment, experiments
 from pipeline.report.data.gate import Gate, Outcome, judge_gate
-from pipeline.report.data.history import Trend, entries_of, merged, trends
+from pipeline.report.data.history import Trend, comparable_groups, entries_of, merged, trends
 from pipeline.report.data.lineage import Exported, Stage, exported, lineage
 from pipeline.report.data.measures import Encoding, encodings
 from pipeline.report.data.published import PublishedLine, PublishedRow, by_batch, published_beside
-from pipeline.report.data.reading import Entry, Run, or_none, read_repetition, read_run
+from pipeline.report.data.reading import Entry, Run, of_problem, or_none, read_repetition, read_run
 from pipeline.report.data.scenarios import BatchTable, Row, batch_sizes, plain_data, scenarios, with_speedups
 from pipeline.runs.record import FINISHED
 
@@ -134,28 +134,25 @@ def build_report(
         raise ValueError(f"current: expected fingerprints of the {len(runs)} runs, got {min(unknown)!r}")
     requested = [pair for fingerprint in current for pair in found if pair[1].fingerprint == fingerprint]
     rows = with_speedups(scenarios(runs))
-    entries = merged(past, entries_of(runs))
+    groups = comparable_groups(merged(past, entries_of(runs)))
     # A skipped run has no figures. The history may have those of another under its fingerprint.
     finished = {(run.fingerprint, run.finished_at) for _, run in requested if run.status == FINISHED}
-    changed = changes(entries, finished)
+    changed = changes(groups, finished)
     exports = {run.fingerprint: or_none(exported, folder, run) for folder, run in requested}
-    pictured = [
-        (folder, run, read)
-        for folder, run in requested
-        if run.evaluation and (read := results_of(run.problem).hook("pictures"))
-    ]
+    pictured = [(folder, run) for folder, run in requested if run.evaluation and results_of(run.problem).pictures]
     pictures = {
-        runs.index(run): or_none(read, folder, run.evaluation) for folder, run, read in pictured[:_MAX_PICTURED]
+        runs.index(run): or_none(of_problem, run.problem, "pictures", folder, run.evaluation)
+        for folder, run in pictured[:_MAX_PICTURED]
     }
     return Report(
         current=list(current),
         runs=runs,
         scenarios=rows,
-        experiments=experiments(rows, runs, entries, current),
+        experiments=experiments(rows, runs, groups, current),
         batch_sizes=batch_sizes(rows),
         encodings=encodings(runs, current),
         lineage=lineage(requested),
-        history=trends(entries, {fingerprint for fingerprint, _ in finished}),
+        history=trends(groups, {fingerprint for fingerprint, _ in finished}),
         changes=changed,
         gate=judge_gate(gate, [run for _, run in requested], changed) if gate else None,
         exports={fingerprint: forms for fingerprint, forms in exports.items() if forms},

@@ -3,9 +3,10 @@
 import math
 
 import pytest
+from report_runs import TEMPLATES
 
 from pipeline.artifacts.fingerprint import code_digests
-from pipeline.problems.results import merit
+from pipeline.problems.results import CARD_TEMPLATES, METRICS, Ranking, Results, merit
 
 SURER = {"val_accuracy": 0.5, "val_loss": 1.4}
 MORE_OFTEN_RIGHT = {"val_accuracy": 0.6, "val_loss": 1.5}
@@ -25,3 +26,17 @@ def test_what_has_no_figure_is_worse_than_all_that_has_one(problem, figure):
 
 def test_another_way_to_judge_runs_trains_none_of_them_again():
     assert "pipeline.problems.results" not in code_digests("pipeline.training.train")
+
+
+def test_a_metric_that_ranks_no_run_and_templates_that_are_not_there_are_refused():
+    with pytest.raises(ValueError, match=r"Ranking\.metric: expected val_accuracy or val_loss, got 'f1'"):
+        Ranking("f1", greater_is_better=True, predictions_per_draw=1)
+    with pytest.raises(ValueError, match="card_templates: expected one of '', 'images', 'texts', got 'sums'"):
+        Results(card_templates="sums")
+    assert {*METRICS} == {*SURER}
+
+
+def test_the_cards_of_each_kind_have_their_templates():
+    files = {file.name for file in TEMPLATES.glob("*-card*")}
+    kinds = [kind and f"-{kind}" for kind in CARD_TEMPLATES]
+    assert files == {f"{name}-card{kind}.md.j2" for name in ("model", "dataset") for kind in kinds}

@@ -242,6 +242,7 @@ def test_an_edit_makes_stale_the_stages_that_run_it(project):
         ("pipeline/report/sections/summary.py", ' skipped"', ' left out"', STAGES[3:], "summary.verdict"),
         ("pipeline/report/templates/model-card.md.j2", "#", "##", STAGES[3:], "templates/model-card.md.j2 changed"),
         ("pipeline/artifacts/manifest.py", "indent=1", "indent=2", [], ""),
+        ("pipeline/predict/rows.py", "_BATCH = 64", "_BATCH = 32", [], ""),
     ):
         with project.edited(name, old, new):
             stale = project.stale()

@@ -4,6 +4,7 @@ from pipeline.problems.results import Ranking, Results
 
 RESULTS = Results(
     ranking=Ranking("val_accuracy", greater_is_better=True, predictions_per_draw=1),
+    has_accuracy_goals=True,
     hub_task="image-classification",
     evaluation_schema="pipeline.report.sections.images:ImageEvaluation",
     pictures="pipeline.report.sections.images:read_pictures",

@@ -16,7 +16,7 @@ from typing import Any
 from scipy.special import ndtri, stdtr
 
 from pipeline.problems.results import results_of
-from pipeline.report.data.history import age_order, comparable_groups, shared_facts
+from pipeline.report.data.history import age_order, shared_facts
 from pipeline.report.data.reading import Entry
 from pipeline.report.data.scenarios import grouped, mean_and_deviation
 from pipeline.report.formats import number
@@ -76,10 +76,10 @@ class Change:
         return {**shared_facts(self.runs[0]), "fingerprints": self.fingerprints, **own}
 
 
-def changes(entries: Sequence[Entry], current: Collection[tuple[str, str]]) -> list[Change]:
-    """The changes of the current runs, by fingerprint and ``finished_at``, for each group of comparable entries."""
+def changes(groups: Iterable[Sequence[Entry]], current: Collection[tuple[str, str]]) -> list[Change]:
+    """The changes of the current runs, by fingerprint and ``finished_at``, for each of the ``comparable_groups``."""
     found = []
-    for group in comparable_groups(entries):
+    for group in groups:
         mine = _newest_of_each(one for one in group if (one.fingerprint, one.finished_at) in current)
         if mine:
             others = [entry for entry in group if not any(entry is one for one in mine)]

@@ -37,15 +37,18 @@ class Experiment:
 
 
 def experiments(
-    rows: Sequence[Row], runs: Sequence[Run], entries: Sequence[Entry], current: Collection[str]
+    rows: Sequence[Row], runs: Sequence[Run], groups: Sequence[Sequence[Entry]], current: Collection[str]
 ) -> list[Experiment]:
-    """The experiments of the runs (newest first), the requested ones first, then by their newest run."""
+    """The experiments of the runs (newest first), the requested ones first, then by their newest run.
+
+    ``groups``: the ``comparable_groups`` of the history.
+    """
     found = []
     for name in dict.fromkeys(run.experiment for run in runs):
         mine = [run for run in runs if run.experiment == name]
         finished = [run for run in mine if run.status == FINISHED]
         newest = finished[0] if finished else None
-        changed = changes(entries, {(newest.fingerprint, newest.finished_at)}) if newest else []
+        changed = changes(groups, {(newest.fingerprint, newest.finished_at)}) if newest else []
         is_current = any(run.fingerprint in current for run in mine)
         best = _best([row for row in rows if row.run.experiment == name])
         found.append(Experiment(name, is_current, len(finished), best, newest, changed[0] if changed else None))

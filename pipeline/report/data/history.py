@@ -73,8 +73,11 @@ def append_history(path: Path, entries: Iterable[Entry], *, past: Iterable[Entry
     Raises:
         OSError: The log cannot be written.
     """
-    known = {_line(entry) for entry in past}
-    lines = [line for line in map(_line, entries) if line not in known]
+    new = list(entries)
+    # A log may be long, and making a line takes most of the time.
+    keys = {_which(entry) for entry in new}
+    known = {_line(entry) for entry in past if _which(entry) in keys}
+    lines = [line for line in map(_line, new) if line not in known]
     if not lines:
         return
     # The rest of a line after a kill or on a full disk stays a line of its own.
@@ -85,9 +88,9 @@ def append_history(path: Path, entries: Iterable[Entry], *, past: Iterable[Entry
         os.fsync(file.fileno())
 
 
-def trends(entries: Sequence[Entry], current: Collection[str]) -> list[Trend]:
-    """Groups of comparable runs, those of current runs first, then the newest."""
-    newest_first = sorted(comparable_groups(entries), key=lambda group: age_order(group[-1]), reverse=True)
+def trends(groups: Iterable[list[Entry]], current: Collection[str]) -> list[Trend]:
+    """The ``comparable_groups``, those of current runs first, then the newest."""
+    newest_first = sorted(groups, key=lambda group: age_order(group[-1]), reverse=True)
     found = [Trend(group, any(entry.fingerprint in current for entry in group)) for group in newest_first]
     return sorted(found, key=lambda trend: not trend.is_current)
 

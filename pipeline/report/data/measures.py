@@ -103,7 +103,7 @@ def _published(run: Run) -> float:
 
 def to_accuracy(run: Run) -> list[Goal]:
     """The first epoch that reached each goal, or the kept epoch if it did with test-time augmentation."""
-    if results_of(run.problem).ranking.metric != "val_accuracy" or not run.curves:
+    if not results_of(run.problem).has_accuracy_goals or not run.curves:
         return []
     step_flops = run.time_breakdown and run.time_breakdown.step_flops
     kept = run.kept_epoch or run.curves[-1].epoch

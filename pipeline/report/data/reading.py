@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,7 +10,7 @@ from pydantic import SerializeAsAny
 
 from pipeline.artifacts.fingerprint import fingerprint
 from pipeline.artifacts.manifest import MANIFEST_NAME, read_fetched, read_manifest
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtefactError, PipelineError
 from pipeline.problems.problem import EVALUATION_NAME
 from pipeline.problems.results import results_of
 from pipeline.problems.units import BYTES, Units, units_of
@@ -76,6 +77,31 @@ def or_none(read: Callable[..., _Read], *arguments: object, **options: object) -
         return None
 
 
+def from_package(name: str, call: Callable[[], _Read]) -> _Read | None:
+    """The result of ``call``, for which ``name`` is imported. None if it is from outside and fails, as the log says."""
+    try:
+        return call()
+    # Code from outside may raise anything.
+    except Exception as error:
+        if name.startswith("pipeline."):
+            raise
+        problem = f"{name} raised {type(error).__name__}: {error}. Repair or uninstall the package that has it."
+        _logger.warning("left out of the report: %s", error if isinstance(error, PipelineError) else problem)
+        return None
+
+
+def of_problem(problem: str, field: str, *arguments: object) -> Any:
+    """What the function of a problem's ``Results`` gives. None if there is none, or if it is from outside and fails."""
+    name = getattr(results_of(problem), field)
+    return from_package(name, partial(_called, problem, field, *arguments)) if name else None
+
+
+def _called(problem: str, field: str, *arguments: object) -> Any:
+    made = results_of(problem).hook(field)(*arguments)
+    # A generator of a package raises its errors here.
+    return list(made) if isinstance(made, Iterator) else made
+
+
 def read_run(folder: Path) -> Run:
     """Read one run.
 
@@ -137,6 +163,9 @@ def _origin(folder: Path) -> dict[str, str | None]:
 
 
 def _evaluation(folder: Path, problem: str) -> Any:
-    path = folder / EVALUATION_NAME
-    schema = results_of(problem).hook("evaluation_schema")
-    return checked(schema, read_text(path), path) if schema and path.exists() else None
+    path, results = folder / EVALUATION_NAME, results_of(problem)
+    if not results.evaluation_schema or not path.exists():
+        return None
+    return from_package(
+        results.evaluation_schema, lambda: checked(results.hook("evaluation_schema"), read_text(path), path)
+    )

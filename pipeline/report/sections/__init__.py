@@ -1,9 +1,11 @@
 """The sections of a report in the order of the page. Each function takes the report and yields its sections."""
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from pipeline.registry import Registry
 from pipeline.report.blocks import Section
+from pipeline.report.data.reading import from_package
 from pipeline.report.report import Report
 
 SECTIONS = Registry(
@@ -27,6 +29,10 @@ TERMINAL = ("overview", "scoreboard", "batches")
 
 
 def sections(report: Report, names: Iterable[str] | None = None) -> Iterator[Section]:
-    """The sections of these names, by default all, that have blocks."""
+    """The sections of these names, by default all, that have blocks. Those of a package that fails are left out."""
     for name in SECTIONS if names is None else names:
-        yield from (section for section in SECTIONS.load(name)(report) if any(section.blocks))
+        yield from from_package(SECTIONS[name], partial(_sections_of, name, report)) or ()
+
+
+def _sections_of(name: str, report: Report) -> list[Section]:
+    return [section for section in SECTIONS.load(name)(report) if any(section.blocks)]

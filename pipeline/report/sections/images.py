@@ -151,7 +151,7 @@ def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:
         Box("pair", [Box("part", _confusions(facts, name)), Box("part", titled("By label", classes, more))]),
         Text(f"Calibration: expected error {percent(facts.expected_calibration_error)}", "heading"),
         # Drawings of many runs would make up most of the page.
-        *([calibration] if len(report.current) <= _MAX_CALIBRATIONS else []),
+        *([calibration] if run in report.requested()[:_MAX_CALIBRATIONS] else []),
         *titled(f"Augmented: {plain(run.augment, 120)}", augmented),
     ]
 

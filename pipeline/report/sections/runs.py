@@ -8,7 +8,7 @@ from pipeline.problems.results import results_of
 from pipeline.report import formats as fmt
 from pipeline.report.blocks import Block, Box, Cell, Chart, Facts, Section, Table, Text, figures, titled, words
 from pipeline.report.data.measures import to_accuracy, utilization
-from pipeline.report.data.reading import Run
+from pipeline.report.data.reading import Run, of_problem
 from pipeline.report.formats import NO_FIGURE
 from pipeline.report.report import Report
 from pipeline.runs.record import Beginning
@@ -76,8 +76,7 @@ def _figures_and_settings(run: Run, receipt: list[Block]) -> list[Block]:
 def tiles(run: Run) -> Iterator[tuple[str, str]]:
     """The most important figures with their units."""
     units = run.units
-    if of_problem := results_of(run.problem).hook("tiles"):
-        yield from of_problem(run)
+    yield from of_problem(run.problem, "tiles", run) or ()
     yield "Test accuracy", fmt.percent(run.val_accuracy, 2)
     for what, name in (
         ("Test accuracy with test-time augmentation", "val_tta_accuracy"),
@@ -144,7 +143,8 @@ def circumstances(run: Run) -> Iterator[tuple[str, str]]:
     independent = results_of(run.problem).ranking.predictions_per_draw == 1
     if independent and reached is not None and examples and 0 <= reached <= 1:
         error = 100 * math.sqrt(reached * (1 - reached) / examples)
-        yield "Standard error of the test accuracy", f"{fmt.number(error, 2)} points, of {fmt.number(examples)} images"
+        counted = f"{fmt.number(examples)} {run.units.many}"
+        yield "Standard error of the test accuracy", f"{fmt.number(error, 2)} points, of {counted}"
     for one in to_accuracy(run):
         flops = f"{one.flops:.2e} FLOP" if one.flops is not None else ""
         seconds = fmt.number(one.seconds, 1, " s") if one.seconds is not None else ""
@@ -313,5 +313,4 @@ def evaluation(report: Report) -> Iterator[Section]:
 
 def evaluation_blocks(report: Report, run: Run, name: str) -> list[Block]:
     """The blocks of a run's evaluation, in the section of its problem. Empty if it has none."""
-    blocks = results_of(run.problem).hook("evaluation_blocks")
-    return blocks(report, run, name) if blocks and run.evaluation else []
+    return (run.evaluation and of_problem(run.problem, "evaluation_blocks", report, run, name)) or []
