@@ -24,9 +24,9 @@ from tasks.stage import Stage
 from tasks.train import Train
 
 
-@command(argument("--json", action="store_true", help="print a JSON object"))
+@command(argument("--json", action="store_true", help="print one JSON object, for programs"))
 def doctor(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """Check the packages, storage, dataset and hardware of this machine before a run."""
+    """Check whether a run would work here, and on which hardware."""
     receipt: dict = {}
     checks = {"packages": check_packages, "storage": partial(check_storage, stages)}
     if Storage().remote:
