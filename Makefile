@@ -34,6 +34,8 @@ $(BIN)/.installed-$(EXTRA): $(LOCK) requirements-uv.lock pyproject.toml
 	@rm -f $(BIN)/.installed-*
 	@$(PIP) install --quiet --require-hashes -r requirements-uv.lock || rm -f $(BIN)/uv
 	@$(INSTALL) --require-hashes -r $(LOCK)
+	@# The name before 0.2.0. Delete this after one release.
+	@$(PIP) uninstall --quiet --yes tensorcraft 2>/dev/null
 	@$(INSTALL) --no-deps --no-build-isolation --editable .
 	@echo $(EXTRA) > .venv/.extra
 	@touch $@

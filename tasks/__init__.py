@@ -34,8 +34,9 @@ warnings.filterwarnings("ignore", message='Parameter ".+" with value "None" is n
 
 with contextlib.suppress(FileNotFoundError):
     sys.path.append(os.getcwd())
-sys.path.append(str(config_files.PROJECT_FOLDER))
+sys.path.append(str(config_files.project_folder()))
 
+config_files.take_experiment(sys.argv)
 config_files.load()
 
 from tasks.export import Export

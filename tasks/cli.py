@@ -16,6 +16,7 @@ from pipeline.registry import Registry
 COMMANDS = Registry(
     "commands",
     {
+        "init": "tasks.commands.init:init",
         "run": "tasks.commands.run:run",
         "status": "tasks.commands.artifacts:status",
         "doctor": "tasks.commands.doctor:doctor",

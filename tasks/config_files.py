@@ -2,31 +2,74 @@
 
 config.ini, central.ini, the file of the experiment and the file in ``LUIGI_CONFIG_PATH`` override each other in this
 order. An invalid file is left out while the package is imported, and refused when the first task is made.
+A wheel contains the defaults and the experiments. Files in the working directory override them.
 """
 
 import os
 from pathlib import Path
 
 from pipeline.errors import SettingsError
-from pipeline.settings.experiments import experiment_files, require_experiment, settings_in
+from pipeline.settings.experiments import experiment_files, published_files, require_experiment, settings_in
 
-PROJECT_FOLDER = Path(__file__).resolve().parent.parent
-EXPERIMENTS_FOLDER = PROJECT_FOLDER / "experiments"
-#: The name of the experiment. make sets it from EXPERIMENT.
-EXPERIMENT_VARIABLE = "TENSORCRAFT_EXPERIMENT"
+#: The name of the experiment. make sets it from EXPERIMENT, and a command from its flag.
+EXPERIMENT_VARIABLE, EXPERIMENT_FLAG = "TENSORCRAFT_EXPERIMENT", "--experiment"
 # Luigi's own variable. Luigi reads the file when it is imported.
 _OWN_FILE = "LUIGI_CONFIG_PATH"
 
 _refused: list[SettingsError] = []
 
 
+def settings_folders() -> list[Path]:
+    """Folders of config.ini, central.ini and experiments/. Files in the last one override those of the same name.
+
+    A clone has one folder, its own. An installed wheel has its defaults and the working directory.
+    """
+    defaults = Path(__file__).resolve().parent / "defaults"
+    # setup.py copies config.ini into a wheel.
+    return [defaults, Path.cwd()] if (defaults / "config.ini").is_file() else [defaults.parent.parent]
+
+
+def project_folder() -> Path:
+    """The folder that a relative storage root starts at: the clone, or the working directory of an installed wheel."""
+    return settings_folders()[-1]
+
+
+def existing(name: str) -> list[Path]:
+    """The settings files of a name in ``settings_folders``. A later file overrides the settings of an earlier one."""
+    return [path for folder in settings_folders() if (path := folder / name).exists()]
+
+
+def experiments() -> dict[str, Path]:
+    """Experiment → settings file."""
+    return experiment_files(*_experiment_folders())
+
+
+def published() -> dict[str, Path]:
+    """Experiment → file with published results."""
+    return published_files(*_experiment_folders())
+
+
+def _experiment_folders() -> list[Path]:
+    return [folder / "experiments" for folder in settings_folders()]
+
+
+def take_experiment(argv: list[str]) -> None:
+    """Move ``--experiment NAME`` from a command line to the environment, before the settings files are read."""
+    for place, word in enumerate(argv):
+        name, equals, value = word.partition("=")
+        if name == EXPERIMENT_FLAG and (values := [value] if equals else argv[place + 1 : place + 2]):
+            os.environ[EXPERIMENT_VARIABLE] = values[0]
+            del argv[place : place + 2 - bool(equals)]
+            return
+
+
 def load() -> None:
     """Let Luigi read the settings files. Call this before Luigi is imported."""
     own_file = os.environ.pop(_OWN_FILE, None)
-    files = [PROJECT_FOLDER / "config.ini"]
+    files = existing("config.ini")
     if os.environ.get("TENSORCRAFT_SCHEDULER") == "central":
-        files.append(PROJECT_FOLDER / "central.ini")
-    if experiment := experiment_files(EXPERIMENTS_FOLDER).get(requested_experiment()):
+        files += existing("central.ini")
+    if experiment := experiments().get(requested_experiment()):
         files.append(experiment)
     files = [path for path in files if _is_valid(path)]
     if own_file and not Path(own_file).exists():
@@ -47,7 +90,7 @@ def check() -> None:
     if _refused:
         raise _refused[0]
     if name := requested_experiment():
-        require_experiment(EXPERIMENTS_FOLDER, name)
+        require_experiment(_experiment_folders(), name)
 
 
 def requested_experiment() -> str:

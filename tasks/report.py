@@ -15,7 +15,6 @@ from pipeline.artifacts.stamps import sha256_of
 from pipeline.errors import DamagedArtefactError, GateError
 from pipeline.problems.results import RESULTS
 from pipeline.registry import Registry
-from pipeline.settings.experiments import published_files
 from pipeline.settings.report import DEMANDS, ReportSettings
 from pipeline.training.heartbeat import say_done
 from tasks import config_files
@@ -58,7 +57,7 @@ class Report(Stage, parameters=ReportSettings):
             "runs": {folder.name: _digests(manifest) for folder, manifest in self.whole_runs()},
             "exports": {folder.name: one["seal"] for folder, one in manifests_in(root_folder() / layout.EXPORTS)},
             "determinism": _file_digests((root_folder() / layout.DETERMINISM).glob("[!.]*.json")),
-            "published": _file_digests(published_files(config_files.EXPERIMENTS_FOLDER).values()),
+            "published": _file_digests(config_files.published().values()),
         }
 
     def demands(self) -> dict[str, float]:
@@ -182,7 +181,7 @@ def published_rows() -> list[dict]:
     from pipeline.report import read_published
 
     rows = []
-    for name, path in published_files(config_files.EXPERIMENTS_FOLDER).items():
+    for name, path in config_files.published().items():
         try:
             rows += read_published(path, name)
         except DamagedArtefactError as error:

@@ -134,13 +134,13 @@ def of_this_root(task_id: str) -> str:
 
 
 def root_folder() -> Path:
-    """The storage root. A relative setting is relative to the project's folder, wherever Luigi was started."""
+    """The storage root. A relative setting starts at the project's folder."""
     setting, parser = Storage().root, CmdlineParser.get_instance()
     if parser and getattr(parser.known_args, "Storage_root", None) == "":
         # Luigi ignores a flag whose value is empty. The settings refuse it.
         StorageSettings(root="")
     try:
-        root = (config_files.PROJECT_FOLDER / Path(setting).expanduser()).resolve()
+        root = (config_files.project_folder() / Path(setting).expanduser()).resolve()
         # Whether the longest name fits behind it. Such a folder need not exist.
         os.stat(root / ("x" * _LONGEST_BELOW_ROOT))
     except (FileNotFoundError, NotADirectoryError):

@@ -4,12 +4,14 @@ import json
 
 import pytest
 from experiment_of import experiment_of
+from luigi_process import PROJECT
 from report_runs import EPOCH, report_of
 
 from pipeline.errors import SettingsError
 from pipeline.runs.record import TimeBreakdown
 from pipeline.settings.experiments import experiment_files
-from tasks.config_files import EXPERIMENTS_FOLDER as FOLDER
+
+FOLDER = PROJECT / "experiments"
 
 
 def setup_module() -> None:

@@ -174,7 +174,7 @@ def test_an_unknown_experiment_is_refused_naming_the_nearest_and_all_there_are(m
 @pytest.mark.parametrize("name", ["../config", "flowers.published", "/etc/passwd", ""])
 def test_what_is_no_name_of_a_file_there_is_none(name):
     with pytest.raises(SettingsError, match="EXPERIMENT: expected one of cifar10"):
-        require_experiment(FOLDER, name)
+        require_experiment([FOLDER], name)
 
 
 def test_flags_override_an_experiment_and_a_file_of_ones_own_overrides_it_too(tmp_path):

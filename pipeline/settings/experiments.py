@@ -25,17 +25,18 @@ class ExperimentSettings(Settings, section="Experiment"):
     the dataset. The files in experiments/ set it (make pipeline EXPERIMENT=flowers)."""
 
 
-def experiment_files(folder: Path) -> dict[str, Path]:
-    """Name → settings file, for all in a folder."""
-    return {path.stem: path for path in sorted(folder.glob("*.ini")) if re.fullmatch(_NAME, path.stem)}
+def experiment_files(*folders: Path) -> dict[str, Path]:
+    """Name → settings file, for all in some folders. A later folder overrides an earlier one."""
+    files = (path for folder in folders for path in sorted(folder.glob("*.ini")))
+    return {path.stem: path for path in files if re.fullmatch(_NAME, path.stem)}
 
 
-def require_experiment(folder: Path, name: str) -> Path:
+def require_experiment(folders: Sequence[Path], name: str) -> Path:
     """The settings file of a name. SettingsError: there is none."""
-    files = experiment_files(folder)
+    files = experiment_files(*folders)
     if name not in files:
         raise SettingsError(
-            f"EXPERIMENT: expected one of {', '.join(files) or 'none, there are none'} in {folder}, got {name!r}."
+            f"EXPERIMENT: expected one of {', '.join(files) or 'none, there are none'} in {folders[-1]}, got {name!r}."
             f"{closest(name, [*files])} make experiments says what each is."
         )
     return files[name]
@@ -66,6 +67,7 @@ def settings_in(paths: Sequence[Path]) -> Mapping[str, Mapping[str, str]]:
     return {title: dict(parser[title]) for title in parser.sections()}
 
 
-def published_files(folder: Path) -> dict[str, Path]:
+def published_files(*folders: Path) -> dict[str, Path]:
     """Experiment → file with the numbers that others published."""
-    return {path.name.partition(".")[0]: path for path in sorted(folder.glob("*.published.json"))}
+    files = (path for folder in folders for path in sorted(folder.glob("*.published.json")))
+    return {path.name.partition(".")[0]: path for path in files}

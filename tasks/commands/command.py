@@ -7,6 +7,7 @@ from pathlib import Path
 from pipeline.artifacts import layout
 from pipeline.errors import SettingsError
 from pipeline.settings.schema import settings_of
+from tasks.config_files import EXPERIMENT_FLAG
 from tasks.process import command_line
 from tasks.settings import root_folder
 from tasks.stage import Stage, from_below
@@ -25,6 +26,9 @@ class Parser(argparse.ArgumentParser):
             # The beginning of a flag of ours may be a setting.
             allow_abbrev=False,
         )
+        # tasks/__init__.py takes it before this parser could.
+        help = "settings file in experiments/, by its name"
+        self.add_argument(EXPERIMENT_FLAG, metavar="NAME", help=help)
         self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show the settings too, and exit")
 
     def error(self, message: str) -> None:

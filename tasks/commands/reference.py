@@ -12,10 +12,10 @@ from unittest import mock
 
 from pipeline.registry import Registry
 from tasks.commands.command import Parser
-from tasks.config_files import PROJECT_FOLDER
+from tasks.config_files import project_folder
 
-PAGE = PROJECT_FOLDER / "docs" / "reference" / "commands.md"
-_MAKEFILE = PROJECT_FOLDER / "Makefile"
+PAGE = project_folder() / "docs" / "reference" / "commands.md"
+_MAKEFILE = project_folder() / "Makefile"
 # argparse wraps its text at this width.
 _COLUMNS = "100"
 

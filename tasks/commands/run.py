@@ -17,7 +17,7 @@ import luigi.retcodes
 
 from tasks import remote_cache
 from tasks.commands.command import Parser
-from tasks.config_files import PROJECT_FOLDER
+from tasks.config_files import project_folder
 from tasks.process import command_line, interrupt
 from tasks.train import Train
 
@@ -78,7 +78,7 @@ def train_local(parser: Parser, argv: Sequence[str]) -> int:
             what = ["train-worker"] if number else ["Report"]
             line = [sys.executable, "-m", "tasks", *what, *flags, f"--Train-process-id={number}"]
             how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
-            process = subprocess.Popen(line, cwd=PROJECT_FOLDER, **(how if number else {}))
+            process = subprocess.Popen(line, cwd=project_folder(), **(how if number else {}))
             processes.append(process)
             if number:
                 readers.append(threading.Thread(target=_mark_lines, args=(number, process.stdout), daemon=True))

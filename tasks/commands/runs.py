@@ -9,10 +9,10 @@ from pathlib import Path
 
 from pipeline.errors import SettingsError
 from pipeline.settings.data import OF_FILES
-from pipeline.settings.experiments import description, experiment_files, settings_in
+from pipeline.settings.experiments import description, settings_in
 from pipeline.sources.tfds import is_prepared
+from tasks import config_files
 from tasks.commands.command import A_RUN, Parser, argument, command, named, run_folder
-from tasks.config_files import EXPERIMENTS_FOLDER, PROJECT_FOLDER
 from tasks.report import Report, published_rows
 from tasks.settings import root_folder
 from tasks.stage import Stage
@@ -34,7 +34,7 @@ def diff(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 def experiments(parser: Parser, argv: Sequence[str]) -> int:
     """List the files in experiments/, and which data are here."""
     parser.parse_args(argv)
-    files = experiment_files(EXPERIMENTS_FOLDER)
+    files = config_files.experiments()
     width = max(map(len, files), default=0) + 2
     for name, path in files.items():
         print(f"{name:{width}}{data_at_hand(path):16}{description(path)}")
@@ -44,7 +44,7 @@ def experiments(parser: Parser, argv: Sequence[str]) -> int:
 def data_at_hand(path: Path) -> str:
     """Whether the data of an experiment are on this machine, in a word or two."""
     try:
-        source = settings_in([PROJECT_FOLDER / "config.ini", path])["Source"]
+        source = settings_in([*config_files.existing("config.ini"), path])["Source"]
     except SettingsError as error:
         _logger.warning("%s", error)
         return "cannot be read"

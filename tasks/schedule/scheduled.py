@@ -232,7 +232,7 @@ def _run_child(argv: Sequence[str], log_lines: int, secrets: set[str]) -> Outcom
         [sys.executable, "-m", "tasks", *argv],
         env={**os.environ, console.EVENTS_VARIABLE: str(events)},
         pass_fds=[events],
-        cwd=config_files.PROJECT_FOLDER,
+        cwd=config_files.project_folder(),
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
