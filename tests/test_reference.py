@@ -1,12 +1,19 @@
 """The reference pages state what the code declares: commands, exit codes, models, training recipes and operations."""
 
+import pkgutil
 import re
 from pathlib import Path
 
 import pytest
 
 from pipeline import errors
+from pipeline.problems import PROBLEMS
+from pipeline.problems.results import RESULTS
+from pipeline.report.sections import SECTIONS
+from pipeline.runs.exporters import EXPORTERS
+from pipeline.runs.record import RunRecord
 from pipeline.settings.training import MODELS, OPERATIONS, RECIPES
+from pipeline.sources.source import SOURCES
 from tasks.cli import COMMANDS
 from tasks.commands import reference
 
@@ -21,12 +28,18 @@ def rows(page: str) -> dict[int, set[str]]:
     return {int(code): set(re.findall(r"`(\w+)`", names)) for code, names in found}
 
 
-def test_the_page_of_commands_is_as_make_config_writes_it():
-    assert reference.PAGE.read_text(encoding="utf-8") == reference.written(COMMANDS)
+@pytest.mark.parametrize("page", [reference.COMMANDS_PAGE, reference.FORMATS_PAGE], ids=lambda page: page.name)
+def test_the_page_is_as_make_config_writes_it(page):
+    assert page.read_text(encoding="utf-8") == reference.written(page, COMMANDS)
+
+
+def test_the_page_of_formats_lists_every_field_of_a_run():
+    page = reference.FORMATS_PAGE.read_text()
+    assert [name for name in RunRecord.model_fields if f"`{name}`" not in page] == []
 
 
 def test_every_command_has_its_help_on_the_page():
-    page = reference.PAGE.read_text()
+    page = reference.COMMANDS_PAGE.read_text()
     for name in COMMANDS.builtin:
         assert f"\n## {name}\n" in page
         assert f"usage: tensorcraft {name} " in page
@@ -48,3 +61,17 @@ def test_the_settings_page_describes_every_name(heading, names):
     section = (PAGES / "settings.md").read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     described = {name.partition(":")[0] for name in re.findall(r"^\| `([\w:.]+)` \|", section, re.MULTILINE)}
     assert described - {"my_package.models", "my_package", "my_package.recipes"} == set(names)
+
+
+def test_the_page_of_the_python_api_lists_every_registry():
+    page = (PAGES / "python-api.md").read_text()
+    registries = (SOURCES, PROBLEMS, RESULTS, MODELS, RECIPES, EXPORTERS, SECTIONS, COMMANDS)
+    assert {one.group for one in registries} == set(re.findall(r"^\| `(tensorcraft\.\w+)` \|", page, re.MULTILINE))
+
+
+def test_the_functions_of_the_python_api_exist():
+    page = (PAGES / "python-api.md").read_text()
+    named = set(re.findall(r"`(pipeline(?:\.\w+)+)", page))
+    assert len(named) > 10
+    for name in named:
+        pkgutil.resolve_name(name.replace("Artifact", "Artefact") if name.endswith("ArtifactError") else name)

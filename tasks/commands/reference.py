@@ -1,6 +1,6 @@
-"""Writes docs/reference/commands.md from the help texts of the commands: ``make config``.
+"""Writes the generated parts of docs/reference/commands.md and file-formats.md: ``make config``.
 
-The page has a marked part that this module writes. The rest of it is written by hand.
+Each page has a marked part that this module writes. The rest of it is written by hand.
 """
 
 import contextlib
@@ -8,16 +8,28 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from unittest import mock
 
 from pipeline.registry import Registry
 from tasks.commands.command import Parser
 from tasks.config_files import project_folder
 
-PAGE = project_folder() / "docs" / "reference" / "commands.md"
+_PAGES = project_folder() / "docs" / "reference"
+COMMANDS_PAGE, FORMATS_PAGE = _PAGES / "commands.md", _PAGES / "file-formats.md"
 _MAKEFILE = project_folder() / "Makefile"
 # argparse wraps its text at this width.
 _COLUMNS = "100"
+# Part of a run's record → the description of its fields.
+_PARTS = {
+    "identity": "Name and origin of the run.",
+    "setting": "Values of the settings, as requested.",
+    "data": "Dataset, records and initial weights.",
+    "hardware": "Hardware that the run used.",
+    "computation": "Choices that the settings leave open.",
+    "evidence": "Evidence of hardware and data, see [the receipt](../concepts/receipt.md).",
+    "measured": "Results. Seconds are wall-clock time, and accuracies are from 0 to 1.",
+}
 
 
 def command_lines(name: str, function: Callable, targets: Mapping[str, str]) -> Iterator[str]:
@@ -48,15 +60,31 @@ def targets_of_make() -> dict[str, str]:
     return {command[1]: target for target, command in found.items() if command}
 
 
-def written(commands: Registry) -> str:
-    """The content of the page for the commands of the pipeline."""
-    targets = targets_of_make()
-    lines = [line for name in commands.builtin for line in command_lines(name, commands.load(name), targets)]
-    before, start, rest = re.split(r"(Written by make config[^\n]*\n)", PAGE.read_text(encoding="utf-8"))
+def record_lines() -> Iterator[str]:
+    """A table of the fields of run.json by part. Fields that comparable runs share are bold."""
+    from pipeline.runs.record import SCHEMA_VERSION, names
+
+    yield f"\nThe current `schema_version` is {SCHEMA_VERSION}. All earlier versions are read."
+    yield "\n| part | description | fields |\n|---|---|---|"
+    for part, description in _PARTS.items():
+        compared = names(part, compared=True)
+        fields = [f"**`{name}`**" if name in compared else f"`{name}`" for name in names(part)]
+        yield f"| {part} | {description} | {', '.join(fields)} |"
+
+
+def written(page: Path, commands: Registry) -> str:
+    """The content of a page as the code declares it now."""
+    if page == COMMANDS_PAGE:
+        targets = targets_of_make()
+        lines = [line for name in commands.builtin for line in command_lines(name, commands.load(name), targets)]
+    else:
+        lines = [*record_lines()]
+    before, start, rest = re.split(r"(Written by make config[^\n]*\n)", page.read_text(encoding="utf-8"))
     _, end, after = re.split(r"(\n\S+ End of the part that make config writes)", rest)
     return before + start + "\n".join(lines) + "\n" + end + after
 
 
 def write(commands: Registry) -> None:
-    """Write the page."""
-    PAGE.write_text(written(commands), encoding="utf-8")
+    """Write the generated parts."""
+    for page in (COMMANDS_PAGE, FORMATS_PAGE):
+        page.write_text(written(page, commands), encoding="utf-8")
