@@ -72,7 +72,7 @@ def dispatch(argv: Sequence[str]) -> int:
         width = max(map(len, COMMANDS))
         print("usage: tensorcraft <command> [flags and settings]\n")
         print("\n".join(f"  {command:{width}}  {_summary(command)}" for command in COMMANDS))
-        print("\n<command> --help lists the flags of a command, and --help-all the settings too.")
+        print("\nRun <command> --help for the flags of a command, or --help-all for its flags and all settings.")
         return 0
     # Tasks of Luigi begin with a capital letter.
     if name.startswith("-") or name[:1].isupper():

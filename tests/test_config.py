@@ -26,7 +26,7 @@ from pipeline.settings.training import (
         (lambda: TrainSettings(recipe="sgd"), ["[Train] recipe", "baseline, onecycle", "'sgd'"]),
         (
             lambda: TrainSettings(learning_rate=0.0),
-            ["[Train] learning_rate: expected a number above 0", "-1, the recipe's"],
+            ["[Train] learning_rate: expected a number above 0", "-1 for the value of the training recipe"],
         ),
         (lambda: TrainSettings(learning_rate=float("nan")), ["[Train] learning_rate", "got nan"]),
         (lambda: TrainSettings(freeze="conv_(1"), ["[Train] freeze: expected a regular expression", "'conv_(1'"]),

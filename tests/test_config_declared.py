@@ -103,7 +103,7 @@ def test_a_setting_is_a_line_of_the_settings_file_and_a_row_of_the_docs():
     parser.read_string(written)
     defaults = {setting.name: setting.parse(parser["Toy"][setting.name]) for setting in settings_of(ToySettings)}
     assert ToySettings(**defaults) == ToySettings()
-    petals = "# Number of petals. See docs/how-to/own-data.md.\n# Expected: an integer from 1 to 8.\npetals = 5\n"
+    petals = "# Number of petals. See docs/how-to/own-data.md.\n# Must be an integer from 1 to 8.\npetals = 5\n"
     assert f"\n{petals}" in written
     rows = "\n".join(reference.table_lines(ToySettings)).splitlines()
     petals = "| `petals` | `5` | an integer from 1 to 8 | Number of petals. See [own-data](../how-to/own-data.md). |"

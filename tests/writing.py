@@ -60,7 +60,7 @@ class Sentence(NamedTuple):
 
 # Terms that WRITING.md replaces. Common words with another meaning are matched with their context.
 TERMS = (
-    r"(?<!neural )(?<!local )(?<!no )(?<!without a )(?<!over the )\bnetworks?\b(?! (?:file|share|error|connection))",
+    r"(?<![./])(?<!neural )(?<!no )(?<!without a )(?<!over the )\bnetworks?\b(?! (?:file|share|error|connection))",
     r"\b(learning|classification|prediction|vision|image|text) tasks?\b",
     r"\bval_(accuracy|loss)\b",
     r"\bthings?\b|\bartefacts?\b|\bwhat was made\b",
@@ -68,7 +68,7 @@ TERMS = (
     r"\b(made|mak(?:e|es|ing)|train(?:s|ed|ing)?)(?: \w+){0,3} (?:again|anew)\b|\banew\b",
     r"\bdoubt\w*|\b(?<!on )demand\w*",
     r"\bfigures?\b(?! \d)",
-    r"(?<!its )\bown code\b|\bone's own\b|\bof your own\b",
+    r"(?<!its )\bown code\b|\bone's own\b|\bof your own\b(?! (?:data|images|text|model))",
     r"\bcompany\b|\bmeetings?\b|\bhear[sd]?\b|\bbelong\w*|\bsa(?:y|ys|id|ying)\b|\bunsaid\b",
     r"\b(?:tells?|told|owe[sd]?|asks|knows|holds)\b",
     r"\b(?:fell|falls?) silent\b|\brooms?\b|\bnights?\b|\bin turns\b|\bstand-ins?\b",

@@ -63,43 +63,45 @@ class SourceSettings(StageSettings, section="Source"):
     """The dataset."""
 
     dataset: Annotated[str, Rule("a TensorFlow Datasets name such as cifar10 or mnist", _dataset_problem)] = SHIPPED
-    """Name of a TensorFlow Datasets dataset, or the kind of your own data at path. See docs/own-data.md.
-    - folder: a folder of images, <path>/<label>/<image> or <path>/{train,test,validation}/<label>/<image>.
-    - table: a CSV, TSV or Parquet file with a row for each image.
-    - text: a file in UTF-8 or a folder of them, <path>/<file> or <path>/{train,test,validation}/<file>. Each next
-      character is learned, as of tiny_shakespeare of TensorFlow Datasets."""
+    """Name of a TensorFlow Datasets dataset, or the format of your own data at `path`. See docs/own-data.md.
+    - `folder` is a folder of images, as `<path>/<label>/<image>` or
+      `<path>/{train,test,validation}/<label>/<image>`.
+    - `table` is a CSV, TSV or Parquet file with one row per image.
+    - `text` is a UTF-8 file or a folder of them, as `<path>/<file>` or `<path>/{train,test,validation}/<file>`. The
+      model learns to predict the next character, as for tiny_shakespeare of TensorFlow Datasets."""
     # The contents of the files are part of the identity, their place is not.
     path: Annotated[str, NOT_IN_IDENTITY] = ""
-    """Path of the folder, table or text."""
+    """Path of the folder, table or text file."""
     path_column: str = "path"
-    """Column of a table with the paths of the images, relative to the table."""
+    """Column of the table with the image paths. The paths are relative to the folder of the table."""
     label_column: str = "label"
-    """Column of a table with the labels."""
+    """Column of the table with the labels."""
     split_column: str = ""
-    """Column of a table with the splits train, test, validation. Empty means none."""
+    """Column of the table with the split of each image: train, test or validation. Empty means none."""
     path_prefix: str = ""
-    """Text before each path of a table, such as images/."""
+    """Text to add before each path in the table, such as `images/`."""
     path_suffix: str = ""
-    """Text after each path of a table, such as .jpg."""
+    """Text to add after each path in the table, such as `.jpg`."""
     value_range: Annotated[
         str, where(f"full, data, or two values up to {MAX_VALUE} as in 0, 4095", _is_value_range)
     ] = "full"
-    """Values of 16-bit images that become black and white. full means 0 and 65535. data means the lowest and the
-    highest value in the images. With full the log warns if a quarter of the range or less is used."""
+    """Values of 16-bit images to map to black and white. `full` means 0 and 65535. `data` means the lowest and highest
+    value in the images. With `full`, a warning is logged if the images use at most a quarter of the range."""
     on_bad_example: Annotated[str, one_of("fail", "skip")] = "fail"
-    """What to do about images that cannot be decoded. fail lists them and ends with exit code 4. skip leaves them out,
-    up to the share max_bad_share."""
+    """Behavior for images that cannot be decoded. `fail` lists them and ends the run with exit code 4. `skip` omits
+    them, up to the share `max_bad_share`."""
     max_bad_share: Annotated[float, number(0, 1)] = 0.01
-    """Largest share of all images that may be skipped."""
+    """Largest share of images to skip."""
     origin: Annotated[str, one_of("auto", "tfds", PLACEHOLDER)] = "auto"
-    """Origin of the examples. tfds is the dataset itself, and without it the run ends with exit code 3. placeholder
-    generates images or text. auto is tfds, and the placeholder if cifar10 is unavailable. Reports state it."""
+    """Origin of the examples. `tfds` requires the dataset, and the run ends with exit code 3 if it is unavailable.
+    `placeholder` generates images or text. `auto` uses the placeholder dataset only if cifar10 is unavailable. Reports
+    state the origin."""
     test_share: Annotated[float, number(0, 1, "()")] = 0.2
-    """Share of train that becomes the test split if the dataset has none. A hash of each example's key decides, so new
-    examples move no others. The end of a text becomes its test split."""
+    """Share of the train split that becomes the test split if the dataset has none. A hash of each key selects the
+    examples, so new examples move no existing ones. For a text, the test split is its end."""
     # A copy elsewhere is the same dataset.
     tfds_data_dir: Annotated[str, NOT_IN_IDENTITY] = ""
-    """Folder of prepared TFDS datasets. Empty means TFDS_DATA_DIR, else the default of TFDS."""
+    """Folder of prepared TFDS datasets. Empty means TFDS_DATA_DIR, or the default of TFDS if that is unset."""
 
     def check(self) -> None:
         """Refuse a path without need, and the lack of one."""
@@ -126,25 +128,29 @@ class SourceSettings(StageSettings, section="Source"):
 
 
 class RecordsSettings(StageSettings, section="Records"):
-    """The TFRecord files that the examples are written to."""
+    """The TFRecord files that contain the examples."""
 
     train_shards: Annotated[int, _SHARDS] = 16
     """Number of TFRecord files of the train split."""
     test_shards: Annotated[int, _SHARDS] = 4
     """Number of TFRecord files of the test split."""
     validation_share: Annotated[float, number(0, 1, "[)")] = 0.0
-    """Share of train that becomes a third split, validation, in as many files as test. Use it to choose settings. A
-    hash of each example's key decides, not the seed. The end of a text's train split becomes validation."""
+    """Share of the train split that becomes the validation split. Use validation accuracy to choose settings. The split
+    has as many files as the test split. A hash of each key selects the examples, independent of the seed. For a text,
+    the validation split is the end of its train split."""
     sequence_length: Annotated[int, integer(1, 65_536)] = 100
-    """Characters of a text that an example predicts. Each is predicted from those before it in the example. An example
-    contains one character more, the first of the next example."""
+    """Number of characters that the model predicts per example of a text. Each prediction uses the preceding characters
+    of the example. An example contains one more character, which is the first of the next example."""
     image_size: Annotated[int, integer(0, 4_096)] = 0
-    """Pixels a side of the images. 0 means unchanged, if all have one size."""
+    """Height and width of the images in pixels. 0 keeps the original size and requires that all images have the same
+    size."""
     resize: Annotated[str, one_of("crop", "pad", "stretch")] = "crop"
-    """How image_size is reached. crop takes the middle of the longer side. pad adds black."""
+    """How images are resized to `image_size`. `crop` uses the center of the longer side. `pad` adds black borders.
+    `stretch` changes the aspect ratio."""
     encoding: Annotated[str, one_of("auto", "raw", "jpeg", "png")] = "auto"
-    """How images are stored. raw decodes them once and reads fast. jpeg and png take less space and are decoded while
-    training. auto means raw up to 64 pixels a side, else as the dataset has them."""
+    """How images are stored. `raw` stores decoded pixels, which are fast to read. `jpeg` and `png` use less disk space
+    and are decoded during training. `auto` means `raw` for images of up to 64 pixels per side, and the original
+    encoding for larger ones."""
     seed: Annotated[int, SEED] = 0
     """Seed of the order of the examples within and across shards."""
     # Every runner with any number of workers writes the same bytes.
@@ -153,13 +159,13 @@ class RecordsSettings(StageSettings, section="Records"):
         Rule("the name of a Beam runner, or the dotted class of one in an installed module", _runner_problem),
         NOT_IN_IDENTITY,
     ] = "FnApiRunner"
-    """Beam runner. It does not change the records. See docs/clusters.md."""
+    """Beam runner. All runners write the same records. See docs/clusters.md."""
     runner_options: Annotated[str, where("Beam flags such as --direct_num_workers=2", _are_flags), NOT_IN_IDENTITY] = ""
-    """Flags for Beam, such as --direct_running_mode=multi_processing --direct_num_workers=2. The command line needs an
-    equals sign: --Records-runner-options="--direct_num_workers=2"."""
+    """Flags for Beam, such as `--direct_running_mode=multi_processing --direct_num_workers=2`. On the command line, use
+    an equals sign, as in `--Records-runner-options="--direct_num_workers=2"`."""
     workers_share: Annotated[str, one_of("root", "remote"), NOT_IN_IDENTITY] = "root"
-    """What the workers of a cluster share. root is the storage root, at the same path on all machines. remote is only
-    [Storage] remote. Then a worker writes each shard as an object (docs/clusters.md)."""
+    """Storage that the workers of a cluster share. `root` means the storage root, at the same path on all machines.
+    `remote` means only [Storage] remote. Each worker then uploads its shards as objects (docs/clusters.md)."""
 
     def beam_flags(self) -> list[str]:
         """``runner_options`` as a list of Beam flags, split as a shell splits words."""

@@ -18,11 +18,11 @@ _NAME = r"[A-Za-z][A-Za-z0-9_-]{0,63}"
 
 
 class ExperimentSettings(Settings, section="Experiment"):
-    """The experiment that the runs belong to. It is a label, and nothing is rebuilt when it changes."""
+    """The experiment of the runs. It is a label, so changing it rebuilds nothing."""
 
     name: Annotated[str, text("up to 64 letters, digits, _ and -, a letter first", _NAME)] = ""
-    """Name of the experiment. Each has its own scoreboard, and nothing is compared beyond it. Empty means the name of
-    the dataset. The files in experiments/ set it (make pipeline EXPERIMENT=flowers)."""
+    """Name of the experiment. Each experiment has its own scoreboard, and runs are compared within it only. Empty means
+    the name of the dataset. Each file in experiments/ sets a name (`make pipeline EXPERIMENT=flowers`)."""
 
 
 def experiment_files(*folders: Path) -> dict[str, Path]:

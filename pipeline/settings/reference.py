@@ -31,7 +31,7 @@ def config_lines(section: type[Settings]) -> Iterator[str]:
     for setting in settings_of(section):
         yield from ("", *_comment(setting.help))
         if setting.rule:
-            yield from _comment(f"Expected: {setting.rule.expected}.")
+            yield from _comment(f"Must be {setting.rule.expected}.")
         yield f"{setting.name} = {setting.written(setting.default)}".rstrip()
 
 
@@ -50,7 +50,11 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _markdown(text: str) -> str:
-    escaped = "<br>".join(re.sub(r"([|*<])", r"\\\1", paragraph) for paragraph in _paragraphs(text))
+    # In code a vertical bar alone needs an escape, for the table.
+    pattern = r"(`[^`|]*`)|([|*<])"
+    escaped = "<br>".join(
+        re.sub(pattern, lambda found: found[1] or f"\\{found[2]}", paragraph) for paragraph in _paragraphs(text)
+    )
     return re.sub(r"docs/([\w/-]+\.md)(#[\w-]+)?", _link, escaped)
 
 

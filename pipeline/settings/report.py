@@ -15,35 +15,37 @@ _RULES = {setting.name: setting.rule for setting in settings_of(TrainSettings)}
 
 
 class ReportSettings(StageSettings, section="Report"):
-    """The requested runs: the product of the lists. An empty list means the value of [Train].
+    """The requested runs and their thresholds. The lists form a grid. An empty list means the value of [Train].
 
-    On the command line: luigi --module tasks Report --devices cpu,gpu --global-batch-sizes 256,512
+    On the command line, pass the lists as flags, as in `--devices cpu,gpu --global-batch-sizes 256,512`.
     """
 
     # The identity of a report contains its runs instead.
     backends: Annotated[tuple[str, ...], _RULES["backend"], NOT_IN_IDENTITY] = ()
-    """Backends to train with."""
+    """Backends of the requested runs."""
     devices: Annotated[tuple[str, ...], _RULES["device"], NOT_IN_IDENTITY] = ()
-    """Devices to train on."""
+    """Devices of the requested runs."""
     global_batch_sizes: Annotated[tuple[int, ...], _RULES["global_batch_size"], NOT_IN_IDENTITY] = ()
-    """Batch sizes to train with."""
+    """Batch sizes of the requested runs."""
     seeds: Annotated[tuple[int, ...], _RULES["seed"], NOT_IN_IDENTITY] = ()
-    """Seeds to train with."""
+    """Seeds of the requested runs."""
     precisions: Annotated[tuple[str, ...], _RULES["precision"], NOT_IN_IDENTITY] = ()
-    """Precisions to train in."""
+    """Precisions of the requested runs."""
     recipes: Annotated[tuple[str, ...], _RULES["recipe"], NOT_IN_IDENTITY] = ()
-    """Recipes to train by."""
+    """Training recipes of the requested runs."""
     learning_rates: Annotated[tuple[float, ...], _RULES["learning_rate"], NOT_IN_IDENTITY] = ()
-    """Learning rates to train with."""
+    """Learning rates of the requested runs."""
     min_val_accuracy: Annotated[float, number(0, 1)] = 0.0
-    """Lowest test accuracy of the requested runs. If a threshold is set, a run that fails it, that was skipped, or
-    that used a placeholder or another device ends with exit code 9, after the report is written. 0 means none."""
+    """Lowest test accuracy that a requested run may have. A run that misses a threshold ends the command with exit code
+    9 after the report is written. If any threshold is set, the same applies to a skipped run, a placeholder dataset and
+    a fallback device. 0 means no threshold."""
     max_val_loss: Annotated[float, number(0, 1_000)] = 0.0
-    """Highest test loss of the requested runs in nats, for texts. 0 means none."""
+    """Highest test loss in nats that a requested run on a text may have. 0 means no threshold."""
     max_regression_sigma: Annotated[float, number(0, 1_000)] = 0.0
-    """Largest fall of the test accuracy below the last comparable runs, in standard deviations of the noise. 3 means 1
-    false alarm in 740. The noise is at least the sampling error of the test split, where five characters of a text
-    count as one. It is judged after three earlier runs, or three runs of one code with other seeds. 0 means none."""
+    """Largest allowed drop of the test accuracy from the last comparable runs, in standard deviations of the noise. A
+    value of 3 gives 1 false alarm in 740. The noise is at least the sampling error of the test split, which counts five
+    characters of a text as one. The check requires three earlier runs, or three runs of the same code with other seeds.
+    0 means no threshold."""
 
     def combinations(self) -> list[dict[str, object]]:
         """The settings of [Train] of each requested run. Each run occurs once, the last list changes fastest."""

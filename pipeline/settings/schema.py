@@ -64,7 +64,7 @@ def number(low: float, high: float, brackets: str = "[]", *, other: float | None
         "(]": f"above {low:g} and up to {high:g}",
         "()": f"between {low:g} and {high:g}",
     }
-    expected = f"a number {bounds[brackets]}" + ("" if other is None else f", or {other:g}, {meaning}")
+    expected = f"a number {bounds[brackets]}" + ("" if other is None else f", or {other:g} for {meaning}")
     included = {bound for bound, bracket in zip((low, high), brackets, strict=True) if bracket in "[]"} | {other}
     rule = where(expected, lambda value: type(value) in (int, float) and (low < value < high or value in included))
     # JSON distinguishes 1 from 1.0, and so does a fingerprint.
@@ -100,7 +100,7 @@ def registered(registry: Registry, example: str) -> Rule:
             return _function_problem(name)
         return None if name in registry else closest(str(name), [*registry])
 
-    return Rule(f"{one_of(*registry.builtin).expected}, or a function of your own as in {example}", problem)
+    return Rule(f"{one_of(*registry.builtin).expected}, or a function in user code such as {example}", problem)
 
 
 def _function_problem(name: str) -> str | None:
@@ -137,7 +137,7 @@ class Setting:
     def summary(self) -> str:
         """The first sentence of the help text, and the valid values."""
         first = re.split(r"(?<=\.)\s", self.help, maxsplit=1)[0]
-        return f"{first} Expected: {self.rule.expected}." if self.rule else first
+        return f"{first} Must be {self.rule.expected}." if self.rule else first
 
     def parse(self, text: str) -> Any:
         """The value that a text in config.ini or on the command line stands for. SettingsError: its type is wrong."""
@@ -202,7 +202,7 @@ class StageSettings(Settings, section=""):
 
     # At most a year. The alarm of an operating system takes no more.
     time_limit_seconds: Annotated[int, integer(0, 366 * 24 * 3600), NOT_IN_IDENTITY] = 0
-    """Seconds the stage may take. Then it is stopped with exit code 8. 0 means no limit."""
+    """Number of seconds after which the stage is stopped with exit code 8. 0 means no limit."""
 
 
 @cache

@@ -17,31 +17,34 @@ _REMOTE = r"(s3|gs|az)://[a-zA-Z0-9][a-zA-Z0-9._-]+(/[a-zA-Z0-9._=-]+)*/?"
 
 
 class StorageSettings(Settings, section="Storage"):
-    """The folder and the object store for everything the pipeline writes."""
+    """Storage of artifacts, and behavior shared by all commands."""
 
     root: Annotated[str, _FOLDER] = "data"
-    """Folder for everything the pipeline writes. A relative path starts at the folder of config.ini."""
+    """Folder for everything the pipeline writes. A relative path starts at the folder of `config.ini`."""
     on_busy: Annotated[str, one_of("leave", "wait")] = "leave"
-    """What to do if another run uses the same root. leave ends with exit code 5. wait continues when it is done."""
+    """Behavior if another run uses the same root. `leave` ends the new run with exit code 5. `wait` starts it when the
+    other run has ended."""
     log_format: Annotated[str, one_of("text", "json")] = "text"
-    """Format of the log on stderr. text is for people and shows a live line at a terminal. json writes one object per
-    line, with run id and stage."""
+    """Format of the log on stderr. `text` adds a progress line if stderr is a terminal. `json` writes one object per
+    line, with the run id and the stage."""
     remote: Annotated[str, text("s3://bucket/prefix, gs://bucket/prefix or az://container/prefix", _REMOTE)] = ""
-    """Object store through which a team shares artifacts. Empty means none. Runs fetch artifacts from it and push new
-    ones to it. Credentials come from the environment, such as AWS_ACCESS_KEY_ID. See docs/team.md."""
+    """Object store through which a team shares artifacts. Empty means none. Each run downloads available artifacts from
+    it and uploads new ones. Credentials come from the environment, for example from AWS_ACCESS_KEY_ID. See
+    docs/team.md."""
     remote_endpoint: Annotated[str, _ENDPOINT, SECRET] = ""
-    """Address of a server that is compatible with S3. Empty means AWS."""
+    """Address of an S3-compatible server. Empty means AWS."""
     push: Annotated[str, one_of("always", "never")] = "always"
-    """Whether new artifacts are pushed to the remote."""
+    """Whether runs upload new artifacts to the remote."""
     on_remote_error: Annotated[str, one_of("continue", "fail")] = "continue"
-    """What to do if the remote does not answer or refuses. continue works without it, and a later run pushes. fail
-    ends with exit code 11. Use fail if a scheduler removes the root afterwards (docs/schedulers.md)."""
+    """Behavior if the remote does not respond or rejects a request. `continue` works without the remote, and a later
+    run uploads the artifacts. `fail` ends the run with exit code 11. Use `fail` if a scheduler deletes the root after
+    the run (docs/schedulers.md)."""
     keep_runs: Annotated[int, integer(0, 100_000)] = 0
-    """Newest runs of each row that make nightly keeps. A row has the runs of one model that agree in hardware and
-    recipe. A run is removed only if it is beyond both keep_runs and keep_days. If both are 0, nothing is removed.
-    docs/unattended.md lists the runs that always stay."""
+    """Number of newest runs that `make nightly` keeps per row. A row contains the runs of one model with the same
+    hardware and training recipe. A run is removed only if it exceeds every limit that is set. If `keep_runs` and
+    `keep_days` are both 0, nothing is removed. docs/unattended.md lists the runs that are always kept."""
     keep_days: Annotated[int, integer(0, 100_000)] = 0
-    """Days that make nightly keeps runs and dated reports. 0 means no limit."""
+    """Number of days for which `make nightly` keeps runs and dated reports. 0 means no limit."""
 
     def check(self) -> None:
         """Refuse an endpoint without a remote on S3."""
@@ -50,14 +53,14 @@ class StorageSettings(Settings, section="Storage"):
 
 
 class NotifySettings(Settings, section="Notify"):
-    """Notifications of scheduled runs such as make nightly. Addresses for e-mail are in section [email] below."""
+    """Notifications of scheduled runs such as `make nightly`. Section [email] has the addresses for e-mail."""
 
     webhook_url: Annotated[str, _CHANNEL, NOT_IN_IDENTITY, SECRET] = field(default="", repr=False)
-    """Address that receives a message when a scheduled run fails, fails otherwise, or works again. HTTP gets JSON.
-    Other addresses are those of apprise such as slack://... The address is a secret, so keep it in the environment
-    as in docs/unattended.md. Empty means no message."""
+    """Address that receives a message when a scheduled run fails, fails in a different way or recovers. HTTP addresses
+    receive JSON. apprise handles other addresses, such as `slack://...`. The address is a secret, so store it in the
+    environment (docs/unattended.md). Empty means no message."""
     report_url: Annotated[str, _WEB_ADDRESS] = ""
-    """Address at which people find the folder of the report. Empty means its path on this machine."""
+    """Web address of the report's folder, for links in messages. Empty means its path on this machine."""
     # Chat services and mail programs show no more.
     log_lines: Annotated[int, integer(0, 200)] = 20
     """Number of log lines to include in a message."""
@@ -67,12 +70,13 @@ class MetricsSettings(Settings, section="Metrics"):
     """Metrics of scheduled runs for monitoring."""
 
     prometheus_file: Annotated[str, text("a path that ends in .prom", r"(?s).*\.prom")] = ""
-    """Text file for Prometheus's node exporter, in its textfile directory. Empty means none. Each scheduled run writes
-    times, exit code, number of records, images/s and test accuracy."""
+    """Text file for the textfile collector of Prometheus's node exporter. Empty means none. Each scheduled run writes
+    its times, exit code, number of records, images/s and test accuracy."""
 
 
 class ForceSettings(Settings, section="Force"):
-    """Stages to rebuild although nothing has changed."""
+    """Rebuilding of stages whose inputs have not changed."""
 
     stage: Annotated[str, one_of(*STAGES, "")] = ""
-    """Stage to rebuild, with all stages after it. Meant for one run: make pipeline FORCE=Train, or FORCE=1 for all."""
+    """First stage to rebuild. All later stages are rebuilt too. Set it for a single run with `make pipeline
+    FORCE=Train`. `FORCE=1` rebuilds all stages."""

@@ -74,7 +74,7 @@ FROM_ENVIRONMENT = -1
 MAX_PROCESSES = 4096
 
 _MAX_PORT = 65535
-_RECIPES_OWN = {"other": OF_THE_RECIPE, "meaning": "the recipe's own"}
+_RECIPES_OWN = {"other": OF_THE_RECIPE, "meaning": "the value of the training recipe"}
 
 
 def parse_augment(text: str) -> tuple[tuple[str, float | None], ...]:
@@ -139,91 +139,99 @@ def _augment_problem(text: str) -> str | None:
 
 
 class TrainSettings(StageSettings, section="Train"):
-    """The model, how it is trained, and the hardware."""
+    """The model, its training and the hardware."""
 
     model: Annotated[str, registered(MODELS, "my_package.networks:build")] = "baseline_cnn"
-    """Model to train (docs/reference/settings.md#models). Your own function is in the working directory, in the folder
-    of config.ini or installed. Its code is part of the run's identity."""
+    """Model to train. docs/reference/settings.md#models lists the models. A function in user code must be importable
+    from the working directory, the folder of `config.ini` or the installed packages. Its code is part of the run's
+    identity."""
     recipe: Annotated[str, registered(RECIPES, "my_package.recipes:recipe")] = "onecycle"
-    """Optimizer, learning rate schedule and label smoothing (docs/reference/settings.md#training-recipes)."""
+    """Optimizer, learning rate schedule and label smoothing. docs/reference/settings.md#training-recipes lists the
+    training recipes."""
     # The content of the weights is part of the identity, their place is not.
     initial_weights: Annotated[str, NOT_IN_IDENTITY] = ""
-    """Weights to start from: the name or path of a run's folder, or a .keras or .safetensors file. A relative path
-    starts at the working directory. A layer takes the weights of its name if the shapes fit. The log and the report
-    list the others. Empty means new weights."""
+    """Initial weights. Pass the name or path of a run's folder, or a `.keras` or `.safetensors` file. A relative path
+    starts at the working directory. A layer uses the weights with its name if their shapes match. The log and the
+    report list all other layers. Empty means random initialization."""
     freeze: Annotated[str, Rule("a regular expression of layers' names", _pattern_problem)] = ""
-    """Layers that are not trained, as a regular expression for the whole name, such as conv_.*. Empty means none."""
+    """Layers to exclude from training, as a regular expression for the full name, such as `conv_.*`. Empty means
+    none."""
     epochs: Annotated[int, integer(1, 100_000)] = 5
-    """Passes over the train split."""
+    """Number of passes over the train split."""
     global_batch_size: Annotated[int, integer(1, 1_000_000)] = 128
-    """Examples per step over all replicas, divided evenly among them."""
+    """Number of examples per step. The replicas share them equally."""
     scale_learning_rate: Annotated[str, one_of("none", "linear", "sqrt")] = "none"
-    """How the learning rate grows with the batch, from the batch of the recipe (muon: 2,000, else 128)."""
+    """How the learning rate scales with the batch size. The reference is the batch size of the training recipe, 2,000
+    for `muon` and 128 for all others."""
     augment: Annotated[str, Rule("names of operations, each with at most one number", _augment_problem, spelled)] = ""
-    """Random changes of the train images, such as flip, crop:4, cutout:8 (docs/reference/settings.md#augmentation).
-    They depend only on the seed, the epoch and the position in the records. Empty means none."""
+    """Random augmentation of the train images, such as `flip, crop:4, cutout:8`.
+    docs/reference/settings.md#augmentation lists the operations. It depends only on the seed, the epoch and the
+    position in the records. Empty means none."""
     keep: Annotated[str, one_of("last", "best")] = "last"
-    """Weights to keep: of the last epoch, or of the best on the validation split. best is the first epoch with the
-    highest accuracy, or the lowest loss of a text. It needs [Records] validation_share."""
+    """Which weights to keep. `last` keeps those of the last epoch. `best` keeps the first epoch with the highest
+    validation accuracy, or with the lowest validation loss for a text. `best` requires [Records] validation_share."""
     patience: Annotated[int, integer(0, 100_000)] = 0
-    """Epochs without a better one after which training ends. 0 means never. The learning rate schedule is laid out for
-    all epochs. It needs [Records] validation_share."""
+    """Number of epochs without improvement after which training stops early. 0 disables early stopping. The learning
+    rate schedule still covers all epochs. Early stopping requires [Records] validation_share."""
     # Another value evaluates the same weights again.
     test_time_augmentation: Annotated[str, one_of(*TEST_TIME_AUGMENTATION), NOT_IN_IDENTITY] = "none"
-    """Views of a test image whose mean is one answer, in make predict too. flip adds the mirror image. flip_translate
-    adds both, moved by a pixel to the lower right and to the upper left. Its accuracy stands beside the plain one."""
+    """Views per test image whose predictions are averaged, also by `make predict`. `flip` adds the mirror image.
+    `flip_translate` also shifts both by one pixel to the lower right and to the upper left. The report shows this
+    accuracy beside the accuracy without augmentation."""
     deterministic: Annotated[str, one_of("false", "true")] = "false"
-    """true uses only kernels that give the same bits each time and refuses operations without one. To check the
-    result, use make verify-determinism (docs/concepts/comparisons.md)."""
+    """Whether to use only deterministic kernels. `true` rejects operations that have none. Check the result with `make
+    verify-determinism` (docs/concepts/comparisons.md)."""
     learning_rate: Annotated[float, number(0, 1_000, "(]", **_RECIPES_OWN)] = OF_THE_RECIPE
-    """Highest learning rate of the schedule, before scale_learning_rate."""
+    """Peak learning rate of the schedule, before `scale_learning_rate`."""
     weight_decay: Annotated[float, number(0, 1, "[)", **_RECIPES_OWN)] = OF_THE_RECIPE
-    """Weight decay. A step subtracts this share of each weight, times the learning rate. Only muon applies it to biases
-    and the gains of normalizations too."""
+    """Weight decay. Each step subtracts this share of a weight, multiplied by the learning rate. Only `muon` also
+    applies it to biases and normalization gains."""
     label_smoothing: Annotated[float, number(0, 1, "[)", **_RECIPES_OWN)] = OF_THE_RECIPE
-    """Label smoothing: the share of each label that is spread over all labels."""
+    """Share of each label that is spread over all labels."""
     backend: Annotated[str, one_of("auto", TENSORFLOW, JAX)] = "auto"
-    """Backend of Keras. auto means JAX on a TPU of this host, and on a GPU if JAX has CUDA. Else it means TensorFlow,
-    which is faster on a CPU. Install JAX with make setup EXTRA=jax, jax-gpu or jax-tpu."""
+    """Keras backend. `auto` means JAX on a TPU of this host, and on a GPU if JAX with CUDA is installed. Otherwise
+    it means TensorFlow, which is faster on a CPU. Install JAX with `make setup EXTRA=jax`, or with `jax-gpu` or
+    `jax-tpu`."""
     device: Annotated[str, one_of("auto", "cpu", "gpu", "tpu")] = "auto"
-    """Device to train on. auto means the first of TPU, GPU, CPU."""
+    """Device to train on. `auto` means the first available one of TPU, GPU and CPU."""
     # It changes nothing if the device is there, else the manifest of the run says so.
     on_mismatch: Annotated[str, one_of("fail", "fallback", "skip"), NOT_IN_IDENTITY] = "fail"
-    """What to do if the device is not there. fail ends with exit code 7 before any data is prepared. fallback trains
-    on the device there is, and every table states that. skip adds a row with the reason. Later runs try again."""
+    """Behavior if the device is unavailable. `fail` ends the run with exit code 7 before any data is prepared.
+    `fallback` trains on an available device, and every table states it. `skip` adds a row with the reason to the
+    report. With `fallback` and `skip`, later runs try the device again."""
     replicas: Annotated[int, integer(1, 64)] = 1
-    """Logical devices that the CPU is split into. Accelerators are used as they are."""
+    """Number of logical devices to split the CPU into. On accelerators it must be 1."""
     processes: Annotated[int, integer(1, MAX_PROCESSES)] = 1
-    """Processes that train one model together on JAX. Start each with the same command and the same storage root, on
-    one host (make train-local) or several. See docs/how-to/gpu.md."""
+    """Number of processes that train one model together on JAX. Start each of them with the same command and the same
+    storage root. They run on one host (`make train-local`) or on several. See docs/how-to/gpu.md."""
     # Which process this is changes nothing that is learned.
     coordinator_address: Annotated[str, NOT_IN_IDENTITY] = ""
-    """Address host:port of process 0. Empty means as Slurm or Kubernetes say."""
+    """Address of process 0 as `host:port`. Empty means the address that Slurm or Kubernetes provides."""
     process_id: Annotated[int, integer(FROM_ENVIRONMENT, MAX_PROCESSES - 1), NOT_IN_IDENTITY] = FROM_ENVIRONMENT
-    """Number of this process, from 0. -1 means as Slurm or Kubernetes say."""
+    """Rank of this process, from 0. -1 means the rank that Slurm or Kubernetes provides."""
     join_timeout_seconds: Annotated[int, integer(1, 86_400), NOT_IN_IDENTITY] = 300
-    """Seconds to wait for all processes."""
+    """Number of seconds to wait for all processes."""
     # Where the TPU is, not its kind.
     tpu_address: Annotated[str, where(TPU_ADDRESS, names_tpu), NOT_IN_IDENTITY] = ""
-    """Name or address of the TPU, or local. Empty means TPU_NAME, or the TPU of this host."""
+    """Name or address of the TPU, or `local`. Empty means TPU_NAME, or the TPU of this host if that is unset."""
     tpu_zone: Annotated[str, NOT_IN_IDENTITY] = ""
     """Cloud zone of the named TPU."""
     tpu_project: Annotated[str, NOT_IN_IDENTITY] = ""
     """Cloud project of the named TPU."""
     precision: Annotated[str, one_of("auto", "float32", "tf32", "bfloat16")] = "auto"
-    """Precision of the computation. auto means bfloat16 if the hardware computes in it, else float32. tf32 is float32
-    with products of 10 bits, on NVIDIA GPUs since Ampere."""
+    """Numerical precision of the computation. `auto` means bfloat16 if the hardware supports it, and float32 otherwise.
+    `tf32` means float32 with 10-bit products, on NVIDIA GPUs since Ampere."""
     jit_compile: Annotated[str, one_of("auto", "true", "false")] = "auto"
-    """Whether XLA compiles the model. auto means on for GPU and TPU, off on CPU. JAX always uses it."""
+    """Whether XLA compiles the model. `auto` enables it on GPU and TPU. JAX always compiles."""
     cache: Annotated[str, one_of("auto", "memory", "none")] = "auto"
-    """Where the train split is kept. none reads it from disk each epoch. auto means memory if it takes less than half
-    of the free memory."""
+    """Location of the train split during training. `none` reads it from disk in each epoch. `auto` uses memory if the
+    split needs less than half of the free memory."""
     seed: Annotated[int, SEED] = 0
-    """Seed of initial weights, dropout and the order of the examples in each epoch."""
+    """Seed of the initial weights, dropout and the order of the examples in each epoch."""
     # It leaves a trace beside the run. The profiler's tools open no trace of more steps.
     profile_steps: Annotated[int, integer(0, 1_000), NOT_IN_IDENTITY] = 0
-    """Steps that the profiler traces for TensorBoard, after training and its timings. To trace a finished run, add
-    FORCE=Train. 0 means none."""
+    """Number of steps to profile for TensorBoard, after training and its timings. 0 means none. Add `FORCE=Train` to
+    profile a finished run."""
 
     def check(self) -> None:
         """Refuse replicas, processes and batches that do not fit each other."""
@@ -244,10 +252,10 @@ class TrainSettings(StageSettings, section="Train"):
 
 
 class ExportSettings(StageSettings, section="Export"):
-    """The run in other formats, for serving."""
+    """Exports of the run for serving."""
 
     calibration_examples: Annotated[int, integer(1, 1_000_000)] = 500
-    """Train images that set the ranges for int8."""
+    """Number of train images that calibrate the int8 ranges."""
 
 
 def refuse_without_validation(settings: TrainSettings, splits: Collection[str]) -> None:

@@ -21,9 +21,9 @@ from tasks.status import State, Status
 _NOT_REMOVED = "none removed: make clean-stale YES=1 removes them"
 
 
-@command(argument("--json", action="store_true", help="print one JSON object, for programs"))
+@command(argument("--json", action="store_true", help="print a JSON object"))
 def status(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """Show the state of each stage, and why it is not fresh."""
+    """Show the state of each stage and the reasons for it."""
     states = {name: stage.status() for name, stage in by_name(stages).items()} | _of_dated_reports()
     if arguments.json:
         print(json.dumps({name: dataclasses.asdict(one) for name, one in states.items()}, indent=1))
@@ -36,15 +36,15 @@ def status(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 
 
 @command(
-    argument("--yes", action="store_true", help="remove them (make clean-stale YES=1)"),
+    argument("--yes", action="store_true", help="remove the listed artifacts (make clean-stale YES=1)"),
     argument(
         "--remote",
         action="store_true",
-        help="instead, objects of [Storage] remote that no manifest names and that are a day old (REMOTE=1)",
+        help="list unreferenced objects of [Storage] remote that are at least a day old (make clean-stale REMOTE=1)",
     ),
 )
 def clean_stale(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """List the artifacts that nothing needs, or remove them."""
+    """List or remove the artifacts that are no longer needed."""
     if arguments.remote:
         return _clean_remote(is_removing=arguments.yes)
     if not all(stage.is_known() for stage in stages):
@@ -78,7 +78,7 @@ def clean_stale(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 
 @command()
 def push(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """Upload the artifacts of the settings to [Storage] remote."""
+    """Upload the artifacts of the current settings to [Storage] remote."""
     cache = remote_cache.required()
     for name, stage in by_name([stage for stage in stages if stage.is_shared]).items():
         state = stage.status()
@@ -92,7 +92,7 @@ def push(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 
 @command()
 def pull(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """Download the artifacts of the settings from [Storage] remote."""
+    """Download the artifacts of the current settings from [Storage] remote."""
     cache, is_missing = remote_cache.required(), False
     lock.hold(root_folder(), on_busy=Storage().on_busy)
     for name, stage in by_name([stage for stage in stages if stage.is_shared]).items():

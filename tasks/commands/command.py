@@ -12,7 +12,7 @@ from tasks.process import command_line
 from tasks.settings import root_folder
 from tasks.stage import Stage, from_below
 
-A_RUN = "a run's folder, or the beginning of its name or fingerprint"
+A_RUN = "folder of a run, or the beginning of its name or fingerprint"
 
 
 class Parser(argparse.ArgumentParser):
@@ -22,14 +22,14 @@ class Parser(argparse.ArgumentParser):
         super().__init__(
             prog=f"tensorcraft {name}",
             description=description,
-            epilog="Settings follow as flags, such as --Train-epochs 1. --help-all lists them.",
+            epilog="Pass settings as flags, such as --Train-epochs 1. List them with --help-all.",
             # The beginning of a flag of ours may be a setting.
             allow_abbrev=False,
         )
-        # tasks/__init__.py takes it before this parser could.
-        help = "settings file in experiments/, by its name"
+        # tasks/__init__.py reads this flag before the parser does.
+        help = "experiment, by the name of its file in experiments/"
         self.add_argument(EXPERIMENT_FLAG, metavar="NAME", help=help)
-        self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show the settings too, and exit")
+        self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show this help and all settings, and exit")
 
     def error(self, message: str) -> None:
         """Raise an error of one line, as all errors are."""

@@ -28,9 +28,9 @@ DISTRIBUTION = "tensorcraft-pipeline"
 _FORMER_DISTRIBUTION = "tensorcraft"
 
 
-@command(argument("--json", action="store_true", help="print one JSON object, for programs"))
+@command(argument("--json", action="store_true", help="print a JSON object"))
 def doctor(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """Check whether a run would work here, and on which hardware."""
+    """Check the packages, storage, dataset and hardware of this machine before a run."""
     receipt: dict = {}
     checks = {"packages": check_packages, "storage": partial(check_storage, stages)}
     if Storage().remote:

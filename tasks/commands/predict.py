@@ -23,16 +23,16 @@ _logger = logging.getLogger(__name__)
 
 @command(
     argument("model", type=named(f"{A_RUN},"), help=A_RUN),
-    argument("files", type=named("the folder of images, or of texts"), help="the folder of images or texts"),
+    argument("files", type=named("the folder of images, or of texts"), help="folder of images or texts"),
     argument(
         "--test-time-augmentation",
         choices=TEST_TIME_AUGMENTATION,
-        help="views of an image whose mean is the answer. By default those of the run's evaluation",
+        help="views per image whose predictions are averaged (default: those of the run's evaluation)",
     ),
-    argument("--output", default="predictions", help="the folder of the result (predictions)"),
+    argument("--output", default="predictions", help="folder for the result (default: predictions)"),
 )
 def predict(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """Apply the model of a run to a folder of images or texts."""
+    """Run a trained model on a folder of images or texts."""
     run = run_folder("MODEL", arguments.model)
     files, output = Path(arguments.files).expanduser(), Path(arguments.output).expanduser()
     from pipeline.problems.image_classification.test_time_augmentation import NONE, VIEWS

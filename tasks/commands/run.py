@@ -27,7 +27,7 @@ _ALONE_SECONDS, _GRACE_SECONDS = 5.0, 20.0
 
 
 def run(parser: Parser, argv: Sequence[str]) -> int:
-    """Build what is stale of Source, Records, Train and Report. This is the default."""
+    """Build all stale stages of Source, Records, Train and Report. This is the default command."""
     arguments = ["--module", "tasks", *_with_task(parser, argv, "Report")]
     if {"Report", "Train", "Export"} & {*arguments} and _follow(arguments):
         return 0
@@ -43,27 +43,27 @@ def run(parser: Parser, argv: Sequence[str]) -> int:
 
 
 def export(parser: Parser, argv: Sequence[str]) -> int:
-    """Write the run as SavedModel and LiteRT, each compared with Keras."""
+    """Export the run as SavedModel and LiteRT, and compare both with the Keras model."""
     return run(parser, ["Export", *argv])
 
 
 def nightly(parser: Parser, argv: Sequence[str]) -> int:
-    """Run, keep the report of the date, and notify if the outcome changed."""
+    """Make a scheduled run, keep its dated report and send a message if the outcome changed."""
     from tasks.schedule import scheduled
 
     return scheduled.run_scheduled(_with_task(parser, argv, "Nightly"))
 
 
 def report_killed(parser: Parser, argv: Sequence[str]) -> int:
-    """Report the scheduled run that systemd describes."""
+    """Record a scheduled run that was killed, as systemd describes it."""
     from tasks.schedule import scheduled
 
     return scheduled.report_killed(_with_task(parser, argv, "Nightly"))
 
 
 def train_local(parser: Parser, argv: Sequence[str]) -> int:
-    """Train with several processes of this machine, on JAX."""
-    parser.add_argument("--processes", type=int, default=2, help="how many (2)")
+    """Train one model with several processes of this machine, on JAX."""
+    parser.add_argument("--processes", type=int, default=2, help="number of processes (default: 2)")
     arguments, settings = parser.parse_known_args(argv)
     if arguments.processes < 2:
         parser.error("--processes: expected 2 or more")
@@ -100,7 +100,7 @@ def train_local(parser: Parser, argv: Sequence[str]) -> int:
 
 
 def train_worker(parser: Parser, argv: Sequence[str]) -> int:
-    """Train with process 0, which runs on another host."""
+    """Train one model together with process 0, which runs on another host."""
     with command_line.in_force(["--module", "tasks", "Report", *parser.parse_known_args(argv)[1]]):
         Train().follow()
     return 0

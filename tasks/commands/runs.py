@@ -32,7 +32,7 @@ def diff(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 
 
 def experiments(parser: Parser, argv: Sequence[str]) -> int:
-    """List the files in experiments/, and which data are here."""
+    """List the experiments, and whether their datasets are on this machine."""
     parser.parse_args(argv)
     files = config_files.experiments()
     width = max(map(len, files), default=0) + 2
@@ -68,11 +68,15 @@ def experiments_table(arguments: argparse.Namespace, stages: list[Stage]) -> int
 
 
 @command(
-    argument("--port", default="6006", help="the port. 0 is any free one"),
-    argument("--load_fast", default="auto", help="TensorBoard's data loader: true, false or auto"),
+    argument("--port", default="6006", help="port to listen on. 0 selects a free port (default: 6006)"),
+    argument(
+        "--load_fast",
+        default="auto",
+        help="TensorBoard's fast data loader. Pass true, false or auto (default: auto)",
+    ),
 )
 def tensorboard(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """Show all runs in TensorBoard, on this machine only."""
+    """Start TensorBoard with all runs, on this machine only."""
     runs = root_folder() / Train.kind
     print(f"tensorboard: {runs}{'' if runs.is_dir() else ', which holds no run yet'}", flush=True)
     flags = {"logdir": runs, "host": "127.0.0.1", "port": arguments.port, "load_fast": arguments.load_fast}

@@ -34,7 +34,7 @@ _OF_A_CHECKPOINT = re.compile(r"epoch-\d+")
 
 @command()
 def verify(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """Read every artifact under the storage root to the last byte."""
+    """Read every artifact under the storage root, and compare it with its checksums."""
     root = root_folder()
     folders = dict.fromkeys(_artefacts(root))
     if not folders:
@@ -67,7 +67,7 @@ def verify(arguments: argparse.Namespace, stages: list[Stage]) -> int:
 
 @command()
 def verify_determinism(arguments: argparse.Namespace, stages: list[Stage]) -> int:
-    """Train again and compare the weights."""
+    """Retrain the run and compare the weights bit by bit."""
     from pipeline.runs.determinism import check_machine, compare, determinism_path, read_determinism
 
     train, before = Train(), None
