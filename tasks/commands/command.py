@@ -82,7 +82,7 @@ def named(what: str) -> Callable[[str], str]:
 
     def check(text: str) -> str:
         if not text:
-            raise argparse.ArgumentTypeError(f"{what} is missing")
+            raise argparse.ArgumentTypeError(f"expected a {what}, got nothing")
         return text
 
     return check

@@ -22,8 +22,8 @@ _logger = logging.getLogger(__name__)
 
 
 @command(
-    argument("model", type=named(f"{A_RUN},"), help=A_RUN),
-    argument("files", type=named("the folder of images, or of texts"), help="folder of images or texts"),
+    argument("model", type=named(A_RUN), help=A_RUN),
+    argument("files", type=named("folder of images or texts"), help="folder of images or texts"),
     argument(
         "--test-time-augmentation",
         choices=TEST_TIME_AUGMENTATION,

@@ -21,7 +21,7 @@ from tasks.train import Train
 _logger = logging.getLogger(__name__)
 
 
-@command(*(argument(name, type=named(f"{A_RUN},"), help=A_RUN) for name in ("A", "B")))
+@command(*(argument(name, type=named(A_RUN), help=A_RUN) for name in ("A", "B")))
 def diff(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Show the differences between two runs."""
     folders = [run_folder(name, getattr(arguments, name)) for name in ("A", "B")]

@@ -227,7 +227,7 @@ def test_the_command_predicts_with_a_run_and_names_what_is_wrong(first_run, tmp_
         "truck",
     }
     for arguments, said in (
-        (["", str(images)], "fingerprint, is missing"),
+        (["", str(images)], "fingerprint, got nothing"),
         (["nothing", str(images)], "expected a run in"),
         ([run, "/no"], "IMAGES: expected a folder"),
     ):
