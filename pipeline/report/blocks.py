@@ -69,7 +69,7 @@ class Group:
 class Table:
     """Rows with a cell for each column. A row is highlighted if its first cell has a tag.
 
-    ``label``: its name for screen readers. ``style``: CSS classes.
+    ``label``: its name for screen readers. ``style``: CSS classes. ``brief``: a narrow version for terminals.
     """
 
     columns: Sequence[Column]
@@ -78,6 +78,7 @@ class Table:
     label: str = ""
     caption: str = ""
     style: str = ""
+    brief: "Table | None" = None
 
     def __bool__(self) -> bool:
         return any(group.rows for group in (self, *self.groups))

@@ -44,8 +44,8 @@ _PAGE_COLOURS = {"#010203": "currentColor", SERIES_COLOUR: "var(--series)"} | {
 _HIGHEST = 1e38
 _MOST_DATES = 200
 _DASHES = (0, (4, 3))
-_PERCENT = FuncFormatter(lambda fraction, _: f"{100 * fraction:g} %")
-_FINE_PERCENT = FuncFormatter(lambda fraction, _: f"{100 * fraction:.4g} %")
+_PERCENT = FuncFormatter(lambda fraction, _: f"{100 * fraction:g}%")
+_FINE_PERCENT = FuncFormatter(lambda fraction, _: f"{100 * fraction:.4g}%")
 _COUNT = FuncFormatter(lambda count, _: f"{count:,.0f}")
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 

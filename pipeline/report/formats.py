@@ -57,7 +57,7 @@ def as_published(value: float | None) -> str:
 
 def percent(fraction: Figure, decimals: int = 1) -> str:
     """A fraction from 0 to 1 in percent."""
-    return number(fraction, decimals, " %", 100)
+    return number(fraction, decimals, "%", 100)
 
 
 def signed(value: float | None, decimals: int = 0, unit: str = "", scale: float = 1) -> str:
@@ -174,9 +174,10 @@ def device_phrase(run: "Entry") -> str:
 
 def data_phrase(run: "Entry") -> str:
     """The data within a sentence."""
-    verified = {"yes": "verified ", "no": "unverified "}.get(data_verified(run), "")
-    stand_in = f" data (a stand-in for {dataset_name(run.requested_dataset)})" if run.is_stand_in else ""
-    return f"{verified}{plain(run.dataset)}{stand_in}"
+    if run.is_stand_in:
+        return f"placeholder data instead of {dataset_name(run.requested_dataset)}"
+    verified = {"yes": " (verified)", "no": " (not verified)"}.get(data_verified(run), "")
+    return f"{plain(run.dataset)}{verified}"
 
 
 def data_verified(run: "Entry") -> str:
@@ -198,11 +199,11 @@ def remarks(run: "Entry", resumed: Sequence["Resumption"] = ()) -> tuple[str, ..
         return (f"skipped: {plain(run.mismatch.cause, 200)}",)
     found = []
     if run.is_stand_in:
-        found.append(f"stand-in for {dataset_name(run.requested_dataset)}")
+        found.append(f"placeholder data instead of {dataset_name(run.requested_dataset)}")
     if is_fallback(run):
         found.append(f"fallback from {plain(run.requested_device)}")
     if run.fetched_from:
-        found.append("not made here")
+        found.append("trained on another machine")
     if resumed:
         found.append(_resumed_phrase(resumed, run.epochs))
     return tuple(found)

@@ -34,8 +34,10 @@ _MARKS = {"finding": "-", "prose": "-", "paragraph": "", "note": ""}
 _MAX_MISTAKES = 10
 #: Columns of a pipe, which no window limits.
 PIPED_COLUMNS = 120
+#: Most columns of the text for a terminal.
+MAX_COLUMNS = 100
 #: In a narrower terminal, each row of a table with many columns becomes a list.
-TABLE_COLUMNS = 100
+TABLE_COLUMNS = 80
 # rich prints nothing at all in one column.
 _FEWEST_COLUMNS = 20
 
@@ -145,8 +147,9 @@ def _markdown_cell(cell: Cell) -> str:
 
 def format_table(report: Report, *, width: int | None = None) -> str:
     """The scoreboard for a terminal of this width, by default that of standard output. Without color codes."""
-    width = width or terminal_columns()
-    parts: list[RenderableType] = [f"! {headline}. {explanation}" for headline, explanation in warnings(report)]
+    width = min(width or terminal_columns(), MAX_COLUMNS)
+    parts: list[RenderableType] = [""]
+    parts += [f"WARNING {headline}. {explanation}" for headline, explanation in warnings(report)]
     parts += [verdict(report), *change_sentences(report)]
     for section in sections(report, TERMINAL):
         blocks = [block for block in section.blocks if not isinstance(block, Box)]
@@ -156,7 +159,7 @@ def format_table(report: Report, *, width: int | None = None) -> str:
         parts += ["", section.title] if blocks else []
         for block in blocks:
             parts += [block.text] if isinstance(block, Text) else []
-            parts += _terminal(block, width) if isinstance(block, Table) else []
+            parts += _terminal(block.brief or block, width) if isinstance(block, Table) else []
     return _as_text(parts, width)
 
 
@@ -184,11 +187,11 @@ def _as_text(parts: Iterable[RenderableType], width: int) -> str:
 def _terminal(table: Table, width: int) -> Iterator[RenderableType]:
     columns, groups = table.shown()
     is_list = width < TABLE_COLUMNS and len(columns) > 3
-    make = _list if is_list else partial(_grid, fits=width >= PIPED_COLUMNS)
+    make = _list if is_list else partial(_grid, fits=width >= TABLE_COLUMNS)
     yield make(columns, [replace(group, title="") if group.is_aside else group for group in groups])
     if "scoreboard" in table.style:
         aside = "   † published elsewhere, not measured here" if any(group.is_aside for group in groups) else ""
-        yield f"* requested{aside}   – no figure"
+        yield f"* requested run{aside}"
 
 
 def _texts(group: Group, row: Sequence[Cell]) -> list[str]:

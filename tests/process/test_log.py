@@ -83,7 +83,7 @@ def test_json_lines_of_an_error_hold_its_kind_exit_code_and_stage(first_run, tmp
     assert done.returncode == 9
     error = next(line for line in map(json.loads, done.stderr.splitlines()) if line["level"] == "error")
     assert (error["error"], error["exit_code"], error["stage"]) == ("GateError", 9, "Report")
-    assert "demanded are at least" in error["message"]
+    assert "required: at least" in error["message"]
 
 
 def test_json_lines_stay_json_when_the_run_is_interrupted(first_run, tmp_path):

@@ -32,7 +32,7 @@ def test_the_model_card_holds_the_result_as_the_hub_lists_it(make_run, tmp_path)
     assert result.metric_value == RUN["val_accuracy"]
     assert found.data.library_name == "keras"
     assert found.data.datasets == ["cifar10"]
-    assert "| test accuracy | 73.80 % |" in found.text
+    assert "| test accuracy | 73.80% |" in found.text
     assert "cat, dog, ship" in found.text
 
 

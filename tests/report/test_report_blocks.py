@@ -92,7 +92,7 @@ def test_figures_and_names_are_formatted():
     assert number(1234567.891, 1) == "1,234,567.9"
     assert number(None) == number(math.inf) == "–"
     assert number(1e38) == "1e+38"
-    assert percent(0.7242, 2) == "72.42 %"
+    assert percent(0.7242, 2) == "72.42%"
     assert percent(1e308) == "–"
     assert plain(" a\r\n\tb\x00c\u202ed ") == "a b c d"
     assert plain("x" * 1000) == "x" * 79 + "…"

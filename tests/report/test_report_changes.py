@@ -95,7 +95,7 @@ def test_of_a_series_of_runs_that_are_alike_at_most_1_in_20_is_called_a_change(s
     assert alarms / total <= 0.06
 
 
-# 5 % but for the draws' own spread; where the last run is among those the noise is estimated from, less.
+# 5% but for the draws' own spread; where the last run is among those the noise is estimated from, less.
 @pytest.mark.parametrize("number", [3, 5, 10])
 @pytest.mark.parametrize("last", [slice(None), slice(-1, None)], ids=["seeds of one code", "runs of other code"])
 def test_of_runs_that_come_out_alike_at_most_1_in_20_is_called_a_change(number, last):
@@ -150,7 +150,7 @@ def test_throughput_is_judged_only_where_the_machine_was_as_fast(slower, referen
     assert judge_change(figure) == verdict
     is_judged = verdict not in ("other speed", "no reference")
     assert (figure.sigmas is not None) == is_judged
-    assert change_words(figure).startswith("not judged: ") != is_judged
+    assert change_words(figure).startswith("not compared ") != is_judged
     assert figure.change == pytest.approx(1000 * (slower - 1), abs=1e-6)
 
 

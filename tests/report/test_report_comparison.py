@@ -235,7 +235,7 @@ def test_content_that_is_not_known_is_not_the_same(scenarios):
 
 
 UNFIT = [
-    ({"dataset": "synthetic", "dataset_verified": False}, "stand-in data"),
+    ({"dataset": "synthetic", "dataset_verified": False}, "placeholder data"),
     ({"device_verified": False}, "device not verified"),
     ({"requested_device": "tpu"}, "fallback: not the requested device"),
     ({"mismatch": {"cause": "a", "remedy": "b", "error": "c"}}, "fallback: not the requested device"),

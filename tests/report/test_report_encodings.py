@@ -33,7 +33,7 @@ def two_runs(make_run):
 def test_each_encoding_has_its_bytes_and_its_speed(two_runs, tmp_path):
     written = render(two_runs, tmp_path / "out", current=["b" * 64])
     rows = re.findall(r"^\| roses, (\w+), 192 px, crop; read from disk.*?\|(.*)\|$", written["report.md"], re.M)
-    assert rows == [("raw", " 110.6 | 110,592 | 6,400 | 10 % "), ("jpeg", " 20.0 | 20,000 | 640 | 10 % ")]
+    assert rows == [("raw", " 110.6 | 110,592 | 6,400 | 10% "), ("jpeg", " 20.0 | 20,000 | 640 | 10% ")]
     assert "110,592" in written["report.html"]
 
 
@@ -51,4 +51,4 @@ def test_what_was_not_measured_has_no_figure(make_run, tmp_path):
 def test_files_that_were_left_out_are_counted_by_reason(make_run, tmp_path):
     run = make_run(records=stored("png", 5_000, skipped={"empty": 2, "<damaged>": 1}))
     page = render([run], tmp_path / "out", current=["a" * 64])["report.html"]
-    assert "3 files of the source cannot be used: empty: 2; &lt;damaged&gt;: 1." in page
+    assert "3 files of the source cannot be used (empty: 2; &lt;damaged&gt;: 1)." in page

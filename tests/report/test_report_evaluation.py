@@ -39,17 +39,17 @@ def test_the_page_shows_matrix_classes_calibration_mistakes_and_records(evaluate
     assert '<th scope="row">cat</th><td class="right" style="--share:0.8">24</td>' in page
     cells = '<th scope="row">dog</th>' + "".join(
         f'<td data-label="{heading}" class="number">{text}</td>'
-        for heading, text in {"test images": "30", **dict.fromkeys(("precision", "recall", "F1"), "80.0 %")}.items()
+        for heading, text in {"test images": "30", **dict.fromkeys(("precision", "recall", "F1"), "80.0%")}.items()
     )
     assert cells in page
-    assert re.search(r"Calibration: expected error \d+\.\d %", page)
+    assert re.search(r"Calibration: expected error \d+\.\d%", page)
     assert 'alt="Test image 7: cat, predicted as ship"' in page
-    assert "<span>ship</span> 97.0 %<small>is cat, test image 7</small>" in page
+    assert "<span>ship</span> 97.0%<small>is cat, test image 7</small>" in page
     assert "| label | train | test |" in files["report.md"]
     assert "| cat | 300 | 30 |" in files["report.md"]
     assert page.count('alt="Example of ') == 3
-    assert "| cat | 30 | 80.0 % | 80.0 % | 80.0 % |" in files["report.md"]
-    assert "- Test image 7: cat, predicted as ship (97.0 %)" in files["report.md"]
+    assert "| cat | 30 | 80.0% | 80.0% | 80.0% |" in files["report.md"]
+    assert "- Test image 7: cat, predicted as ship (97.0%)" in files["report.md"]
 
 
 def test_each_picture_is_its_own_tile_of_the_sheet(evaluated, tmp_path):
@@ -241,7 +241,7 @@ def test_the_kept_epoch_and_why_training_ended_are_stated(make_run, tmp_path):
     files = render([make_run(curves=curves, **chosen)], tmp_path / "out")
     assert "Weights kept: epoch 1, the best on the validation split" in files["report.md"]
     assert "Training ended: no better epoch on the validation split in 2 epochs" in files["report.md"]
-    assert "after epoch 1 test accuracy 55.0 %" in files["report.html"]
+    assert "after epoch 1 test accuracy 55.0%" in files["report.html"]
 
 
 def test_augmented_examples_of_no_label_are_refused(make_run):
@@ -260,7 +260,7 @@ def test_warnings_of_the_data_and_the_accuracy_without_duplicates_are_on_the_pag
     page = render([run], tmp_path / "out")["report.html"]
     assert "Very unequal labels" in page
     assert "121 of cats and 1 of &lt;mice&gt;" in page
-    assert "On the other 86 test images it is 75" in page
+    assert "The test accuracy is 75.0% on the other 86 test images" in page
 
 
 def test_an_evaluation_of_before_says_nothing_of_them(make_run, tmp_path):

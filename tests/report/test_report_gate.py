@@ -19,11 +19,11 @@ def setup_module() -> None:
     [
         ({}, 0.1, None),
         ({"min_val_accuracy": 0.7}, 0.7, None),
-        ({"min_val_accuracy": 0.7}, 0.69, "69.00 %, demanded are at least 70.00 %"),
-        ({"min_val_accuracy": 0.7}, None, "–, demanded are at least 70.00 %"),
+        ({"min_val_accuracy": 0.7}, 0.69, "69.00%, required: at least 70.00%"),
+        ({"min_val_accuracy": 0.7}, None, "–, required: at least 70.00%"),
         ({"max_regression_sigma": 3}, 0.702, None),
         ({"max_regression_sigma": 3}, 0.9, None),
-        ({"max_regression_sigma": 3}, 0.65, "fell from 70.40 % to 65.00 %"),
+        ({"max_regression_sigma": 3}, 0.65, "fell from 70.40% to 65.00%"),
     ],
 )
 def test_the_gate_fails_for_what_its_settings_demand(make_run, gate, accuracy, failure):
@@ -42,8 +42,8 @@ def test_the_gate_fails_for_what_its_settings_demand(make_run, gate, accuracy, f
     [
         (0.0, 9.9, None),
         (1.52, 1.52, None),
-        (1.52, 1.5325, "1.5325, demanded are at most 1.5200 ([Report] max_val_loss)"),
-        (1.52, None, "–, demanded are at most 1.5200"),
+        (1.52, 1.5325, "1.5325, required: at most 1.5200 ([Report] max_val_loss)"),
+        (1.52, None, "–, required: at most 1.5200"),
     ],
 )
 def test_a_loss_above_what_is_allowed_fails_the_gate(make_run, allowed, loss, failure):
@@ -59,7 +59,7 @@ def test_the_first_runs_of_a_schedule_pass_a_regression_gate_that_says_it_was_no
     gate = Gate(max_regression_sigma=1)
     report = build_report([folder], current=[RUN["fingerprint"]], past=past()[:1], gate=gate)
     assert report.gate.passed
-    assert "1 comparable run before, too few to know the noise" in report.gate.not_judged[0]
+    assert "1 earlier comparable run, too few to estimate the noise" in report.gate.not_judged[0]
     assert "Not judged yet" in format_table(report, width=300)
     judged = build_report([folder], current=[RUN["fingerprint"]], past=past(), gate=gate).gate
     assert (judged.passed, judged.not_judged) == (False, [])
@@ -86,10 +86,10 @@ def test_a_collapse_below_runs_that_came_out_alike_fails_the_gate(make_run, accu
 
 
 NO_EVIDENCE = [
-    (SKIPPED | {"requested_device": "tpu", "curves": []}, "skipped, for tpu was requested and no TPU answers"),
-    ({"dataset": "synthetic", "dataset_verified": False}, "CIFAR-10 was requested, it was trained on synthetic"),
-    ({"requested_device": "gpu", "mismatch": MISMATCH}, "gpu was requested, it was trained on cpu"),
-    ({"requested_device": "cpu", "device_verified": False}, "cpu was requested, and nothing that was measured shows"),
+    (SKIPPED | {"requested_device": "tpu", "curves": []}, "skipped because tpu was requested. no TPU answers"),
+    ({"dataset": "synthetic", "dataset_verified": False}, "CIFAR-10 was requested, but the run used synthetic"),
+    ({"requested_device": "gpu", "mismatch": MISMATCH}, "gpu was requested, but the run used cpu"),
+    ({"requested_device": "cpu", "device_verified": False}, "cpu was requested, but no measurement shows"),
 ]
 
 
@@ -106,19 +106,19 @@ def test_a_run_that_shows_nothing_of_what_was_asked_for_fails_the_gate(make_run,
 def test_one_skipped_run_of_several_fails_the_gate(make_run):
     folders = [make_run("one"), make_run("other", curves=[], **(SKIPPED | {"fingerprint": "b" * 64}))]
     outcome = build_report(folders, current=["a" * 64, "b" * 64], gate=Gate(min_val_accuracy=0.1)).gate
-    assert ["run bbbbbbbb is no evidence" in failure for failure in outcome.failures] == [True]
+    assert ["run bbbbbbbb does not count" in failure for failure in outcome.failures] == [True]
 
 
 def test_a_gate_on_no_run_at_all_fails(make_run):
     outcome = build_report([make_run()], current=[], gate=Gate(min_val_accuracy=0.1)).gate
-    assert outcome.failures == ["no run was asked for: nothing shows that the demands are met"]
+    assert outcome.failures == ["no run was requested, so the thresholds cannot be checked"]
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"content_digests": None}, "what run aaaaaaaa was trained on is not known"),
-        ({"content_digests": DIGESTS, "val_accuracy": None}, "run aaaaaaaa has no accuracy to compare"),
+        ({"content_digests": None}, "the training data of run aaaaaaaa are unknown"),
+        ({"content_digests": DIGESTS, "val_accuracy": None}, "run aaaaaaaa has no test accuracy"),
     ],
 )
 def test_a_regression_that_cannot_be_judged_at_all_fails_the_gate(make_run, change, reason):
@@ -132,7 +132,7 @@ def test_a_fall_below_runs_that_did_not_differ_fails_the_gate(make_run):
     past = [entry(n, 0.75, made_from="before", seed=n) for n in (1, 2, 3)]
     folder = make_run(content_digests=DIGESTS, val_accuracy=0.74, finished_at="2026-03-09T10:00:00+00:00")
     outcome = build_report([folder], current=[RUN["fingerprint"]], past=past, gate=Gate(max_regression_sigma=9)).gate
-    assert "where the earlier runs did not differ" in outcome.failures[0]
+    assert "although earlier runs agree exactly" in outcome.failures[0]
 
 
 def test_the_gates_sigma_is_as_rare_whatever_the_number_of_earlier_runs(make_run):
@@ -150,12 +150,12 @@ def test_a_failed_gate_and_a_change_are_said_in_every_rendering(make_run, tmp_pa
     files = render([folder], tmp_path / "out", **how)
     assert json.loads(files["report.json"])["gate"]["failures"]
     for name in ("report.md", "report.html"):
-        assert "The gate failed." in files[name]
+        assert "Thresholds not reached." in files[name]
         for words in (
-            "Compared with the last comparable run (2026-03-04 10:00 UTC): test accuracy −5.40 points, worse (3.9 σ)",
-            "images/s 0, not judged: how fast the machine was is not known",
+            "Since the last comparable run (2026-03-04 10:00 UTC), the test accuracy changed by −5.40 points, worse",
+            "The throughput changed by 0 images/s, not compared because the speed of the machine is unknown.",
         ):
             assert words in files[name], name
     table = format_table(build_report([folder], current=[RUN["fingerprint"]], **how), width=300)
-    assert "! The gate failed." in table
-    assert "test accuracy −5.40 points, worse" in table
+    assert "WARNING Thresholds not reached." in table
+    assert "the test accuracy changed by −5.40 points, worse" in " ".join(table.split())

@@ -62,7 +62,9 @@ def test_every_rendering_shows_means_speed_ups_and_times_by_batch(sweep, tmp_pat
     files = render(folders, tmp_path / "out", current=fingerprints)
     table = format_table(report_of(folders, current=fingerprints))
     for text in (files["report.html"], files["report.md"], table):
-        assert "8 runs requested, 8 finished: 73.8 % test accuracy on verified cifar10" in " ".join(text.split())
+        assert "8 of 8 requested runs finished, with 73.8% test accuracy on cifar10 (verified)" in " ".join(
+            text.split()
+        )
         assert "24.50" in text
         assert "± 0.71" in text
         assert "3.00 ×" in text
@@ -158,7 +160,7 @@ def test_a_sweep_of_one_epoch_says_why_there_is_nothing_to_draw(make_run, tmp_pa
         assert "No epoch or step times" in " ".join(text.split())
     assert "<svg" not in files["report.html"]
     assert "data-series-of-row" not in foreign(files["report.html"]), "there are no curves to choose"
-    assert "after epoch 1 test accuracy 60.0 %" in files["report.html"]
+    assert "after epoch 1 test accuracy 60.0%" in files["report.html"]
 
 
 def test_what_is_left_out_is_counted_in_the_singular_too(make_run, tmp_path):
@@ -234,8 +236,8 @@ BREAKDOWN = {
 @pytest.mark.parametrize(
     ("share", "words"),
     [
-        (0.31, "input-bound: 31 % of each step was spent waiting for input"),
-        (0.11, "input-bound: 11 % of each step was spent waiting for input"),
+        (0.31, "input-bound: 31% of each step was spent waiting for input"),
+        (0.11, "input-bound: 11% of each step was spent waiting for input"),
         (0.1, "compute-bound"),
         (0.0, "compute-bound"),
     ],

@@ -24,7 +24,7 @@ def test_the_terminal_table_shows_requested_and_effective_device_and_marks_the_r
     assert max(map(len, lines)) <= 120
     assert [line for line in lines if line.lstrip().startswith("*") and "tpu → cpu" in line]
     assert any("auto → cpu" in line and "*" not in line for line in lines)
-    assert any("167.84" in line and "72.42 %" in line for line in lines)
+    assert any("167.84" in line and "72.42%" in line for line in lines)
 
 
 def test_the_terminal_table_fits_the_terminal_and_cuts_no_figure(make_run):
@@ -35,7 +35,7 @@ def test_the_terminal_table_fits_the_terminal_and_cuts_no_figure(make_run):
         text = format_table(report, width=width)
         assert max(map(len, text.splitlines())) <= width
         if width < 100:
-            figures = ("73.80 %", "10,012", "24.80", "12.40", "auto → cpu")
+            figures = ("73.80%", "10,012", "24.80", "12.40", "auto → cpu")
             assert all(re.search(rf"(^| ){re.escape(figure)}( |$)", text, re.MULTILINE) for figure in figures), text
 
 

@@ -57,7 +57,7 @@ def test_a_text_of_bytes_is_not_counted_in_characters(text_run, tmp_path):
     files = render([run], tmp_path / "out")
     page = Outline(files["report.html"]).text
     assert all(words in page for words in ("Bits a byte", "40,000 bytes/s", "Bytes/s", "nats a byte took"))
-    assert "1.500 nats a byte" in files["report.md"]
+    assert "1.500 nats per byte" in files["report.md"]
     report = build_report([run], current=["a" * 64])
     for text in (page, files["report.md"], format_table(report, width=200), format_experiments(report)):
         assert "byte" in text
@@ -73,7 +73,7 @@ def test_a_text_has_its_own_units(text_run, tmp_path):
     files = render([text_run()], tmp_path / "out")
     page = Outline(files["report.html"]).text
     for words in (
-        "1.500 nats a character",
+        "1.500 nats per character",
         "1.5000 nats a character",
         "nats a character took",
         "40,000 characters/s",
@@ -82,7 +82,7 @@ def test_a_text_has_its_own_units(text_run, tmp_path):
         "Loss by place in the sequence",
     ):
         assert words in page
-    assert "1.500 nats a character" in files["report.md"]
+    assert "1.500 nats per character" in files["report.md"]
     assert "| 4 | 1.250 |" in files["report.md"]
     assert "| characters/s |" in files["report.md"]
     table = format_table(build_report([text_run("b")], current=[]), width=200)
@@ -152,8 +152,8 @@ def test_of_texts_the_best_has_the_least_loss_and_the_overview_shows_it(text_run
     (line,) = [line for line in overview.splitlines() if "shakespeare" in line]
     assert "| 1.400 nats | char_lstm / surer, 1 run |" in line
     assert "| 1.400 nats, 2026-03-01 10:00 UTC |" in line or "| 1.500 nats, 2026-03-01 10:00 UTC |" in line
-    assert "50.00 %" not in line
-    assert "| cifar10 | 73.80 % |" in overview
+    assert "50.00%" not in line
+    assert "| cifar10 | 73.80% |" in overview
     assert "1.400 nats" in format_table(build_report([*folders, images], current=[]))
 
 

@@ -30,7 +30,7 @@ def test_a_text_is_trained_on_and_reported(text):
     done = text(*FAST)
     assert done.returncode == 0, done.stderr
     assert "characters/s" in done.stderr
-    assert "nats a character" in done.stdout
+    assert "nats per character" in done.stdout
     (run,) = text.report()["runs"]
     assert (run["problem"], run["dataset"], run["dataset_verified"]) == ("next_token", "some_text", False)
     assert run["evaluation"]["sequence_length"] == 20

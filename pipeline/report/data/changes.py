@@ -34,8 +34,8 @@ _WORDS = {
     "new": "no earlier run to compare with",
     "unknown": "too few runs to estimate the noise",
     "noise": "within noise",
-    "no reference": "not judged: how fast the machine was is not known",
-    "other speed": "not judged: the machine's speed differed",
+    "no reference": "not compared because the speed of the machine is unknown",
+    "other speed": "not compared because the speed of the machine differs",
 }
 
 

@@ -36,14 +36,14 @@ def judge_gate(gate: Gate, runs: Sequence[Run], changes: Sequence[Change]) -> Ou
     """Judge the requested runs and their changes, see `changes.changes`. None without requirements."""
     if gate == Gate():
         return None
-    failures = [] if runs else ["no run was asked for: nothing shows that the demands are met"]
-    failures += [f"run {_which(run)} is no evidence: {reason}" for run in runs if (reason := _no_evidence(run))]
+    failures = [] if runs else ["no run was requested, so the thresholds cannot be checked"]
+    failures += [f"run {_which(run)} does not count: {reason}" for run in runs if (reason := _no_evidence(run))]
     finished = [run for run in runs if run.status == FINISHED]
     failures += _beyond(gate, finished)
     not_judged = []
     if allowed := gate.max_regression_sigma:
         words = _worse(allowed, finished, changes)
-        failures += [f"{one}, allowed are {number(allowed, 1)} ([Report] max_regression_sigma)" for one in words]
+        failures += [f"{one}, allowed: {number(allowed, 1)} σ ([Report] max_regression_sigma)" for one in words]
         not_judged = _not_judged(changes)
     return Outcome(**asdict(gate), passed=not failures, failures=failures, not_judged=not_judged)
 
@@ -52,14 +52,14 @@ def _no_evidence(run: Run) -> str:
     """Why the run shows nothing about the requested data and device. Empty if it does."""
     asked, used = plain(run.requested_device), plain(run.effective_device)
     if run.status != FINISHED:
-        return f"skipped, for {asked} was requested and {plain(run.mismatch.cause, 200)}"
+        return f"skipped because {asked} was requested. {plain(run.mismatch.cause, 200)}"
     if run.dataset != run.requested_dataset:
         data = dataset_name(run.requested_dataset)
-        return f"{data} was requested, it was trained on {dataset_name(run.dataset)}"
+        return f"{data} was requested, but the run used {dataset_name(run.dataset)}"
     if is_fallback(run):
-        return f"{asked} was requested, it was trained on {used}"
+        return f"{asked} was requested, but the run used {used}"
     if run.requested_device != "auto" and not run.device_verified:
-        return f"{asked} was requested, and nothing that was measured shows that it was used"
+        return f"{asked} was requested, but no measurement shows that the run used it"
     return ""
 
 
@@ -69,34 +69,33 @@ def _beyond(gate: Gate, runs: Sequence[Run]) -> Iterator[str]:
     for run in runs if least else ():
         if run.val_accuracy is None or not run.val_accuracy >= least:
             found, required = percent(run.val_accuracy, 2), f"at least {percent(least, 2)}"
-            yield f"test accuracy of run {_which(run)}: {found}, demanded are {required} ([Report] min_val_accuracy)"
+            yield f"test accuracy of run {_which(run)}: {found}, required: {required} ([Report] min_val_accuracy)"
     for run in runs if most else ():
         if run.val_loss is None or not run.val_loss <= most:
             found, required = number(run.val_loss, 4), f"at most {number(most, 4)}"
-            yield f"test loss of run {_which(run)}: {found}, demanded are {required} ([Report] max_val_loss)"
+            yield f"test loss of run {_which(run)}: {found}, required: {required} ([Report] max_val_loss)"
 
 
 def _worse(allowed: float, runs: Sequence[Run], changes: Sequence[Change]) -> Iterator[str]:
     """The runs without a figure to compare, and the falls of the accuracy beyond the noise."""
-    yield from (f"run {_which(run)} has no accuracy to compare" for run in runs if run.val_accuracy is None)
+    yield from (f"run {_which(run)} has no test accuracy" for run in runs if run.val_accuracy is None)
     compared = {fingerprint for change in changes for fingerprint in change.fingerprints}
     unknown = [run for run in runs if run.fingerprint not in compared]
-    yield from (f"what run {_which(run)} was trained on is not known" for run in unknown)
+    yield from (f"the training data of run {_which(run)} are unknown" for run in unknown)
     for change in changes:
         figure = change.val_accuracy
         fell = figure.deviation is not None and (figure.change or 0) < 0
         if fell and is_beyond(figure, allowed):
             sigmas = figure.sigmas
-            by = "where the earlier runs did not differ" if sigmas is None else f"by {number(-sigmas, 1)} σ"
+            by = "although earlier runs agree exactly" if sigmas is None else f"by {number(-sigmas, 1)} σ"
             before, now = percent(figure.baseline, 2), percent(figure.value, 2)
             yield f"test accuracy of {model_and_recipe(change.runs[0])} fell from {before} to {now}, {by}"
 
 
 def _not_judged(changes: Sequence[Change]) -> list[str]:
     return [
-        f"whether the accuracy of {model_and_recipe(change.runs[0])} fell: "
-        f"{plural(change.earlier, 'comparable run')} before, "
-        "too few to know the noise ([Report] max_regression_sigma)"
+        f"{model_and_recipe(change.runs[0])} has {plural(change.earlier, 'earlier comparable run')}, "
+        "too few to estimate the noise of the test accuracy ([Report] max_regression_sigma)"
         for change in changes
         if change.val_accuracy.value is not None and change.val_accuracy.deviation is None
     ]

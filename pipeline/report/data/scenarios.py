@@ -280,7 +280,7 @@ def _unfit(row: Row) -> str:
     if run.status == SKIPPED:
         return "skipped"
     if run.dataset == "synthetic":
-        return "stand-in data"
+        return "placeholder data"
     if is_fallback(run):
         return "fallback: not the requested device"
     if not run.device_verified:

@@ -93,7 +93,7 @@ def tiles(run: Run) -> Iterator[tuple[str, str]]:
 def receipt_blocks(run: Run, label: str) -> list[Block]:
     """The requested and the effective values with their verification, and the evidence."""
     verified, data_verified = fmt.device_verified(run), fmt.data_verified(run)
-    data = f"{fmt.plain(run.dataset)}, a stand-in" if run.is_stand_in else fmt.plain(run.dataset)
+    data = "placeholder data" if run.is_stand_in else fmt.plain(run.dataset)
     if data_verified == "no reference":
         data_verified = "no reference checksum exists for this data set"
         digests = (run.content_digests or {}).items()

@@ -1,7 +1,7 @@
 """Scoreboards: a line for each experiment, and a table of its runs beside published figures."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pipeline.problems.results import results_of
 from pipeline.problems.units import common_units
@@ -38,7 +38,9 @@ def overview(report: Report) -> Iterator[Section]:
             last = f"{ranking_metric(newest, newest) or NO_FIGURE}, {fmt.moment(newest.finished_at)}"
         rows.append((fmt.plain(one.name), *of_best[:2], last, _change(one.change), *of_best[2:]))
     label = "Experiments: the best row, the newest run, its change, and the time and hardware of the best"
-    yield Section("overview", "Experiments", [Table(words(*titles), rows, label=label, style="overview")])
+    brief = Table(words(*titles[:4]), [(*row[:2], row[2].replace(" / ", ", "), row[3]) for row in rows])
+    table = Table(words(*titles), rows, label=label, style="overview", brief=brief)
+    yield Section("overview", "Experiments", [table])
 
 
 def _change(change: Change | None) -> str:
@@ -86,7 +88,46 @@ def scoreboard(report: Report, experiment: str) -> Table:
         caption=f"Runs of this project, the newest first. Runs that differ in their seed alone are one row (mean ± "
         f"standard deviation){below}.{' A tick draws the curves of a row below.' if report.has_curves() else ''}",
         style=f"scoreboard sortable{' tall' if len(rows) > 20 else ''}",
+        brief=brief_scoreboard(report, rows, published, rate),
     )
+
+
+def brief_scoreboard(report: Report, rows: Sequence[Row], published: Sequence[Group], rate: str) -> Table:
+    """The scoreboard for a terminal. Columns without differences, such as the dataset of a single one, are empty."""
+    has_several = len({row.run.dataset for row in rows}) > 1
+    columns = [
+        *words("run", "device", "data"),
+        *figures("batch", "epochs", "training time, s", rate, "test accuracy"),
+        *words("repeated", "speed-up"),
+    ]
+    cells = []
+    for row in rows:
+        run, (first, *_) = row.run, our_cells(row, fmt.mark(row.fingerprints, report.current), [])
+        several, _, augmented, which, _ = first.notes
+        seeds = ", ".join(filter(None, (several, which)))
+        data, again = fmt.data_verified(run), repeated(row)
+        requested, used = fmt.plain(run.requested_device), fmt.plain(run.effective_device)
+        ranked = ranking_metric(run, row) if results_of(run.problem).ranking.metric == "val_loss" else ""
+        speedup = "" if row.speedup.ratio is None else f"{fmt.number(row.speedup.ratio, 2)} ×"
+        cells.append(
+            [
+                Cell(first.text.replace(" / ", ", "), notes=(seeds, augmented), tag=first.tag, alarms=first.alarms),
+                Cell(f"{requested} → {used}", notes=() if run.device_verified else ("not verified",)),
+                f"{fmt.plain(run.dataset)}, verified: {data}" if has_several or data == "no" else "",
+                fmt.number(run.global_batch_size),
+                fmt.number(run.epochs),
+                fmt.number(row.train_seconds, 2),
+                fmt.number(row.examples_per_second),
+                Cell(fmt.percent(row.val_accuracy, 2), notes=(ranked,)),
+                again,
+                speedup,
+            ]
+        )
+    aside = [
+        Group("", [[Cell(str(row[0])), row[1], "", *row[5:9], row[9], "", ""] for row in group.rows], is_aside=True)
+        for group in published
+    ]
+    return Table(columns, cells, aside, style="scoreboard")
 
 
 def our_cells(row: Row, mark: str, series: list[int]) -> list[str | Cell]:
@@ -131,7 +172,7 @@ def published_cells(row: PublishedRow) -> list[str | Cell]:
     }
     more = [words.format(fmt.as_published(value)) for words, value in figures.items() if value is not None]
     reached, wrong = row.val_accuracy, row.wrong
-    accuracy = NO_FIGURE if reached is None else f"{fmt.as_published(100 * reached)} %"
+    accuracy = NO_FIGURE if reached is None else f"{fmt.as_published(100 * reached)}%"
     mistakes = "" if wrong is None else _wrong(fmt.number(wrong), row.test_examples)
     return [
         Cell(fmt.plain(row.scenario), ("published elsewhere", *more, *map(fmt.plain, row.details))),

@@ -28,30 +28,30 @@ def verdict(report: Report) -> str:
     if len(runs) == 1 or rows:
         return _figures(runs, runs[0] if len(runs) == 1 else rows[0])
     skipped = f", {len(runs) - len(finished)} skipped" if len(finished) < len(runs) else ""
-    several = f"{fmt.plural(len(runs), 'run')} requested, {len(finished)} finished{skipped}"
+    several = f"{len(finished)} of {fmt.plural(len(runs), 'requested run')} finished{skipped}"
     if not finished:
         return f"{several}."
     data = " and ".join(dict.fromkeys(fmt.data_phrase(run) for run in finished))
     rates = " or ".join(dict.fromkeys(run.units.rate for run in finished))
     accuracy = _range([run.val_accuracy for run in finished], fmt.percent)
     rate = _range([run.examples_per_second for run in finished], fmt.number)
-    return f"{several}: {accuracy} test accuracy on {data}, {rate} {rates}."
+    return f"{several}, with {accuracy} test accuracy on {data}, at {rate} {rates}."
 
 
 def _figures(runs: Sequence[Run], row: Run | Row) -> str:
     """The figures of a single run, or of several that differ in their seed alone."""
     run, units = runs[0], runs[0].units
     unit = results_of(run.problem).loss_unit
-    loss = f"{fmt.number(row.val_loss, 3)} {unit} a {units.one}, " if unit else ""
+    loss = f"{fmt.number(row.val_loss, 3)} {unit} per {units.one} and " if unit else ""
     seeds = f" over {fmt.plural(len(runs), 'seed')}" if len(runs) > 1 else ""
     validation = run.validation_accuracy if len(runs) == 1 else None
     validated = "" if validation is None else f" ({fmt.percent(validation)} validation accuracy)"
-    seconds, rate = fmt.number(row.train_seconds, 1), fmt.number(row.examples_per_second)
+    seconds, rate = fmt.number(row.train_seconds, 1), f"{fmt.number(row.examples_per_second)} {units.rate}"
+    bound = f" ({text})" if (text := time_verdict(run).partition(":")[0]) else ""
     accuracy = f"{fmt.percent(row.val_accuracy)} test accuracy{seeds}{validated}"
     return (
-        f"{loss}{accuracy} on {fmt.data_phrase(run)} after {fmt.plural(run.epochs, 'epoch')}: "
-        f"{seconds} s of training on "
-        f"{fmt.joined(fmt.device_phrase(run), f'{rate} {units.rate}', time_verdict(run).partition(':')[0])}."
+        f"{fmt.plain(run.model)} reached {loss}{accuracy} on {fmt.data_phrase(run)} after "
+        f"{fmt.plural(run.epochs, 'epoch')} and {seconds} s of training on {fmt.device_phrase(run)}, at {rate}{bound}."
     )
 
 
@@ -63,9 +63,9 @@ def _range(values: Sequence[float | None], show: Callable[[float | None], str]) 
 def change_sentences(report: Report) -> list[str]:
     """A sentence for each group of requested runs that has earlier comparable runs."""
     return [
-        f"Compared with the last comparable run ({fmt.moment(change.since)}): "
-        f"test accuracy {fmt.points(change.val_accuracy.change)}, {change_words(change.val_accuracy)}; "
-        f"{change.runs[0].units.rate} {fmt.signed(change.examples_per_second.change)}, "
+        f"Since the last comparable run ({fmt.moment(change.since)}), the test accuracy changed by "
+        f"{fmt.points(change.val_accuracy.change)}, {change_words(change.val_accuracy)}. "
+        f"The throughput changed by {fmt.signed(change.examples_per_second.change)} {change.runs[0].units.rate}, "
         f"{change_words(change.examples_per_second)}."
         for change in report.changes
         if change.earlier
@@ -80,7 +80,7 @@ def is_alarming(report: Report) -> bool:
 def warnings(report: Report) -> list[tuple[str, str]]:
     """(headline, explanation): first the requirements that are not met, then the warnings of the runs, each once."""
     gate = report.gate
-    failed = [("The gate failed", fmt.sentence("; ".join(gate.failures)))] if gate and gate.failures else []
+    failed = [("Thresholds not reached", " ".join(map(fmt.sentence, gate.failures)))] if gate and gate.failures else []
     not_judged = [("Not judged yet", fmt.sentence(words)) for words in (gate.not_judged if gate else ())]
     of_runs = dict.fromkeys(warning for run in report.requested() for warning in _warnings(run))
     return [*failed, *not_judged, *of_runs]
@@ -96,39 +96,41 @@ def _warnings(run: Run) -> Iterator[tuple[str, str]]:
     if run.fetched_from:
         made = f"{fmt.plain(run.hostname or 'an unknown host')} on {fmt.moment(run.finished_at)}"
         remote = fmt.plain(run.fetched_from)
-        explanation = f"It was made on {made}, and fetched from {remote}: its times are those of that machine."
-        yield "Not made here", explanation
+        yield (
+            "Trained on another machine",
+            f"{made} trained this run. The times are from that machine. Remote: {remote}.",
+        )
     yield from _data_warnings(run)
     if fmt.is_fallback(run):
-        reason = f"{asked} was requested, the run used {used}: its time and throughput are those of {used}."
+        reason = f"{asked} was requested, but the run used {used}. Time and throughput are from {used}."
         yield "Not the requested device", f"{reason} {cause}".strip()
     if not run.device_verified:
-        yield "Device not verified", f"No measurement shows that the work was done on {used}."
+        yield "Device not verified", f"No measurement shows that the run used {used}."
     precision, requested = fmt.plain(run.precision), fmt.plain(run.requested_precision)
     if requested not in ("auto", precision):
-        yield "Not the requested precision", f"{requested} was requested, the run computed in {precision}."
+        yield "Not the requested precision", f"{requested} was requested, but the run used {precision}."
 
 
 def _data_warnings(run: Run) -> Iterator[tuple[str, str]]:
     """Warnings about the dataset, its files, and the results of the data checks."""
     used, asked = fmt.dataset_name(run.dataset), fmt.dataset_name(run.requested_dataset)
     if run.is_stand_in:
-        generated = f"Generated {run.units.many} were used instead of {asked}"
-        yield f"Stand-in data, not {asked}", f"{generated}: these figures say nothing about {asked}."
+        explanation = f"The run used generated {run.units.many}. Its numbers are meaningless for {asked}."
+        yield f"Placeholder data, not {asked}", explanation
     elif run.dataset != run.requested_dataset:
-        yield "Not the requested data", f"{asked} was requested, {used} was used."
+        yield "Not the requested data", f"{asked} was requested, but the run used {used}."
     # Nobody could clear a warning about data without a reference.
     elif fmt.data_verified(run) == "no":
-        reason = f"Their content digest is not that of the original {used}. Prepare the data set anew."
+        reason = f"The content digest differs from the digest of the original {used}. Prepare the dataset again."
         yield "Data not verified", reason
     if skipped := run.records and run.records.skipped:
         reasons = "; ".join(f"{fmt.plain(reason)}: {fmt.number(count)}" for reason, count in skipped.items())
-        files = f"{fmt.plural(sum(skipped.values()), 'file')} of the source cannot be used: {reasons}."
-        yield "Images left out", f"{files} skipped.csv beside the records lists them."
+        files = f"{fmt.plural(sum(skipped.values()), 'file')} of the source cannot be used ({reasons})."
+        yield "Images not included", f"{files} The file skipped.csv in the folder of the records lists them."
     evaluation = run.evaluation
     for headline, text in getattr(evaluation, "data_warnings", ()):
         yield fmt.plain(headline), fmt.plain(text, 600)
     if without := getattr(evaluation, "without_duplicates", None):
         accuracy, all_of_it = fmt.percent(without.accuracy), fmt.percent(evaluation.accuracy)
-        others = f"On the other {fmt.number(without.num_examples)} test images"
-        yield "Accuracy without the test images in the train split", f"{others} it is {accuracy}, on all {all_of_it}."
+        others = f"The test accuracy is {accuracy} on the other {fmt.number(without.num_examples)} test images"
+        yield "The train split contains test images", f"{others} and {all_of_it} on all."
