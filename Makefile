@@ -103,10 +103,10 @@ status: setup ## the state of each stage (fresh, stale, new, damaged, unreadable
 doctor: setup ## whether a run would work here, and on what hardware (ARGS="--Train-device gpu", ARGS="--json")
 	@$(BIN)/python -m tasks doctor $(ARGS)
 
-verify: setup ## read every artefact to the last byte
+verify: setup ## read every artifact to the last byte
 	@$(BIN)/python -m tasks verify $(ARGS)
 
-clean-stale: setup ## list artefacts the present settings do not reach (YES=1 removes them; REMOTE=1: garbage on the remote)
+clean-stale: setup ## list artifacts the present settings do not reach (YES=1 removes them; REMOTE=1: garbage on the remote)
 	@$(BIN)/python -m tasks clean-stale $(if $(YES),--yes) $(if $(REMOTE),--remote) $(ARGS)
 
 push: setup ## give [Storage] remote what the present settings reach here

@@ -110,6 +110,6 @@ def _draw_label(folder: Path, label: int, images_of_a_label: int) -> None:
     random, target = np.random.default_rng(label), folder / f"label-{label}"
     target.mkdir(parents=True)
     for number in range(images_of_a_label):
-        # Blocks of colour: noise in each pixel would make files that are larger than photographs of the size.
+        # Blocks of color: noise in each pixel would make files that are larger than photographs of the size.
         coarse = random.integers(0, 256, (SIDE // 4, SIDE // 4, 3), np.uint8)
         Image.fromarray(coarse.repeat(4, axis=0).repeat(4, axis=1)).save(target / f"{number}.jpg", quality=90)

@@ -1,4 +1,4 @@
-"""JAX on one device: receipt, throughput, utilisation, what the input costs, and time to the tutorials' accuracy.
+"""JAX on one device: receipt, throughput, utilization, what the input costs, and time to the tutorials' accuracy.
 
 Needs JAX, Keras, NumPy, psutil, safetensors and records: a machine with a GPU may have no TensorFlow and no network.
 Copy there this project and the records of CIFAR-10, which "make pipeline" leaves under data/records/.
@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--records", type=Path, help=f"a records artefact of images; the newest under {RECORDS}")
+    parser.add_argument("--records", type=Path, help=f"a records artifact of images; the newest under {RECORDS}")
     parser.add_argument("--device", default="gpu", choices=("cpu", "gpu", "tpu"), help="gpu")
     parser.add_argument("--networks", nargs="*", choices=_of_images(), help=f"{NETWORK} and the largest there is")
     parser.add_argument("--batches", nargs="*", type=int, default=BATCHES, help=", ".join(map(str, BATCHES)))
@@ -163,7 +163,7 @@ def _throughput(
         "input_seconds_alone": input_seconds,
         "input_bound": input_seconds > step,
         "step_flops": flops,
-        "utilisation_of_probe": flops and flops * rates["files"] / size / fastest,
+        "utilization_of_probe": flops and flops * rates["files"] / size / fastest,
     }
 
 
@@ -256,7 +256,7 @@ def _show(rows: list[Mapping]) -> None:
         "step alone": lambda row: f"{1e3 * row['step_seconds_alone']:.2f} ms",
         "input alone": lambda row: f"{1e3 * row['input_seconds_alone']:.2f} ms",
         "input-bound": lambda row: "yes" if row["input_bound"] else "no",
-        "of the probe": lambda row: f"{row['utilisation_of_probe']:.1%}" if row["utilisation_of_probe"] else "–",
+        "of the probe": lambda row: f"{row['utilization_of_probe']:.1%}" if row["utilization_of_probe"] else "–",
     }
     for heading in columns:
         table.add_column(heading)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.comparison import seconds_of
 from benchmarks.data import Bench, write_to
-from pipeline.runs.verify import verify_artefact
+from pipeline.runs.verify import verify_artifact
 from pipeline.settings.data import SourceSettings
 from pipeline.settings.training import TrainSettings
 from pipeline.sources import resolve
@@ -31,7 +31,7 @@ def _records(bench: Bench) -> None:
 
 
 def _verify(bench: Bench) -> None:
-    verify_artefact(bench.records_folder)
+    verify_artifact(bench.records_folder)
 
 
 def _first_batch(bench: Bench) -> None:

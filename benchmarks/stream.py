@@ -18,7 +18,7 @@ from pipeline.streams.tf_data import InputStream
 GLOBAL_BATCH_SIZE = 128
 # Accelerators are fed larger batches: 256 for each of eight cores. Calling for a batch from Python costs 0.1 to 0.2 ms.
 ACCELERATOR_BATCH_SIZE = 2_048
-DEMANDS = ((150_000, 0.97), (400_000, 0.90))
+THRESHOLDS = ((150_000, 0.97), (400_000, 0.90))
 _PASSES = 4
 
 
@@ -127,7 +127,7 @@ def _accelerator(bench: Bench) -> list[Comparison]:
     values = interleaved(
         {
             (demand, what): lambda demand=demand, dataset_of=dataset_of: _busy_share(dataset_of, demand)
-            for demand, _ in DEMANDS
+            for demand, _ in THRESHOLDS
             for what, dataset_of in (("ours", stream.training), ("limit", lambda epoch: empty))
         },
         bench.rounds,
@@ -147,7 +147,7 @@ def _accelerator(bench: Bench) -> list[Comparison]:
             limit=f"a dataset that yields mere numbers, taken in the same way: {median(values[demand, 'limit']):.3f}",
             note=f"steps of {ACCELERATOR_BATCH_SIZE:,} images that sleep; {_PASSES} passes, the start of each included",
         )
-        for letter, (demand, goal) in zip("ab", DEMANDS, strict=True)
+        for letter, (demand, goal) in zip("ab", THRESHOLDS, strict=True)
     ]
 
 

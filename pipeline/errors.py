@@ -53,15 +53,15 @@ class UnsupportedDatasetError(SettingsError):
     """The dataset exists but is not image classification with a train split."""
 
 
-class DamagedArtefactError(PipelineError, exit_code=4):
+class DamagedArtifactError(PipelineError, exit_code=4):
     """An artifact, the prepared dataset or a download differs from its manifest or digest."""
 
 
-class ChangedSourceError(DamagedArtefactError):
+class ChangedSourceError(DamagedArtifactError):
     """A file of the source differs from the source's artifact, which must be rebuilt."""
 
 
-class UnreadableArtefactError(DamagedArtefactError, exit_code=6):
+class UnreadableArtifactError(DamagedArtifactError, exit_code=6):
     """This user may not read an artifact. Nothing replaces it. The remedy is that of a StorageError."""
 
 

@@ -61,7 +61,7 @@ def in_child(
     backend: str = _TENSORFLOW,
     cpu_devices: int = 1,
     in_new_process: bool = False,
-    is_one_of_several: bool = False,
+    is_in_process_group: bool = False,
 ) -> Any:
     """Call ``module:function`` in the child process of this process, which forwards its log records and progress.
 
@@ -73,7 +73,7 @@ def in_child(
         backend: the backend that Keras uses in the child. One child with TensorFlow serves all stages.
         cpu_devices: logical CPU devices that the function needs. A child with another number is replaced.
         in_new_process: start a child that ends with the call, whatever ``TENSORCRAFT_IN_PROCESS`` says.
-        is_one_of_several: other processes compute together with this one and may wait for it. The grace period is
+        is_in_process_group: other processes compute together with this one and may wait for it. The grace period is
             short, and output of native libraries becomes notes of an error.
 
     Raises:
@@ -87,7 +87,7 @@ def in_child(
     if os.environ.get(IN_PROCESS) == "1" and backend == backend_here and not in_new_process:
         return pkgutil.resolve_name(function)(**arguments)
     kept = _kept_child(cpu_devices) if backend == _TENSORFLOW and not in_new_process else None
-    child = kept or _Child(backend, cpu_devices, is_one_of_several=is_one_of_several)
+    child = kept or _Child(backend, cpu_devices, is_in_process_group=is_in_process_group)
     try:
         result = child.call(function, arguments)
     finally:
@@ -118,9 +118,9 @@ def set_log_levels() -> None:
 class _Child:
     """One child process, with a backend and logical CPU devices for its life."""
 
-    def __init__(self, backend: str, cpu_devices: int, *, is_one_of_several: bool = False) -> None:
+    def __init__(self, backend: str, cpu_devices: int, *, is_in_process_group: bool = False) -> None:
         self.cpu_devices = cpu_devices
-        self._is_one_of_several, self._noise, self._is_killed = is_one_of_several, [], False
+        self._is_in_process_group, self._noise, self._is_killed = is_in_process_group, [], False
         environment = {
             # Settings decide what Keras reads from these.
             **{name: value for name, value in os.environ.items() if not name.startswith("KERAS_MAX_")},
@@ -164,14 +164,14 @@ class _Child:
 
     def _terminate(self) -> None:
         """Let the child clean up. Kill it after the grace period, or at the next signal."""
-        end = time.monotonic() + (_GRACE_SECONDS_OF_SEVERAL if self._is_one_of_several else GRACE_SECONDS)
+        end = time.monotonic() + (_GRACE_SECONDS_OF_SEVERAL if self._is_in_process_group else GRACE_SECONDS)
         try:
             while self.process.poll() is None and time.monotonic() < end:
                 # Native code may swallow the exception that the first signal raises.
                 self.process.terminate()
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self.process.wait(min(_RESEND_SECONDS, max(end - time.monotonic(), 0)))
-            if self.process.poll() is None and not self._is_one_of_several:
+            if self.process.poll() is None and not self._is_in_process_group:
                 _logger.warning("the process of the stage does not react to SIGTERM and is killed. Its threads are at:")
                 self.process.send_signal(signal.SIGUSR1)
                 time.sleep(0.5)
@@ -208,7 +208,7 @@ class _Child:
         for line in self.process.stderr:
             if not line.strip() or _CHATTER.match(line):
                 continue
-            if self._is_one_of_several:
+            if self._is_in_process_group:
                 self._noise.append(line.rstrip())
             else:
                 _logger.info("%s", line.rstrip())

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pipeline.artifacts import layout
-from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.problems.units import units_of
 from pipeline.runs.exporters import EXPORTERS, exporters_of
 from pipeline.settings.training import ExportSettings
@@ -14,7 +14,7 @@ from pipeline.stage_process import in_child
 from tasks import remote_cache
 from tasks.records import Records
 from tasks.stage import Stage
-from tasks.status import Artefact
+from tasks.status import Artifact
 from tasks.train import Train
 
 
@@ -34,7 +34,7 @@ class Export(Stage, parameters=ExportSettings):
 
         # A run that was trained again may have other weights.
         run, manifest = self.requires().output(), None
-        with contextlib.suppress(DamagedArtefactError):
+        with contextlib.suppress(DamagedArtifactError):
             manifest = run.manifest()
         # The remote alone may have the run.
         if manifest is None and self.requires().may_be_fetched():
@@ -80,12 +80,12 @@ class Export(Stage, parameters=ExportSettings):
         self.facts = in_child("pipeline.runs.export:export", job)
         return {}
 
-    def publish(self, artefact: Artefact) -> None:
-        super().publish(artefact)
+    def publish(self, artifact: Artifact) -> None:
+        super().publish(artifact)
         count = f"{self.facts['num_examples']:,} {units_of(Records().upstream()['problem']).examples}"
         for name, form in self.facts["forms"].items():
             print(
                 f"{name:15} {form['bytes'] / 1e6:6.2f} MB  accuracy {form['accuracy']:.4f}  "
                 f"agrees with model.keras on {100 * form['agreement']:.2f} % of {count}"
             )
-        print(f"Export: {artefact}")
+        print(f"Export: {artifact}")

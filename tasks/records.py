@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.artifacts import layout
-from pipeline.artifacts.publish import remove_artefact
+from pipeline.artifacts.publish import remove_artifact
 from pipeline.errors import ChangedSourceError
 from pipeline.records.features import content_name, stored_form, stored_spec
 from pipeline.settings.data import PLACEHOLDER, RecordsSettings
@@ -67,7 +67,7 @@ class Records(Stage, parameters=RecordsSettings):
         is_of_files = requested.of_files and requested.origin != PLACEHOLDER
         is_under_root = is_of_files or (source and source.is_sequence)
         if self.workers_share == "remote" and is_under_root:
-            expected = "root, as the examples are files, or a text, that the source's artefact says all of"
+            expected = "root, as the examples are files, or a text, that the source's artifact says all of"
             refuse("Records", "workers_share", expected, self.workers_share)
         self.num_examples()
         if source:
@@ -107,5 +107,5 @@ class Records(Stage, parameters=RecordsSettings):
                 return in_child("pipeline.shards.job:write_records", job | {"notes_folder": Path(notes_folder)})
             except ChangedSourceError:
                 # The files changed without a change of size or time. The Source stage must read them again.
-                remove_artefact(self.requires().output().folder)
+                remove_artifact(self.requires().output().folder)
                 raise

@@ -18,7 +18,7 @@ import luigi.interface
 from pipeline.artifacts import layout
 from pipeline.artifacts.fingerprint import printable
 from pipeline.artifacts.manifest import read_fetched, read_manifest
-from pipeline.errors import DamagedArtefactError, RemoteError, StorageError, UnreadableArtefactError
+from pipeline.errors import DamagedArtifactError, RemoteError, StorageError, UnreadableArtifactError
 from pipeline.settings.setting_error import refuse
 from tasks.settings import Storage, root_folder
 
@@ -123,11 +123,11 @@ class RemoteCache:
                 raise
             self.is_on = False
             _logger.warning("Continuing without the remote. A later run pushes the new artifacts. Cause: %s", error)
-        except (DamagedArtefactError, StorageError) as error:
+        except (DamagedArtifactError, StorageError) as error:
             if self._is_strict:
                 raise
             _logger.warning("Ignoring the copy on the remote. %s", printable(str(error)))
-            if about and isinstance(error, DamagedArtefactError):
+            if about and isinstance(error, DamagedArtifactError):
                 self._damaged.add(about)
                 shutil.rmtree(self._root / layout.FETCHING / about[1], ignore_errors=True)
 
@@ -158,10 +158,10 @@ def put_pending() -> None:
     for folder, marker in pending().items():
         try:
             manifest = read_manifest(folder)
-        except UnreadableArtefactError:
+        except UnreadableArtifactError:
             # It may be readable later.
             continue
-        except DamagedArtefactError:
+        except DamagedArtifactError:
             manifest = None
         # A download may have replaced the artifact that was made here.
         if not manifest or read_fetched(folder):
@@ -177,7 +177,7 @@ def origin_of(manifest: Mapping) -> str:
 
 def stands_in(folder: Path) -> bool:
     """Whether an artifact is not final, or was made on another device than the requested one."""
-    with contextlib.suppress(DamagedArtefactError):
+    with contextlib.suppress(DamagedArtifactError):
         manifest = read_manifest(folder)
         return bool(manifest.get("provisional") or manifest.get("fallback"))
     return False

@@ -12,17 +12,17 @@ from pipeline.artifacts import layout
 from pipeline.artifacts.manifest import check_files, read_manifest
 from pipeline.artifacts.publish import publishing_in_place
 from pipeline.artifacts.stamps import sha256_of
-from pipeline.errors import DamagedArtefactError, GateError
+from pipeline.errors import DamagedArtifactError, GateError
 from pipeline.problems.results import RESULTS
 from pipeline.registry import Registry
-from pipeline.settings.report import DEMANDS, ReportSettings
+from pipeline.settings.report import THRESHOLDS, ReportSettings
 from pipeline.training.heartbeat import say_done
 from tasks import config_files
 from tasks.process import console
 from tasks.process.console import RUN_ID
 from tasks.settings import root_folder, schedule_name
 from tasks.stage import Stage, differing
-from tasks.status import Artefact, manifests_in
+from tasks.status import Artifact, manifests_in
 from tasks.train import Train
 
 _SHORT_NAMES = {"global_batch_size": "batch"}
@@ -60,9 +60,9 @@ class Report(Stage, parameters=ReportSettings):
             "published": _file_digests(config_files.published().values()),
         }
 
-    def demands(self) -> dict[str, float]:
+    def thresholds(self) -> dict[str, float]:
         """Thresholds of the gate. Empty if there is no gate."""
-        return {name: threshold for name in DEMANDS if (threshold := getattr(self, name))}
+        return {name: threshold for name in THRESHOLDS if (threshold := getattr(self, name))}
 
     def current(self) -> list[str]:
         """Fingerprints of the required runs, in their order."""
@@ -73,17 +73,17 @@ class Report(Stage, parameters=ReportSettings):
         sections = Registry("sections", {})
         return (*RESULTS.outside_modules(*RESULTS), *sections.outside_modules(*sections))
 
-    def output(self) -> Artefact:
-        return Artefact(root_folder() / self.kind, self.identity(), shared=True)
+    def output(self) -> Artifact:
+        return Artifact(root_folder() / self.kind, self.identity(), shared=True)
 
     def whole_runs(self) -> list[tuple[Path, dict]]:
         """Folder and manifest of every valid run. Damaged runs are logged and left out."""
         runs = []
-        for folder in layout.artefact_folders(root_folder() / Train.kind):
+        for folder in layout.artifact_folders(root_folder() / Train.kind):
             try:
                 manifest = read_manifest(folder)
                 check_files(folder, manifest)
-            except DamagedArtefactError as error:
+            except DamagedArtifactError as error:
                 _logger.warning("Run not included in the report. %s", error)
             else:
                 runs.append((folder, manifest))
@@ -99,7 +99,7 @@ class Report(Stage, parameters=ReportSettings):
             [run_folder for run_folder, _ in self.whole_runs()],
             current=self.current(),
             past=past,
-            gate=report.Gate(**self.demands()),
+            gate=report.Gate(**self.thresholds()),
             published=published_rows(),
         )
         report.append_history(history, report.entries_of(scoreboard.runs), past=past)
@@ -109,8 +109,8 @@ class Report(Stage, parameters=ReportSettings):
         # A run that fails its gate fails it again until something changes.
         return {"provisional": f"thresholds not reached: {'; '.join(self.failures)}"} if self.failures else {}
 
-    def publish(self, artefact: Artefact) -> None:
-        super().publish(artefact)
+    def publish(self, artifact: Artifact) -> None:
+        super().publish(artifact)
         print(self.table)
 
     def run(self) -> None:
@@ -143,7 +143,7 @@ def _seconds_left(runs: Sequence[Train]) -> float:
     for run in runs:
         try:
             manifest = read_manifest(run.output().folder)
-        except DamagedArtefactError:
+        except DamagedArtifactError:
             pending += 1
         else:
             # A run that was skipped took no time.
@@ -184,7 +184,7 @@ def published_rows() -> list[dict]:
     for name, path in config_files.published().items():
         try:
             rows += read_published(path, name)
-        except DamagedArtefactError as error:
+        except DamagedArtifactError as error:
             _logger.warning("Published results not included in the report. %s", error)
     return rows
 

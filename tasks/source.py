@@ -11,7 +11,7 @@ from pipeline.sources.source import SOURCES, SYNTHETIC, Location, SourceInfo, da
 from pipeline.stage_process import in_child
 from tasks.settings import Experiment
 from tasks.stage import Stage
-from tasks.status import Artefact
+from tasks.status import Artifact
 
 # Number of changed files in a status.
 MAX_REASONS = 5
@@ -78,8 +78,8 @@ class Source(Stage, parameters=SourceSettings):
             self._known_changes = {key: (*changes[:MAX_REASONS], *more)}
         return self._known_changes[key]
 
-    def publish(self, artefact: Artefact) -> None:
-        super().publish(artefact)
+    def publish(self, artifact: Artifact) -> None:
+        super().publish(artifact)
         self.check()
 
     def make(self, folder: Path) -> Mapping:

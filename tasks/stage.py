@@ -19,7 +19,7 @@ import luigi
 from pipeline.artifacts.fingerprint import IDENTITY_SCHEMA, code_digests, fingerprint, package_versions
 from pipeline.artifacts.manifest import read_fetched, write_manifest
 from pipeline.artifacts.publish import publishing
-from pipeline.errors import UnreadableArtefactError
+from pipeline.errors import UnreadableArtifactError
 from pipeline.settings.schema import StageSettings
 from pipeline.training.heartbeat import end_all
 from tasks import remote_cache
@@ -28,7 +28,7 @@ from tasks.process.console import RUN_ID
 from tasks.process.interrupt import time_limit
 from tasks.remote_cache import RemoteCache
 from tasks.settings import Configured, Force, Storage, check_config_file, of_this_root, root_folder
-from tasks.status import Artefact, State, Status
+from tasks.status import Artifact, State, Status
 
 _logger = logging.getLogger(__name__)
 # Every stage states its identity several times, and neither changes while a process runs.
@@ -116,11 +116,11 @@ class Stage(Configured, luigi.Task):
             "packages": _package_versions(self.packages),
         }
 
-    def output(self) -> Artefact:
+    def output(self) -> Artifact:
         """The artifact of the present identity."""
         identity = self.identity()
         folder = root_folder() / self.kind / f"{self.label()}-{fingerprint(identity)[:12]}"
-        return Artefact(folder, identity, experiment=self.belongs_to())
+        return Artifact(folder, identity, experiment=self.belongs_to())
 
     def belongs_to(self) -> str:
         """The experiment, by default the requested dataset."""
@@ -140,12 +140,12 @@ class Stage(Configured, luigi.Task):
         if not all(task.is_known() for task in self.below):
             unknown = next(stage for stage in from_below(self) if not stage.is_known())
             return Status(State.WAITING, (f"for {unknown.task_family}",))
-        artefact = self.output()
-        found = artefact.status()
+        artifact = self.output()
+        found = artifact.status()
         if found.state in (State.NEW, State.STALE) and not self.is_forced() and (resumed := self.unfinished()):
             return Status(found.state, (resumed,))
         # An artifact that this very run has built is final for it.
-        if found.state is not State.FRESH or (manifest := artefact.manifest()).get("run_id") == RUN_ID:
+        if found.state is not State.FRESH or (manifest := artifact.manifest()).get("run_id") == RUN_ID:
             return found
         if self.is_forced():
             return Status(State.STALE, (f"requested by [Force] stage = {self.force.stage}",))
@@ -205,24 +205,24 @@ class Stage(Configured, luigi.Task):
 
     def make_if_needed(self, *, is_wanted: bool = False) -> None:
         """Build or download the artifact, unless it is here. A dispensable one only if it ``is_wanted``."""
-        artefact, found, remote = self.output(), self.status(), remote_cache.shared()
+        artifact, found, remote = self.output(), self.status(), remote_cache.shared()
         if found.is_fresh:
-            _logger.info("%s: fresh, reusing %s", self.task_family, artefact.name())
+            _logger.info("%s: fresh, reusing %s", self.task_family, artifact.name())
             return
         if found.state is State.UNREADABLE:
-            raise UnreadableArtefactError(*found.reasons)
+            raise UnreadableArtifactError(*found.reasons)
         if self.is_dispensable() and not is_wanted:
             _logger.info("%s: skipped, the stages that use it need no rebuild", self.task_family)
             return
         started = time.perf_counter()
-        if found.remote and remote.get(self.kind, artefact.expected, artefact.folder):
+        if found.remote and remote.get(self.kind, artifact.expected, artifact.folder):
             _logger.info("%s: downloaded in %.1f s", self.task_family, time.perf_counter() - started)
             return
         self.fetch_inputs()
-        _logger.info("%s: building %s (%s)", self.task_family, artefact.name(), self.local_status())
-        self.publish(artefact)
+        _logger.info("%s: building %s (%s)", self.task_family, artifact.name(), self.local_status())
+        self.publish(artifact)
         if remote and Storage().push == "always" and self.is_shared and self.is_final():
-            remote.put(self.kind, artefact.folder, replace=self.is_renewed, keep=self.is_forced())
+            remote.put(self.kind, artifact.folder, replace=self.is_renewed, keep=self.is_forced())
 
     def fetch_inputs(self) -> None:
         """Fetch the inputs that are on the remote alone."""
@@ -230,18 +230,18 @@ class Stage(Configured, luigi.Task):
             if not task.status().is_fresh:
                 task.make_if_needed(is_wanted=True)
 
-    def publish(self, artefact: Artefact) -> None:
+    def publish(self, artifact: Artifact) -> None:
         """Build the artifact and publish it atomically."""
         started = time.perf_counter()
-        with self.publishing(artefact.folder, bytes_needed=self.bytes_needed()) as temporary:
+        with self.publishing(artifact.folder, bytes_needed=self.bytes_needed()) as temporary:
             details = {
                 **self.make(temporary),
-                "experiment": artefact.experiment,
+                "experiment": artifact.experiment,
                 "run_id": RUN_ID,
                 "host": socket.gethostname(),
                 "seconds": round(time.perf_counter() - started, 3),
             }
-            write_manifest(temporary, stage=self.task_family, identity=artefact.identity, details=details)
+            write_manifest(temporary, stage=self.task_family, identity=artifact.identity, details=details)
         _logger.info("%s: %s", self.task_family, self.outcome.format(time.perf_counter() - started))
 
 

@@ -7,9 +7,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from pipeline.artifacts.fingerprint import differences, fingerprint, printable
-from pipeline.artifacts.layout import artefact_folders
+from pipeline.artifacts.layout import artifact_folders
 from pipeline.artifacts.manifest import check_files, read_manifest, unreadable
-from pipeline.errors import DamagedArtefactError, UnreadableArtefactError
+from pipeline.errors import DamagedArtifactError, UnreadableArtifactError
 
 
 class State(StrEnum):
@@ -55,7 +55,7 @@ class Status:
 
 
 @dataclass(frozen=True, eq=False)
-class Artefact:
+class Artifact:
     """The artifact that an identity requires, whether it exists or not."""
 
     folder: Path
@@ -85,11 +85,11 @@ class Artefact:
                 return self._compare_with_nearest()
             manifest = self.manifest()
             check_files(self.folder, manifest, shared=self.shared)
-        except UnreadableArtefactError as error:
+        except UnreadableArtifactError as error:
             return Status(State.UNREADABLE, (str(error),))
         except PermissionError:
             return Status(State.UNREADABLE, (str(unreadable(self.folder)),))
-        except DamagedArtefactError as error:
+        except DamagedArtifactError as error:
             return Status(State.DAMAGED, (str(error),))
         if manifest["fingerprint"] != self.expected:
             return Status(State.STALE, tuple(differences(manifest["identity"], self.identity)))
@@ -114,6 +114,6 @@ class Artefact:
 
 def manifests_in(folder: Path) -> Iterator[tuple[Path, dict]]:
     """Folder and manifest of each artifact in the folder of a kind. Damaged ones are left out."""
-    for path in artefact_folders(folder):
-        with contextlib.suppress(DamagedArtefactError):
+    for path in artifact_folders(folder):
+        with contextlib.suppress(DamagedArtifactError):
             yield path, read_manifest(path)

@@ -17,7 +17,7 @@ from pipeline.artifacts import layout
 from pipeline.artifacts.fingerprint import code_digests, fingerprint, package_versions
 from pipeline.artifacts.manifest import read_manifest
 from pipeline.artifacts.publish import discard
-from pipeline.errors import DamagedArtefactError, HardwareMismatchError, PipelineError, TimeLimitError
+from pipeline.errors import DamagedArtifactError, HardwareMismatchError, PipelineError, TimeLimitError
 from pipeline.hardware import tpu_vm
 from pipeline.hardware.backend import choose_backend, require_backend
 from pipeline.hardware.mismatch import explain
@@ -26,14 +26,14 @@ from pipeline.settings.schema import own_modules
 from pipeline.settings.setting_error import refuse
 from pipeline.settings.training import JAX, MODELS, RECIPES, TrainSettings, refuse_without_validation
 from pipeline.stage_process import in_child
-from pipeline.training.heartbeat import Presence
+from pipeline.training.heartbeat import Heartbeat
 from pipeline.training.process_group import ProcessGroup, process_group
 from tasks.process import console
 from tasks.process.interrupt import stop, time_limit
 from tasks.records import Records
 from tasks.settings import root_folder
 from tasks.stage import Stage, from_below
-from tasks.status import Artefact
+from tasks.status import Artifact
 
 if TYPE_CHECKING:
     from pipeline.runs.record import RunRecord
@@ -107,7 +107,7 @@ class Train(Stage, parameters=TrainSettings):
         return self._named_modules() + PROBLEMS.outside_modules(self.requires().upstream()["problem"])
 
     def _named_modules(self) -> tuple[str, ...]:
-        return own_modules(MODELS.get(self.model, self.model), RECIPES.get(self.recipe, self.recipe))
+        return own_modules(MODELS.get(self.model, self.model), RECIPES.get(self.training_recipe, self.training_recipe))
 
     def label(self) -> str:
         # Programs such as rsync take the text before a colon for a host.
@@ -125,7 +125,7 @@ class Train(Stage, parameters=TrainSettings):
         # One process alone cannot open a device that several share.
         if self.group.processes > 1:
             with console.leaving_on_errors():
-                Train().presence.wait_for_all(self.join_timeout_seconds)
+                Train().heartbeat.wait_for_all(self.join_timeout_seconds)
             return False
         needs_device = self.device in ("gpu", "tpu") and self.on_mismatch == "fail" and not self._is_trained()
         if needs_device and not self.status().is_available:
@@ -134,7 +134,7 @@ class Train(Stage, parameters=TrainSettings):
 
     def unfinished(self) -> str:
         for folder in sorted(self.checkpoints().glob("epoch-*"), reverse=True):
-            with contextlib.suppress(DamagedArtefactError, KeyError, TypeError):
+            with contextlib.suppress(DamagedArtifactError, KeyError, TypeError):
                 identity = read_manifest(folder)["identity"]
                 if identity["run"] == self.output().expected:
                     return f"interrupted after epoch {identity['epoch']} of {self.epochs}, resuming from the checkpoint"
@@ -170,9 +170,9 @@ class Train(Stage, parameters=TrainSettings):
         return process_group(self.settings, tpu_vm.environment(self.settings))
 
     @cached_property
-    def presence(self) -> Presence:
+    def heartbeat(self) -> Heartbeat:
         """Shows the other processes that this one is alive, from its start to its last stage."""
-        return Presence(root_folder(), self.group, settings=self.digest(), on_gone=stop)
+        return Heartbeat(root_folder(), self.group, settings=self.digest(), on_gone=stop)
 
     def digest(self) -> str:
         """A digest of settings, code and packages, which must be equal in all processes."""
@@ -185,8 +185,8 @@ class Train(Stage, parameters=TrainSettings):
         """Train with process 0 at each of its requests, until it is done."""
         from pipeline.training import launch
 
-        presence, last = self.presence, ""
-        while found := presence.next_request(last, self.join_timeout_seconds):
+        heartbeat, last = self.heartbeat, ""
+        while found := heartbeat.next_request(last, self.join_timeout_seconds):
             last, content = found
             _logger.info("Train: joining process 0 at %s:%d.", self.group.host, self.group.port)
             # Process 0 alone keeps its files.
@@ -194,8 +194,8 @@ class Train(Stage, parameters=TrainSettings):
                 tempfile.TemporaryDirectory(prefix="tensorcraft-") as scratch,
                 time_limit("Train", self.time_limit_seconds),
             ):
-                launch.follow(content, self.group, Path(scratch), presence)
-        presence.leave(is_done=True)
+                launch.follow(content, self.group, Path(scratch), heartbeat)
+        heartbeat.leave(is_done=True)
         _logger.info("Train: process 0 has finished.")
 
     def make(self, folder: Path) -> Mapping:
@@ -250,12 +250,12 @@ class Train(Stage, parameters=TrainSettings):
             experiment=self.belongs_to(),
             group=self.group,
         )
-        return launch.train_in_child(request, folder, None if self.processes == 1 else Train().presence)
+        return launch.train_in_child(request, folder, None if self.processes == 1 else Train().heartbeat)
 
     def _refuse_to_replace_a_run(self, skipped: "RunRecord") -> None:
         """Keep a fallback run with its numbers. Its device was there when still_true looked for it, and is not now."""
         folder = self.output().folder
-        with contextlib.suppress(DamagedArtefactError):
+        with contextlib.suppress(DamagedArtifactError):
             if fallback := read_manifest(folder).get("fallback"):
                 mismatch = skipped.mismatch.model_dump()
                 raise HardwareMismatchError(
@@ -268,8 +268,8 @@ class Train(Stage, parameters=TrainSettings):
         """Folder of the checkpoints of an interrupted run, outside its artifact."""
         return root_folder() / layout.CHECKPOINTS / self.output().folder.name
 
-    def publish(self, artefact: Artefact) -> None:
-        super().publish(artefact)
+    def publish(self, artifact: Artifact) -> None:
+        super().publish(artifact)
         discard(self.checkpoints())
         tracking_uri = os.environ.get("MLFLOW_TRACKING_URI")
         if not tracking_uri or self.outcome.startswith("reevaluated"):
@@ -282,7 +282,7 @@ class Train(Stage, parameters=TrainSettings):
                 error.name,
             )
         else:
-            tracking.log_run(artefact.folder, tracking_uri=tracking_uri)
+            tracking.log_run(artifact.folder, tracking_uri=tracking_uri)
 
 
 def require_device(settings: TrainSettings) -> None:

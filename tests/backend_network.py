@@ -10,7 +10,7 @@ def build(input_shape, num_labels):
             keras.Input(input_shape, dtype="uint8"),
             layers.Rescaling(1 / 255, name="rescaling"),
             layers.Conv2D(8, 3, padding="same", use_bias=False, name="convolution"),
-            layers.BatchNormalization(name="normalisation"),
+            layers.BatchNormalization(name="normalization"),
             layers.ReLU(name="relu"),
             layers.MaxPooling2D(4, name="pooling"),
             layers.Flatten(name="flatten"),

@@ -20,7 +20,7 @@ def sizes(short: int, full: int | None):
     return [pytest.param(short, id="short"), pytest.param(full, id="full", marks=pytest.mark.faults)]
 
 
-def artefacts(root: Path) -> list[Path]:
+def artifacts(root: Path) -> list[Path]:
     """Every published folder but the report, which is replaced file by file."""
     found = [path.parent for path in root.rglob(MANIFEST_NAME)]
     return [folder for folder in found if "/." not in str(folder.relative_to(root.parent)) and folder.name != "report"]

@@ -94,13 +94,13 @@ class Luigi:
         }
 
     def copy(self, folder: Path) -> "Luigi":
-        """The same artefacts under another root."""
+        """The same artifacts under another root."""
         other = Luigi(folder, self.data_dir)
         shutil.copytree(self.root, other.root)
         return other
 
-    def artefacts(self, kind: str) -> dict[str, float]:
-        """Folder → time of its manifest, of every published artefact of a kind."""
+    def artifacts(self, kind: str) -> dict[str, float]:
+        """Folder → time of its manifest, of every published artifact of a kind."""
         return {path.parent.name: path.stat().st_mtime for path in self.root.glob(f"{kind}/*/manifest.json")}
 
     def report(self) -> dict:

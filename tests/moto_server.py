@@ -51,6 +51,6 @@ class Store:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """Name → content of an artefact's files, what is noted beside them left out."""
+    """Name → content of an artifact's files, what is noted beside them left out."""
     names = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     return {name: path.read_bytes() for name, path in names.items() if name not in ("fetched.json", "verified.json")}

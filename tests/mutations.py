@@ -1,4 +1,4 @@
-"""Ways to damage a file of an artefact, chosen by a seeded generator."""
+"""Ways to damage a file of an artifact, chosen by a seeded generator."""
 
 import itertools
 import random

@@ -13,23 +13,23 @@ if __name__ == "__main__":
     from training_runs import request_for
 
     from pipeline.training import launch
-    from pipeline.training.heartbeat import Presence
+    from pipeline.training.heartbeat import Heartbeat
     from pipeline.training.process_group import process_group
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     records, folder, checkpoints, settings = json.loads(sys.argv[1])
     request = request_for(Path(records), Path(folder), checkpoints=Path(checkpoints), **settings)
     member = process_group(request.settings)
-    presence = Presence(Path(folder).parent, member, settings="", on_gone=lambda failure: os._exit(1))
+    heartbeat = Heartbeat(Path(folder).parent, member, settings="", on_gone=lambda failure: os._exit(1))
     try:
         Path(folder).mkdir()
         if member.is_chief:
-            presence.wait_for_all(60)
-            launch.train_in_child(replace(request, group=member), Path(folder), presence)
+            heartbeat.wait_for_all(60)
+            launch.train_in_child(replace(request, group=member), Path(folder), heartbeat)
         else:
-            _, content = presence.next_request("", 60)
-            launch.follow(content, member, Path(folder), presence)
+            _, content = heartbeat.next_request("", 60)
+            launch.follow(content, member, Path(folder), heartbeat)
     except Exception as error:
-        presence.leave(is_done=False)
+        heartbeat.leave(is_done=False)
         sys.exit(f"{type(error).__name__}: {error}")
-    presence.leave(is_done=True)
+    heartbeat.leave(is_done=True)

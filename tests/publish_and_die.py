@@ -1,4 +1,4 @@
-"""Publishes an artefact in a process of its own and kills it before the n-th rename, fsync, unlink or rmdir.
+"""Publishes an artifact in a process of its own and kills it before the n-th rename, fsync, unlink or rmdir.
 
 Usage: python publish_and_die.py SCENARIO ROOT CONTENT N. Prints how many there were when it lives to its end.
 """

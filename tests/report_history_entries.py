@@ -15,7 +15,7 @@ def entry(number, accuracy, *, made_from=None, **more):
         "made_from": made_from or name,
         "content_digests": DIGESTS,
         "finished_at": f"2026-03-{number:02d}T10:00:00+00:00",
-        "val_accuracy": accuracy,
+        "test_accuracy": accuracy,
         "status": "finished",
     }
     return reading.Entry(**{**RUN, **facts, **more})

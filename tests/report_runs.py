@@ -22,7 +22,7 @@ RUN = {
     "requested_dataset": "cifar10",
     "dataset_verified": True,
     "model": "baseline_cnn",
-    "recipe": "onecycle",
+    "training_recipe": "onecycle",
     "requested_device": "auto",
     "effective_device": "cpu",
     "device_verified": True,
@@ -38,8 +38,8 @@ RUN = {
     "train_seconds": 24.8,
     "first_epoch_seconds": 13.1,
     "examples_per_second": 10012.4,
-    "val_accuracy": 0.738,
-    "val_loss": 0.764,
+    "test_accuracy": 0.738,
+    "test_loss": 0.764,
     "fingerprint": "a" * 64,
     "finished_at": "2026-03-01T10:00:00+00:00",
     "hostname": "bench",
@@ -48,8 +48,8 @@ EPOCH = {
     "epoch": 1,
     "loss": 1.5,
     "accuracy": 0.5,
-    "val_loss": 1.2,
-    "val_accuracy": 0.6,
+    "test_loss": 1.2,
+    "test_accuracy": 0.6,
     "train_seconds": 12.4,
     "evaluation_seconds": 0.5,
     "examples_per_second": 10000.0,
@@ -63,7 +63,7 @@ SKIPPED = {
     "effective_device": "none",
     "device_verified": False,
     "device_name": None,
-    **dict.fromkeys(("train_seconds", "first_epoch_seconds", "examples_per_second", "val_accuracy", "val_loss")),
+    **dict.fromkeys(("train_seconds", "first_epoch_seconds", "examples_per_second", "test_accuracy", "test_loss")),
 }
 
 
@@ -71,7 +71,7 @@ def write_run(folder: Path, curves: list | None = None, **changes) -> Path:
     """Writes a run's folder: run.json with the changes given, two epochs unless `curves` says otherwise."""
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps(RUN | changes), encoding="utf-8")
-    rows = [EPOCH, EPOCH | {"epoch": 2, "val_accuracy": 0.738}] if curves is None else curves
+    rows = [EPOCH, EPOCH | {"epoch": 2, "test_accuracy": 0.738}] if curves is None else curves
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return folder
 

@@ -28,10 +28,10 @@ def test_every_experiment_with_a_goal_is_there_once():
 
 
 def test_a_run_is_compared_with_its_goals(make_run):
-    curves = [EPOCH | {"epoch": epoch, "val_accuracy": 0.9 + epoch / 100, "train_seconds": 60.0} for epoch in (1, 2)]
+    curves = [EPOCH | {"epoch": epoch, "test_accuracy": 0.9 + epoch / 100, "train_seconds": 60.0} for epoch in (1, 2)]
     times = dict.fromkeys(name for name, field in TimeBreakdown.model_fields.items() if field.is_required())
     folder = make_run(
-        curves=curves, val_accuracy=0.92, val_tta_accuracy=0.945, val_loss=1.5, train_seconds=150.0, kept_epoch=2,
+        curves=curves, test_accuracy=0.92, test_tta_accuracy=0.945, test_loss=1.5, train_seconds=150.0, kept_epoch=2,
         steps_per_epoch=10, time_breakdown=times | {"step_flops": 1e12},
     )  # fmt: skip
     run = read_run(folder)
@@ -47,7 +47,7 @@ def test_a_run_is_compared_with_its_goals(make_run):
 
 
 def test_a_run_that_diverged_is_an_error_of_its_own_part(make_run):
-    run = read_run(make_run(val_accuracy=float("nan")))
+    run = read_run(make_run(test_accuracy=float("nan")))
     with pytest.raises(SettingsError, match="diverged"):
         [*_comparisons(GOALS[0], run)]
 

@@ -130,6 +130,22 @@ def test_a_removed_setting_is_refused_with_the_remedy():
         command_line.check(["Report", "--Storage-lease-seconds", "5"])
 
 
+@pytest.mark.parametrize(
+    ("former", "new"),
+    [
+        ("--Train-recipe", "--Train-training-recipe"),
+        ("--Report-recipes", "--Report-training-recipes"),
+        ("--recipes", "--Report-training-recipes"),
+        ("--min-val-accuracy", "--Report-min-test-accuracy"),
+    ],
+)
+def test_a_renamed_setting_is_refused_with_its_new_name(former, new):
+    from tasks.process import command_line
+
+    with pytest.raises(SettingsError, match=rf"{former}\. The setting is now called {new}\."):
+        command_line.check(["Report", former, "5"])
+
+
 def test_every_default_and_example_is_valid():
     for settings in reference.SECTIONS:
         settings()

@@ -11,7 +11,7 @@ import pytest
 from experiment_of import experiment_of
 from luigi_process import PROJECT
 
-from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.settings.data import RecordsSettings, SourceSettings
 from pipeline.settings.experiments import (
     description,
@@ -80,7 +80,7 @@ def test_the_settings_of_each_experiment_are_valid():
         train = settings_in([PROJECT / "config.ini", FILES[name]])["Train"]
         assert train["model"] == model
         assert train["model"] in MODELS
-        assert train["recipe"] in RECIPES
+        assert train["training_recipe"] in RECIPES
 
 
 def run_code(code, **environment):
@@ -122,7 +122,7 @@ def test_what_was_published_of_an_experiment_is_valid_and_says_what_was_left_uns
     assert rows
     for row in rows:
         assert row.source
-        assert row.unsaid, "no tutorial says all"
+        assert row.not_stated, "no tutorial says all"
         assert row.model in ("", *MODELS)
 
 
@@ -136,18 +136,18 @@ def test_the_published_figures_are_those_that_were_published():
     ]
     assert [row.wrong for row in of["mnist_cnn"] if row.wrong] == [168]
     assert [row.train_seconds for row in of["fashion_cnn"]] == [102, 196, 11164]
-    assert [row.val_accuracy for row in of["flowers"]] == [0.712, 0.81, 0.864, 0.968]
-    assert [(row.train_seconds, row.val_accuracy) for row in of["cifar10"]] == [
+    assert [row.test_accuracy for row in of["flowers"]] == [0.712, 0.81, 0.864, 0.968]
+    assert [(row.train_seconds, row.test_accuracy) for row in of["cifar10"]] == [
         *((167.84, 0.7242), (34.66, 0.7336), (30.42, 0.7227)),
     ]
-    assert [row.val_loss for row in of["shakespeare"] if row.val_loss] == [1.88, 1.4697]
+    assert [row.test_loss for row in of["shakespeare"] if row.test_loss] == [1.88, 1.4697]
 
 
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
         ({"val_acuracy": 0.9}, "val_acuracy"),
-        ({"val_accuracy": 71.2}, "val_accuracy"),
+        ({"test_accuracy": 71.2}, "test_accuracy"),
         ({"train_seconds": 0}, "train_seconds"),
         ({"train_seconds": None}, "expected a figure"),
         ({"epochs": -1}, "epochs"),
@@ -158,7 +158,7 @@ def test_what_is_no_published_figure_is_refused_with_its_name(tmp_path, changes,
     row = {"scenario": "GPU", "requested_device": "gpu", "effective_device": "gpu", "train_seconds": 3.0, **changes}
     path = tmp_path / "x.published.json"
     path.write_text(json.dumps({"datasets": ["mnist"], "sources": [{"title": "a page", "rows": [row]}]}))
-    with pytest.raises(DamagedArtefactError, match=named):
+    with pytest.raises(DamagedArtifactError, match=named):
         read_published(path, "x")
 
 
@@ -244,7 +244,9 @@ def test_the_settings_of_each_section_make_its_settings():
         assert SourceSettings(dataset=sections["Source"]["dataset"])
         assert RecordsSettings(image_size=int(sections.get("Records", {}).get("image_size", 0)))
         train = sections["Train"]
-        assert TrainSettings(model=train["model"], recipe=train["recipe"], augment=train.get("augment", ""))
+        assert TrainSettings(
+            model=train["model"], training_recipe=train["training_recipe"], augment=train.get("augment", "")
+        )
         report = sections.get("Report", {})
         assert ReportSettings(
             **{name: json.loads(value) for name, value in report.items() if name == "global_batch_sizes"}

@@ -43,7 +43,7 @@ def test_a_package_adds_names_and_replaces_none(outside):
     assert [*models] == [*MODELS.builtin, "toy_dense"]
     assert len(models) == len(MODELS.builtin) + 1
     assert models.outside_modules("baseline_cnn", "toy_dense", "unknown") == ("toy.models",)
-    assert Registry("recipes", {}).outside_modules("toy_dense") == ()
+    assert Registry("training_recipes", {}).outside_modules("toy_dense") == ()
 
 
 def test_a_package_that_cannot_be_imported_is_named(outside):

@@ -11,7 +11,7 @@ import pytest
 from luigi_process import IN_CHILD, Luigi
 from PIL import Image
 
-SUMS = ["--Source-dataset", "digits", "--Train-model", "toy_dense", "--Train-recipe", "toy_adam"]
+SUMS = ["--Source-dataset", "digits", "--Train-model", "toy_dense", "--Train-training-recipe", "toy_adam"]
 FAST = [
     "--Train-epochs",
     "40",
@@ -48,14 +48,14 @@ def toy(tmp_path_factory, tiny_tfds):
 
 
 def run_folder(toy):
-    (name,) = toy.artefacts("runs")
+    (name,) = toy.artifacts("runs")
     return toy.root / "runs" / name
 
 
 def test_the_run_learns_the_sum_and_names_its_problem(toy):
     record = json.loads((run_folder(toy) / "run.json").read_text())
     assert (record["problem"], record["model"], record["outputs"]) == ("digit_sum", "toy_dense", "values")
-    assert record["val_loss"] < 10, "the variance of the sums is 16.5"
+    assert record["test_loss"] < 10, "the variance of the sums is 16.5"
     evaluation = json.loads((run_folder(toy) / "evaluation.json").read_text())
     assert evaluation.keys() == {"num_examples", "mean_error", "worst_error"}
 
@@ -81,7 +81,7 @@ def test_predict_gives_the_sum_of_each_image(toy, tmp_path):
 
 def test_export_writes_the_form_and_compares_it_with_keras(toy):
     assert "NumPy arrays" in toy.toy("export", *SUMS, *FAST).stdout
-    (name,) = toy.artefacts("exports")
+    (name,) = toy.artifacts("exports")
     facts = json.loads((toy.root / "exports" / name / "export.json").read_text())
     assert facts["forms"].keys() == {"NumPy arrays"}
     assert facts["forms"]["NumPy arrays"]["agreement"] == 1

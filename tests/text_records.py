@@ -22,7 +22,7 @@ def write_text_records(top: Path, text: str = LINE * 60, *, source: Mapping | No
     asked = SourceSettings(**{"dataset": "text", "path": str(top / "text.txt"), **(source or {})})
     info = sources.resolve(asked, top / "source")
     options = RecordsSettings(**{"train_shards": 2, "test_shards": 1, "sequence_length": LENGTH, **settings})
-    location = Location(artefact=str(top / "source"))
+    location = Location(artifact=str(top / "source"))
     details = write_records(info, options, top / "records", top / "notes", location=location)
     write_manifest(top / "records", stage="Records", identity={"test": True}, details=details)
     return top / "records"

@@ -31,15 +31,15 @@ def without_dropout(image_shape: tuple[int, int, int], num_labels: int) -> keras
 
 
 if __name__ == "__main__":
-    records, top, replicas, *recipes = sys.argv[1:]
+    records, top, replicas, *training_recipes = sys.argv[1:]
     MODELS.builtin["baseline_cnn"] = f"{__name__}:without_dropout"
     settings = {"device": "cpu", "precision": "float32", "epochs": 1, "global_batch_size": 64}
-    for recipe in recipes:
-        folder = Path(top) / recipe
+    for training_recipe in training_recipes:
+        folder = Path(top) / training_recipe
         folder.mkdir(parents=True)
         request = TrainRequest(
             records=Path(records),
-            settings=TrainSettings(**settings, replicas=int(replicas), recipe=recipe),
+            settings=TrainSettings(**settings, replicas=int(replicas), training_recipe=training_recipe),
             requested_dataset="cifar10",
             fingerprint="f" * 64,
             checkpoints=folder / "checkpoints",

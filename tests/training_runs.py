@@ -8,7 +8,7 @@ from pipeline.training.launch import TrainRequest
 SETTINGS = {
     "model": "tests.tiny_model:build",
     # RMSprop: few operations to trace per weight.
-    "recipe": "baseline",
+    "training_recipe": "baseline",
     "epochs": 2,
     "global_batch_size": 32,
     "device": "cpu",

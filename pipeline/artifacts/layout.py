@@ -25,6 +25,6 @@ DATED_REPORTS = f"{REPORT}/history"
 KEPT = ".kept-"
 
 
-def artefact_folders(kind: Path) -> list[Path]:
+def artifact_folders(kind: Path) -> list[Path]:
     """Everything in the folder of a kind that may be an artifact, by name; hidden and kept folders are none."""
     return sorted(path for path in kind.glob("[!.]*") if KEPT not in path.name)

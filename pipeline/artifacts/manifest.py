@@ -23,7 +23,7 @@ from pipeline.artifacts.stamps import (
     sha256_of,
     write_verified,
 )
-from pipeline.errors import DamagedArtefactError, UnreadableArtefactError
+from pipeline.errors import DamagedArtifactError, UnreadableArtifactError
 
 MANIFEST_NAME = "manifest.json"
 # Beside the manifest of an artifact that came from a remote, and no part of the artifact.
@@ -42,8 +42,8 @@ def read_manifest(folder: Path) -> dict:
     """The manifest of a published artifact.
 
     Raises:
-        UnreadableArtefactError: it exists but this user may not read it.
-        DamagedArtefactError: there is none, or it is not what this version writes.
+        UnreadableArtifactError: it exists but this user may not read it.
+        DamagedArtifactError: there is none, or it is not what this version writes.
     """
     path = folder / MANIFEST_NAME
     try:
@@ -54,9 +54,9 @@ def read_manifest(folder: Path) -> dict:
         raise unreadable(Path(error.filename)) from None
     except OSError as error:
         found = "none" if isinstance(error, FileNotFoundError) else repr(error)
-        raise DamagedArtefactError(f"{path}: expected a manifest, found {found}. {_REMEDY}") from None
+        raise DamagedArtifactError(f"{path}: expected a manifest, found {found}. {_REMEDY}") from None
     if linked:
-        raise DamagedArtefactError(f"{path}: refuses the file name {linked[0]}, it leads out of the folder.")
+        raise DamagedArtifactError(f"{path}: refuses the file name {linked[0]}, it leads out of the folder.")
     return manifest
 
 
@@ -64,7 +64,7 @@ def parse_manifest(content: bytes, place: str | Path, *, remedy: str = _REMEDY) 
     """Check and return the data of a manifest; ``place`` and ``remedy`` are for the error.
 
     Raises:
-        DamagedArtefactError: it is not what this version writes, or a file's name leads out of the folder.
+        DamagedArtifactError: it is not what this version writes, or a file's name leads out of the folder.
     """
     try:
         manifest = json.loads(content)
@@ -72,7 +72,7 @@ def parse_manifest(content: bytes, place: str | Path, *, remedy: str = _REMEDY) 
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         problem = f"not a manifest ({error!r})"
     if problem:
-        raise DamagedArtefactError(f"{place}: {problem}. {remedy}")
+        raise DamagedArtifactError(f"{place}: {problem}. {remedy}")
     return manifest
 
 
@@ -115,8 +115,8 @@ def check_files(folder: Path, manifest: Mapping, *, shared: bool = False) -> Non
     A file is digested if its stamp in ``verified.json`` does not fit: its content counts, not its time.
 
     Raises:
-        UnreadableArtefactError: names the first file that exists but may not be read.
-        DamagedArtefactError: names the first file that is missing or changed.
+        UnreadableArtifactError: names the first file that exists but may not be read.
+        DamagedArtifactError: names the first file that is missing or changed.
     """
     verified = read_verified(folder)
     stamps = dict(verified)
@@ -134,7 +134,7 @@ def check_contents(folder: Path, manifest: Mapping, *, shared: bool = False) -> 
         path = folder / entry["name"]
         try:
             _check_digest(path, entry["sha256"], sha256_of(path))
-        except DamagedArtefactError:
+        except DamagedArtifactError:
             # Bits that rotted in place leave the times as they were. Change them, so that the cheap check digests too.
             with contextlib.suppress(OSError):
                 os.utime(path)
@@ -198,9 +198,9 @@ def read_fetched(folder: Path) -> dict[str, str] | None:
         return {"remote": "a remote", "fetched_at": ""}
 
 
-def unreadable(path: Path) -> UnreadableArtefactError:
+def unreadable(path: Path) -> UnreadableArtifactError:
     """The error for a path that exists but may not be read."""
-    return UnreadableArtefactError(
+    return UnreadableArtifactError(
         f"{path}: cannot be read (Permission denied). Let this user read it (chmod u+rwX, or chown), or remove it to "
         "have it rebuilt."
     )
@@ -221,7 +221,7 @@ def _present(folder: Path, manifest: Mapping, *, shared: bool) -> Iterator[Mappi
             raise unreadable(path) from None
         size = status.st_size if status and stat.S_ISREG(status.st_mode) else "no file"
         if size != entry["bytes"]:
-            raise DamagedArtefactError(f"{path}: manifest lists {entry['bytes']} bytes, found {size}. {_REMEDY}")
+            raise DamagedArtifactError(f"{path}: manifest lists {entry['bytes']} bytes, found {size}. {_REMEDY}")
         if not os.access(path, os.R_OK):
             raise unreadable(path)
         yield entry
@@ -235,4 +235,4 @@ def _warn_of_stray(path: Path) -> None:
 
 def _check_digest(path: Path, expected: str, found: str) -> None:
     if found != expected:
-        raise DamagedArtefactError(f"{path}: manifest lists sha256 {expected[:12]}…, found {found[:12]}…. {_REMEDY}")
+        raise DamagedArtifactError(f"{path}: manifest lists sha256 {expected[:12]}…, found {found[:12]}…. {_REMEDY}")

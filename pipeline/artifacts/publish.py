@@ -18,7 +18,7 @@ from pathlib import Path
 from pipeline.artifacts.layout import KEPT
 from pipeline.artifacts.manifest import MANIFEST_NAME, read_manifest, stray_files
 from pipeline.artifacts.stamps import VERIFIED_NAME, stamp_of, write_verified
-from pipeline.errors import DamagedArtefactError, PipelineError, StorageError, causes
+from pipeline.errors import DamagedArtifactError, PipelineError, StorageError, causes
 
 # Writes fail if less is free. Libraries that write by themselves do not always report the cause.
 _FULL_BYTES = 1_000_000
@@ -94,9 +94,9 @@ def discard(folder: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def remove_artefact(folder: Path) -> bool:
+def remove_artifact(folder: Path) -> bool:
     """Remove an artifact by ``discard``. If it contains stray files, log them instead and return False."""
-    with contextlib.suppress(DamagedArtefactError):
+    with contextlib.suppress(DamagedArtifactError):
         if stray := stray_files(folder, _listed(folder)):
             names = ", ".join(str(path.relative_to(folder)) for path in stray)
             _logger.warning(
@@ -185,15 +185,15 @@ def _files_of_others(old: Path, final: Path) -> list[Path]:
     """Stray files of a replaced folder; if its manifest is damaged, those that its successor has no place for."""
     try:
         return stray_files(old, _listed(old))
-    except DamagedArtefactError:
+    except DamagedArtifactError:
         stray = stray_files(old, {path.relative_to(final).as_posix() for path in final.rglob("*")})
         # In a folder of its logs, TensorBoard names files by the time, after the same word.
         ours = {_folder_and_word(path, final) for path in final.rglob("*")}
         return [path for path in stray if path.parent == old or _folder_and_word(path, old) not in ours]
 
 
-def _folder_and_word(path: Path, artefact: Path) -> tuple[Path, str]:
-    return path.parent.relative_to(artefact), path.name.partition(".")[0]
+def _folder_and_word(path: Path, artifact: Path) -> tuple[Path, str]:
+    return path.parent.relative_to(artifact), path.name.partition(".")[0]
 
 
 def _flush(folder: Path) -> None:

@@ -89,7 +89,7 @@ def verdict(receipt: Mapping) -> str:
 
 def with_processes(receipt: Receipt, gather: Callable[[dict], list[dict]]) -> Receipt:
     """The receipt of a training by several processes. It is verified if each process verified its device."""
-    about = {name: receipt[name] for name in ("device_name", "doubts")}
+    about = {name: receipt[name] for name in ("device_name", "failed_checks")}
     about |= {"hostname": socket.gethostname(), "devices": receipt["logical_devices"]}
     return _checked({**receipt, "processes": gather(about)})
 
@@ -100,34 +100,36 @@ def confirm(receipt: Receipt, train_devices: Sequence[str]) -> Receipt:
         return receipt
     seen = {**receipt["placement"], "computation_devices": list(train_devices), "observed": "train_function"}
     confirmed = _checked({**receipt, "placement": seen})
-    if confirmed["doubts"] and receipt["device_verified"]:
-        doubts = "; ".join(confirmed["doubts"])
-        _logger.warning("NOT verified: the train function ran elsewhere than the probe: %s", doubts)
+    if confirmed["failed_checks"] and receipt["device_verified"]:
+        failed_checks = "; ".join(confirmed["failed_checks"])
+        _logger.warning("NOT verified: the train function ran elsewhere than the probe: %s", failed_checks)
     return confirmed
 
 
 def _checked(receipt: Receipt) -> Receipt:
     """The receipt with the failed checks of its evidence."""
-    doubts = find_doubts(*(receipt[name] for name in ("effective_device", "num_replicas", "placement", "probe")))
+    failed_checks = find_failed_checks(
+        *(receipt[name] for name in ("effective_device", "num_replicas", "placement", "probe"))
+    )
     for rank, process in enumerate(receipt["processes"]):
-        doubts += [f"process {rank}: {doubt}" for doubt in process["doubts"]]
-    return {**receipt, "device_verified": not doubts, "doubts": doubts}
+        failed_checks += [f"process {rank}: {failed_check}" for failed_check in process["failed_checks"]]
+    return {**receipt, "device_verified": not failed_checks, "failed_checks": failed_checks}
 
 
-def find_doubts(effective: str, num_replicas: int, seen: Mapping, speeds: Mapping) -> list[str]:
+def find_failed_checks(effective: str, num_replicas: int, seen: Mapping, speeds: Mapping) -> list[str]:
     """Failed checks of the effective device. None: it is verified."""
-    doubts = []
+    failed_checks = []
     for what in ("variable_devices", "computation_devices"):
         kinds = {_kind(device) for device in seen[what]}
         if kinds != {effective}:
-            doubts.append(_wrong_devices(what, effective, ", ".join(sorted(kinds))))
+            failed_checks.append(_wrong_devices(what, effective, ", ".join(sorted(kinds))))
         elif len(set(seen[what])) != num_replicas:
-            doubts.append(_wrong_devices(what, f"{num_replicas} devices", len(set(seen[what]))))
+            failed_checks.append(_wrong_devices(what, f"{num_replicas} devices", len(set(seen[what]))))
     if effective != "cpu":
         ratio = statistics.geometric_mean(speeds[f"{operation}_times_host"] for operation in probe.OPERATIONS)
         if 1 / _AS_FAST_AS_HOST < ratio < _AS_FAST_AS_HOST:
-            doubts.append(_as_fast_as_host(effective, ratio))
-    return doubts
+            failed_checks.append(_as_fast_as_host(effective, ratio))
+    return failed_checks
 
 
 def _kind(device: str) -> str:

@@ -33,7 +33,7 @@ def _whiten(model: keras.Model, images: np.ndarray) -> None:
 @gives_logits
 @adapted_by(_whiten)
 def airbench_convnet(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
-    """Blocks of 64, 256 and 256 filters with GELU, as published: 1,973,944 weights of 32 × 32 colours and 10 labels.
+    """Blocks of 64, 256 and 256 filters with GELU, as published: 1,973,944 weights of 32 × 32 colors and 10 labels.
 
     An image of 32 pixels a side takes 118 million multiplications, 0.682 GFLOP in training.
     """

@@ -35,18 +35,18 @@ _logger = logging.getLogger(__name__)
 
 def find_recipe(name: str) -> Recipe:
     """The recipe of this name. SettingsError: user code cannot be imported, or makes no optimizer when it is called."""
-    found = load_function("recipe", RECIPES.get(name, name))
+    found = load_function("training_recipe", RECIPES.get(name, name))
     if name in RECIPES.builtin:
         return found
-    recipe = found if isinstance(found, Recipe) else Recipe(found)
+    training_recipe = found if isinstance(found, Recipe) else Recipe(found)
 
     def optimizer(total_steps: int, scale: float) -> keras.optimizers.Optimizer:
-        made = _call("recipe", name, recipe.optimizer, total_steps, scale)
+        made = _call("training_recipe", name, training_recipe.optimizer, total_steps, scale)
         if not isinstance(made, keras.optimizers.Optimizer):
-            raise _refusal(name, f"it made {made!r:.100}, no Keras optimizer", "recipe")
+            raise _refusal(name, f"it made {made!r:.100}, no Keras optimizer", "training_recipe")
         return made
 
-    return replace(recipe, optimizer=optimizer)
+    return replace(training_recipe, optimizer=optimizer)
 
 
 def build_network(task: Task, name: str, precision: str) -> keras.Model:
@@ -193,7 +193,7 @@ def _refusal(name: str, problem: str, setting: str = "model") -> SettingsError:
 
 @message
 def _signature(setting: str) -> str:
-    if setting == "recipe":
+    if setting == "training_recipe":
         return "recipe(total_steps, scale) → optimizer, or a pipeline.models.training_recipes.Recipe"
     return "build(input_shape, num_labels) → keras.Model"
 

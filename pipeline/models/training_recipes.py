@@ -31,7 +31,7 @@ class Recipe:
 
 
 def make_optimizer(
-    recipe: Recipe,
+    training_recipe: Recipe,
     *,
     total_steps: int,
     global_batch_size: int,
@@ -47,12 +47,16 @@ def make_optimizer(
     Raises:
         SettingsError: another learning rate is set, and the recipe does not state its own.
     """
-    ratio = global_batch_size / recipe.reference_batch_size
+    ratio = global_batch_size / training_recipe.reference_batch_size
     scale = {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[scale_learning_rate]
     if learning_rate is not None:
         # Scaled, so that the schedule keeps its form.
-        scale = scale * learning_rate / (recipe.learning_rate or _constant_rate(recipe.optimizer(total_steps, 1.0)))
-    optimizer = recipe.optimizer(total_steps, scale)
+        scale = (
+            scale
+            * learning_rate
+            / (training_recipe.learning_rate or _constant_rate(training_recipe.optimizer(total_steps, 1.0)))
+        )
+    optimizer = training_recipe.optimizer(total_steps, scale)
     if weight_decay is not None:
         # Every Keras optimizer takes it, decoupled from the gradient (Loshchilov and Hutter 2019).
         optimizer.weight_decay = weight_decay or None

@@ -31,7 +31,7 @@ CONTENT, TARGET = "content", "target"
 
 
 @dataclass(frozen=True)
-class Shown:
+class EvaluationSummary:
     """The contents of evaluation.json, and ``text`` and ``images`` by name for TensorBoard."""
 
     facts: dict

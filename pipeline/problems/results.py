@@ -12,14 +12,14 @@ from typing import Any
 from pipeline.registry import Registry
 
 #: What runs may be ranked by: metrics of the test split, by their names in a record.
-METRICS = ("val_accuracy", "val_loss")
+METRICS = ("test_accuracy", "test_loss")
 #: Endings of the names of the templates of the cards, such as model-card-images.md.j2. Empty: those for any problem.
 CARD_TEMPLATES = ("", "images", "texts")
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """``metric``: "val_accuracy" or "val_loss". ``predictions_per_draw``: that count as one independent prediction.
+    """``metric``: "test_accuracy" or "test_loss". ``predictions_per_draw``: that count as one independent prediction.
 
     The characters of a text depend on each other. On Tiny Shakespeare, the sampling error of the accuracy is 1.3 to 2.1
     times that of independent characters. Where a standard error must be assumed, five characters count as one.
@@ -35,7 +35,7 @@ class Ranking:
 
 
 # Nothing is known about a record of another version, so the assumption is as cautious as for a text.
-_UNKNOWN = Ranking("val_accuracy", True, 5)
+_UNKNOWN = Ranking("test_accuracy", True, 5)
 
 
 @dataclass(frozen=True)

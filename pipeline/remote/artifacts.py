@@ -22,7 +22,7 @@ from pipeline.artifacts import layout
 from pipeline.artifacts.manifest import FETCHED_NAME, MANIFEST_NAME, check_files, parse_manifest, write_fetched
 from pipeline.artifacts.publish import publishing, require_space, storage_error
 from pipeline.artifacts.stamps import VERIFIED_NAME, sha256_of, stamp_of, write_verified
-from pipeline.errors import DamagedArtefactError, RemoteError
+from pipeline.errors import DamagedArtifactError, RemoteError
 from pipeline.remote.objects import Objects, Stored
 
 _AT_A_TIME = 8
@@ -66,7 +66,7 @@ class Remote:
         """The artifact of a fingerprint, None if the remote does not have it.
 
         Raises:
-            DamagedArtefactError: the manifest is damaged, or that of another artifact.
+            DamagedArtifactError: the manifest is damaged, or that of another artifact.
         """
         key = f"{kind}/{fingerprint}/{MANIFEST_NAME}"
         found = self.objects.read(key, at_most=_MANIFEST_BYTES)
@@ -74,9 +74,9 @@ class Remote:
             return None
         manifest = parse_manifest(found[0], f"{self.url}/{key}", remedy=_REMEDY)
         if manifest["fingerprint"] != fingerprint:
-            raise DamagedArtefactError(f"{self.url}/{key}: it is of {manifest['fingerprint'][:12]}…. {_REMEDY}")
+            raise DamagedArtifactError(f"{self.url}/{key}: it is of {manifest['fingerprint'][:12]}…. {_REMEDY}")
         if wrong := _wrong(manifest):
-            raise DamagedArtefactError(f"{self.url}/{key}: {wrong}. {_REMEDY}")
+            raise DamagedArtifactError(f"{self.url}/{key}: {wrong}. {_REMEDY}")
         return Held(manifest, *found)
 
     def push(self, kind: str, folder: Path, *, replace: bool = False, mend: bool = False) -> Pushed:
@@ -89,7 +89,7 @@ class Remote:
             mend: the artifact on the remote is damaged, and all of it is written again.
 
         Raises:
-            DamagedArtefactError: the folder's files differ from its manifest, or the remote's manifest is damaged.
+            DamagedArtifactError: the folder's files differ from its manifest, or the remote's manifest is damaged.
         """
         content = (folder / MANIFEST_NAME).read_bytes()
         manifest = parse_manifest(content, str(folder / MANIFEST_NAME))
@@ -137,7 +137,7 @@ class Remote:
         """Download an artifact into a folder, and check every byte.
 
         Raises:
-            DamagedArtefactError: a file differs from the manifest.
+            DamagedArtifactError: a file differs from the manifest.
             StorageError: there is not enough free disk space, or it cannot be written.
         """
         fingerprint, entries = held.manifest["fingerprint"], held.manifest["files"]
@@ -178,7 +178,7 @@ def receive(objects: Objects, place: str, sizes: Mapping[str, int], folder: Path
         what: the name of the work, for the progress.
 
     Raises:
-        DamagedArtefactError: a file does not exist, or differs from its sha256.
+        DamagedArtifactError: a file does not exist, or differs from its sha256.
         RemoteError: the store does not answer, or refuses.
     """
 
@@ -192,14 +192,14 @@ def receive(objects: Objects, place: str, sizes: Mapping[str, int], folder: Path
         stored = objects.find(key)
         if stored is None or stored.num_bytes != size:
             there = f"{stored.num_bytes:,}" if stored else "none"
-            raise DamagedArtefactError(f"{objects.url}/{key}: expected {size:,} bytes, found {there}. {_REMEDY}")
+            raise DamagedArtifactError(f"{objects.url}/{key}: expected {size:,} bytes, found {there}. {_REMEDY}")
         for _ in range(2 if part.exists() else 1):
             found = _append(objects, key, part, size, tell)
             if found == digest:
                 part.replace(whole)
                 return
             part.unlink()
-        raise DamagedArtefactError(
+        raise DamagedArtifactError(
             f"{objects.url}/{key}: expected sha256 {digest[:12]}…, received {found[:12]}…. {_REMEDY}"
         )
 
@@ -236,7 +236,7 @@ def _wrong(manifest: Mapping) -> str:
         return "it lists a file that is a folder of another"
     for name in names:
         if name.name.startswith((MANIFEST_NAME, FETCHED_NAME, VERIFIED_NAME)) and len(name.parts) == 1:
-            return f"it lists {name}, which is about the artefact and no part of it"
+            return f"it lists {name}, which is about the artifact and no part of it"
     if sum(entry["bytes"] for entry in manifest["files"]) > _MOST_BYTES:
         return "it lists more than any disk has"
     return ""

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from pipeline.artifacts import layout
 from pipeline.artifacts.manifest import MANIFEST_NAME
-from pipeline.errors import DamagedArtefactError, RemoteError
+from pipeline.errors import DamagedArtifactError, RemoteError
 from pipeline.remote.artifacts import GRACE, Remote
 from pipeline.remote.objects import EXCHANGE, Stored
 
@@ -71,7 +71,7 @@ def _named(remote: Remote, folder: str) -> set[str] | None:
     """Keys that the manifest of an artifact names, None if it is damaged."""
     try:
         held = remote.find(*folder.split("/"))
-    except DamagedArtefactError as error:
+    except DamagedArtifactError as error:
         _logger.warning("left alone: %s", error)
         return None
     return {f"{folder}/files/{entry['sha256']}" for entry in (held.manifest["files"] if held else ())}

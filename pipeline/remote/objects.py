@@ -143,7 +143,7 @@ class Objects:
         if outcomes != [True, False, True, False]:
             raise RemoteError(
                 f"{self.url}: expected writes that only create (If-None-Match) and that replace one version "
-                "(If-Match), the store does not keep to them. Sharing would lose artefacts there: choose another store."
+                "(If-Match), the store does not keep to them. Sharing would lose artifacts there: choose another store."
             )
 
     @contextlib.contextmanager

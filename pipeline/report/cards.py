@@ -31,7 +31,7 @@ def cards(report: Report) -> dict[str, str]:
 
 def _context(run: Run, report: Report) -> dict[str, Any]:
     """The values of the templates. None of them is escaped."""
-    nodes = [one for stage in report.lineage for one in stage.artefacts if one.stage == "Records"]
+    nodes = [one for stage in report.lineage for one in stage.artifacts if one.stage == "Records"]
     values: Mapping[str, Any] = of_problem(run.problem, "card", run) or {}
     counts = values.get("counts", [])
     size = bisect([10**power for power in range(3, 8)], sum(count for _, count, _ in counts))
@@ -41,10 +41,10 @@ def _context(run: Run, report: Report) -> dict[str, Any]:
         "fmt": formats,
         "units": run.units,
         "task": results_of(run.problem).hub_task,
-        "stand_in_for": dataset_name(run.requested_dataset) if run.is_stand_in else "",
+        "placeholder_for": dataset_name(run.requested_dataset) if run.is_placeholder else "",
         "size": _SIZES[size],
         "input_shape": " × ".join(map(formats.number, run.input_shape or ())),
-        "records": f"{layout.RECORDS}/{plain(nodes[0].artefact)}" if nodes else "",
+        "records": f"{layout.RECORDS}/{plain(nodes[0].artifact)}" if nodes else "",
         "counts": counts,
         "has_predicted": False,
         "labels": [],

@@ -28,7 +28,7 @@ def compare_runs(one: Path, other: Path) -> list[Difference]:
     """The differences of the runs in two folders, settings first, metrics last.
 
     Raises:
-        DamagedArtefactError: A folder contains no run, or a damaged one.
+        DamagedArtifactError: A folder contains no run, or a damaged one.
     """
     pair = [_facts(folder) for folder in (one, other)]
     first, second = (dict(_leaves(sections)) for sections in pair)

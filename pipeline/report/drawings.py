@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 MARKERS = {"o": "●", "s": "■", "^": "▲", "D": "◆", "v": "▼", "P": "✚"}
 MAX_LINES = len(MARKERS)
 
-# matplotlib knows no CSS variables: it draws in these placeholders, then exchanged for the page's colours.
-COLOURS = [f"#0a0b{place:02x}" for place in range(1, MAX_LINES + 1)]
-SERIES_COLOUR = "#0a0bff"
-_PAGE_COLOURS = {"#010203": "currentColor", SERIES_COLOUR: "var(--series)"} | {
-    colour: f"var(--run-{place})" for place, colour in enumerate(COLOURS, start=1)
+# matplotlib knows no CSS variables: it draws in these placeholders, then exchanged for the page's colors.
+COLORS = [f"#0a0b{place:02x}" for place in range(1, MAX_LINES + 1)]
+SERIES_COLOR = "#0a0bff"
+_PAGE_COLORS = {"#010203": "currentColor", SERIES_COLOR: "var(--series)"} | {
+    color: f"var(--run-{place})" for place, color in enumerate(COLORS, start=1)
 }
 
 _HIGHEST = 1e38
@@ -53,12 +53,12 @@ _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 def plot_calibration(bins: Sequence["Bin"], accuracy: Axes, examples: Axes) -> None:
     """Plot how often the network was right by how sure it was (left), and how often it was so sure (right)."""
     filled = [one for one in bins if one.accuracy is not None and one.confidence is not None]
-    accuracy.plot([0, 1], [0, 1], color=COLOURS[1], linewidth=1.2, linestyle=_DASHES)
+    accuracy.plot([0, 1], [0, 1], color=COLORS[1], linewidth=1.2, linestyle=_DASHES)
     points = [one.confidence for one in filled], [one.accuracy for one in filled]
-    accuracy.plot(*points, color=COLOURS[0], linewidth=2, marker="o", markersize=5.5)
+    accuracy.plot(*points, color=COLORS[0], linewidth=2, marker="o", markersize=5.5)
     accuracy.set_ylim(0, 1.02)
     middles, counts = [(one.low + one.high) / 2 for one in bins], [one.examples for one in bins]
-    examples.bar(middles, counts, width=0.8 / max(1, len(bins)), color=COLOURS[0])
+    examples.bar(middles, counts, width=0.8 / max(1, len(bins)), color=COLORS[0])
     for axes, name in ((accuracy, "Accuracy"), (examples, "Examples")):
         axes.set(title=f"{name} by confidence", xlabel="confidence", xlim=(0, 1))
         axes.xaxis.set_major_formatter(_PERCENT)
@@ -74,8 +74,8 @@ def plot_curves(runs: Sequence[Run], *panels: Axes) -> None:
         for place, run in enumerate(runs):
             rows = spread(run.curves, most_points)
             epochs = [row.epoch for row in rows]
-            training, test = (_heights(getattr(row, name) for row in rows) for name in (metric, f"val_{metric}"))
-            series = {"color": SERIES_COLOUR, "gid": f"series-{place}"}
+            training, test = (_heights(getattr(row, name) for row in rows) for name in (metric, f"test_{metric}"))
+            series = {"color": SERIES_COLOR, "gid": f"series-{place}"}
             axes.plot(epochs, training, linewidth=1.2, linestyle=_DASHES, alpha=0.75, **series)
             # Lines of many epochs carry a dozen markers, not a hundred.
             marks = {"marker": [*MARKERS][place % MAX_LINES], "markersize": 5.5, "markevery": max(1, len(rows) // 12)}
@@ -91,7 +91,7 @@ def plot_batch_sizes(lines: Sequence[BatchLine], *panels: Axes) -> None:
     batches = sorted({row.run.global_batch_size for line in lines for row in line.rows})
     shown = (("Epoch time, s", "epoch_seconds", 1), ("Step time, ms", "step_seconds", 1000))
     for axes, (title, figure, scale) in zip(panels, shown, strict=True):
-        for line, color, marker in zip(lines, COLOURS, MARKERS, strict=False):
+        for line, color, marker in zip(lines, COLORS, MARKERS, strict=False):
             means = [getattr(row, figure).mean for row in line.by_batch]
             seconds = _heights(None if mean is None else scale * mean for mean in means)
             points = [row.run.global_batch_size for row in line.by_batch], seconds
@@ -111,9 +111,9 @@ def plot_batch_sizes(lines: Sequence[BatchLine], *panels: Axes) -> None:
 def plot_history(groups: Sequence[Trend], *panels: Axes) -> None:
     """Plot test accuracy (left) and throughput (right) of groups of comparable runs over time, a line for each seed."""
     rate = common_units(group.entries[0].units for group in groups).rate.capitalize()
-    shown = (("Test accuracy", "val_accuracy", _FINE_PERCENT), (rate, "examples_per_second", _COUNT))
+    shown = (("Test accuracy", "test_accuracy", _FINE_PERCENT), (rate, "examples_per_second", _COUNT))
     for axes, (title, figure, formatter) in zip(panels, shown, strict=True):
-        for group, color, marker in zip(groups, COLOURS, MARKERS, strict=False):
+        for group, color, marker in zip(groups, COLORS, MARKERS, strict=False):
             points = spread(group.entries, _MOST_DATES)
             # Runs of two seeds differ by chance: a line from one to the other would show a change that is none.
             for seed in sorted({point.seed for point in points}):
@@ -132,8 +132,8 @@ def plot_history(groups: Sequence[Trend], *panels: Axes) -> None:
 def draw(chart: Chart) -> str:
     """Draw panels, each an ``<svg>`` of its own, in one ``<div>`` for an HTML page.
 
-    They are transparent, without scripts, links or fixed size. The n-th of COLOURS is the page's color --run-n. A group
-    of the id ``series-3`` has ``data-series="3"``, and SERIES_COLOUR is --series: the page shows, hides and colors it.
+    They are transparent, without scripts, links or fixed size. The n-th of COLORS is the page's color --run-n. A group
+    of the id ``series-3`` has ``data-series="3"``, and SERIES_COLOR is --series: the page shows, hides and colors it.
     """
     text = chart.alternative()
     # A matplotlibrc on this machine must not change the report.
@@ -165,6 +165,6 @@ def _svg(figure: Figure, *, salt: str) -> str:
     svg = re.sub(r'<g id="series-(\d+)"', r'<g data-series="\1"', svg)
     # matplotlib numbers its groups from 1 in each drawing; nothing refers to them.
     body = re.sub(r'<g id="[^"]*"', "<g", svg[svg.index(">", svg.index("<svg")) + 1 :])
-    for placeholder, colour in _PAGE_COLOURS.items():
-        body = body.replace(placeholder, colour)
+    for placeholder, color in _PAGE_COLORS.items():
+        body = body.replace(placeholder, color)
     return f'<svg viewBox="{view_box}" aria-hidden="true">{body.rstrip()}'

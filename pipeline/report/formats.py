@@ -71,7 +71,7 @@ def points(fraction: float | None) -> str:
     return signed(fraction, 2, " points", 100)
 
 
-def capitalised(text: str) -> str:
+def capitalized(text: str) -> str:
     """The text with a capital letter."""
     return text[:1].upper() + text[1:]
 
@@ -174,7 +174,7 @@ def device_phrase(run: "Entry") -> str:
 
 def data_phrase(run: "Entry") -> str:
     """The data within a sentence."""
-    if run.is_stand_in:
+    if run.is_placeholder:
         return f"placeholder data instead of {dataset_name(run.requested_dataset)}"
     verified = {"yes": " (verified)", "no": " (not verified)"}.get(data_verified(run), "")
     return f"{plain(run.dataset)}{verified}"
@@ -182,7 +182,7 @@ def data_phrase(run: "Entry") -> str:
 
 def data_verified(run: "Entry") -> str:
     """Whether the data have the content of the original files: "yes", "no", or "no reference"."""
-    if not run.dataset_verified and run.dataset not in CONTENT_DIGESTS and not run.is_stand_in:
+    if not run.dataset_verified and run.dataset not in CONTENT_DIGESTS and not run.is_placeholder:
         return "no reference"
     return yes_no(run.dataset_verified)
 
@@ -198,7 +198,7 @@ def remarks(run: "Entry", resumed: Sequence["Resumption"] = ()) -> tuple[str, ..
     if run.status == SKIPPED:
         return (f"skipped: {plain(run.mismatch.cause, 200)}",)
     found = []
-    if run.is_stand_in:
+    if run.is_placeholder:
         found.append(f"placeholder data instead of {dataset_name(run.requested_dataset)}")
     if is_fallback(run):
         found.append(f"fallback from {plain(run.requested_device)}")
@@ -223,7 +223,7 @@ def model_and_recipe(run: "Entry") -> str:
     """Model, recipe and the settings that override the recipe, with " / " between them."""
     values = {name.replace("_", " "): getattr(run, name) for name in _OVERRIDES}
     changed = [f"{name} {value:g}" for name, value in values.items() if value >= 0]
-    return " / ".join([plain(run.model), plain(run.recipe), *changed])
+    return " / ".join([plain(run.model), plain(run.training_recipe), *changed])
 
 
 def inputs(run: "Entry") -> str:

@@ -15,7 +15,7 @@ from pipeline.runs.record import FINISHED, names
 
 def results(report: Report) -> list[Block]:
     """A scoreboard for each experiment with a finished run on real data, and the machines. Empty without such a run."""
-    finished = [row for row in report.scenarios if row.run.status == FINISHED and not row.run.is_stand_in]
+    finished = [row for row in report.scenarios if row.run.status == FINISHED and not row.run.is_placeholder]
     setup = ("experiment", "dataset", "input_shape", *names("setting", "hardware", "computation", repeated=False))
     newest = [group[0] for group in grouped_rows(finished, setup)]
     shown = replace(report, current=[], scenarios=newest)

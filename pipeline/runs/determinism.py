@@ -58,7 +58,7 @@ def read_determinism(run: Path) -> Determinism | None:
     A file about another run is ignored.
 
     Raises:
-        DamagedArtefactError: the file, or the manifest or record of the run, is damaged.
+        DamagedArtifactError: the file, or the manifest or record of the run, is damaged.
     """
     path = determinism_path(run)
     if not path.exists():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.artifacts.manifest import MANIFEST_NAME, read_manifest
-from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.errors import DamagedArtifactError, SettingsError
 
 SUFFIXES = (".keras", ".safetensors")
 # The part of a .keras file with dates and the version of Keras.
@@ -41,7 +41,7 @@ def find_initial_weights(given: str, runs: Path) -> InitialWeights:
     if (folder / MANIFEST_NAME).is_file():
         try:
             run = read_manifest(folder)["fingerprint"]
-        except DamagedArtefactError as error:
+        except DamagedArtifactError as error:
             raise _refusal(given, str(error).rstrip(".")) from error
     return InitialWeights(file=file, digest=digest_of(file, given), run=run, run_folder=folder if run else None)
 

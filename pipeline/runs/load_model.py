@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from pipeline.artifacts.manifest import read_fetched
-from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.hardware.placement import runtime_called
 from pipeline.models.build import load_function
 from pipeline.models.model import as_probabilities, configure_keras
@@ -49,13 +49,13 @@ def load_trained(run: Path, *, model: str = "") -> TrainedNetwork:
     was trained under this root, because a remote's run may name any module of this machine.
 
     Raises:
-        DamagedArtefactError: the run was skipped and has no model.
+        DamagedArtifactError: the run was skipped and has no model.
         SettingsError: its user code cannot, or may not, be imported here.
     """
     configure_keras()
     record = read_record(run)
     if not (run / MODEL_NAME).exists():
-        raise DamagedArtefactError(
+        raise DamagedArtifactError(
             f"{run / MODEL_NAME}: expected a network, found none; the run was {record.status}: train it on a device "
             "that is there."
         )

@@ -6,10 +6,10 @@ Throughput leaves out the epochs that compiled, wherever there are others.
 import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pipeline.errors import DamagedArtefactError
-from pipeline.runs.validation import Count, Figure, Untrusted, checked, message, read_text
+from pipeline.errors import DamagedArtifactError
+from pipeline.runs.validation import Count, Figure, Untrusted, checked, message, read_text, renamed
 
 WEIGHTS_NAME = "weights.safetensors"
 MODEL_NAME = "model.keras"
@@ -31,8 +31,8 @@ class EpochMetrics(Untrusted):
     epoch: Count
     loss: Figure
     accuracy: Figure
-    val_loss: Figure
-    val_accuracy: Figure
+    test_loss: Annotated[Figure, renamed("test_loss", "val_loss")]
+    test_accuracy: Annotated[Figure, renamed("test_accuracy", "val_accuracy")]
     validation_loss: Figure = None
     validation_accuracy: Figure = None
     train_seconds: Figure
@@ -48,10 +48,10 @@ def append_metrics(path: Path, row: Mapping[str, float]) -> None:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a metrics file, sorted by epoch. DamagedArtefactError: it is missing, empty, or a line is no row."""
+    """The rows of a metrics file, sorted by epoch. DamagedArtifactError: it is missing, empty, or a line is no row."""
     lines = [(number, line) for number, line in enumerate(read_text(path).split("\n"), start=1) if line.strip()]
     if not lines:
-        raise DamagedArtefactError(message(path, "expected one JSON object per epoch, found none"))
+        raise DamagedArtifactError(message(path, "expected one JSON object per epoch, found none"))
     rows = [checked(EpochMetrics, line, path, place=f"line {number}").model_dump() for number, line in lines]
     return sorted(rows, key=lambda row: row["epoch"])
 

@@ -14,12 +14,12 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from pipeline.hardware.backend import computation_flags
-from pipeline.runs.validation import Count, Figure, Object, Untrusted, checked, read_text
+from pipeline.runs.validation import Count, Figure, Object, Untrusted, checked, read_text, renamed
 
 RECORD_NAME = "run.json"
 
-#: 1: records without this field. 2: figures are never NaN. Later versions added fields.
-SCHEMA_VERSION = 11
+#: 1: records without this field. 2: figures are never NaN. 12: renamed fields. The other versions added fields.
+SCHEMA_VERSION = 12
 
 FINISHED, SKIPPED = "finished", "skipped"
 
@@ -126,8 +126,8 @@ class StoredRecords(Untrusted):
 class RunRecord(Untrusted):
     """One run. Seconds are wall-clock, accuracies are from 0 to 1, losses of texts are nats per prediction.
 
-    Examples are units of the problem: images, or the characters of a text. ``val_accuracy`` and ``val_loss`` are those
-    of the test split, ``validation_accuracy`` and ``validation_loss`` those of the validation split.
+    Examples are units of the problem: images, or the characters of a text. Fields that were renamed are read by their
+    earlier names too.
     """
 
     schema_version: Annotated[Count, About("identity")] = 1
@@ -140,7 +140,7 @@ class RunRecord(Untrusted):
     finished_on: Annotated[str | None, About("identity", repeated=True)] = None
 
     model: Annotated[str, About("setting", compared=True)]
-    recipe: Annotated[str, About("setting", compared=True)]
+    training_recipe: Annotated[str, renamed("training_recipe", "recipe"), About("setting", compared=True)]
     # Path from the settings. Runs are compared by the digest of the weights.
     initial_weights: Annotated[str, About("setting", repeated=True)] = ""
     freeze: Annotated[str, About("setting", compared=True)] = ""
@@ -212,12 +212,14 @@ class RunRecord(Untrusted):
     first_epoch_seconds: Annotated[Figure, About("measured", repeated=True)]
     evaluation_seconds: Annotated[Figure, About("measured", repeated=True)] = None
     examples_per_second: Annotated[Figure, About("measured", repeated=True)]
-    val_accuracy: Annotated[Figure, About("measured", repeated=True)]
-    val_loss: Annotated[Figure, About("measured", repeated=True)]
+    test_accuracy: Annotated[Figure, renamed("test_accuracy", "val_accuracy"), About("measured", repeated=True)]
+    test_loss: Annotated[Figure, renamed("test_loss", "val_loss"), About("measured", repeated=True)]
     validation_accuracy: Annotated[Figure, About("measured", repeated=True)] = None
     validation_loss: Annotated[Figure, About("measured", repeated=True)] = None
     # With test_time_augmentation.
-    val_tta_accuracy: Annotated[Figure, About("measured", repeated=True)] = None
+    test_tta_accuracy: Annotated[
+        Figure, renamed("test_tta_accuracy", "val_tta_accuracy"), About("measured", repeated=True)
+    ] = None
     validation_tta_accuracy: Annotated[Figure, About("measured", repeated=True)] = None
     # The epoch, from 1, whose weights were kept, and why training ended.
     kept_epoch: Annotated[Count | None, About("measured", repeated=True)] = None
@@ -245,7 +247,7 @@ class RunRecord(Untrusted):
             return self
         if self.mismatch is None:
             raise ValueError(f'"mismatch": expected why the run was {SKIPPED}, found null')
-        for name in ("train_seconds", "first_epoch_seconds", "examples_per_second", "val_accuracy", "val_loss"):
+        for name in ("train_seconds", "first_epoch_seconds", "examples_per_second", "test_accuracy", "test_loss"):
             if getattr(self, name) is not None:
                 raise ValueError(f'"{name}": expected null in a run that was {SKIPPED}, found {getattr(self, name)!r}')
         return self
@@ -268,7 +270,7 @@ def names(*parts: Part, compared: bool | None = None, repeated: bool | None = No
     return tuple(found)
 
 
-def is_stand_in(run: Mapping[str, Any]) -> bool:
+def is_placeholder(run: Mapping[str, Any]) -> bool:
     """Whether placeholder examples replaced the requested dataset."""
     return run.get("dataset") == "synthetic" and run.get("requested_dataset", "synthetic") != "synthetic"
 
@@ -286,7 +288,7 @@ def seen_in(receipt: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_record(folder: Path) -> RunRecord:
-    """The record of a run's folder, of any version. Raises DamagedArtefactError if missing or not a record."""
+    """The record of a run's folder, of any version. Raises DamagedArtifactError if missing or not a record."""
     path = folder / RECORD_NAME
     return checked(RunRecord, read_text(path), path)
 

@@ -4,9 +4,9 @@ import math
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtifactError
 
 # Far more than any record has, far less than Python's recursion limit.
 MOST_LEVELS = 16
@@ -42,6 +42,11 @@ Count = Annotated[int, Field(ge=0, lt=2**63)]
 Object = Annotated[dict[str, Any], BeforeValidator(_plain)]
 
 
+def renamed(name: str, former: str) -> Any:
+    """Marks a field that files of earlier versions call ``former``."""
+    return Field(validation_alias=AliasChoices(name, former))
+
+
 class Untrusted(BaseModel):
     """Base of classes that are read from files: frozen, without type conversion, unknown fields ignored."""
 
@@ -49,11 +54,11 @@ class Untrusted(BaseModel):
 
 
 def read_text(path: Path) -> str:
-    """The text of a file. Raises DamagedArtefactError if it is missing or not UTF-8."""
+    """The text of a file. Raises DamagedArtifactError if it is missing or not UTF-8."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DamagedArtefactError(message(path, f"expected a UTF-8 text file: {error}")) from error
+        raise DamagedArtifactError(message(path, f"expected a UTF-8 text file: {error}")) from error
 
 
 def checked(
@@ -62,12 +67,12 @@ def checked(
     """The object of ``kind`` in a JSON text. ``place`` names it in the message, by default the file's name.
 
     Raises:
-        DamagedArtefactError: it is not JSON, not an object, or a field is missing or of another type or value.
+        DamagedArtifactError: it is not JSON, not an object, or a field is missing or of another type or value.
     """
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        raise DamagedArtefactError(message(path, _in_words(error, place or path.name), remedy)) from error
+        raise DamagedArtifactError(message(path, _in_words(error, place or path.name), remedy)) from error
 
 
 def message(path: Path, problem: str, remedy: str = _REMEDY) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipeline.artifacts.manifest import check_contents, read_manifest
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtifactError
 from pipeline.records.example import parse_batch, targets
 from pipeline.records.features import spec_from_json
 
@@ -15,11 +15,11 @@ _READ_BATCH = 1_000
 _READ_BUFFER_BYTES = 8 * 2**20
 
 
-def verify_artefact(folder: Path, *, shared: bool = False) -> None:
+def verify_artifact(folder: Path, *, shared: bool = False) -> None:
     """Check every file's size and sha256, and of records every CRC, the number of examples and the label counts.
 
     Raises:
-        DamagedArtefactError: names the first file or count that is not what the manifest says.
+        DamagedArtifactError: names the first file or count that is not what the manifest says.
     """
     manifest = read_manifest(folder)
     check_contents(folder, manifest, shared=shared)
@@ -38,8 +38,8 @@ def _verify_split(folder: Path, manifest: Mapping, split: str) -> None:
             columns = {name: values.numpy() for name, values in parse_batch(serialized, spec).items()}
             counts += np.bincount(targets(columns).ravel(), minlength=len(counts))
     except (tf.errors.OpError, ValueError) as error:
-        raise DamagedArtefactError(f"{folder}: the {split} records cannot be read: {error}") from error
+        raise DamagedArtifactError(f"{folder}: the {split} records cannot be read: {error}") from error
     found = dict(zip(manifest["label_names"], counts.tolist(), strict=True))
     if found != manifest["splits"][split]["label_counts"]:
         expected = manifest["splits"][split]["label_counts"]
-        raise DamagedArtefactError(f"{folder}: {split} labels: manifest counts {expected}, the records hold {found}")
+        raise DamagedArtifactError(f"{folder}: {split} labels: manifest counts {expected}, the records hold {found}")

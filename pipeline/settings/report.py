@@ -7,10 +7,10 @@ from pipeline.settings.schema import NOT_IN_IDENTITY, StageSettings, number, set
 from pipeline.settings.training import TrainSettings
 
 # Each list of [Report], and the setting of [Train] that it sweeps.
-_SWEPT = ("backend", "device", "global_batch_size", "seed", "precision", "recipe", "learning_rate")
+_SWEPT = ("backend", "device", "global_batch_size", "seed", "precision", "training_recipe", "learning_rate")
 SWEPT = {f"{setting}s": setting for setting in _SWEPT}
 # The thresholds.
-DEMANDS = ("min_val_accuracy", "max_val_loss", "max_regression_sigma")
+THRESHOLDS = ("min_test_accuracy", "max_test_loss", "max_regression_sigma")
 _RULES = {setting.name: setting.rule for setting in settings_of(TrainSettings)}
 
 
@@ -31,15 +31,15 @@ class ReportSettings(StageSettings, section="Report"):
     """Seeds of the requested runs."""
     precisions: Annotated[tuple[str, ...], _RULES["precision"], NOT_IN_IDENTITY] = ()
     """Precisions of the requested runs."""
-    recipes: Annotated[tuple[str, ...], _RULES["recipe"], NOT_IN_IDENTITY] = ()
+    training_recipes: Annotated[tuple[str, ...], _RULES["training_recipe"], NOT_IN_IDENTITY] = ()
     """Training recipes of the requested runs."""
     learning_rates: Annotated[tuple[float, ...], _RULES["learning_rate"], NOT_IN_IDENTITY] = ()
     """Learning rates of the requested runs."""
-    min_val_accuracy: Annotated[float, number(0, 1)] = 0.0
+    min_test_accuracy: Annotated[float, number(0, 1)] = 0.0
     """Lowest test accuracy that a requested run may have. A run that misses a threshold ends the command with exit code
     9 after the report is written. If any threshold is set, the same applies to a skipped run, a placeholder dataset and
     a fallback device. 0 means no threshold."""
-    max_val_loss: Annotated[float, number(0, 1_000)] = 0.0
+    max_test_loss: Annotated[float, number(0, 1_000)] = 0.0
     """Highest test loss in nats that a requested run on a text may have. 0 means no threshold."""
     max_regression_sigma: Annotated[float, number(0, 1_000)] = 0.0
     """Largest allowed drop of the test accuracy from the last comparable runs, in standard deviations of the noise. A

@@ -24,6 +24,13 @@ _REMOVED = {
     "--Repetition-of": "Give the settings of the run to verify-determinism.",
     "[Repetition]": "It was removed, so remove the section.",
 }
+# The flags of settings that the last release called otherwise. An entry stays for one release.
+_RENAMED = {
+    "--Train-recipe": "--Train-training-recipe",
+    "--Report-recipes": "--Report-training-recipes",
+    "--Report-min-val-accuracy": "--Report-min-test-accuracy",
+    "--Report-max-val-loss": "--Report-max-test-loss",
+}
 # Names that other programs use.
 _SYNONYMS = {"cuda": "gpu", "nvidia": "gpu", "fp32": "float32", "bf16": "bfloat16", "synthetic": "placeholder"}
 
@@ -38,5 +45,9 @@ def closest(name: str, known: Sequence[str]) -> str:
 
 @message
 def remedy(flag: str) -> str:
-    """The remedy for a removed setting, which starts with a blank, or an empty string."""
-    return f" {_REMOVED[flag]}" if flag in _REMOVED else ""
+    """The remedy for a removed or renamed setting, which starts with a blank, or an empty string."""
+    if flag in _REMOVED:
+        return f" {_REMOVED[flag]}"
+    # The flags of the requested task may omit the section.
+    new = _RENAMED.get(flag) or _RENAMED.get(f"--Report-{flag[2:]}")
+    return f" The setting is now called {new}." if new else ""

@@ -39,9 +39,9 @@ MODELS = Registry(
         "shakespeare_lstm": "pipeline.models.char_lstm:shakespeare_lstm",
     },
 )
-#: Recipe → its ``networks.recipes.Recipe``, or a function that makes an optimizer.
+#: Recipe → its ``networks.training_recipes.Recipe``, or a function that makes an optimizer.
 RECIPES = Registry(
-    "recipes",
+    "training_recipes",
     {
         "baseline": "pipeline.models.training_recipes:BASELINE",
         "onecycle": "pipeline.models.training_recipes:ONECYCLE",
@@ -145,7 +145,7 @@ class TrainSettings(StageSettings, section="Train"):
     """Model to train. docs/reference/settings.md#models lists the models. A function in user code must be importable
     from the working directory, the folder of `config.ini` or the installed packages. Its code is part of the run's
     identity."""
-    recipe: Annotated[str, registered(RECIPES, "my_package.recipes:recipe")] = "onecycle"
+    training_recipe: Annotated[str, registered(RECIPES, "my_package.recipes:recipe")] = "onecycle"
     """Optimizer, learning rate schedule and label smoothing. docs/reference/settings.md#training-recipes lists the
     training recipes."""
     # The content of the weights is part of the identity, their place is not.

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtifactError
 from pipeline.records.example import FixedLayout
 from pipeline.records.features import FeatureSpec, ImageForm, is_fixed, stored_form, stored_spec
 from pipeline.settings.data import RecordsSettings
@@ -116,7 +116,7 @@ class Job:
         """Shard and place of each example of a block, from ``example_places``: int64 (examples, 2).
 
         Raises:
-            DamagedArtefactError: another process wrote them.
+            DamagedArtifactError: another process wrote them.
         """
         split, start, stop = block
         name, seals_before = f"{PLACES}/{split}", start // self.block_examples
@@ -124,7 +124,7 @@ class Job:
         stored = self.shared.read_range(name, first, length)
         seal, content = stored[:_SEAL_BYTES], stored[_SEAL_BYTES:]
         if not hmac.compare_digest(seal, self._seal(block, content)):
-            raise DamagedArtefactError(
+            raise DamagedArtifactError(
                 f"{self.shared}/{name}: expected the places that this job left, found something else. "
                 "Who else writes there?"
             )

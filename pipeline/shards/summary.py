@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtifactError
 from pipeline.records.example import targets
 from pipeline.records.features import IMAGE, LABEL, content_name, spec_to_json
 from pipeline.records.images import fingerprints
@@ -93,7 +93,7 @@ def summarize(job: Job, source: SourceInfo) -> dict:
             }
     if source.is_sequence:
         # The digest of the whole text does not depend on the length of its examples.
-        source_digests = {"text": text_digest(source, Path(job.location.artefact))}
+        source_digests = {"text": text_digest(source, Path(job.location.artifact))}
     # Metrics per label exist only if examples have labels.
     found = find(examples, names, job.source.label_names if LABEL in spec else (), label_counts, folder)
     if listing and (skipped := read_index(listing).skipped):
@@ -137,7 +137,7 @@ def _read_notes(job: Job) -> tuple[dict[str, np.ndarray], dict[str, dict[str, in
             for split, of_block in zip(job.splits_of(source_split), notes["counts"], strict=True):
                 counts[split] += of_block
     if not is_noted.all():
-        raise DamagedArtefactError(f"{job.shared}: expected notes on {stops[-1]} records, found {is_noted.sum()}.")
+        raise DamagedArtifactError(f"{job.shared}: expected notes on {stops[-1]} records, found {is_noted.sum()}.")
     by_split = dict(zip(job.num_examples, np.split(examples, stops[:-1]), strict=True))
     parts = dict(zip(job.num_examples, np.split(digests, stops[:-1]), strict=True))
     joint = {split: _joint_digest(part) for split, part in parts.items()}

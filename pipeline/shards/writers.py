@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.artifacts.publish import require_space
-from pipeline.errors import DamagedArtefactError, EngineUnavailableError
+from pipeline.errors import DamagedArtifactError, EngineUnavailableError
 from pipeline.remote.artifacts import receive
 from pipeline.shards.plan import Block, Job, block_file
 from pipeline.shards.shared import THREADS, Shared, SharedObjects, replacing
@@ -164,7 +164,7 @@ def noted_shard(shared: Shared, name: str) -> tuple[str, int]:
         raise EngineUnavailableError(f"Beam ended the job without the shard {name}") from None
     note = re.fullmatch(rb"([0-9a-f]{64}) ([0-9]{1,15})", content)
     if not note:
-        raise DamagedArtefactError(
+        raise DamagedArtifactError(
             f"{shared}/{NOTES}/{name}: expected sha256 and bytes of a shard, found something else. "
             "Who else writes to [Storage] remote?"
         )

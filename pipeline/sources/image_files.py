@@ -1,6 +1,6 @@
 """Single image files: examine them, and make plain what TensorFlow does not decode as it is meant.
 
-Formats are told by content, not by name. Upright JPEGs and PNGs of 8 bits in grey or RGB are *plain* and stay as they
+Formats are told by content, not by name. Upright JPEGs and PNGs of 8 bits in gray or RGB are *plain* and stay as they
 are. Pillow converts everything else: orientation by EXIF, palettes, CMYK, transparency, 16 bits per channel, BMP, GIF
 (the first frame), WebP, TIFF (the first page) and AVIF.
 """
@@ -39,7 +39,7 @@ _FILES_AT_ONCE = 64
 # By Pillow's names. What it calls MPO is a JPEG with others behind it, as telephones write them: the first counts.
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF")
 _JPEGS = ("JPEG", "MPO")
-_GREY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B")
+_GRAY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B")
 _JPEG_QUALITY = 95
 #: Encoding → how its files begin.
 SIGNATURES = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n", "gif": b"GIF8"}
@@ -73,7 +73,7 @@ class Picture:
     encoding: str
     width: int
     height: int
-    grey: bool
+    gray: bool
     plain: bool
     levels: tuple[int, int] | None = None
 
@@ -183,7 +183,7 @@ def inspect(content: bytes) -> Picture:
         encoding="jpeg" if kind in _JPEGS else "png",
         width=width,
         height=height,
-        grey=mode in _GREY_MODES,
+        gray=mode in _GRAY_MODES,
         plain=is_plain and (kind in _JPEGS or (kind == "PNG" and _is_whole_png(content))),
         levels=levels,
     )
@@ -203,7 +203,7 @@ def _is_whole_png(content: bytes) -> bool:
 
 
 def made_plain(content: bytes, encoding: str = "png", value_range: tuple[int, int] = FULL_RANGE) -> bytes:
-    """The same picture upright, of 8 bits, in grey or RGB, as a PNG, or as a JPEG of high quality.
+    """The same picture upright, of 8 bits, in gray or RGB, as a PNG, or as a JPEG of high quality.
 
     Raises:
         UndecodableError: it cannot be decoded.
@@ -213,7 +213,7 @@ def made_plain(content: bytes, encoding: str = "png", value_range: tuple[int, in
         image.load()
         if image.format == "PNG" and "transparency" in image.info:
             image.info["transparency"] = _of_8_bits(image.info["transparency"], image.mode, content[_PNG_DEPTH_AT])
-        grey, turn = image.mode in _GREY_MODES, _TURNS.get(_orientation_of(image))
+        gray, turn = image.mode in _GRAY_MODES, _TURNS.get(_orientation_of(image))
         # As it looks on paper: what is transparent shows white.
         if image.mode.startswith("I"):
             # 16 bits a channel; Pillow itself would cut off above 255.
@@ -223,7 +223,7 @@ def made_plain(content: bytes, encoding: str = "png", value_range: tuple[int, in
             image = Image.fromarray(np.where(is_clear, 255, scaled).astype(np.uint8))
         elif "transparency" in image.info or image.mode in ("RGBA", "LA", "PA"):
             image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
-        image = image.convert("L" if grey else "RGB")
+        image = image.convert("L" if gray else "RGB")
         if turn is not None:
             image = image.transpose(turn)
         plain = io.BytesIO()

@@ -1,6 +1,6 @@
 """A folder of images: ``<path>/<label>/…`` or ``<path>/{train,test,validation}/<label>/…``.
 
-Folders below that of a label belong to it. Files beside the labels' folders (a licence, notes) are no examples, nor are
+Folders below that of a label belong to it. Files beside the labels' folders (a license, notes) are no examples, nor are
 files with an ending that no image has.
 """
 

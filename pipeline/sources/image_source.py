@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.errors import DamagedArtefactError, message
+from pipeline.errors import DamagedArtifactError, message
 from pipeline.records.features import image_spec
 from pipeline.settings.data import FULL_RANGE, SourceSettings
 from pipeline.settings.setting_error import refuse
@@ -61,7 +61,7 @@ class ImageSource(FileSource):
         encodings = {picture.encoding for picture in pictures}
         shapes = {(picture.height, picture.width) for picture in pictures}
         sizes = next(iter(shapes)) if len(shapes) == 1 else (None, None)
-        channels = 1 if all(picture.grey for picture in pictures) else 3
+        channels = 1 if all(picture.gray for picture in pictures) else 3
         num_examples = {split: len(indexed.paths) for split, indexed in index.splits.items()}
         num_bytes = sum(size for indexed in index.splits.values() for size, *_ in indexed.stamps)
         return SourceInfo(
@@ -97,12 +97,12 @@ def _judge(settings: SourceSettings, skipped: Sequence[Skipped], total: int) -> 
         return
     listed, share = _listed(skipped), settings.max_bad_share
     if settings.on_bad_example == "fail":
-        raise DamagedArtefactError(
+        raise DamagedArtifactError(
             f"{settings.path}: {len(skipped):,} of {total:,} images cannot be used. Mend or remove them, or leave them "
             f"out with [Source] on_bad_example = skip.\n{listed}"
         )
     if len(skipped) > share * total:
-        raise DamagedArtefactError(
+        raise DamagedArtifactError(
             f"{settings.path}: {len(skipped):,} of {total:,} images cannot be used, more than [Source] max_bad_share = "
             f"{share}. Mend or remove them, or raise it.\n{listed}"
         )

@@ -103,13 +103,13 @@ class SourceInfo:
 class Location:
     """Place of a source on this machine; no part of any identity.
 
-    ``folder`` contains single image files and ``listing`` is their index. ``artefact`` is the source's artifact.
+    ``folder`` contains single image files and ``listing`` is their index. ``artifact`` is the source's artifact.
     """
 
     tfds_data_dir: str = ""
     folder: str = ""
     listing: str = ""
-    artefact: str = ""
+    artifact: str = ""
 
 
 class Kind(ABC):
@@ -135,7 +135,7 @@ class Kind(ABC):
 
     def location(self, artifact: Path) -> Location:
         """Where the data are; ``artifact`` is the folder of the source's artifact."""
-        return Location(artefact=str(artifact))
+        return Location(artifact=str(artifact))
 
     @abstractmethod
     def check(self) -> None:
@@ -151,7 +151,7 @@ class Kind(ABC):
         Raises:
             DatasetUnavailableError: the data cannot be downloaded.
             SettingsError: there are no usable data at the path, or the dataset is unknown.
-            DamagedArtefactError: images cannot be decoded, or a download has another digest.
+            DamagedArtifactError: images cannot be decoded, or a download has another digest.
         """
 
     def changed(self, source: Mapping, artifact: Path) -> Iterator[str]:
@@ -227,7 +227,7 @@ def read_batches(
 
     Raises:
         DatasetUnavailableError: the prepared copy is missing and cannot be prepared again.
-        DamagedArtefactError: the data are of another version, have changed, or cannot be read to the end.
+        DamagedArtifactError: the data are of another version, have changed, or cannot be read to the end.
         UnsupportedDatasetError: an example has no label.
     """
     # The tokens of a text of any origin are in the source's artifact.

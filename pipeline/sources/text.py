@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtifactError
 from pipeline.records.features import KEY, Feature, content_name
 from pipeline.records.keys import SPLITS
 from pipeline.settings.data import SourceSettings
@@ -173,19 +173,19 @@ def read_tokens(
     """Examples ``start`` to ``stop - 1`` of a split, in the order of the text, see ``source.read_batches``.
 
     Raises:
-        DamagedArtefactError: the source's artifact is missing, or contains another text.
+        DamagedArtifactError: the source's artifact is missing, or contains another text.
     """
     import numpy as np
 
     name = content_name(info.features)
     (size,) = info.features[name].shape
-    path = _tokens_path(Path(location.artefact), split)
+    path = _tokens_path(Path(location.artifact), split)
     try:
         tokens = np.memmap(path, np.uint8, mode="r")
     except (OSError, ValueError):
         tokens = np.empty(0, np.uint8)
     if len(tokens) < stop * (size - 1) + 1:
-        raise DamagedArtefactError(
+        raise DamagedArtifactError(
             f'{path}: expected the tokens of the text, they are not there as they were. Run "make pipeline" again.'
         )
     windows = np.lib.stride_tricks.sliding_window_view(tokens, size)[:: size - 1]

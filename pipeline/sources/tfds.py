@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import (
-    DamagedArtefactError,
+    DamagedArtifactError,
     DatasetUnavailableError,
     StorageError,
     UnsupportedDatasetError,
@@ -54,7 +54,7 @@ class Tfds(Kind):
 
     def location(self, artifact: Path) -> Location:
         """The folder of all datasets, absolute for processes with another environment."""
-        return Location(tfds_data_dir=self.place(), artefact=str(artifact))
+        return Location(tfds_data_dir=self.place(), artifact=str(artifact))
 
     def check(self) -> None:
         """Look for a prepared copy, and ask the hosts if there is none."""
@@ -237,7 +237,7 @@ def _download(builder: "DatasetBuilder", dataset: str) -> None:
     except (DownloadError, requests.RequestException, urllib.error.URLError, AssertionError) as error:
         raise DatasetUnavailableError(f"the download of {dataset} failed: {error}") from error
     except NonMatchingChecksumError as error:
-        raise DamagedArtefactError(f"the download of {dataset} is not what was expected: {error}") from error
+        raise DamagedArtifactError(f"the download of {dataset} is not what was expected: {error}") from error
     except OSError as error:
         # An error of a file names it, unless the disk is full. One of a connection names none.
         if error.filename is None and error.errno not in _DISK_ERRORS:

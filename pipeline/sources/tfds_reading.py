@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from pipeline import machine
-from pipeline.errors import DamagedArtefactError, UnsupportedDatasetError
+from pipeline.errors import DamagedArtifactError, UnsupportedDatasetError
 from pipeline.records.features import IMAGE, LABEL, Feature, ImageForm
 from pipeline.records.images import decode
 from pipeline.sources.image_files import SIGNATURES, made_plain
@@ -50,8 +50,8 @@ def read_prepared(
         raise _unreadable(builder, split, f"{found} examples in [{start}:{stop}]")
 
 
-def _unreadable(builder: "DatasetBuilder", split: str, found: str) -> DamagedArtefactError:
-    return DamagedArtefactError(
+def _unreadable(builder: "DatasetBuilder", split: str, found: str) -> DamagedArtifactError:
+    return DamagedArtifactError(
         f"{builder.data_path}: the {split} split cannot be read as its dataset_info.json describes it: {found}. "
         "Delete that folder and run again to prepare it anew."
     )
@@ -73,8 +73,8 @@ def _opened(
     builder = find_builder(dataset, location.tfds_data_dir)
     prepare(builder, dataset)
     # Stamps in the artifact spare this worker a reading.
-    if prepared_digest(Path(builder.data_path), Path(location.artefact) if location.artefact else None) != digest:
-        raise DamagedArtefactError(
+    if prepared_digest(Path(builder.data_path), Path(location.artifact) if location.artifact else None) != digest:
+        raise DamagedArtifactError(
             f"{builder.data_path}: expected the copy of {dataset} that was found before, it has other files by "
             'now. Run "make pipeline" again: it takes up the copy that is there.'
         )

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from pipeline import machine
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtifactError
 from pipeline.records.features import FeatureSpec, ImageForm, is_fixed, spec_from_json
 from pipeline.records.rows import Rows
 
@@ -75,7 +75,7 @@ class Split:
         for file, num_records in zip(self.files, self.shard_examples, strict=True):
             found = Path(file).stat().st_size
             if found != num_records * frame_bytes:
-                raise DamagedArtefactError(
+                raise DamagedArtifactError(
                     f"{file}: manifest lists {num_records} records of {frame_bytes} bytes each, found {found} bytes. "
                     'Run "make pipeline" to rebuild it.'
                 )

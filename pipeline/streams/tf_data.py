@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from pipeline import machine
 from pipeline.augmentation.augment import Augmentation
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtifactError
 from pipeline.records.example import decode_rows, parse_batch
 from pipeline.records.features import IMAGE, LABEL
 from pipeline.records.images import decode
@@ -228,7 +228,7 @@ def _load(split: Split) -> dict[str, tf.Tensor]:
     if found == split.num_examples:
         found = _decode_into(columns, split) if split.layout is None else _copy_into(columns, split)
     if found != split.num_examples:
-        raise DamagedArtefactError(
+        raise DamagedArtifactError(
             f"{Path(split.files[0]).parent}: manifest lists {split.num_examples} {split.name} records, found {found}. "
             'Run "make pipeline" to rebuild it.'
         )

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save
 
 from pipeline.artifacts.manifest import check_contents, read_manifest, write_manifest
 from pipeline.artifacts.publish import discard, publishing, used_bytes
-from pipeline.errors import DamagedArtefactError, message
+from pipeline.errors import DamagedArtifactError, message
 from pipeline.models.model import assign
 from pipeline.runs.metrics import compiling_epochs
 
@@ -61,7 +61,7 @@ def save_checkpoint(
     """Publish the state after the last epoch of ``history`` in ``folder``, then remove the one before it.
 
     ``used``, plain JSON data, is the hardware and computation that a process must share to resume. ``belongs_to`` is
-    for the clean-up: the experiment, and artefacts that the checkpoint needs.
+    for the clean-up: the experiment, and artifacts that the checkpoint needs.
     """
     epoch = len(history.rows)
     final = folder / f"epoch-{epoch:06d}"
@@ -96,7 +96,7 @@ def restore_checkpoint(folder: Path, model: keras.Model, *, fingerprint: str, us
         try:
             manifest = read_manifest(candidate)
             check_contents(candidate, manifest)
-        except DamagedArtefactError as error:
+        except DamagedArtifactError as error:
             _logger.warning("Ignoring a damaged checkpoint. %s", error)
             continue
         identity = manifest["identity"]

@@ -26,10 +26,10 @@ _SILENT_SECONDS = 20.0
 # A process that is at work may report a better reason than the end of another.
 _PATIENCE_SECONDS = 10.0
 
-_of_this_process: list["Presence"] = []
+_of_this_process: list["Heartbeat"] = []
 
 
-class Presence:
+class Heartbeat:
     """The presence of one process, and its view of the others."""
 
     def __init__(self, root: Path, group: ProcessGroup, *, settings: str, on_gone: Callable[[PipelineError], None]):
@@ -215,8 +215,8 @@ class Presence:
 
 def end_all() -> None:
     """Tell the other processes that all work of this process is done."""
-    for presence in _of_this_process:
-        presence.leave(is_done=True)
+    for heartbeat in _of_this_process:
+        heartbeat.leave(is_done=True)
 
 
 def say_done(root: Path, *, settings: str) -> None:

@@ -14,7 +14,7 @@ from pipeline.runs.initial_weights import InitialWeights
 from pipeline.runs.record import RunRecord
 from pipeline.settings.training import JAX, TENSORFLOW, TrainSettings
 from pipeline.stage_process import in_child, of_class, to_json
-from pipeline.training.heartbeat import Presence
+from pipeline.training.heartbeat import Heartbeat
 from pipeline.training.process_group import ProcessGroup
 
 _TRAIN = "pipeline.training.train:train"
@@ -52,7 +52,7 @@ class TrainRequest:
     group: ProcessGroup = field(default_factory=ProcessGroup)
 
 
-def train_in_child(request: TrainRequest, folder: Path, presence: Presence | None = None) -> RunRecord:
+def train_in_child(request: TrainRequest, folder: Path, heartbeat: Heartbeat | None = None) -> RunRecord:
     """Train in the child process; on JAX in one of its own, because JAX keeps its devices for the life of a process.
 
     TensorFlow draws the seeded weights, so that the same seed begins with the same weights on either backend.
@@ -71,16 +71,16 @@ def train_in_child(request: TrainRequest, folder: Path, presence: Presence | Non
         how = {"records_folder": request.records, "settings": request.settings, "file": drawn}
         in_child("pipeline.training.model:draw_weights", how)
         job["request"] = request = replace(request, drawn=drawn)
-        if presence is None:
+        if heartbeat is None:
             return in_child(_TRAIN, job, returns=RunRecord, backend=JAX)
-        with presence.requesting(json.loads(to_json(_moved(request, presence.root, Path())))):
-            return _train_together(job, presence)
+        with heartbeat.requesting(json.loads(to_json(_moved(request, heartbeat.root, Path())))):
+            return _train_together(job, heartbeat)
 
 
-def follow(content: Any, group: ProcessGroup, folder: Path, presence: Presence) -> None:
+def follow(content: Any, group: ProcessGroup, folder: Path, heartbeat: Heartbeat) -> None:
     """Train with process 0, as its request asks, into a folder that nobody keeps."""
-    request = replace(_moved(of_class(TrainRequest, content), Path(), presence.root), group=group)
-    _train_together({"request": request, "folder": folder}, presence)
+    request = replace(_moved(of_class(TrainRequest, content), Path(), heartbeat.root), group=group)
+    _train_together({"request": request, "folder": folder}, heartbeat)
 
 
 def _moved(request: TrainRequest, root: Path, other: Path) -> TrainRequest:
@@ -94,19 +94,19 @@ def _moved(request: TrainRequest, root: Path, other: Path) -> TrainRequest:
     return replace(request, initial=initial, **paths)
 
 
-def _train_together(job: dict, presence: Presence) -> RunRecord:
+def _train_together(job: dict, heartbeat: Heartbeat) -> RunRecord:
     try:
-        return in_child(_TRAIN, job, returns=RunRecord, backend=JAX, is_one_of_several=True)
+        return in_child(_TRAIN, job, returns=RunRecord, backend=JAX, is_in_process_group=True)
     except WorkerDiedError as error:
         last_lines = getattr(error, "__notes__", [])
         if "SIGABRT" in str(error) and _is_lost_connection(last_lines):
-            raise presence.explain(error) from None
+            raise heartbeat.explain(error) from None
         for line in last_lines:
             _logger.info("%s", line)
         raise
     except RuntimeError as error:
         if _is_lost_connection(map(str, causes(error))):
-            raise presence.explain(error) from None
+            raise heartbeat.explain(error) from None
         raise
 
 

@@ -55,7 +55,7 @@ def restore(setup: TrainingSetup) -> History:
 def train_epochs(setup: TrainingSetup, history: History, summaries: Summaries) -> dict[str, Any]:
     """Train the epochs that the history lacks, with a checkpoint after each.
 
-    Returns the predictions of the last epoch by prefix of the figures. Empty if no epoch is left, or if patience ends.
+    Returns the predictions of the last epoch by split. Empty if no epoch is left, or if patience ends.
     IncompleteTrainingError: the optimizer did not make an update for each step.
     """
     settings, model, metric, known = setup.settings, setup.model, setup.problem.chosen_by, setup.known
@@ -143,13 +143,13 @@ def _run_epoch(setup: TrainingSetup, epoch: int) -> tuple[dict[str, float], dict
     clock.enter("evaluation")
     started, predictions = time.perf_counter(), {}
     with setup.evaluating():
-        for prefix, split in setup.evaluated.items():
+        for split, stream in setup.evaluated.items():
             if epoch == setup.settings.epochs:
-                predictions[prefix] = evaluation.predict(model, split)
-                metrics = evaluation.figures(model, predictions[prefix])
+                predictions[split] = evaluation.predict(model, stream)
+                metrics = evaluation.figures(model, predictions[split])
             else:
-                metrics = evaluation.quick_figures(model, split)
-            row |= {f"{prefix}_{name}": value for name, value in metrics.items()}
+                metrics = evaluation.quick_figures(model, stream)
+            row |= {f"{split}_{name}": value for name, value in metrics.items()}
     row["evaluation_seconds"] = round(time.perf_counter() - started, 4)
     return row, predictions
 
@@ -197,7 +197,7 @@ def _report(row: Mapping[str, float], epochs: int, rate: str) -> None:
     seconds_left = left * (row["train_seconds"] + row["evaluation_seconds"])
     _logger.info(
         "Epoch %d/%d: loss %.4f, accuracy %.2f%%, test loss %.4f, test accuracy %.2f%%, %.1f s, %s %s%s",
-        *(row["epoch"], epochs, row["loss"], 100 * row["accuracy"], row["val_loss"], 100 * row["val_accuracy"]),
+        *(row["epoch"], epochs, row["loss"], 100 * row["accuracy"], row["test_loss"], 100 * row["test_accuracy"]),
         *(row["train_seconds"], f"{row['examples_per_second']:,.0f}", rate),
         f", about {seconds_left:.0f} s left" if left else "",
     )

@@ -50,8 +50,8 @@ def compiled_model(
     """
     precision = choose_precision(settings.precision, placement)
     jit_compile = choose_jit_compile(settings.jit_compile, placement)
-    recipe, problem = find_recipe(settings.recipe), problem_of_records(manifest)
-    loss = problem.loss(outputs, recipe_overrides(settings).get("label_smoothing", recipe.label_smoothing))
+    training_recipe, problem = find_recipe(settings.training_recipe), problem_of_records(manifest)
+    loss = problem.loss(outputs, recipe_overrides(settings).get("label_smoothing", training_recipe.label_smoothing))
     # Outside the scope, because it clears the distribution of JAX too.
     keras.utils.clear_session()
     placement.runtime.set_matmul_precision(precision)
@@ -64,7 +64,7 @@ def compiled_model(
 
             quicken(model)
         model.compile(
-            optimizer=_optimizer(model, recipe, settings, total_steps=steps * settings.epochs),
+            optimizer=_optimizer(model, training_recipe, settings, total_steps=steps * settings.epochs),
             loss=mixed_loss(loss) if labels_mixed else loss,
             metrics=[mixed_accuracy()] if labels_mixed else problem.metrics(),
             jit_compile=jit_compile,
@@ -86,10 +86,12 @@ def recipe_overrides(settings: TrainSettings) -> dict[str, float]:
     return {name: value for name, value in given.items() if value != OF_THE_RECIPE}
 
 
-def _optimizer(model: keras.Model, recipe: Recipe, settings: TrainSettings, *, total_steps: int) -> keras.Optimizer:
+def _optimizer(
+    model: keras.Model, training_recipe: Recipe, settings: TrainSettings, *, total_steps: int
+) -> keras.Optimizer:
     overrides = recipe_overrides(settings)
     optimizer = make_optimizer(
-        recipe,
+        training_recipe,
         total_steps=total_steps,
         global_batch_size=settings.global_batch_size,
         scale_learning_rate=settings.scale_learning_rate,
@@ -99,7 +101,7 @@ def _optimizer(model: keras.Model, recipe: Recipe, settings: TrainSettings, *, t
     if isinstance(optimizer, KernelMuon):
         optimizer.exclude_from_muon(last_matrices(model))
     # Without biases and the scales of normalizations.
-    if "weight_decay" in overrides and not recipe.decays_vectors:
+    if "weight_decay" in overrides and not training_recipe.decays_vectors:
         optimizer.exclude_from_weight_decay([one for one in model.trainable_variables if len(one.shape) < 2])
     # Built before the first step, so that its variables have the same names in a resumed run.
     optimizer.build(model.trainable_variables)

@@ -101,7 +101,7 @@ def outcome_of(setup: TrainingSetup, history: History, kept: int) -> dict:
         "evaluation_seconds": round(sum(row["evaluation_seconds"] for row in rows), 4),
         "first_epoch_seconds": rows[0]["train_seconds"],
         "examples_per_second": round(rate, 1),
-        **{name: value for name, value in rows[kept - 1].items() if name.startswith(tuple(EVALUATED_SPLITS))},
+        **{name: value for name, value in rows[kept - 1].items() if name.startswith(EVALUATED_SPLITS)},
         "kept_epoch": kept,
         "epochs_restored": history.restored,
         "peak_host_bytes": peak_host_bytes(),
@@ -129,11 +129,11 @@ def augmented_accuracies(
 ) -> dict[str, float]:
     """The accuracies with test-time augmentation, as fields of the record. Empty for "none"."""
     accuracies = {}
-    for prefix, stream in evaluated.items() if how != "none" else ():
+    for split, stream in evaluated.items() if how != "none" else ():
         evaluation = problem.evaluation
         accuracy = evaluation.figures(model, evaluation.predict(model, stream, how))["accuracy"]
-        _logger.info("%s accuracy with test-time augmentation %s: %.4f", EVALUATED_SPLITS[prefix], how, accuracy)
-        accuracies[f"{prefix}_tta_accuracy"] = accuracy
+        _logger.info("%s accuracy with test-time augmentation %s: %.4f", split, how, accuracy)
+        accuracies[f"{split}_tta_accuracy"] = accuracy
     return accuracies
 
 
@@ -146,7 +146,7 @@ def evaluate_again(
     the present settings, see ``load_trained``. Returns the record as it was written.
 
     Raises:
-        DamagedArtefactError: the run has no model.
+        DamagedArtifactError: the run has no model.
     """
     for entry in read_manifest(run)["files"]:
         (folder / entry["name"]).parent.mkdir(parents=True, exist_ok=True)
@@ -156,7 +156,7 @@ def evaluate_again(
     trained.model.compile(loss=keras.losses.SparseCategoricalCrossentropy())
     manifest = read_manifest(records_folder)
     streams = evaluation_streams(records_folder, manifest, 1, trained.record.seed)
-    figures = {"val_tta_accuracy": None, "validation_tta_accuracy": None}
+    figures = {"test_tta_accuracy": None, "validation_tta_accuracy": None}
     figures |= augmented_accuracies(problem_of_records(manifest), trained.model, streams, test_time_augmentation)
     record = trained.record.model_copy(update={"test_time_augmentation": test_time_augmentation, **figures})
     write_record(folder, record)

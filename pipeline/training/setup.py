@@ -30,7 +30,7 @@ _EVALUATION_BATCH_SIZE = 1_000
 # Limit per batch of the evaluation, because a sequence has outputs for each token.
 _EVALUATION_OUTPUTS = 2**24
 # Prefix of the figures → split. Records use Keras's prefix for the test split.
-EVALUATED_SPLITS = {"val": "test", "validation": "validation"}
+EVALUATED_SPLITS = ("test", "validation")
 
 _logger = logging.getLogger(__name__)
 
@@ -171,13 +171,13 @@ def _training_stream(request: TrainRequest, manifest: Mapping, placement: Placem
 
 
 def evaluation_streams(folder: Path, manifest: Mapping, replicas: int, seed: int) -> dict[str, InputStream]:
-    """The streams of the existing splits to evaluate, by the prefix of their figures."""
+    """The streams of the existing splits to evaluate, by name."""
     outputs, streams = math.prod(problem_of_records(manifest).task(manifest).output_shape), {}
-    for prefix, name in EVALUATED_SPLITS.items():
+    for name in EVALUATED_SPLITS:
         if name in manifest["splits"]:
             split = open_split(folder, manifest, name)
             most = max(1, min(_EVALUATION_BATCH_SIZE, _EVALUATION_OUTPUTS // outputs, split.num_examples))
             # Keras adds up the replicas' shares of the first batch, so they must be equal.
             size = max(1, most // replicas) * replicas
-            streams[prefix] = InputStream(split, global_batch_size=size, seed=seed)
+            streams[name] = InputStream(split, global_batch_size=size, seed=seed)
     return streams

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorboard.plugins.hparams import api as hparams
 
 from pipeline.hardware.runtime import Runtime
-from pipeline.problems.problem import Shown
+from pipeline.problems.problem import EvaluationSummary
 from pipeline.problems.units import Units
 from pipeline.runs.record import names
 from pipeline.streams.tf_data import InputStream
@@ -25,7 +25,7 @@ class Summaries:
 
     def write_epoch(self, row: Mapping[str, float]) -> None:
         """The scalars of one epoch's row of metrics."""
-        for name, prefix in (("train", ""), ("test", "val_")):
+        for name, prefix in (("train", ""), ("test", "test_")):
             with self._writers[name].as_default(step=row["epoch"]):
                 tf.summary.scalar("epoch_loss", row[f"{prefix}loss"])
                 tf.summary.scalar("epoch_accuracy", row[f"{prefix}accuracy"])
@@ -33,7 +33,7 @@ class Summaries:
             tf.summary.scalar("epoch_learning_rate", row["learning_rate"])
             tf.summary.scalar("examples_per_second", row["examples_per_second"])
 
-    def write_run(self, record: Mapping[str, object], shown: Shown, units: Units) -> None:
+    def write_run(self, record: Mapping[str, object], shown: EvaluationSummary, units: Units) -> None:
         """Write the hyperparameters, and the texts and images uint8 (n, height, width, channels) of the problem.
 
         ``record``: the settings of the run, its precision and ``fingerprint``.

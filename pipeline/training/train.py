@@ -10,7 +10,7 @@ from pipeline.artifacts.manifest import check_contents, read_manifest
 from pipeline.errors import HardwareMismatchError
 from pipeline.hardware.placement import place
 from pipeline.problems import problem_of_records
-from pipeline.problems.problem import EvaluatedRun, Shown
+from pipeline.problems.problem import EvaluatedRun, EvaluationSummary
 from pipeline.runs.record import RunRecord, write_record
 from pipeline.training.checkpoint import History
 from pipeline.training.launch import TrainRequest
@@ -34,7 +34,7 @@ def train(request: TrainRequest, folder: Path) -> RunRecord:
         ``on_mismatch`` is "skip".
 
     Raises:
-        DamagedArtefactError: a shard differs from the manifest.
+        DamagedArtifactError: a shard differs from the manifest.
         HardwareMismatchError: the requested device is unavailable.
         StorageError: the disk lacks space for checkpoints and model.
         SettingsError: the batch does not fit the data or the replicas, the model is for another problem, or the
@@ -81,7 +81,7 @@ def _train(setup: TrainingSetup) -> dict:
         clock.enter("evaluation")
         kept = keep_epoch(setup, history)
         with setup.evaluating():
-            shown = _evaluate(setup, predictions.get("val") if kept == len(history.rows) else None)
+            shown = _evaluate(setup, predictions.get("test") if kept == len(history.rows) else None)
             views = settings.test_time_augmentation
             augmented = augmented_accuracies(setup.problem, setup.model, setup.evaluated, views)
         summaries.write_run({**setup.known, "precision": setup.precision}, shown, setup.problem.units)
@@ -94,10 +94,10 @@ def _train(setup: TrainingSetup) -> dict:
     return {**outcome_of(setup, history, kept), **augmented, "ended": ended, "time_breakdown": times}
 
 
-def _evaluate(setup: TrainingSetup, predictions: Any) -> Shown:
+def _evaluate(setup: TrainingSetup, predictions: Any) -> EvaluationSummary:
     """Evaluate the model on the test split. ``predictions`` may be None."""
     _logger.info("Evaluating on the test split.")
-    test, evaluation = setup.evaluated["val"], setup.problem.evaluation
+    test, evaluation = setup.evaluated["test"], setup.problem.evaluation
     run = EvaluatedRun(setup.model, setup.settings, setup.stream, test, setup.manifest, setup.folder)
     return evaluation.evaluate(predictions or evaluation.predict(setup.model, test), run)
 

@@ -60,11 +60,11 @@ def clean_stale(arguments: argparse.Namespace, stages: list[Stage]) -> int:
         print(f"{size / 1e6:10.1f} MB  {folder}")
     removed = [folder for folder in stale if arguments.yes and remove(folder, "nothing needs it")]
     outcome = f"{len(removed)} removed" if arguments.yes else _NOT_REMOVED
-    print(f"{sum(sizes.values()) / 1e6:10.1f} MB in {len(stale)} artefacts, {outcome}")
+    print(f"{sum(sizes.values()) / 1e6:10.1f} MB in {len(stale)} artifacts, {outcome}")
     for folder in sorted(root.glob(f"*/[!.]*{layout.KEPT}*")):
         print(f"{folder} stays: it contains files of yours. Take them out and remove it.")
     if waiting := sum(folder.is_dir() for folder in remote_cache.pending()):
-        print(f"{waiting} artefacts that wait to be pushed to the remote stay: make push.")
+        print(f"{waiting} artifacts that wait to be pushed to the remote stay: make push.")
     if experiments:
         print(
             f"Runs of other experiments stay: {', '.join(experiments)}. Remove their stale artifacts with: "
@@ -98,9 +98,9 @@ def pull(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     for name, stage in by_name([stage for stage in stages if stage.is_shared]).items():
         state = stage.status(cache)
         if state.remote:
-            artefact = stage.output()
-            cache.get(stage.kind, artefact.expected, artefact.folder)
-            print(f"{name}: fetched, {artefact}", flush=True)
+            artifact = stage.output()
+            cache.get(stage.kind, artifact.expected, artifact.folder)
+            print(f"{name}: fetched, {artifact}", flush=True)
         elif state.is_fresh:
             print(f"{name}: here already, {stage.output()}", flush=True)
         else:

@@ -91,7 +91,7 @@ def named(what: str) -> Callable[[str], str]:
 def run_folder(argument: str, run: str) -> Path:
     """The folder of a run. It must be in the folder of runs, wherever a link leads."""
     parent = root_folder() / layout.RUNS
-    runs = [path for path in layout.artefact_folders(parent) if path.is_dir() and path.resolve().parent == parent]
+    runs = [path for path in layout.artifact_folders(parent) if path.is_dir() and path.resolve().parent == parent]
     if Path(run).resolve() in runs:
         return Path(run).resolve()
     matches = [path for path in runs if path.name.startswith(run) or path.name.rpartition("-")[2].startswith(run)]

@@ -14,7 +14,7 @@ from pipeline import machine
 from pipeline.artifacts import layout
 from pipeline.artifacts.manifest import MANIFEST_NAME, read_manifest, unreadable
 from pipeline.artifacts.publish import storage_error
-from pipeline.errors import DamagedArtefactError, GateError, SettingsError, UnreadableArtefactError
+from pipeline.errors import DamagedArtifactError, GateError, SettingsError, UnreadableArtifactError
 from pipeline.settings.setting_error import refuse
 from pipeline.stage_process import in_child
 from tasks.commands.command import command
@@ -36,11 +36,11 @@ _OF_A_CHECKPOINT = re.compile(r"epoch-\d+")
 def verify(arguments: argparse.Namespace, stages: list[Stage]) -> int:
     """Read every artifact under the storage root, and compare it with its checksums."""
     root = root_folder()
-    folders = dict.fromkeys(_artefacts(root))
+    folders = dict.fromkeys(_artifacts(root))
     if not folders:
         # A mistaken root must not pass for a valid one.
         raise SettingsError(
-            f"{root}: expected artefacts to verify, found none. Name the storage root with --Storage-root, or make "
+            f"{root}: expected artifacts to verify, found none. Name the storage root with --Storage-root, or make "
             "some with: make pipeline"
         )
     states, read_bytes = [], 0
@@ -50,19 +50,19 @@ def verify(arguments: argparse.Namespace, stages: list[Stage]) -> int:
             if _is_closed(folder):
                 raise unreadable(folder)
             # People may keep files of their own in the report's folder.
-            in_child("pipeline.runs.verify:verify_artefact", {"folder": folder, "shared": folder == root / Report.kind})
+            in_child("pipeline.runs.verify:verify_artifact", {"folder": folder, "shared": folder == root / Report.kind})
             read_bytes += sum(entry["bytes"] for entry in read_manifest(folder)["files"])
-        except DamagedArtefactError as error:
-            state = "unreadable" if isinstance(error, UnreadableArtefactError) else "damaged"
+        except DamagedArtifactError as error:
+            state = "unreadable" if isinstance(error, UnreadableArtifactError) else "damaged"
             details = str(error)
         states.append(state)
         print(f"{state:8} {details}")
     valid, damaged, closed = map(states.count, ("valid", "damaged", "unreadable"))
     print(
-        f"{len(states)} artefacts under {root}: {valid} valid, {read_bytes:,} bytes read; {damaged} damaged, "
+        f"{len(states)} artifacts under {root}: {valid} valid, {read_bytes:,} bytes read; {damaged} damaged, "
         f"{closed} unreadable"
     )
-    return DamagedArtefactError.exit_code if damaged else UnreadableArtefactError.exit_code if closed else 0
+    return DamagedArtifactError.exit_code if damaged else UnreadableArtifactError.exit_code if closed else 0
 
 
 @command()
@@ -92,7 +92,7 @@ def verify_determinism(arguments: argparse.Namespace, stages: list[Stage]) -> in
         again.mkdir()
         train.train_into(again, Path(scratch, "checkpoints"))
         # A damaged result is replaced.
-        with contextlib.suppress(DamagedArtefactError):
+        with contextlib.suppress(DamagedArtifactError):
             before = read_determinism(run)
         result = compare(run, again, before)
     if not result.is_identical:
@@ -114,7 +114,7 @@ def _events_of(stage: Stage) -> Iterator[None]:
     stage.trigger_event(luigi.Event.SUCCESS, stage)
 
 
-def _artefacts(root: Path) -> Iterator[Path]:
+def _artifacts(root: Path) -> Iterator[Path]:
     """Every folder that is an artifact, or must be one. Some come twice. Folders that may not be read count too."""
     for kind in _KINDS:
         yield from _named(root / kind, _OF_A_STAGE.fullmatch)
@@ -123,7 +123,7 @@ def _artefacts(root: Path) -> Iterator[Path]:
     report = root / Report.kind
     if report.exists():
         yield report
-        with contextlib.suppress(DamagedArtefactError):
+        with contextlib.suppress(DamagedArtifactError):
             shown = read_manifest(report)["identity"].get("upstream", {}).get("runs", {})
             yield from (root / Train.kind / name for name in sorted(shown))
     for history in histories(dated_reports_folder()):
@@ -134,7 +134,7 @@ def _named(folder: Path, is_ours: Callable[[str], object]) -> list[Path]:
     """The folders inside that have such a name or a manifest. The folder itself if it may not be read."""
     if _is_closed(folder):
         return [folder]
-    folders = (path for path in layout.artefact_folders(folder) if path.is_dir())
+    folders = (path for path in layout.artifact_folders(folder) if path.is_dir())
     return [path for path in folders if is_ours(path.name) or os.path.lexists(path / MANIFEST_NAME)]
 
 

@@ -27,7 +27,7 @@ _KINDS = (layout.SOURCE, layout.RECORDS, layout.RUNS, layout.CHECKPOINTS, layout
 _REPORTS = (layout.DATED_REPORTS, f"{layout.DATED_REPORTS}/*")
 _PLACES = (".", *_KINDS, f"{layout.CHECKPOINTS}/*", layout.DETERMINISM, *_REPORTS)
 # Folders of publish.publishing, of the Beam job, of make doctor and of repeated training.
-_UNFINISHED = re.compile(r"\.(?P<artefact>.+)\.\d+\.tmp(?P<replaced>\.old)?|\.(?:notes|drawn|reach|again)-\w+")
+_UNFINISHED = re.compile(r"\.(?P<artifact>.+)\.\d+\.tmp(?P<replaced>\.old)?|\.(?:notes|drawn|reach|again)-\w+")
 
 _logger = logging.getLogger(__name__)
 # Open for the life of the process.
@@ -86,13 +86,13 @@ def clear_away(root: Path) -> None:
         name = _UNFINISHED.fullmatch(folder.name)
         if not name or not folder.is_dir() or folder.is_symlink():
             continue
-        artefact = folder.with_name(name["artefact"] or folder.name)
-        if name["replaced"] and not artefact.exists():
-            _logger.info("Restoring %s, which a killed run was replacing.", artefact)
-            os.rename(folder, artefact)
+        artifact = folder.with_name(name["artifact"] or folder.name)
+        if name["replaced"] and not artifact.exists():
+            _logger.info("Restoring %s, which a killed run was replacing.", artifact)
+            os.rename(folder, artifact)
             continue
         _logger.info("Removing %s, the unfinished work of a killed run.", folder)
         if name["replaced"]:
-            retire(folder, artefact)
+            retire(folder, artifact)
         else:
             shutil.rmtree(folder)

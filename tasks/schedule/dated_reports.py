@@ -12,7 +12,7 @@ from pathlib import Path
 from pipeline.artifacts import layout
 from pipeline.artifacts.manifest import MANIFEST_NAME, check_files, read_manifest, write_manifest
 from pipeline.artifacts.publish import publishing
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtifactError
 
 # A report of hundreds of runs is a few megabytes.
 _BYTES_NEEDED = 5_000_000
@@ -30,11 +30,11 @@ class DatedReport:
     #: A later date if it was backfilled.
     made_on: date
     #: Thresholds of the gate that the runs passed.
-    demands: Mapping[str, float] = field(default_factory=dict)
+    thresholds: Mapping[str, float] = field(default_factory=dict)
 
 
 def read_dated_report(folder: Path) -> DatedReport:
-    """One date's copy of the report. A DamagedArtefactError if it is not valid, or the copy of another date."""
+    """One date's copy of the report. A DamagedArtifactError if it is not valid, or the copy of another date."""
     manifest = read_manifest(folder)
     check_files(folder, manifest)
     try:
@@ -46,21 +46,21 @@ def read_dated_report(folder: Path) -> DatedReport:
             folder=folder,
             runs=tuple(map(str, identity["runs"])),
             made_on=date.fromisoformat(manifest["created_at"][:10]),
-            demands=dict(manifest.get("demands", {})),
+            thresholds=dict(manifest.get("thresholds", {})),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise DamagedArtefactError(
+        raise DamagedArtifactError(
             f"{folder / MANIFEST_NAME}: not the manifest of a dated report ({error!r})"
         ) from None
 
 
-def read_dated_reports(history: Path) -> tuple[list[DatedReport], list[DamagedArtefactError]]:
+def read_dated_reports(history: Path) -> tuple[list[DatedReport], list[DamagedArtifactError]]:
     """The valid copies, oldest first, and the errors of the others."""
     reports, damage = [], []
     for folder in sorted(path for path in history.glob("*") if is_date(path.name)):
         try:
             reports.append(read_dated_report(folder))
-        except DamagedArtefactError as error:
+        except DamagedArtifactError as error:
             damage.append(error)
     return reports, damage
 
@@ -79,7 +79,7 @@ def is_past(day: date, keep_days: int, today: date) -> bool:
 
 
 def publish_dated_report(
-    history: Path, day: date, report: Path, *, demands: Mapping[str, float] | None = None
+    history: Path, day: date, report: Path, *, thresholds: Mapping[str, float] | None = None
 ) -> DatedReport:
     """Copy the valid report to its date. ``demands`` are those of the gate that it passed."""
     manifest, folder = read_manifest(report), history / day.isoformat()
@@ -89,13 +89,13 @@ def publish_dated_report(
     with publishing(folder, bytes_needed=_BYTES_NEEDED) as temporary:
         for entry in manifest["files"]:
             shutil.copyfile(report / entry["name"], temporary / entry["name"])
-        write_manifest(temporary, stage="Nightly", identity=identity, details={"demands": dict(demands or {})})
+        write_manifest(temporary, stage="Nightly", identity=identity, details={"thresholds": dict(thresholds or {})})
     return read_dated_report(folder)
 
 
 def histories(folder: Path) -> list[Path]:
     """The folders of dated reports: that of config.ini alone, and one per experiment."""
-    return [folder, *(path for path in layout.artefact_folders(folder) if path.is_dir() and not is_date(path.name))]
+    return [folder, *(path for path in layout.artifact_folders(folder) if path.is_dir() and not is_date(path.name))]
 
 
 def referred_runs(folder: Path) -> set[str]:

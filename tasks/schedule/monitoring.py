@@ -23,8 +23,8 @@ from tasks.train import Train
 _LABELS = ("experiment", *names("setting"), "precision")
 _OF_A_RUN = {
     "examples_per_second": ("train_{many}_per_second", "Throughput of training."),
-    "val_accuracy": ("test_accuracy_ratio", "Accuracy on the test split, from 0 to 1."),
-    "val_loss": ("test_loss_nats", "Loss on the test split, in nats per image, character or byte."),
+    "test_accuracy": ("test_accuracy_ratio", "Accuracy on the test split, from 0 to 1."),
+    "test_loss": ("test_loss_nats", "Loss on the test split, in nats per image, character or byte."),
 }
 
 

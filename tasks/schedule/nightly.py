@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import luigi
 
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtifactError
 from pipeline.settings.setting_error import refuse
 from tasks.process import console, lock
 from tasks.report import Report, history_folder
@@ -46,9 +46,9 @@ class Nightly(luigi.Task):
         """Of these dates those that are done, by the gate of now, from one look at the folder."""
         with console.leaving_on_errors():
             # RangeDaily asks before it makes a task of ours, and a bad setting is refused before any work starts.
-            demands = Report().demands()
+            thresholds = Report().thresholds()
         reports, _ = read_dated_reports(history_folder())
-        done = {report.date for report in reports if not demands or report.demands == demands}
+        done = {report.date for report in reports if not thresholds or report.thresholds == thresholds}
         return [day for day in parameter_tuples if day in done or _is_past(day)]
 
     def requires(self) -> Report:
@@ -59,11 +59,11 @@ class Nightly(luigi.Task):
         if _is_past(self.date):
             return True
         try:
-            demands, kept = self.report.demands(), read_dated_report(self.folder)
-            if self._is_judged or not demands or kept.demands == demands:
+            thresholds, kept = self.report.thresholds(), read_dated_report(self.folder)
+            if self._is_judged or not thresholds or kept.thresholds == thresholds:
                 return True
             _logger.info("%s: has its report, which another gate passed: it is judged again", self)
-        except DamagedArtefactError as error:
+        except DamagedArtifactError as error:
             if self.folder.exists():
                 _logger.warning("%s: %s", self, error)
         with console.leaving_on_errors():
@@ -78,14 +78,14 @@ class Nightly(luigi.Task):
         if retention.apply_limits(from_below(self.report)):
             # Runs it showed are gone.
             self.report.run()
-        with contextlib.suppress(DamagedArtefactError):
+        with contextlib.suppress(DamagedArtifactError):
             kept = read_dated_report(self.folder)
             self._is_judged = True
             if self.date < today() and kept.runs != tuple(self.report.current()):
                 _logger.info("%s: keeps its report, which is about other runs; those of today passed the gate", self)
                 return
         report = root_folder() / Report.kind
-        kept = publish_dated_report(history_folder(), self.date, report, demands=self.report.demands())
+        kept = publish_dated_report(history_folder(), self.date, report, thresholds=self.report.thresholds())
         if kept.made_on > self.date + timedelta(days=1):
             _logger.info("%s: backfilled with what there is on %s", self, kept.made_on)
         print(f"Report of {self.date}: {self.folder / 'report.html'}")

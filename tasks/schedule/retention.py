@@ -18,11 +18,11 @@ from typing import Any
 
 from pipeline.artifacts import layout
 from pipeline.artifacts.manifest import MANIFEST_NAME, read_fetched, read_manifest
-from pipeline.artifacts.publish import remove_artefact, used_bytes
-from pipeline.errors import DamagedArtefactError
+from pipeline.artifacts.publish import remove_artifact, used_bytes
+from pipeline.errors import DamagedArtifactError
 from pipeline.problems.results import merit
 from pipeline.runs.determinism import determinism_path
-from pipeline.runs.record import RECORD_NAME, is_stand_in, names
+from pipeline.runs.record import RECORD_NAME, is_placeholder, names
 from pipeline.settings.report import SWEPT
 from tasks import remote_cache
 from tasks.export import Export
@@ -81,7 +81,7 @@ class Run:
 
 def read_artifacts(root: Path) -> list[Artifact]:
     """Every artifact under the root. Folders without a manifest are not ours."""
-    folders = (folder for kind in _KINDS for folder in layout.artefact_folders(root / kind))
+    folders = (folder for kind in _KINDS for folder in layout.artifact_folders(root / kind))
     return [artifact for folder in folders if (artifact := _read_artifact(folder))]
 
 
@@ -151,7 +151,7 @@ def _run(artifact: Artifact, record: Mapping[str, Any]) -> Run:
         finished_at=finished_at,
         is_finished=record.get("status", "finished") == "finished",
         # Generated examples say nothing about the requested dataset.
-        merit=-math.inf if is_stand_in(record) else merit(record.get("problem", ""), record),
+        merit=-math.inf if is_placeholder(record) else merit(record.get("problem", ""), record),
     )
 
 
@@ -185,7 +185,7 @@ def superfluous_reports(reports: Sequence[DatedReport], *, keep_days: int, today
 def remove(folder: Path, reason: str) -> bool:
     """Remove an artifact, and the result of training it again. Return whether it is gone."""
     size = used_bytes(folder)
-    if is_gone := remove_artefact(folder):
+    if is_gone := remove_artifact(folder):
         _logger.info("removed %s, %.1f MB: %s", folder.relative_to(root_folder()), size / 1e6, reason)
         if folder.parent.name == layout.RUNS:
             determinism_path(folder).unlink(missing_ok=True)
@@ -235,7 +235,7 @@ def _read_artifact(folder: Path) -> Artifact | None:
     if not parts:
         return None
     for part in parts:
-        with contextlib.suppress(DamagedArtefactError):
+        with contextlib.suppress(DamagedArtifactError):
             manifest = read_manifest(part)
     if kind == layout.RUNS:
         with contextlib.suppress(OSError, ValueError, RecursionError):

@@ -133,7 +133,7 @@ STAGES = ("Source", "Records", "Train", "Report")
 
 
 def digests_of(stage: str) -> dict[str, dict]:
-    """Return the digests of all code that the identity of the stage's artefact covers."""
+    """Return the digests of all code that the identity of the stage's artifact covers."""
     return code_digests(getattr(tasks, stage).entry)
 
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.artifacts.layout import artefact_folders
+from pipeline.artifacts.layout import artifact_folders
 from pipeline.artifacts.manifest import MANIFEST_NAME, check_contents, check_files, read_manifest, seal, write_manifest
-from pipeline.artifacts.publish import publishing, publishing_in_place, remove_artefact
+from pipeline.artifacts.publish import publishing, publishing_in_place, remove_artifact
 from pipeline.artifacts.stamps import VERIFIED_NAME, _digest_once
-from pipeline.errors import DamagedArtefactError, StorageError
+from pipeline.errors import DamagedArtifactError, StorageError
 
 
 @pytest.fixture
-def artefact(tmp_path):
+def artifact(tmp_path):
     """A published folder with two files."""
     final = tmp_path / "runs" / "a-1"
     with publishing(final) as temporary:
@@ -28,12 +28,12 @@ def artefact(tmp_path):
     return final
 
 
-def test_a_published_artefact_is_whole(artefact):
-    manifest = read_manifest(artefact)
-    check_contents(artefact, manifest)
+def test_a_published_artifact_is_whole(artifact):
+    manifest = read_manifest(artifact)
+    check_contents(artifact, manifest)
     assert [(entry["name"], entry["bytes"]) for entry in manifest["files"]] == [("logs/events", 3), ("weights", 5)]
     assert manifest["files"][1]["count"] == 5
-    assert [path.name for path in artefact.parent.iterdir()] == ["a-1"]
+    assert [path.name for path in artifact.parent.iterdir()] == ["a-1"]
 
 
 def rewrite(change: Callable[[dict], object]) -> Callable[[Path], None]:
@@ -64,7 +64,7 @@ def link(name: str) -> Callable[[Path], None]:
     return damage
 
 
-# Damage to an artefact and the words that every check names it by. Whoever reads artefacts, as status, verify and the
+# Damage to an artifact and the words that every check names it by. Whoever reads artifacts, as status, verify and the
 # remote do, reads them by these checks: their own tests need one case each.
 DAMAGES = [
     (lambda folder: (folder / "weights").unlink(), "weights: manifest lists 5 bytes, found no file"),
@@ -99,11 +99,11 @@ DAMAGES = [
 
 @pytest.mark.parametrize("check", [check_files, check_contents])
 @pytest.mark.parametrize(("damage", "words"), DAMAGES, ids=range(len(DAMAGES)))
-def test_damage_is_found_and_named(artefact, damage, words, check):
-    damage(artefact)
-    with pytest.raises(DamagedArtefactError, match=words) as raised:
-        check(artefact, read_manifest(artefact))
-    assert str(artefact) in str(raised.value)
+def test_damage_is_found_and_named(artifact, damage, words, check):
+    damage(artifact)
+    with pytest.raises(DamagedArtifactError, match=words) as raised:
+        check(artifact, read_manifest(artifact))
+    assert str(artifact) in str(raised.value)
 
 
 def rebuild(folder: Path, **files: bytes) -> None:
@@ -119,54 +119,54 @@ def names_in(folder: Path) -> set[str]:
     return found - {VERIFIED_NAME}
 
 
-def test_an_artefact_with_stray_files_is_renamed_when_it_is_rebuilt(artefact, caplog):
-    (artefact / "logs" / "note.txt").write_text("mine")
-    (artefact / "link").symlink_to("nowhere")
-    check_contents(artefact, read_manifest(artefact))
-    check_files(artefact, read_manifest(artefact))
+def test_an_artifact_with_stray_files_is_renamed_when_it_is_rebuilt(artifact, caplog):
+    (artifact / "logs" / "note.txt").write_text("mine")
+    (artifact / "link").symlink_to("nowhere")
+    check_contents(artifact, read_manifest(artifact))
+    check_files(artifact, read_manifest(artifact))
     assert [record.getMessage().split(":")[0] for record in caplog.records] == [
-        str(artefact / name) for name in ("link", "logs/note.txt")
+        str(artifact / name) for name in ("link", "logs/note.txt")
     ], "each once"
-    rebuild(artefact, only=b"9")
-    check_contents(artefact, read_manifest(artefact))
-    assert names_in(artefact) == {MANIFEST_NAME, "only"}
-    (kept,) = artefact.parent.glob(f"{artefact.name}.kept-*")
+    rebuild(artifact, only=b"9")
+    check_contents(artifact, read_manifest(artifact))
+    assert names_in(artifact) == {MANIFEST_NAME, "only"}
+    (kept,) = artifact.parent.glob(f"{artifact.name}.kept-*")
     assert names_in(kept) == {MANIFEST_NAME, "weights", "logs/events", "logs/note.txt", "link"}
     assert f"is kept: {kept}" in caplog.text
-    assert artefact_folders(artefact.parent) == [artefact]
+    assert artifact_folders(artifact.parent) == [artifact]
     # A second time keeps both.
-    (artefact / "note.txt").write_text("another")
-    rebuild(artefact, only=b"9")
-    assert len(list(artefact.parent.iterdir())) == 3
+    (artifact / "note.txt").write_text("another")
+    rebuild(artifact, only=b"9")
+    assert len(list(artifact.parent.iterdir())) == 3
 
 
 @pytest.mark.parametrize("manifest", [None, "{"])
 @pytest.mark.parametrize("stray", [None, "mine.txt", "verified.json.notes", "logs/mine.txt", "weights.txt"])
-def test_a_damaged_manifest_hides_no_stray_file(artefact, manifest, stray):
-    (artefact / "verified.json.17.tmp").write_text("{")
-    (artefact / MANIFEST_NAME).unlink()
+def test_a_damaged_manifest_hides_no_stray_file(artifact, manifest, stray):
+    (artifact / "verified.json.17.tmp").write_text("{")
+    (artifact / MANIFEST_NAME).unlink()
     if manifest:
-        (artefact / MANIFEST_NAME).write_text(manifest)
+        (artifact / MANIFEST_NAME).write_text(manifest)
     if stray:
-        (artefact / stray).write_text("mine")
-    with publishing(artefact) as temporary:
+        (artifact / stray).write_text("mine")
+    with publishing(artifact) as temporary:
         # TensorBoard names its files by the time.
         (temporary / "logs").mkdir()
         (temporary / "logs" / "events.of-another-time").write_bytes(b"9")
         (temporary / "weights").write_bytes(b"12345")
         write_manifest(temporary, stage="Train", identity={"x": 1}, details={})
-    assert names_in(artefact) == {"logs/events.of-another-time", MANIFEST_NAME, "weights"}
-    kept = [path for path in artefact.parent.iterdir() if path != artefact]
+    assert names_in(artifact) == {"logs/events.of-another-time", MANIFEST_NAME, "weights"}
+    kept = [path for path in artifact.parent.iterdir() if path != artifact]
     assert [(path / stray).read_text() for path in kept] == ["mine"] * bool(stray)
 
 
-def test_a_manifest_is_equal_on_all_machines(artefact, tmp_path):
+def test_a_manifest_is_equal_on_all_machines(artifact, tmp_path):
     other = tmp_path / "other" / "a-1"
     with publishing(other) as temporary:
-        shutil.copytree(artefact / "logs", temporary / "logs")
+        shutil.copytree(artifact / "logs", temporary / "logs")
         (temporary / "weights").write_bytes(b"12345")
         write_manifest(temporary, stage="Train", identity={"x": 1}, details={"files": {"weights": {"count": 5}}})
-    one, two = ({**read_manifest(folder), "created_at": "", "seal": ""} for folder in (artefact, other))
+    one, two = ({**read_manifest(folder), "created_at": "", "seal": ""} for folder in (artifact, other))
     assert one == two
 
 
@@ -198,9 +198,9 @@ def opened_by_a_check(folder: Path) -> set[str]:
     return {name.removeprefix(f"{folder}/") for name in _opened if name.startswith(str(folder))}
 
 
-def test_a_copy_is_digested_once(artefact, tmp_path):
-    assert "weights" not in opened_by_a_check(artefact)
-    copy = shutil.copytree(artefact, tmp_path / "copy")
+def test_a_copy_is_digested_once(artifact, tmp_path):
+    assert "weights" not in opened_by_a_check(artifact)
+    copy = shutil.copytree(artifact, tmp_path / "copy")
     sealed = (copy / MANIFEST_NAME).read_bytes()
     assert {"weights", "logs/events"} <= opened_by_a_check(copy)
     assert opened_by_a_check(copy) == {MANIFEST_NAME, VERIFIED_NAME}
@@ -209,65 +209,65 @@ def test_a_copy_is_digested_once(artefact, tmp_path):
     assert {"weights", "logs/events"} <= opened_by_a_check(other), "stamps of another folder count for nothing"
 
 
-def test_no_stamp_hides_damage(artefact, tmp_path):
-    copy = shutil.copytree(artefact, tmp_path / "copy")
+def test_no_stamp_hides_damage(artifact, tmp_path):
+    copy = shutil.copytree(artifact, tmp_path / "copy")
     check_files(copy, read_manifest(copy))
     weights = copy / "weights"
     times = weights.stat()
     with weights.open("r+b") as file:
         file.write(b"2")
     os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
-    with pytest.raises(DamagedArtefactError, match="weights: manifest lists sha256"):
+    with pytest.raises(DamagedArtifactError, match="weights: manifest lists sha256"):
         check_files(copy, read_manifest(copy))
     # One that says that the damaged bytes were verified is not asked by the whole check.
     status = weights.stat()
     stamps = json.loads((copy / VERIFIED_NAME).read_text())
     stamps["weights"] |= {"mtime_ns": status.st_mtime_ns, "ctime_ns": status.st_ctime_ns}
     (copy / VERIFIED_NAME).write_text(json.dumps(stamps))
-    with pytest.raises(DamagedArtefactError, match="weights: manifest lists sha256"):
+    with pytest.raises(DamagedArtifactError, match="weights: manifest lists sha256"):
         check_contents(copy, read_manifest(copy))
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"weights": 7}', "[" * 100_000, '{"weights": {"sha256": null}}'])
-def test_damaged_stamps_count_for_nothing(artefact, tmp_path, content):
-    copy = shutil.copytree(artefact, tmp_path / "copy")
+def test_damaged_stamps_count_for_nothing(artifact, tmp_path, content):
+    copy = shutil.copytree(artifact, tmp_path / "copy")
     (copy / VERIFIED_NAME).write_text(content)
     assert {"weights", "logs/events"} <= opened_by_a_check(copy)
     (copy / "weights").write_bytes(b"12344")
     (copy / VERIFIED_NAME).write_text(content)
-    with pytest.raises(DamagedArtefactError, match="weights: manifest lists sha256"):
+    with pytest.raises(DamagedArtifactError, match="weights: manifest lists sha256"):
         check_files(copy, read_manifest(copy))
 
 
-def test_a_touched_or_copied_artefact_is_whole(artefact, tmp_path):
-    os.utime(artefact / "weights", (1, 1))
-    check_files(artefact, read_manifest(artefact))
-    copy = shutil.copytree(artefact, tmp_path / "copy")
+def test_a_touched_or_copied_artifact_is_whole(artifact, tmp_path):
+    os.utime(artifact / "weights", (1, 1))
+    check_files(artifact, read_manifest(artifact))
+    copy = shutil.copytree(artifact, tmp_path / "copy")
     check_files(copy, read_manifest(copy))
-    assert (copy / "weights").stat().st_ino != (artefact / "weights").stat().st_ino
+    assert (copy / "weights").stat().st_ino != (artifact / "weights").stat().st_ino
 
 
-def test_a_bit_that_rotted_in_place_is_found_by_the_whole_check_and_then_by_the_cheap_one(artefact):
-    times = (artefact / "weights").stat()
-    with (artefact / "weights").open("r+b") as file:
+def test_a_bit_that_rotted_in_place_is_found_by_the_whole_check_and_then_by_the_cheap_one(artifact):
+    times = (artifact / "weights").stat()
+    with (artifact / "weights").open("r+b") as file:
         file.write(b"2")
-    os.utime(artefact / "weights", ns=(times.st_atime_ns, times.st_mtime_ns))
+    os.utime(artifact / "weights", ns=(times.st_atime_ns, times.st_mtime_ns))
     # No program can set the second time back: the stamp is made to fit instead.
-    stamps = json.loads((artefact / VERIFIED_NAME).read_text())
-    stamps["weights"]["ctime_ns"] = (artefact / "weights").stat().st_ctime_ns
-    (artefact / VERIFIED_NAME).write_text(json.dumps(stamps))
-    check_files(artefact, read_manifest(artefact))
-    with pytest.raises(DamagedArtefactError, match="weights: manifest lists sha256"):
-        check_contents(artefact, read_manifest(artefact))
-    with pytest.raises(DamagedArtefactError, match="weights: manifest lists sha256"):
-        check_files(artefact, read_manifest(artefact))
+    stamps = json.loads((artifact / VERIFIED_NAME).read_text())
+    stamps["weights"]["ctime_ns"] = (artifact / "weights").stat().st_ctime_ns
+    (artifact / VERIFIED_NAME).write_text(json.dumps(stamps))
+    check_files(artifact, read_manifest(artifact))
+    with pytest.raises(DamagedArtifactError, match="weights: manifest lists sha256"):
+        check_contents(artifact, read_manifest(artifact))
+    with pytest.raises(DamagedArtifactError, match="weights: manifest lists sha256"):
+        check_files(artifact, read_manifest(artifact))
 
 
-def test_a_manifest_changed_by_other_hands_is_damaged(artefact):
-    path = artefact / MANIFEST_NAME
+def test_a_manifest_changed_by_other_hands_is_damaged(artifact):
+    path = artifact / MANIFEST_NAME
     path.write_text(path.read_text().replace('"count": 5', '"count": 6'))
-    with pytest.raises(DamagedArtefactError, match="seal"):
-        read_manifest(artefact)
+    with pytest.raises(DamagedArtifactError, match="seal"):
+        read_manifest(artifact)
 
 
 def test_an_error_on_the_way_leaves_nothing(tmp_path):
@@ -283,12 +283,12 @@ def test_an_error_on_the_way_leaves_nothing(tmp_path):
     assert list(final.parent.iterdir()) == []
 
 
-def test_publishing_again_replaces_the_whole_folder(artefact):
-    with publishing(artefact) as temporary:
+def test_publishing_again_replaces_the_whole_folder(artifact):
+    with publishing(artifact) as temporary:
         (temporary / "only").write_bytes(b"9")
         write_manifest(temporary, stage="Train", identity={"x": 1}, details={})
-    assert names_in(artefact) == {MANIFEST_NAME, "only"}
-    assert [path.name for path in artefact.parent.iterdir()] == ["a-1"]
+    assert names_in(artifact) == {MANIFEST_NAME, "only"}
+    assert [path.name for path in artifact.parent.iterdir()] == ["a-1"]
 
 
 def test_publishing_in_place_keeps_what_lies_beside(tmp_path):
@@ -329,7 +329,7 @@ def test_an_error_of_another_place_is_no_storage_error(tmp_path, fail):
     assert not isinstance(raised.value, StorageError)
 
 
-def test_a_full_disk_is_a_storage_error_where_the_artefact_goes_and_nowhere_else(tmp_path, disk):
+def test_a_full_disk_is_a_storage_error_where_the_artifact_goes_and_nowhere_else(tmp_path, disk):
     full = disk(1)
 
     def fill():
@@ -351,17 +351,17 @@ def test_any_error_on_a_full_disk_is_a_storage_error(disk):
         raise RuntimeError("a library gave up")
 
 
-def test_an_artefact_with_unexpected_files_is_not_removed_and_they_are_named(tmp_path, caplog):
+def test_an_artifact_with_unexpected_files_is_not_removed_and_they_are_named(tmp_path, caplog):
     folder = tmp_path / "run"
     with publishing(folder) as temporary:
         (temporary / "weights").write_text("w")
         write_manifest(temporary, stage="Train", identity={}, details={})
     note = folder / "my-note.txt"
     note.write_text("mine")
-    assert not remove_artefact(folder)
+    assert not remove_artifact(folder)
     assert note.read_text() == "mine"
     assert (folder / "weights").exists()
     assert "not removed, it holds unexpected files: my-note.txt. Move them elsewhere" in caplog.text
     note.unlink()
-    assert remove_artefact(folder)
+    assert remove_artifact(folder)
     assert not folder.exists()

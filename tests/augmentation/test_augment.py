@@ -109,14 +109,14 @@ def test_a_crop_is_a_window_of_the_reflected_image(images):
     assert len(seen) > 15
 
 
-def test_what_a_translation_leaves_is_grey(images):
+def test_what_a_translation_leaves_is_gray(images):
     before, after = images.numpy(), augmented(images, "translate:0.25")
     for one, other in zip(after, before, strict=True):
         padded = np.pad(other, ((3, 3), (4, 4), (0, 0)), constant_values=GRAY)
         assert any(np.array_equal(padded[y : y + 12, x : x + 16], one) for y in range(7) for x in range(9))
 
 
-def test_cutout_is_one_grey_square(images):
+def test_cutout_is_one_gray_square(images):
     before, after = images.numpy(), augmented(images, "cutout:5")
     changed = (before != after).any(axis=3)
     assert (after[changed] == GRAY).all()
@@ -143,7 +143,7 @@ def test_a_resized_crop_never_leaves_the_image(side):
     assert augmented(white, "random_resized_crop").min() == 255
 
 
-def test_colours_change_together_and_opacity_stays(images):
+def test_colors_change_together_and_opacity_stays(images):
     after = augmented(images, "color:0.3")
     ratio = after.mean(axis=(1, 2, 3)) / images.numpy().mean(axis=(1, 2, 3))
     assert 0.6 < ratio.min() < 0.9

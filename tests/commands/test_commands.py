@@ -25,14 +25,14 @@ def luigi(first_run, tmp_path):
     return first_run.copy(tmp_path)
 
 
-def test_verify_reads_every_artefact(luigi):
+def test_verify_reads_every_artifact(luigi):
     done = luigi.command("verify")
     assert done.returncode == 0, done.stderr
-    *artefacts, summary = done.stdout.splitlines()
-    assert [line.split()[0] for line in artefacts] == ["valid"] * 4
+    *artifacts, summary = done.stdout.splitlines()
+    assert [line.split()[0] for line in artifacts] == ["valid"] * 4
     manifests = [json.loads(path.read_text()) for path in luigi.root.glob("**/manifest.json")]
     read = sum(entry["bytes"] for manifest in manifests for entry in manifest["files"])
-    assert summary == f"4 artefacts under {luigi.root}: 4 valid, {read:,} bytes read; 0 damaged, 0 unreadable"
+    assert summary == f"4 artifacts under {luigi.root}: 4 valid, {read:,} bytes read; 0 damaged, 0 unreadable"
 
 
 def test_verify_reads_the_root_that_was_asked_for(luigi, first_run):
@@ -50,13 +50,13 @@ def test_verify_reads_the_root_that_was_asked_for(luigi, first_run):
     assert f"under {luigi.root}: 2 valid" in done.stdout
 
 
-def test_verify_of_a_root_without_artefacts_is_an_error(luigi, tmp_path):
+def test_verify_of_a_root_without_artifacts_is_an_error(luigi, tmp_path):
     done = luigi.command("verify", "--Storage-root", str(tmp_path / "nothing"))
     assert done.returncode == 2
-    assert f"{tmp_path / 'nothing'}: expected artefacts to verify, found none" in done.stderr
+    assert f"{tmp_path / 'nothing'}: expected artifacts to verify, found none" in done.stderr
 
 
-def test_verify_names_each_artefact_that_has_no_manifest(luigi):
+def test_verify_names_each_artifact_that_has_no_manifest(luigi):
     publish_dated_report(luigi.root / "report" / "history", date(2026, 11, 1), luigi.root / "report")
     (run,) = luigi.root.glob("runs/*")
     checkpoint = luigi.root / "checkpoints" / run.name / "epoch-000001"
@@ -69,8 +69,8 @@ def test_verify_names_each_artefact_that_has_no_manifest(luigi):
     (luigi.root / "runs" / "mine").mkdir()
     done = luigi.command("verify")
     assert done.returncode == 4, done.stderr
-    *artefacts, summary = done.stdout.splitlines()
-    assert sorted(line.split(":")[0] for line in artefacts) == [f"damaged  {path}" for path in manifests]
+    *artifacts, summary = done.stdout.splitlines()
+    assert sorted(line.split(":")[0] for line in artifacts) == [f"damaged  {path}" for path in manifests]
     assert "0 valid, 0 bytes read; 6 damaged, 0 unreadable" in summary
 
 
@@ -82,7 +82,7 @@ def test_verify_reads_no_kept_folder(luigi):
         (damaged.parent / "manifest.json").write_text("{}")
     done = luigi.command("verify")
     assert done.returncode == 0, done.stdout
-    assert "4 artefacts under" in done.stdout
+    assert "4 artifacts under" in done.stdout
 
 
 def test_verify_misses_a_run_that_the_report_shows(luigi):
@@ -336,7 +336,7 @@ def test_verify_counts_labels_behind_a_manifest_that_agrees_with_the_bytes(luigi
 
 
 def plant(luigi, kind: str, upstream: dict) -> Path:
-    """An artefact that no settings reach."""
+    """An artifact that no settings reach."""
     folder = luigi.root / kind / "planted-0"
     folder.mkdir(parents=True)
     write_manifest(folder, stage=kind, identity={"upstream": upstream}, details={})
@@ -352,12 +352,12 @@ def test_clean_stale_lists_and_removes_only_what_is_not_reached(luigi):
     (luigi.root / "runs" / "mine" / "notes.txt").write_text("not the pipeline's")
     dry = luigi.command("clean-stale", *FAST)
     assert dry.returncode == 0, dry.stderr
-    assert "in 2 artefacts, none removed: make clean-stale YES=1 removes them" in dry.stdout
+    assert "in 2 artifacts, none removed: make clean-stale YES=1 removes them" in dry.stdout
     assert export.is_dir()
     assert tuning.is_dir()
     done = luigi.command("clean-stale", "--yes", *FAST)
     assert done.returncode == 0, done.stderr
-    assert "in 2 artefacts, 2 removed\n" in done.stdout
+    assert "in 2 artifacts, 2 removed\n" in done.stdout
     assert run.is_dir()
     assert not export.exists()
     assert not tuning.exists()
@@ -365,7 +365,7 @@ def test_clean_stale_lists_and_removes_only_what_is_not_reached(luigi):
     assert f"{run}\n" in other.stdout
     assert not run.exists()
     assert (luigi.root / "runs" / "mine" / "notes.txt").is_file()
-    assert len(luigi.artefacts("records")) == 1
+    assert len(luigi.artifacts("records")) == 1
 
 
 def test_what_waits_to_be_pushed_stays(luigi):
@@ -376,7 +376,7 @@ def test_what_waits_to_be_pushed_stays(luigi):
     done = luigi.command("clean-stale", "--yes", *FAST[2:], "--Train-epochs", "2")
     assert done.returncode == 0, done.stderr
     assert run.is_dir()
-    assert "1 artefacts that wait to be pushed to the remote stay: make push." in done.stdout
+    assert "1 artifacts that wait to be pushed to the remote stay: make push." in done.stdout
 
 
 def test_clean_stale_names_a_kept_folder_and_leaves_it(luigi):
@@ -399,7 +399,7 @@ def test_clean_stale_removes_nothing_before_the_source_is_known(luigi):
     done = luigi.command("clean-stale", "--Source-dataset", "mnist")
     assert done.returncode == 2
     assert "Run make pipeline" in done.stderr
-    assert len(luigi.artefacts("runs")) == 1
+    assert len(luigi.artifacts("runs")) == 1
 
 
 def test_doctor_says_what_a_run_would_use_and_that_it_would_work(luigi):

@@ -52,7 +52,7 @@ def images(tmp_path):
     for number in range(150):
         level = 40 if number % 2 else 210
         Image.new("RGB", (20 + number, 40), (level,) * 3).save(folder / "below" / f"{number:03d}.jpg")
-    Image.new("L", (30, 30), 220).save(folder / "grey.png")
+    Image.new("L", (30, 30), 220).save(folder / "gray.png")
     (folder / "notes.txt").write_text("no image")
     return folder
 
@@ -73,7 +73,7 @@ def test_each_image_has_its_label_and_probabilities_in_order_of_its_path(run, im
             assert row["error"] == "not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image"
             assert row["label"] is row["probability"] is row["probability of dark"] is None
             continue
-        dark = row["path"] != "grey.png" and int(row["path"][-7:-4]) % 2
+        dark = row["path"] != "gray.png" and int(row["path"][-7:-4]) % 2
         assert (row["label"], row["error"]) == ("dark" if dark else "light", None)
         assert row["probability"] == max(row["probability of dark"], row["probability of light"]) > 0.5
         assert row["probability of dark"] + row["probability of light"] == pytest.approx(1)

@@ -22,12 +22,14 @@ def tensorboard(small_records, tmp_path_factory):
     root = tmp_path_factory.mktemp("root")
     (root / "runs").mkdir()
     run(small_records, root / "runs" / "cnn", epochs=2, profile_steps=PROFILED_STEPS)
-    recipe = re.search(r"^\t@(\$\(BIN\)/python .*tensorboard.*)$", (PROJECT / "Makefile").read_text(), re.MULTILINE)[1]
+    training_recipe = re.search(
+        r"^\t@(\$\(BIN\)/python .*tensorboard.*)$", (PROJECT / "Makefile").read_text(), re.MULTILINE
+    )[1]
     known = {"$(BIN)/python": sys.executable, "$(ARGS)": f"--port 0 --load_fast=false --Storage-root {root}"}
     for name, value in known.items():
-        recipe = recipe.replace(name, value)
+        training_recipe = training_recipe.replace(name, value)
 
-    with subprocess.Popen(recipe.split(), stderr=subprocess.PIPE, text=True, cwd=PROJECT) as process:
+    with subprocess.Popen(training_recipe.split(), stderr=subprocess.PIPE, text=True, cwd=PROJECT) as process:
         try:
             address = next(found[0] for line in process.stderr if (found := re.search(r"http://[^ ]+", line)))
             yield lambda path, **body: ask(f"{address.rstrip('/')}/data/{path}", body)
@@ -84,7 +86,7 @@ def test_tensorboard_shows_the_images_of_mistakes(tensorboard):
 def test_tensorboard_shows_the_hyper_parameters_with_the_metrics_they_led_to(tensorboard):
     tensorboard("plugin/scalars/tags")
     found = tensorboard("plugin/hparams/experiment", experimentName="")
-    assert {info["name"] for info in found["hparamInfos"]} >= {"recipe", "global_batch_size", "epochs", "seed"}
+    assert {info["name"] for info in found["hparamInfos"]} >= {"training_recipe", "global_batch_size", "epochs", "seed"}
     assert {(info["name"]["group"], info["name"]["tag"]) for info in found["metricInfos"]} == {
         ("train", "examples_per_second"), ("test", "epoch_accuracy")}  # fmt: skip
 

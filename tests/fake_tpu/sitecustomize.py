@@ -1,6 +1,6 @@
 """Found by Python before anything else runs where its folder is on PYTHONPATH: a TPU that comes and goes.
 
-It is there while the file named by FAKE_TPU is: TensorFlow's resolver and its initialisation then answer as on a TPU's
+It is there while the file named by FAKE_TPU is: TensorFlow's resolver and its initialization then answer as on a TPU's
 host, and the CPU computes. Where the file is not, they answer as on a host without one.
 """
 

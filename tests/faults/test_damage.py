@@ -1,4 +1,4 @@
-"""Damage: a file that was changed on the disk is named, and the next run repairs its artefact.
+"""Damage: a file that was changed on the disk is named, and the next run repairs its artifact.
 
 Tests with ``sizes`` have a short form for ``make test`` or ``make test-slow``, and a full one for ``make test-faults``.
 """
@@ -8,13 +8,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from fault_checks import artefacts, is_fresh, outcome, sizes
+from fault_checks import artifacts, is_fresh, outcome, sizes
 from luigi_process import FAST, TINY, Luigi
 from mutations import mutate
 
 from pipeline.artifacts.manifest import MANIFEST_NAME, check_files, read_manifest
 from pipeline.artifacts.stamps import VERIFIED_NAME
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtifactError
 from tasks.process import lock
 
 
@@ -33,10 +33,10 @@ def with_checkpoint(first_run, tmp_path_factory) -> tuple[Luigi, list[str]]:
 
 
 def fault_found(folder: Path) -> str | None:
-    """What the check that every run makes says of an artefact; None when it finds it valid."""
+    """What the check that every run makes says of an artifact; None when it finds it valid."""
     try:
         check_files(folder, read_manifest(folder), shared=folder.name == "report")
-    except DamagedArtefactError as error:
+    except DamagedArtifactError as error:
         return str(error)
     return None
 
@@ -45,7 +45,7 @@ def fault_found(folder: Path) -> str | None:
 def test_a_mutated_file_is_named(with_checkpoint, tmp_path, count, mutations):
     luigi = with_checkpoint[0].copy(tmp_path)
     rng = random.Random(mutations)
-    folders = [*artefacts(luigi.root), luigi.root / "report"]
+    folders = [*artifacts(luigi.root), luigi.root / "report"]
     found = 0
     while found < mutations:
         folder = rng.choice(folders)
@@ -67,15 +67,15 @@ def test_a_mutated_file_is_named(with_checkpoint, tmp_path, count, mutations):
 
 
 @pytest.mark.faults
-def test_the_next_run_repairs_every_mutated_artefact(with_checkpoint, tmp_path, count):
+def test_the_next_run_repairs_every_mutated_artifact(with_checkpoint, tmp_path, count):
     original, arguments = with_checkpoint
     undisturbed = original.copy(tmp_path / "undisturbed")
     assert undisturbed(*arguments).returncode == 0
     rng = random.Random(0)
-    # Each way, to each artefact.
+    # Each way, to each artifact.
     for turn, way in enumerate([mutate, lambda path, _: path.unlink(), extra_file]):
         luigi = original.copy(tmp_path / str(turn))
-        for folder in [*artefacts(luigi.root), luigi.root / "report"]:
+        for folder in [*artifacts(luigi.root), luigi.root / "report"]:
             path = rng.choice(sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size))
             way(path, rng)
             count["mutations repaired"] += 1

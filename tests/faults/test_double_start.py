@@ -41,7 +41,7 @@ def test_one_that_waits_for_another_with_other_settings_then_does_its_own_work(f
     first.communicate()
     assert second.returncode == 0, second.stderr
     assert "waiting" in second.stderr
-    assert len(luigi.artefacts("runs")) == 3
+    assert len(luigi.artifacts("runs")) == 3
     assert len(luigi.report()["runs"]) == 3
     count["double starts"] += 1
 

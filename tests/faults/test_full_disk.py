@@ -14,7 +14,7 @@ from fault_checks import STORAGE, assert_nothing_partial, is_fresh, outcome
 from luigi_process import FAST, Luigi
 
 # A checkpoint of its weights and of the state of RMSprop takes 16 MB.
-WIDE = ["--Train-model", "tests.tiny_model:build_wide", "--Train-recipe", "baseline"]
+WIDE = ["--Train-model", "tests.tiny_model:build_wide", "--Train-training-recipe", "baseline"]
 
 
 def fill(folder: Path, *, leave: int = 0) -> Path:
@@ -35,13 +35,13 @@ def test_an_8_mb_disk_is_refused_with_the_bytes_needed_and_free(first_run, disk,
     assert re.search(rf"{luigi.root}/runs: needs 10.0 MB, \d\.\d MB are free", done.stderr)
     assert "Traceback" not in done.stderr
     assert_nothing_partial(luigi.root)
-    records = luigi.artefacts("records")
+    records = luigi.artifacts("records")
     assert len(records) == 1, "the records had space"
     for leave in (0, 40_000, 1_000_000):
         ballast = fill(luigi.root.parent, leave=leave)
         done = luigi(*FAST[:4], "--Records-train-shards", "2")
         assert done.returncode == STORAGE
-        assert luigi.artefacts("records") == records
+        assert luigi.artifacts("records") == records
         assert_nothing_partial(luigi.root)
         ballast.unlink()
         count["full or read-only disks"] += 1

@@ -21,7 +21,7 @@ from publish_and_die import FILES, publish
 
 from pipeline.artifacts.manifest import MANIFEST_NAME, check_contents, check_files, read_manifest
 from pipeline.artifacts.stamps import VERIFIED_NAME
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtifactError
 from tasks.process import lock
 
 
@@ -78,7 +78,7 @@ def test_a_report_killed_at_every_step_keeps_a_valid_file_of_each_name(tmp_path,
         calls = kill_at(nth, "in_place", root, "new")
         contents = {(root / "report" / name).read_text() for name in FILES[:2]}
         assert contents <= {"old" * 1000, "new" * 1000}
-        with contextlib.suppress(DamagedArtefactError):
+        with contextlib.suppress(DamagedArtifactError):
             check_files(root / "report", read_manifest(root / "report"), shared=True)
             assert len(contents) == 1, "a mixture passed for valid"
         lock.clear_away(root)

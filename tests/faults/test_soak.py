@@ -199,11 +199,11 @@ def test_a_month_of_nights(tmp_path, disk, write_tiny_tfds, tmp_path_factory, we
 
     nights = calendar(number, chance)
     for night in nights:
-        runs = unattended.artefacts("runs")
+        runs = unattended.artifacts("runs")
         codes = schedule.run(night)
         count[f"nights: {night.befalls or ('new settings' if night.new else 'nothing new')}"] += 1
         sizes.append(sum(path.stat().st_size for path in unattended.root.rglob("*") if path.is_file()) / 1e6)
-        made = set(unattended.artefacts("runs")) - set(runs)
+        made = set(unattended.artifacts("runs")) - set(runs)
         what = f"{night.date} {night.befalls or 'quiet'}, new: {night.new or 'nothing'}"
         print(f"{what}: {codes}, {len(made)} trained, {sizes[-1]:.1f} MB")
         if 0 in codes:
@@ -217,9 +217,9 @@ def test_a_month_of_nights(tmp_path, disk, write_tiny_tfds, tmp_path_factory, we
     # What the month left, and what an operator would do about the dates that failed.
     last = nights[-1].starts[-1] + timedelta(hours=1)
     dates = ["--start", str(nights[0].date), "--stop", str(last.date() + timedelta(days=1)), "--days-back", str(number)]
-    runs = set(unattended.artefacts("runs"))
+    runs = set(unattended.artifacts("runs"))
     assert schedule.finish(schedule.start(last, schedule.command("RangeDaily", "--of", "Nightly", *dates))) == 0
-    assert set(unattended.artefacts("runs")) <= runs, "dates that are made up for train nothing"
+    assert set(unattended.artifacts("runs")) <= runs, "dates that are made up for train nothing"
     kept, damage = read_dated_reports(history)
     assert not damage
     wanted = [night.date for night in nights if night.date > last.date() - timedelta(days=keep_days)]
@@ -230,7 +230,7 @@ def test_a_month_of_nights(tmp_path, disk, write_tiny_tfds, tmp_path_factory, we
     expected = messages(schedule.outcomes)
     assert [(message["event"], message["stage"], message["exit_code"]) for message in webhook.taken] == expected
 
-    left = unattended.artefacts("runs")
+    left = unattended.artifacts("runs")
     # Of each date that is kept at most one run, and the newest, the best of either dataset and the present one.
     assert len(left) <= len({run for night in kept for run in night.runs}) + KEEP_RUNS + 3
     assert max(sizes[2 * number // 3 :]) <= 1.25 * max(sizes[: 2 * number // 3])

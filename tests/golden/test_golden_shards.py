@@ -60,7 +60,7 @@ def write_shards(folder: Path, source: dict, **settings) -> Path:
     requested = SourceSettings(**source)
     info = sources.resolve(requested, folder / "source")
     listed = {"folder": requested.path, "listing": str(folder / "source" / INDEX_NAME)} if requested.of_files else {}
-    location = Location(artefact=str(folder / "source"), tfds_data_dir=requested.tfds_data_dir, **listed)
+    location = Location(artifact=str(folder / "source"), tfds_data_dir=requested.tfds_data_dir, **listed)
     details = write_records(info, RecordsSettings(**settings), folder / "records", folder / "notes", location=location)
     write_manifest(folder / "records", stage="Records", identity={"test": True}, details=details)
     return folder / "records"

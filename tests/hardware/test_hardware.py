@@ -11,7 +11,7 @@ import pytest
 
 from pipeline import machine
 from pipeline.hardware.placement import choose_jit_compile, choose_precision, first_present, place
-from pipeline.hardware.receipt import confirm, find_doubts, write_receipt
+from pipeline.hardware.receipt import confirm, find_failed_checks, write_receipt
 from pipeline.settings.training import TrainSettings
 
 
@@ -57,7 +57,7 @@ def test_cpu_is_seen_to_compute(on_cpu):
     placement, receipt = on_cpu
     assert (placement.requested_device, placement.effective_device, placement.num_replicas) == ("cpu", "cpu", 1)
     assert receipt["device_verified"] is True
-    assert receipt["doubts"] == []
+    assert receipt["failed_checks"] == []
     assert receipt["placement"] == {"variable_devices": [CPU], "computation_devices": [CPU], "observed": "probe"}
     assert receipt["mismatch"] is None
     assert receipt["device_reason"] == "[Train] device = cpu"
@@ -83,7 +83,7 @@ def test_a_strategy_that_computes_elsewhere_is_not_verified(monkeypatch):
     lying = posing(tf.distribute.OneDeviceStrategy("/cpu:0"))
     receipt = write_receipt(TrainSettings(device="gpu"), lying, "float32")
     assert receipt["device_verified"] is False
-    assert "variable_devices: expected gpu, seen cpu" in receipt["doubts"]
+    assert "variable_devices: expected gpu, seen cpu" in receipt["failed_checks"]
 
 
 def test_a_train_function_that_runs_elsewhere_than_the_probe_is_not_verified(on_cpu):
@@ -93,7 +93,7 @@ def test_a_train_function_that_runs_elsewhere_than_the_probe_is_not_verified(on_
     assert (seen["device_verified"], seen["placement"]["observed"]) == (True, "train_function")
     elsewhere = confirm(receipt, [CPU, GPU])
     assert elsewhere["device_verified"] is False
-    assert elsewhere["doubts"] == ["computation_devices: expected cpu, seen cpu, gpu"]
+    assert elsewhere["failed_checks"] == ["computation_devices: expected cpu, seen cpu, gpu"]
 
 
 @pytest.mark.slow
@@ -108,11 +108,11 @@ def test_names_that_lie_are_found_out_by_the_time_it_takes(monkeypatch, on_cpu):
     lying = posing(on_cpu[0].strategy)
     receipt = write_receipt(TrainSettings(device="gpu"), lying, "float32")
     assert receipt["device_verified"] is False
-    assert [doubt.split(":")[0] for doubt in receipt["doubts"]] == ["probe"]
+    assert [failed_check.split(":")[0] for failed_check in receipt["failed_checks"]] == ["probe"]
 
 
 @pytest.mark.parametrize(
-    ("effective", "replicas", "variables", "computations", "speeds", "doubts"),
+    ("effective", "replicas", "variables", "computations", "speeds", "failed_checks"),
     [
         ("cpu", 1, [CPU], [CPU], None, []),
         ("gpu", 1, [GPU], [GPU], GPU_SPEED, []),
@@ -126,9 +126,9 @@ def test_names_that_lie_are_found_out_by_the_time_it_takes(monkeypatch, on_cpu):
         ("cpu", 1, [""], [CPU], None, ["variable_devices: expected cpu, seen none"]),
     ],
 )  # fmt: skip
-def test_each_kind_of_doubt(effective, replicas, variables, computations, speeds, doubts):
+def test_each_kind_of_doubt(effective, replicas, variables, computations, speeds, failed_checks):
     seen = {"variable_devices": variables, "computation_devices": computations}
-    assert find_doubts(effective, replicas, seen, speeds) == doubts
+    assert find_failed_checks(effective, replicas, seen, speeds) == failed_checks
 
 
 # Times as fast as its host. A T4 (8.1 TFLOP/s on paper, 4 to 5 when warm) beside 64 cores; a card beside a server's
@@ -147,9 +147,9 @@ def test_each_kind_of_doubt(effective, replicas, variables, computations, speeds
 )
 def test_only_an_accelerator_about_as_fast_as_its_host_in_all_that_is_timed_may_be_the_host(speeds, near):
     seen = {"variable_devices": [GPU], "computation_devices": [GPU]}
-    doubts = find_doubts("gpu", 1, seen, speeds)
+    failed_checks = find_failed_checks("gpu", 1, seen, speeds)
     expected = [f"probe: gpu computes {near} times as fast as its host's CPU: it may be that CPU"] if near else []
-    assert doubts == expected
+    assert failed_checks == expected
 
 
 class BusyMachine:
@@ -189,7 +189,7 @@ def test_a_host_that_poses_is_found_out_while_other_work_comes_and_goes(monkeypa
     for seed in range(200):
         busy = BusyMachine(seed, *load)
         monkeypatch.setattr(probe, "time", busy)
-        verified += not find_doubts("gpu", 1, seen, probe.measure(busy, "gpu", "float32"))
+        verified += not find_failed_checks("gpu", 1, seen, probe.measure(busy, "gpu", "float32"))
     assert verified == 0
 
 

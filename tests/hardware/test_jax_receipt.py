@@ -47,7 +47,7 @@ def receipts_of(replicas: int, more: str = "") -> list[dict]:
 
 def assert_seen(receipt: dict, replicas: int) -> None:
     names = [f"cpu:{number}" for number in range(replicas)]
-    assert (receipt["device_verified"], receipt["doubts"]) == (True, [])
+    assert (receipt["device_verified"], receipt["failed_checks"]) == (True, [])
     assert receipt["placement"] == {"variable_devices": names, "computation_devices": names, "observed": "probe"}
     assert receipt["num_replicas"] == replicas
 
@@ -58,6 +58,6 @@ def test_a_cpu_that_poses_as_an_accelerator_is_not_verified():
     assert_seen(honest, 1)
     assert [receipt["device_verified"] for receipt in posing] == [False] * 4
     for device, by_name, by_time in (("gpu", *posing[:2]), ("tpu", *posing[2:])):
-        assert f"variable_devices: expected {device}, seen cpu" in by_name["doubts"]
-        assert f"computation_devices: expected {device}, seen cpu" in by_name["doubts"]
-        assert [doubt.split(":")[0] for doubt in by_time["doubts"]] == ["probe"]
+        assert f"variable_devices: expected {device}, seen cpu" in by_name["failed_checks"]
+        assert f"computation_devices: expected {device}, seen cpu" in by_name["failed_checks"]
+        assert [failed_check.split(":")[0] for failed_check in by_time["failed_checks"]] == ["probe"]

@@ -101,7 +101,7 @@ RAISED_BY_THE_RUNTIME = [one for one in FAILURES if one[0] == "tpu" and not isin
 @pytest.mark.parametrize(
     ("device", "error", "cause", "remedy"), RAISED_BY_THE_RUNTIME, ids=lambda value: str(value)[:40]
 )
-@pytest.mark.parametrize("fails", ["resolver", "initialisation"])
+@pytest.mark.parametrize("fails", ["resolver", "initialization"])
 def test_a_failure_on_the_way_to_a_tpu_is_refused(monkeypatch, device, error, cause, remedy, fails):
     def fail(*_, **__):
         raise exception_of(error)
@@ -153,7 +153,7 @@ def test_a_mistyped_address_in_the_environment_is_a_settings_error(monkeypatch, 
 
 
 @pytest.mark.usefixtures("no_accelerator")
-def test_an_initialisation_that_succeeds_with_zero_tpus_is_refused(monkeypatch):
+def test_an_initialization_that_succeeds_with_zero_tpus_is_refused(monkeypatch):
     # What the tutorials' "TPU runtime" was: everything answered, and the host's CPU trained.
     resolver = SimpleNamespace(master=lambda: "", cluster_spec=lambda: None)
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", lambda *_, **__: resolver)

@@ -23,7 +23,7 @@ def images(rng):
 
 def test_it_has_the_weights_and_the_layers_of_what_was_published():
     model = build_model("airbench_convnet", SHAPE, 10)
-    # 2·2·3·24 frozen and 24, 3·3·(24·64 + 64·64 + 64·256 + 3·256·256), three of each normalised filter, 256·10.
+    # 2·2·3·24 frozen and 24, 3·3·(24·64 + 64·64 + 64·256 + 3·256·256), three of each normalized filter, 256·10.
     kernels = 9 * (24 * 64 + 64 * 64 + 64 * 256 + 3 * 256 * 256)
     assert model.count_params() == 288 + 24 + kernels + 3 * 2 * (64 + 256 + 256) + 2_560
     sides = [model.get_layer(name).output.shape[1] for name in ("whiten", "pool_1", "pool_2", "pool_3")]

@@ -1,4 +1,4 @@
-"""The quick normalisation of a batch: Keras's own, but for rounding, and nothing of it in what is saved."""
+"""The quick normalization of a batch: Keras's own, but for rounding, and nothing of it in what is saved."""
 
 import numpy as np
 import pytest
@@ -92,7 +92,7 @@ def test_in_bfloat16_it_is_kerass_but_for_rounding():
     ],
     ids=str,
 )
-def test_other_normalisations_are_computed_as_ever(how, shape):
+def test_other_normalizations_are_computed_as_ever(how, shape):
     plain, quick = pair(keras.layers.BatchNormalization(**how), shape)
     assert not is_fused(quick, shape, training=True)
     images = np.random.default_rng(0).normal(size=(8, *shape)).astype(np.float32)
@@ -100,7 +100,7 @@ def test_other_normalisations_are_computed_as_ever(how, shape):
         np.testing.assert_array_equal(expected, found)
 
 
-def test_whole_numbers_are_normalised_as_ever():
+def test_whole_numbers_are_normalized_as_ever():
     layers = keras.layers
     model = keras.Sequential([keras.Input((4, 4, 3), dtype="uint8"), layers.BatchNormalization(), layers.Flatten()])
     quicken(model)

@@ -139,7 +139,7 @@ def test_what_is_wrong_with_a_network_is_said_with_what_was_expected(package, te
 
 def test_a_recipe_is_a_function_or_a_recipe(package):
     package()
-    plain, smoothed = (find_recipe(f"my_package.recipes:{name}") for name in ("recipe", "smoothed"))
+    plain, smoothed = (find_recipe(f"my_package.recipes:{name}") for name in ("training_recipe", "smoothed"))
     assert (plain.label_smoothing, smoothed.label_smoothing) == (0.0, 0.2)
     optimizer = make_optimizer(smoothed, total_steps=10, global_batch_size=256, scale_learning_rate="linear")
     assert float(optimizer.learning_rate) == pytest.approx(0.2)
@@ -162,7 +162,7 @@ def test_what_is_wrong_with_a_recipe_is_said(package, text, words):
     package(other=text)
     with pytest.raises(SettingsError) as refusal:
         find_recipe("my_package.other:recipe").optimizer(10, 1.0)
-    assert "[Train] recipe: expected recipe(total_steps, scale) → optimizer" in str(refusal.value)
+    assert "[Train] training_recipe: expected recipe(total_steps, scale) → optimizer" in str(refusal.value)
     assert words in str(refusal.value)
 
 
@@ -176,7 +176,7 @@ def test_what_is_wrong_with_a_recipe_is_said(package, text, words):
         ("model", "my package:build", "a function in user code such as my_package.networks:build"),
         ("model", "my_package.broken:build", "my_package.broken is no Python that could be read"),
         ("model", "my_package.networks", "one of baseline_cnn"),
-        ("recipe", "my_package.recipes:receipt", "my_package.recipes has no receipt."),
+        ("training_recipe", "my_package.recipes:receipt", "my_package.recipes has no receipt."),
     ],
 )
 def test_what_can_be_known_without_importing_it_is_refused_with_the_settings(package, setting, value, words):
@@ -185,13 +185,13 @@ def test_what_can_be_known_without_importing_it_is_refused_with_the_settings(pac
         TrainSettings(**{setting: value})
     assert f"[Train] {setting}: expected one of" in str(refusal.value)
     assert words in str(refusal.value)
-    with pytest.raises(SettingsError, match=r"\[Report\] recipes"):
-        ReportSettings(recipes=("my_package.recipes:receipt",))
+    with pytest.raises(SettingsError, match=r"\[Report\] training_recipes"):
+        ReportSettings(training_recipes=("my_package.recipes:receipt",))
 
 
 def test_functions_that_are_there_are_taken(package):
     package()
-    assert TrainSettings(model="my_package.networks:build", recipe="my_package.recipes:smoothed").epochs == 5
-    assert ReportSettings(recipes=("lamb", "my_package.recipes:recipe")).combinations()[1] == {
-        "recipe": "my_package.recipes:recipe"
+    assert TrainSettings(model="my_package.networks:build", training_recipe="my_package.recipes:smoothed").epochs == 5
+    assert ReportSettings(training_recipes=("lamb", "my_package.recipes:recipe")).combinations()[1] == {
+        "training_recipe": "my_package.recipes:recipe"
     }

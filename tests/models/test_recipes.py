@@ -33,8 +33,8 @@ def test_a_learning_rate_grows_from_the_batch_that_it_was_chosen_for():
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_says_its_own_highest_learning_rate(name):
     """What an override is compared with to scale the recipe."""
-    recipe = RECIPES.load(name)
-    assert _peak(_optimizer(recipe)) == pytest.approx(recipe.learning_rate, rel=0.01)
+    training_recipe = RECIPES.load(name)
+    assert _peak(_optimizer(training_recipe)) == pytest.approx(training_recipe.learning_rate, rel=0.01)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -55,9 +55,9 @@ def test_the_rate_of_a_recipe_of_unknown_schedule_is_not_overridden():
     assert _peak(_optimizer(constant, learning_rate=0.1)) == pytest.approx(0.1)
 
 
-def _optimizer(recipe, **overrides):
+def _optimizer(training_recipe, **overrides):
     how = {"total_steps": 100, "global_batch_size": 128, "scale_learning_rate": "none"}
-    return training_recipes.make_optimizer(recipe, **how, **overrides)
+    return training_recipes.make_optimizer(training_recipe, **how, **overrides)
 
 
 def _peak(optimizer, steps=100):

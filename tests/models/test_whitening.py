@@ -14,7 +14,7 @@ SCALE, OFFSET = 1 / 64, -2
 
 
 def smooth_images(rng, count, channels):
-    """As photographs: each pixel much like its neighbours."""
+    """As photographs: each pixel much like its neighbors."""
     steps = rng.normal(size=(count, 20, 18, channels)).cumsum(axis=1).cumsum(axis=2)
     return np.clip(128 + 4 * steps, 0, 255).astype(np.uint8)
 
@@ -59,7 +59,7 @@ def test_the_order_of_images_and_how_many_are_counted_at_a_time_change_no_bit(rn
         np.testing.assert_array_equal(array, other)
 
 
-def test_images_of_one_colour_have_filters_too():
+def test_images_of_one_color_have_filters_too():
     kernel, bias = whitening_filters(np.full((4, 8, 8, 3), 7, np.uint8), 2, scale=SCALE, offset=OFFSET)
     assert np.isfinite(kernel).all()
     np.testing.assert_allclose(filtered(np.full((1, 8, 8, 3), 7, np.uint8), kernel, bias), 0, atol=1e-4)

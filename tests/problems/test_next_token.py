@@ -126,7 +126,7 @@ def small_lstm():
 def trained(records, tmp_path_factory):
     """A run with smoothed labels, so that the loss that is trained on is not the one that is evaluated."""
     folder = tmp_path_factory.mktemp("runs") / "a"
-    settings = {"model": "char_lstm", "recipe": "adam_cosine", "epochs": 2, "global_batch_size": 16}
+    settings = {"model": "char_lstm", "training_recipe": "adam_cosine", "epochs": 2, "global_batch_size": 16}
     return folder, run(records, folder, **settings, label_smoothing=0.1)
 
 
@@ -156,7 +156,7 @@ def test_a_run_says_its_problem_and_its_loss_is_the_mean_of_nats(records, traine
     assert record["test_examples"] == read_manifest(records)["splits"]["test"]["num_examples"] * LENGTH
     assert record["input_shape"] == [LENGTH]
     facts = json.loads((folder / "evaluation.json").read_text())
-    assert facts["loss"] == pytest.approx(record["val_loss"], abs=1e-6)
+    assert facts["loss"] == pytest.approx(record["test_loss"], abs=1e-6)
     assert facts["bits"] == pytest.approx(facts["loss"] / math.log(2))
     assert facts["perplexity"] == pytest.approx(math.exp(facts["loss"]))
     assert np.mean(facts["position_loss"]) == pytest.approx(facts["loss"], abs=1e-4)
@@ -203,7 +203,7 @@ def test_what_is_written_follows_from_the_seed(trained):
 @pytest.mark.slow
 def test_a_network_that_is_a_class_of_its_own_trains_writes_and_is_asked_for_texts(package, records, tmp_path):
     folder = tmp_path / "a"
-    record = run(records, folder, model="text_networks:a_class", recipe="onecycle", epochs=1)
+    record = run(records, folder, model="text_networks:a_class", training_recipe="onecycle", epochs=1)
     assert record["input_shape"] == [LENGTH]
     written = json.loads((folder / "evaluation.json").read_text())["written"]
     assert [len(one["text"]) for one in written] == [400, 400, 400]
@@ -232,8 +232,8 @@ def test_label_smoothing_leaves_the_loss_that_is_evaluated_in_nats(trained, reco
         labels.append(of_them)
     given, labels = np.concatenate(probabilities), np.concatenate(labels)
     nats = -np.log(np.take_along_axis(given, labels[..., None], axis=2))
-    assert record["val_loss"] == pytest.approx(float(nats.mean()), abs=1e-4)
-    assert record["val_accuracy"] == pytest.approx(float((given.argmax(axis=2) == labels).mean()))
+    assert record["test_loss"] == pytest.approx(float(nats.mean()), abs=1e-4)
+    assert record["test_accuracy"] == pytest.approx(float((given.argmax(axis=2) == labels).mean()))
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_texts_have_their_nats(records, trained, tmp_path):
 
     first, second, third = pyarrow.parquet.read_table(tmp_path / "out" / "predictions.parquet").to_pylist()
     assert first["predicted"] == len(LINE * 12) - 1
-    assert first["nats"] == pytest.approx(record["val_loss"], abs=0.1)
+    assert first["nats"] == pytest.approx(record["test_loss"], abs=0.1)
     assert "'\\xe9'" in second["error"]
     assert "no text in UTF-8" in third["error"]
 

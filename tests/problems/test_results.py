@@ -8,8 +8,8 @@ from report_runs import TEMPLATES
 from pipeline.artifacts.fingerprint import code_digests
 from pipeline.problems.results import CARD_TEMPLATES, METRICS, Ranking, Results, merit
 
-SURER = {"val_accuracy": 0.5, "val_loss": 1.4}
-MORE_OFTEN_RIGHT = {"val_accuracy": 0.6, "val_loss": 1.5}
+SURER = {"test_accuracy": 0.5, "test_loss": 1.4}
+MORE_OFTEN_RIGHT = {"test_accuracy": 0.6, "test_loss": 1.5}
 
 
 def test_images_are_judged_by_accuracy_and_texts_by_loss():
@@ -20,8 +20,8 @@ def test_images_are_judged_by_accuracy_and_texts_by_loss():
 @pytest.mark.parametrize("problem", ["image_classification", "next_token", "another version's"])
 @pytest.mark.parametrize("figure", [None, math.nan])
 def test_what_has_no_figure_is_worse_than_all_that_has_one(problem, figure):
-    assert merit(problem, {"val_accuracy": figure, "val_loss": figure}) == -math.inf
-    assert merit(problem, {"val_accuracy": 0.0, "val_loss": 1e38}) > -math.inf
+    assert merit(problem, {"test_accuracy": figure, "test_loss": figure}) == -math.inf
+    assert merit(problem, {"test_accuracy": 0.0, "test_loss": 1e38}) > -math.inf
 
 
 def test_another_way_to_judge_runs_trains_none_of_them_again():
@@ -29,7 +29,7 @@ def test_another_way_to_judge_runs_trains_none_of_them_again():
 
 
 def test_a_metric_that_ranks_no_run_and_templates_that_are_not_there_are_refused():
-    with pytest.raises(ValueError, match=r"Ranking\.metric: expected val_accuracy or val_loss, got 'f1'"):
+    with pytest.raises(ValueError, match=r"Ranking\.metric: expected test_accuracy or test_loss, got 'f1'"):
         Ranking("f1", greater_is_better=True, predictions_per_draw=1)
     with pytest.raises(ValueError, match="card_templates: expected one of '', 'images', 'texts', got 'sums'"):
         Results(card_templates="sums")

@@ -15,7 +15,7 @@ import warm
 from luigi_process import FAST, PROJECT, TINY, hear_interrupts
 
 from pipeline import progress
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtifactError
 from tasks.report import rounded
 
 INTERRUPTED = "\nInterrupted. Finished stages are kept. Run the same command again to resume.\n"
@@ -36,7 +36,7 @@ def test_an_error_in_words_does_not_show_the_names_of_a_graph():
         "{{function_node __wrapped__IteratorGetNext_output_types_1_device_/job:localhost/device:CPU:0}} corrupted "
         "record at 0 [Op:IteratorGetNext] name: "
     )
-    assert str(DamagedArtefactError(f"records: {said}")) == "records: corrupted record at 0"
+    assert str(DamagedArtifactError(f"records: {said}")) == "records: corrupted record at 0"
 
 
 def at_a_terminal(luigi, *args) -> str:
@@ -79,7 +79,7 @@ def test_a_terminal_has_a_live_line_with_the_log_above_it(first_run, tmp_path):
 
 def test_json_lines_of_an_error_hold_its_kind_exit_code_and_stage(first_run, tmp_path):
     luigi = first_run.copy(tmp_path)
-    done = luigi(*FAST, "--Report-min-val-accuracy", "1.0", "--Storage-log-format", "json")
+    done = luigi(*FAST, "--Report-min-test-accuracy", "1.0", "--Storage-log-format", "json")
     assert done.returncode == 9
     error = next(line for line in map(json.loads, done.stderr.splitlines()) if line["level"] == "error")
     assert (error["error"], error["exit_code"], error["stage"]) == ("GateError", 9, "Report")
@@ -114,7 +114,9 @@ def test_ctrl_c_during_the_imports_is_one_line(tmp_path, module, imported):
 def test_a_run_of_a_sweep_is_named_in_its_lines_with_the_time_that_is_left(first_run, tmp_path):
     """Without a terminal there is a line an event, and no control character."""
     luigi = first_run.copy(tmp_path)
-    done = luigi(*FAST, *TINY, "--seeds", "[5,6]", "--recipes", '["baseline"]', TERM="xterm-256color", FORCE_COLOR="")
+    done = luigi(
+        *FAST, *TINY, "--seeds", "[5,6]", "--training-recipes", '["baseline"]', TERM="xterm-256color", FORCE_COLOR=""
+    )
     assert done.returncode == 0, done.stderr
     assert not set("\x1b\r") & set(done.stderr)
     lines = [line.partition(" ")[2] for line in done.stderr.splitlines()]

@@ -25,7 +25,7 @@ class Scheduler:
         self.port = free_port()
         self.state = folder / "state"
         # make would set up an environment first: its recipe is run without what it depends on.
-        recipe = subprocess.run(
+        training_recipe = subprocess.run(
             ["make", "--dry-run", "--old-file=setup", "scheduler", f"SCHEDULER_PORT={self.port}",
              f"SCHEDULER_STATE={self.state}", f"BIN={Path(sys.executable).parent}"],
             cwd=PROJECT, capture_output=True, text=True, check=True,
@@ -33,7 +33,7 @@ class Scheduler:
         environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
         environment.pop("LUIGI_CONFIG_PATH", None)
         how = {"cwd": PROJECT, "env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self.process = subprocess.Popen(["sh", "-c", recipe.stdout], **how)
+        self.process = subprocess.Popen(["sh", "-c", training_recipe.stdout], **how)
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             try:
@@ -98,7 +98,7 @@ def test_two_runs_that_share_a_scheduler_never_train_at_once(first_run, tmp_path
     assert [process.returncode for process in processes] == [0, 0], said
     assert max(at_once) == 1
     assert waited, "the second never had to wait"
-    assert all(len(luigi.artefacts("runs")) == 2 for luigi in luigis)
+    assert all(len(luigi.artifacts("runs")) == 2 for luigi in luigis)
 
 
 @pytest.mark.slow
@@ -132,7 +132,7 @@ def test_a_scheduler_that_is_not_there_is_one_line_with_the_remedy(first_run, tm
     (line,) = done.stderr.splitlines()
     entry = json.loads(line)
     assert (entry["level"], entry["error"], entry["exit_code"]) == ("error", "SchedulerUnavailableError", 10)
-    assert luigi.artefacts("runs").keys() == first_run.artefacts("runs").keys()
+    assert luigi.artifacts("runs").keys() == first_run.artifacts("runs").keys()
 
 
 def test_a_scheduler_that_goes_away_later_is_told_of_without_a_traceback(first_run, tmp_path):
@@ -157,10 +157,10 @@ def test_a_port_that_is_no_number_is_refused(first_run):
 
 def test_one_setting_moves_the_scheduler_and_the_runs_that_ask_it():
     code = "import luigi.interface, tasks; print('asked at', luigi.interface.core().scheduler_port)"
-    recipe = f'show:\n\t@{sys.executable} -c "{code}"\n'
+    training_recipe = f'show:\n\t@{sys.executable} -c "{code}"\n'
     asked = ["make", "--no-print-directory", "-f", "Makefile", "-f", "-", "SCHEDULER=central", "SCHEDULER_PORT=8092"]
     how = {"cwd": PROJECT, "capture_output": True, "text": True, "check": True}
-    assert subprocess.run([*asked, "show"], input=recipe, **how).stdout == "asked at 8092\n"
+    assert subprocess.run([*asked, "show"], input=training_recipe, **how).stdout == "asked at 8092\n"
     dry = subprocess.run([*asked, "--dry-run", "--old-file=setup", "scheduler"], input="", **how).stdout
     assert "--port 8092" in dry
 
@@ -182,7 +182,7 @@ def test_workers_train_side_by_side_as_far_as_resources_allow(first_run, tmp_pat
     done = luigi.python("-c", code, "--module", "tasks", "Report", *TRAINED, "1", "--seeds", "[1,2]", "--workers", "2")
     assert done.returncode == 0, done.stderr
     assert "before the fork: []" in done.stdout
-    assert len(luigi.artefacts("runs")) == 3
+    assert len(luigi.artifacts("runs")) == 3
     running, greatest = 0, 0
     for line in done.stderr.splitlines():
         running += ("Train: stale" in line) - ("Train: done" in line)

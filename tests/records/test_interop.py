@@ -1,4 +1,4 @@
-"""The records in the hands of TensorFlow Datasets' own tools; what else reads artefacts is tested beside its module."""
+"""The records in the hands of TensorFlow Datasets' own tools; what else reads artifacts is tested beside its module."""
 
 import pytest
 

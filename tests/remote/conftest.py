@@ -1,4 +1,4 @@
-"""A store, and artefacts to share through it."""
+"""A store, and artifacts to share through it."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -69,8 +69,8 @@ def behind_proxy(store, url) -> Iterator[Callable[..., tuple[Remote, FaultyProxy
 
 
 @pytest.fixture
-def make_artefact(tmp_path) -> Callable[..., Path]:
-    """A function that publishes an artefact and gives its folder."""
+def make_artifact(tmp_path) -> Callable[..., Path]:
+    """A function that publishes an artifact and gives its folder."""
 
     def make(name: str = "made", files=FILES, *, identity=None, **details: object) -> Path:
         folder = tmp_path / name
@@ -86,5 +86,5 @@ def make_artefact(tmp_path) -> Callable[..., Path]:
 
 @pytest.fixture
 def expected() -> str:
-    """The fingerprint of those artefacts."""
+    """The fingerprint of those artifacts."""
     return fingerprint({"settings": {"seed": 1}})

@@ -1,4 +1,4 @@
-"""Sharing an artefact: whole or not at all, whatever the network, the remote or another machine does."""
+"""Sharing an artifact: whole or not at all, whatever the network, the remote or another machine does."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from moto_server import ENVIRONMENT, files_of
 
 from pipeline.artifacts import layout
 from pipeline.artifacts.manifest import MANIFEST_NAME, check_files, read_fetched, read_manifest, seal, stray_files
-from pipeline.errors import DamagedArtefactError, RemoteError, StorageError
+from pipeline.errors import DamagedArtifactError, RemoteError, StorageError
 from pipeline.remote import artifacts
 from pipeline.remote.artifacts import Pushed, Remote
 from pipeline.remote.objects import Objects
@@ -35,8 +35,8 @@ def fetch(remote: Remote, expected: str, folder: Path) -> Path:
     return folder
 
 
-def test_what_was_pushed_is_fetched_byte_for_byte_and_says_that_it_was(remote, make_artefact, expected, tmp_path):
-    made = make_artefact()
+def test_what_was_pushed_is_fetched_byte_for_byte_and_says_that_it_was(remote, make_artifact, expected, tmp_path):
+    made = make_artifact()
     assert remote.find(KIND, expected) is None
     assert remote.push(KIND, made) is Pushed.NEW
     fetched = fetch(remote, expected, tmp_path / "elsewhere" / "run")
@@ -48,42 +48,42 @@ def test_what_was_pushed_is_fetched_byte_for_byte_and_says_that_it_was(remote, m
     assert not (fetched.parent / layout.FETCHING / expected).exists()
 
 
-def test_what_was_fetched_is_not_digested_again(remote, make_artefact, expected, tmp_path, monkeypatch):
-    remote.push(KIND, make_artefact())
+def test_what_was_fetched_is_not_digested_again(remote, make_artifact, expected, tmp_path, monkeypatch):
+    remote.push(KIND, make_artifact())
     fetched = fetch(remote, expected, tmp_path / "elsewhere")
     monkeypatch.setattr("pipeline.artifacts.manifest.sha256_of", lambda path: pytest.fail(f"digests {path}"))
     check_files(fetched, read_manifest(fetched))
 
 
-def test_the_same_content_is_stored_once(remote, make_artefact, expected):
-    remote.push(KIND, make_artefact())
+def test_the_same_content_is_stored_once(remote, make_artifact, expected):
+    remote.push(KIND, make_artifact())
     keys = [one.key for one in remote.objects.list()]
     # Four files, two of which are alike, and the manifest.
     assert len(keys) == 4
     assert f"{KIND}/{expected}/{MANIFEST_NAME}" in keys
 
 
-def test_who_was_first_counts(remote, make_artefact, expected, tmp_path):
-    first, same = make_artefact("first"), make_artefact("same")
-    other = make_artefact("other", {"a.bin": b"another"})
+def test_who_was_first_counts(remote, make_artifact, expected, tmp_path):
+    first, same = make_artifact("first"), make_artifact("same")
+    other = make_artifact("other", {"a.bin": b"another"})
     assert remote.push(KIND, first) is Pushed.NEW
     assert remote.push(KIND, same) is Pushed.SAME
     assert remote.push(KIND, other) is Pushed.OTHER
     assert files_of(fetch(remote, expected, tmp_path / "fetched")) == files_of(first)
 
 
-def test_what_is_renewed_takes_its_place(remote, make_artefact, expected, tmp_path):
-    other = make_artefact("other", {"a.bin": b"another"})
-    remote.push(KIND, make_artefact("first"))
+def test_what_is_renewed_takes_its_place(remote, make_artifact, expected, tmp_path):
+    other = make_artifact("other", {"a.bin": b"another"})
+    remote.push(KIND, make_artifact("first"))
     assert remote.push(KIND, other, replace=True) is Pushed.NEW
     assert files_of(fetch(remote, expected, tmp_path / "fetched")) == files_of(other)
 
 
 @pytest.mark.parametrize(("grace", "written_again"), [(timedelta(days=1), False), (timedelta(days=-1), True)])
 def test_an_object_that_may_be_cleared_away_is_written_again_before_a_manifest_names_it(
-    remote, make_artefact, expected, monkeypatch, grace, written_again
+    remote, make_artifact, expected, monkeypatch, grace, written_again
 ):
-    made = make_artefact()
+    made = make_artifact()
     remote.push(KIND, made)
     # As a push leaves it that was cut before its manifest.
     remote.objects.delete(f"{KIND}/{expected}/{MANIFEST_NAME}")
@@ -94,15 +94,15 @@ def test_an_object_that_may_be_cleared_away_is_written_again_before_a_manifest_n
     assert bool(written) is written_again
 
 
-def test_what_was_made_earlier_renews_nothing(remote, make_artefact, expected):
+def test_what_was_made_earlier_renews_nothing(remote, make_artifact, expected):
     with time_machine.travel(datetime.now(UTC) - timedelta(minutes=1)):
-        earlier = make_artefact("earlier")
-    remote.push(KIND, make_artefact("later", {"a.bin": b"another"}))
+        earlier = make_artifact("earlier")
+    remote.push(KIND, make_artifact("later", {"a.bin": b"another"}))
     assert remote.push(KIND, earlier, replace=True) is Pushed.OTHER
 
 
-def test_objects_that_are_missing_are_put_back(remote, make_artefact, expected, tmp_path):
-    made = make_artefact()
+def test_objects_that_are_missing_are_put_back(remote, make_artifact, expected, tmp_path):
+    made = make_artifact()
     remote.push(KIND, made)
     for one in [one for one in remote.objects.list() if "/files/" in one.key]:
         remote.objects.delete(one.key)
@@ -111,13 +111,13 @@ def test_objects_that_are_missing_are_put_back(remote, make_artefact, expected, 
 
 
 @pytest.mark.parametrize("broken", ["manifest", "file"])
-def test_what_is_damaged_is_mended_by_who_has_it(overwrite, remote, make_artefact, expected, tmp_path, broken):
-    made = make_artefact("made")
-    other = make_artefact("other", {"a.bin": b"another"})
+def test_what_is_damaged_is_mended_by_who_has_it(overwrite, remote, make_artifact, expected, tmp_path, broken):
+    made = make_artifact("made")
+    other = make_artifact("other", {"a.bin": b"another"})
     remote.push(KIND, other)
     (file,) = (one.key for one in remote.objects.list() if "/files/" in one.key)
     overwrite(f"{KIND}/{expected}/{MANIFEST_NAME}" if broken == "manifest" else file, b"{} wow")
-    with pytest.raises(DamagedArtefactError):
+    with pytest.raises(DamagedArtifactError):
         fetch(remote, expected, tmp_path / "fetched")
     assert remote.push(KIND, made, mend=True) is Pushed.NEW
     assert files_of(fetch(remote, expected, tmp_path / "fetched")) == files_of(made)
@@ -125,9 +125,9 @@ def test_what_is_damaged_is_mended_by_who_has_it(overwrite, remote, make_artefac
 
 @pytest.mark.parametrize("suffix", ["", ".part"])
 def test_what_an_earlier_fetch_left_is_believed_no_more_than_the_remote(
-    remote, make_artefact, expected, tmp_path, suffix
+    remote, make_artifact, expected, tmp_path, suffix
 ):
-    made = make_artefact()
+    made = make_artifact()
     remote.push(KIND, made)
     for entry in read_manifest(made)["files"]:
         left = tmp_path / layout.FETCHING / expected / f"{entry['sha256']}{suffix}"
@@ -136,15 +136,15 @@ def test_what_an_earlier_fetch_left_is_believed_no_more_than_the_remote(
     assert files_of(fetch(remote, expected, tmp_path / "fetched")) == files_of(made)
 
 
-def test_a_disk_that_cannot_be_written_is_named(remote, make_artefact, expected, tmp_path):
-    remote.push(KIND, make_artefact())
+def test_a_disk_that_cannot_be_written_is_named(remote, make_artifact, expected, tmp_path):
+    remote.push(KIND, make_artifact())
     (tmp_path / layout.FETCHING).write_text("a file")
     with pytest.raises(StorageError, match=str(tmp_path)):
         fetch(remote, expected, tmp_path / "fetched")
 
 
-def test_of_many_that_push_at_once_one_is_first_and_what_is_there_is_theirs(remote, make_artefact, expected, tmp_path):
-    made = [make_artefact(f"made{number}", {"a.bin": bytes([number]) * 100_000}) for number in range(6)]
+def test_of_many_that_push_at_once_one_is_first_and_what_is_there_is_theirs(remote, make_artifact, expected, tmp_path):
+    made = [make_artifact(f"made{number}", {"a.bin": bytes([number]) * 100_000}) for number in range(6)]
     barrier = threading.Barrier(len(made))
 
     def push(folder: Path) -> Pushed:
@@ -158,41 +158,41 @@ def test_of_many_that_push_at_once_one_is_first_and_what_is_there_is_theirs(remo
     assert files_of(fetch(remote, expected, tmp_path / "fetched")) == files_of(first)
 
 
-def test_a_commit_whose_answer_was_lost_is_known_to_be_ours(behind_proxy, make_artefact, expected):
+def test_a_commit_whose_answer_was_lost_is_known_to_be_ours(behind_proxy, make_artifact, expected):
     def lose_the_answer(number, method, path):
         is_commit = method == "PUT" and path.endswith(MANIFEST_NAME)
         return "unanswered" if is_commit and not lost.append(number) and len(lost) == 1 else "pass"
 
     lost: list[int] = []
     remote, _ = behind_proxy(lose_the_answer)
-    assert remote.push(KIND, make_artefact()) is Pushed.NEW
+    assert remote.push(KIND, make_artifact()) is Pushed.NEW
     assert len(lost) == 2, "it was tried again"
 
 
 @pytest.mark.parametrize("fault", ["cut", "unanswered", 500, 503, "half"])
-def test_what_fails_in_passing_is_tried_again(behind_proxy, make_artefact, expected, tmp_path, fault):
+def test_what_fails_in_passing_is_tried_again(behind_proxy, make_artifact, expected, tmp_path, fault):
     # Every third request.
     remote, proxy = behind_proxy(lambda number, method, path: fault if number % 3 == 1 else "pass")
-    made = make_artefact()
+    made = make_artifact()
     assert remote.push(KIND, made) is Pushed.NEW
     assert files_of(fetch(remote, expected, tmp_path / "fetched")) == files_of(made)
     assert len(proxy.requests) > 12
 
 
 @pytest.mark.parametrize(("status", "words"), [(507, "507"), (403, "credentials"), (404, "bucket")])
-def test_a_remote_that_takes_nothing_is_an_error_of_one_line(behind_proxy, make_artefact, expected, status, words):
+def test_a_remote_that_takes_nothing_is_an_error_of_one_line(behind_proxy, make_artifact, expected, status, words):
     remote, _ = behind_proxy(lambda number, method, path: status if method == "PUT" else "pass")
     with pytest.raises(RemoteError, match=words) as raised:
-        remote.push(KIND, make_artefact())
+        remote.push(KIND, make_artifact())
     assert "\n" not in str(raised.value)
     assert "AKIA" not in str(raised.value)
     assert remote.find(KIND, expected) is None
 
 
-def test_a_cut_costs_what_was_under_way(behind_proxy, make_artefact, expected, tmp_path, monkeypatch):
+def test_a_cut_costs_what_was_under_way(behind_proxy, make_artifact, expected, tmp_path, monkeypatch):
     monkeypatch.setattr(artifacts, "_RANGE_BYTES", 10_000)
     monkeypatch.setattr(artifacts, "_AT_A_TIME", 1)
-    made = make_artefact()
+    made = make_artifact()
     received = []
 
     def cut_in_the_middle(number, method, path):
@@ -242,9 +242,9 @@ def forking() -> Iterator[subprocess.Popen]:
 
 @pytest.mark.parametrize("what", ["push", "fetch"])
 def test_killed_at_every_request_nothing_is_there_or_all_of_it(
-    store, behind_proxy, make_artefact, expected, tmp_path, forking, what
+    store, behind_proxy, make_artifact, expected, tmp_path, forking, what
 ):
-    made = make_artefact(files={"a.bin": b"a" * 1_000, "deep/b.bin": b"b" * 30_000})
+    made = make_artifact(files={"a.bin": b"a" * 1_000, "deep/b.bin": b"b" * 30_000})
     for killed_at in range(100):
         url = store.bucket()
         children: queue.Queue[int] = queue.Queue()
@@ -288,7 +288,7 @@ def put_manifest(overwrite, expected, manifest) -> None:
     overwrite(f"{KIND}/{expected}/{MANIFEST_NAME}", json.dumps(manifest).encode())
 
 
-# What every manifest is checked for is in DAMAGES of artefacts/test_manifest.py: here is one case of it, and what only
+# What every manifest is checked for is in DAMAGES of artifacts/test_manifest.py: here is one case of it, and what only
 # a manifest from elsewhere may get wrong.
 @pytest.mark.parametrize(
     ("change", "words"),
@@ -302,43 +302,43 @@ def put_manifest(overwrite, expected, manifest) -> None:
     ],
 )
 def test_a_manifest_that_is_none_of_ours_is_refused(
-    overwrite, remote, make_artefact, expected, tmp_path, change, words
+    overwrite, remote, make_artifact, expected, tmp_path, change, words
 ):
-    made = make_artefact()
+    made = make_artifact()
     remote.push(KIND, made)
     manifest = json.loads((made / MANIFEST_NAME).read_bytes())
     change(manifest)
     put_manifest(overwrite, expected, manifest)
-    with pytest.raises(DamagedArtefactError, match=words):
+    with pytest.raises(DamagedArtifactError, match=words):
         fetch(remote, expected, tmp_path / "fetched")
     assert not (tmp_path / "fetched").exists()
 
 
-def test_the_artefact_of_another_fingerprint_is_refused(overwrite, remote, make_artefact, expected):
-    other = make_artefact("other", identity={"settings": {"seed": 2}})
+def test_the_artifact_of_another_fingerprint_is_refused(overwrite, remote, make_artifact, expected):
+    other = make_artifact("other", identity={"settings": {"seed": 2}})
     put_manifest(overwrite, expected, json.loads((other / MANIFEST_NAME).read_bytes()))
-    with pytest.raises(DamagedArtefactError, match="it is of"):
+    with pytest.raises(DamagedArtifactError, match="it is of"):
         remote.find(KIND, expected)
 
 
 @pytest.mark.parametrize("content", [b"", b"a" * 999, b"b" * 1_000, b"a" * 100_000], ids=len)
 def test_a_file_that_is_not_what_the_manifest_lists_is_refused(
-    overwrite, remote, make_artefact, expected, tmp_path, content
+    overwrite, remote, make_artifact, expected, tmp_path, content
 ):
-    made = make_artefact()
+    made = make_artifact()
     remote.push(KIND, made)
     (entry,) = (one for one in read_manifest(made)["files"] if one["name"] == "a.bin")
     overwrite(f"{KIND}/{expected}/files/{entry['sha256']}", content)
-    with pytest.raises(DamagedArtefactError, match=entry["sha256"][:12]):
+    with pytest.raises(DamagedArtifactError, match=entry["sha256"][:12]):
         fetch(remote, expected, tmp_path / "fetched")
     assert not (tmp_path / "fetched").exists()
 
 
-def test_a_file_that_is_gone_is_said_so(remote, make_artefact, expected, tmp_path):
-    remote.push(KIND, make_artefact())
+def test_a_file_that_is_gone_is_said_so(remote, make_artifact, expected, tmp_path):
+    remote.push(KIND, make_artifact())
     for one in [one for one in remote.objects.list() if one.num_bytes == 300_000]:
         remote.objects.delete(one.key)
-    with pytest.raises(DamagedArtefactError, match="expected 300,000 bytes, found none"):
+    with pytest.raises(DamagedArtifactError, match="expected 300,000 bytes, found none"):
         fetch(remote, expected, tmp_path / "fetched")
 
 
@@ -349,9 +349,9 @@ def test_a_manifest_of_more_than_it_can_be_is_not_read(overwrite, remote, expect
         remote.find(KIND, expected)
 
 
-def test_an_artefact_that_was_changed_here_is_not_pushed(remote, make_artefact, expected):
-    made = make_artefact()
+def test_an_artifact_that_was_changed_here_is_not_pushed(remote, make_artifact, expected):
+    made = make_artifact()
     (made / "a.bin").write_bytes(b"c" * 1_000)
-    with pytest.raises(DamagedArtefactError):
+    with pytest.raises(DamagedArtifactError):
         remote.push(KIND, made)
     assert remote.find(KIND, expected) is None

@@ -37,8 +37,8 @@ def test_what_a_cut_push_left_goes_after_the_grace_time(remote, expected):
     assert list(remote.objects.list()) == []
 
 
-def test_what_a_manifest_names_stays(remote, make_artefact, expected, tmp_path):
-    made = make_artefact()
+def test_what_a_manifest_names_stays(remote, make_artifact, expected, tmp_path):
+    made = make_artifact()
     remote.push(KIND, made)
     keys = half_pushed(remote, expected)
     assert [one.key for one in remove_garbage(remote, grace=NOW)] == keys
@@ -46,9 +46,9 @@ def test_what_a_manifest_names_stays(remote, make_artefact, expected, tmp_path):
     assert files_of(tmp_path / "fetched") == files_of(made)
 
 
-def test_files_of_a_version_that_was_replaced_go(remote, make_artefact, expected, tmp_path):
-    remote.push(KIND, make_artefact("old", {"old.bin": b"old"}))
-    new = make_artefact("new", {"new.bin": b"new"})
+def test_files_of_a_version_that_was_replaced_go(remote, make_artifact, expected, tmp_path):
+    remote.push(KIND, make_artifact("old", {"old.bin": b"old"}))
+    new = make_artifact("new", {"new.bin": b"new"})
     remote.push(KIND, new, replace=True)
     (removed,) = remove_garbage(remote, grace=NOW)
     assert removed.num_bytes == 3
@@ -99,8 +99,8 @@ def test_nothing_goes_where_a_manifest_cannot_be_read(remote, expected, caplog):
     assert "left alone" in caplog.text
 
 
-def test_a_push_in_the_middle_of_which_it_is_cleared_away_writes_it_again(remote, make_artefact, expected, tmp_path):
-    made = make_artefact()
+def test_a_push_in_the_middle_of_which_it_is_cleared_away_writes_it_again(remote, make_artifact, expected, tmp_path):
+    made = make_artifact()
     remote.push(KIND, made)
     remote.objects.delete(f"{KIND}/{expected}/manifest.json")
     # All files lie there; half of them are cleared away before the next push.

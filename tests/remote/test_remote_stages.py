@@ -67,7 +67,7 @@ def office(unpushed, store, url) -> Luigi:
 
 
 def run_of(luigi: Luigi):
-    (name,) = luigi.artefacts("runs")
+    (name,) = luigi.artifacts("runs")
     return luigi.root / "runs" / name
 
 
@@ -79,7 +79,7 @@ def test_a_machine_without_the_dataset_fetches_what_another_has_trained(machine,
     assert "Train: downloading" in done.stderr
     assert "Records: skipped" in done.stderr
     assert TRAINS not in done.stderr
-    assert not laptop.artefacts("records")
+    assert not laptop.artifacts("records")
     assert files_of(run_of(laptop)) == files_of(run_of(office))
     # It never reads as measured here.
     assert "Not made here" in done.stdout
@@ -102,7 +102,7 @@ def test_a_machine_without_the_dataset_fetches_what_another_has_trained(machine,
 def test_what_a_fetched_run_was_trained_on_is_fetched_to_train_it_again(machine, office):
     laptop = machine("laptop", has_data=False)
     assert run(laptop).returncode == 0
-    assert not laptop.artefacts("records")
+    assert not laptop.artifacts("records")
     done = laptop.command("verify-determinism", *FAST)
     assert done.returncode == 0, done.stderr
     assert "Records: downloading" in done.stderr
@@ -118,12 +118,12 @@ def test_an_export_fetches_records_and_stays_where_neither_run_nor_remote_is_the
     assert "Records: downloading" in done.stderr
     done = laptop.here("tasks", "Export", *FAST)
     assert done.returncode == 0, done.stderr
-    assert laptop.artefacts("exports")
-    assert not laptop.artefacts("runs")
+    assert laptop.artifacts("exports")
+    assert not laptop.artifacts("runs")
     proxy.stop()
     kept = laptop.command("clean-stale", *FAST)
     assert kept.returncode == 0, kept.stderr
-    assert "0 artefacts" in kept.stdout, kept.stdout
+    assert "0 artifacts" in kept.stdout, kept.stdout
 
 
 def test_luigi_may_fork_workers(machine):
@@ -180,14 +180,14 @@ def test_a_remote_that_has_to_answer_ends_the_run_before_the_work_or_after_it(ma
         done = run(office)
         assert done.returncode == 11, done.stderr
         assert "Traceback" not in done.stderr
-        assert not office.artefacts("records")
+        assert not office.artifacts("records")
     # What is written of the run that was made.
     refuse("/runs/.*/files/")
     done = run(office)
     assert done.returncode == 11, done.stderr
     assert TRAINS in done.stderr
-    assert office.artefacts("runs")
-    assert not office.artefacts("report")
+    assert office.artifacts("runs")
+    assert not office.artifacts("report")
     refuse("nothing")
     again = run(office)
     assert again.returncode == 0, again.stderr
@@ -303,7 +303,7 @@ def test_push_and_pull_move_all_of_it_and_never_means_never(machine, unpushed):
         assert pushed.stdout.count(expected) >= 2, pushed.stdout
     pulled = laptop.command("pull", *FAST)
     assert pulled.returncode == 0, pulled.stderr
-    assert laptop.artefacts("records").keys() == office.artefacts("records").keys()
+    assert laptop.artifacts("records").keys() == office.artifacts("records").keys()
     cleaned = laptop.command("clean-stale", "--yes", "--remote", *FAST)
     assert cleaned.returncode == 0, cleaned.stderr
     assert "0.0 MB in 0 objects" in cleaned.stdout
@@ -319,11 +319,11 @@ def test_a_stand_in_is_loud_and_never_final_and_what_is_made_from_it_is_not_shar
     (first,) = alone.report()["runs"]
     assert (first["requested_dataset"], first["dataset"], first["dataset_verified"]) == ("cifar10", "synthetic", False)
     for name in ("report.html", "report.md"):
-        assert "stand-in" in (alone.root / "report" / name).read_text().lower()
+        assert "placeholder" in (alone.root / "report" / name).read_text().lower()
     again = run(alone, *large)
     assert "Source: stale" in again.stderr
     assert "STAND-IN" in again.stderr, "the real source must be tried again"
-    assert len(alone.artefacts("runs")) == 1
+    assert len(alone.artifacts("runs")) == 1
     pushed = alone.command("push", *FAST, *large)
     assert pushed.returncode == 0, pushed.stderr
     assert all("not pushed" in line for line in pushed.stdout.splitlines()), pushed.stdout
@@ -347,7 +347,7 @@ def test_workers_that_share_the_remote_alone_make_the_same_records_and_nothing_i
     done = apart.here("tasks", "Records", *FAST, *shared)
     assert done.returncode == 0, done.stderr
     assert together.here("tasks", "Records", *FAST).returncode == 0
-    (theirs,), (ours,) = (list(one.artefacts("records")) for one in (apart, together))
+    (theirs,), (ours,) = (list(one.artifacts("records")) for one in (apart, together))
     assert theirs == ours
     assert files_of(apart.root / "records" / ours).keys() == files_of(together.root / "records" / ours).keys()
     shards = {name for name in files_of(apart.root / "records" / ours) if ".tfrecord-" in name}

@@ -29,7 +29,7 @@ def test_the_model_card_holds_the_result_as_the_hub_lists_it(make_run, tmp_path)
         "cifar10",
         "accuracy",
     )
-    assert result.metric_value == RUN["val_accuracy"]
+    assert result.metric_value == RUN["test_accuracy"]
     assert found.data.library_name == "keras"
     assert found.data.datasets == ["cifar10"]
     assert "| test accuracy | 73.80% |" in found.text
@@ -60,7 +60,7 @@ def test_a_stand_in_is_declared_and_claims_no_dataset(make_run, tmp_path):
 
 
 def test_no_text_of_a_run_ends_the_front_matter_or_becomes_markup(make_run, tmp_path):
-    folder = write_evaluation(make_run(model=HOSTILE, recipe=HOSTILE), labels=(HOSTILE, "dog", "ship"))
+    folder = write_evaluation(make_run(model=HOSTILE, training_recipe=HOSTILE), labels=(HOSTILE, "dog", "ship"))
     for kind, name in ((hub.ModelCard, "model-card.md"), (hub.DatasetCard, "dataset-card.md")):
         found = card([folder], tmp_path / "out", kind, name)
         assert "x" not in found.data.to_dict()
@@ -115,7 +115,7 @@ def test_the_dataset_cards_instructions_read_the_train_split(first_run, monkeypa
 
 
 def test_a_run_that_diverged_or_was_made_before_there_were_evaluations_has_a_card(make_run, tmp_path):
-    found = card([make_run(val_accuracy=float("nan"))], tmp_path / "out", hub.ModelCard, "model-card.md")
+    found = card([make_run(test_accuracy=float("nan"))], tmp_path / "out", hub.ModelCard, "model-card.md")
     assert "| test accuracy | – |" in found.text
     assert "No requested run" in (tmp_path / "out" / "dataset-card.md").read_text()
 

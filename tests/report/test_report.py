@@ -26,7 +26,7 @@ PROMISED = {
     "dataset",
     "dataset_verified",
     "model",
-    "recipe",
+    "training_recipe",
     "requested_device",
     "effective_device",
     "device_verified",
@@ -39,8 +39,8 @@ PROMISED = {
     "train_seconds",
     "first_epoch_seconds",
     "examples_per_second",
-    "val_accuracy",
-    "val_loss",
+    "test_accuracy",
+    "test_loss",
     "fingerprint",
     "finished_at",
     "curves",
@@ -59,7 +59,7 @@ def test_report_json_has_every_promised_name(make_run, tmp_path):
 def test_published_rows_hold_the_published_figures():
     figures = [
         (row.requested_device, row.effective_device, row.train_seconds, row.examples_per_second,
-         row.val_accuracy) for row in PUBLISHED
+         row.test_accuracy) for row in PUBLISHED
     ]  # fmt: skip
     assert figures == [
         ("cpu", "cpu", 167.84, 1489, 0.7242),
@@ -236,11 +236,11 @@ def test_of_many_runs_the_current_one_and_the_newest_are_drawn_first(make_run, t
 
 
 def test_figures_that_are_not_finite_become_null_and_a_dash(make_run, tmp_path):
-    curves = [EPOCH | {"loss": math.nan, "val_loss": math.inf}]
-    folder = make_run(curves=curves, val_loss=math.nan, val_accuracy=None)
+    curves = [EPOCH | {"loss": math.nan, "test_loss": math.inf}]
+    folder = make_run(curves=curves, test_loss=math.nan, test_accuracy=None)
     files = render([folder], tmp_path / "out", drawn=True)
     run = json.loads(files["report.json"], parse_constant=pytest.fail)["runs"][0]
-    assert [run["val_loss"], run["curves"][0]["loss"], run["curves"][0]["val_loss"]] == [None, None, None]
+    assert [run["test_loss"], run["curves"][0]["loss"], run["curves"][0]["test_loss"]] == [None, None, None]
     assert "– test accuracy" in files["report.md"]
     assert not re.search(r"\b(nan|inf)\b", Outline(files["report.html"]).text.split("</style>")[-1])
 

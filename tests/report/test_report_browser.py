@@ -76,13 +76,13 @@ def write_page(folder: Path, num_runs: int) -> Path:
         facts = {
             "fingerprint": f"{n:064x}" if n else RUN["fingerprint"],
             "model": HOSTILE if n == 1 else f"net_{n:03d}",
-            "val_accuracy": None if n == 2 else 0.5 + (n * 37 % 200) / 1000,
+            "test_accuracy": None if n == 2 else 0.5 + (n * 37 % 200) / 1000,
             "examples_per_second": 900.0 + n * 50,
             "finished_at": f"2026-03-{1 + n % 28:02d}T10:00:{n % 60:02d}+00:00",
             "content_digests": DIGESTS,
         }
         folders.append(write_evaluation(write_run(folder / f"run{n}", **facts), labels=(HOSTILE, "dog", "ship")))
-    earlier = run_of(**facts | {"fingerprint": "e" * 64, "val_accuracy": 0.6})
+    earlier = run_of(**facts | {"fingerprint": "e" * 64, "test_accuracy": 0.6})
     render(folders, folder / "out", past=[earlier], drawn=True)
     return folder / "out" / "report.html"
 
@@ -110,7 +110,7 @@ def page_of_six(tmp_path_factory) -> Path:
         facts = {"experiment": name, "dataset": name, "requested_dataset": name, "model": f"the_network_of_{name}"}
         facts |= {"test_examples": 10_000, "content_digests": DIGESTS, "input_shape": (28 + n, 28 + n, 3)}
         if name == "shakespeare":
-            facts |= {"problem": "next_token", "val_loss": 1.515, "input_shape": (200,)}
+            facts |= {"problem": "next_token", "test_loss": 1.515, "input_shape": (200,)}
         for seed in range(3):
             which = {"fingerprint": f"{16 * n + seed + 1:064x}", "seed": seed, "global_batch_size": 128 << (n % 2)}
             run = write_run(folder / f"{name}{seed}", **facts, **which)
@@ -224,7 +224,7 @@ def test_words_sort_by_keyboard_one_column_at_a_time_and_published_rows_stay_bel
     assert "Published elsewhere" in opened.find_element(By.CSS_SELECTOR, ".scoreboard tbody:last-child").text
 
 
-def test_ticking_a_run_draws_its_curves_in_a_colour_of_its_own(opened):
+def test_ticking_a_run_draws_its_curves_in_a_color_of_its_own(opened):
     assert visible_series(opened) == set("012345")
     boxes = opened.find_elements(By.CSS_SELECTOR, ".legend input")
     assert len(boxes) == 24
@@ -233,9 +233,9 @@ def test_ticking_a_run_draws_its_curves_in_a_colour_of_its_own(opened):
     assert visible_series(opened) == {"0"}
     boxes[9].click()
     assert visible_series(opened) == {"0", "9"}
-    colours = opened.execute_script("""return [0, 9].map(place => getComputedStyle(
+    colors = opened.execute_script("""return [0, 9].map(place => getComputedStyle(
         document.querySelector(`g[data-series="${place}"] path`)).stroke)""")
-    assert len(set(colours)) == 2
+    assert len(set(colors)) == 2
 
 
 def test_ticking_a_row_of_the_scoreboard_draws_its_runs(opened):

@@ -17,22 +17,22 @@ def setup_module() -> None:
 
 def test_the_first_of_its_kind_is_compared_with_nothing():
     change = change_of([entry(1, 0.7)], 1)
-    assert (change.since, change.val_accuracy.change) == (None, None)
-    assert judge_change(change.val_accuracy) == "new"
+    assert (change.since, change.test_accuracy.change) == (None, None)
+    assert judge_change(change.test_accuracy) == "new"
 
 
 def test_a_change_before_the_noise_is_known_is_no_verdict():
     change = change_of([entry(1, 0.7), entry(2, 0.71)], 2)
-    assert change.val_accuracy.change == pytest.approx(0.01)
-    assert judge_change(change.val_accuracy) == "unknown"
-    assert judge_change(change_of([entry(1, 0.7), entry(2, 0.7)], 2).val_accuracy) == "noise"
+    assert change.test_accuracy.change == pytest.approx(0.01)
+    assert judge_change(change.test_accuracy) == "unknown"
+    assert judge_change(change_of([entry(1, 0.7), entry(2, 0.7)], 2).test_accuracy) == "noise"
 
 
 @pytest.mark.parametrize(("accuracy", "verdict"), [(0.715, "noise"), (0.75, "better"), (0.65, "worse")])
 def test_a_change_is_compared_with_the_spread_of_earlier_runs(accuracy, verdict):
     past = [0.70, 0.71, 0.69, 0.702]
     entries = [entry(n, value) for n, value in enumerate([*past, accuracy], start=1)]
-    figure = change_of(entries, 5).val_accuracy
+    figure = change_of(entries, 5).test_accuracy
     # One run against one: each has the spread of all.
     assert figure.deviation == pytest.approx(statistics.stdev(past) * 2**0.5)
     assert figure.baseline == 0.702
@@ -41,7 +41,7 @@ def test_a_change_is_compared_with_the_spread_of_earlier_runs(accuracy, verdict)
 
 def test_earlier_runs_that_came_out_alike_are_one_draw():
     entries = [entry(n, value) for n, value in enumerate([0.7, 0.7, 0.7, 0.701, 0.703], start=1)]
-    figure = change_of(entries, 5).val_accuracy
+    figure = change_of(entries, 5).test_accuracy
     assert figure.deviation == pytest.approx(statistics.stdev([0.7, 0.701]) * 2**0.5)
     assert judge_change(figure) == "noise"
 
@@ -55,21 +55,21 @@ def test_earlier_runs_that_came_out_alike_are_one_draw():
 def test_the_noise_of_accuracy_is_at_least_the_sampling_error_of_the_test_split(before, examples, sampling_error):
     now = before[-1] - sampling_error
     entries = [entry(n, value, test_examples=examples) for n, value in enumerate([*before, now], start=1)]
-    figure = change_of(entries, len(entries)).val_accuracy
+    figure = change_of(entries, len(entries)).test_accuracy
     assert figure.deviation == pytest.approx(sampling_error * 2**0.5, rel=0.03)
     assert judge_change(figure) == "noise"
     of_earlier_records = [one.model_copy(update={"test_examples": None}) for one in entries[:-1]] + entries[-1:]
-    assert change_of(of_earlier_records, len(entries)).val_accuracy == figure, "it is that of the same data"
+    assert change_of(of_earlier_records, len(entries)).test_accuracy == figure, "it is that of the same data"
 
 
 def test_a_texts_characters_hang_together_so_that_five_count_as_one_in_the_noise_of_its_accuracy():
-    text = {"problem": "next_token", "test_examples": 111_500, "val_loss": 1.5}
+    text = {"problem": "next_token", "test_examples": 111_500, "test_loss": 1.5}
     entries = [entry(n, value, **text) for n, value in enumerate([0.55] * 4 + [0.5459], start=1)]
-    figure = change_of(entries, 5).val_accuracy
+    figure = change_of(entries, 5).test_accuracy
     # The binomial's 0.149 points times √5, of one run against one. Of 0.41 points it would have said 1.9 σ and more.
     assert figure.deviation == pytest.approx(0.00149 * 5**0.5 * 2**0.5, rel=0.01)
     assert judge_change(figure) == "noise"
-    assert judge_change(change_of([*entries[:-1], entry(5, 0.5, **text)], 5).val_accuracy) == "worse"
+    assert judge_change(change_of([*entries[:-1], entry(5, 0.5, **text)], 5).test_accuracy) == "worse"
 
 
 def series_of_runs(draws, *, chance, deviation, examples=10_000):
@@ -111,7 +111,7 @@ def test_of_runs_that_come_out_alike_at_most_1_in_20_is_called_a_change(number, 
 def test_changes_are_compared_as_the_simulation_does(of_one_code):
     past, now = [0.70, 0.71, 0.69, 0.702], 0.72
     entries = [entry(n, value, made_from="same" if of_one_code else None) for n, value in enumerate(past, start=1)]
-    figure = change_of([*entries, entry(5, now)], 5).val_accuracy
+    figure = change_of([*entries, entry(5, now)], 5).test_accuracy
     assert figure == compare_figures([now], past if of_one_code else past[-1:], [past])
 
 
@@ -133,7 +133,7 @@ def before():
         (0.7, 1.0, "worse"),
         (1.4, 1.0, "better"),
         (1.0, 1.0, "noise"),
-        # The neighbour's load slows both; and it may come when the run is as fast as before.
+        # The neighbor's load slows both; and it may come when the run is as fast as before.
         (0.7, 0.7, "other speed"),
         (1.0, 0.7, "other speed"),
         # The noise of the change is 8.2 of 1,000 images/s.
@@ -168,14 +168,14 @@ def test_a_run_repeated_is_another_draw_of_its_throughput():
     ]
     change = change_of([one, *again, *rates((4,), "after", (700.0,), (1e9,))], 4)
     assert judge_change(change.examples_per_second) == "worse"
-    assert judge_change(change.val_accuracy) == "noise"
+    assert judge_change(change.test_accuracy) == "noise"
 
 
 def test_a_change_is_compared_with_the_spread_over_seeds_where_there_is_one():
     before = [entry(n, value, made_from="before", seed=n) for n, value in ((1, 0.70), (2, 0.72), (3, 0.71))]
     after = [entry(n, value, made_from="after", seed=n) for n, value in ((4, 0.73), (5, 0.75), (6, 0.74))]
     change = change_of(before + after, 4, 5, 6)
-    figure = change.val_accuracy
+    figure = change.test_accuracy
     assert change.earlier == 3
     assert (figure.value, figure.baseline) == (pytest.approx(0.74), pytest.approx(0.71))
     assert figure.deviation == pytest.approx(0.01 * (1 / 3 + 1 / 3) ** 0.5)
@@ -185,13 +185,13 @@ def test_a_change_is_compared_with_the_spread_over_seeds_where_there_is_one():
 def test_a_run_repeated_under_its_fingerprint_is_no_second_draw():
     again = [entry(1, 0.7), entry(1, 0.7, finished_at="2026-03-01T11:00:00+00:00")]
     change = change_of([*again, entry(1, 0.7, finished_at="2026-03-01T12:00:00+00:00"), entry(2, 0.8)], 2)
-    assert judge_change(change.val_accuracy) == "unknown"
+    assert judge_change(change.test_accuracy) == "unknown"
 
 
 def test_a_run_that_diverged_has_no_change_and_stops_nothing(make_run, tmp_path):
-    folder = make_run(content_digests=DIGESTS, val_accuracy=None, train_seconds=None)
+    folder = make_run(content_digests=DIGESTS, test_accuracy=None, train_seconds=None)
     files = render([folder], tmp_path / "out", past=[entry(1, 0.7)])
-    change = json.loads(files["report.json"])["changes"][0]["val_accuracy"]
+    change = json.loads(files["report.json"])["changes"][0]["test_accuracy"]
     assert (change["value"], change["change"]) == (None, None)
 
 
@@ -208,4 +208,4 @@ def test_a_run_is_compared_as_itself_not_as_a_later_one_of_its_fingerprint(make_
     past = [entry(1, 0.7), entry(9, 0.9, fingerprint=RUN["fingerprint"])]
     folder = make_run(content_digests=DIGESTS, finished_at="2026-03-05T10:00:00+00:00")
     (change,) = build_report([folder], current=[RUN["fingerprint"]], past=past).changes
-    assert change.val_accuracy.value == RUN["val_accuracy"]
+    assert change.test_accuracy.value == RUN["test_accuracy"]

@@ -30,7 +30,7 @@ OTHERWISE = {
     "experiment": "another",
     "content_digests": DIGESTS | {"test": "3" * 64},
     "model": "resnet",
-    "recipe": "baseline",
+    "training_recipe": "baseline",
     "epochs": 3,
     "global_batch_size": 256,
     "precision": "float32",
@@ -88,12 +88,12 @@ def rows_of(*changes):
 def test_runs_that_differ_in_their_seed_alone_are_one_row_of_mean_and_standard_deviation(scenarios):
     seconds, accuracies = (10.0, 12.0, 17.0), (0.7, 0.72, 0.77)
     (row,) = scenarios(
-        *({"seed": n, "train_seconds": seconds[n], "val_accuracy": accuracies[n]} for n in range(3)),
+        *({"seed": n, "train_seconds": seconds[n], "test_accuracy": accuracies[n]} for n in range(3)),
     )
     assert row.seeds == [0, 1, 2]
     assert row.train_seconds.mean == pytest.approx(13.0)
     assert row.train_seconds.deviation == pytest.approx(math.sqrt(13.0))
-    assert row.val_accuracy.deviation == pytest.approx(statistics.stdev(accuracies))
+    assert row.test_accuracy.deviation == pytest.approx(statistics.stdev(accuracies))
 
 
 def test_a_single_run_has_no_deviation(scenarios):
@@ -134,7 +134,7 @@ def test_a_run_repeated_on_another_host_is_another_time_and_no_other_draw_of_its
     again = {"fingerprint": "a" * 64, "hostname": "other", "train_seconds": 30.8}
     (row,) = scenarios({"fingerprint": "a" * 64}, again)
     assert row.train_seconds.mean == pytest.approx((24.8 + 30.8) / 2)
-    assert row.val_accuracy == Spread(RUN["val_accuracy"], None)
+    assert row.test_accuracy == Spread(RUN["test_accuracy"], None)
 
 
 def test_a_copy_of_a_run_is_no_second_measurement(make_run):
@@ -145,8 +145,8 @@ def test_a_copy_of_a_run_is_no_second_measurement(make_run):
 
 
 def test_a_figure_that_one_seed_lacks_has_no_mean(scenarios):
-    (row,) = scenarios({"val_accuracy": 0.7}, {"seed": 1, "val_accuracy": None})
-    assert row.val_accuracy == Spread(None, None)
+    (row,) = scenarios({"test_accuracy": 0.7}, {"seed": 1, "test_accuracy": None})
+    assert row.test_accuracy == Spread(None, None)
     assert row.train_seconds.mean == RUN["train_seconds"]
 
 

@@ -7,7 +7,7 @@ from luigi_process import PROJECT
 from report_runs import RUN, write_evaluation
 
 from pipeline.artifacts.manifest import write_manifest
-from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.errors import DamagedArtifactError, SettingsError
 
 
 def setup_module() -> None:
@@ -37,7 +37,7 @@ def test_settings_data_code_versions_hardware_and_metrics_that_differ_are_named_
     host = {"host": {"cores": 2, "instruction_sets": ["avx2"]}, "versions": {"python": "3.11.7"}}
     one = published(make_run("one", receipt=host))
     host = {"host": {"cores": 8, "instruction_sets": ["avx2", "amx"]}, "versions": {"python": "3.12.1"}}
-    other = make_run("other", receipt=host, dataset_verified=False, hostname="lab", val_accuracy=0.75, val_loss=None)
+    other = make_run("other", receipt=host, dataset_verified=False, hostname="lab", test_accuracy=0.75, test_loss=None)
     published(write_evaluation(other), code="2", keras="3.16.0", seed=1)
     found = [(one.section, one.name, one.one, one.other) for one in compare_runs(one, other)]
     assert found[:-1] == [
@@ -49,8 +49,8 @@ def test_settings_data_code_versions_hardware_and_metrics_that_differ_are_named_
         ("host", "hostname", "bench", "lab"),
         ("host", "host.cores", 2, 8),
         ("host", "host.instruction_sets", ["avx2"], ["avx2", "amx"]),
-        ("metrics", "val_accuracy", 0.738, 0.75),
-        ("metrics", "val_loss", 0.764, None),
+        ("metrics", "test_accuracy", 0.738, 0.75),
+        ("metrics", "test_loss", 0.764, None),
     ]
     assert found[-1][:3] == ("metrics", "expected_calibration_error", None)
 
@@ -60,23 +60,23 @@ def test_measured_figures_are_given_with_their_change(make_run):
         [
             Difference("settings", "epochs", 1, 5),
             Difference("metrics", "examples_per_second", 5772.2, 6772.2),
-            Difference("metrics", "val_accuracy", 0.7, 0.65),
+            Difference("metrics", "test_accuracy", 0.7, 0.65),
         ],
         ("one", "other"),
     )
     rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.strip()}
     assert rows["epochs"] == ["1", "5"]
     assert rows["examples_per_second"] == ["5,772", "6,772", "+1,000"]
-    assert rows["val_accuracy"] == ["0.7000", "0.6500", "−0.0500"]
+    assert rows["test_accuracy"] == ["0.7000", "0.6500", "−0.0500"]
 
 
 def test_the_differences_fit_the_terminal(make_run):
-    one, other = make_run("one"), make_run("other", epochs=5, fingerprint="b" * 64, val_accuracy=0.75, hostname="lab")
+    one, other = make_run("one"), make_run("other", epochs=5, fingerprint="b" * 64, test_accuracy=0.75, hostname="lab")
     for width in (32, 40, 80, 100, 160):
         text = format_differences(compare_runs(one, other), ("cifar10-" + "one" * 20, "other"), width=width)
         assert max(map(len, text.splitlines())) <= width
         words = text.split()
-        assert all(word in words for word in ("METRICS", "val_accuracy", "0.7380", "0.7500", "+0.0120", "lab"))
+        assert all(word in words for word in ("METRICS", "test_accuracy", "0.7380", "0.7500", "+0.0120", "lab"))
 
 
 def test_control_characters_of_a_run_never_reach_the_terminal(make_run):
@@ -92,14 +92,14 @@ def test_runs_without_a_manifest_are_compared_by_their_records(make_run):
 
 
 def test_a_run_with_a_manifest_is_compared_with_one_without_in_both_directions(make_run):
-    one, other = make_run("one"), published(make_run("other", val_accuracy=0.75))
+    one, other = make_run("one"), published(make_run("other", test_accuracy=0.75))
     for folders in ((one, other), (other, one)):
         sections = list(dict.fromkeys(found.section for found in compare_runs(*folders)))
         assert sections == ["settings", "code", "versions", "metrics"]
 
 
 def test_a_folder_without_a_run_is_refused_by_name(make_run, tmp_path):
-    with pytest.raises(DamagedArtefactError, match=r"run\.json"):
+    with pytest.raises(DamagedArtifactError, match=r"run\.json"):
         compare_runs(make_run(), tmp_path)
 
 
@@ -134,8 +134,8 @@ def test_a_folder_outside_the_runs_is_refused_and_nobody_is_advised_to_remove_it
 def test_without_both_runs_there_is_the_usage():
     from tasks.cli import dispatch
 
-    recipe = re.search(r"-m tasks diff (.*) \$\(ARGS\)", (PROJECT / "Makefile").read_text())[1]
-    assert recipe == '"$(A)" "$(B)"', "make hands on what it was given, nothing too"
+    training_recipe = re.search(r"-m tasks diff (.*) \$\(ARGS\)", (PROJECT / "Makefile").read_text())[1]
+    assert training_recipe == '"$(A)" "$(B)"', "make hands on what it was given, nothing too"
     for given in (["", ""], ["a", ""]):
         with pytest.raises(SettingsError) as refused:
             dispatch(["diff", *given])

@@ -11,7 +11,7 @@ from PIL import Image
 from report_runs import EPOCH, RUN, render, write_evaluation
 
 from pipeline.artifacts.manifest import write_manifest
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtifactError
 
 
 def setup_module() -> None:
@@ -130,7 +130,7 @@ def changed(facts, **more):
 )
 def test_a_damaged_evaluation_is_refused_by_file_and_field(make_run, name, value, message):
     folder = write_evaluation(make_run(), **{name: value})
-    with pytest.raises(DamagedArtefactError, match=re.escape(message)) as raised:
+    with pytest.raises(DamagedArtifactError, match=re.escape(message)) as raised:
         read_run(folder)
     assert str(folder / "evaluation.json") in str(raised.value)
 
@@ -179,13 +179,13 @@ def test_the_lineage_is_read_from_the_manifests_under_the_root(make_run, tmp_pat
     folder = make_run("runs/cnn-3", records_fingerprint=records["fingerprint"])
     train = publish(folder, "Train", upstream={"records": records["fingerprint"]})
     report = build_report([folder], current=[RUN["fingerprint"]])
-    nodes = [stage.artefacts[0] for stage in report.lineage]
+    nodes = [stage.artifacts[0] for stage in report.lineage]
     assert [(node.stage, node.fingerprint) for node in nodes] == [
         ("Source", source["fingerprint"]),
         ("Records", records["fingerprint"]),
         ("Train", train["fingerprint"]),
     ]
-    assert nodes[1].artefact == f"cifar10-{records['fingerprint'][:12]}"
+    assert nodes[1].artifact == f"cifar10-{records['fingerprint'][:12]}"
     assert (nodes[1].seconds, nodes[1].settings) == (1.5, {"stage": "Records"})
     table = render([folder], tmp_path / "out")["report.md"]
     assert f"| Records | cifar10-{records['fingerprint'][:12]} | 1.5 s |" in table
@@ -195,7 +195,7 @@ def test_the_lineage_of_a_run_from_elsewhere_is_its_fingerprints(make_run, tmp_p
     (tmp_path / "runs").mkdir()
     folder = make_run("runs/copied", records_fingerprint="c" * 64)
     (records, train) = build_report([folder], current=[RUN["fingerprint"]]).lineage
-    assert (records.artefacts[0].fingerprint, records.artefacts[0].settings) == ("c" * 64, None)
+    assert (records.artifacts[0].fingerprint, records.artifacts[0].settings) == ("c" * 64, None)
     assert train.stage == "Train"
     assert "not under this storage root" in render([folder], tmp_path / "out")["report.html"]
 
@@ -205,7 +205,7 @@ def test_runs_of_one_report_share_their_records_in_the_lineage(make_run, tmp_pat
     names = [f"{n:064x}" for n in range(3)]
     folders = [make_run(f"runs/{n}", fingerprint=n, records_fingerprint="c" * 64) for n in names]
     records, train = build_report(folders, current=names).lineage
-    assert (len(records.artefacts), len(train.artefacts)) == (1, 3)
+    assert (len(records.artifacts), len(train.artifacts)) == (1, 3)
 
 
 AUGMENTED = [{"index": 4, "label": 1, "epoch": epoch} for epoch in range(3)]
@@ -236,7 +236,7 @@ def test_a_run_without_augmentation_shows_none_of_it(make_run, tmp_path):
 
 
 def test_the_kept_epoch_and_why_training_ended_are_stated(make_run, tmp_path):
-    curves = [EPOCH | {"epoch": epoch, "val_accuracy": 0.5 + 0.05 * epoch} for epoch in (1, 2, 3)]
+    curves = [EPOCH | {"epoch": epoch, "test_accuracy": 0.5 + 0.05 * epoch} for epoch in (1, 2, 3)]
     chosen = {"epochs": 9, "keep": "best", "patience": 2, "kept_epoch": 1, "ended": "patience"}
     files = render([make_run(curves=curves, **chosen)], tmp_path / "out")
     assert "Weights kept: epoch 1, the best on the validation split" in files["report.md"]
@@ -246,7 +246,7 @@ def test_the_kept_epoch_and_why_training_ended_are_stated(make_run, tmp_path):
 
 def test_augmented_examples_of_no_label_are_refused(make_run):
     folder = write_evaluation(make_run(), augmented=[{"index": 0, "label": 3, "epoch": 0}])
-    with pytest.raises(DamagedArtefactError, match='"augmented": expected labels below 3, found 3'):
+    with pytest.raises(DamagedArtifactError, match='"augmented": expected labels below 3, found 3'):
         read_run(folder)
 
 

@@ -22,8 +22,8 @@ MNIST = {
     "requested_dataset": "mnist",
     "experiment": "mnist_cnn",
     "model": "mnist_cnn",
-    "recipe": "adam",
-    "val_accuracy": 0.9926,
+    "training_recipe": "adam",
+    "test_accuracy": 0.9926,
     "test_examples": 10_000,
     "content_digests": DIGESTS,
     "steps_per_epoch": 234,
@@ -93,7 +93,7 @@ def test_published_times_by_batch_stand_beside_those_of_the_sweep(runs, tmp_path
     assert "| 256 | 6 | – | 94 | – |" in files["report.md"]
     assert "| 1,024 | 2 | – | 37 | – |" in files["report.md"]
     assert "168 of 10,000 wrong" in files["report.md"]
-    assert "Unsaid: " in files["report.html"]
+    assert "Not stated: " in files["report.html"]
     assert "first epochs are left out" in files["report.html"]
 
 
@@ -127,7 +127,7 @@ def test_mistakes_are_counted_where_they_are_few_and_the_error_is_said_where_the
     problem, mean, deviation, examples, words
 ):
     run = run_of(problem=problem, test_examples=examples)
-    assert counted(row_of(run, val_accuracy=Spread(mean, deviation))) == words
+    assert counted(row_of(run, test_accuracy=Spread(mean, deviation))) == words
 
 
 def test_the_mistakes_come_first_and_in_red_and_right_ones_after_them(make_run, tmp_path):
@@ -163,7 +163,7 @@ def test_the_results_have_a_table_for_each_experiment_beside_what_was_published_
     published = next(line for line in tables["cifar10"].splitlines() if line.startswith("| *GPU runtime"))
     assert "73.36%" in published
     assert "(the TPU's host: the resolver had failed)" in tables["cifar10"]
-    assert "Unsaid: which CPU, GPU and TPU; " in tables["cifar10"]
+    assert "Not stated: which CPU, GPU and TPU; " in tables["cifar10"]
     assert "(74 of 10,000 wrong)" in tables["mnist_cnn"]
     places = {
         machine: number
@@ -212,7 +212,7 @@ def test_nothing_that_is_published_becomes_markup_in_the_results(make_run):
         device_note=HOSTILE,
         details=(HOSTILE,),
         source=HOSTILE,
-        unsaid=(HOSTILE,),
+        not_stated=(HOSTILE,),
         experiment="cifar10",
         datasets=("cifar10",),
         requested_device="cpu",
@@ -229,10 +229,10 @@ def test_nothing_that_is_published_becomes_markup_in_the_results(make_run):
 @pytest.mark.parametrize(
     ("figures", "words"),
     [
-        ({"val_loss": 1.4697}, "loss 1.4697"),
-        ({"val_loss": 1.88}, "loss 1.88"),
-        ({"val_accuracy": 0.983}, "98.3%"),
-        ({"val_accuracy": 0.7242}, "72.42%"),
+        ({"test_loss": 1.4697}, "loss 1.4697"),
+        ({"test_loss": 1.88}, "loss 1.88"),
+        ({"test_accuracy": 0.983}, "98.3%"),
+        ({"test_accuracy": 0.7242}, "72.42%"),
         ({"train_seconds": 11164.0}, "11,164"),
         ({"train_seconds": 167.84}, "167.84"),
         ({"epoch_seconds": 2.5}, "an epoch 2.5 s"),

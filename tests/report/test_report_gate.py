@@ -18,16 +18,18 @@ def setup_module() -> None:
     ("gate", "accuracy", "failure"),
     [
         ({}, 0.1, None),
-        ({"min_val_accuracy": 0.7}, 0.7, None),
-        ({"min_val_accuracy": 0.7}, 0.69, "69.00%, required: at least 70.00%"),
-        ({"min_val_accuracy": 0.7}, None, "–, required: at least 70.00%"),
+        ({"min_test_accuracy": 0.7}, 0.7, None),
+        ({"min_test_accuracy": 0.7}, 0.69, "69.00%, required: at least 70.00%"),
+        ({"min_test_accuracy": 0.7}, None, "–, required: at least 70.00%"),
         ({"max_regression_sigma": 3}, 0.702, None),
         ({"max_regression_sigma": 3}, 0.9, None),
         ({"max_regression_sigma": 3}, 0.65, "fell from 70.40% to 65.00%"),
     ],
 )
 def test_the_gate_fails_for_what_its_settings_demand(make_run, gate, accuracy, failure):
-    folder = make_run(content_digests=DIGESTS, val_accuracy=accuracy, finished_at="2026-03-09T10:00:00+00:00", epochs=2)
+    folder = make_run(
+        content_digests=DIGESTS, test_accuracy=accuracy, finished_at="2026-03-09T10:00:00+00:00", epochs=2
+    )
     outcome = build_report([folder], current=[RUN["fingerprint"]], past=past(), gate=Gate(**gate)).gate
     if not gate:
         assert outcome is None
@@ -42,20 +44,20 @@ def test_the_gate_fails_for_what_its_settings_demand(make_run, gate, accuracy, f
     [
         (0.0, 9.9, None),
         (1.52, 1.52, None),
-        (1.52, 1.5325, "1.5325, required: at most 1.5200 ([Report] max_val_loss)"),
+        (1.52, 1.5325, "1.5325, required: at most 1.5200 ([Report] max_test_loss)"),
         (1.52, None, "–, required: at most 1.5200"),
     ],
 )
 def test_a_loss_above_what_is_allowed_fails_the_gate(make_run, allowed, loss, failure):
-    gate = Gate(min_val_accuracy=0.01, max_val_loss=allowed)
-    outcome = build_report([make_run(val_loss=loss)], current=[RUN["fingerprint"]], gate=gate).gate
-    assert outcome.max_val_loss == allowed
+    gate = Gate(min_test_accuracy=0.01, max_test_loss=allowed)
+    outcome = build_report([make_run(test_loss=loss)], current=[RUN["fingerprint"]], gate=gate).gate
+    assert outcome.max_test_loss == allowed
     assert outcome.passed == (failure is None)
     assert failure is None or failure in outcome.failures[0]
 
 
 def test_the_first_runs_of_a_schedule_pass_a_regression_gate_that_says_it_was_not_judged(make_run, tmp_path):
-    folder = make_run(content_digests=DIGESTS, val_accuracy=0.1, finished_at="2026-03-09T10:00:00+00:00")
+    folder = make_run(content_digests=DIGESTS, test_accuracy=0.1, finished_at="2026-03-09T10:00:00+00:00")
     gate = Gate(max_regression_sigma=1)
     report = build_report([folder], current=[RUN["fingerprint"]], past=past()[:1], gate=gate)
     assert report.gate.passed
@@ -79,7 +81,7 @@ FEW_ALIKE = [0.72] * 3, [0.72, 0.72, 0.7201]
 )
 def test_a_collapse_below_runs_that_came_out_alike_fails_the_gate(make_run, accuracy, examples, before, passes):
     past = [entry(n, value, test_examples=examples) for n, value in enumerate(before, start=1)]
-    changes = {"test_examples": examples, "val_accuracy": accuracy, "finished_at": "2026-03-29T10:00:00+00:00"}
+    changes = {"test_examples": examples, "test_accuracy": accuracy, "finished_at": "2026-03-29T10:00:00+00:00"}
     folder, gate = make_run(content_digests=DIGESTS, **changes), Gate(max_regression_sigma=3)
     outcome = build_report([folder], current=[RUN["fingerprint"]], past=past, gate=gate).gate
     assert (outcome.passed, outcome.not_judged) == (passes, [])
@@ -94,7 +96,7 @@ NO_EVIDENCE = [
 
 
 @pytest.mark.parametrize(("change", "reason"), NO_EVIDENCE)
-@pytest.mark.parametrize("gate", [{"min_val_accuracy": 0.1}, {"max_regression_sigma": 3}], ids=["accuracy", "sigma"])
+@pytest.mark.parametrize("gate", [{"min_test_accuracy": 0.1}, {"max_regression_sigma": 3}], ids=["accuracy", "sigma"])
 def test_a_run_that_shows_nothing_of_what_was_asked_for_fails_the_gate(make_run, gate, change, reason):
     folder = make_run(**({"content_digests": DIGESTS} | change))
     outcome = build_report([folder], current=[RUN["fingerprint"]], gate=Gate(**gate)).gate
@@ -105,12 +107,12 @@ def test_a_run_that_shows_nothing_of_what_was_asked_for_fails_the_gate(make_run,
 
 def test_one_skipped_run_of_several_fails_the_gate(make_run):
     folders = [make_run("one"), make_run("other", curves=[], **(SKIPPED | {"fingerprint": "b" * 64}))]
-    outcome = build_report(folders, current=["a" * 64, "b" * 64], gate=Gate(min_val_accuracy=0.1)).gate
+    outcome = build_report(folders, current=["a" * 64, "b" * 64], gate=Gate(min_test_accuracy=0.1)).gate
     assert ["run bbbbbbbb does not count" in failure for failure in outcome.failures] == [True]
 
 
 def test_a_gate_on_no_run_at_all_fails(make_run):
-    outcome = build_report([make_run()], current=[], gate=Gate(min_val_accuracy=0.1)).gate
+    outcome = build_report([make_run()], current=[], gate=Gate(min_test_accuracy=0.1)).gate
     assert outcome.failures == ["no run was requested, so the thresholds cannot be checked"]
 
 
@@ -118,7 +120,7 @@ def test_a_gate_on_no_run_at_all_fails(make_run):
     ("change", "reason"),
     [
         ({"content_digests": None}, "the training data of run aaaaaaaa are unknown"),
-        ({"content_digests": DIGESTS, "val_accuracy": None}, "run aaaaaaaa has no test accuracy"),
+        ({"content_digests": DIGESTS, "test_accuracy": None}, "run aaaaaaaa has no test accuracy"),
     ],
 )
 def test_a_regression_that_cannot_be_judged_at_all_fails_the_gate(make_run, change, reason):
@@ -130,23 +132,23 @@ def test_a_regression_that_cannot_be_judged_at_all_fails_the_gate(make_run, chan
 
 def test_a_fall_below_runs_that_did_not_differ_fails_the_gate(make_run):
     past = [entry(n, 0.75, made_from="before", seed=n) for n in (1, 2, 3)]
-    folder = make_run(content_digests=DIGESTS, val_accuracy=0.74, finished_at="2026-03-09T10:00:00+00:00")
+    folder = make_run(content_digests=DIGESTS, test_accuracy=0.74, finished_at="2026-03-09T10:00:00+00:00")
     outcome = build_report([folder], current=[RUN["fingerprint"]], past=past, gate=Gate(max_regression_sigma=9)).gate
     assert "although earlier runs agree exactly" in outcome.failures[0]
 
 
 def test_the_gates_sigma_is_as_rare_whatever_the_number_of_earlier_runs(make_run):
     few, many = ([entry(n, 0.70 + 0.001 * (-1) ** n + n * 1e-6) for n in range(1, number)] for number in (4, 20))
-    folder = make_run(content_digests=DIGESTS, val_accuracy=0.69, finished_at="2026-03-29T10:00:00+00:00")
+    folder = make_run(content_digests=DIGESTS, test_accuracy=0.69, finished_at="2026-03-29T10:00:00+00:00")
     gate = Gate(max_regression_sigma=3)
     assert build_report([folder], current=[RUN["fingerprint"]], past=few, gate=gate).gate.passed
     assert not build_report([folder], current=[RUN["fingerprint"]], past=many, gate=gate).gate.passed
 
 
 def test_a_failed_gate_and_a_change_are_said_in_every_rendering(make_run, tmp_path):
-    folder = make_run(content_digests=DIGESTS, val_accuracy=0.65, finished_at="2026-03-09T10:00:00+00:00")
+    folder = make_run(content_digests=DIGESTS, test_accuracy=0.65, finished_at="2026-03-09T10:00:00+00:00")
     write_manifest(folder, stage="Train", identity={"settings": {}, "upstream": {}}, details={})
-    how = {"past": past(), "gate": Gate(min_val_accuracy=0.7)}
+    how = {"past": past(), "gate": Gate(min_test_accuracy=0.7)}
     files = render([folder], tmp_path / "out", **how)
     assert json.loads(files["report.json"])["gate"]["failures"]
     for name in ("report.md", "report.html"):

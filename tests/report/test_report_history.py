@@ -20,7 +20,7 @@ def test_the_log_keeps_every_run_once_in_the_order_they_were_reported_and_is_onl
     append_history(log, [entry(1, 0.7)], past=read_history(log))
     before = log.read_bytes()
     append_history(log, [entry(1, 0.7), entry(2, 0.8)], past=read_history(log))
-    assert [one.val_accuracy for one in read_history(log)] == [0.7, 0.8]
+    assert [one.test_accuracy for one in read_history(log)] == [0.7, 0.8]
     assert log.read_bytes().startswith(before)
     assert len(log.read_text().splitlines()) == 2
     untouched = log.stat().st_mtime_ns
@@ -35,7 +35,7 @@ def test_a_torn_line_costs_no_other_line(tmp_path, caplog, torn):
     with log.open("a", encoding="latin-1") as file:
         file.write(torn)
     append_history(log, [entry(2, 0.8)], past=read_history(log))
-    assert [one.val_accuracy for one in read_history(log)] == [0.7, 0.8]
+    assert [one.test_accuracy for one in read_history(log)] == [0.7, 0.8]
     assert "history.jsonl: line 2" in caplog.text
 
 
@@ -43,12 +43,13 @@ def test_a_run_whose_folder_is_gone_stays_in_the_history(make_run, tmp_path):
     report = build_report([make_run(content_digests=DIGESTS)], current=[], past=[entry(1, 0.7)])
     (group,) = report.history
     assert len(report.runs) == 1
-    assert sorted(point.val_accuracy for point in group.entries) == [0.7, RUN["val_accuracy"]]
+    assert sorted(point.test_accuracy for point in group.entries) == [0.7, RUN["test_accuracy"]]
 
 
 def test_only_comparable_runs_share_a_group():
     others = [entry(n, 0.7, **{name: value}) for n, (name, value) in enumerate(
-        [("global_batch_size", 256), ("epochs", 9), ("precision", "float32"), ("granted_cores", 4), ("recipe", "x"),
+        [("global_batch_size", 256), ("epochs", 9), ("precision", "float32"), ("granted_cores", 4),
+         ("training_recipe", "x"),
          ("content_digests", {"train": "3" * 64, "test": "4" * 64})], start=2)]  # fmt: skip
     groups = trends(comparable_groups([entry(1, 0.7), *others]), current=[f"{1:064x}"])
     assert len(groups) == 7
@@ -59,11 +60,11 @@ def test_only_comparable_runs_share_a_group():
 def test_runs_of_two_hosts_of_one_kind_are_comparable():
     change = change_of([entry(n, 0.7 + n / 1000, hostname=f"pod-{n}") for n in range(1, 6)], 5)
     assert change.earlier == 4
-    assert judge_change(change.val_accuracy) == "noise"
+    assert judge_change(change.test_accuracy) == "noise"
 
 
 OLD_LINE = RUN | {
-    "fingerprint": f"{1:064x}", "made_from": "old", "content_digests": DIGESTS, "val_accuracy": 0.7,
+    "fingerprint": f"{1:064x}", "made_from": "old", "content_digests": DIGESTS, "test_accuracy": 0.7,
 }  # fmt: skip
 
 
@@ -71,7 +72,7 @@ def test_a_line_of_an_earlier_version_is_read_and_what_it_leaves_out_is_unknown_
     log = tmp_path / "history.jsonl"
     log.write_text(json.dumps(OLD_LINE) + "\n")
     (old,) = read_history(log)
-    assert old.val_accuracy == 0.7
+    assert old.test_accuracy == 0.7
     assert (old.granted_cores, old.replicas, old.experiment) == (None, 1, "cifar10")
 
 

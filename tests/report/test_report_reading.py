@@ -11,7 +11,7 @@ from report_runs import EPOCH, MISMATCH, RUN, SKIPPED
 
 from pipeline.artifacts.manifest import write_manifest
 from pipeline.artifacts.publish import publishing
-from pipeline.errors import DamagedArtefactError, UnreadableArtefactError
+from pipeline.errors import DamagedArtifactError, UnreadableArtifactError
 from pipeline.runs.record import Mismatch
 
 
@@ -24,7 +24,7 @@ def setup_module() -> None:
 def test_a_run_without_a_field_is_refused_by_file_and_field(make_run, key):
     folder = make_run()
     (folder / "run.json").write_text(json.dumps({name: RUN[name] for name in RUN if name != key}))
-    with pytest.raises(DamagedArtefactError, match=rf'{re.escape(str(folder / "run.json"))}.*"{key}"'):
+    with pytest.raises(DamagedArtifactError, match=rf'{re.escape(str(folder / "run.json"))}.*"{key}"'):
         read_run(folder)
 
 
@@ -76,7 +76,7 @@ DAMAGE = [
 def test_a_damaged_file_is_refused_by_name(make_run, name, content, message):
     folder = make_run()
     (folder / name).write_text(content)
-    with pytest.raises(DamagedArtefactError, match=re.escape(message)) as raised:
+    with pytest.raises(DamagedArtifactError, match=re.escape(message)) as raised:
         read_run(folder)
     assert str(folder / name) in str(raised.value)
 
@@ -85,7 +85,7 @@ def test_a_damaged_file_is_refused_by_name(make_run, name, content, message):
 def test_a_missing_file_is_refused_by_name(make_run, name):
     folder = make_run()
     (folder / name).unlink()
-    with pytest.raises(DamagedArtefactError, match=re.escape(str(folder / name))):
+    with pytest.raises(DamagedArtifactError, match=re.escape(str(folder / name))):
         read_run(folder)
 
 
@@ -123,7 +123,7 @@ def test_what_a_run_was_made_from_is_the_same_for_all_seeds_and_batches_and_no_m
 def test_a_manifest_without_settings_is_damage(make_run):
     folder = make_run()
     write_manifest(folder, stage="Train", identity={"settings": 3, "upstream": {}}, details={})
-    with pytest.raises(DamagedArtefactError, match=r"manifest\.json.*expected settings"):
+    with pytest.raises(DamagedArtifactError, match=r"manifest\.json.*expected settings"):
         read_run(folder)
 
 
@@ -134,7 +134,7 @@ def test_a_history_that_may_not_be_read_is_named_with_the_remedy(tmp_path, monke
     log = tmp_path / "history.jsonl"
     monkeypatch.setattr(Path, "read_text", refuse)
     # Not as an error of the disk, which `publishing` makes of an OSError.
-    with pytest.raises(UnreadableArtefactError) as refused, publishing(tmp_path / "report"):
+    with pytest.raises(UnreadableArtifactError) as refused, publishing(tmp_path / "report"):
         read_history(log)
     assert str(refused.value).startswith(f"{log}: cannot be read (Permission denied)")
     assert "chmod u+rw" in str(refused.value)

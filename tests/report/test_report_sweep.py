@@ -29,11 +29,11 @@ from pipeline.runs.record import STAGE_PARTS
 
 
 def setup_module() -> None:
-    global COLOURS, Chart, build_report, compare_runs, draw, plot_history, Trend, format_table, seconds_by_part
+    global COLORS, Chart, build_report, compare_runs, draw, plot_history, Trend, format_table, seconds_by_part
     from pipeline.report import build_report, compare_runs, format_table
     from pipeline.report.blocks import Chart
     from pipeline.report.data.history import Trend
-    from pipeline.report.drawings import COLOURS, draw, plot_history
+    from pipeline.report.drawings import COLORS, draw, plot_history
     from pipeline.report.sections.runs import seconds_by_part
 
 
@@ -165,8 +165,8 @@ def test_a_sweep_of_one_epoch_says_why_there_is_nothing_to_draw(make_run, tmp_pa
 
 def test_what_is_left_out_is_counted_in_the_singular_too(make_run, tmp_path):
     past = [
-        entry(n, 0.7, recipe=recipe, finished_at=f"2026-02-0{n + 1}T10:00:00+00:00")
-        for n, recipe in enumerate(("onecycle", "onecycle", "baseline"))
+        entry(n, 0.7, training_recipe=training_recipe, finished_at=f"2026-02-0{n + 1}T10:00:00+00:00")
+        for n, training_recipe in enumerate(("onecycle", "onecycle", "baseline"))
     ]
     page = render([make_run()], tmp_path / "out", past=past)["report.html"]
     assert "1 more group in report.json." in page
@@ -254,7 +254,7 @@ def test_the_drawing_of_the_time_holds_every_part_of_the_stage():
     total = sum(parts.values())
     run = run_of(train_seconds=parts["training_seconds"], time_breakdown=BREAKDOWN | parts)
     assert sum(seconds for _, seconds in seconds_by_part(run)) == pytest.approx(total)
-    assert len(seconds_by_part(run)) <= len(COLOURS), "each needs its own"
+    assert len(seconds_by_part(run)) <= len(COLORS), "each needs its own"
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_what_was_not_measured_is_no_verdict(make_run, tmp_path):
 
 def test_receipt_and_memory_are_shown_whatever_they_hold(make_run, tmp_path):
     receipt = {
-        "doubts": ["probe: slow"],
+        "failed_checks": ["probe: slow"],
         "probe": {"matmul": [1.5, None, True]},
         HOSTILE: HOSTILE,
         "many": list(range(500)),
@@ -382,7 +382,7 @@ def test_a_sweep_over_batches_and_seeds_ends_in_tables_that_agree_with_the_runs(
     for size, row in rows.items():
         mine = [runs[name] for name in report["current"] if runs[name][0]["global_batch_size"] == size]
         assert row["seeds"] == points[size]["seeds"] == [0, 1]
-        for name in ("train_seconds", "examples_per_second", "val_accuracy"):
+        for name in ("train_seconds", "examples_per_second", "test_accuracy"):
             figures = [record[name] for record, _ in mine]
             assert row[name]["mean"] == pytest.approx(statistics.mean(figures))
             assert row[name]["deviation"] == pytest.approx(statistics.stdev(figures))
@@ -414,4 +414,4 @@ def test_a_sweep_over_batches_and_seeds_ends_in_tables_that_agree_with_the_runs(
     shutil.rmtree(copy)
 
     stale = luigi.command("clean-stale", *arguments)
-    assert "in 1 artefacts, none removed" in stale.stdout, "only the run of another number of epochs"
+    assert "in 1 artifacts, none removed" in stale.stdout, "only the run of another number of epochs"

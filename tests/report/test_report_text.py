@@ -35,8 +35,8 @@ RUN = {
     "dataset": "tiny_shakespeare",
     "requested_dataset": "tiny_shakespeare",
     "model": "char_lstm",
-    "val_loss": 1.5,
-    "val_accuracy": 0.55,
+    "test_loss": 1.5,
+    "test_accuracy": 0.55,
     "examples_per_second": 40_000.0,
 }
 HOSTILE = '</pre><script>alert(1)</script>" onload="alert(1)'
@@ -140,13 +140,18 @@ def test_a_report_of_both_and_one_of_nothing_yet_define_the_words_of_both(text_r
 
 
 def test_of_texts_the_best_has_the_least_loss_and_the_overview_shows_it(text_run, make_run, tmp_path):
-    surer = {"fingerprint": "b" * 64, "val_loss": 1.4, "val_accuracy": 0.5, "recipe": "surer"}
+    surer = {"fingerprint": "b" * 64, "test_loss": 1.4, "test_accuracy": 0.5, "training_recipe": "surer"}
     folders = [text_run(experiment="shakespeare"), text_run("b", experiment="shakespeare", **surer)]
     # The newest, without a figure, is not the best.
-    lost = {"fingerprint": "d" * 64, "val_loss": None, "val_accuracy": None, "finished_at": "2026-03-02T10:00:00+00:00"}
+    lost = {
+        "fingerprint": "d" * 64,
+        "test_loss": None,
+        "test_accuracy": None,
+        "finished_at": "2026-03-02T10:00:00+00:00",
+    }
     report = build_report([*folders, text_run("d", experiment="shakespeare", **lost)], current=[])
     assert [one.best.fingerprints for one in report.experiments] == [["b" * 64]]
-    images = make_run("images", fingerprint="c" * 64, val_accuracy=0.738)
+    images = make_run("images", fingerprint="c" * 64, test_accuracy=0.738)
     files = render([*folders, images], tmp_path / "out")
     overview = files["report.md"].partition("## Experiments")[2].partition("\n## ")[0]
     (line,) = [line for line in overview.splitlines() if "shakespeare" in line]
@@ -161,7 +166,7 @@ def test_the_overview_says_of_what_a_change_is_where_it_shows_another_figure(tex
     digests = {"train": "1" * 64, "test": "2" * 64}
     folders = [
         text_run(f"t{n}", fingerprint=f"{n}" * 64, content_digests=digests, finished_at=f"2026-03-0{n}T10:00:00+00:00",
-                 val_accuracy=0.5 + n / 100, experiment="shakespeare")
+                 test_accuracy=0.5 + n / 100, experiment="shakespeare")
         for n in (1, 2)
     ]  # fmt: skip
     report = build_report([*folders, make_run("images", fingerprint="c" * 64)], current=[])

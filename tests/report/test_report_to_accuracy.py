@@ -23,11 +23,11 @@ TIMES = dict.fromkeys(
 
 
 def rows(*accuracies):
-    return [EPOCH | {"epoch": at, "val_accuracy": one} for at, one in enumerate(accuracies, start=1)]
+    return [EPOCH | {"epoch": at, "test_accuracy": one} for at, one in enumerate(accuracies, start=1)]
 
 
 def run(*accuracies, flops=1e12, steps=50, problem="image_classification", with_views=None, kept=None):
-    about = {"problem": problem, "steps_per_epoch": steps, "val_tta_accuracy": with_views, "kept_epoch": kept}
+    about = {"problem": problem, "steps_per_epoch": steps, "test_tta_accuracy": with_views, "kept_epoch": kept}
     return run_of(**about, time_breakdown=TIMES | {"step_flops": flops}, curves=rows(*accuracies))
 
 
@@ -67,8 +67,8 @@ def test_what_is_not_known_is_left_out():
 def test_the_report_says_both(make_run):
     folder = make_run(
         curves=rows(0.88, 0.912),
-        val_accuracy=0.912,
-        val_tta_accuracy=0.9234,
+        test_accuracy=0.912,
+        test_tta_accuracy=0.9234,
         validation_accuracy=0.91,
         validation_tta_accuracy=0.92,
         test_time_augmentation="flip",

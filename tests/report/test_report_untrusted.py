@@ -55,7 +55,7 @@ def test_control_characters_of_a_run_never_reach_the_terminal(make_run):
 
 
 def test_a_lone_surrogate_is_no_text_and_does_not_stop_the_report(make_run, tmp_path, caplog):
-    odd = make_run("odd", recipe="baseline \ud800", fingerprint="b" * 64)
+    odd = make_run("odd", training_recipe="baseline \ud800", fingerprint="b" * 64)
     assert "odd" not in render([make_run(), odd], tmp_path / "out")["report.json"]
     assert "odd/run.json: run.json is not valid JSON: " in caplog.text
 

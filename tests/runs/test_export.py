@@ -12,7 +12,7 @@ from training_runs import run
 
 from pipeline.artifacts.manifest import MANIFEST_NAME, read_manifest, write_manifest
 from pipeline.artifacts.stamps import VERIFIED_NAME
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtifactError
 from pipeline.problems.problem import open_split
 from pipeline.records.features import ImageForm
 from pipeline.runs.exporters import FLOAT32, INT8, SAVED_MODEL
@@ -142,7 +142,7 @@ def _test_stream(records) -> "InputStream":
 
 def test_a_run_that_was_skipped_has_nothing_to_export(small_records, tmp_path):
     run(small_records, tmp_path / "a", device="tpu", on_mismatch="skip", tpu_address="grpc://127.0.0.1:9")
-    with pytest.raises(DamagedArtefactError, match="the run was skipped"):
+    with pytest.raises(DamagedArtifactError, match="the run was skipped"):
         export.export(tmp_path / "a", small_records, tmp_path / "out", calibration_examples=20)
 
 
@@ -153,7 +153,7 @@ def test_the_stage_exports_the_run_once_and_the_report_says_what_each_form_is_wo
     assert done.returncode == 0, done.stderr
     assert "deprecated" not in done.stderr
     assert "LiteRT int8" in done.stdout
-    assert len(luigi.artefacts("exports")) == 1
+    assert len(luigi.artifacts("exports")) == 1
     assert "building" not in luigi.here("tasks", *command).stderr
     assert luigi.here("tasks", "Report", *FAST).returncode == 0
     (facts,) = luigi.report()["exports"].values()
@@ -161,7 +161,7 @@ def test_the_stage_exports_the_run_once_and_the_report_says_what_each_form_is_wo
     assert "LiteRT int8" in (luigi.root / "report" / "report.html").read_text()
     assert "LiteRT int8" in (luigi.root / "report" / "report.md").read_text()
     # Trained anew, as after a fallback, the run may have other weights: nothing was exported of these.
-    (name,) = luigi.artefacts("runs")
+    (name,) = luigi.artifacts("runs")
     trained_anew(luigi.root / "runs" / name)
     assert luigi.here("tasks", "Report", *FAST).returncode == 0
     assert luigi.report()["exports"] == {}

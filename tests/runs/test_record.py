@@ -73,11 +73,13 @@ def test_a_new_setting_is_a_parameter_in_mlflow(wider, make_run, tmp_path, monke
 def test_a_new_setting_is_a_hyper_parameter_in_tensorboard(wider, tmp_path):
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-    from pipeline.problems.problem import Shown
+    from pipeline.problems.problem import EvaluationSummary
     from pipeline.problems.units import units_of
     from pipeline.training.summaries import TENSORBOARD_NAME, Summaries
 
-    Summaries(tmp_path).write_run(Wider(**RUN, dropout=0.25).model_dump(), Shown({}, {}, {}), units_of("next_token"))
+    Summaries(tmp_path).write_run(
+        Wider(**RUN, dropout=0.25).model_dump(), EvaluationSummary({}, {}, {}), units_of("next_token")
+    )
     events = (tmp_path / TENSORBOARD_NAME).glob("events*")
     assert any("dropout" in str(event) for path in events for event in EventFileLoader(str(path)).Load())
 
@@ -144,13 +146,13 @@ def test_a_receipt_that_says_nothing_of_the_host_leaves_it_unknown(make_run, rec
 
 def test_a_record_with_nan_from_an_earlier_version_is_read_as_unknown_and_never_written_again(make_run, tmp_path):
     folder = make_run()
-    (folder / "run.json").write_text(json.dumps(RUN | {"val_loss": float("nan"), "train_seconds": float("inf")}))
+    (folder / "run.json").write_text(json.dumps(RUN | {"test_loss": float("nan"), "train_seconds": float("inf")}))
     found = read_record(folder)
-    assert (found.val_loss, found.train_seconds) == (None, None)
-    write_record(tmp_path, RunRecord(**RUN | {"val_loss": float("nan")}))
+    assert (found.test_loss, found.train_seconds) == (None, None)
+    write_record(tmp_path, RunRecord(**RUN | {"test_loss": float("nan")}))
     text = (tmp_path / "run.json").read_text()
-    assert json.loads(text, parse_constant=pytest.fail)["val_loss"] is None
-    assert read_record(tmp_path) == RunRecord(**RUN | {"val_loss": None})
+    assert json.loads(text, parse_constant=pytest.fail)["test_loss"] is None
+    assert read_record(tmp_path) == RunRecord(**RUN | {"test_loss": None})
 
 
 def test_a_record_is_frozen():

@@ -32,10 +32,10 @@ def test_a_run_is_logged_with_settings_metrics_by_epoch_figures_and_files(make_r
     assert run.info.run_name == folder.name
     assert run.data.params["global_batch_size"] == "128"
     assert run.data.tags["dataset_verified"] == "True"
-    assert run.data.metrics["val_accuracy"] == RUN["val_accuracy"]
+    assert run.data.metrics["test_accuracy"] == RUN["test_accuracy"]
     assert run.data.metrics["expected_calibration_error"] > 0
-    history = client.get_metric_history(run_id, "epoch_val_accuracy")
-    assert [(point.step, point.value) for point in history] == [(1, EPOCH["val_accuracy"]), (2, 0.738)]
+    history = client.get_metric_history(run_id, "epoch_test_accuracy")
+    assert [(point.step, point.value) for point in history] == [(1, EPOCH["test_accuracy"]), (2, 0.738)]
     assert {"run.json", "metrics.jsonl", "evaluation.json"} <= {file.path for file in client.list_artifacts(run_id)}
 
 
@@ -71,4 +71,4 @@ def test_the_pipeline_logs_its_run_where_the_address_is_set(first_run, tmp_path,
     (run,) = client.search_runs([client.get_experiment_by_name(tracking.EXPERIMENT).experiment_id])
     assert run.data.params["seed"] == "4"
     record = json.loads((luigi.root / "runs" / run.info.run_name / "run.json").read_text())
-    assert run.data.metrics["val_accuracy"] == record["val_accuracy"]
+    assert run.data.metrics["test_accuracy"] == record["test_accuracy"]

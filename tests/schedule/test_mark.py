@@ -18,7 +18,7 @@ def root(tmp_path):
         yield tmp_path
 
 
-def artefact(root, name: str, identity: dict, **details) -> str:
+def artifact(root, name: str, identity: dict, **details) -> str:
     """Writes one; its fingerprint."""
     folder = root / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -31,12 +31,12 @@ def run(root, name: str, records: str, **record) -> str:
     folder.mkdir(parents=True)
     content = {"fingerprint": name, "dataset": "mnist", "records_fingerprint": records, **record}
     (folder / "run.json").write_text(json.dumps(content))
-    return artefact(root, f"runs/{name}", {})
+    return artifact(root, f"runs/{name}", {})
 
 
 def records(root, name: str) -> str:
-    artefact(root, f"source/{name}", {}, source={"dataset": name})
-    return artefact(root, f"records/{name}", {"upstream": {"dataset": name}})
+    artifact(root, f"source/{name}", {}, source={"dataset": name})
+    return artifact(root, f"records/{name}", {"upstream": {"dataset": name}})
 
 
 def names(root, folders) -> set[str]:
@@ -52,7 +52,7 @@ def test_an_interrupted_run_needs_its_records_their_source_and_the_run_it_begins
     first = run(root, "first", others, experiment="cifar10")
     run(root, "second", third, experiment="cifar10")
     about = {"experiment": "flowers", "records_fingerprint": mine, "initial_run": first}
-    artefact(root, "checkpoints/waiting/epoch-000003", {"run": "f"}, belongs_to=about)
+    artifact(root, "checkpoints/waiting/epoch-000003", {"run": "f"}, belongs_to=about)
     of_the_checkpoint = {"checkpoints/waiting", "records/mine", "source/mine"}
     of_the_run = {"runs/first", "records/others", "source/others"}
     assert marked(root, "checkpoints/waiting") == of_the_checkpoint | of_the_run
@@ -61,8 +61,8 @@ def test_an_interrupted_run_needs_its_records_their_source_and_the_run_it_begins
 def test_a_run_needs_its_records_and_an_export_its_run(root):
     fingerprint = run(root, "one", records(root, "mine"))
     run(root, "other", records(root, "others"))
-    artefact(root, "exports/of-one", {"upstream": {"run": fingerprint}})
-    artefact(root, "exports/of-another", {"upstream": {"run": "gone"}})
+    artifact(root, "exports/of-one", {"upstream": {"run": fingerprint}})
+    artifact(root, "exports/of-another", {"upstream": {"run": "gone"}})
     assert marked(root, "runs/one") == {"runs/one", "records/mine", "source/mine"}
     assert marked(root, "exports/of-one") == {"exports/of-one", "runs/one", "records/mine", "source/mine"}
     (one,) = [artifact for artifact in read_artifacts(root) if artifact.folder.name == "one"]
@@ -70,8 +70,8 @@ def test_a_run_needs_its_records_and_an_export_its_run(root):
 
 
 def test_an_artifact_that_does_not_state_its_inputs_needs_nothing(root):
-    artefact(root, "checkpoints/of-an-earlier-version/epoch-000001", {"run": "f"})
-    artefact(root, "checkpoints/odd/epoch-000001", {"run": "f"}, belongs_to=["flowers"])
+    artifact(root, "checkpoints/of-an-earlier-version/epoch-000001", {"run": "f"})
+    artifact(root, "checkpoints/odd/epoch-000001", {"run": "f"}, belongs_to=["flowers"])
     run(root, "torn", "r")
     (root / "runs" / "torn" / "run.json").write_text("{")
     (root / "runs" / "a-file").write_text("mine")
@@ -87,8 +87,8 @@ def test_an_artifact_that_does_not_state_its_inputs_needs_nothing(root):
 
 def test_artifacts_that_others_may_be_about_to_use_stay_a_day(root, monkeypatch):
     for name in ("new", "old"):
-        artefact(root, f"records/{name}", {}, experiment="flowers")
-        artefact(root, f"records/{name}-mine", {}, experiment="mine")
+        artifact(root, f"records/{name}", {}, experiment="flowers")
+        artifact(root, f"records/{name}-mine", {}, experiment="mine")
     earlier = [
         replace(one, here_since=datetime.now(UTC) - timedelta(days=2 * one.folder.name.startswith("old")))
         for one in read_artifacts(root)

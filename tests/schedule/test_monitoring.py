@@ -11,7 +11,7 @@ from pipeline.runs.record import RunRecord
 from tasks.schedule.monitoring import write_metrics
 from tasks.schedule.outcome import Outcome
 
-RUN = RunRecord(**FINISHED_RUN | {"requested_device": "cpu", "examples_per_second": 6990.0, "val_accuracy": 0.739})
+RUN = RunRecord(**FINISHED_RUN | {"requested_device": "cpu", "examples_per_second": 6990.0, "test_accuracy": 0.739})
 ENDED = Outcome(
     task="Nightly",
     started_at="2026-11-20T02:00:00+00:00",

@@ -10,7 +10,7 @@ from scheduled import TODAY, days_ago, nightly
 
 from pipeline.artifacts.manifest import read_manifest, write_manifest
 from pipeline.artifacts.publish import publishing_in_place
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtifactError
 from tasks.schedule.dated_reports import (
     missing_between,
     publish_dated_report,
@@ -54,7 +54,7 @@ def test_the_runs_that_reports_are_about_are_known(tmp_path):
 def test_a_report_that_is_not_valid_is_not_kept(tmp_path):
     report = write_report(tmp_path / "report", "a")
     (report / "report.html").write_text("torn")
-    with pytest.raises(DamagedArtefactError, match=r"report\.html"):
+    with pytest.raises(DamagedArtifactError, match=r"report\.html"):
         publish_dated_report(report / "history", date(2026, 11, 1), report)
     assert read_dated_reports(report / "history") == ([], [])
 
@@ -123,10 +123,10 @@ def test_a_range_asks_again_for_dates_that_another_gate_has_passed(tmp_path, mon
     report = write_report(tmp_path / "report", "a")
     days = [date(2026, 11, day) for day in (1, 2)]
     for day, demanded in zip(days, (0.5, 0.75), strict=True):
-        publish_dated_report(report / "history", day, report, demands={"min_val_accuracy": demanded})
+        publish_dated_report(report / "history", day, report, thresholds={"min_test_accuracy": demanded})
     monkeypatch.setattr(nightly, "history_folder", lambda: report / "history")
     assert Nightly.bulk_complete(days) == days, "there is no gate"
-    monkeypatch.setattr(nightly.Report, "demands", lambda self: {"min_val_accuracy": 0.75})
+    monkeypatch.setattr(nightly.Report, "thresholds", lambda self: {"min_test_accuracy": 0.75})
     assert Nightly.bulk_complete(days) == days[1:]
 
 
@@ -145,13 +145,13 @@ def backfilled(first_run, tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_date_gets_its_report_and_a_second_time_there_is_nothing_to_do(luigi):
-    runs = luigi.artefacts("runs")
+    runs = luigi.artifacts("runs")
     done = nightly(luigi, "--date", days_ago(3))
     assert done.returncode == 0, done.stderr
     folder = luigi.root / "report" / "history" / days_ago(3)
     for name in ("report.html", "report.md", "report.json"):
         assert (folder / name).read_bytes() == (luigi.root / "report" / name).read_bytes()
-    assert luigi.artefacts("runs") == runs, "its inputs are those of the run there was"
+    assert luigi.artifacts("runs") == runs, "its inputs are those of the run there was"
     assert f"backfilled with what there is on {TODAY}" in done.stderr
     again = nightly(luigi, "--date", days_ago(3))
     assert again.returncode == 0
@@ -161,21 +161,21 @@ def test_a_date_gets_its_report_and_a_second_time_there_is_nothing_to_do(luigi):
 @pytest.mark.slow
 def test_a_date_that_has_its_report_is_judged_by_a_gate_that_did_not_judge_it(luigi, tmp_path):
     other = luigi.copy(tmp_path)
-    runs = other.artefacts("runs")
+    runs = other.artifacts("runs")
     date = ["--date", TODAY.isoformat()]
     assert nightly(other, *date).returncode == 0
     for _ in range(2):
-        strict = nightly(other, *date, "--Report-min-val-accuracy", "1.0")
+        strict = nightly(other, *date, "--Report-min-test-accuracy", "1.0")
         assert strict.returncode == 9, strict.stderr
         assert "it is judged again" in strict.stderr
         assert "ERROR GateError: " in strict.stderr
-    passed = [nightly(other, *date, "--Report-min-val-accuracy", "0.01") for _ in range(2)]
+    passed = [nightly(other, *date, "--Report-min-test-accuracy", "0.01") for _ in range(2)]
     assert [done.returncode for done in passed] == [0, 0], passed[0].stderr
     assert [f"{TODAY}: has its report\n" in done.stderr for done in passed] == [False, True], "judged once"
-    assert read_dated_report(other.root / "report" / "history" / TODAY.isoformat()).demands == {
-        "min_val_accuracy": 0.01
+    assert read_dated_report(other.root / "report" / "history" / TODAY.isoformat()).thresholds == {
+        "min_test_accuracy": 0.01
     }
-    assert other.artefacts("runs") == runs
+    assert other.artifacts("runs") == runs
 
 
 @pytest.mark.slow
@@ -183,10 +183,10 @@ def test_a_range_of_dates_is_judged_by_a_gate_that_did_not_judge_them(luigi, tmp
     other = luigi.copy(tmp_path)
     publish_dated_report(other.root / "report" / "history", TODAY - timedelta(days=1), other.root / "report")
     days = ["--of", "Nightly", "--start", days_ago(1), "--stop", days_ago(0)]
-    strict = nightly(other, *days, "--Report-min-val-accuracy", "1.0", task="RangeDaily")
+    strict = nightly(other, *days, "--Report-min-test-accuracy", "1.0", task="RangeDaily")
     assert strict.returncode == 9, strict.stderr
-    assert nightly(other, *days, "--Report-min-val-accuracy", "0.01", task="RangeDaily").returncode == 0
-    assert read_dated_report(other.root / "report" / "history" / days_ago(1)).demands == {"min_val_accuracy": 0.01}
+    assert nightly(other, *days, "--Report-min-test-accuracy", "0.01", task="RangeDaily").returncode == 0
+    assert read_dated_report(other.root / "report" / "history" / days_ago(1)).thresholds == {"min_test_accuracy": 0.01}
 
 
 @pytest.mark.slow
@@ -200,11 +200,11 @@ def test_a_past_date_keeps_its_own_report_where_other_runs_are_judged(luigi, tmp
     (folder / "verified.json").unlink()
     identity = {**manifest["identity"], "runs": ["gone"]}
     write_manifest(folder, stage="Nightly", identity=identity, details={})
-    done = nightly(other, "--date", days_ago(9), "--Report-min-val-accuracy", "0.01")
+    done = nightly(other, "--date", days_ago(9), "--Report-min-test-accuracy", "0.01")
     assert done.returncode == 0, done.stderr
     assert "keeps its report, which is about other runs" in done.stderr
     assert read_dated_report(folder).runs == ("gone",)
-    strict = nightly(other, "--date", days_ago(9), "--Report-min-val-accuracy", "1.0")
+    strict = nightly(other, "--date", days_ago(9), "--Report-min-test-accuracy", "1.0")
     assert strict.returncode == 9, strict.stderr
 
 
@@ -212,18 +212,18 @@ def test_a_past_date_keeps_its_own_report_where_other_runs_are_judged(luigi, tmp
 def test_missing_dates_are_backfilled_and_nothing_is_trained_twice(backfilled, first_run):
     luigi, done = backfilled
     assert done.returncode == 0, done.stderr
-    assert sorted(luigi.artefacts("report/history")) == [days_ago(n) for n in (4, 3, 2, 1, 0)]
-    assert luigi.artefacts("runs") == first_run.artefacts("runs")
-    before = luigi.artefacts("report/history")
+    assert sorted(luigi.artifacts("report/history")) == [days_ago(n) for n in (4, 3, 2, 1, 0)]
+    assert luigi.artifacts("runs") == first_run.artifacts("runs")
+    before = luigi.artifacts("report/history")
     assert nightly(luigi, "--of", "Nightly", "--start", days_ago(4), task="RangeDaily").returncode == 0
-    assert luigi.artefacts("report/history") == before
+    assert luigi.artifacts("report/history") == before
 
 
 @pytest.mark.slow
 def test_a_bad_setting_is_refused_under_a_range_too(luigi):
-    done = nightly(luigi, "--of", "Nightly", "--start", days_ago(9), "--Train-recipe", "x", task="RangeDaily")
+    done = nightly(luigi, "--of", "Nightly", "--start", days_ago(9), "--Train-training-recipe", "x", task="RangeDaily")
     assert done.returncode == 2
-    assert "[Train] recipe: expected one of" in done.stderr
+    assert "[Train] training_recipe: expected one of" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -255,10 +255,10 @@ def test_the_commands_know_the_dated_copies(backfilled, tmp_path):
     # The one run is not what these settings ask for, but dated reports are about it.
     settings = [*FAST[2:], "--Train-epochs", "2"]
     assert other.command("clean-stale", "--yes", *settings).returncode == 0
-    assert len(other.artefacts("runs")) == 1
+    assert len(other.artifacts("runs")) == 1
     shutil.rmtree(other.root / "report" / "history")
     assert other.command("clean-stale", "--yes", *settings).returncode == 0
-    assert len(other.artefacts("runs")) == 0
+    assert len(other.artifacts("runs")) == 0
 
 
 @pytest.mark.slow

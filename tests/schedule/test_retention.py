@@ -87,7 +87,7 @@ def test_a_row_is_what_a_sweep_varies_but_its_seed(make_run, tmp_path):
         "requested_device": "gpu",
         "global_batch_size": 256,
         "requested_precision": "float32",
-        "recipe": "baseline",
+        "training_recipe": "baseline",
         "learning_rate": 0.5,
     }
     assert {name.removeprefix("requested_") for name in swept} == {*SWEPT.values()} - {"seed"}
@@ -104,9 +104,9 @@ def test_a_run_that_was_skipped_is_neither_good_nor_best():
 
 def test_a_run_on_generated_examples_is_never_the_best_of_what_was_asked_for(make_run, tmp_path):
     for name, changes in {
-        "real": {"dataset": "cifar10", "val_accuracy": 0.7},
-        "stand-in": {"dataset": "synthetic", "requested_dataset": "cifar10", "val_accuracy": 0.9},
-        "generated": {"dataset": "synthetic", "requested_dataset": "synthetic", "val_accuracy": 0.8},
+        "real": {"dataset": "cifar10", "test_accuracy": 0.7},
+        "stand-in": {"dataset": "synthetic", "requested_dataset": "cifar10", "test_accuracy": 0.9},
+        "generated": {"dataset": "synthetic", "requested_dataset": "synthetic", "test_accuracy": 0.8},
     }.items():
         folder = make_run(f"runs/{name}", records_fingerprint="r", **changes)
         write_manifest(folder, stage="Train", identity={"run": name}, details={})
@@ -130,7 +130,7 @@ def test_a_run_that_cannot_be_read_is_left_alone(make_run, tmp_path):
             "{",
             "[]",
             "[" * 100_000,
-            json.dumps({**json.loads((folder / "run.json").read_text()), "val_accuracy": 10**400}),
+            json.dumps({**json.loads((folder / "run.json").read_text()), "test_accuracy": 10**400}),
         ]
     ):
         broken = make_run(f"runs/broken-{number}")
@@ -222,7 +222,7 @@ def test_a_scheduled_run_removes_what_is_beyond_the_limits_logs_it_and_reports_w
     (other_records / "manifest.json").unlink()
     write_manifest(other_records, stage="Records", identity={"planted": True}, details={})
     best, old, recent = (
-        plant(luigi, "best", 90, val_accuracy=1.0),
+        plant(luigi, "best", 90, test_accuracy=1.0),
         plant(luigi, "old", 80),
         plant(luigi, "recent", 2),
     )
@@ -247,7 +247,7 @@ def test_a_scheduled_run_removes_what_is_beyond_the_limits_logs_it_and_reports_w
     assert (luigi.root / "runs" / unpushed.name).is_dir(), "it waits to be pushed"
     assert records.is_dir()
     assert not other_records.exists()
-    assert sorted(luigi.artefacts("report/history")) == [days_ago(40), days_ago(0)]
+    assert sorted(luigi.artifacts("report/history")) == [days_ago(40), days_ago(0)]
     assert f"removed runs/{old.name}, " in done.stderr
     assert "MB: older than 50 days" in done.stderr
     assert "removed records/planted, " in done.stderr
@@ -256,7 +256,7 @@ def test_a_scheduled_run_removes_what_is_beyond_the_limits_logs_it_and_reports_w
     again = nightly(luigi, "--of", "Nightly", "--start", days_ago(60), "--stop", days_ago(45), "--Storage-keep-days",
                     "40", task="RangeDaily")  # fmt: skip
     assert again.returncode == 0
-    assert len(luigi.artefacts("report/history")) == 2, "what was removed is not backfilled"
+    assert len(luigi.artifacts("report/history")) == 2, "what was removed is not backfilled"
 
 
 def test_of_equally_good_runs_the_newest_is_the_best():

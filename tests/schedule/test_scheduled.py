@@ -97,10 +97,10 @@ def test_an_experiment_that_is_not_there_is_reported_and_nothing_is_written(unat
 
 @pytest.mark.slow
 def test_a_refused_setting_is_reported_too(unattended, webhook):
-    done = unattended.nightly("--Train-recipe", "onecycl")
+    done = unattended.nightly("--Train-training-recipe", "onecycl")
     assert done.returncode == 2
     (message,) = webhook.taken
-    assert "[Train] recipe: expected one of" in message["reason"]
+    assert "[Train] training_recipe: expected one of" in message["reason"]
     assert unattended.nightly("--Train-nonsense", "1").returncode == 2
     assert len(webhook.taken) == 1, "the same cause, as far as one can tell"
 

@@ -14,7 +14,7 @@ from tfrecord import parse_example, read_records, shard_bytes
 
 from pipeline import sources
 from pipeline.artifacts.manifest import read_manifest
-from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.problems.problem import open_split
 from pipeline.records.features import Feature, stored_form
 from pipeline.records.keys import split_of
@@ -25,12 +25,12 @@ from pipeline.sources.file_index import path_key
 
 
 def setup_module() -> None:
-    global InputStream, Split, fit, tf, tfds, verify_artefact, write_records, writers
+    global InputStream, Split, fit, tf, tfds, verify_artifact, write_records, writers
     import tensorflow as tf
     import tensorflow_datasets as tfds
 
     from pipeline.records.images import fit
-    from pipeline.runs.verify import verify_artefact
+    from pipeline.runs.verify import verify_artifact
     from pipeline.shards import writers
     from pipeline.shards.job import write_records
     from pipeline.streams.tf_data import InputStream, Split
@@ -120,7 +120,7 @@ def test_tfds_and_verification_read_what_was_written(records):
     images = list(builder.as_dataset(split="test").as_numpy_iterator())
     assert len(images) == read_manifest(records)["splits"]["test"]["num_examples"]
     assert {example["image"].shape[2] for example in images} == {3}
-    verify_artefact(records)
+    verify_artifact(records)
 
 
 def test_a_flipped_bit_is_found(records, tmp_path):
@@ -129,8 +129,8 @@ def test_a_flipped_bit_is_found(records, tmp_path):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DamagedArtefactError, match=path.name):
-        verify_artefact(folder)
+    with pytest.raises(DamagedArtifactError, match=path.name):
+        verify_artifact(folder)
 
 
 @pytest.mark.parametrize("in_memory", [True, False])

@@ -9,7 +9,7 @@ import pytest
 from luigi_process import PROJECT
 
 from pipeline.artifacts.manifest import read_manifest
-from pipeline.errors import DamagedArtefactError, EngineUnavailableError, SettingsError, WorkerDiedError
+from pipeline.errors import DamagedArtifactError, EngineUnavailableError, SettingsError, WorkerDiedError
 from pipeline.settings.data import RecordsSettings
 from pipeline.settings.experiments import settings_in
 from pipeline.shards.shared import SharedFolder
@@ -149,17 +149,17 @@ def test_what_a_worker_raised_for_people_is_read_from_the_text_of_an_engine():
     text = (
         "java.lang.RuntimeException: Error received from SDK harness: Traceback (most recent call last):\n"
         '  File "job.py", line 90, in read_batches\n'
-        "pipeline.errors.DamagedArtefactError: cifar10: expected version 3.0.2 [while running 'Write blocks-7']\n"
+        "pipeline.errors.DamagedArtifactError: cifar10: expected version 3.0.2 [while running 'Write blocks-7']\n"
         "\n\tat org.apache.beam.runners.fnexecution.control.FnApiControlClient\n"
     )
-    with pytest.raises(DamagedArtefactError, match=r"^cifar10: expected version 3\.0\.2$"):
+    with pytest.raises(DamagedArtifactError, match=r"^cifar10: expected version 3\.0\.2$"):
         raise engine.raised_by_worker(text)
-    assert engine.raised_by_worker("RuntimeError: pipeline.errors.DamagedArtefactError: in a sentence") is None
+    assert engine.raised_by_worker("RuntimeError: pipeline.errors.DamagedArtifactError: in a sentence") is None
     assert engine.raised_by_worker("pipeline.errors.sys: not an error of ours") is None
     # It takes more than a message.
     assert engine.raised_by_worker("pipeline.errors.HardwareMismatchError: requested a tpu") is None
     # What was raised of another error is the last in the text.
-    assert isinstance(engine.raised_by_worker(f"pipeline.errors.StorageError: full\n\n{text}"), DamagedArtefactError)
+    assert isinstance(engine.raised_by_worker(f"pipeline.errors.StorageError: full\n\n{text}"), DamagedArtifactError)
     assert not isinstance(engine.raised_by_worker(text), WorkerDiedError)
 
 

@@ -94,7 +94,7 @@ def test_nothing_is_said_where_nothing_is_found(write_records_of, tmp_path, capl
 
 def test_encoded_images_are_told_apart_too(write_records_of, tmp_path):
     jpeg = ODD_FILES["turned-1.jpg"][0]()
-    dogs = {"b.jpg": jpeg, "c.jpg": ODD_FILES["grey.jpg"][0]()}
+    dogs = {"b.jpg": jpeg, "c.jpg": ODD_FILES["gray.jpg"][0]()}
     folder = write_folder(tmp_path / "images", cats={"a.jpg": jpeg}, dogs=dogs)
     for number in range(40):
         (folder / "cats" / f"{number}.png").write_bytes(plain_file("more", number))

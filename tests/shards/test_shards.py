@@ -13,7 +13,7 @@ from tfrecord import crc32c, parse_example, read_records, shard_bytes
 
 from pipeline import sources
 from pipeline.artifacts.manifest import read_manifest
-from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.records.features import image_spec
 from pipeline.records.keys import index_key, split_of
 from pipeline.records.reference import CONTENT_DIGESTS
@@ -23,10 +23,10 @@ from pipeline.sources import Location, SourceInfo, placeholder_images
 
 
 def setup_module() -> None:
-    global plan, readiness, splits, tfds, verify_artefact
+    global plan, readiness, splits, tfds, verify_artifact
     import tensorflow_datasets as tfds
 
-    from pipeline.runs.verify import verify_artefact
+    from pipeline.runs.verify import verify_artifact
     from pipeline.shards import plan, readiness, splits
 
 
@@ -46,7 +46,7 @@ def test_every_record_is_the_sources_example(small_records, small_source):
 
 
 def test_the_independent_parser_knows_the_published_check_value():
-    # "123456789" is the check input of every CRC catalogue; CRC-32C's answer to it is E3069283.
+    # "123456789" is the check input of every CRC catalog; CRC-32C's answer to it is E3069283.
     assert crc32c(b"123456789") == 0xE3069283
 
 
@@ -214,7 +214,7 @@ def test_tfds_and_verification_read_the_validation_split(held_out_records):
     examples = list(builder.as_dataset(split="validation").as_numpy_iterator())
     assert {example["key"].decode() for example in examples} == keys_of(held_out_records, "validation")
     assert builder.info.splits["validation"].num_examples == len(examples) == count
-    verify_artefact(held_out_records)
+    verify_artifact(held_out_records)
 
 
 def test_seed_and_number_of_shards_change_the_order_and_no_split(held_out_records, write_small_records):
@@ -295,7 +295,7 @@ def test_places_that_the_job_did_not_leave_are_refused(change, small_source, tmp
     }
     shared.write(name, changed.get(change, left))
     reader = dataclasses.replace(job, secret=bytes(32)) if change == "of another job" else job
-    with pytest.raises(DamagedArtefactError, match="expected the places that this job left"):
+    with pytest.raises(DamagedArtifactError, match="expected the places that this job left"):
         reader.places(("train", 0, 60))
 
 
@@ -310,12 +310,12 @@ def test_a_file_of_the_job_that_is_too_large_is_not_read(tmp_path):
 def test_two_records_of_one_place_are_found(write_small_records, monkeypatch):
     places = plan.Job.places
     monkeypatch.setattr(plan.Job, "places", lambda job, block: np.maximum(places(job, block), [0, 1]))
-    with pytest.raises(DamagedArtefactError, match=r"expected notes on \d+ records, found \d+"):
+    with pytest.raises(DamagedArtifactError, match=r"expected notes on \d+ records, found \d+"):
         write_small_records()
 
 
 def test_example_order_is_pinned():
-    # The records' bytes follow from it: a change here is a change of every artefact.
+    # The records' bytes follow from it: a change here is a change of every artifact.
     assert plan.example_order([index_key("train", index) for index in range(10)], 0).tolist() == [
         5,
         4,

@@ -17,10 +17,10 @@ from pipeline.settings.data import RecordsSettings
 
 
 def setup_module() -> None:
-    global tfds, verify_artefact
+    global tfds, verify_artifact
     import tensorflow_datasets as tfds
 
-    from pipeline.runs.verify import verify_artefact
+    from pipeline.runs.verify import verify_artifact
 
 
 TEXT = LINE * 60
@@ -72,7 +72,7 @@ def test_the_manifest_has_the_vocabulary_and_counts_what_is_predicted(folder):
 
 
 def test_other_programs_read_them_and_they_verify(folder):
-    verify_artefact(folder)
+    verify_artifact(folder)
     builder = tfds.builder_from_directory(folder)
     for split in ("train", "test"):
         found = {example["key"]: example["tokens"] for example in builder.as_dataset(split=split).as_numpy_iterator()}

@@ -6,7 +6,7 @@ import pytest
 from image_files import plain_file, write_folder, written_png
 
 from pipeline import sources
-from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.settings.data import SourceSettings
 from pipeline.sources.file_index import INDEX_NAME, read_index
 from pipeline.sources.image_source import natural
@@ -38,7 +38,7 @@ def test_a_folder_for_each_label_with_others_below_it(tmp_path):
         dogs={"a.png": plain_file("d", 0), "2019/march/b.png": plain_file("d", 1)},
         cats={"train/a.png": plain_file("c", 0)},
     )
-    (folder / "LICENCE").write_text("none")
+    (folder / "LICENSE").write_text("none")
     (folder / "cats" / ".DS_Store").write_text("none")
     info, splits = listed(folder, tmp_path)
     assert info.label_names == ("cats", "dogs")
@@ -101,7 +101,7 @@ def test_a_link_to_itself_and_what_is_no_file_are_bad_examples_and_not_waited_fo
     folder = write_folder(tmp_path / "images", a=2, b=2)
     (folder / "a" / "loop").symlink_to("loop")
     os.mkfifo(folder / "b" / "pipe.jpg")
-    assert refused(folder, DamagedArtefactError).splitlines()[1:] == [
+    assert refused(folder, DamagedArtifactError).splitlines()[1:] == [
         "  a/loop: cannot be read: Too many levels of symbolic links",
         "  b/pipe.jpg: cannot be read: no regular file",
     ]
@@ -191,7 +191,7 @@ def with_bad_ones(tmp_path, **labels):
 
 
 def test_all_that_cannot_be_decoded_are_listed(tmp_path):
-    message = refused(with_bad_ones(tmp_path), DamagedArtefactError)
+    message = refused(with_bad_ones(tmp_path), DamagedArtifactError)
     assert "5 of 17 images cannot be used" in message
     assert "[Source] on_bad_example = skip" in message
     assert message.splitlines()[1:] == [
@@ -220,7 +220,7 @@ def test_they_are_left_out_where_that_is_asked_for(tmp_path, caplog):
 
 
 def test_more_than_a_share_are_not_left_out(tmp_path):
-    message = refused(with_bad_ones(tmp_path), DamagedArtefactError, on_bad_example="skip", max_bad_share=0.2)
+    message = refused(with_bad_ones(tmp_path), DamagedArtifactError, on_bad_example="skip", max_bad_share=0.2)
     assert "5 of 17 images cannot be used, more than [Source] max_bad_share = 0.2" in message
     assert "bad/notes: empty" in message
 

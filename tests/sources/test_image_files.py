@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from image_files import COLOUR, GREY, ODD_FILES, SIDE, encoded, turned, write_folder, written_png
+from image_files import COLOR, GRAY, ODD_FILES, SIDE, encoded, turned, write_folder, written_png
 from PIL import Image
 
 from pipeline.errors import SettingsError
@@ -23,7 +23,7 @@ TOLERANCE = 12
 
 
 def assert_same_picture(found: np.ndarray, expected: np.ndarray) -> None:
-    """Equal but for what a JPEG changes, in the middle of each quarter exactly the same colour."""
+    """Equal but for what a JPEG changes, in the middle of each quarter exactly the same color."""
     assert found.shape == expected.shape
     difference = np.abs(found.astype(int) - expected.astype(int))
     middle = difference.reshape(2, SIDE // 2, 2, SIDE // 2, 3)[:, 2:-2, :, 2:-2]
@@ -77,7 +77,7 @@ def test_odd_files_come_out_as_they_look_in_every_encoding(write_records_of, tmp
 
 
 def test_what_can_be_decoded_as_it_is_keeps_its_bytes(write_records_of, tmp_path):
-    files = {f"{number}.jpg": encoded(np.roll(COLOUR, number, axis=0), "JPEG") for number in range(9)}
+    files = {f"{number}.jpg": encoded(np.roll(COLOR, number, axis=0), "JPEG") for number in range(9)}
     folder = write_folder(tmp_path / "photos", cats={**files, "turned.jpg": turned(6, "JPEG")}, dogs=files)
     written = write_records_of(folder, image_size=72)
     # Photographs of a telephone are JPEGs, however it was held.
@@ -89,27 +89,27 @@ def test_what_can_be_decoded_as_it_is_keeps_its_bytes(write_records_of, tmp_path
     assert examples["cats/turned.jpg"][1]["image"].startswith(b"\xff\xd8\xff")
 
 
-def test_a_folder_of_grey_pictures_has_one_channel(write_records_of, tmp_path):
-    files = {f"{number}.png": encoded(np.roll(GREY, number, axis=0), "PNG") for number in range(12)}
-    bits = encoded((GREY.astype(np.uint16) * 257), "PNG")
+def test_a_folder_of_gray_pictures_has_one_channel(write_records_of, tmp_path):
+    files = {f"{number}.png": encoded(np.roll(GRAY, number, axis=0), "PNG") for number in range(12)}
+    bits = encoded((GRAY.astype(np.uint16) * 257), "PNG")
     written = write_records_of(write_folder(tmp_path / "scans", a=files, b={**files, "16.png": bits}), image_size=SIDE)
     assert written.info.features["image"].shape[2] == 1
-    assert written.examples()["b/16.png"][1]["image"] == GREY.tobytes()
+    assert written.examples()["b/16.png"][1]["image"] == GRAY.tobytes()
 
 
 BAD = {
     "empty": (b"", "empty"),
     "text": (b"not an image at all", "not a JPEG, PNG, BMP, GIF, WebP, TIFF or AVIF image$"),
     "HEIC": (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "a HEIC image, convert it to JPEG"),
-    "JPEG 2000": (encoded(COLOUR, "JPEG2000"), "a JPEG 2000 image, convert it to PNG"),
+    "JPEG 2000": (encoded(COLOR, "JPEG2000"), "a JPEG 2000 image, convert it to PNG"),
     "SVG": (b'<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg"/>', "an SVG drawing"),
     "HTML": (b"\n<!DOCTYPE html>\n<html><title>404</title>", "an HTML page, the download probably failed"),
     "PDF": (b"%PDF-1.7\n", "a PDF document"),
     "fractions": (encoded(np.ones((4, 4), np.float32), "TIFF"), "its pixels are fractions, not whole numbers"),
-    "half a JPEG": (encoded(COLOUR, "JPEG")[:400], "damaged or cut off"),
-    "half a PNG": (encoded(COLOUR, "PNG")[:70], "damaged or cut off"),
-    "half a GIF": (encoded(COLOUR, "GIF")[:40], "damaged or cut off"),
-    "only the head": (encoded(COLOUR, "JPEG")[:20], "damaged or cut off"),
+    "half a JPEG": (encoded(COLOR, "JPEG")[:400], "damaged or cut off"),
+    "half a PNG": (encoded(COLOR, "PNG")[:70], "damaged or cut off"),
+    "half a GIF": (encoded(COLOR, "GIF")[:40], "damaged or cut off"),
+    "only the head": (encoded(COLOR, "JPEG")[:20], "damaged or cut off"),
     "2 GB": (written_png(30_000, 24_000, 8), "claims too many pixels: more than 100,000,000"),
     "more than there are": (written_png(2**31 - 1, 2**31 - 1, 8), "claims too many pixels"),
     "just too many": (written_png(MAX_PIXELS // 1000 + 1, 1000, 8), "claims too many pixels: 100001 × 1000, more"),
@@ -138,7 +138,7 @@ def test_a_16_bit_picture_with_a_transparent_level_is_scaled_and_white_where_it_
 def test_an_orientation_written_as_a_long_number_counts():
     exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x04\0\0\0\x01\0\0\0\x06\0\0\0\0"
     file = io.BytesIO()
-    Image.fromarray(COLOUR).resize((40, 20)).save(file, "JPEG", exif=exif)
+    Image.fromarray(COLOR).resize((40, 20)).save(file, "JPEG", exif=exif)
     assert (inspect(file.getvalue()).width, inspect(file.getvalue()).height) == (20, 40)
 
 
@@ -146,7 +146,7 @@ def test_an_orientation_after_a_damaged_entry_counts():
     make = b"\x01\x0f\0\x02\0\0\0\x20\0\0\x13\x88"
     exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x02" + make + b"\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
     file = io.BytesIO()
-    Image.fromarray(COLOUR).resize((40, 20)).save(file, "JPEG", exif=exif)
+    Image.fromarray(COLOR).resize((40, 20)).save(file, "JPEG", exif=exif)
     assert (inspect(file.getvalue()).width, inspect(file.getvalue()).height) == (20, 40)
 
 
@@ -176,8 +176,8 @@ def test_every_flipped_bit_of_an_image_is_refused_or_leaves_what_tensorflow_deco
 
 
 def of_12_bits(number: int) -> bytes:
-    """A grey picture of 16 bits whose values are those of 12."""
-    return encoded(np.roll(GREY, number, axis=0).astype(np.uint16) * 16, "PNG")
+    """A gray picture of 16 bits whose values are those of 12."""
+    return encoded(np.roll(GRAY, number, axis=0).astype(np.uint16) * 16, "PNG")
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_values_of_12_bits_in_16_are_scaled_as_asked_and_warned_of(
     files = {f"{number}.png": of_12_bits(number) for number in range(4)}
     folder = write_folder(tmp_path / "scans", a=files, b=files)
     written = write_records_of(folder, image_size=SIDE, source={"value_range": value_range})
-    expected = (GREY.astype(np.int64) * 16 - low) * 255 // (high - low)
+    expected = (GRAY.astype(np.int64) * 16 - low) * 255 // (high - low)
     assert written.examples()["a/0.png"][1]["image"] == expected.astype(np.uint8).tobytes()
     assert written.info.value_range == (low, high)
     said = "8 images of 16 bits hold values from 320 to 3,840, 5.4 % of the range."

@@ -93,8 +93,8 @@ def test_raw_pixels_are_a_weak_clue(train, test):
     assert 0.10 < np.mean(distances.argmin(1) == test[1]) < 0.35
 
 
-def test_mean_colour_is_no_clue(train, test):
-    assert _ridge_accuracy(_mean_colour, train, test) < 0.14
+def test_mean_color_is_no_clue(train, test):
+    assert _ridge_accuracy(_mean_color, train, test) < 0.14
 
 
 def test_edges_are_a_strong_clue(train, test):
@@ -106,17 +106,17 @@ def _pixels(images):
     return images.reshape(len(images), -1).astype(np.float64)
 
 
-def _mean_colour(images):
+def _mean_color(images):
     mean = images.mean((1, 2))
     return np.concatenate([mean, mean**2, mean * np.roll(mean, 1, axis=1)], axis=1)
 
 
 def _edge_histograms(images, directions=8, side=28, cells=4):
     """Gradient strength by direction in a 4x4 grid of cells: the classic cheap description of a shape."""
-    grey = images.mean(3, dtype=np.float32)
+    gray = images.mean(3, dtype=np.float32)
     # Blur first: the noise has edges of its own.
-    grey = grey[:, :-1, :-1] + grey[:, 1:, :-1] + grey[:, :-1, 1:] + grey[:, 1:, 1:]
-    across, down = grey[:, 1:-1, 2:] - grey[:, 1:-1, :-2], grey[:, 2:, 1:-1] - grey[:, :-2, 1:-1]
+    gray = gray[:, :-1, :-1] + gray[:, 1:, :-1] + gray[:, :-1, 1:] + gray[:, 1:, 1:]
+    across, down = gray[:, 1:-1, 2:] - gray[:, 1:-1, :-2], gray[:, 2:, 1:-1] - gray[:, :-2, 1:-1]
     direction = ((np.arctan2(down, across) / (2 * np.pi) + 0.5) * directions).astype(int) % directions
     strength = np.hypot(across, down)[:, None] * (direction[:, None] == np.arange(directions)[:, None, None])
     grid = (len(images), directions, cells, side // cells, cells, side // cells)

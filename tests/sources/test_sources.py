@@ -12,7 +12,7 @@ from pipeline import sources
 from pipeline.artifacts import stamps
 from pipeline.artifacts.manifest import read_manifest, write_manifest
 from pipeline.errors import (
-    DamagedArtefactError,
+    DamagedArtifactError,
     DatasetUnavailableError,
     SettingsError,
     StorageError,
@@ -69,7 +69,7 @@ def test_other_bytes_under_the_same_name_version_and_counts_are_another_source(w
     assert other != info
     assert changes(info, tiny_tfds, tmp_path) == []
     assert changes(info, tmp_path, tmp_path) == [f"{tmp_path / 'cifar10' / '3.0.2'}: has other files than it had"]
-    with pytest.raises(DamagedArtefactError, match="has other files by now"):
+    with pytest.raises(DamagedArtifactError, match="has other files by now"):
         list(read(info, tmp_path, "train", 0, 1))
 
 
@@ -94,7 +94,7 @@ def test_a_prepared_copy_is_read_once_as_long_as_it_is_left_alone(tiny_tfds, tmp
     assert changes(info, tiny_tfds, tmp_path) == []
 
 
-def test_a_prepared_copy_is_not_read_again_after_the_artefact_was_published(tiny_tfds, tmp_path, monkeypatch):
+def test_a_prepared_copy_is_not_read_again_after_the_artifact_was_published(tiny_tfds, tmp_path, monkeypatch):
     info = sources.resolve(settings(tiny_tfds), tmp_path)
     assert write_manifest(tmp_path, stage="Source", identity={}, details={})["files"] == []
     stamps._digest_once.cache_clear()
@@ -170,7 +170,7 @@ def test_a_damaged_manual_download_is_never_taken_for_the_dataset(tmp_path, no_n
     archive.write_bytes(b"half a download")
     with pytest.raises(Exception, match=r"cifar-10-binary|checksum") as refusal:
         sources.resolve(settings(tmp_path, origin="auto"))
-    assert type(refusal.value).__name__ == "DamagedArtefactError"
+    assert type(refusal.value).__name__ == "DamagedArtifactError"
 
 
 class _Server(socketserver.ThreadingTCPServer):

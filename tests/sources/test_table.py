@@ -4,7 +4,7 @@ import pytest
 from image_files import write_folder
 
 from pipeline import sources
-from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.settings.data import SourceSettings
 from pipeline.sources.file_index import INDEX_NAME, read_index
 
@@ -176,7 +176,7 @@ def test_a_path_that_is_no_table(images):
 
 def test_images_that_are_not_there_are_all_listed(images):
     rows = {"path": ["cats/000.png", "x.png", "dogs/000.png", "y.png"], "label": list("abab")}
-    message = refused(write(images, rows=rows), DamagedArtefactError)
+    message = refused(write(images, rows=rows), DamagedArtifactError)
     assert message.splitlines()[1:] == ["  x.png: not there", "  y.png: not there"]
 
 
@@ -184,7 +184,7 @@ def test_a_link_out_of_the_tables_folder_is_not_followed(images, tmp_path):
     write_folder(tmp_path / "elsewhere", birds=1)
     (images / "linked").symlink_to(tmp_path / "elsewhere")
     rows = {**ROWS, "path": [*ROWS["path"][:3], "linked/birds/000.png"]}
-    message = refused(write(images, rows=rows), DamagedArtefactError)
+    message = refused(write(images, rows=rows), DamagedArtifactError)
     assert message.splitlines()[1:] == ["  linked/birds/000.png: a link that leads out of the folder"]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pipeline import sources
-from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.records.vocabulary import BYTES, UnknownCharacterError, Vocabulary
 from pipeline.settings.data import SourceSettings
 from pipeline.shards.splits import split_sizes
@@ -47,7 +47,7 @@ def resolved(settings: SourceSettings, folder: Path) -> sources.SourceInfo:
 
 
 def read(info: sources.SourceInfo, folder: Path, split: str, start: int, stop: int) -> np.ndarray:
-    found = read_batches(info, Location(artefact=str(folder)), None, split, start, stop)
+    found = read_batches(info, Location(artifact=str(folder)), None, split, start, stop)
     return np.concatenate([columns["tokens"] for columns in found])
 
 
@@ -183,10 +183,10 @@ def test_a_text_too_short_for_an_example_or_a_test_split_is_said(write, tmp_path
         split_sizes(info.cut(400), Location(), 0.0)
 
 
-def test_an_artefact_that_has_another_text_is_damaged(write, tmp_path):
+def test_an_artifact_that_has_another_text_is_damaged(write, tmp_path):
     info = resolved(write(a_txt=TEXT), tmp_path / "source").cut(16)
     (tmp_path / "source" / "train.tokens").write_bytes(b"\x00" * 100)
-    with pytest.raises(DamagedArtefactError, match="expected the tokens of the text"):
+    with pytest.raises(DamagedArtifactError, match="expected the tokens of the text"):
         read(info, tmp_path / "source", "train", 0, 10)
 
 

@@ -24,7 +24,7 @@ def luigi(first_run, tmp_path_factory):
 
 
 def test_a_run_leaves_records_a_run_and_a_report(luigi):
-    (records,) = luigi.artefacts("records")
+    (records,) = luigi.artifacts("records")
     assert records.startswith("cifar10-")
     (run,) = luigi.report()["runs"]
     assert run["requested_dataset"] == run["dataset"] == "cifar10"
@@ -36,7 +36,7 @@ def test_a_run_leaves_records_a_run_and_a_report(luigi):
 
 
 def test_the_parts_of_a_training_add_up_to_the_wall_time_of_its_stage(luigi):
-    (run,) = luigi.artefacts("runs")
+    (run,) = luigi.artifacts("runs")
     folder = luigi.root / "runs" / run
     seconds = json.loads((folder / "manifest.json").read_text())["seconds"]
     parts = json.loads((folder / "run.json").read_text())["time_breakdown"]
@@ -45,12 +45,12 @@ def test_the_parts_of_a_training_add_up_to_the_wall_time_of_its_stage(luigi):
 
 
 def test_a_second_run_does_nothing_and_says_so_from_another_folder_too(luigi, tmp_path):
-    before = {kind: luigi.artefacts(kind) for kind in ("source", "records", "runs")}
+    before = {kind: luigi.artifacts(kind) for kind in ("source", "records", "runs")}
     for cwd in (PROJECT, tmp_path):
         done = luigi(*FAST, cwd=cwd)
         assert done.returncode == 0
         assert "Nothing to do" in done.stderr
-        assert {kind: luigi.artefacts(kind) for kind in before} == before
+        assert {kind: luigi.artifacts(kind) for kind in before} == before
 
 
 def test_the_bare_command_works(luigi):
@@ -67,25 +67,25 @@ def test_workers_and_a_copy_elsewhere_make_nothing_stale(luigi, tmp_path):
 @pytest.mark.slow
 def test_changed_settings_rerun_the_stages_from_theirs_on(luigi, tmp_path):
     other = luigi.copy(tmp_path)
-    before = other.artefacts("records")
+    before = other.artifacts("records")
     done = other(*FAST[2:], "--Train-epochs", "2", *TINY)
     assert done.returncode == 0, done.stderr
-    assert other.artefacts("records") == before
-    assert len(other.artefacts("runs")) == 2
+    assert other.artifacts("records") == before
+    assert len(other.artifacts("runs")) == 2
     report = other.report()
     assert {run["epochs"] for run in report["runs"]} == {1, 2}
     assert report["current"] == [run["fingerprint"] for run in report["runs"] if run["epochs"] == 2]
-    sources = other.artefacts("source")
+    sources = other.artifacts("source")
     done = other(*FAST[:-1], "2", *TINY)
     assert done.returncode == 0, done.stderr
-    assert other.artefacts("source") == sources
-    assert len(other.artefacts("records")) == 2
-    assert len(other.artefacts("runs")) == 3
+    assert other.artifacts("source") == sources
+    assert len(other.artifacts("records")) == 2
+    assert len(other.artifacts("runs")) == 3
 
 
 def test_a_failed_gate_ends_with_its_own_code_after_the_report_is_written_until_it_passes(luigi, tmp_path):
     other = luigi.copy(tmp_path)
-    demanding = [*FAST, "--Report-min-val-accuracy", "1.0"]
+    demanding = [*FAST, "--Report-min-test-accuracy", "1.0"]
     for _ in range(2):
         done = other.here("tasks", "Report", *demanding)
         assert done.returncode == 9, done.stderr
@@ -93,7 +93,7 @@ def test_a_failed_gate_ends_with_its_own_code_after_the_report_is_written_until_
         assert "Traceback" not in done.stderr
         assert other.report()["gate"]["passed"] is False
     assert other.status(*demanding)["Report"]["reasons"][0].startswith("thresholds not reached: test accuracy")
-    assert other.here("tasks", "Report", *FAST, "--Report-min-val-accuracy", "0.01").returncode == 0
+    assert other.here("tasks", "Report", *FAST, "--Report-min-test-accuracy", "0.01").returncode == 0
     assert other.report()["gate"]["passed"] is True
 
 
@@ -110,12 +110,12 @@ def test_a_damaged_shard_is_rebuilt_and_nothing_retrained(luigi, tmp_path):
     whole = shard.read_bytes()
     # One bit, the size as it was.
     shard.write_bytes(whole[:1000] + bytes([whole[1000] ^ 1]) + whole[1001:])
-    runs = other.artefacts("runs")
+    runs = other.artifacts("runs")
     done = other(*FAST)
     assert done.returncode == 0, done.stderr
     assert f"{shard.name}: manifest lists" in done.stderr
     assert shard.read_bytes() == whole
-    assert other.artefacts("runs") == runs
+    assert other.artifacts("runs") == runs
 
 
 def test_a_bad_setting_is_refused_before_any_work(tmp_path, tiny_tfds):
@@ -131,7 +131,7 @@ def test_a_bad_setting_is_refused_before_any_work(tmp_path, tiny_tfds):
             "SettingsError: [Train] replicas: expected 1 on gpu",
         ),
         (["--Train-on-mismatch", "ignore"], "", "[Train] on_mismatch: expected one of fail, fallback, skip"),
-        (["--Train-recipe", "onecycl"], "", "Did you mean 'onecycle'?"),
+        (["--Train-training-recipe", "onecycl"], "", "Did you mean 'onecycle'?"),
         (
             ["--Force-stage", "Trian"],
             "",
@@ -196,11 +196,11 @@ def test_a_failure_in_a_worker_process_of_luigi_ends_with_its_own_code(tmp_path,
 
 def test_a_forced_stage_is_made_again_once(luigi, tmp_path):
     other = luigi.copy(tmp_path)
-    runs = other.artefacts("runs")
+    runs = other.artifacts("runs")
     done = other.here("tasks", "Report", *FAST, "--Force-stage", "Report")
     assert done.returncode == 0, done.stderr
     assert "Report: building report (stale: requested by [Force] stage = Report)" in done.stderr
-    assert other.artefacts("runs") == runs
+    assert other.artifacts("runs") == runs
     assert "Nothing to do" in other.here("tasks", "Report", *FAST).stderr
 
 
@@ -220,7 +220,7 @@ def test_what_the_dataset_is_too_small_for_is_refused_as_soon_as_its_size_is_kno
         assert done.returncode == 2, done.stderr
         assert named in done.stderr
         assert "Traceback" not in done.stderr
-        assert luigi.artefacts("source")
+        assert luigi.artifacts("source")
         assert not (luigi.root / "records").exists()
 
 
@@ -312,7 +312,7 @@ def test_a_missing_device_is_skipped_and_tried_again(luigi, tmp_path):
         assert done.returncode == 0, done.stderr
         assert "WARNING Training skipped. [Train] device: tpu was requested." in done.stderr
     skipped = [run for run in other.report()["runs"] if run["status"] == "skipped"]
-    assert [(run["requested_device"], run["effective_device"], run["val_accuracy"]) for run in skipped] == [
+    assert [(run["requested_device"], run["effective_device"], run["test_accuracy"]) for run in skipped] == [
         ("tpu", "none", None)
     ]
 
@@ -336,11 +336,11 @@ def test_a_second_run_on_the_same_root_leaves_and_names_the_first(luigi, tmp_pat
     lock.flush()
     done = other.here("tasks", "Report", *FAST)
     assert done.returncode == 0, "a run with nothing to do needs no lock"
-    before = other.artefacts("runs")
+    before = other.artifacts("runs")
     done = other.here("tasks", "Report", "--Train-seed", "9", *FAST)
     assert done.returncode == 5
     assert "in use by process 4711 on here" in done.stderr
-    assert other.artefacts("runs") == before
+    assert other.artifacts("runs") == before
     lock.close()
 
 

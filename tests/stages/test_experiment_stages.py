@@ -125,7 +125,7 @@ def test_an_experiment_runs_in_a_short_form_on_its_real_data(name, tmp_path):
     assert run["experiment"] == experiment_of(FILES[name])
     assert run["dataset"] == run["requested_dataset"], "no stand-in"
     assert run["dataset_verified"] is False, "a part of a dataset is not that dataset"
-    assert run["val_accuracy"] is not None
+    assert run["test_accuracy"] is not None
 
 
 @pytest.mark.slow
@@ -139,7 +139,7 @@ def test_the_network_of_any_other_experiment_takes_a_step_by_its_recipe(name):
         "feature_spec": {feature: {"shape": shape}},
         feature: {"shape": shape},
     }
-    names = ("model", "recipe", "scale_learning_rate")
+    names = ("model", "training_recipe", "scale_learning_rate")
     settings = TrainSettings(device="cpu", **{key: asked["Train"][key] for key in names})
     placement = place(settings)
     task = problem_of_records(manifest).task(manifest)
@@ -157,25 +157,25 @@ def test_the_network_of_any_other_experiment_takes_a_step_by_its_recipe(name):
 @pytest.mark.slow
 def test_another_label_makes_nothing_again_and_what_is_another_experiments_stays(luigi, tmp_path):
     other = luigi.copy(tmp_path)
-    (mine,) = other.artefacts("runs")
+    (mine,) = other.artifacts("runs")
     done = other.here("tasks", "Report", *FAST, "--Experiment-name", "mine")
     assert done.returncode == 0, done.stderr
     assert "Nothing to do" in done.stderr
     # A run of other settings that belongs to another experiment.
-    labelled = ["--Experiment-name", "second", *FAST, *TINY]
-    assert other.here("tasks", "Report", *labelled).returncode == 0
+    labeled = ["--Experiment-name", "second", *FAST, *TINY]
+    assert other.here("tasks", "Report", *labeled).returncode == 0
     report = other.report()
     assert [one["experiment"] for one in report["experiments"]] == ["second", "cifar10"]
     # What another's settings left is not this one's to remove.
-    clean = other.command("clean-stale", "--yes", *labelled)
+    clean = other.command("clean-stale", "--yes", *labeled)
     assert clean.returncode == 0, clean.stderr
     assert "Runs of other experiments stay: cifar10" in clean.stdout
-    assert len(other.artefacts("runs")) == 2
+    assert len(other.artifacts("runs")) == 2
     # The other way round; its own that is not reached goes.
     clean = other.command("clean-stale", "--yes", *FAST, "--Train-seed", "5")
     assert "Runs of other experiments stay: second" in clean.stdout
-    assert mine not in other.artefacts("runs")
-    assert len(other.artefacts("runs")) == 1
+    assert mine not in other.artifacts("runs")
+    assert len(other.artifacts("runs")) == 1
 
 
 def interrupted(luigi: Luigi, *args: str) -> str:
@@ -191,16 +191,16 @@ def interrupted(luigi: Luigi, *args: str) -> str:
 def test_what_another_experiments_interrupted_run_needs_stays(luigi, tmp_path):
     """Neither clean-stale nor the retention of a schedule removes it."""
     other = luigi.copy(tmp_path)
-    (mine,) = other.artefacts("runs")
+    (mine,) = other.artifacts("runs")
     theirs = ["--Experiment-name", "second", "--Records-seed", "1", *FAST[2:], *TINY]
     waiting = interrupted(other, *theirs)
     # Another experiment is about to train on these.
     third = ["--Experiment-name", "third", "--Records-seed", "2", *FAST[2:]]
     assert other.here("tasks", "Records", *third).returncode == 0
-    records = other.artefacts("records")
+    records = other.artifacts("records")
     assert len(records) == 3
     clean = other.command("clean-stale", *FAST)
-    assert "0 artefacts" in clean.stdout
+    assert "0 artifacts" in clean.stdout
     assert "Runs of other experiments stay: second" in clean.stdout
     # Of this experiment's runs the oldest goes, a run of another one stays.
     plant(other, mine, name="old", finished_at="2026-01-01T00:00:00+00:00")
@@ -208,16 +208,16 @@ def test_what_another_experiments_interrupted_run_needs_stays(luigi, tmp_path):
     plant(other, mine, name="new-third", experiment="third")
     done = nightly(other, "--date", TODAY, "--Train-seed", "7", "--Storage-keep-runs", "1", *TINY)
     assert done.returncode == 0, done.stderr
-    runs = other.artefacts("runs")
+    runs = other.artifacts("runs")
     assert "old" not in runs
     assert "old-third" in runs
-    assert other.artefacts("records") == records
+    assert other.artifacts("records") == records
     assert (other.root / "checkpoints" / waiting).is_dir()
     # And its own experiment may remove it.
     clean = other.command("clean-stale", "--yes", *FAST, "--Experiment-name", "second")
     assert clean.returncode == 0, clean.stderr
     assert not (other.root / "checkpoints" / waiting).exists()
-    assert len(other.artefacts("records")) == 2
+    assert len(other.artifacts("records")) == 2
 
 
 def plant(luigi: Luigi, run: str, *, name: str, **changes) -> None:
@@ -234,7 +234,7 @@ def plant(luigi: Luigi, run: str, *, name: str, **changes) -> None:
 @pytest.mark.slow
 def test_each_experiment_has_dated_reports_of_its_own(luigi, tmp_path):
     other = luigi.copy(tmp_path)
-    runs = other.artefacts("runs")
+    runs = other.artifacts("runs")
     assert nightly(other, "--date", TODAY).returncode == 0
     for _ in range(2):
         done = nightly(other, "--date", TODAY, "--Experiment-name", "mine")
@@ -243,7 +243,7 @@ def test_each_experiment_has_dated_reports_of_its_own(luigi, tmp_path):
     history = other.root / "report" / "history"
     assert (history / TODAY / "report.html").is_file()
     assert (history / "mine" / TODAY / "report.html").is_file()
-    assert other.artefacts("runs") == runs
+    assert other.artifacts("runs") == runs
     verified = other.command("verify")
     assert verified.returncode == 0, verified.stdout
     assert str(history / "mine" / TODAY) in verified.stdout

@@ -32,7 +32,7 @@ class FolderSource:
         return {name: status[name]["reasons"] for name in ("Source", "Records") if status[name]["state"] == "stale"}
 
     def manifest(self, kind: str) -> dict:
-        (name,) = self.luigi.artefacts(kind)
+        (name,) = self.luigi.artifacts(kind)
         return read_manifest(self.luigi.root / kind / name)
 
 

@@ -9,12 +9,12 @@ from luigi_process import FAST
 @pytest.mark.slow
 def test_a_run_starts_from_another_by_its_folders_name_and_the_report_says_so(first_run, tmp_path):
     luigi = first_run.copy(tmp_path / "fine")
-    (first,) = luigi.artefacts("runs")
+    (first,) = luigi.artifacts("runs")
     args = ["--Train-initial-weights", first, "--Train-freeze", "conv_.*"]
     done = luigi(*FAST, *args)
     assert done.returncode == 0, done.stderr
     fingerprint = json.loads((luigi.root / "runs" / first / "manifest.json").read_text())["fingerprint"]
-    (second,) = set(luigi.artefacts("runs")) - {first}
+    (second,) = set(luigi.artifacts("runs")) - {first}
     record = json.loads((luigi.root / "runs" / second / "run.json").read_text())
     assert (record["initial_weights"], record["initial_run"]) == (first, fingerprint)
     page, text = ((luigi.root / "report" / name).read_text() for name in ("report.html", "report.md"))

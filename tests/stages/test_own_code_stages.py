@@ -6,7 +6,7 @@ import pytest
 from luigi_process import FAST
 from own_package import write_package
 
-OWN = ["--Train-model", "my_package.networks:build", "--Train-recipe", "my_package.recipes:recipe"]
+OWN = ["--Train-model", "my_package.networks:build", "--Train-training-recipe", "my_package.recipes:recipe"]
 
 
 @pytest.fixture
@@ -33,17 +33,17 @@ def test_it_lies_in_the_working_directory_and_its_run_is_stale_when_its_code_cha
     assert train()["state"] == "fresh"
     (package / "elsewhere.py").write_text("x = 3\n")
     assert train()["state"] == "fresh"
-    for name, old, new in (("blocks", "strides=2", "strides=1"), ("recipes", "momentum=0.9", "momentum=0.8")):
+    for name, old, new in (("blocks", "strides=2", "strides=1"), ("training_recipes", "momentum=0.9", "momentum=0.8")):
         path = package / f"{name}.py"
         path.write_text(path.read_text().replace(old, new))
-    assert train()["reasons"] == ["my_package.blocks.convolution changed", "my_package.recipes.recipe changed"]
+    assert train()["reasons"] == ["my_package.blocks.convolution changed", "my_package.recipes.training_recipe changed"]
 
 
 def test_what_is_not_there_is_refused_before_any_work(luigi, tmp_path):
     write_package(tmp_path / "work")
-    before = luigi.artefacts("records")
+    before = luigi.artifacts("records")
     args = ["--Train-model", "my_package.networks:bild", "--Records-seed", "9"]
     done = luigi.python("-m", "tasks", "Report", *FAST, *args, cwd=tmp_path / "work")
     assert done.returncode == 2, done.stderr
     assert "my_package.networks has no bild." in done.stderr
-    assert luigi.artefacts("records") == before
+    assert luigi.artifacts("records") == before

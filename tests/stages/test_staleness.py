@@ -17,7 +17,7 @@ from pipeline.artifacts import fingerprint, modules
 from pipeline.artifacts.fingerprint import differences
 from pipeline.artifacts.manifest import read_manifest, write_manifest
 from pipeline.errors import HardwareMismatchError
-from tasks.status import Artefact, State, Status
+from tasks.status import Artifact, State, Status
 
 STAGES = ["Source", "Records", "Train", "Report"]
 
@@ -89,7 +89,7 @@ def test_what_is_missing_is_compared_with_the_nearest_of_its_experiment(tmp_path
         folder.mkdir()
         with time_machine.travel(created_at, tick=False):
             write_manifest(folder, stage="Train", identity=identity, details={"experiment": of})
-    missing = Artefact(tmp_path / "run-4", {"settings": {"epochs": 4, "seed": 0}}, experiment=experiment)
+    missing = Artifact(tmp_path / "run-4", {"settings": {"epochs": 4, "seed": 0}}, experiment=experiment)
     assert str(missing.status()) == expected
 
 
@@ -176,7 +176,7 @@ def test_a_setting_makes_stale_what_depends_on_it(first_run):
     for args, stages, reason in (
         (["--Train-epochs", "2"], ["Train", "Report"], "epochs: 1 → 2"),
         (["--Train-seed", "1"], ["Train", "Report"], "seed: 0 → 1"),
-        (["--Train-recipe", "baseline"], ["Train", "Report"], "recipe: onecycle → baseline"),
+        (["--Train-training-recipe", "baseline"], ["Train", "Report"], "training_recipe: onecycle → baseline"),
         (["--Train-precision", "float32"], ["Train", "Report"], "precision: auto → float32"),
         (["--Train-global-batch-size", "32"], ["Train", "Report"], "global_batch_size: 64 → 32"),
         (["--Train-freeze", "conv_1"], ["Train", "Report"], "freeze:  → conv_1"),
@@ -212,8 +212,8 @@ def test_an_evaluation_setting_evaluates_the_published_weights(first_run, tmp_pa
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {"run.json", "manifest.json", "verified.json"}
     record = json.loads(after["run.json"])
-    assert (record["test_time_augmentation"], record["val_tta_accuracy"] is None) == ("flip", False)
-    assert luigi.report()["runs"][0]["val_tta_accuracy"] == record["val_tta_accuracy"]
+    assert (record["test_time_augmentation"], record["test_tta_accuracy"] is None) == ("flip", False)
+    assert luigi.report()["runs"][0]["test_tta_accuracy"] == record["test_tta_accuracy"]
     assert stale_stages(luigi.status(*flipped)) == {}
     assert luigi(*FAST).returncode == 0
     assert json.loads((run / "run.json").read_text()) == json.loads(before["run.json"])

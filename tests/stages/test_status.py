@@ -10,7 +10,7 @@ from pipeline.artifacts.manifest import write_manifest
 from pipeline.artifacts.publish import publishing
 from tasks.process.console import RUN_ID
 from tasks.stage import Stage as RealStage
-from tasks.status import Artefact, State, Status
+from tasks.status import Artifact, State, Status
 
 MADE = {"host": "office", "created_at": "2026-11-27T12:00:00+00:00"}
 
@@ -52,8 +52,8 @@ class Stage:
         self.below = [Below(known=known)]
         self.force, self._invalid, self._resumes, self._root = SimpleNamespace(stage=force), invalid, resumes, root
 
-    def output(self) -> Artefact:
-        return Artefact(self._root / "runs" / "new", {"settings": {"epochs": 2}}, experiment="cifar10")
+    def output(self) -> Artifact:
+        return Artifact(self._root / "runs" / "new", {"settings": {"epochs": 2}}, experiment="cifar10")
 
     def is_forced(self) -> bool:
         return bool(self.force.stage)

@@ -7,7 +7,7 @@ from text_records import LINE
 from pipeline.artifacts.manifest import read_manifest
 
 SMALL = ["--Records-sequence-length", "20", "--Records-train-shards", "2", "--Records-test-shards", "1"]
-TRAIN = ["--Train-model", "char_lstm", "--Train-recipe", "adam_cosine", "--Train-global-batch-size", "32"]
+TRAIN = ["--Train-model", "char_lstm", "--Train-training-recipe", "adam_cosine", "--Train-global-batch-size", "32"]
 FAST = [*SMALL, *TRAIN, "--Train-epochs", "1"]
 
 
@@ -26,7 +26,7 @@ def test_a_text_is_trained_on_and_reported(text):
     assert refused.returncode == 2
     expected = "a network for texts such as char_lstm, as the records are"
     assert f"[Train] model: expected {expected}, got 'baseline_cnn'" in refused.stderr
-    assert not text.artefacts("records"), "refused before any data is prepared"
+    assert not text.artifacts("records"), "refused before any data is prepared"
     done = text(*FAST)
     assert done.returncode == 0, done.stderr
     assert "characters/s" in done.stderr
@@ -34,7 +34,7 @@ def test_a_text_is_trained_on_and_reported(text):
     (run,) = text.report()["runs"]
     assert (run["problem"], run["dataset"], run["dataset_verified"]) == ("next_token", "some_text", False)
     assert run["evaluation"]["sequence_length"] == 20
-    (records,) = text.artefacts("records")
+    (records,) = text.artifacts("records")
     assert read_manifest(text.root / "records" / records)["source"]["origin"] == "text"
 
     assert {name: stage["state"] for name, stage in text.status(*FAST).items()} == dict.fromkeys(
@@ -49,7 +49,7 @@ def test_a_text_is_trained_on_and_reported(text):
     export = text.here("tasks", "Export", *FAST)
     assert export.returncode == 2
     assert "Export: expected a problem that an exporter takes models of, got next_token" in export.stderr
-    (name,) = text.artefacts("runs")
+    (name,) = text.artifacts("runs")
     source, output = text.config.parent.parent / "Some Text.txt", text.root.parent / "predictions"
     predicted = text.command("predict", name, str(source), "--output", str(output))
     assert predicted.returncode == 0, predicted.stderr
@@ -62,7 +62,7 @@ def test_a_text_is_trained_on_and_reported(text):
     assert unusable.returncode == 2
     assert "TEXTS: none of the 1 files" in unusable.stderr
 
-    gate = text.here("tasks", "Report", *FAST, "--Report-min-val-accuracy", "0.99")
+    gate = text.here("tasks", "Report", *FAST, "--Report-min-test-accuracy", "0.99")
     assert gate.returncode == 9, gate.stderr
 
     source.write_text(source.read_text() + "More.\n")

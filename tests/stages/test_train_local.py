@@ -105,7 +105,7 @@ def test_processes_with_other_settings_of_any_stage_are_refused_before_any_data_
         assert process.returncode == 2, said
         assert "process 1, on " in said
         assert "was started with other settings" in said
-    assert not luigi.artefacts("source")
+    assert not luigi.artifacts("source")
 
 
 def test_who_is_missing_is_named_before_any_data_is_prepared(tmp_path, tiny_tfds):
@@ -115,7 +115,7 @@ def test_who_is_missing_is_named_before_any_data_is_prepared(tmp_path, tiny_tfds
     assert process.returncode == 1
     assert "missing: 1" in said
     assert "Traceback" not in said
-    assert not luigi.artefacts("source")
+    assert not luigi.artifacts("source")
 
 
 def test_a_process_that_nothing_numbers_is_told_which_setting_says_it(tmp_path, tiny_tfds):
@@ -123,7 +123,7 @@ def test_a_process_that_nothing_numbers_is_told_which_setting_says_it(tmp_path, 
     refused = luigi(*FAST, *PROCESSES)
     assert refused.returncode == 2
     assert "[Train] process_id: expected 0 to 1, as none of SLURM_PROCID" in refused.stderr
-    assert not luigi.artefacts("source")
+    assert not luigi.artifacts("source")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_what_several_processes_cannot_have_is_refused_before_any_work(tmp_path,
     refused = luigi.python("-m", "tasks", *command, *FAST, *PROCESSES, *number)
     assert refused.returncode == 2, refused.stderr
     assert named in refused.stderr
-    assert not luigi.artefacts("source")
+    assert not luigi.artifacts("source")
 
 
 def test_one_process_is_no_company():

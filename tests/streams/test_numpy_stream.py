@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from text_records import write_text_records
 
 from pipeline.artifacts.manifest import read_manifest
-from pipeline.errors import DamagedArtefactError, SettingsError
+from pipeline.errors import DamagedArtifactError, SettingsError
 from pipeline.problems.problem import open_split
 from pipeline.records.features import spec_from_json
 from pipeline.records.rows import Rows
@@ -119,7 +119,7 @@ def test_an_epoch_is_the_same_whatever_the_version_of_numpy():
     assert epoch_order(10, 3, 2).tolist() == [8, 2, 4, 1, 3, 6, 5, 0, 7, 9]
 
 
-def test_an_order_favours_no_place():
+def test_an_order_favors_no_place():
     places = np.array([epoch_order(4, 0, epoch) for epoch in range(3_000)])
     counts = np.array([[np.sum(places[:, place] == value) for value in range(4)] for place in range(4)])
     # 750 expected, with a standard deviation of 24.
@@ -130,7 +130,7 @@ def test_a_file_that_was_cut_is_named(small_records, tmp_path):
     folder = shutil.copytree(small_records, tmp_path / "records")
     file = next(folder.glob("*train*"))
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(DamagedArtefactError, match=rf"{file.name}.*make pipeline"):
+    with pytest.raises(DamagedArtifactError, match=rf"{file.name}.*make pipeline"):
         ColumnStream(open_split(folder, read_manifest(folder), "train"), **HOW)
 
 

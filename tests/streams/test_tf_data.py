@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from pipeline.artifacts.manifest import read_manifest
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtifactError
 from pipeline.problems.problem import open_split
 from pipeline.sources import placeholder_images
 
@@ -138,9 +138,9 @@ def test_records_that_are_not_as_the_manifest_says_are_refused(split, tmp_path):
     short = tmp_path / "short"
     short.write_bytes(Path(split.files[0]).read_bytes()[:-1])
     cut = dataclasses.replace(split, files=(str(short), *split.files[1:]))
-    with pytest.raises(DamagedArtefactError, match=r'short: manifest lists \d+ records of 3154 bytes.*"make pipeline"'):
+    with pytest.raises(DamagedArtifactError, match=r'short: manifest lists \d+ records of 3154 bytes.*"make pipeline"'):
         InputStream(cut, global_batch_size=32, seed=7, in_memory=True)
     for change in (1, -1):
         other = dataclasses.replace(split, num_examples=split.num_examples + change)
-        with pytest.raises(DamagedArtefactError, match=rf"lists {other.num_examples} train records, found \d+\."):
+        with pytest.raises(DamagedArtifactError, match=rf"lists {other.num_examples} train records, found \d+\."):
             InputStream(other, global_batch_size=32, seed=7, in_memory=True)

@@ -22,7 +22,7 @@ def setup_module() -> None:
 
 
 WHITENED = {"model": "airbench_convnet_small", "augment": "alternating_flip, crop:2", "epochs": 1}
-STANDARDISED = """
+STANDARDIZED = """
 import keras
 import numpy as np
 
@@ -32,11 +32,11 @@ def build(image_shape, num_labels):
                              layers.Conv2D(4, 3, strides=2, name="conv"), layers.GlobalAveragePooling2D(name="mean"),
                              layers.Dense(num_labels, name="logits", dtype="float32")])
 
-def standardise(model, inputs):
+def standardize(model, inputs):
     assert inputs.dtype == "uint8"
     model.get_layer("standard").adapt(inputs.astype("float32"))
 
-build.adapt = standardise
+build.adapt = standardize
 
 def broken(image_shape, num_labels):
     return build(image_shape, num_labels)
@@ -49,7 +49,7 @@ broken.adapt = lambda model, inputs: model.get_layer("absent")
 def package(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     forget()
-    yield write_package(tmp_path, standardised=STANDARDISED)
+    yield write_package(tmp_path, standardized=STANDARDIZED)
     forget()
 
 
@@ -74,7 +74,7 @@ def test_the_first_layer_whitens_the_train_split(whitened, small_records):
 
 @pytest.mark.slow
 def test_a_resumed_run_ends_with_the_same_weights(package, small_records, tmp_path):
-    own = {"model": "my_package.standardised:build"}
+    own = {"model": "my_package.standardized:build"}
     run(small_records, tmp_path / "whole", **own)
     train_until(1, small_records, tmp_path, **own)
     resumed = run(small_records, tmp_path / "resumed", checkpoints=tmp_path / "checkpoints", **own)
@@ -97,7 +97,7 @@ def test_the_same_seed_begins_alike_on_jax(whitened, small_records, tmp_path, mo
 
 @pytest.mark.slow
 def test_a_layer_that_takes_initial_weights_keeps_nothing_of_the_data(package, small_records, tmp_path):
-    own = {"model": "my_package.standardised:build", "epochs": 1}
+    own = {"model": "my_package.standardized:build", "epochs": 1}
     record = run(small_records, tmp_path / "a", **own)
     assert record["beginning"]["adapted_examples"] == 403
     pixels = train_images(small_records).astype(np.float64)
@@ -119,6 +119,6 @@ def test_a_layer_that_takes_initial_weights_keeps_nothing_of_the_data(package, s
 
 @pytest.mark.slow
 def test_what_fails_is_said_with_the_name_of_the_setting(package, small_records, tmp_path):
-    words = r"\[Train\] model: .*standardised:broken.*<lambda>\(<Sequential.*, uint8 \(403, 32"
+    words = r"\[Train\] model: .*standardized:broken.*<lambda>\(<Sequential.*, uint8 \(403, 32"
     with pytest.raises(SettingsError, match=words):
-        run(small_records, tmp_path / "a", model="my_package.standardised:broken", epochs=1)
+        run(small_records, tmp_path / "a", model="my_package.standardized:broken", epochs=1)

@@ -35,7 +35,9 @@ def test_layers_are_computed_by_what_is_quick_unless_xla_compiles_the_step(small
 
 
 def test_the_schedule_of_the_learning_rate_spans_all_epochs(small_records):
-    optimizer = compiled(small_records, steps=5, epochs=3, model="tests.tiny_model:build", recipe="onecycle").optimizer
+    optimizer = compiled(
+        small_records, steps=5, epochs=3, model="tests.tiny_model:build", training_recipe="onecycle"
+    ).optimizer
     rates = []
     for step in (0, 4, 5, 9, 14, 15):
         optimizer.iterations.assign(step)
@@ -47,7 +49,7 @@ def test_the_operations_of_a_step_do_not_depend_on_the_precision(small_records):
     counted = []
     for precision in ("float32", "bfloat16"):
         settings = TrainSettings(device="cpu")
-        model = compiled(small_records, precision=precision, recipe="baseline")
+        model = compiled(small_records, precision=precision, training_recipe="baseline")
         images, labels = np.zeros((BATCH, 32, 32, 3), np.uint8), np.zeros(BATCH, np.int32)
         counted.append(step_flops(place(settings).runtime, model, (images, labels)))
     assert counted[0] == pytest.approx(counted[1], rel=0.01)
@@ -57,7 +59,7 @@ def test_the_operations_of_a_step_do_not_depend_on_the_precision(small_records):
 
 @pytest.mark.slow
 def test_the_operations_of_muon_are_counted(small_records):
-    model = compiled(small_records, precision="float32", recipe="muon")
+    model = compiled(small_records, precision="float32", training_recipe="muon")
     images, labels = np.zeros((BATCH, 32, 32, 3), np.uint8), np.zeros(BATCH, np.int32)
     counted = step_flops(place(TrainSettings(device="cpu")).runtime, model, (images, labels))
     assert 6 * 33.1e6 * 0.95 * BATCH < counted - muon_flops(model) < 6 * 33.1e6 * 1.3 * BATCH

@@ -9,9 +9,9 @@ import time
 import pytest
 
 from pipeline.errors import SettingsError, WorkerDiedError
+from pipeline.training import heartbeat as module
 from pipeline.training import launch
-from pipeline.training import presence as module
-from pipeline.training.heartbeat import FOLDER_NAME, Presence, say_done
+from pipeline.training.heartbeat import FOLDER_NAME, Heartbeat, say_done
 from pipeline.training.process_group import ProcessGroup
 
 
@@ -29,7 +29,7 @@ def group(tmp_path):
 
     def announce(rank, settings="same", processes=2):
         told = []
-        made.append(Presence(tmp_path, ProcessGroup(processes, rank), settings=settings, on_gone=told.append))
+        made.append(Heartbeat(tmp_path, ProcessGroup(processes, rank), settings=settings, on_gone=told.append))
         made[-1].told = told
         return made[-1]
 
@@ -45,9 +45,9 @@ def wait_until(is_so, seconds=20):
         time.sleep(0.02)
 
 
-def failure_of(presence):
-    wait_until(lambda: presence.failure)
-    return presence.failure
+def failure_of(heartbeat):
+    wait_until(lambda: heartbeat.failure)
+    return heartbeat.failure
 
 
 def test_a_process_follows_the_requests_of_process_0_until_it_is_done(group):

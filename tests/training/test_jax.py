@@ -31,7 +31,7 @@ def setup_module() -> None:
 pytestmark = pytest.mark.slow
 
 # One run takes ten seconds of imports.
-PLAIN = {"model": "backend_network:build", "recipe": "adam", "epochs": 2}
+PLAIN = {"model": "backend_network:build", "training_recipe": "adam", "epochs": 2}
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +86,7 @@ def test_the_operations_of_a_step_are_counted_on_both_backends(runs):
     convolution, dense = 2 * 32 * 32 * 9 * 3 * 8, 2 * 512 * 10
     step = 32 * (2 * convolution + 3 * dense)
     counted = {name: record["time_breakdown"]["step_flops"] for name, (_, record) in runs.items()}
-    # Beside them the elementwise ones of normalisation, pooling and Adam; XLA leaves out what padding multiplies.
+    # Beside them the elementwise ones of normalization, pooling and Adam; XLA leaves out what padding multiplies.
     assert 0.8 * step < counted["jax"] < 1.4 * step
     # TensorFlow counts the gradient of the images too, before it finds out that nobody asks for it.
     assert step < counted["tensorflow"] < 1.2 * (step + 32 * convolution)
@@ -131,7 +131,7 @@ def test_the_model_that_jax_trained_predicts_the_same_on_tensorflow(runs, small_
     for images, labels in InputStream(test, global_batch_size=50, seed=0).evaluation().as_numpy_iterator():
         right += int((model.predict_on_batch(images).argmax(axis=1) == labels).sum())
         seen += len(labels)
-    assert right / seen == pytest.approx(record["val_accuracy"])
+    assert right / seen == pytest.approx(record["test_accuracy"])
 
 
 def test_the_run_that_jax_trained_is_exported_to_every_form(runs, small_records, tmp_path):
@@ -143,18 +143,18 @@ def test_the_run_that_jax_trained_is_exported_to_every_form(runs, small_records,
     forms = export.export(folder, small_records, tmp_path / "exported", calibration_examples=50)["forms"]
     for name in ("SavedModel", "LiteRT float32"):
         assert forms[name]["agreement"] == 1
-        assert forms[name]["accuracy"] == pytest.approx(record["val_accuracy"])
+        assert forms[name]["accuracy"] == pytest.approx(record["test_accuracy"])
         assert forms[name]["largest_difference"] < 1e-5
     assert "LiteRT int8" in forms
 
 
-def test_several_replicas_train_to_the_same_weights_batch_normalisation_included(runs, small_records, tmp_path):
-    # Under TensorFlow's strategies each replica normalises by its own part of the batch; here by all of it.
+def test_several_replicas_train_to_the_same_weights_batch_normalization_included(runs, small_records, tmp_path):
+    # Under TensorFlow's strategies each replica normalizes by its own part of the batch; here by all of it.
     one = load_file(runs["jax"][0] / WEIGHTS_NAME)
     record = run(small_records, tmp_path / "a", backend="jax", replicas=4, **PLAIN)
     assert (record["num_replicas"], record["device_verified"]) == (4, True)
     assert record["receipt"]["placement"]["computation_devices"] == [f"cpu:{number}" for number in range(4)]
-    assert record["val_accuracy"] == pytest.approx(runs["jax"][1]["val_accuracy"], abs=0.02)
+    assert record["test_accuracy"] == pytest.approx(runs["jax"][1]["test_accuracy"], abs=0.02)
     for name, weight in load_file(tmp_path / "a" / WEIGHTS_NAME).items():
         np.testing.assert_allclose(weight, one[name], rtol=1e-3, atol=1e-5)
 

@@ -17,14 +17,14 @@ def setup_module() -> None:
     from pipeline.training.model import mixed_accuracy, mixed_loss
 
 
-@pytest.mark.parametrize(("recipe", "smoothing"), [("baseline", 0.0), ("onecycle", 0.1)])
-def test_the_loss_is_that_of_the_mixed_label(recipe, smoothing, rng):
+@pytest.mark.parametrize(("training_recipe", "smoothing"), [("baseline", 0.0), ("onecycle", 0.1)])
+def test_the_loss_is_that_of_the_mixed_label(training_recipe, smoothing, rng):
     probabilities = rng.dirichlet(np.ones(10), 4).astype(np.float32)
     first, second, share = np.array([0, 3, 5, 9]), np.array([1, 3, 2, 0]), np.array([1.0, 0.5, 0.25, 0.0], np.float32)
     mixed = np.stack([first, second, share], axis=1).astype(np.float32)
     one_hot = share[:, None] * np.eye(10)[first] + (1 - share[:, None]) * np.eye(10)[second]
     expected = keras.losses.categorical_crossentropy(one_hot, probabilities, label_smoothing=smoothing)
-    loss = mixed_loss(Crossentropy(label_smoothing=RECIPES.load(recipe).label_smoothing))
+    loss = mixed_loss(Crossentropy(label_smoothing=RECIPES.load(training_recipe).label_smoothing))
     np.testing.assert_allclose(loss(keras.ops.convert_to_tensor(mixed), probabilities), expected, rtol=1e-5)
     plain = loss.of_plain(first, keras.ops.convert_to_tensor(probabilities))
     np.testing.assert_array_equal(loss(first, keras.ops.convert_to_tensor(probabilities)), plain)

@@ -48,7 +48,10 @@ def run_of(package, small_records, tmp_path_factory):
     def train(function: str, precision: str):
         if (function, precision) not in runs:
             folder = tmp_path_factory.mktemp("runs") / "a"
-            settings = {"model": f"my_package.networks:{function}", "recipe": "my_package.recipes:smoothed"}
+            settings = {
+                "model": f"my_package.networks:{function}",
+                "training_recipe": "my_package.recipes:smoothed",
+            }
             runs[function, precision] = folder, run(small_records, folder, precision=precision, **settings)
         return runs[function, precision]
 
@@ -70,9 +73,9 @@ def test_a_network_of_ones_own_trains_and_its_figures_are_of_probabilities(run_o
     assert isinstance(trained.model.layers[-1], keras.layers.Dense if outputs == "logits" else keras.layers.Softmax)
     probabilities = trained.probabilities(IMAGES)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=0.02 if precision == "bfloat16" else 1e-5)
-    assert (probabilities.argmax(axis=1) == LABELS).mean() == pytest.approx(record["val_accuracy"], abs=0.02)
+    assert (probabilities.argmax(axis=1) == LABELS).mean() == pytest.approx(record["test_accuracy"], abs=0.02)
     facts = json.loads((folder / EVALUATION_NAME).read_text())
-    assert facts["accuracy"] == pytest.approx(record["val_accuracy"], abs=1e-6)
+    assert facts["accuracy"] == pytest.approx(record["test_accuracy"], abs=1e-6)
     assert all(0 <= one["confidence"] <= 1 for one in facts["mistakes"])
     saved, loaded = load_file(folder / WEIGHTS_NAME), named_variables(trained.model)
     assert len(saved) == len(trained.model.weights)

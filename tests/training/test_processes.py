@@ -27,7 +27,7 @@ def setup_module() -> None:
 
 pytestmark = pytest.mark.slow
 
-PLAIN = {"model": "backend_network:build", "recipe": "adam", "backend": "jax", "augment": "flip, mixup:0.2"}
+PLAIN = {"model": "backend_network:build", "training_recipe": "adam", "backend": "jax", "augment": "flip, mixup:0.2"}
 
 
 class Together:

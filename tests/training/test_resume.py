@@ -42,14 +42,16 @@ def test_a_resumed_run_ends_with_the_same_weights(trained, small_records, tmp_pa
     assert weights[0] == weights[1]
     assert (whole["epochs_restored"], resumed["epochs_restored"]) == (0, 1)
     rows = [read_metrics(path / METRICS_NAME) for path in (folder, tmp_path / "resumed")]
-    assert [row["val_loss"] for row in rows[0]] == [row["val_loss"] for row in rows[1]]
+    assert [row["test_loss"] for row in rows[0]] == [row["test_loss"] for row in rows[1]]
 
 
 @pytest.mark.slow
 def test_the_space_that_a_run_asks_for_is_what_its_files_take(small_records, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(loop, "require_space", lambda folder, needed: asked.append(needed))
-    run(small_records, tmp_path / "a", epochs=1, model="mnist_dense", recipe="muon", checkpoints=tmp_path / "b")
+    run(
+        small_records, tmp_path / "a", epochs=1, model="mnist_dense", training_recipe="muon", checkpoints=tmp_path / "b"
+    )
     (checkpoint,) = (tmp_path / "b").glob("epoch-*/state.safetensors")
     checkpoint_bytes = checkpoint.stat().st_size
     network_bytes = sum((tmp_path / "a" / name).stat().st_size for name in (WEIGHTS_NAME, MODEL_NAME))
@@ -81,7 +83,7 @@ def test_each_process_of_a_run_is_a_segment_and_its_compiling_epoch_no_measure_o
     assert [(one["first_epoch"], one["last_epoch"]) for one in segments] == [(1, 1), (2, 3), (4, 5)]
     assert [one["hostname"] for one in segments] == ["first", *[record["hostname"]] * 2]
     assert [one["device_verified"] for one in segments] == [False, True, True]
-    assert [one["receipt"]["doubts"] for one in segments] == [["nothing was seen"], [], []]
+    assert [one["receipt"]["failed_checks"] for one in segments] == [["nothing was seen"], [], []]
     assert record["receipt"]["device_verified"] is True
     assert record["device_verified"] is False, "of the first epoch's hardware nothing was seen"
     seconds = [row["train_seconds"] for row in read_metrics(tmp_path / "resumed" / METRICS_NAME)]

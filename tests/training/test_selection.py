@@ -75,7 +75,7 @@ def divided_records(write_small_records):
 
 
 # At this rate the later epochs are worse than the first ones.
-WILD = {"epochs": 6, "recipe": "lamb", "scale_learning_rate": "none", "keep": "best", "patience": 2}
+WILD = {"epochs": 6, "training_recipe": "lamb", "scale_learning_rate": "none", "keep": "best", "patience": 2}
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +91,10 @@ def test_the_best_epochs_weights_are_evaluated_and_saved(best, divided_records):
     assert record["kept_epoch"] == best_epoch(figures, "accuracy") < len(figures)
     assert record["ended"] == ("epochs" if len(figures) == 6 else "patience")
     kept = figures[record["kept_epoch"] - 1]
-    for name in ("val_accuracy", "val_loss", "validation_accuracy", "validation_loss"):
+    for name in ("test_accuracy", "test_loss", "validation_accuracy", "validation_loss"):
         assert record[name] == kept[name]
     facts = json.loads((folder / EVALUATION_NAME).read_text())
-    assert facts["accuracy"] == pytest.approx(record["val_accuracy"], abs=1e-6)
+    assert facts["accuracy"] == pytest.approx(record["test_accuracy"], abs=1e-6)
     model = keras.saving.load_model(folder / MODEL_NAME, safe_mode=True)
     model.compile(metrics=["accuracy"], loss="sparse_categorical_crossentropy")
     held_out = open_split(divided_records, read_manifest(divided_records), "validation")
@@ -118,9 +118,9 @@ def test_a_resumed_run_keeps_the_best_so_far(best, divided_records, tmp_path):
 @pytest.mark.slow
 def test_the_run_of_a_text_keeps_the_epoch_of_the_least_loss(tmp_path):
     records = write_text_records(tmp_path / "text", validation_share=0.2)
-    record = run(records, tmp_path / "a", model="char_lstm", recipe="adam", epochs=3, keep="best")
+    record = run(records, tmp_path / "a", model="char_lstm", training_recipe="adam", epochs=3, keep="best")
     figures = read_metrics(tmp_path / "a" / METRICS_NAME)
     kept = figures[record["kept_epoch"] - 1]
     assert record["kept_epoch"] == best_epoch(figures, "loss")
     assert record["validation_loss"] == pytest.approx(kept["validation_loss"], rel=1e-3)
-    assert record["val_loss"] == pytest.approx(kept["val_loss"], rel=1e-3)
+    assert record["test_loss"] == pytest.approx(kept["test_loss"], rel=1e-3)

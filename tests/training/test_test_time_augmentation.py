@@ -30,18 +30,18 @@ def runs(small_records, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     found = {}
     for how in ("none", "flip", "flip_translate"):
-        settings = {"model": "mnist_dense", "recipe": "adam", "test_time_augmentation": how}
+        settings = {"model": "mnist_dense", "training_recipe": "adam", "test_time_augmentation": how}
         found[how] = (folder / how, run(small_records, folder / how, **settings))
     return found
 
 
 def test_all_else_is_as_without(runs):
     folder, plain = runs["none"]
-    assert (plain["test_time_augmentation"], plain["val_tta_accuracy"]) == ("none", None)
+    assert (plain["test_time_augmentation"], plain["test_tta_accuracy"]) == ("none", None)
     for how in ("flip", "flip_translate"):
         other, record = runs[how]
         assert record["test_time_augmentation"] == how
-        assert record["val_accuracy"] == plain["val_accuracy"]
+        assert record["test_accuracy"] == plain["test_accuracy"]
         assert (other / WEIGHTS_NAME).read_bytes() == (folder / WEIGHTS_NAME).read_bytes()
 
 
@@ -52,7 +52,7 @@ def test_evaluated_again_it_is_the_run_that_was_trained_so(runs, small_records, 
     (tmp_path / "again").mkdir()
     found = evaluate_again(tmp_path / "run", small_records, how, tmp_path / "again").model_dump()
     expected = runs[how][1]
-    for name in ("test_time_augmentation", "val_tta_accuracy", "validation_tta_accuracy", "val_accuracy"):
+    for name in ("test_time_augmentation", "test_tta_accuracy", "validation_tta_accuracy", "test_accuracy"):
         assert found[name] == expected[name], name
     assert (tmp_path / "again" / WEIGHTS_NAME).read_bytes() == (folder / WEIGHTS_NAME).read_bytes()
 
@@ -67,7 +67,7 @@ def test_it_is_the_accuracy_of_the_mean_over_the_views_as_predict_has_it(runs, s
     found = trained.probabilities(images, how)
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-5)
     # Of 101 images not one is another's.
-    assert (found.argmax(axis=1) == labels).mean() == pytest.approx(record["val_tta_accuracy"], abs=0.005)
+    assert (found.argmax(axis=1) == labels).mean() == pytest.approx(record["test_tta_accuracy"], abs=0.005)
     if how == "flip":
         outputs = [trained.model.predict_on_batch(one) for one in (images, images[:, :, ::-1])]
         np.testing.assert_allclose(found, as_probabilities(sum(outputs) / 2, "logits"), atol=1e-5)

@@ -8,7 +8,7 @@ import pytest
 import training_runs
 from training_runs import run
 
-from pipeline.errors import DamagedArtefactError, IncompleteTrainingError, SettingsError
+from pipeline.errors import DamagedArtifactError, IncompleteTrainingError, SettingsError
 from pipeline.problems.problem import EVALUATION_NAME, MISTAKES_NAME
 from pipeline.runs.metrics import METRICS_NAME, MODEL_NAME, WEIGHTS_NAME, read_metrics
 from pipeline.runs.record import RECORD_NAME
@@ -45,7 +45,7 @@ def test_metrics_have_a_row_for_each_epoch_and_agree_with_the_record(trained):
     folder, record = trained
     rows = read_metrics(folder / METRICS_NAME)
     assert [row["epoch"] for row in rows] == [1, 2]
-    assert record["val_accuracy"] == rows[-1]["val_accuracy"]
+    assert record["test_accuracy"] == rows[-1]["test_accuracy"]
     assert record["first_epoch_seconds"] == rows[0]["train_seconds"]
     assert record["train_seconds"] == pytest.approx(sum(row["train_seconds"] for row in rows))
     # The first, compiling epoch is left out of the throughput.
@@ -104,7 +104,7 @@ def test_the_saved_model_is_the_trained_one(trained):
         np.testing.assert_array_equal(loaded[name], saved[name])
     images, labels = placeholder_images.draw_block("test", 0, 101)
     accuracy = (model.predict(images, verbose=0).argmax(axis=1) == labels).mean()
-    assert accuracy == pytest.approx(record["val_accuracy"], abs=1e-6)
+    assert accuracy == pytest.approx(record["test_accuracy"], abs=1e-6)
 
 
 def test_what_is_reported_is_of_the_saved_network_whatever_it_was_trained_by(small_records, tmp_path):
@@ -139,7 +139,7 @@ def test_tensorboard_has_hyper_parameters_and_the_images_of_mistakes(trained):
     started = events.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content
     found = metadata.parse_session_start_info_plugin_data(started).hparams
     assert found["global_batch_size"].number_value == 32
-    assert found["recipe"].string_value == record["recipe"]
+    assert found["training_recipe"].string_value == record["training_recipe"]
     (images,) = events.Tensors("mistakes")
     width, height, *pngs = images.tensor_proto.string_val
     assert (width, height) == (b"32", b"32")
@@ -152,7 +152,7 @@ def test_tensorboard_has_hyper_parameters_and_the_images_of_mistakes(trained):
 def test_the_evaluation_agrees_with_the_record(trained):
     folder, record = trained
     facts = json.loads((folder / EVALUATION_NAME).read_text())
-    assert facts["accuracy"] == pytest.approx(record["val_accuracy"], abs=1e-6)
+    assert facts["accuracy"] == pytest.approx(record["test_accuracy"], abs=1e-6)
 
 
 @pytest.mark.slow
@@ -174,10 +174,10 @@ def test_another_seed_trains_other_weights(trained, small_records, tmp_path):
 
 @pytest.mark.slow
 def test_training_learns(small_records, tmp_path):
-    record = run(small_records, tmp_path / "a", epochs=12, recipe="lamb")
+    record = run(small_records, tmp_path / "a", epochs=12, training_recipe="lamb")
     losses = [row["loss"] for row in read_metrics(tmp_path / "a" / METRICS_NAME)]
     assert losses[-1] < losses[0]
-    assert record["recipe"] == "lamb"
+    assert record["training_recipe"] == "lamb"
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def test_a_recipes_own_weight_decay_asked_for_by_its_figure_is_the_same(small_re
     """Muon's is that of biases too, which a decay asked for leaves alone otherwise."""
     weights = []
     for name, settings in {"own": {}, "asked": {"weight_decay": 0.11}}.items():
-        run(small_records, tmp_path / name, epochs=1, model="mnist_dense", recipe="muon", **settings)
+        run(small_records, tmp_path / name, epochs=1, model="mnist_dense", training_recipe="muon", **settings)
         weights.append((tmp_path / name / WEIGHTS_NAME).read_bytes())
         assert all(np.isfinite(one).all() for one in load_file(tmp_path / name / WEIGHTS_NAME).values())
     assert weights[0] == weights[1]
@@ -229,7 +229,7 @@ def test_a_missing_device_is_skipped_with_its_reason_and_no_figures(small_record
     assert (record["status"], record["requested_device"], record["effective_device"]) == ("skipped", "tpu", "none")
     assert "does not answer" in record["mismatch"]["cause"]
     assert record["device_verified"] is False
-    assert {record[name] for name in ("val_accuracy", "train_seconds", "examples_per_second")} == {None}
+    assert {record[name] for name in ("test_accuracy", "train_seconds", "examples_per_second")} == {None}
 
 
 @pytest.mark.slow
@@ -246,19 +246,19 @@ def test_a_fallback_trains_and_says_what_was_requested(small_records, tmp_path):
 def test_four_replicas_train_to_the_same_weights_as_one(small_records, tmp_path):
     # Processes of their own: logical devices are laid out once in each.
     script = Path(training_runs.__file__).with_name("train_replicas.py")
-    # Muon's rates are those of normalised networks: in this one roundings grow by them.
-    recipes = {"onecycle": 1e-4, "muon": 2e-3}
+    # Muon's rates are those of normalized networks: in this one roundings grow by them.
+    training_recipes = {"onecycle": 1e-4, "muon": 2e-3}
     processes = {}
     for replicas in (1, 4):
-        command = [sys.executable, script, small_records, tmp_path / str(replicas), replicas, *recipes]
+        command = [sys.executable, script, small_records, tmp_path / str(replicas), replicas, *training_recipes]
         processes[replicas] = subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE, text=True)
     for process in processes.values():
         _, said = process.communicate()
         assert process.returncode == 0, said
-    for recipe, rtol in recipes.items():
+    for training_recipe, rtol in training_recipes.items():
         weights = {}
         for replicas in processes:
-            folder = tmp_path / str(replicas) / recipe
+            folder = tmp_path / str(replicas) / training_recipe
             record = json.loads((folder / RECORD_NAME).read_text())
             assert (record["num_replicas"], record["device_verified"]) == (replicas, True)
             assert record["receipt"]["placement"]["observed"] == "train_function"
@@ -277,7 +277,7 @@ def test_a_damaged_shard_is_refused_before_the_first_step(small_records, tmp_pat
     content = bytearray(shard.read_bytes())
     content[len(content) // 2] ^= 1
     shard.write_bytes(content)
-    with pytest.raises(DamagedArtefactError, match=f"{shard.name}: manifest lists sha256"):
+    with pytest.raises(DamagedArtifactError, match=f"{shard.name}: manifest lists sha256"):
         run(copy, tmp_path / "run")
     assert list((tmp_path / "run").iterdir()) == []
 

@@ -19,7 +19,7 @@ from pipeline.problems.problem import (
     EXAMPLES_NAME,
     MISTAKES_NAME,
     EvaluatedRun,
-    Shown,
+    EvaluationSummary,
     Stream,
     examples_at,
 )
@@ -77,7 +77,7 @@ def quick_figures(model: keras.Model, stream: Stream) -> dict[str, float]:
     return {name: found[name] for name in ("loss", "accuracy")}
 
 
-def evaluate(predictions: Predictions, run: EvaluatedRun) -> Shown:
+def evaluate(predictions: Predictions, run: EvaluatedRun) -> EvaluationSummary:
     """Write evaluation.json, mistakes.png, examples.png and augmented.png. See ``Problem.evaluation``."""
     manifest, test, folder = run.manifest, run.test, run.folder
     # A diverged model has no confidence.
@@ -109,7 +109,7 @@ def evaluate(predictions: Predictions, run: EvaluatedRun) -> Shown:
     _write_sheet(folder / EXAMPLES_NAME, tiles[len(mistakes) :])
     _write_sheet(folder / MISTAKES_NAME, tiles[: len(mistakes)])
     run.write(facts)
-    return Shown(facts, {}, {"mistakes": tiles[: len(mistakes)]} if mistakes else {})
+    return EvaluationSummary(facts, {}, {"mistakes": tiles[: len(mistakes)]} if mistakes else {})
 
 
 def judge(labels: np.ndarray, predicted: np.ndarray, confidence: np.ndarray, *, num_labels: int) -> dict:

@@ -17,7 +17,7 @@ import numpy as np
 from pipeline.errors import message
 from pipeline.models.build import load_function
 from pipeline.models.model import LOGITS, kind_trained_on, named_variables
-from pipeline.problems.problem import EvaluatedRun, Shown, Stream, examples_at
+from pipeline.problems.problem import EvaluatedRun, EvaluationSummary, Stream, examples_at
 from pipeline.records.vocabulary import Vocabulary
 from pipeline.settings.training import MODELS
 
@@ -89,7 +89,7 @@ def quick_figures(model: keras.Model, stream: Stream) -> dict[str, float]:
     return figures(model, predict(model, stream))
 
 
-def evaluate(predictions: Surprises, run: EvaluatedRun) -> Shown:
+def evaluate(predictions: Surprises, run: EvaluatedRun) -> EvaluationSummary:
     """Write evaluation.json. See ``Problem.evaluation``."""
     manifest, settings = run.manifest, run.settings
     vocabulary = Vocabulary(tuple(manifest["label_names"]))
@@ -125,7 +125,7 @@ def evaluate(predictions: Surprises, run: EvaluatedRun) -> Shown:
     shown = {_title(one["temperature"]): one["text"] for one in written}
     shown[_title(None)] = "\n\n".join("".join(one["pieces"]) for one in passages)
     # Indented, so that Markdown shows it as code.
-    return Shown(facts, {name: textwrap.indent(text, " " * 4) for name, text in shown.items()}, {})
+    return EvaluationSummary(facts, {name: textwrap.indent(text, " " * 4) for name, text in shown.items()}, {})
 
 
 @message

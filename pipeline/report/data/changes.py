@@ -26,7 +26,7 @@ NOISE_SIGMA = 1.96
 #: With fewer degrees of freedom the noise counts as unknown: a change would have to be 13 times as large to be seen.
 LEAST_FREEDOM = 2
 
-_ACCURACY, _THROUGHPUT, _REFERENCE = "val_accuracy", "examples_per_second", "reference_flops_per_second"
+_ACCURACY, _THROUGHPUT, _REFERENCE = "test_accuracy", "examples_per_second", "reference_flops_per_second"
 _MOST_EARLIER = 20
 # A smaller chance has no number of standard deviations.
 _LEAST_CHANCE = 1e-300
@@ -62,7 +62,7 @@ class Change:
     runs: list[Entry]
     earlier: int
     since: str | None
-    val_accuracy: MetricChange
+    test_accuracy: MetricChange
     examples_per_second: MetricChange
 
     @property
@@ -142,7 +142,7 @@ def _change(mine: list[Entry], others: Sequence[Entry]) -> Change:
         runs=mine,
         earlier=len(earlier),
         since=last[-1].finished_at if last else None,
-        val_accuracy=_accuracy(mine, _newest_of_each(last), _newest_of_each(recent)),
+        test_accuracy=_accuracy(mine, _newest_of_each(last), _newest_of_each(recent)),
         examples_per_second=_throughput(mine, last, recent),
     )
 

@@ -57,7 +57,9 @@ def experiments(
 
 def _best(rows: Sequence[Row]) -> Row | None:
     """The best row on the requested data by its ranking metric, of equals the newest. None without such a metric."""
-    known = [row for row in rows if row.run.status == FINISHED and not row.run.is_stand_in and _merit(row) > -math.inf]
+    known = [
+        row for row in rows if row.run.status == FINISHED and not row.run.is_placeholder and _merit(row) > -math.inf
+    ]
     newest = max(known, key=_moment, default=None)
     # Rows of several problems have no common metric.
     comparable = [row for row in known if row.run.problem == newest.run.problem]
@@ -65,7 +67,7 @@ def _best(rows: Sequence[Row]) -> Row | None:
 
 
 def _merit(row: Row) -> float:
-    return merit(row.run.problem, {"val_accuracy": row.val_accuracy.mean, "val_loss": row.val_loss.mean})
+    return merit(row.run.problem, {"test_accuracy": row.test_accuracy.mean, "test_loss": row.test_loss.mean})
 
 
 def _moment(row: Row) -> datetime:

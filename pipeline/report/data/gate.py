@@ -18,8 +18,8 @@ from pipeline.runs.record import FINISHED
 class Gate:
     """The requirements. 0: none."""
 
-    min_val_accuracy: float = 0.0
-    max_val_loss: float = 0.0
+    min_test_accuracy: float = 0.0
+    max_test_loss: float = 0.0
     max_regression_sigma: float = 0.0
 
 
@@ -65,25 +65,25 @@ def _no_evidence(run: Run) -> str:
 
 def _beyond(gate: Gate, runs: Sequence[Run]) -> Iterator[str]:
     """The runs with a lower accuracy or a higher loss than required, or an unknown one."""
-    least, most = gate.min_val_accuracy, gate.max_val_loss
+    least, most = gate.min_test_accuracy, gate.max_test_loss
     for run in runs if least else ():
-        if run.val_accuracy is None or not run.val_accuracy >= least:
-            found, required = percent(run.val_accuracy, 2), f"at least {percent(least, 2)}"
-            yield f"test accuracy of run {_which(run)}: {found}, required: {required} ([Report] min_val_accuracy)"
+        if run.test_accuracy is None or not run.test_accuracy >= least:
+            found, required = percent(run.test_accuracy, 2), f"at least {percent(least, 2)}"
+            yield f"test accuracy of run {_which(run)}: {found}, required: {required} ([Report] min_test_accuracy)"
     for run in runs if most else ():
-        if run.val_loss is None or not run.val_loss <= most:
-            found, required = number(run.val_loss, 4), f"at most {number(most, 4)}"
-            yield f"test loss of run {_which(run)}: {found}, required: {required} ([Report] max_val_loss)"
+        if run.test_loss is None or not run.test_loss <= most:
+            found, required = number(run.test_loss, 4), f"at most {number(most, 4)}"
+            yield f"test loss of run {_which(run)}: {found}, required: {required} ([Report] max_test_loss)"
 
 
 def _worse(allowed: float, runs: Sequence[Run], changes: Sequence[Change]) -> Iterator[str]:
     """The runs without a figure to compare, and the falls of the accuracy beyond the noise."""
-    yield from (f"run {_which(run)} has no test accuracy" for run in runs if run.val_accuracy is None)
+    yield from (f"run {_which(run)} has no test accuracy" for run in runs if run.test_accuracy is None)
     compared = {fingerprint for change in changes for fingerprint in change.fingerprints}
     unknown = [run for run in runs if run.fingerprint not in compared]
     yield from (f"the training data of run {_which(run)} are unknown" for run in unknown)
     for change in changes:
-        figure = change.val_accuracy
+        figure = change.test_accuracy
         fell = figure.deviation is not None and (figure.change or 0) < 0
         if fell and is_beyond(figure, allowed):
             sigmas = figure.sigmas
@@ -97,7 +97,7 @@ def _not_judged(changes: Sequence[Change]) -> list[str]:
         f"{model_and_recipe(change.runs[0])} has {plural(change.earlier, 'earlier comparable run')}, "
         "too few to estimate the noise of the test accuracy ([Report] max_regression_sigma)"
         for change in changes
-        if change.val_accuracy.value is not None and change.val_accuracy.deviation is None
+        if change.test_accuracy.value is not None and change.test_accuracy.deviation is None
     ]
 
 

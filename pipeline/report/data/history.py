@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import UnreadableArtefactError
+from pipeline.errors import UnreadableArtifactError
 from pipeline.report.data import reading
 from pipeline.report.data.reading import Entry, or_none
 from pipeline.report.data.scenarios import facts, grouped
@@ -32,7 +32,7 @@ class Trend:
 
     def to_json(self) -> dict[str, Any]:
         """The shared fields, and ``points`` with the metrics of each run."""
-        of_a_point = ("finished_at", "fingerprint", "hostname", "seed", "val_accuracy", "examples_per_second")
+        of_a_point = ("finished_at", "fingerprint", "hostname", "seed", "test_accuracy", "examples_per_second")
         points = [facts(entry, of_a_point) for entry in self.entries]
         return {**shared_facts(self.entries[0]), "is_current": self.is_current, "points": points}
 
@@ -41,14 +41,14 @@ def read_history(path: Path) -> list[Entry]:
     """The entries of the log, each run once. A line that is not valid is named in the log and left out.
 
     Raises:
-        UnreadableArtefactError: The file may not be read.
+        UnreadableArtifactError: The file may not be read.
     """
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         return []
     except PermissionError:
-        raise UnreadableArtefactError(
+        raise UnreadableArtifactError(
             f"{path}: cannot be read (Permission denied). Let this user read it (chmod u+rw, or chown); it cannot be "
             "rebuilt, for it has runs that are gone."
         ) from None

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.artifacts import layout
 from pipeline.artifacts.manifest import read_manifest
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtifactError
 from pipeline.report.data.reading import Run
 from pipeline.runs.metrics import EXPORT_NAME, weights_digest
 from pipeline.runs.validation import Count, Figure, Untrusted, checked, read_text
@@ -38,11 +38,11 @@ class Exported(Untrusted):
 class Artifact:
     """An artifact of a stage. What its manifest says is None if that is not under this root.
 
-    ``artefact``: the name of its folder.
+    ``artifact``: the name of its folder.
     """
 
     stage: str
-    artefact: str
+    artifact: str
     fingerprint: str
     settings: Mapping[str, Any] | None = None
     packages: Mapping[str, Any] | None = None
@@ -55,7 +55,7 @@ class Stage:
     """A stage with its artifacts."""
 
     stage: str
-    artefacts: list[Artifact]
+    artifacts: list[Artifact]
 
 
 def lineage(runs: Sequence[tuple[Path, Run]]) -> list[Stage]:
@@ -79,7 +79,7 @@ def exported(run_folder: Path, run: Run) -> Exported | None:
     """The forms of the newest export of a run's weights. None if there is none under this root.
 
     Raises:
-        DamagedArtefactError: Its export.json is damaged.
+        DamagedArtifactError: Its export.json is damaged.
     """
     own = _manifest(run_folder)
     # A run that was trained again may have other weights.
@@ -107,7 +107,7 @@ def _artifact(stage: str, manifest: Mapping[str, Any], fingerprint: str | None =
 
 def _newest(kind: Path, name: str, value: object) -> Mapping[str, Any]:
     """The manifest of the newest artifact whose manifest or identity has this value. Empty if there is none."""
-    known = [_manifest(folder) for folder in layout.artefact_folders(kind)]
+    known = [_manifest(folder) for folder in layout.artifact_folders(kind)]
     fitting = [one for one in known if one and value and {**one["identity"], **one}.get(name) == value]
     return max(fitting, key=lambda one: one["created_at"], default={})
 
@@ -116,7 +116,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
     """A manifest with its ``folder``. Empty if there is none, or a damaged one."""
     try:
         return {**read_manifest(folder), "folder": folder}
-    except DamagedArtefactError:
+    except DamagedArtifactError:
         return {}
 
 

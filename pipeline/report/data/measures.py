@@ -109,10 +109,10 @@ def to_accuracy(run: Run) -> list[Goal]:
     kept = run.kept_epoch or run.curves[-1].epoch
     found = []
     for goal in GOALS:
-        reached = [row.epoch for row in run.curves if _reached(row.val_accuracy, goal)]
+        reached = [row.epoch for row in run.curves if _reached(row.test_accuracy, goal)]
         epoch = reached[0] if reached else kept
         rows = [row for row in run.curves if row.epoch <= epoch]
-        if not reached and not (_reached(run.val_tta_accuracy, goal) and rows and rows[-1].epoch == kept):
+        if not reached and not (_reached(run.test_tta_accuracy, goal) and rows and rows[-1].epoch == kept):
             continue
         seconds = [row.train_seconds for row in rows]
         flops = step_flops * run.steps_per_epoch * epoch if step_flops and run.steps_per_epoch else None

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from pipeline.report.data.reading import Run
 from pipeline.report.data.scenarios import facts, grouped
-from pipeline.runs.validation import Count, Untrusted, checked, read_text
+from pipeline.runs.validation import Count, Untrusted, checked, read_text, renamed
 
 _REMEDY = "Put it right, or remove the file."
 _Text = Annotated[str, Field(min_length=1)]
@@ -24,7 +24,7 @@ _Share = Annotated[_Figure, Field(ge=0, le=1)] | None
 #: At least one of these makes a row.
 FIGURES = (
     *("train_seconds", "examples_per_second", "epoch_seconds", "microseconds_per_example"),
-    *("val_accuracy", "val_loss"),
+    *("test_accuracy", "test_loss"),
 )
 
 
@@ -47,8 +47,8 @@ class _Row(_Strict):
     examples_per_second: _Positive = None
     epoch_seconds: _Positive = None
     microseconds_per_example: _Positive = None
-    val_accuracy: _Share = None
-    val_loss: _Figure | None = None
+    test_accuracy: Annotated[_Share, renamed("test_accuracy", "val_accuracy")] = None
+    test_loss: Annotated[_Figure | None, renamed("test_loss", "val_loss")] = None
     wrong: Count | None = None
     test_examples: Count | None = None
     details: _Texts = ()
@@ -62,7 +62,7 @@ class _Row(_Strict):
 
 class _Source(_Strict):
     title: _Text
-    unsaid: _Texts = ()
+    not_stated: _Texts = ()
     rows: Annotated[tuple[_Row, ...], Field(strict=False, min_length=1)]
 
 
@@ -79,7 +79,7 @@ class PublishedRow(_Row):
     experiment: str
     datasets: _Texts
     source: str
-    unsaid: _Texts = ()
+    not_stated: _Texts = ()
     published_elsewhere: bool = True
 
 
@@ -105,12 +105,16 @@ def read_published(path: Path, experiment: str) -> list[PublishedRow]:
     """The rows of a file.
 
     Raises:
-        DamagedArtefactError: It is missing or not such a file; names file and field.
+        DamagedArtifactError: It is missing or not such a file; names file and field.
     """
     found = checked(_Published, read_text(path), path, remedy=_REMEDY)
     return [
         PublishedRow(
-            **dict(row), experiment=experiment, datasets=found.datasets, source=source.title, unsaid=source.unsaid
+            **dict(row),
+            experiment=experiment,
+            datasets=found.datasets,
+            source=source.title,
+            not_stated=source.not_stated,
         )
         for source in found.sources
         for row in source.rows

@@ -10,13 +10,13 @@ from pydantic import SerializeAsAny
 
 from pipeline.artifacts.fingerprint import fingerprint
 from pipeline.artifacts.manifest import MANIFEST_NAME, read_fetched, read_manifest
-from pipeline.errors import DamagedArtefactError, PipelineError
+from pipeline.errors import DamagedArtifactError, PipelineError
 from pipeline.problems.problem import EVALUATION_NAME
 from pipeline.problems.results import results_of
 from pipeline.problems.units import BYTES, Units, units_of
 from pipeline.runs.determinism import Training, read_determinism
 from pipeline.runs.metrics import METRICS_NAME, EpochMetrics, read_metrics
-from pipeline.runs.record import SKIPPED, RunRecord, is_stand_in, names, read_record
+from pipeline.runs.record import SKIPPED, RunRecord, is_placeholder, names, read_record
 from pipeline.runs.validation import Count, Untrusted, checked, message, read_text
 
 _logger = logging.getLogger(__name__)
@@ -40,9 +40,9 @@ class Entry(RunRecord):
         return units_of(self.problem, self.tokens)
 
     @property
-    def is_stand_in(self) -> bool:
+    def is_placeholder(self) -> bool:
         """Whether placeholder examples replaced the requested dataset."""
-        return is_stand_in(vars(self))
+        return is_placeholder(vars(self))
 
 
 class Resumption(Untrusted):
@@ -72,7 +72,7 @@ def or_none(read: Callable[..., _Read], *arguments: object, **options: object) -
     """The result of a function that reads an artifact. None if that is damaged, which the log says."""
     try:
         return read(*arguments, **options)
-    except DamagedArtefactError as error:
+    except DamagedArtifactError as error:
         _logger.warning("Run not included in the report. %s", error)
         return None
 
@@ -106,7 +106,7 @@ def read_run(folder: Path) -> Run:
     """Read one run.
 
     Raises:
-        DamagedArtefactError: A file is missing or damaged; names file and field.
+        DamagedArtifactError: A file is missing or damaged; names file and field.
     """
     record = read_record(folder)
     is_skipped = record.status == SKIPPED
@@ -152,7 +152,7 @@ def _origin(folder: Path) -> dict[str, str | None]:
         settings, upstream = dict(identity["settings"]), dict(identity["upstream"])
     except (KeyError, TypeError, ValueError) as error:
         problem = f'"identity": expected settings and upstream, found other ({error!r})'
-        raise DamagedArtefactError(message(folder / MANIFEST_NAME, problem)) from error
+        raise DamagedArtifactError(message(folder / MANIFEST_NAME, problem)) from error
     # In the identity these have their names in the record.
     for name in ("global_batch_size", *names("setting", repeated=True)):
         settings.pop(name, None)

@@ -33,7 +33,7 @@ _WORDS = {
     "code": "code or library versions",
 }
 # What comes of a seed, whatever the machine.
-_OF_A_DRAW = ("val_accuracy", "validation_accuracy", "val_loss", "val_tta_accuracy", "validation_tta_accuracy")
+_OF_A_DRAW = ("test_accuracy", "validation_accuracy", "test_loss", "test_tta_accuracy", "validation_tta_accuracy")
 
 _Item = TypeVar("_Item")
 
@@ -67,10 +67,10 @@ class Row:
     examples_per_second: Spread
     epoch_seconds: Spread
     step_seconds: Spread
-    val_accuracy: Spread
+    test_accuracy: Spread
     validation_accuracy: Spread
-    val_loss: Spread
-    val_tta_accuracy: Spread
+    test_loss: Spread
+    test_tta_accuracy: Spread
     validation_tta_accuracy: Spread
     speedup: Speedup | None = None
 

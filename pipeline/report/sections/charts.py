@@ -45,8 +45,8 @@ def curves(report: Report) -> Iterator[Section]:
 def _final_figures(run: Run) -> str:
     """Accuracies and losses of the epoch whose weights were kept."""
     last = next((row for row in run.curves if row.epoch == run.kept_epoch), run.curves[-1])
-    reached = f"test accuracy {fmt.percent(last.val_accuracy)} (training {fmt.percent(last.accuracy)})"
-    loss = f"test loss {fmt.number(last.val_loss, 3)} (training {fmt.number(last.loss, 3)})"
+    reached = f"test accuracy {fmt.percent(last.test_accuracy)} (training {fmt.percent(last.accuracy)})"
+    loss = f"test loss {fmt.number(last.test_loss, 3)} (training {fmt.number(last.loss, 3)})"
     return f"after epoch {fmt.number(last.epoch)} {reached}, {loss}"
 
 
@@ -136,7 +136,7 @@ def history(report: Report) -> Iterator[Section]:
     if not groups:
         return
     names = [group_name(group.entries[0]) for group in groups]
-    ends = [[fmt.percent(group.entries[place].val_accuracy) for place in (0, -1)] for group in groups]
+    ends = [[fmt.percent(group.entries[place].test_accuracy) for place in (0, -1)] for group in groups]
     note = "Every run reported under this root, by groups of comparable runs; lines join runs of the same seed."
     chart = Chart(
         "Test accuracy and throughput of every run reported here, by date",
@@ -153,7 +153,7 @@ def change_table(report: Report) -> Table:
     columns = [*words("comparable runs", "figure"), *figures("before", "now", "change"), *words("verdict")]
     rows = []
     for change in report.changes:
-        run, accuracy, rate = change.runs[0], change.val_accuracy, change.examples_per_second
+        run, accuracy, rate = change.runs[0], change.test_accuracy, change.examples_per_second
         for title, metric, show, show_change in (
             ("test accuracy", accuracy, fmt.percent, fmt.points),
             (run.units.rate, rate, fmt.number, fmt.signed),

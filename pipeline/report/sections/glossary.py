@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pipeline.problems import PROBLEMS
 from pipeline.problems.units import units_of
 from pipeline.report.blocks import Facts, Section
-from pipeline.report.formats import capitalised
+from pipeline.report.formats import capitalized
 from pipeline.report.report import Report
 from pipeline.report.templating import TEMPLATES
 
@@ -23,5 +23,5 @@ def glossary(report: Report) -> Iterator[Section]:
             names = ("one", "many", "rate", "examples")
             words = {name: " or ".join(dict.fromkeys(getattr(one, name) for one in several)) for name in names}
             term, _, meaning = text.format(**words).partition(": ")
-            terms.append((capitalised(term), meaning))
+            terms.append((capitalized(term), meaning))
     yield Section("definitions", "What the figures mean", [Facts(terms, "definitions")])

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from PIL import Image
 from pydantic import Field, model_validator
 
-from pipeline.errors import DamagedArtefactError
+from pipeline.errors import DamagedArtifactError
 from pipeline.problems.problem import AUGMENTED_NAME, EXAMPLES_NAME, MISTAKES_NAME
 from pipeline.report import drawings
 from pipeline.report.blocks import Block, Box, Cell, Chart, Gallery, Picture, Table, Text, figures, titled, words
@@ -240,7 +240,7 @@ def read_pictures(folder: Path, facts: ImageEvaluation) -> dict[str, list[str]]:
     """The tiles of the ``mistakes``, the ``examples`` and the ``augmented`` ones, in their order, as PNGs in base64.
 
     Raises:
-        DamagedArtefactError: A file is missing or is not an image of as many tiles.
+        DamagedArtifactError: A file is missing or is not an image of as many tiles.
     """
     sheets = {"mistakes": MISTAKES_NAME, "examples": EXAMPLES_NAME, "augmented": AUGMENTED_NAME}
     return {kind: _cut(folder / name, facts.tiles, len(getattr(facts, kind))) for kind, name in sheets.items()}
@@ -249,17 +249,17 @@ def read_pictures(folder: Path, facts: ImageEvaluation) -> dict[str, list[str]]:
 def _cut(path: Path, tiles: Tiles, count: int) -> list[str]:
     per_row, height, width = tiles.per_row, tiles.height, tiles.width
     if not (0 < per_row <= _MOST_TILES and count <= _MOST_TILES and 0 < height <= _MOST_TILE_SIDE >= width > 0):
-        raise DamagedArtefactError(message(path, f"expected a sheet of small tiles, found {dict(tiles)!r:.80}"))
+        raise DamagedArtifactError(message(path, f"expected a sheet of small tiles, found {dict(tiles)!r:.80}"))
     if not count:
         return []
     try:
         with Image.open(path, formats=["PNG"]) as sheet:
             if sheet.size != (per_row * width, -(-count // per_row) * height):
-                raise DamagedArtefactError(message(path, f"expected {count} tiles, found {sheet.size} pixels"))
+                raise DamagedArtifactError(message(path, f"expected {count} tiles, found {sheet.size} pixels"))
             corners = [(place % per_row * width, place // per_row * height) for place in range(count)]
             return [_png(sheet.crop((left, top, left + width, top + height))) for left, top in corners]
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DamagedArtefactError(message(path, f"expected a PNG image: {error}")) from error
+        raise DamagedArtifactError(message(path, f"expected a PNG image: {error}")) from error
 
 
 def _png(image: Image.Image) -> str:

@@ -60,9 +60,9 @@ def cost_table(report: Report) -> Table:
 def lineage(report: Report) -> Iterator[Section]:
     """The artifacts that the requested runs come from. Their settings and packages are in their manifests."""
     rows = []
-    for artifact in (artifact for stage in report.lineage for artifact in stage.artefacts):
+    for artifact in (artifact for stage in report.lineage for artifact in stage.artifacts):
         took = artifact.seconds if isinstance(artifact.seconds, int | float) else None
         made = "not under this storage root" if artifact.settings is None else plain(artifact.made_at)
-        rows.append((artifact.stage, plain(artifact.artefact), number(took, 1, " s"), made))
+        rows.append((artifact.stage, plain(artifact.artifact), number(took, 1, " s"), made))
     columns = [*words("stage", "artifact"), *figures("took"), *words("made")]
     yield Section("lineage", "Lineage", [Table(columns, rows, label="Lineage of the requested runs", style="classes")])

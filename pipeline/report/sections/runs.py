@@ -77,23 +77,23 @@ def tiles(run: Run) -> Iterator[tuple[str, str]]:
     """The most important figures with their units."""
     units = run.units
     yield from of_problem(run.problem, "tiles", run) or ()
-    yield "Test accuracy", fmt.percent(run.val_accuracy, 2)
+    yield "Test accuracy", fmt.percent(run.test_accuracy, 2)
     for what, name in (
-        ("Test accuracy with test-time augmentation", "val_tta_accuracy"),
+        ("Test accuracy with test-time augmentation", "test_tta_accuracy"),
         ("Validation accuracy", "validation_accuracy"),
         ("Validation accuracy with test-time augmentation", "validation_tta_accuracy"),
     ):
         if (metric := getattr(run, name)) is not None:
             yield what, fmt.percent(metric, 2)
     yield "Training time", fmt.number(run.train_seconds, 1, " s")
-    yield fmt.capitalised(units.rate), fmt.number(run.examples_per_second)
+    yield fmt.capitalized(units.rate), fmt.number(run.examples_per_second)
     yield "First epoch", fmt.number(run.first_epoch_seconds, 1, " s")
 
 
 def receipt_blocks(run: Run, label: str) -> list[Block]:
     """The requested and the effective values with their verification, and the evidence."""
     verified, data_verified = fmt.device_verified(run), fmt.data_verified(run)
-    data = "placeholder data" if run.is_stand_in else fmt.plain(run.dataset)
+    data = "placeholder data" if run.is_placeholder else fmt.plain(run.dataset)
     if data_verified == "no reference":
         data_verified = "no reference checksum exists for this data set"
         digests = (run.content_digests or {}).items()
@@ -107,8 +107,9 @@ def receipt_blocks(run: Run, label: str) -> list[Block]:
         ("XLA", _switch(run.requested_jit_compile), _switch(run.jit_compile), "not measured"),
     ]
     table = Table(words("", "Requested", "Effective", "Verified"), rows, label=label)
-    # The receipt calls a failed check a doubt.
-    receipt = {"failed checks" if name == "doubts" else name: part for name, part in (run.receipt or {}).items()}
+    # Receipts of earlier versions call failed checks doubts.
+    labels = dict.fromkeys(("doubts", "failed_checks"), "failed checks")
+    receipt = {labels.get(name, name): part for name, part in (run.receipt or {}).items()}
     evidence = [(fmt.plain(path, 120), value) for path, value in leaves(receipt)]
     more = Text(fmt.left_out(len(evidence) - _MAX_EVIDENCE, "more line"))
     return [table, Box("fold", [Facts(evidence[:_MAX_EVIDENCE]), more], summary="Hardware evidence")]
@@ -137,8 +138,8 @@ def circumstances(run: Run) -> Iterator[tuple[str, str]]:
     yield "Global batch", f"{batch} over {fmt.plural(run.num_replicas, 'replica')}"
     yield "Seed", fmt.plain(run.seed)
     yield from _choices(run)
-    yield "Test loss", fmt.number(run.val_loss, 4)
-    reached, examples = run.val_accuracy, run.test_examples
+    yield "Test loss", fmt.number(run.test_loss, 4)
+    reached, examples = run.test_accuracy, run.test_examples
     # Characters of one sequence depend on each other, so this formula would give too little.
     independent = results_of(run.problem).ranking.predictions_per_draw == 1
     if independent and reached is not None and examples and 0 <= reached <= 1:
@@ -237,7 +238,7 @@ def time_rows(run: Run) -> Iterator[tuple[str, str]]:
             yield "Memory read and written by a step", fmt.number(moved, 0, " MB", 1e-6)
         of = {"probe": "of the probe's speed", "published": "of the published peak"}
         speeds = ", ".join(f"{fmt.percent(share, 0)} {of[name]}" for name, share in shares.items())
-        yield "Model FLOP utilisation", speeds
+        yield "Model FLOP utilization", speeds
     if parts.not_measured:
         yield "Not timed alone", fmt.plain(parts.not_measured)
 
@@ -272,9 +273,9 @@ def epoch_table(run: Run, label: str) -> Table:
         (
             fmt.number(row.epoch),
             fmt.percent(row.accuracy, 2),
-            fmt.percent(row.val_accuracy, 2),
+            fmt.percent(row.test_accuracy, 2),
             fmt.number(row.loss, 4),
-            fmt.number(row.val_loss, 4),
+            fmt.number(row.test_loss, 4),
             fmt.number(row.train_seconds, 2),
             fmt.number(row.evaluation_seconds, 2),
             fmt.number(row.examples_per_second),

@@ -47,8 +47,8 @@ def _change(change: Change | None) -> str:
     if change is None or not change.earlier:
         return "no earlier run"
     # Beside a loss it would be taken for a change of the loss.
-    what = "" if results_of(change.runs[0].problem).ranking.metric == "val_accuracy" else "accuracy "
-    return f"{what}{fmt.points(change.val_accuracy.change)}, {change_words(change.val_accuracy)}"
+    what = "" if results_of(change.runs[0].problem).ranking.metric == "test_accuracy" else "accuracy "
+    return f"{what}{fmt.points(change.test_accuracy.change)}, {change_words(change.test_accuracy)}"
 
 
 def scoreboards(report: Report) -> Iterator[Section]:
@@ -70,8 +70,8 @@ def scoreboard(report: Report, experiment: str) -> Table:
     sources: dict[tuple[str, str], list[list[str | Cell]]] = {}
     for row in report.published:
         if row.experiment == experiment:
-            unsaid = "; ".join(fmt.plain(one, 200) for one in row.unsaid)
-            notes = (fmt.plain(row.source, 300), fmt.sentence(f"Unsaid: {unsaid}") if unsaid else "")
+            not_stated = "; ".join(fmt.plain(one, 200) for one in row.not_stated)
+            notes = (fmt.plain(row.source, 300), fmt.sentence(f"Not stated: {not_stated}") if not_stated else "")
             sources.setdefault(notes, []).append(published_cells(row))
     title = "Published elsewhere, not measured here"
     published = [Group(title, cells, notes, is_aside=True) for notes, cells in sources.items()]
@@ -107,7 +107,7 @@ def brief_scoreboard(report: Report, rows: Sequence[Row], published: Sequence[Gr
         seeds = ", ".join(filter(None, (several, which)))
         data, again = fmt.data_verified(run), repeated(row)
         requested, used = fmt.plain(run.requested_device), fmt.plain(run.effective_device)
-        ranked = ranking_metric(run, row) if results_of(run.problem).ranking.metric == "val_loss" else ""
+        ranked = ranking_metric(run, row) if results_of(run.problem).ranking.metric == "test_loss" else ""
         speedup = "" if row.speedup.ratio is None else f"{fmt.number(row.speedup.ratio, 2)} ×"
         cells.append(
             [
@@ -118,7 +118,7 @@ def brief_scoreboard(report: Report, rows: Sequence[Row], published: Sequence[Gr
                 fmt.number(run.epochs),
                 fmt.number(row.train_seconds, 2),
                 fmt.number(row.examples_per_second),
-                Cell(fmt.percent(row.val_accuracy, 2), notes=(ranked,)),
+                Cell(fmt.percent(row.test_accuracy, 2), notes=(ranked,)),
                 again,
                 speedup,
             ]
@@ -168,10 +168,10 @@ def published_cells(row: PublishedRow) -> list[str | Cell]:
     figures = {
         "an epoch {} s": row.epoch_seconds,
         "an image {} µs": row.microseconds_per_example,
-        "loss {}": row.val_loss,
+        "loss {}": row.test_loss,
     }
     more = [words.format(fmt.as_published(value)) for words, value in figures.items() if value is not None]
-    reached, wrong = row.val_accuracy, row.wrong
+    reached, wrong = row.test_accuracy, row.wrong
     accuracy = NO_FIGURE if reached is None else f"{fmt.as_published(100 * reached)}%"
     mistakes = "" if wrong is None else _wrong(fmt.number(wrong), row.test_examples)
     return [
@@ -192,15 +192,15 @@ def published_cells(row: PublishedRow) -> list[str | Cell]:
 
 def accuracy(row: Row) -> Cell:
     """The test accuracy, with the other metrics of the same model."""
-    metrics = (row.val_tta_accuracy, row.validation_accuracy, row.validation_tta_accuracy)
+    metrics = (row.test_tta_accuracy, row.validation_accuracy, row.validation_tta_accuracy)
     views, validation, both = (fmt.percent(metric, 2).strip(NO_FIGURE) for metric in metrics)
     notes = [
-        ranking_metric(row.run, row) if results_of(row.run.problem).ranking.metric == "val_loss" else "",
+        ranking_metric(row.run, row) if results_of(row.run.problem).ranking.metric == "test_loss" else "",
         f"{views} with TTA" if views else "",
         f"validation {validation}{f' ({both} with TTA)' if both else ''}" if validation else "",
         counted(row),
     ]
-    return Cell(fmt.percent(row.val_accuracy, 2), tuple(filter(None, notes)))
+    return Cell(fmt.percent(row.test_accuracy, 2), tuple(filter(None, notes)))
 
 
 def repeated(row: Row) -> str:
@@ -219,7 +219,7 @@ def ranking_metric(run: Run, metrics: Run | Row) -> str:
     results = results_of(run.problem)
     by = results.ranking.metric
     value = getattr(metrics, by)
-    text = f"{fmt.number(value, 3)} {results.loss_unit}" if by == "val_loss" else fmt.percent(value, 2)
+    text = f"{fmt.number(value, 3)} {results.loss_unit}" if by == "test_loss" else fmt.percent(value, 2)
     return "" if text.startswith(NO_FIGURE) else text
 
 
@@ -229,11 +229,11 @@ def counted(row: Row) -> str:
     It is the error of these images and no others; it says nothing about other seeds. The error of predictions that
     depend on each other is not known, so their number is stated.
     """
-    mean, test_examples = row.val_accuracy.mean, row.run.test_examples
+    mean, test_examples = row.test_accuracy.mean, row.run.test_examples
     if mean is None or not test_examples or not 0 <= mean <= 1:
         return ""
     if mean >= _FEW_WRONG:
-        mistakes = Spread(1 - mean, row.val_accuracy.deviation)
+        mistakes = Spread(1 - mean, row.test_accuracy.deviation)
         return _wrong(fmt.number(mistakes, scale=test_examples), test_examples)
     so_many = f"{fmt.number(test_examples)} {row.run.units.many}"
     if results_of(row.run.problem).ranking.predictions_per_draw > 1:

@@ -33,7 +33,7 @@ def verdict(report: Report) -> str:
         return f"{several}."
     data = " and ".join(dict.fromkeys(fmt.data_phrase(run) for run in finished))
     rates = " or ".join(dict.fromkeys(run.units.rate for run in finished))
-    accuracy = _range([run.val_accuracy for run in finished], fmt.percent)
+    accuracy = _range([run.test_accuracy for run in finished], fmt.percent)
     rate = _range([run.examples_per_second for run in finished], fmt.number)
     return f"{several}, with {accuracy} test accuracy on {data}, at {rate} {rates}."
 
@@ -42,13 +42,13 @@ def _figures(runs: Sequence[Run], row: Run | Row) -> str:
     """The figures of a single run, or of several that differ in their seed alone."""
     run, units = runs[0], runs[0].units
     unit = results_of(run.problem).loss_unit
-    loss = f"{fmt.number(row.val_loss, 3)} {unit} per {units.one} and " if unit else ""
+    loss = f"{fmt.number(row.test_loss, 3)} {unit} per {units.one} and " if unit else ""
     seeds = f" over {fmt.plural(len(runs), 'seed')}" if len(runs) > 1 else ""
     validation = run.validation_accuracy if len(runs) == 1 else None
     validated = "" if validation is None else f" ({fmt.percent(validation)} validation accuracy)"
     seconds, rate = fmt.number(row.train_seconds, 1), f"{fmt.number(row.examples_per_second)} {units.rate}"
     bound = f" ({text})" if (text := time_verdict(run).partition(":")[0]) else ""
-    accuracy = f"{fmt.percent(row.val_accuracy)} test accuracy{seeds}{validated}"
+    accuracy = f"{fmt.percent(row.test_accuracy)} test accuracy{seeds}{validated}"
     return (
         f"{fmt.plain(run.model)} reached {loss}{accuracy} on {fmt.data_phrase(run)} after "
         f"{fmt.plural(run.epochs, 'epoch')} and {seconds} s of training on {fmt.device_phrase(run)}, at {rate}{bound}."
@@ -64,7 +64,7 @@ def change_sentences(report: Report) -> list[str]:
     """A sentence for each group of requested runs that has earlier comparable runs."""
     return [
         f"Since the last comparable run ({fmt.moment(change.since)}), the test accuracy changed by "
-        f"{fmt.points(change.val_accuracy.change)}, {change_words(change.val_accuracy)}. "
+        f"{fmt.points(change.test_accuracy.change)}, {change_words(change.test_accuracy)}. "
         f"The throughput changed by {fmt.signed(change.examples_per_second.change)} {change.runs[0].units.rate}, "
         f"{change_words(change.examples_per_second)}."
         for change in report.changes
@@ -74,7 +74,7 @@ def change_sentences(report: Report) -> list[str]:
 
 def is_alarming(report: Report) -> bool:
     """Whether the first warning is an alarm."""
-    return any(run.is_stand_in for run in report.requested()) or bool(report.gate and report.gate.failures)
+    return any(run.is_placeholder for run in report.requested()) or bool(report.gate and report.gate.failures)
 
 
 def warnings(report: Report) -> list[tuple[str, str]]:
@@ -114,7 +114,7 @@ def _warnings(run: Run) -> Iterator[tuple[str, str]]:
 def _data_warnings(run: Run) -> Iterator[tuple[str, str]]:
     """Warnings about the dataset, its files, and the results of the data checks."""
     used, asked = fmt.dataset_name(run.dataset), fmt.dataset_name(run.requested_dataset)
-    if run.is_stand_in:
+    if run.is_placeholder:
         explanation = f"The run used generated {run.units.many}. Its numbers are meaningless for {asked}."
         yield f"Placeholder data, not {asked}", explanation
     elif run.dataset != run.requested_dataset:

@@ -77,7 +77,7 @@ class TextEvaluation(Untrusted):
 
 def tiles(run: Run) -> Iterator[tuple[str, str]]:
     """The loss of a run, and what follows from it."""
-    nats = run.val_loss
+    nats = run.test_loss
     yield "Test loss, nats", number(nats, 4)
     yield f"Bits a {run.units.one}", number(nats, 4, scale=1 / math.log(2))
     # The number of equally likely tokens that would surprise as much.

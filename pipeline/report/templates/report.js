@@ -1,6 +1,6 @@
 "use strict";
 // Nothing on the page needs this to be read: it sorts the scoreboard and chooses the curves that are drawn.
-const COLOURS = 6;
+const COLORS = 6;
 
 function sortBy(table, heading) {
   const numeric = heading.classList.contains("number");
@@ -39,12 +39,12 @@ const rowBoxes = Array.from(document.querySelectorAll("input[data-series-of-row]
 const seriesOf = (rowBox) => rowBox.dataset.seriesOfRow.split(" ").map((place) => boxes[Number(place)]);
 
 function draw() {
-  let colour = 0;
+  let color = 0;
   for (const box of boxes) {
-    if (box.checked) colour += 1;
+    if (box.checked) color += 1;
     for (const part of document.querySelectorAll(`[data-series="${box.dataset.series}"]:not(input)`)) {
       part.classList.toggle("off", !box.checked);
-      if (box.checked) part.style.setProperty("--series", `var(--run-${((colour - 1) % COLOURS) + 1})`);
+      if (box.checked) part.style.setProperty("--series", `var(--run-${((color - 1) % COLORS) + 1})`);
     }
   }
   for (const rowBox of rowBoxes) {

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.problems.problem import Shown
+from pipeline.problems.problem import EvaluationSummary
 
 
 @dataclass(frozen=True)
@@ -36,4 +36,4 @@ def evaluate(predictions, run):
     errors = np.abs(predictions.labels - predictions.values)
     facts = {"num_examples": len(errors), "mean_error": float(errors.mean()), "worst_error": float(errors.max())}
     run.write(facts)
-    return Shown(facts, {"sums": f"mean error {facts['mean_error']:.3f}"}, {})
+    return EvaluationSummary(facts, {"sums": f"mean error {facts['mean_error']:.3f}"}, {})
