@@ -10,33 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from pipeline.errors import SettingsError
-from pipeline.registry import Registry
-
-#: Name → function. The first line of its docstring is the description of the command.
-COMMANDS = Registry(
-    "commands",
-    {
-        "init": "tasks.commands.init:init",
-        "run": "tasks.commands.run:run",
-        "status": "tasks.commands.artifacts:status",
-        "doctor": "tasks.commands.doctor:doctor",
-        "verify": "tasks.commands.verify:verify",
-        "predict": "tasks.commands.predict:predict",
-        "export": "tasks.commands.run:export",
-        "experiments": "tasks.commands.runs:experiments",
-        "experiments-table": "tasks.commands.runs:experiments_table",
-        "diff": "tasks.commands.runs:diff",
-        "clean-stale": "tasks.commands.artifacts:clean_stale",
-        "push": "tasks.commands.artifacts:push",
-        "pull": "tasks.commands.artifacts:pull",
-        "nightly": "tasks.commands.run:nightly",
-        "report-killed": "tasks.commands.run:report_killed",
-        "verify-determinism": "tasks.commands.verify:verify_determinism",
-        "tensorboard": "tasks.commands.runs:tensorboard",
-        "train-local": "tasks.commands.run:train_local",
-        "train-worker": "tasks.commands.run:train_worker",
-    },
-)
+from tasks.commands import COMMANDS
 
 
 def main() -> None:

@@ -176,3 +176,4 @@ def test_settings_files_of_the_working_directory_override_those_of_the_wheel(ins
     assert "Did you mean 'mine'?" in unknown.stderr
     states = installed.ok("tensorcraft", "status", "--experiment=mine", "--json", cwd=tmp_path)
     assert json.loads(states)["Source"]["state"] == "new"
+    assert "mine" in installed.ok("tensorcraft", "completion", "bash", cwd=tmp_path)

@@ -34,12 +34,13 @@ class Rule:
     """The values that a setting takes, described by ``expected``.
 
     ``problem`` returns None for a valid value, else a hint for the message, which may be empty. ``spelling`` brings
-    values of one meaning to one form.
+    values of one meaning to one form. ``choices`` are words that a shell completes.
     """
 
     expected: str
     problem: Callable[[Any], str | None]
     spelling: Callable[[Any], Any] = lambda value: value
+    choices: tuple[str, ...] = ()
 
 
 def where(expected: str, is_valid: Callable[[Any], object]) -> Rule:
@@ -74,7 +75,7 @@ def number(low: float, high: float, brackets: str = "[]", *, other: float | None
 def one_of(*choices: str) -> Rule:
     """One of several words."""
     expected = f"one of {', '.join(choice or 'nothing' for choice in choices)}"
-    return Rule(expected, lambda value: None if value in choices else closest(str(value), choices))
+    return Rule(expected, lambda value: None if value in choices else closest(str(value), choices), choices=choices)
 
 
 def text(expected: str, pattern: str) -> Rule:
@@ -100,7 +101,9 @@ def registered(registry: Registry, example: str) -> Rule:
             return _function_problem(name)
         return None if name in registry else closest(str(name), [*registry])
 
-    return Rule(f"{one_of(*registry.builtin).expected}, or a function in user code such as {example}", problem)
+    names = one_of(*registry.builtin)
+    expected = f"{names.expected}, or a function in user code such as {example}"
+    return replace(names, expected=expected, problem=problem)
 
 
 def _function_problem(name: str) -> str | None:

@@ -128,7 +128,7 @@ def test_every_command_looks_at_the_root_that_was_asked_for(luigi, tmp_path):
     assert not empty.root.exists()
 
 
-PLAIN = ["experiments", "init", "train-local", "train-worker"]
+PLAIN = ["completion", "experiments", "init", "train-local", "train-worker"]
 
 
 WRONG = {
