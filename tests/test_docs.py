@@ -60,8 +60,8 @@ def test_the_readmes_python_runs_as_written(tmp_path, tiny_tfds):
 
 
 @pytest.mark.slow
-def test_the_page_on_own_images_goes_from_a_folder_to_a_report(tmp_path, tiny_tfds):
-    page = (PROJECT / "docs" / "own-data.md").read_text()
+def test_the_page_on_own_data_goes_from_a_folder_to_a_report(tmp_path, tiny_tfds):
+    page = (PROJECT / "docs" / "how-to" / "own-data.md").read_text()
     rng = np.random.default_rng(0)
     for number in range(180):
         label = ("daisy", "roses", "tulips")[number % 3]
@@ -70,13 +70,12 @@ def test_the_page_on_own_images_goes_from_a_folder_to_a_report(tmp_path, tiny_tf
         pixels = rng.integers(0, 80, (110, 140, 3)) + 80 * (number % 3)
         Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{number}.jpg")
     luigi = Luigi(tmp_path, tiny_tfds)
-    (settings,) = re.findall(r"((?:    \[Source\]\n)(?:    .*\n)+)", page)
-    written = "\n".join(line.strip() for line in settings.splitlines())
-    luigi.write_config(written.replace("path = flowers", f"path = {tmp_path / 'flowers'}"))
+    (settings,) = re.findall(r"```ini\n(\[Source\]\n.*?)```", page, re.DOTALL)
+    luigi.write_config(settings.replace("path = flowers", f"path = {tmp_path / 'flowers'}"))
     done = luigi("--Train-epochs", "1")
     assert done.returncode == 0, done.stderr
     (run,) = luigi.report()["runs"]
     assert (run["dataset"], run["requested_dataset"]) == ("flowers", "flowers")
     assert luigi("--Train-epochs", "1").stdout.startswith("Report:")
-    (arguments,) = re.findall(r'ARGS="(--Source-dataset folder.*?)"', page)
+    (arguments,) = re.findall(r"tensorcraft run (--Source-dataset folder.*)", page)
     assert {"dataset folder", "path flowers"} <= set(re.findall(r"--Source-(\w+ \w+)", arguments))
