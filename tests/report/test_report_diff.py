@@ -134,10 +134,10 @@ def test_a_folder_outside_the_runs_is_refused_and_nobody_is_advised_to_remove_it
 def test_without_both_runs_there_is_the_usage():
     from tasks.cli import dispatch
 
-    training_recipe = re.search(r"-m tasks diff (.*) \$\(ARGS\)", (PROJECT / "Makefile").read_text())[1]
-    assert training_recipe == '"$(A)" "$(B)"', "make hands on what it was given, nothing too"
+    command = re.search(r"-m tasks diff (.*) \$\(ARGS\)", (PROJECT / "Makefile").read_text())[1]
+    assert command == '"$(A)" "$(B)"', "make hands on what it was given, nothing too"
     for given in (["", ""], ["a", ""]):
         with pytest.raises(SettingsError) as refused:
             dispatch(["diff", *given])
         assert "usage: tensorcraft diff " in str(refused.value)
-        assert f"argument {'A' if given[0] == '' else 'B'}: a run's folder" in str(refused.value)
+        assert f"argument {'A' if given[0] == '' else 'B'}: expected a folder of a run" in str(refused.value)

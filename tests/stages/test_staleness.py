@@ -166,7 +166,7 @@ def test_nothing_is_stale_in_a_copy_that_was_touched_and_an_edit_is_seen_by_a_pr
 
 def test_comments_and_docstrings_make_nothing_stale(project):
     with (
-        project.edited("pipeline/models/convnets.py", '"""The baseline CNN', '# A comment.\n    """A network'),
+        project.edited("pipeline/models/baseline_cnn.py", '"""The baseline CNN', '# A comment.\n    """A network'),
         project.edited("pipeline/shards/plan.py", "def shard_bounds(", "# Why not.\ndef shard_bounds("),
     ):
         assert project.stale() == {}
@@ -236,7 +236,7 @@ def test_an_interrupted_training_says_so_and_resumes(first_run, tmp_path):
 
 def test_an_edit_makes_stale_the_stages_that_run_it(project):
     for name, old, new, stages, reason in (
-        ("pipeline/models/convnets.py", "Dropout(0.3", "Dropout(0.31", STAGES[2:], ".baseline_cnn changed"),
+        ("pipeline/models/baseline_cnn.py", "Dropout(0.3", "Dropout(0.31", STAGES[2:], ".baseline_cnn changed"),
         ("pipeline/problems/image_classification/results.py", "draw=1", "draw=2", STAGES[3:], "classification.results"),
         ("pipeline/shards/plan.py", "digest_size=8", "digest_size=7", STAGES[1:], "plan.example_order changed"),
         ("pipeline/report/sections/summary.py", ' skipped"', ' left out"', STAGES[3:], "summary.verdict"),

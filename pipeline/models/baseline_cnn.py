@@ -1,0 +1,28 @@
+"""The convnet of the tutorials, for small images."""
+
+import keras
+
+from pipeline.models.layers import rescaled
+from pipeline.models.model import image_model
+
+
+def baseline_cnn(image_shape: tuple[int, int, int], num_labels: int) -> keras.Model:
+    """The baseline CNN of the tutorials: three 2×2 convolutions and one hidden layer.
+
+    The ReLUs of the tutorials come before the poolings. After them, they give the same from a quarter of the values.
+    """
+    layers = keras.layers
+    stack = [rescaled()]
+    for place, filters in enumerate((32, 64, 128), start=1):
+        stack += [
+            layers.Conv2D(filters, 2, padding="same", name=f"conv_{place}"),
+            layers.MaxPooling2D(2, name=f"pool_{place}"),
+            layers.ReLU(name=f"relu_{place}"),
+        ]
+    stack += [
+        layers.Dropout(0.3, name="dropout_1"),
+        layers.Flatten(name="flatten"),
+        layers.Dense(100, activation="relu", name="hidden"),
+        layers.Dropout(0.4, name="dropout_2"),
+    ]
+    return image_model("baseline_cnn", image_shape, stack, num_labels)
