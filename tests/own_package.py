@@ -63,7 +63,7 @@ def write_package(folder: Path, **more: str) -> Path:
     """The package ``my_package`` in ``folder``, and in it a module for each of ``more``; returns its folder."""
     package = folder / "my_package"
     package.mkdir(parents=True)
-    files = {"__init__": "", "networks": NETWORKS, "layers": LAYERS, "blocks": BLOCKS, "training_recipes": RECIPES}
+    files = {"__init__": "", "networks": NETWORKS, "layers": LAYERS, "blocks": BLOCKS, "recipes": RECIPES}
     for name, text in {**files, "unneeded": "", "elsewhere": "x = 1\n", **more}.items():
         (package / f"{name}.py").write_text(text, encoding="utf-8")
     return package

@@ -139,7 +139,7 @@ def test_what_is_wrong_with_a_network_is_said_with_what_was_expected(package, te
 
 def test_a_recipe_is_a_function_or_a_recipe(package):
     package()
-    plain, smoothed = (find_recipe(f"my_package.recipes:{name}") for name in ("training_recipe", "smoothed"))
+    plain, smoothed = (find_recipe(f"my_package.recipes:{name}") for name in ("recipe", "smoothed"))
     assert (plain.label_smoothing, smoothed.label_smoothing) == (0.0, 0.2)
     optimizer = make_optimizer(smoothed, total_steps=10, global_batch_size=256, scale_learning_rate="linear")
     assert float(optimizer.learning_rate) == pytest.approx(0.2)
