@@ -37,9 +37,7 @@ from pipeline.settings.schema import Setting, settings_of
 from tasks.process import command_line
 
 # Pages that the new ones replace.
-FORMER = (
-    "clusters development experiments failures hardware measured own-data scale schedulers settings team unattended"
-)
+FORMER = "development experiments failures hardware own-data"
 OMITTED = {"README.md", "docs/LOG.md", "docs/changelog.md", *(f"docs/{name}.md" for name in FORMER.split())}
 PAGES = [
     name

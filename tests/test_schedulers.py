@@ -1,4 +1,4 @@
-"""Schedulers that people have already: the DAG of deploy/airflow and what docs/schedulers.md shows of others.
+"""Schedulers that people have already: the DAG of deploy/airflow and what docs/how-to/schedule.md shows of others.
 
 With TENSORCRAFT_AIRFLOW=/path/to/airflow, of an environment of its own, Airflow runs the DAG against an object store.
 """
@@ -21,7 +21,7 @@ from pipeline.settings.storage import STAGES, StorageSettings
 from pipeline.settings.training import TrainSettings
 
 DAG = PROJECT / "deploy" / "airflow" / "tensorcraft_dag.py"
-PAGE = PROJECT / "docs" / "schedulers.md"
+PAGE = PROJECT / "docs" / "how-to" / "schedule.md"
 EXIT_CODES = PROJECT / "docs" / "reference" / "exit-codes.md"
 AIRFLOW = os.environ.get("TENSORCRAFT_AIRFLOW", "")
 # Of a process that a signal ended, as the shell has it.

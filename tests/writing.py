@@ -2,7 +2,7 @@
 
     python -m tests.writing                         measures of all groups
     python -m tests.writing docs --worst 50         measures and worst sentences of a group
-    python -m tests.writing docs/scale.md pipeline  of files and folders (.md, .ini, docstrings and messages of .py)
+    python -m tests.writing docs/index.md pipeline  of files and folders (.md, .ini, docstrings and messages of .py)
 
 A sentence is printed with its file and line, its words, its colons and semicolons (marks) and the rules it breaks.
 """

@@ -1,7 +1,7 @@
-"""TensorCraft as a DAG of Airflow 3: records → train → report, each a command, with the remote between them.
+"""TensorCraft as a DAG of Airflow 3: records → train → report. A remote carries the artifacts between the tasks.
 
-For the folder that Airflow reads DAGs from; docs/schedulers.md has what a worker needs. No secret stands here: commands
-have the environment of the worker, and with it the cloud's credentials.
+Copy it into the folder of DAGs. docs/how-to/schedule.md lists the requirements of a worker. Commands inherit the
+environment of the worker, and with it the credentials. The file contains no secret.
 """
 
 from datetime import UTC, datetime, timedelta

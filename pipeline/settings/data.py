@@ -159,13 +159,13 @@ class RecordsSettings(StageSettings, section="Records"):
         Rule("the name of a Beam runner, or the dotted class of one in an installed module", _runner_problem),
         NOT_IN_IDENTITY,
     ] = "FnApiRunner"
-    """Beam runner. All runners write the same records. See docs/clusters.md."""
+    """Beam runner. All runners write the same records. See docs/how-to/cluster.md."""
     runner_options: Annotated[str, where("Beam flags such as --direct_num_workers=2", _are_flags), NOT_IN_IDENTITY] = ""
     """Flags for Beam, such as `--direct_running_mode=multi_processing --direct_num_workers=2`. On the command line, use
     an equals sign, as in `--Records-runner-options="--direct_num_workers=2"`."""
     workers_share: Annotated[str, one_of("root", "remote"), NOT_IN_IDENTITY] = "root"
     """Storage that the workers of a cluster share. `root` means the storage root, at the same path on all machines.
-    `remote` means only [Storage] remote. Each worker then uploads its shards as objects (docs/clusters.md)."""
+    `remote` means only [Storage] remote. Each worker then uploads its shards as objects (docs/how-to/cluster.md)."""
 
     def beam_flags(self) -> list[str]:
         """``runner_options`` as a list of Beam flags, split as a shell splits words."""

@@ -30,7 +30,7 @@ class StorageSettings(Settings, section="Storage"):
     remote: Annotated[str, text("s3://bucket/prefix, gs://bucket/prefix or az://container/prefix", _REMOTE)] = ""
     """Object store through which a team shares artifacts. Empty means none. Each run downloads available artifacts from
     it and uploads new ones. Credentials come from the environment, for example from AWS_ACCESS_KEY_ID. See
-    docs/team.md."""
+    docs/how-to/share.md."""
     remote_endpoint: Annotated[str, _ENDPOINT, SECRET] = ""
     """Address of an S3-compatible server. Empty means AWS."""
     push: Annotated[str, one_of("always", "never")] = "always"
@@ -38,11 +38,12 @@ class StorageSettings(Settings, section="Storage"):
     on_remote_error: Annotated[str, one_of("continue", "fail")] = "continue"
     """Behavior if the remote does not respond or rejects a request. `continue` works without the remote, and a later
     run uploads the artifacts. `fail` ends the run with exit code 11. Use `fail` if a scheduler deletes the root after
-    the run (docs/schedulers.md)."""
+    the run (docs/how-to/schedule.md)."""
     keep_runs: Annotated[int, integer(0, 100_000)] = 0
     """Number of newest runs that `make nightly` keeps per row. A row contains the runs of one model with the same
     hardware and training recipe. A run is removed only if it exceeds every limit that is set. If `keep_runs` and
-    `keep_days` are both 0, nothing is removed. docs/unattended.md lists the runs that are always kept."""
+    `keep_days` are both 0, nothing is removed. docs/how-to/schedule.md#limit-the-disk-space lists the runs that are
+    always kept."""
     keep_days: Annotated[int, integer(0, 100_000)] = 0
     """Number of days for which `make nightly` keeps runs and dated reports. 0 means no limit."""
 
@@ -58,7 +59,7 @@ class NotifySettings(Settings, section="Notify"):
     webhook_url: Annotated[str, _CHANNEL, NOT_IN_IDENTITY, SECRET] = field(default="", repr=False)
     """Address that receives a message when a scheduled run fails, fails in a different way or recovers. HTTP addresses
     receive JSON. apprise handles other addresses, such as `slack://...`. The address is a secret, so store it in the
-    environment (docs/unattended.md). Empty means no message."""
+    environment (docs/how-to/schedule.md). Empty means no message."""
     report_url: Annotated[str, _WEB_ADDRESS] = ""
     """Web address of the report's folder, for links in messages. Empty means its path on this machine."""
     # Chat services and mail programs show no more.
